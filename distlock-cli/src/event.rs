@@ -168,7 +168,8 @@ impl Event<'_> {
                 listed(pids)
             ),
             Self::Survived { pids } => format!(
-                "pid {} did not end at SIGKILL, and may still write: the system keeps it, as for a disk or a network file system                  that does not answer",
+                "pid {} did not end at SIGKILL, and may still write: the system keeps it, as for a disk or a network file \
+                 system that does not answer",
                 listed(pids)
             ),
             Self::Exited { code } => format!("the command ended with code {code}"),

@@ -18,6 +18,7 @@ use crate::{FencingToken, Hold, Leader, LockError, LockName, Operation};
 /// # Ok::<(), distlock::LockError>(())
 /// ```
 #[derive(Debug, Clone)]
+#[must_use = "an election does nothing until a client campaigns or observes"]
 pub struct Election(crate::Election);
 
 impl From<crate::Election> for Election {
@@ -28,7 +29,6 @@ impl From<crate::Election> for Election {
 
 impl Election {
     /// Sets how often [`Election::observe`] asks the server; one second by default.
-    #[must_use]
     pub fn with_interval(self, interval: Duration) -> Self {
         Self(self.0.with_interval(interval))
     }
@@ -100,6 +100,7 @@ impl Leadership {
 
 /// A view of the leader that follows the election until it is dropped; see [`distlock::LeaderWatch`](crate::LeaderWatch).
 #[derive(Debug, Clone)]
+#[must_use = "dropping the watch ends it"]
 pub struct LeaderWatch(crate::LeaderWatch);
 
 impl LeaderWatch {

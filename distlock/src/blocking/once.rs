@@ -7,6 +7,7 @@ use crate::{Hold, LockError, LockName, Operation};
 
 /// Work that runs at most once for each slot among all clients; see [`distlock::Once`](crate::Once).
 #[derive(Debug, Clone)]
+#[must_use = "nothing runs until `run` is called"]
 pub struct Once(crate::Once);
 
 impl From<crate::Once> for Once {
@@ -17,7 +18,6 @@ impl From<crate::Once> for Once {
 
 impl Once {
     /// Sets how long the server remembers the slot, as [`distlock::Once::keep`](crate::Once::keep) does.
-    #[must_use]
     pub fn keep(self, keep: Duration) -> Self {
         Self(self.0.keep(keep))
     }

@@ -20,6 +20,7 @@ use crate::{HolderId, LockError, LockName, LockStatus, Operation};
 /// # Ok::<(), distlock::LockError>(())
 /// ```
 #[derive(Debug, Clone)]
+#[must_use = "this locks nothing: acquire its read side or its write side"]
 pub struct RwLock(crate::RwLock);
 
 impl From<crate::RwLock> for RwLock {
@@ -57,6 +58,7 @@ impl RwLock {
 /// # Ok::<(), distlock::LockError>(())
 /// ```
 #[derive(Debug, Clone)]
+#[must_use = "this takes no permit: call `acquire`"]
 pub struct Semaphore(crate::Semaphore);
 
 impl From<crate::Semaphore> for Semaphore {

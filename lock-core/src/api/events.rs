@@ -83,6 +83,7 @@ impl LockEvent {
 /// keeps the client alive, as its [`Hold`] does.
 ///
 /// The stream ends when [`LockClient::close`](crate::LockClient::close) has ended, or with the client.
+#[must_use = "dropping the stream ends it, and its events are not read"]
 pub struct LockEvents {
     buffer: Arc<Buffer>,
     _subscription: Subscription,

@@ -31,6 +31,7 @@ use crate::types::name::LockName;
 /// # Ok(()) });
 /// ```
 #[derive(Clone)]
+#[must_use = "nothing runs until `run` is called"]
 pub struct Once {
     client: LockClient,
     lock: Arc<dyn DistributedLock>,
@@ -58,7 +59,6 @@ impl Once {
     /// minute.run(async |_| Ok::<_, LockError>(())).await?;
     /// # Ok(()) });
     /// ```
-    #[must_use]
     pub fn keep(mut self, keep: Duration) -> Self {
         self.keep = keep;
         self

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::policy::cleanup::no_answer;
-use crate::policy::entry::{Entry, Observer};
-use crate::policy::hold::HoldCore;
+use crate::policy::entry::Entry;
+use crate::policy::hold::{HoldCore, Observer};
 use crate::policy::local::{Entered, Patience, Prospect, Settled, Ticket};
 use crate::policy::metrics::{Outcome, Waiting};
 use crate::runtime::clock::{Moment, Sleep};

@@ -23,7 +23,7 @@ use crate::policy::log;
 use crate::policy::metrics::Request;
 use crate::policy::remote::Remote;
 use crate::runtime::clock::{Clock, Moment};
-use crate::runtime::engine::{Slot, contained};
+use crate::runtime::engine::{Parked, contained};
 use crate::runtime::pending::{Pending, PendingWork};
 use crate::runtime::race::{first_of, within};
 use crate::runtime::sync::Mutex;
@@ -446,11 +446,11 @@ pub(crate) struct Outcome {
     pub(crate) due: Moment,
     state: Mutex<OutcomeState>,
     /// Where the release waits for its first reply.
-    work: Slot,
+    work: Parked,
 }
 
-impl AsRef<Slot> for Outcome {
-    fn as_ref(&self) -> &Slot {
+impl AsRef<Parked> for Outcome {
+    fn as_ref(&self) -> &Parked {
         &self.work
     }
 }
@@ -469,7 +469,7 @@ struct OutcomeState {
 
 impl Outcome {
     pub(super) fn new(due: Moment) -> Self {
-        Self { due, state: Mutex::default(), work: Slot::default() }
+        Self { due, state: Mutex::default(), work: Parked::default() }
     }
 
     /// Only the first call counts.

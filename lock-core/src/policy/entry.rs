@@ -9,8 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::policy::context::ClientContext;
-use crate::policy::hold::HoldCore;
-use crate::policy::hold::reports::Event;
+use crate::policy::hold::{HoldCore, Observer};
 use crate::policy::lanes::{Lane, Lanes};
 use crate::policy::local::{Attempt, LocalMutex, Patience};
 use crate::policy::log;
@@ -24,11 +23,6 @@ use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
 use crate::types::owner::Owner;
 use crate::types::status::{HolderInfo, Participant};
-
-/// Receives the events of the holds of a lock. It runs no user code.
-pub(crate) trait Observer: Send + Sync {
-    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
-}
 
 pub(crate) struct Entry {
     pub(super) name: LockName,

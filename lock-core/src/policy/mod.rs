@@ -1,13 +1,13 @@
 //! The logic that all backends share: the local queue, the attempt, renewal, the clean-up, the end of a hold.
 
 pub(crate) mod acquire;
+mod attempts;
 pub(crate) mod cleanup;
 mod client_end;
 pub(crate) mod connect_retry;
 pub(crate) mod contact;
 pub(crate) mod context;
 mod downgrade;
-mod driver;
 pub(crate) mod entry;
 pub(crate) mod groups;
 pub(crate) mod hold;

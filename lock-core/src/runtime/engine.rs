@@ -87,14 +87,14 @@ impl Engine {
     /// Runs `future` to its end. It is polled once on the calling thread, before this returns; the engine continues it
     /// when it is woken.
     pub(crate) fn run(&self, future: impl Future<Output = ()> + Send + 'static) {
-        self.begin(&Arc::new(Slot::default()), future);
+        self.begin(&Arc::new(Parked::default()), future);
     }
 
-    /// Like [`run`](Self::run), without memory for a waker: `work` is one, and keeps the future in its slot. It may do
-    /// so for one future at a time.
+    /// Like [`run`](Self::run), without memory for a waker: `work` is one, and keeps the future while it is parked. It may
+    /// do so for one future at a time.
     pub(crate) fn begin<W>(&self, work: &Arc<W>, future: impl Future<Output = ()> + Send + 'static)
     where
-        W: AsRef<Slot> + Wake + Send + Sync + 'static,
+        W: AsRef<Parked> + Wake + Send + Sync + 'static,
     {
         let mut future: Work = Box::pin(future);
         if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
@@ -158,12 +158,12 @@ impl BackendTasks {
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The place of a future that was polled on the thread of its caller, until it is woken.
+/// A future that was polled on the thread of its caller, until it is woken.
 ///
 /// Only then the engine gets it as a task. Usually a connection wakes it with a reply, on the engine's own thread, where
 /// a new task costs little; spawned by the caller, it would have to wake that thread first.
 #[derive(Default)]
-pub(crate) struct Slot(Mutex<Stage>);
+pub(crate) struct Parked(Mutex<Stage>);
 
 #[derive(Default)]
 enum Stage {
@@ -177,7 +177,7 @@ enum Stage {
     Gone,
 }
 
-impl Slot {
+impl Parked {
     fn keep(&self, future: Work, engine: &Engine) {
         let mut stage = self.0.lock();
         if matches!(*stage, Stage::Begins) {
@@ -206,13 +206,13 @@ impl Slot {
     }
 }
 
-impl AsRef<Self> for Slot {
+impl AsRef<Self> for Parked {
     fn as_ref(&self) -> &Self {
         self
     }
 }
 
-impl Wake for Slot {
+impl Wake for Parked {
     fn wake(self: Arc<Self>) {
         self.woken();
     }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::Wait;
 use crate::runtime::clock::Moment;
-use crate::runtime::engine::{Engine, Slot};
+use crate::runtime::engine::{Engine, Parked};
 use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
@@ -80,11 +80,11 @@ struct State {
     is_awaited: AtomicBool,
     inner: Mutex<Inner>,
     /// Where the work on the attempt waits for its first reply.
-    work: Slot,
+    work: Parked,
 }
 
-impl AsRef<Slot> for State {
-    fn as_ref(&self) -> &Slot {
+impl AsRef<Parked> for State {
+    fn as_ref(&self) -> &Parked {
         &self.work
     }
 }
@@ -158,7 +158,7 @@ impl AttemptHandle {
                 driver: None,
                 awaiting_contact: Vec::new(),
             }),
-            work: Slot::default(),
+            work: Parked::default(),
         }))
     }
 

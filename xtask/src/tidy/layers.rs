@@ -67,7 +67,7 @@ mod tests {
     fn a_layer_imports_from_itself_and_from_those_below() {
         let text =
             "use crate::spi::Wait;\nuse crate::policy::local::Start;\n/// See [`x`](crate::LockClient).\n";
-        assert_eq!(found("lock-core/src/policy/driver.rs", text), Vec::<String>::new());
+        assert_eq!(found("lock-core/src/policy/attempts.rs", text), Vec::<String>::new());
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub use observe::{Leader, LeaderWatch};
 /// # Ok(()) });
 /// ```
 #[derive(Clone)]
+#[must_use = "an election does nothing until a client campaigns or observes"]
 pub struct Election {
     client: LockClient,
     entry: Arc<Entry>,
@@ -73,7 +74,6 @@ impl Election {
     /// assert_eq!(seen.and_then(|leader| leader.value).as_deref(), Some("10.0.0.7:8080"));
     /// # Ok(()) });
     /// ```
-    #[must_use]
     pub fn with_value(mut self, value: impl Into<String>) -> Self {
         self.value = value.into();
         self
@@ -88,7 +88,6 @@ impl Election {
     /// assert_eq!(watch.interval(), Duration::from_secs(5));
     /// # Ok(()) });
     /// ```
-    #[must_use]
     pub fn with_interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self

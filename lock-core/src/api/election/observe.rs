@@ -44,6 +44,7 @@ impl Leader {
 /// client are seen at once. **It may show a leader that has just lost its leadership**: only the term, checked where it
 /// counts, excludes an earlier leader. While the server cannot be reached, it shows what it knew.
 #[derive(Debug, Clone)]
+#[must_use = "dropping the watch ends it"]
 pub struct LeaderWatch {
     leader: watch::Receiver<Option<Leader>>,
     election: Election,

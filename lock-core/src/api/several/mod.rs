@@ -60,6 +60,7 @@ use crate::api::client::LockClient;
 /// [`LockClient::mutex_with`]`("account/7", …)`, except `finish_body_on_loss`: a body under several locks is stopped by the loss of
 /// one.
 #[derive(Clone)]
+#[must_use = "this locks nothing: call `acquire`, `lock` or `with_lock`"]
 pub struct MultiLock(Arc<Joints>);
 
 impl MultiLock {

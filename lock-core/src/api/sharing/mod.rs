@@ -49,6 +49,7 @@ pub(crate) use shared::SharedLock;
 /// # Ok(()) });
 /// ```
 #[derive(Clone)]
+#[must_use = "this locks nothing: acquire its read side or its write side"]
 pub struct RwLock {
     read: Arc<dyn DistributedLock>,
     write: Arc<dyn DistributedLock>,

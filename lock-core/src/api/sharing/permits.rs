@@ -37,6 +37,7 @@ use crate::types::status::{Broken, HolderId, LockStatus};
 /// # Ok(()) });
 /// ```
 #[derive(Clone)]
+#[must_use = "this takes no permit: call `acquire`"]
 pub struct Semaphore {
     client: LockClient,
     shared: SharedLock,

@@ -15,7 +15,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::policy::entry::Observer;
 use crate::policy::local::Occupant;
 use crate::policy::log;
 use crate::policy::metrics::{Metrics, Subject};
@@ -31,6 +30,11 @@ use crate::types::status::{HolderId, HolderInfo};
 use crate::types::token::FencingToken;
 use reports::{Event, Known, Reports};
 use state::{Checked, HoldState, Phase, Renewed};
+
+/// Receives the events of the holds of a lock. It runs no user code.
+pub(crate) trait Observer: Send + Sync {
+    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
+}
 
 /// What a hold belongs to: the entry of its lock.
 pub(crate) trait Home: Send + Sync {

@@ -196,7 +196,7 @@ fn read(option: &str, file: &Path, mark: &str) -> Result<Vec<u8>, LockError> {
     let shown = file.display();
     let content = std::fs::read(file).map_err(|error| {
         invalid(format!("the file {shown} of the option {option:?} cannot be read: {error}"))
-            .remedy("check the files that the options ca, cert and key name")
+            .remedy(format!("check the file that the option {option} names"))
             .caused_by(error)
     })?;
     if content.windows(mark.len()).any(|part| part == mark.as_bytes()) {
@@ -204,7 +204,7 @@ fn read(option: &str, file: &Path, mark: &str) -> Result<Vec<u8>, LockError> {
     }
     let wanted = if option == "key" { "private key" } else { "certificate" };
     Err(invalid(format!("the file {shown} of the option {option:?} has no {wanted} in it"))
-        .remedy("check the files that the options ca, cert and key name: they have to be in PEM format"))
+        .remedy(format!("check the file that the option {option} names: it has to be in PEM format")))
 }
 
 fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
@@ -286,6 +286,8 @@ mod tests {
         for (tls, option, file, what) in [
             (tls.clone().authority(&missing), "ca", &missing, "cannot be read"),
             (tls.clone().authority(&key), "ca", &key, "no certificate"),
+            (tls.clone().extra_authority(&missing), "extra_ca", &missing, "cannot be read"),
+            (tls.clone().extra_authority(&key), "extra_ca", &key, "no certificate"),
             (tls.clone().client_certificate(&missing, &key), "cert", &missing, "cannot be read"),
             (tls.clone().client_certificate(&key, &key), "cert", &key, "no certificate"),
             (tls.clone().client_certificate(&certificate, &missing), "key", &missing, "cannot be read"),
@@ -299,7 +301,8 @@ mod tests {
             let error = tls.read().err().unwrap();
             let text = error.to_string();
             assert_eq!(error.kind(), ErrorKind::InvalidOption);
-            for part in [&format!("{option:?}"), &*file.to_string_lossy(), what, "ca, cert and key"] {
+            let remedy = format!("the option {option} names");
+            for part in [&format!("{option:?}"), &*file.to_string_lossy(), what, &remedy] {
                 assert!(text.contains(part), "{part}: {text}");
             }
         }
