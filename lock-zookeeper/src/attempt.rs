@@ -151,7 +151,7 @@ impl<'a> Attempt<'a> {
         if prove(session, &path).await.map_err(explained)? == Place::Lost {
             return Ok(None);
         }
-        let token = match made.created_by {
+        let token = match made.token {
             _ if !self.backend.has_tokens() => None,
             Some(number) => Some(number),
             None => match session.stat(&path).await.map_err(explained)? {
@@ -164,6 +164,7 @@ impl<'a> Attempt<'a> {
             self.request.id(),
             Arc::clone(&self.backend.claims),
             Arc::clone(claim),
+            token,
             self.request.attempt().clone(),
         );
         let paths = claim.paths_of(&made.names);

@@ -26,7 +26,7 @@ use crate::node::Recipe;
 use crate::node_claim::{NodeClaim, NodeClaims};
 use crate::options::{TokenSource, ZooKeeperOptions};
 use crate::permits::{LIMITS, PermitsAttempt};
-use crate::record::{is_broken, participant, text_of};
+use crate::record::{is_broken, participant, text_of, with_token};
 use crate::session::Session;
 use crate::sessions::Sessions;
 
@@ -275,6 +275,7 @@ impl Backend for ZooKeeperBackend {
 
     async fn update_holder(&self, lease: &Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
         let text = text_of(holder, self.context.abort_margin())?;
+        let text = with_token(&text, lease.token);
         let session = lease.claim.session();
         for _ in 0..MOST_ROUNDS {
             let Some(path) = lease.claim.first_path() else { return Ok(Updated::Lost(LossReason::Deleted)) };

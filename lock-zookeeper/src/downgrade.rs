@@ -3,11 +3,14 @@
 //! One transaction writes to the hold's first node, creates a reader's node with the number of the writer's, and deletes the nodes of
 //! the hold. The reader stands before all that have waited behind the writer, so no other writer comes between. The write tells
 //! those who watch the node that there is an heir: without it they would learn of the deletion alone.
+//!
+//! **The reader keeps the writer's token.** Those that wait behind the writer have their tokens already, which follow the writer's, perhaps
+//! without a gap: any higher token would be above one of theirs.
 
 use std::sync::Arc;
 
 use lock_core::{AcquireRequest, Downgraded, LockError, LossReason, Operation};
-use zookeeper_client::{CreateMode, Error, MultiReadResult, MultiWriteResult};
+use zookeeper_client::{CreateMode, Error, MultiReadResult};
 
 use crate::attempt::Attempt;
 use crate::backend::{MOST_ROUNDS, ZooKeeperBackend};
@@ -16,7 +19,7 @@ use crate::failure::{Failure, Outcome, nonsense};
 use crate::hold::Lease;
 use crate::node::Made;
 use crate::node_claim::{Names, NodeClaim};
-use crate::record::is_broken;
+use crate::record::{is_broken, with_token};
 
 /// What became of the transaction.
 enum Changed {
@@ -36,7 +39,7 @@ pub(crate) async fn downgrade(
     lease.begin_release();
     let found = if claim.has_left_something() { backend.recipe.find(&claim).await? } else { None };
     let changed = match found {
-        Some((made, _)) => Changed::Shared(made),
+        Some((made, _)) => Changed::Shared(Made { token: lease.token, ..made }),
         None => change(backend, lease, request, &claim).await?,
     };
     let reason = match changed {
@@ -76,7 +79,7 @@ async fn change(
     let paths = lease.claim.paths_of(&names);
     let Some(first) = paths.first() else { return Ok(Changed::Lost(LossReason::Deleted)) };
     let heir: Names = claim.wanted().into();
-    let data = backend.data_of(request.holder())?;
+    let data = with_token(&backend.data_of(request.holder())?, lease.token);
     let options = CreateMode::Ephemeral.with_acls(backend.recipe.access());
     let session = claim.session();
     let mut version = 0;
@@ -91,16 +94,9 @@ async fn change(
             paths.iter().try_for_each(|path| writer.add_delete(path, None))
         });
         let (index, failure) = match changed.await {
-            Ok(results) => {
-                let Some(MultiWriteResult::SetData { stat }) = results.first() else {
-                    return Err(nonsense(Operation::Downgrade, "an unexpected result"));
-                };
+            Ok(_) => {
                 claim.made(Arc::clone(&heir));
-                return Ok(Changed::Shared(Made {
-                    names: heir,
-                    created_by: Some(stat.mzxid),
-                    are_alone: false,
-                }));
+                return Ok(Changed::Shared(Made { names: heir, token: lease.token, are_alone: false }));
             }
             Err(failed) => failed,
         };

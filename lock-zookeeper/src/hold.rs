@@ -29,6 +29,8 @@ pub(crate) struct Lease {
     id: AttemptId,
     claims: Arc<NodeClaims>,
     pub(crate) claim: Arc<NodeClaim>,
+    /// The fencing token, if grants have any: a writer that goes on reading keeps it.
+    pub(crate) token: Option<i64>,
     watch: Arc<Watch>,
 }
 
@@ -45,10 +47,11 @@ impl Lease {
         id: AttemptId,
         claims: Arc<NodeClaims>,
         claim: Arc<NodeClaim>,
+        token: Option<i64>,
         attempt: AttemptHandle,
     ) -> Self {
         let watch = Watch { attempt, is_over: AtomicBool::new(false), ended: Notify::new() };
-        Self { id, claims, claim, watch: Arc::new(watch) }
+        Self { id, claims, claim, token, watch: Arc::new(watch) }
     }
 
     pub(crate) fn watch(&self) -> Arc<Watch> {

@@ -26,8 +26,9 @@ pub(crate) struct Recipe {
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) names: Names,
-    /// The id of the transaction that created them; none if the server has not said.
-    pub(crate) created_by: Option<i64>,
+    /// The fencing token: the id of the transaction that created them, or that created the writer in whose place they are. None if
+    /// the server has not said.
+    pub(crate) token: Option<i64>,
     /// Whether they are certainly the only nodes in their directory.
     pub(crate) are_alone: bool,
 }
@@ -186,7 +187,7 @@ impl Recipe {
             return Ok(None);
         };
         claim.made(Arc::clone(&names));
-        Ok(Some((Made { names, created_by: Some(stat.czxid), are_alone: false }, children)))
+        Ok(Some((Made { names, token: Some(stat.czxid), are_alone: false }, children)))
     }
 }
 
@@ -244,7 +245,7 @@ fn read(results: &[MultiWriteResult], count: usize) -> Option<(Made, Option<i32>
     let made = Made {
         names: created.iter().map(name_in).collect::<Option<_>>()?,
         // All changes of a transaction have its id.
-        created_by: own.map(|stat| stat.mzxid),
+        token: own.map(|stat| stat.mzxid),
         are_alone: own.is_some_and(|stat| usize::try_from(stat.num_children) == Ok(count)),
     };
     Some((made, counted.next().map(|stat| stat.num_children)))

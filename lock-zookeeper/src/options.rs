@@ -72,7 +72,8 @@ pub enum Authentication {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TokenSource {
-    /// The token is the id of the transaction that created the holder's node (its `czxid`). It costs no extra request.
+    /// The token is the id of the transaction that created the holder's node (its `czxid`). A writer that goes on reading keeps its
+    /// token. It costs no extra request.
     #[default]
     Czxid,
     /// Grants have no fencing token.

@@ -30,6 +30,9 @@ struct Record {
     /// Whether a client broke the hold; its holder learns of that from this field.
     #[serde(default, skip_serializing_if = "is_default")]
     broken: bool,
+    /// The fencing token, where it is not that of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<i64>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -56,6 +59,7 @@ pub(crate) fn text_of(info: &HolderInfo, stops_within: Duration) -> Result<Box<[
         value: info.value.clone(),
         stops_within: in_milliseconds(stops_within),
         broken: false,
+        token: None,
     };
     let text =
         serde_json::to_vec(&record).map_err(|error| nonsense(Operation::Connect, &error.to_string()))?;
@@ -83,9 +87,22 @@ pub(crate) fn broken(data: &[u8]) -> Vec<u8> {
 /// The same for data that the user may not read: the holder is unknown, and may need the longest time.
 pub(crate) fn broken_unread() -> Vec<u8> {
     let stops_within = in_milliseconds(LONGEST_STOP);
-    let unknown =
-        Record { host: String::new(), pid: 0, label: None, value: None, stops_within, broken: true };
+    let unknown = Record {
+        host: String::new(),
+        pid: 0,
+        label: None,
+        value: None,
+        stops_within,
+        broken: true,
+        token: None,
+    };
     serde_json::to_vec(&unknown).unwrap_or_else(|_| BROKEN.to_vec())
+}
+
+/// The data of a node whose holder has this token, whichever transaction created the node.
+pub(crate) fn with_token(data: &[u8], token: Option<i64>) -> Vec<u8> {
+    let kept = read(data).and_then(|record| serde_json::to_vec(&Record { token, ..record }).ok());
+    kept.unwrap_or_else(|| data.to_vec())
 }
 
 /// Whether this is the data of a holder whose hold is broken.
@@ -97,7 +114,9 @@ pub(crate) fn is_broken(data: &[u8]) -> bool {
 pub(crate) fn participant(name: &str, mode: Mode, node: Option<(&[u8], &Stat)>) -> Participant {
     let mut participant = Participant::new(HolderId::new(name)).with_mode(mode);
     let Some((data, stat)) = node else { return participant };
+    let mut token = stat.czxid;
     if let Some(record) = read(data) {
+        token = record.token.unwrap_or(token);
         participant.host = Some(record.host).filter(|host| !host.is_empty());
         participant.pid = Some(record.pid).filter(|pid| *pid != 0);
         participant.label = record.label;
@@ -109,7 +128,7 @@ pub(crate) fn participant(name: &str, mode: Mode, node: Option<(&[u8], &Stat)>) 
     {
         participant.host = Some(text.to_owned());
     }
-    participant.token = u64::try_from(stat.czxid).ok().map(FencingToken::new);
+    participant.token = u64::try_from(token).ok().map(FencingToken::new);
     participant.since = time_of(stat.ctime);
     participant
 }

@@ -262,7 +262,7 @@ async fn a_writer_that_reads_goes_on_reading(stage: &Stage) -> Outcome {
     is_refused(&clients[1].1.write(), "a writer beside a reader that has written").await?;
     let beside = is_granted(&clients[1].1.read(), "a reader beside one that has written").await?;
     if has_tokens(&clients[0].0) {
-        ensure!(reader.token() > written, "{:?} follows {written:?}", reader.token());
+        ensure!(reader.token() >= written, "{:?} follows {written:?}", reader.token());
         ensure!(beside.token() > reader.token(), "{:?} follows {:?}", beside.token(), reader.token());
     }
     ensure!(diary.aborts() == 0, "told of a loss: {:?}", diary.events());
@@ -284,8 +284,14 @@ async fn no_writer_comes_between_writing_and_reading(stage: &Stage) -> Outcome {
     write.release_as(owner).await?;
     let neighbour = served(stage, "the turn of the reader at the head", neighbour).await?;
     ensure!(writer.poll().is_none() && last.poll().is_none(), "those behind were served, too");
+    let (read, beside) = (reader.token(), neighbour.token());
     release_all([reader, neighbour]).await?;
-    served(stage, "the writer's turn", writer).await?.release().await?;
+    let writer = served(stage, "the writer's turn", writer).await?;
+    if has_tokens(observer) {
+        let most = read.max(beside);
+        ensure!(writer.token() > most, "{:?} follows {most:?}", writer.token());
+    }
+    writer.release().await?;
     served(stage, "the last reader's turn", last).await?.release().await?;
     Ok(())
 }

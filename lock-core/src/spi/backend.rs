@@ -65,7 +65,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Makes an exclusive lease a shared one, in one step at the server: no other exclusive holder comes between, and
     /// shared ones that wait behind it enter with it. The new holder has the id, the holder's information and the
-    /// [handle](AcquireRequest::attempt) of `request`, and a new fencing token above the old one.
+    /// [handle](AcquireRequest::attempt) of `request`, and a fencing token that is not below the old one, and below those
+    /// of all exclusive holders that follow.
     ///
     /// The request is idempotent by its id: the core repeats it after a retryable error, until the lease is over. Where
     /// the core gives up it calls [`Backend::cancel`] with the request and [`Backend::release`] with the old lease,

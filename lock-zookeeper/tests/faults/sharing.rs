@@ -24,6 +24,7 @@ cases!("sharing":
     either_half_of_an_exclusive_hold_that_is_deleted_is_a_loss,
     a_waiting_writer_that_loses_a_half_begins_anew,
     a_lost_downgrade_leaves_one_reader_and_no_gap,
+    a_writer_behind_one_that_goes_on_reading_has_the_higher_token,
     the_heir_of_one_that_nobody_watched_is_in_the_way,
     an_heir_that_came_without_contact_is_in_the_way,
     an_heir_of_curators_is_in_the_way_of_writers,
@@ -273,6 +274,31 @@ async fn a_lost_downgrade_leaves_one_reader_and_no_gap() -> Outcome {
         ensure!(all_nodes(&stage).await?.is_empty(), "{loss:?}: {:?}", all_nodes(&stage).await?);
     }
     Ok(())
+}
+
+/// It has its token since it waits, perhaps from the transaction that follows the one of the writer's.
+async fn a_writer_behind_one_that_goes_on_reading_has_the_higher_token() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let behind = stage.client(LONG).await?;
+    let (writer, reader) = writing_and_reading(&client).await?;
+    let written = writer.token();
+    let next = waiting(&stage, room(&other)?.write(), 4).await?;
+    let last = waiting(&stage, room(&behind)?.read(), 5).await?;
+    writer.release().await?;
+    readers_are(&stage, 2).await?;
+    let status = client.status(ROOM).await?;
+    let read = reader.token();
+    ensure!(read.is_some() && read >= written, "{read:?} follows {written:?}");
+    reader.release().await?;
+    let (next, _) = next.granted().await?;
+    ensure!(next.token() > read, "{:?} follows {read:?}", next.token());
+    ensure!(status.holders.len() == 1 && status.holders[0].token == read, "{read:?}: {status:?}");
+    let last_written = next.token();
+    next.release().await?;
+    let (last, _) = last.granted().await?;
+    ensure!(last.token() > last_written, "{:?} follows {last_written:?}", last.token());
+    Ok(last.release().await?)
 }
 
 /// The last of the writers watches none of those before it that go on reading or give up, but the one before the nearest.
