@@ -5,10 +5,11 @@ use std::time::Duration;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, FencingToken, LockClient, Remembered};
 
-use crate::stage::{PATIENCE, ROOM, Stage, cases, connect, ensure, with_options};
+use crate::stage::{PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, with_options};
 
 cases!("tokens":
     rise_across_a_crash_of_the_server,
+    of_holds_in_a_row_belong_to_no_other_grant,
     that_cannot_be_created_are_an_error_that_says_what_to_do,
     of_a_table_show_the_name,
     tables_of_a_later_release_are_refused,
@@ -41,6 +42,41 @@ async fn rise_across_a_crash_of_the_server() -> Outcome {
     }
     let none = stage.client("lease=10m&fencing=none").await?;
     ensure!(next(&none).await?.is_none(), "a token, although none was wanted");
+    Ok(())
+}
+
+/// Whether the lock was free or waited for, and wherever the wait was.
+async fn of_holds_in_a_row_belong_to_no_other_grant() -> Outcome {
+    let stage = Stage::new().await?;
+    for (fencing, wait) in
+        [("sequence", "server"), ("sequence", "quiet"), ("table", "server"), ("table", "quiet")]
+    {
+        let options = format!("lease=10m&fencing={fencing}&wait={wait}");
+        let series = stage.client(&format!("{options}&local_handoff=100/1h")).await?;
+        let other = stage.client(&options).await?;
+        let first = next(&series).await?;
+        let held = other.mutex(ROOM)?.acquire().await?;
+        let second = held.token().map(FencingToken::get);
+        ensure!(second >= first.map(|first| first + 100), "{options}: {first:?} and then {second:?}");
+        let waiter = Waiter::of(&series)?;
+        stage.queued(1).await?;
+        held.release().await?;
+        let (guard, _) = waiter.granted().await?;
+        let third = guard.token().map(FencingToken::get);
+        guard.release().await?;
+        let last = next(&other).await?;
+        ensure!(second < third, "{options}: {second:?} and then {third:?}");
+        ensure!(last >= third.map(|third| third + 100), "{options}: {third:?} and then {last:?}");
+    }
+    let none = stage.client("lease=10m&fencing=none&local_handoff=100/1h").await?;
+    let (guard, waiter) = (none.mutex(ROOM)?.acquire().await?, Waiter::of(&none)?);
+    guard.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    ensure!(guard.token().is_none(), "a token, although none was wanted");
+    guard.release().await?;
+    let url = with_options(&stage.url(), "fencing=clock&local_handoff=100/1h");
+    let error = connect(&url).await.err().map(|error| error.to_string()).unwrap_or_default();
+    ensure!(error.contains("fencing=sequence"), "it does not say what to do: {error}");
     Ok(())
 }
 
