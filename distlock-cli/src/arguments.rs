@@ -105,7 +105,7 @@ impl Waiting {
 /// How a lock is shared with others.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Sharing {
-    /// Hold the lock beside others who ask for it with --shared too, but not beside one who asks without
+    /// Share the lock with other --shared holders; exclude everyone else
     #[arg(short, long)]
     shared: bool,
 
@@ -162,7 +162,7 @@ pub(crate) struct Exec {
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "once", default_value = "1d")]
     pub(crate) keep: Duration,
 
-    /// Keep others who ask for this too from the lock for so long, by the server's clock, even if the command ends sooner
+    /// Keep the lock unavailable to other --at-least runs for this long, by the server's clock, even if the command ends sooner
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["once", "shared", "limit"])]
     pub(crate) at_least: Option<Duration>,
 
@@ -192,7 +192,7 @@ pub(crate) struct Elect {
     )]
     pub(crate) command: Vec<OsString>,
 
-    /// Show this text as the leader's value to all who look, such as its address: at most 1024 bytes
+    /// Publish this text as the leader's value, e.g. its address: at most 1024 bytes
     #[arg(long, value_name = "TEXT")]
     pub(crate) value: Option<String>,
 
@@ -376,8 +376,8 @@ fn url_details() -> String {
 }
 
 const URL_DETAILS: &str = "\
-Without it the lock is one between the processes of this machine that run as the same user. A URL with a password \
-in it is better put into the environment than here, where every user of the machine can read it.";
+Default: processes of the same user on this machine. Put a URL with a password into the environment: every user of the \
+machine can read the arguments of a process.";
 
 fn overview() -> String {
     let line = |url| format!("  distlock exec --url {url} nightly-report -- ./report.sh\n");

@@ -144,7 +144,7 @@ impl Event<'_> {
                     ([], Some(pause)) => kept_free(*pause, now),
                     _ => who_is_before_us(holders, waiters, now),
                 };
-                format!("{named} could not be had {}{why}", within(*waited))
+                format!("could not acquire {named} {}{why}", within(*waited))
             }
             Self::Skipped { slot } => format!("slot {slot:?} of {:?} has run already", named.name),
             Self::Acquired { token: Some(token), .. } => format!("{named} is held (token {token})"),

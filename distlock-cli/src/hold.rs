@@ -18,7 +18,7 @@ use crate::signals::Signals;
 use crate::wait::{Attempt, Waited, not_waited_for};
 
 const LET_GO_AT_ONCE: &str =
-    "standard input is closed, so the lock was let go at once; give it a pipe or a terminal";
+    "standard input is closed, so the lock was released immediately; give it a pipe or a terminal";
 
 /// Waits for the lock, holds it and releases it.
 pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result<Ending, Failure> {

@@ -98,7 +98,7 @@ fn wanted(mode: Mode) -> String {
     }
 }
 
-/// How many permits there are, if there is anyone who knows.
+/// How many permits there are, if the server knows.
 fn size(status: &LockStatus) -> Option<NonZeroU32> {
     status.holders.iter().chain(&status.waiters).find_map(|participant| match participant.mode {
         Mode::Permits { of, .. } => Some(of),

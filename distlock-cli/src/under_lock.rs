@@ -156,7 +156,7 @@ fn not_started(program: &str, error: &io::Error) -> Failure {
         }
         _ => Failure::new(
             exit::NOT_RUNNABLE,
-            format!("cannot run {program:?}: {error} (check that it is a program and may be executed)"),
+            format!("cannot run {program:?}: {error} (check that it is executable)"),
         ),
     }
 }

@@ -139,7 +139,7 @@ impl Attempt<'_> {
         let (named, wait) = (self.named, humantime::format_duration(wait));
         Failure::new(
             exit::UNREACHABLE,
-            format!("{named} could not be had within {wait}, and its server cannot be reached: {cause}"),
+            format!("could not acquire {named} within {wait}, and its server cannot be reached: {cause}"),
         )
     }
 

@@ -81,7 +81,7 @@ pub mod spi {
     };
 }
 
-/// What tests need: a clock that they set, and a server in memory that can be told to fail.
+/// What tests need: a clock that they set, and a server in memory that a test can make fail.
 #[cfg(feature = "memory")]
 pub mod testing {
     pub use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told, faults};

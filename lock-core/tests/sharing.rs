@@ -274,7 +274,7 @@ async fn listeners_of_a_semaphore_do_not_hear_of_the_lock_of_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_of_the_insides_of_semaphores_are_refused() {
+async fn names_that_are_reserved_for_semaphores_are_refused() {
     let client = MemoryServer::new().client().unwrap();
     for name in ["render/locks", "render/leases"] {
         assert_eq!(client.mutex(name).unwrap_err().kind(), ErrorKind::InvalidName);

@@ -10,7 +10,7 @@
 //! clients. The kernel drops a `flock` when the last process that has the descriptor open closes it or dies, so there is no lease
 //! and no renewal, a stopped holder keeps the lock, and a killed one gives up exactly what it had.
 //!
-//! * *Sharing.* A writer needs that no reader's file is locked, a reader that `held/<lock>` is not, and who wants permits that the
+//! * *Sharing.* A writer needs that no reader's file is locked, a reader that `held/<lock>` is not, and a client that wants permits that the
 //!   locked files leave enough of them; how many each has is part of its name. No `flock` is ever turned into one of another
 //!   kind, which would give it up in between: each file has one owner, which has it exclusively.
 //! * *Order.* A waiter draws a ticket: a file with a rising number, which it keeps under a `flock`. It is a waiter's turn when

@@ -104,9 +104,7 @@ fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
             .remedy("raise max_connections at the server, or lower ?max_connections= of the clients")
             .retryable(),
         1129 => server(ErrorKind::Unreachable)
-            .remedy(
-                "find out why connections from this host fail, and have the server forget it: FLUSH HOSTS",
-            )
+            .remedy("find out why connections from this host fail, and unblock the host with FLUSH HOSTS")
             .retryable(),
         1135 => server(ErrorKind::Unreachable)
             .remedy("check how many threads and how much memory the server may have")

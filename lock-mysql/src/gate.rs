@@ -152,7 +152,7 @@ impl Claim {
         usize::try_from(self.id.get() % 1021).unwrap_or(0) % slots.max(1)
     }
 
-    /// Which connections have the slots, and the sizes of those below `of`. A size is read before its slot, because who has a slot
+    /// Which connections have the slots, and the sizes of those below `of`. A size is read before its slot, because a client that has a slot
     /// had its size before.
     fn used(&self, of: usize) -> String {
         let mut text = "CONCAT_WS(','".to_owned();

@@ -110,7 +110,7 @@ pub(crate) fn id_of(connection: u64, run: &Run) -> HolderId {
     HolderId::new(format!("connection {connection} of {run}"))
 }
 
-/// One who holds the lock, or permits.
+/// A holder of the lock, or of permits.
 struct Holding {
     connection: u64,
     /// The parts that the connection has, of which the first one shows the hold.

@@ -2,7 +2,7 @@
 //!
 //! * The *gate*: the lock itself, under the name that it has for programs without readers. Of a semaphore, a lock of its own.
 //! * *Slots*: each reader has one, and each permit is one. Their names contain a `|`, which no name of a user does.
-//! * *Sizes*: who has a permit also holds a lock that names the size of the semaphore, so that clients with another size notice.
+//! * *Sizes*: each permit holder also holds a lock that names the size of the semaphore, so that clients with another size notice.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -45,12 +45,12 @@ impl Parts {
         format!("{}{index}", self.stem()).into()
     }
 
-    /// The lock that names the size of the semaphore for one who has this slot.
+    /// The lock that names the size of the semaphore for the holder of this slot.
     pub(crate) fn size(&self, index: usize, of: usize) -> Name {
         format!("{}{index}/{of}", self.stem()).into()
     }
 
-    /// What one who has these slots in that mode holds. The slots come first: as long as one of them is held, so is its size.
+    /// What the holder of these slots in that mode holds. The slots come first: as long as one of them is held, so is its size.
     pub(crate) fn held_with(&self, slots: &[usize], mode: Mode) -> Vec<Name> {
         let mut held: Vec<_> = slots.iter().map(|index| self.slot(*index)).collect();
         if let Mode::Permits { of, .. } = mode {

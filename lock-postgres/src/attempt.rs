@@ -36,7 +36,7 @@ const MOST_MISSES: u32 = 3;
 const FIRST_TRY_AGAIN: Duration = Duration::from_millis(1);
 const LAST_TRY_AGAIN: Duration = Duration::from_millis(8);
 
-/// When a client first checks a wait that others of this client come after: they have to wait for that.
+/// When a client first checks a wait: later requests of this client have to wait for that.
 const SOON: Duration = Duration::from_millis(20);
 
 pub(crate) struct Attempt<'a> {

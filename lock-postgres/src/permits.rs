@@ -4,7 +4,7 @@
 //!   few permits keeps it, and looks again now and then. So requests are served in order, and each takes all or nothing;
 //! * *a lock for each permit*;
 //! * *a lock for each number of permits*, shared by those that hold permits of a semaphore of that size, and one that all of
-//!   them share. They say whether a number is that of those who are there.
+//!   them share. They say whether a number is that of the present holders.
 //!
 //! A statement of procedural SQL takes the permits, because it says in which order the server does what.
 
@@ -53,7 +53,7 @@ pub(crate) enum Gate {
 pub(crate) enum Part {
     Gate,
     Slot,
-    /// Those who have it use a semaphore of this size.
+    /// Its holders use a semaphore of this size.
     Number(u32),
     Other,
 }

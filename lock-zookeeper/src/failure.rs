@@ -93,11 +93,9 @@ impl Failure {
                 new(ErrorKind::Server, "a folder in the path of the locks belongs to a session")
                     .remedy("choose another folder in the URL's path")
             }
-            Error::Throttled => new(ErrorKind::Server, "the server is overloaded").remedy("wait"),
-            Error::NotReadOnly => {
-                new(ErrorKind::Unreachable, "the server has lost contact with the others and only reads")
-                    .remedy("wait until the ensemble has a quorum")
-            }
+            Error::Throttled => new(ErrorKind::Server, "the server is overloaded").remedy("retry later"),
+            Error::NotReadOnly => new(ErrorKind::Unreachable, "the server has lost quorum and is read-only")
+                .remedy("wait until the ensemble has a quorum"),
             Error::SessionExpired | Error::ClientClosed => {
                 new(ErrorKind::Unreachable, "the session has ended")
                     .remedy("the client opens another one: try again")

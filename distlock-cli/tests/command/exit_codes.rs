@@ -34,7 +34,8 @@ fn a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it() {
     let output = place.run(["exec", "--no-wait", "job", "--", "touch", "ran"]);
     assert_code(&output, 75, "no wait");
     assert!(
-        said(&output).contains(&format!("could not be had at once: held by pid {}", holder.pid())),
+        said(&output)
+            .contains(&format!("could not acquire lock \"job\" at once: held by pid {}", holder.pid())),
         "{output:?}"
     );
 
@@ -42,7 +43,7 @@ fn a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it() {
     let output = place.run(["exec", "--wait", "200ms", "job", "--", "touch", "ran"]);
     assert_code(&output, 75, "a wait");
     assert!(begun.elapsed() >= Duration::from_millis(200));
-    assert!(said(&output).contains("could not be had within 200ms"), "{output:?}");
+    assert!(said(&output).contains("could not acquire lock \"job\" within 200ms"), "{output:?}");
 
     let output = place.run(["hold", "--no-wait", "job"]);
     assert_code(&output, 75, "hold");

@@ -81,7 +81,10 @@ fn a_standard_input_that_is_closed_to_begin_with_is_warned_of() {
     let place = Place::new();
     let output = place.run(["hold", "job"]);
     assert_code(&output, 0, "no input");
-    assert!(said(&output).contains("standard input is closed, so the lock was let go at once"), "{output:?}");
+    assert!(
+        said(&output).contains("standard input is closed, so the lock was released immediately"),
+        "{output:?}"
+    );
 
     let mut holder = Running::start(place.distlock(["hold", "-v", "job"]).stdin(Stdio::piped()));
     while !holder.error_line().contains("until Ctrl-D") {}

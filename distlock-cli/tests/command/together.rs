@@ -202,7 +202,7 @@ pub(crate) fn at_most_so_many_run_at_a_time(places: &Places) {
     assert_eq!((&acquired["mode"], &acquired["permits"]), (&"permits".into(), &1.into()), "{acquired}");
     assert_eq!(acquired["token"], Value::Null, "a permit fences nothing: {acquired}");
     let mut second = start(place, &limit, &until_there_is("second"));
-    assert!(said(&refused(place, &limit)).contains("semaphore \"job\" could not be had at once: held by "));
+    assert!(said(&refused(place, &limit)).contains("could not acquire semaphore \"job\" at once: held by "));
     let mut third = place.exec(&limit, "echo ${DISTLOCK_TOKEN-none}");
     until_permits_are_waited_for(place);
     let status = semaphore(place);

@@ -11,7 +11,7 @@ use crate::{Hold, LockError, LockListener, LockName, Operation, Owner, Subscript
 
 /// A lock whose methods block the calling thread. It is cheap to clone; all clones are the same lock.
 ///
-/// It is a face of any [`distlock::DistributedLock`](crate::DistributedLock): [`DistributedLock::from`] makes one of a lock
+/// It is a wrapper of any [`distlock::DistributedLock`](crate::DistributedLock): [`DistributedLock::from`] makes one of a lock
 /// of your own, and [`DistributedLock::as_async`] returns it. The methods have the names of the asynchronous ones, and all
 /// that block may return [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock), see the [module](super).
 #[derive(Clone)]

@@ -10,17 +10,14 @@ use tokio::sync::watch;
 
 use crate::api::announcer::Announcer;
 use crate::api::closed::Closed;
-use crate::api::election::Election;
 use crate::api::events::LockEvents;
 use crate::api::handle::Handle;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
-use crate::api::once::Once;
-use crate::api::options::{LockOptions, check_remembering};
+use crate::api::options::LockOptions;
 use crate::api::reentrant::ReentrantLock;
 use crate::api::registry::Registry;
 use crate::api::several::MultiLocks;
-use crate::api::sharing::{SharedLock, refuse_insides};
 use crate::policy::acquire::Acquisition;
 use crate::policy::context::ClientContext;
 use crate::policy::entry::Entry;
@@ -28,7 +25,7 @@ use crate::policy::metrics::Request;
 use crate::policy::remote::Remote;
 use crate::runtime::engine::{AbortOnDrop, Engine, contained};
 use crate::runtime::race::within;
-use crate::spi::{InspectRequest, LockKind, Memo, Mode, Remembered};
+use crate::spi::{InspectRequest, LockKind, Mode};
 use crate::types::capabilities::{Breaking, Capabilities, Inspection};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -100,24 +97,22 @@ impl LockClient {
         self.entry_of(self.full_name(name)?, LockKind::Lock)
     }
 
-    fn entry_of(&self, name: LockName, kind: LockKind) -> Result<Arc<Entry>, LockError> {
+    pub(super) fn entry_of(&self, name: LockName, kind: LockKind) -> Result<Arc<Entry>, LockError> {
         let Client { context, locks, announcer, .. } = &*self.client;
-        refuse_insides(&name)?;
         locks.get((name, kind), context, announcer)
-    }
-
-    /// Returns the shared side of a lock, or permits of a semaphore.
-    pub(super) fn shared_lock(&self, name: impl AsRef<str>, mode: Mode) -> Result<SharedLock, LockError> {
-        let Client { announcer, handle, .. } = &*self.client;
-        let name = self.full_name(name)?;
-        self.refuse_unsupported(&name, mode)?;
-        let entry = self.entry_of(name, mode.kind())?;
-        Ok(SharedLock::new(entry, mode, Arc::clone(announcer), Arc::clone(handle)))
     }
 
     pub(super) fn refuse_unsupported(&self, name: &LockName, mode: Mode) -> Result<(), LockError> {
         let Some(cause) = self.capabilities().modes.refusal(mode) else { return Ok(()) };
         Err(self.unsupported(Operation::Acquire, name).because(cause))
+    }
+
+    pub(super) fn announcer(&self) -> &Arc<Announcer> {
+        &self.client.announcer
+    }
+
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.client.handle
     }
 
     /// Returns this client without a scope, for names that are full.
@@ -241,68 +236,6 @@ impl LockClient {
     ) -> Result<Arc<dyn DistributedLock>, LockError> {
         let locks = names.into_iter().map(|name| self.mutex(name)).collect::<Result<_, _>>()?;
         self.client.joint.get(locks)
-    }
-
-    /// Returns work that runs at most once for `slot` among all clients: a minute, a date, the number of a batch. It runs under
-    /// the lock called `name`.
-    ///
-    /// ```
-    /// # use lock_core::LockError;
-    /// # lock_core::example(async |locks| {
-    /// let minute = locks.once("poll the mailbox", "2026-11-22 12:07")?;
-    /// match minute.run(async |_| Ok::<_, LockError>(3)).await? {
-    ///     Some(messages) => println!("{messages} messages"),
-    ///     None => println!("another replica has done it"),
-    /// }
-    /// # Ok(()) });
-    /// ```
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`] when the backend [cannot remember](Capabilities::remembering) the slot;
-    /// [`ErrorKind::InvalidOption`] for an empty slot or one of more than 200 bytes; [`ErrorKind::InvalidName`];
-    /// [`ErrorKind::Closed`] after [`LockClient::close`].
-    pub fn once(&self, name: impl AsRef<str>, slot: impl Into<String>) -> Result<Once, LockError> {
-        let (lock, slot) = (self.mutex(name)?, slot.into());
-        let about = |error: LockError| error.on(lock.name()).at(self.client.context.server());
-        check_remembering(self.capabilities()).map_err(about)?;
-        if slot.is_empty() {
-            return Err(about(LockError::new(ErrorKind::InvalidOption, Operation::Remember))
-                .because("the slot is empty")
-                .remedy("name what is to run once, such as a date or a minute"));
-        }
-        let physical = self.capabilities().names.apply(lock.name());
-        let memo = Memo::new(lock.name().clone(), physical, slot).map_err(about)?;
-        Ok(Once::new(self.clone(), lock, memo))
-    }
-
-    /// Makes the server remember a slot.
-    pub(super) async fn take_slot(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
-        let asked = memo.clone();
-        let remembered = self.on_engine(Operation::Remember, move |remote| async move {
-            let answer = remote.backend.remember(&asked, keep).await;
-            remote.metrics.request(Request::Remember, &answer);
-            answer
-        });
-        remembered.await.map_err(|error| error.on(memo.name()).during(Operation::Remember))
-    }
-
-    /// Returns the election called `name`, in which of all candidates at most one leads. It is the lock of that name: an
-    /// election and a mutex of one name exclude each other.
-    ///
-    /// ```
-    /// # lock_core::example(async |locks| {
-    /// let leadership = locks.election("scheduler")?.campaign("10.0.0.7:8080").await?;
-    /// assert!(leadership.is_leading());
-    /// leadership.resign().await?;
-    /// # Ok(()) });
-    /// ```
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
-    pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
-        let entry = self.entry(name)?;
-        // An election's requests have the full name.
-        Ok(Election::new(self.unscoped(), entry))
     }
 
     /// Returns who holds the lock and who waits for it, as far as the backend can tell.

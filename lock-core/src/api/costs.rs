@@ -1,5 +1,5 @@
 //! What it costs to acquire and release a lock, in counts that do not depend on the machine. They may only become
-//! smaller: who makes one smaller, writes the new number here.
+//! smaller: write a smaller number here.
 
 use std::future::Future;
 use std::pin::pin;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::api::client::LockClient;
+use crate::policy::metrics::Request;
 use crate::spi::{Memo, Remembered};
-use crate::types::error::LockError;
+use crate::types::error::{LockError, Operation};
 
 impl LockClient {
     /// Makes the server remember a slot of a lock for `keep`, unless it remembers the slot already.
@@ -26,5 +27,15 @@ impl LockClient {
         let name = self.full_name(name)?;
         let memo = Memo::new(name.clone(), self.capabilities().names.apply(&name), slot)?;
         self.take_slot(&memo, keep).await
+    }
+    /// Makes the server remember a slot.
+    pub(super) async fn take_slot(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        let asked = memo.clone();
+        let remembered = self.on_engine(Operation::Remember, move |remote| async move {
+            let answer = remote.backend.remember(&asked, keep).await;
+            remote.metrics.request(Request::Remember, &answer);
+            answer
+        });
+        remembered.await.map_err(|error| error.on(memo.name()).during(Operation::Remember))
     }
 }

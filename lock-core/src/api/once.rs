@@ -9,6 +9,7 @@ use crate::api::client::LockClient;
 use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::lock::DistributedLock;
+use crate::api::options::check_remembering;
 use crate::spi::{Memo, Remembered};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
@@ -42,8 +43,42 @@ pub struct Once {
 /// How long a slot is remembered by default.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 
+impl LockClient {
+    /// Returns work that runs at most once for `slot` among all clients: a minute, a date, the number of a batch. It runs under
+    /// the lock called `name`.
+    ///
+    /// ```
+    /// # use lock_core::LockError;
+    /// # lock_core::example(async |locks| {
+    /// let minute = locks.once("poll the mailbox", "2026-11-22 12:07")?;
+    /// match minute.run(async |_| Ok::<_, LockError>(3)).await? {
+    ///     Some(messages) => println!("{messages} messages"),
+    ///     None => println!("another replica has done it"),
+    /// }
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the backend [cannot remember](crate::Capabilities::remembering) the slot;
+    /// [`ErrorKind::InvalidOption`] for an empty slot or one of more than 200 bytes; [`ErrorKind::InvalidName`];
+    /// [`ErrorKind::Closed`] after [`LockClient::close`].
+    pub fn once(&self, name: impl AsRef<str>, slot: impl Into<String>) -> Result<Once, LockError> {
+        let (lock, slot) = (self.mutex(name)?, slot.into());
+        let about = |error: LockError| error.on(lock.name()).at(lock.server());
+        check_remembering(self.capabilities()).map_err(about)?;
+        if slot.is_empty() {
+            return Err(about(LockError::new(ErrorKind::InvalidOption, Operation::Remember))
+                .because("the slot is empty")
+                .remedy("name what is to run once, such as a date or a minute"));
+        }
+        let physical = self.capabilities().names.apply(lock.name());
+        let memo = Memo::new(lock.name().clone(), physical, slot).map_err(about)?;
+        Ok(Once::new(self.clone(), lock, memo))
+    }
+}
+
 impl Once {
-    pub(crate) fn new(client: LockClient, lock: Arc<dyn DistributedLock>, memo: Memo) -> Self {
+    fn new(client: LockClient, lock: Arc<dyn DistributedLock>, memo: Memo) -> Self {
         Self { client, lock, memo, keep: KEEP }
     }
 

@@ -204,7 +204,7 @@ impl LockOptions {
     ) -> Result<Acquisition, LockError> {
         if self.at_least.is_some_and(|shortest| !shortest.is_zero()) {
             return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
-                .because("at_least keeps all other holders out, and this lock has several at a time")
+                .because("at_least requires an exclusive lock")
                 .remedy("leave at_least out, or use a mutex"));
         }
         self.acquisition(client, capabilities)

@@ -7,7 +7,8 @@ use crate::api::announcer::{Announcer, LockKey};
 use crate::policy::context::ClientContext;
 use crate::policy::entry::Entry;
 use crate::runtime::sync::Mutex;
-use crate::types::error::LockError;
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::name::LockName;
 
 #[derive(Default)]
 pub(crate) struct Registry(Mutex<Locks>);
@@ -26,6 +27,7 @@ impl Registry {
         context: &Arc<ClientContext>,
         announcer: &Arc<Announcer>,
     ) -> Result<Arc<Entry>, LockError> {
+        refuse_reserved(&lock.0)?;
         let mut locks = self.0.lock();
         if let Some(error) = &locks.closed {
             return Err(error.clone().on(&lock.0));
@@ -66,4 +68,14 @@ impl Locks {
             self.by_name.shrink_to(2 * self.by_name.len());
         }
     }
+}
+
+/// Refuses names that belong to the inside of a semaphore: some servers keep a semaphore below its name.
+fn refuse_reserved(name: &LockName) -> Result<(), LockError> {
+    let inside = ["/locks", "/leases"].into_iter().find(|inside| name.as_str().ends_with(inside));
+    let Some(inside) = inside else { return Ok(()) };
+    Err(LockError::new(ErrorKind::InvalidName, Operation::Configure)
+        .on(name)
+        .because(format!("names that end with {inside:?} are reserved for semaphores"))
+        .remedy("choose another last part"))
 }

@@ -1,7 +1,7 @@
 //! The reference backend: locks in the memory of one process.
 //!
-//! Backend authors read it first, tests use it instead of a server, and the core itself is tested with it: the "server"
-//! can be told to [fail, delay, drop replies](faults), expire, delete and steal.
+//! Backend authors read it first, tests use it instead of a server, and the core itself is tested with it: a test can
+//! make the "server" [fail, delay, drop replies](faults), expire, delete and steal.
 //!
 //! # How it holds the lock
 //! A [`MemoryServer`] has a table of locks and semaphores; each has holders and a queue (`shares.rs` has the rules). The

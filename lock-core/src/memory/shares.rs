@@ -38,7 +38,7 @@ pub(super) enum Rule {
     PermitsComeBack,
     /// A waiter with several permits counts for all of them.
     WeightsCount,
-    /// The number of permits is that of those who are there.
+    /// The number of permits is that of the present holders and waiters.
     OneNumberOfPermits,
     /// A repeated attempt finds its place.
     AttemptsAreIdempotent,

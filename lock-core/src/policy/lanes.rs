@@ -156,7 +156,7 @@ impl Entry {
             return Ok(());
         }
         let error = LockError::new(ErrorKind::Deadlock, Operation::Acquire)
-            .because("its owner reads, and a reader cannot become a writer")
+            .because("this owner holds the read lock, which cannot be upgraded")
             .remedy("release the read side first, or acquire the write side from the beginning");
         Err(self.about(error))
     }
@@ -199,7 +199,7 @@ impl Entry {
         }
     }
 
-    /// A release or a cancel is on its way: who comes later waits for the answer.
+    /// A release or a cancel is on its way: later requests wait for the answer.
     pub(super) fn line_up_clearing(&self) {
         let Some(lane) = &self.lane else { return };
         let mut place = lane.place.lock();

@@ -24,7 +24,7 @@
 //! 9. **Sharing is declared.** A backend that declares [modes](crate::Capabilities::modes) serves waiters of all modes
 //!    in the order of their arrival: a head that does not fit stops the queue, and all that fit follow it. A semaphore
 //!    is another thing than the lock of its name. A semaphore has the number of permits that its holders and waiters
-//!    asked for; who comes with another number gets [`LockError::other_permits`](crate::LockError::other_permits).
+//!    asked for; a request with a different size fails with [`LockError::other_permits`](crate::LockError::other_permits).
 //!
 //! # Errors
 //! An error says what could not be done (the core adds the lock and the server), why, and what helps. It contains no

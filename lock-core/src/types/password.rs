@@ -77,7 +77,7 @@ impl Password {
 
 fn not_given(error: &dyn Error) -> LockError {
     LockError::new(ErrorKind::Denied, Operation::Connect)
-        .because(format!("the program gives no password: {error}"))
+        .because(format!("the password callback failed: {error}"))
         .retryable()
 }
 

@@ -91,7 +91,7 @@ pub struct PostgresSession {
 }
 
 impl PostgresSession {
-    /// Connects as the superuser, who has no password and may connect only through the socket.
+    /// Connects as the superuser, which has no password and may connect only through the socket.
     pub(super) async fn connect(socket: &Path, database: &str) -> Outcome<Self> {
         let mut this = Self { stream: UnixStream::connect(socket).await?, bytes: Vec::new() };
         this.stream.write_all(&startup(super::SUPERUSER, database)).await?;

@@ -2,7 +2,7 @@
 
 use super::{Finding, Workspace};
 
-const CORE: &str = "lock-core/src/";
+pub(super) const CORE: &str = "lock-core/src/";
 
 /// Each layer, with the layers that it may import from.
 const LAYERS: &[(&str, &[&str])] = &[
@@ -14,6 +14,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("api", &["memory", "policy", "spi", "runtime", "types"]),
 ];
 
+/// What `super` is in a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parent {
+    IsTheRoot,
+    IsTheLayer,
+}
+
 pub(super) fn import_downwards(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in workspace.tree.with_ending("rs") {
@@ -23,7 +30,9 @@ pub(super) fn import_downwards(workspace: &Workspace) -> Vec<Finding> {
             findings.push(Finding::in_file(&file.path, "is in no layer of the core"));
             continue;
         };
-        for (number, imported) in imports(&file.text) {
+        let is_own_file = path.strip_suffix("/mod.rs") == Some(folder);
+        let parent = if is_own_file { Parent::IsTheRoot } else { Parent::IsTheLayer };
+        for (number, imported) in imports(&file.text, parent) {
             let is_permitted = imported == *layer || below.contains(&imported);
             if !is_permitted {
                 let problem = format!("the layer {layer:?} does not import from {imported:?}");
@@ -34,13 +43,16 @@ pub(super) fn import_downwards(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Returns the first word after each `crate::`, except in comments, and `super::super`, which may lead anywhere.
-fn imports(text: &str) -> impl Iterator<Item = (usize, &str)> {
+/// Returns the first word after each `crate::`, except in comments. In the file of a layer `super::` leads to the other
+/// layers too, and below it `super::super` may lead anywhere.
+fn imports<'a>(text: &'a str, parent: Parent) -> impl Iterator<Item = (usize, &'a str)> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
-    lines.flat_map(|(index, line)| {
+    lines.flat_map(move |(index, line)| {
         let from_the_root = line.split("crate::").skip(1).map(first_word);
         let upwards = line.contains("super::super").then_some("super::super");
-        from_the_root.chain(upwards).map(move |word| (index + 1, word))
+        let to_the_side =
+            line.split("super::").skip(1).map(first_word).filter(move |_| parent == Parent::IsTheRoot);
+        from_the_root.chain(upwards).chain(to_the_side).map(move |word| (index + 1, word))
     })
 }
 
@@ -81,6 +93,16 @@ mod tests {
                 "lock-core/src/spi/host.rs:3: the layer \"spi\" does not import from \"super::super\"",
             ]
         );
+    }
+
+    #[test]
+    fn an_import_from_above_through_the_parent_of_a_layer_is_found() {
+        let text = "use super::policy::local::Start;\nuse super::types::url;\n";
+        assert_eq!(
+            found("lock-core/src/spi/mod.rs", text),
+            ["lock-core/src/spi/mod.rs:1: the layer \"spi\" does not import from \"policy\""]
+        );
+        assert_eq!(found("lock-core/src/spi/context.rs", "use super::Validity;\n"), Vec::<String>::new());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Rules that the compiler does not check. Each is one row in [`RULES`], and `CONTRIBUTING.md` explains them.
 
 mod backends;
+mod circles;
 mod dependencies;
 mod layers;
 mod links;
@@ -61,10 +62,11 @@ const RULES: &[Rule] = &[
     ("crates depend on each other in one direction", dependencies::direction),
     ("only programs with arguments depend on an argument parser", dependencies::argument_parser),
     ("the folders of the core import downwards", layers::import_downwards),
+    ("no circle of imports crosses a folder of the core", circles::stay_in_a_folder),
     ("few files know a backend, and a page lists them", backends::are_known_by_few_files),
     ("the core depends on no client crate, and on little else", dependencies::core_stays_small),
     ("every crate takes the lints of the workspace", text_files::lints_of_the_workspace),
-    ("no file is too long to be one room", text_files::length),
+    ("no file is too long to be one module", text_files::length),
     ("nothing is left to do", text_files::left_to_do),
     ("every link of every page leads somewhere", links::resolve),
 ];

@@ -8,7 +8,8 @@ const MOST_LINES: usize = 700;
 const MARKERS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 pub(super) fn length(workspace: &Workspace) -> Vec<Finding> {
-    let too_long = |count: usize| format!("{count} lines: more than {MOST_LINES} are several rooms, not one");
+    let too_long =
+        |count: usize| format!("{count} lines: more than {MOST_LINES} are several modules, not one");
     let counts = workspace.tree.files().iter().map(|file| (file, file.text.lines().count()));
     counts
         .filter(|(_, count)| *count > MOST_LINES)

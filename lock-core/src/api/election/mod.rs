@@ -60,8 +60,29 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The most bytes of a value: servers store it with the lock, and send it with each answer.
 const LONGEST_VALUE: usize = 1024;
 
+impl LockClient {
+    /// Returns the election called `name`, in which of all candidates at most one leads. It is the lock of that name: an
+    /// election and a mutex of one name exclude each other.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let leadership = locks.election("scheduler")?.campaign("10.0.0.7:8080").await?;
+    /// assert!(leadership.is_leading());
+    /// leadership.resign().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
+        let entry = self.entry(name)?;
+        // An election's requests have the full name.
+        Ok(Election::new(self.unscoped(), entry))
+    }
+}
+
 impl Election {
-    pub(crate) fn new(client: LockClient, entry: Arc<Entry>) -> Self {
+    fn new(client: LockClient, entry: Arc<Entry>) -> Self {
         Self { client, entry, value: String::new(), interval: INTERVAL }
     }
 
@@ -189,7 +210,7 @@ impl Election {
         if value.len() > LONGEST_VALUE {
             return Err(error(ErrorKind::InvalidOption)
                 .because(format!("the value has {} bytes, more than {LONGEST_VALUE}", value.len()))
-                .remedy("store what is long elsewhere, and say here where"));
+                .remedy("store long data elsewhere and publish its location"));
         }
         let capabilities = self.client.capabilities();
         if !value.is_empty() && capabilities.describing == Describing::Unsupported {

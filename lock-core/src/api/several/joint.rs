@@ -35,7 +35,7 @@ pub(super) struct Joints {
     locks: Vec<Arc<dyn DistributedLock>>,
     held: Mutex<HashMap<Owner, Joint>>,
     listeners: Listeners,
-    /// Which of the locks was not to be had, the last time that one was not.
+    /// Which of the locks was held by another owner, the last time that one was.
     refused: AtomicUsize,
 }
 
@@ -99,7 +99,9 @@ impl Joints {
     /// The error of a wait that ended without all locks. It names the lock that another owner has.
     pub(super) fn busy(&self) -> LockError {
         match self.locks.get(self.refused.load(Ordering::Relaxed)) {
-            Some(part) => part.busy().on(&self.name).because(format!("{:?} was not to be had", part.name())),
+            Some(part) => {
+                part.busy().on(&self.name).because(format!("{:?} is held by another owner", part.name()))
+            }
             None => LockError::busy(&self.name),
         }
     }

@@ -37,7 +37,7 @@ use crate::api::client::LockClient;
 /// # Order
 /// The locks are acquired one after the other, sorted by name (and locks of one name by the address of their server), so
 /// that no two callers wait for each other, whatever order they write. **That covers only locks that are acquired together:**
-/// who holds `account/9` and then asks for `account/7` and `account/9` has left the order.
+/// acquiring `account/9` first, and then `account/7` and `account/9`, breaks the ordering.
 ///
 /// # What is held while waiting
 /// While it waits for one of the locks, it holds those that come before it. Those are given back as soon as the wait ends

@@ -15,12 +15,12 @@ use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
 
 pub use permits::Semaphore;
-pub(crate) use shared::SharedLock;
+use shared::SharedLock;
 
 /// A read-write lock: any number of readers, or one writer. Each side is a [`DistributedLock`].
 ///
 /// **A guard is an owner of its own. A task that keeps a read guard and asks for another one waits for itself as soon as
-/// a writer waits between them**, because who comes after a writer waits behind it. An owner that reads enters again
+/// a writer waits between them**, because later requests queue behind a waiting writer. An owner that reads enters again
 /// without waiting: [`LockGuard::reenter`](crate::LockGuard::reenter), [`lock`](DistributedLock::lock) and `with_lock`.
 ///
 /// * **First come, first served**, among readers and writers of all clients, where the backend serves waiters in order.
@@ -144,6 +144,14 @@ impl LockClient {
         // Its requests have the full name.
         Ok(Semaphore::new(self.unscoped(), shared, of))
     }
+
+    /// Returns the shared side of a lock, or permits of a semaphore.
+    fn shared_lock(&self, name: impl AsRef<str>, mode: Mode) -> Result<SharedLock, LockError> {
+        let name = self.full_name(name)?;
+        self.refuse_unsupported(&name, mode)?;
+        let entry = self.entry_of(name, mode.kind())?;
+        Ok(SharedLock::new(entry, mode, Arc::clone(self.announcer()), Arc::clone(self.handle())))
+    }
 }
 
 impl RwLock {
@@ -195,14 +203,4 @@ impl fmt::Debug for RwLock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("RwLock").field("name", self.name()).finish_non_exhaustive()
     }
-}
-
-/// Refuses names that belong to the inside of a semaphore: some servers keep a semaphore below its name.
-pub(crate) fn refuse_insides(name: &LockName) -> Result<(), LockError> {
-    let inside = ["/locks", "/leases"].into_iter().find(|inside| name.as_str().ends_with(inside));
-    let Some(inside) = inside else { return Ok(()) };
-    Err(LockError::new(ErrorKind::InvalidName, Operation::Configure)
-        .on(name)
-        .because(format!("names that end with {inside:?} are kept for the insides of semaphores"))
-        .remedy("choose another last part"))
 }

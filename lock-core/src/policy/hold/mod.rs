@@ -248,7 +248,7 @@ impl HoldCore {
         grant.descriptor.as_ref().filter(|_| grant.series.is_none() || self.is_standing())
     }
 
-    /// What the server was told about the holder at the grant; `None` without a server.
+    /// What the client sent to the server about itself, at the grant; `None` without a server.
     pub(crate) fn holder(&self) -> Option<&Arc<HolderInfo>> {
         self.grant().terms.as_ref().map(|terms| &terms.holder)
     }

@@ -3,7 +3,7 @@
 //! Such a request goes to the server beside others, so it does not wait in the queue for the lock. What it waits for is
 //! its turn: that the server has confirmed each request before it that it must not overtake. For the same reason an
 //! exclusive attempt starts only when the server has confirmed each request before it. A release, or a cancel, that the
-//! server has not answered yet has a place in the line, too: who comes after it must not wait behind it at the server.
+//! server has not answered yet has a place in the line, too: a later request must not wait behind it at the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -1,4 +1,4 @@
-//! Whose turn it is in the line, and who is refused there.
+//! Whose turn it is in the line, and which requests are refused there.
 
 use std::task::Waker;
 
