@@ -4,11 +4,18 @@
 
 mod support;
 
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use lock_core::memory::MemoryServer;
 use lock_core::memory::faults::{Fault, Gate};
-use lock_core::{ErrorKind, HoldEnd, LockError, LossReason, Mode, Operation, Owner, Wait};
+use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
+use lock_core::{
+    ClientBuilder, ErrorKind, FencingToken, Hold, HoldEnd, LockError, LossReason, Mode, Operation, Owner,
+    Wait,
+};
 use support::{ByHand, LEASE, Recorder, Timed, Told, eventually, next};
 
 const NAME: &str = "catalog";
@@ -54,6 +61,37 @@ async fn a_writer_reads_without_the_server_and_the_reader_gets_a_token_when_the_
     );
     reader.release().await.unwrap();
     assert!(timed.server.is_empty());
+}
+
+/// When it is woken for the first time, notes the token of a hold.
+struct Notes {
+    hold: Hold,
+    token: Mutex<Option<FencingToken>>,
+}
+
+impl Wake for Notes {
+    fn wake(self: Arc<Self>) {
+        let token = self.hold.token().unwrap();
+        self.token.lock().unwrap().get_or_insert(token);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_writer_has_ended_the_reader_has_its_own_token() {
+    let options = MemoryOptions::new().replies(Replies::Later);
+    let client = MemoryServer::new().client_with(options, ClientBuilder::new()).unwrap();
+    let catalog = client.rw_lock(NAME).unwrap();
+    let writer = catalog.write().acquire().await.unwrap();
+    let reader = catalog.read().acquire_as(writer.owner(), Wait::Try).await.unwrap().unwrap();
+    let written = writer.token();
+    let notes = Arc::new(Notes { hold: reader.hold().clone(), token: Mutex::default() });
+    let mut ending = pin!(writer.release());
+    let waker = Waker::from(Arc::clone(&notes));
+    assert!(ending.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    eventually("the writer has ended", || notes.token.lock().unwrap().is_some()).await;
+    assert!(*notes.token.lock().unwrap() > written);
+    ending.await.unwrap();
+    reader.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

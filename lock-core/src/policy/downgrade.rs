@@ -165,10 +165,12 @@ impl Downgrading {
     async fn shared(self, grant: Grant<AnyLease>, task: Task) {
         let Self { entry, reader, request, mut first_answer, report, lease, .. } = self;
         drop(lease);
+        // First, so that the owner finds the reader's own token when the writer has ended.
+        let unwanted = entry.reader_has(&reader, &request, grant);
         if let Some(report) = report {
             report.certain(Released::Clean, Sent::First);
         }
-        match entry.reader_has(&reader, &request, grant) {
+        match unwanted {
             Some(unwanted) => {
                 wait_for_the_holder(&reader, &task).await;
                 task.release_until_certain(&unwanted, &reader, &mut first_answer).await;
