@@ -406,10 +406,8 @@ impl LockClient {
         };
         let in_time = within(clock, clock.now().plus(timeout), all_done).await;
         let left_behind = if in_time.is_some() { None } else { Some(self.end_holds().await) };
-        let closing = self.on_engine(Operation::Close, |remote| async move {
-            remote.backend.close().await;
-            Ok(())
-        });
+        // It goes on after this if the machine is busy, so that no connection stays.
+        let closing = self.engine().spawn(closed(Arc::clone(&context.remote)));
         let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), closing).await;
         context.cleanup.closed();
         // What is given up ends now, and its events come before the end.
@@ -540,3 +538,15 @@ impl fmt::Debug for LockClient {
 
 /// How long the backend may take to close its connections, and the server to answer the releases that `close` began.
 const CLOSE_BACKEND_WITHIN: Duration = Duration::from_secs(1);
+
+/// After this time a backend that does not finish is left alone.
+const CLOSE_BACKEND_AT_LAST: Duration = Duration::from_secs(10);
+
+async fn closed(remote: Arc<Remote>) {
+    let closing = async {
+        remote.backend.close().await;
+        Ok(())
+    };
+    let at_last = remote.clock.now().plus(CLOSE_BACKEND_AT_LAST);
+    let _ = within(&remote.clock, at_last, contained(Operation::Close, closing)).await;
+}
