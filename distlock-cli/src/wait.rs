@@ -51,7 +51,7 @@ const LONG_PATIENCE: Duration = Duration::from_secs(5);
 /// How often to check whether another client holds it by now.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long the server may take to say why the lock could not be acquired.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 impl Attempt<'_> {
     /// Waits for the lock.

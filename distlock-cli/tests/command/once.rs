@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, assert_code, said, until};
+use crate::support::{Place, assert_code, last_event, said, until};
 
 pub(crate) fn a_slot_runs_once_and_a_failure_consumes_it(place: &Place) {
     for (slot, code, runs) in [("monday", 3, 1), ("monday", 0, 1), ("tuesday", 3, 2)] {
@@ -57,7 +57,7 @@ pub(crate) fn a_lock_is_kept_after_its_release(place: &Place) {
     assert!(told.contains("no one holds it, but it is kept free until 20"), "{told}");
     assert!(told.contains(" UTC, for ") && told.contains("--at-least"), "{told}");
     let output = place.run([["--json"].as_slice(), &kept].concat());
-    let event: serde_json::Value = serde_json::from_str(&said(&output)).unwrap();
+    let event = last_event(&output);
     assert!((1..=600_000).contains(&event["pause_ms"].as_u64().unwrap()), "{event}");
     assert!(!place.file("ran").exists());
 }

@@ -1,9 +1,8 @@
 //! The waiters before this one when the lock is free.
 
 use nix::sys::signal::Signal;
-use serde_json::Value;
 
-use crate::support::{Place, Running, assert_code, said};
+use crate::support::{Place, Running, assert_code, last_event, said};
 
 #[test]
 fn a_stopped_waiter_that_holds_up_the_queue_is_named_with_what_to_do_about_it() {
@@ -23,7 +22,7 @@ fn a_stopped_waiter_that_holds_up_the_queue_is_named_with_what_to_do_about_it() 
         assert!(said(&output).contains(&first_in_line) && said(&output).contains(&remedy), "{output:?}");
     }
     let output = place.run(["exec", "--json", "--no-wait", "job", "--", "true"]);
-    let event: Value = serde_json::from_str(&said(&output)).unwrap();
+    let event = last_event(&output);
     assert_eq!(event["holders"].as_array().map(Vec::len), Some(0), "{event}");
     let [waiter] = event["waiters"].as_array().unwrap().as_slice() else { panic!("{event}") };
     assert_eq!(waiter["pid"], first.pid().as_raw());

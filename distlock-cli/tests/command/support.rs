@@ -351,6 +351,11 @@ pub(crate) fn assert_code(output: &Output, code: i32, hint: impl Debug) {
     assert_eq!(code_of(output.status), code, "{hint:?}: {output:?}");
 }
 
+/// The last event on the standard error of a finished command. On a busy machine it may have said before that it waits.
+pub(crate) fn last_event(output: &Output) -> Value {
+    serde_json::from_str(said(output).lines().last().unwrap()).unwrap()
+}
+
 /// The standard error of a finished command.
 pub(crate) fn said(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()

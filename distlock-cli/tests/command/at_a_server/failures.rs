@@ -131,7 +131,7 @@ pub(crate) fn a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it<S: Server>(
     let place = server.place("60s");
     let holder = place.hold("job");
     let held_by = format!("held by {}", server.people_read(holder.pid()));
-    for wait in ["--no-wait", "--wait=300ms"] {
+    for wait in ["--no-wait", "--wait=5s"] {
         let output = place.run(["exec", wait, "job", "--", "touch", "ran"]);
         assert_code(&output, 75, wait);
         assert!(said(&output).contains(&held_by), "{output:?}");

@@ -87,11 +87,12 @@ pub(crate) fn nobody_else_has_the_lock_before_the_command_is_killed<S: Server>(s
         assert_eq!(job.event("terminating")["signal"], "SIGKILL");
         // A third of what a hold relies on, without the time until this test hears of it.
         let grace = S::lease_in(Duration::from_secs(15)) / 3;
-        assert!(told.elapsed() + Duration::from_millis(500) >= grace, "{:?}", told.elapsed());
+        let had = told.elapsed() + Duration::from_millis(500);
         assert_eq!(job.code(), 76);
         let company = rival.output_line();
         assert_eq!(rival.code(), 0);
-        company == "alone"
+        eprintln!("it was {company}, and had {had:?} of {grace:?}");
+        company == "alone" && had >= grace
     });
 }
 

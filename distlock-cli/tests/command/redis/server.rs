@@ -44,7 +44,7 @@ impl Server {
 
 impl at_a_server::Server for Server {
     const NAME: &'static str = "redis";
-    const BRIEF: &'static str = "6s";
+    const BRIEF: &'static str = "12s";
     const AWAY: &'static str = "check that the server runs and can be reached";
     const SILENT: &'static str = "did not answer";
     const LOOPS: [usize; 2] = [6, 15];

@@ -75,7 +75,7 @@ impl Server {
 
 impl at_a_server::Server for Server {
     const NAME: &'static str = "zookeeper";
-    const BRIEF: &'static str = "9s";
+    const BRIEF: &'static str = "15s";
     const AWAY: &'static str = "can be reached";
     const SILENT: &'static str = "can be reached";
     const LOOPS: [usize; 2] = [4, 8];
