@@ -107,6 +107,10 @@ impl LockClient {
         Err(self.unsupported(Operation::Acquire, name).because(cause))
     }
 
+    pub(super) fn server(&self) -> &Arc<str> {
+        self.client.context.server()
+    }
+
     pub(super) fn announcer(&self) -> &Arc<Announcer> {
         &self.client.announcer
     }
@@ -521,7 +525,7 @@ impl LockClient {
     fn unsupported(&self, operation: Operation, name: &LockName) -> LockError {
         LockError::new(ErrorKind::Unsupported, operation)
             .on(name)
-            .at(self.client.context.server())
+            .at(self.server())
             .because(format!("the backend {:?} has no way to do it", self.capabilities().backend))
     }
 }

@@ -64,7 +64,7 @@ impl LockClient {
     /// [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn once(&self, name: impl AsRef<str>, slot: impl Into<String>) -> Result<Once, LockError> {
         let (lock, slot) = (self.mutex(name)?, slot.into());
-        let about = |error: LockError| error.on(lock.name()).at(lock.server());
+        let about = |error: LockError| error.on(lock.name()).at(self.server());
         check_remembering(self.capabilities()).map_err(about)?;
         if slot.is_empty() {
             return Err(about(LockError::new(ErrorKind::InvalidOption, Operation::Remember))
