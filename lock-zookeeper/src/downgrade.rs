@@ -93,12 +93,9 @@ async fn change(
             }
             paths.iter().try_for_each(|path| writer.add_delete(path, None))
         });
-        let (index, failure) = match changed.await {
-            Ok(_) => {
-                claim.made(Arc::clone(&heir));
-                return Ok(Changed::Shared(Made { names: heir, token: lease.token, are_alone: false }));
-            }
-            Err(failed) => failed,
+        let Err((index, failure)) = changed.await else {
+            claim.made(Arc::clone(&heir));
+            return Ok(Changed::Shared(Made { names: heir, token: lease.token, are_alone: false }));
         };
         if failure.outcome() != Outcome::Unknown {
             claim.created_nothing();
