@@ -30,6 +30,14 @@ impl From<crate::LockClient> for LockClient {
 
 impl LockClient {
     /// Returns the same client with asynchronous methods.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// assert_eq!(locks.as_async().capabilities().backend, "memory");
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn as_async(&self) -> &crate::LockClient {
         &self.0
     }
@@ -53,6 +61,18 @@ impl LockClient {
     }
 
     /// Like [`mutex`](Self::mutex), with options for the holds that are acquired through this lock.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::LockOptions;
+    /// use std::time::Duration;
+    ///
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// let nightly = locks.mutex_with("nightly", LockOptions::new().max_hold(Duration::from_secs(1800)))?;
+    /// let guard = nightly.acquire()?;
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`distlock::LockClient::mutex_with`](crate::LockClient::mutex_with).
@@ -100,6 +120,14 @@ impl LockClient {
 
     /// Asks the server for a sign of life, in one small round trip. For readiness probes.
     ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// locks.ping()?;
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// Same as [`distlock::LockClient::ping`](crate::LockClient::ping);
     /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
@@ -131,6 +159,16 @@ impl LockClient {
     /// Returns the read-write lock called `name`, the write side of which is the mutex of that name. It does not block, and
     /// nothing is acquired yet.
     ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// let catalog = locks.rw_lock("catalog")?;
+    /// let reading = catalog.read().acquire()?;
+    /// assert!(locks.mutex("catalog")?.try_acquire()?.is_none()); // the write side
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// Same as [`distlock::LockClient::rw_lock`](crate::LockClient::rw_lock).
     pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<RwLock, LockError> {
@@ -138,6 +176,14 @@ impl LockClient {
     }
 
     /// Returns the semaphore called `name`, with `size` permits. It does not block, and nothing is acquired yet.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// let guard = locks.semaphore("render", 3)?.acquire(1)?;
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`distlock::LockClient::semaphore`](crate::LockClient::semaphore).
@@ -164,6 +210,14 @@ impl LockClient {
     }
 
     /// Returns the election called `name`. It does not block, and nothing is acquired yet.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// let leadership = locks.election("scheduler")?.campaign("10.0.0.7:8080")?;
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`distlock::LockClient::election`](crate::LockClient::election).
@@ -212,6 +266,14 @@ impl LockClient {
     }
 
     /// Returns what the backend can do.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// assert_eq!(locks.capabilities().backend, "memory");
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn capabilities(&self) -> &Capabilities {
         self.0.capabilities()
     }

@@ -29,16 +29,45 @@ impl From<crate::Election> for Election {
 
 impl Election {
     /// Sets how often [`Election::observe`] asks the server; one second by default.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use std::time::Duration;
+    ///
+    /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+    /// let watch = election.with_interval(Duration::from_secs(5)).observe()?;
+    /// assert!(watch.leader().is_none());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn with_interval(self, interval: Duration) -> Self {
         Self(self.0.with_interval(interval))
     }
 
     /// Returns the name of the election.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+    /// assert_eq!(election.name().as_str(), "scheduler");
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn name(&self) -> &LockName {
         self.0.name()
     }
 
     /// Blocks until this candidate leads. From then on the server shows `value` as the leader's.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+    /// let leadership = election.campaign("10.0.0.7:8080")?;
+    /// assert!(leadership.is_leading());
+    /// leadership.resign()?;
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`distlock::Election::campaign`](crate::Election::campaign);
@@ -48,6 +77,16 @@ impl Election {
     }
 
     /// Returns a view of the leader, without being a candidate. It knows the leader when this returns.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+    /// let watch = election.observe()?;
+    /// let _leadership = election.campaign("10.0.0.7:8080")?;
+    /// assert!(election.observe()?.leader().is_some()); // a new view knows the leader at once
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`distlock::Election::observe`](crate::Election::observe);
@@ -65,21 +104,61 @@ pub struct Leadership(crate::Leadership);
 
 impl Leadership {
     /// Returns the term, if the backend has fencing tokens: a number that rises from leader to leader.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+    /// let leadership = election.campaign("10.0.0.7:8080")?;
+    /// assert!(leadership.term() > None); // send it with each write
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn term(&self) -> Option<FencingToken> {
         self.0.term()
     }
 
     /// Returns the hold of the election's lock.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+    /// let leadership = election.campaign("10.0.0.7:8080")?;
+    /// assert_eq!(leadership.hold().name().as_str(), "scheduler");
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn hold(&self) -> &Hold {
         self.0.hold()
     }
 
     /// Returns whether it leads now, by the clock. [`Hold::is_valid`] says what that is worth.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+    /// let leadership = election.campaign("10.0.0.7:8080")?;
+    /// if leadership.is_leading() {
+    ///     // … one step of the work …
+    /// }
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn is_leading(&self) -> bool {
         self.0.is_leading()
     }
 
     /// Replaces the value that the server shows of this leader, and blocks until it does.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+    /// let leadership = election.campaign("starting")?;
+    /// leadership.proclaim("10.0.0.7:8080")?; // now it serves
+    /// let leader = election.observe()?.leader();
+    /// assert_eq!(leader.and_then(|leader| leader.value).as_deref(), Some("10.0.0.7:8080"));
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`distlock::Leading::proclaim`](crate::Leading::proclaim);
@@ -89,6 +168,15 @@ impl Leadership {
     }
 
     /// Resigns: the next candidate leads. Resign only when the work of the leader has ended.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+    /// election.campaign("10.0.0.7:8080")?.resign()?;
+    /// assert!(election.observe()?.leader().is_none());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`distlock::Leadership::resign`](crate::Leadership::resign);
@@ -105,11 +193,31 @@ pub struct LeaderWatch(crate::LeaderWatch);
 
 impl LeaderWatch {
     /// Returns the leader; `None` while there is none. It does not block.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+    /// let _leadership = election.campaign("10.0.0.7:8080")?;
+    /// assert!(election.observe()?.leader().is_some());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn leader(&self) -> Option<Leader> {
         self.0.leader()
     }
 
     /// Blocks until the leader, its term or its value is another than at the last call, and returns the leader.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+    /// let mut watch = election.observe()?;
+    /// assert!(watch.leader().is_none());
+    /// let _leadership = election.campaign("10.0.0.7:8080")?;
+    /// assert!(watch.changed()?.is_some());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`LockClient::close`](super::LockClient::close);

@@ -34,6 +34,14 @@ impl LockGuard {
     }
 
     /// Returns the fencing token; the same as [`Hold::token`].
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let guard = distlock::blocking::connect("memory:")?.mutex("orders/42")?.acquire()?;
+    /// assert!(guard.token().is_some()); // send it with each write
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn token(&self) -> Option<FencingToken> {
         self.0.token()
     }

@@ -25,11 +25,31 @@ impl From<Arc<dyn crate::DistributedLock>> for DistributedLock {
 
 impl DistributedLock {
     /// Returns the same lock with asynchronous methods.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::blocking;
+    ///
+    /// let lock = distlock::blocking::connect("memory:")?.mutex("orders/42")?;
+    /// let same = blocking::DistributedLock::from(lock.as_async().clone());
+    /// let _guard = same.acquire()?;
+    /// assert!(lock.is_locked());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn as_async(&self) -> &Arc<dyn crate::DistributedLock> {
         &self.0
     }
 
     /// Returns the name of the lock.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let lock = distlock::blocking::connect("memory:")?.mutex("orders/42")?;
+    /// assert_eq!(lock.name().as_str(), "orders/42");
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn name(&self) -> &LockName {
         self.0.name()
     }
@@ -62,6 +82,17 @@ impl DistributedLock {
     /// Like [`DistributedLock::lock`], without waiting: returns `false` when another owner holds the lock, or waits in
     /// this client before the caller.
     ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let lock = distlock::blocking::connect("memory:")?.mutex("orders/42")?;
+    /// if lock.try_lock()? {
+    ///     // … the work …
+    ///     lock.unlock()?;
+    /// }
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// Same as [`DistributedLock::lock`].
     pub fn try_lock(&self) -> Result<bool, LockError> {
@@ -89,6 +120,16 @@ impl DistributedLock {
     }
 
     /// Ends one entry of the calling thread, and releases the lock if that was the last one.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let lock = distlock::blocking::connect("memory:")?.mutex("orders/42")?;
+    /// lock.lock()?;
+    /// lock.unlock()?;
+    /// assert!(lock.unlock().is_err()); // more often than it locked
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`distlock::DistributedLock::unlock`](crate::DistributedLock::unlock);
@@ -140,6 +181,15 @@ impl DistributedLock {
     }
 
     /// Acquires the lock without waiting: returns `None` when another owner holds it.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let lock = distlock::blocking::connect("memory:")?.mutex("orders/42")?;
+    /// let _held = lock.acquire()?;
+    /// assert!(lock.try_acquire()?.is_none());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`DistributedLock::acquire`].
@@ -194,6 +244,19 @@ impl DistributedLock {
 
     /// Like [`DistributedLock::with_lock`], but waits at most `duration` for the lock. The body never runs without it.
     ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::{ErrorKind, LockError};
+    /// use std::time::Duration;
+    ///
+    /// let lock = distlock::blocking::connect("memory:")?.mutex("orders/42")?;
+    /// let _held = lock.acquire()?; // the guard has an owner of its own
+    /// let late = lock.with_lock_for(Duration::from_millis(10), |_| Ok::<_, LockError>(()));
+    /// assert_eq!(late.unwrap_err().kind(), ErrorKind::Busy);
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Busy`](crate::ErrorKind::Busy) when another owner holds the lock all that time, and the same as
     /// [`DistributedLock::with_lock`].
@@ -209,6 +272,17 @@ impl DistributedLock {
     /// Like [`DistributedLock::with_lock`], without waiting: returns `None`, and does not run the body, when another
     /// owner holds the lock.
     ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::LockError;
+    ///
+    /// let lock = distlock::blocking::connect("memory:")?.mutex("orders/42")?;
+    /// let _held = lock.acquire()?; // the guard has an owner of its own
+    /// assert_eq!(lock.try_with_lock(|_| Ok::<_, LockError>("done"))?, None);
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// Same as [`DistributedLock::with_lock`].
     pub fn try_with_lock<T, E: From<LockError>>(
@@ -220,21 +294,65 @@ impl DistributedLock {
     }
 
     /// Returns the hold of the calling thread, if it has one. It does not block.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let lock = distlock::blocking::connect("memory:")?.mutex("orders/42")?;
+    /// lock.lock()?;
+    /// let token = lock.hold().and_then(|hold| hold.token()); // send it with each write
+    /// assert!(token.is_some());
+    /// lock.unlock()?;
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn hold(&self) -> Option<Hold> {
         Owner::as_thread(|| self.0.hold())
     }
 
     /// Returns whether the calling thread holds the lock, by the clock. It does not block.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let lock = distlock::blocking::connect("memory:")?.mutex("orders/42")?;
+    /// lock.lock()?;
+    /// assert!(lock.is_held());
+    /// lock.unlock()?;
+    /// assert!(!lock.is_held());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn is_held(&self) -> bool {
         Owner::as_thread(|| self.0.is_held())
     }
 
     /// Returns how many entries the calling thread has. It does not block.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let lock = distlock::blocking::connect("memory:")?.mutex("orders/42")?;
+    /// lock.lock()?;
+    /// lock.lock()?;
+    /// assert_eq!(lock.hold_count(), 2);
+    /// lock.unlock()?;
+    /// lock.unlock()?;
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn hold_count(&self) -> u64 {
         Owner::as_thread(|| self.0.hold_count())
     }
 
     /// Returns whether any owner holds the lock through this client. It does not block.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let lock = distlock::blocking::connect("memory:")?.mutex("orders/42")?;
+    /// let _guard = lock.acquire()?;
+    /// assert!(lock.is_locked());
+    /// assert!(!lock.is_held()); // not by this thread itself
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn is_locked(&self) -> bool {
         self.0.is_locked()
     }

@@ -56,6 +56,14 @@ use crate::{ClientBuilder, EngineChoice, ErrorKind, LockError, LockUrl, Operatio
 
 /// Connects to the backend that `url` names, with the default settings; see [`connect_with`].
 ///
+/// ```
+/// # #[cfg(feature = "memory")] {
+/// let locks = distlock::blocking::connect("memory:")?;
+/// let guard = locks.mutex("orders/42")?.acquire()?;
+/// # }
+/// # Ok::<(), distlock::LockError>(())
+/// ```
+///
 /// # Errors
 /// Same as [`connect_with`].
 pub fn connect(url: impl AsRef<str>) -> Result<LockClient, LockError> {

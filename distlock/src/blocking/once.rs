@@ -18,17 +18,47 @@ impl From<crate::Once> for Once {
 
 impl Once {
     /// Sets how long the server remembers the slot, as [`distlock::Once::keep`](crate::Once::keep) does.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::LockError;
+    /// use std::time::Duration;
+    ///
+    /// let minute = distlock::blocking::connect("memory:")?.once("poll", "12:07")?;
+    /// minute.keep(Duration::from_secs(3600)).run(|_| Ok::<_, LockError>(()))?;
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn keep(self, keep: Duration) -> Self {
         Self(self.0.keep(keep))
     }
 
     /// Returns the name of the work.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let nightly = distlock::blocking::connect("memory:")?.once("reports", "2026-11-22")?;
+    /// assert_eq!(nightly.name().as_str(), "reports");
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     pub fn name(&self) -> &LockName {
         self.0.name()
     }
 
     /// Runs `body`, unless it has run for this slot before, at any client; then returns `None`. It blocks while another slot
     /// runs.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::LockError;
+    ///
+    /// let nightly = distlock::blocking::connect("memory:")?.once("reports", "2026-11-22")?;
+    /// assert_eq!(nightly.run(|_| Ok::<_, LockError>("sent"))?, Some("sent"));
+    /// assert_eq!(nightly.run(|_| Ok::<_, LockError>("sent twice"))?, None);
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`distlock::Once::run`](crate::Once::run); [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
@@ -41,6 +71,18 @@ impl Once {
     }
 
     /// Like [`Once::run`], but waits at most `duration` while another slot runs.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::LockError;
+    /// use std::time::Duration;
+    ///
+    /// let nightly = distlock::blocking::connect("memory:")?.once("reports", "2026-11-22")?;
+    /// let sent = nightly.run_within(Duration::from_secs(2), |_| Ok::<_, LockError>("sent"))?;
+    /// assert_eq!(sent, Some("sent"));
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// Same as [`Once::run`]; [`ErrorKind::Busy`](crate::ErrorKind::Busy) when another slot runs all that time.

@@ -116,6 +116,17 @@ impl ClientBuilder {
     /// `max_hold=DURATION`, `local_handoff=COUNT/DURATION`, `connect_timeout=DURATION`, `connect=eager|lazy`, `label=TEXT`. The two about connecting
     /// apply only where the builder has not set them: the program knows how long its caller waits.
     ///
+    /// ```
+    /// use lock_core::{ClientBuilder, LockUrl};
+    ///
+    /// let mut options = LockUrl::parse("servers://db?label=billing-7&lease=30s")?.options();
+    /// let builder = ClientBuilder::new().with_url_options(&mut options)?;
+    /// let lease = options.take_duration("lease")?; // an option of the backend alone
+    /// options.finish()?; // nothing is left
+    /// assert!(lease.is_some());
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`], naming the option.
     pub fn with_url_options(mut self, options: &mut UrlOptions) -> Result<Self, LockError> {
@@ -258,6 +269,14 @@ impl ClientBuilder {
     }
 
     /// Returns what [`password`](Self::password) has set, for a backend.
+    ///
+    /// ```
+    /// use lock_core::ClientBuilder;
+    ///
+    /// assert!(ClientBuilder::new().own_password().is_none());
+    /// assert!(ClientBuilder::new().password("secret").own_password().is_some());
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
     pub fn own_password(&self) -> Option<&Password> {
         self.password.as_ref()
     }
@@ -376,6 +395,16 @@ impl ClientBuilder {
 
     /// Returns how often the core will renew leases of `length`. Like [`BackendContext::renewal_interval`], for options
     /// that can be refused before the client connects.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use lock_core::ClientBuilder;
+    ///
+    /// let interval = ClientBuilder::new().renewal_interval(Duration::from_secs(30))?;
+    /// assert!(interval < Duration::from_secs(10));
+    /// assert!(ClientBuilder::new().renewal_interval(Duration::from_millis(1)).is_err());
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] when a lease leaves no time to renew it beside the abort margin, with a text that

@@ -15,6 +15,48 @@ use crate::types::owner::Owner;
 ///
 /// Implement it together with [`DistributedLock`](crate::DistributedLock) for a lock that makes its own guards. A
 /// decorator, which passes on the guards of another lock, does not need it.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+///
+/// use async_trait::async_trait;
+/// use lock_core::{Clock, GuardedLock, Hold, HoldControl, LockError, LockGuard, LockName, Owner};
+///
+/// /// One hold, with the number of its guards.
+/// struct Counted(HoldControl, Mutex<u64>);
+///
+/// #[async_trait]
+/// impl GuardedLock for Counted {
+///     fn reenter(&self, _: Owner, _: &Hold) -> Result<(), LockError> {
+///         *self.1.lock().unwrap() += 1;
+///         Ok(())
+///     }
+///
+///     async fn release(self: Arc<Self>, owner: Owner, hold: &Hold) -> Result<(), LockError> {
+///         Ok(self.release_in_background(owner, hold))
+///     }
+///
+///     fn release_in_background(self: Arc<Self>, owner: Owner, hold: &Hold) {
+///         let mut guards = self.1.lock().unwrap();
+///         *guards -= 1;
+///         if *guards == 0 {
+///             owner.left(hold); // the scope of the owner has nothing left to end
+///             let _ = self.0.release();
+///         }
+///     }
+/// }
+///
+/// # lock_core::example(async |_| {
+/// let control = HoldControl::new(LockName::new("orders/42")?, None, Clock::system());
+/// let lock = Arc::new(Counted(control.clone(), Mutex::new(1)));
+/// let guard = LockGuard::new(lock, Owner::new(), control.hold());
+/// let second = guard.reenter()?;
+/// guard.release().await?;
+/// assert!(second.hold().is_valid());
+/// drop(second);
+/// assert!(!control.hold().is_valid());
+/// # Ok(()) });
+/// ```
 #[async_trait]
 pub trait GuardedLock: Send + Sync {
     /// Enters once more for `owner`, which has `hold`, without I/O.

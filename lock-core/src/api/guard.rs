@@ -36,8 +36,8 @@ enum Ends {
 }
 
 impl LockGuard {
-    /// Creates the guard of one entry of `owner` into `hold`, which `lock` has granted. For locks of your own: clients
-    /// make their guards themselves.
+    /// Creates the guard of one `lock` of `owner`, in `hold`, which `lock` has granted. For locks of your own, as the example of
+    /// [`GuardedLock`] shows: clients make their guards themselves.
     pub fn new(lock: Arc<dyn GuardedLock>, owner: Owner, hold: Hold) -> Self {
         Self::of(Granter::Other(lock), owner, hold)
     }

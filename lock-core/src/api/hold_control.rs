@@ -126,6 +126,18 @@ impl HoldControl {
     /// Begins a release that takes time, such as a request to a server. From here on the hold is not valid, and only
     /// [`HoldControl::finish_release`] ends it.
     ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// use lock_core::{Clock, HoldControl, HoldEnd, LockName};
+    ///
+    /// let control = HoldControl::new(LockName::new("orders/42")?, None, Clock::system());
+    /// assert_eq!(control.begin_release(), Ok(()));
+    /// assert!(!control.hold().is_valid()); // while the request is on its way
+    /// control.finish_release(None); // the server has confirmed it
+    /// assert_eq!(control.hold().end(), Some(HoldEnd::Released));
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// The reason, if the hold has been lost.
     pub fn begin_release(&self) -> Result<(), LossReason> {

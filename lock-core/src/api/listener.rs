@@ -46,6 +46,26 @@ use crate::types::loss::LossReason;
 ///     fn on_suspect(&self, hold: &Hold) {
 ///         eprintln!("no contact; {} stays held for {:?}", hold.name(), hold.remaining());
 ///     }
+///
+///     fn on_restored(&self, hold: &Hold) {
+///         eprintln!("contact has returned; {} was held throughout", hold.name());
+///     }
+///
+///     fn on_acquired(&self, hold: &Hold) {
+///         eprintln!("{} is acquired, with the token {:?}", hold.name(), hold.token());
+///     }
+///
+///     fn on_released(&self, hold: &Hold) {
+///         eprintln!("{} is released: {:?}", hold.name(), hold.end());
+///     }
+///
+///     fn on_missed(&self, count: u64) {
+///         eprintln!("{count} events are missing");
+///     }
+///
+///     fn on_closed(&self) {
+///         eprintln!("the client is closed");
+///     }
 /// }
 ///
 /// # lock_core::example(async |locks| {

@@ -200,6 +200,18 @@ impl Once {
 
     /// Like [`acquire`](Self::acquire), but waits at most `duration` while another slot runs.
     ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// # use std::time::Duration;
+    /// let nightly = locks.once("reports", "2026-11-22")?;
+    /// if let Some(guard) = nightly.acquire_for(Duration::from_secs(2)).await? {
+    ///     // … the work …
+    ///     guard.release().await?;
+    /// }
+    /// assert!(nightly.acquire_for(Duration::from_secs(2)).await?.is_none()); // it has run
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// Same as for `acquire`; [`ErrorKind::Busy`] when another slot runs all that time.
     ///

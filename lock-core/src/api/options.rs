@@ -50,6 +50,13 @@ pub struct LockOptions {
 
 impl LockOptions {
     /// Creates options that change nothing.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// # use lock_core::LockOptions;
+    /// let orders = locks.mutex_with("orders/42", LockOptions::new())?; // the same as `mutex`
+    /// # Ok(()) });
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }

@@ -109,6 +109,13 @@ impl Semaphore {
     /// **A task that keeps permits and asks for more may wait for itself**: an acquisition of several permits at once does
     /// not.
     ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.semaphore("render", 3)?.acquire(2).await?;
+    /// guard.release().await?; // gives both back
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// Same as [`Semaphore::permits`] and [`DistributedLock::acquire_as`], and [`ErrorKind::InvalidOption`] when the
     /// holders and waiters of the semaphore use it with another number of permits.
@@ -163,6 +170,15 @@ impl Semaphore {
 
     /// Returns who holds permits and who waits for them, each with how many, and how many permits are
     /// [free](LockStatus::free_permits).
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let slots = locks.semaphore("render", 3)?;
+    /// let guard = slots.acquire(2).await?;
+    /// assert_eq!(slots.status().await?.free_permits(), Some(1));
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// Same as [`LockClient::status`].
