@@ -117,6 +117,22 @@ impl Case {
     pub fn needs(&self) -> &'static [Need] {
         self.needs
     }
+
+    /// Returns how long the leases of its clients are.
+    pub(crate) fn leases(&self) -> Leases {
+        let is_about_them = |need: &Need| matches!(need, Need::Ability(_) | Need::Breaking | Need::Lease);
+        if self.needs.iter().any(is_about_them) { Leases::Short } else { Leases::Lasting }
+    }
+}
+
+/// How long the leases of a case's clients are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leases {
+    /// Soon over, and soon renewed: the case disturbs the server or its clients, or takes a lock away, and waits until a
+    /// client notices.
+    Short,
+    /// Longer than the case: no hold of it may end because the machine hangs for a while.
+    Lasting,
 }
 
 impl fmt::Debug for Case {

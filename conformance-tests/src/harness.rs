@@ -91,6 +91,12 @@ pub trait Harness: Send + Sync + 'static {
         self.client(builder).await
     }
 
+    /// Returns how long the server keeps a lock of [`Harness::lasting_client`] that is not renewed, if the backend has
+    /// leases.
+    fn lasting_lease(&self) -> Option<Duration> {
+        self.lease()
+    }
+
     /// Returns what is left at the server now, one line each: locks, queue entries, sessions, files. Things that are
     /// meant to stay, such as a counter, do not count.
     async fn leftovers(&self) -> Outcome<Vec<String>>;
@@ -126,6 +132,11 @@ pub trait Harness: Send + Sync + 'static {
     /// Returns what another process needs to find this place with [`Harness::connect`], usually a URL.
     fn address(&self) -> Option<String> {
         None
+    }
+
+    /// Returns the address with which [`Harness::connect`] creates a client like those of [`Harness::lasting_client`].
+    fn lasting_address(&self) -> Option<String> {
+        self.address()
     }
 
     /// Creates a client of the place at `address`, in a process of its own.

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{
-    ClientBuilder, Fencing, Hold, Inspection, LockClient, LockGuard, LockName, LockStatus, LossReason,
-    Participant,
+    ClientBuilder, Fencing, Hold, Inspection, LockClient, LockError, LockGuard, LockName, LockStatus,
+    LossReason, Participant,
 };
 use test_servers::{During, Failure, Outcome, ensure};
 use tokio::time::Instant;
 
+use crate::case::Leases;
 use crate::harness::{Ability, Harness};
 use crate::worker::Worker;
 
@@ -25,13 +26,14 @@ struct Opened(Vec<LockClient>);
 /// The place of one case.
 pub(crate) struct Stage {
     harness: Box<dyn Harness>,
+    leases: Leases,
     opened: Mutex<Opened>,
     count: AtomicUsize,
 }
 
 impl Stage {
-    pub(crate) fn new(harness: Box<dyn Harness>) -> Self {
-        Self { harness, opened: Mutex::new(Opened(Vec::new())), count: AtomicUsize::new(0) }
+    pub(crate) fn new(harness: Box<dyn Harness>, leases: Leases) -> Self {
+        Self { harness, leases, opened: Mutex::new(Opened(Vec::new())), count: AtomicUsize::new(0) }
     }
 
     pub(crate) fn harness(&self) -> &dyn Harness {
@@ -43,6 +45,14 @@ impl Stage {
         self.harness.patience()
     }
 
+    /// Returns how long the server keeps a lock of the case's clients that is not renewed, if the backend has leases.
+    pub(crate) fn lease(&self) -> Option<Duration> {
+        match self.leases {
+            Leases::Short => self.harness.lease(),
+            Leases::Lasting => self.harness.lasting_lease(),
+        }
+    }
+
     /// Creates a client that is closed at the end of the case.
     pub(crate) async fn client(&self) -> Outcome<LockClient> {
         self.client_with(ClientBuilder::new()).await
@@ -50,13 +60,15 @@ impl Stage {
 
     /// Creates a client with settings that is closed at the end of the case.
     pub(crate) async fn client_with(&self, builder: ClientBuilder) -> Outcome<LockClient> {
-        Ok(self.opened(self.harness.client(builder).await.during("make a client")?))
+        Ok(self.opened(self.unopened(builder).await.during("make a client")?))
     }
 
-    /// Creates a client whose holds survive a machine that hangs for a while. It is closed at the end of the case.
-    pub(crate) async fn lasting_client(&self) -> Outcome<LockClient> {
-        let client = self.harness.lasting_client(ClientBuilder::new()).await;
-        Ok(self.opened(client.during("make a client")?))
+    /// Creates a client that is not closed at the end of the case.
+    async fn unopened(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        match self.leases {
+            Leases::Short => self.harness.client(builder).await,
+            Leases::Lasting => self.harness.lasting_client(builder).await,
+        }
     }
 
     fn opened(&self, client: LockClient) -> LockClient {
@@ -68,10 +80,14 @@ impl Stage {
     pub(crate) async fn worker(&self) -> Outcome<Worker> {
         let label = format!("worker-{}", self.count.fetch_add(1, Ordering::Relaxed));
         if self.harness.lacks(Ability::SeparateProcesses).is_some() {
-            let client = self.harness.client(ClientBuilder::new().label(&label)).await?;
+            let client = self.unopened(ClientBuilder::new().label(&label)).await?;
             return Worker::thread(client, &label, self.patience()).await;
         }
-        let address = self.harness.address().ok_or_else(|| {
+        let address = match self.leases {
+            Leases::Short => self.harness.address(),
+            Leases::Lasting => self.harness.lasting_address(),
+        };
+        let address = address.ok_or_else(|| {
             Failure::new("the harness claims separate processes and has no address for them")
         })?;
         Worker::process(&address, &label, self.patience()).await

@@ -11,39 +11,59 @@ use std::time::{Duration, Instant};
 
 use test_servers::Outcome;
 
-const TICK: Duration = Duration::from_millis(20);
+const TICK_MILLISECONDS: u64 = 20;
+const TICK: Duration = Duration::from_millis(TICK_MILLISECONDS);
 
 /// The maximum number of runs of a case: if it fails each time, the machine is not the only reason.
 const RUNS: usize = 4;
 
+/// What a watch has seen, in milliseconds since its start.
+struct Seen {
+    start: Instant,
+    /// When it last looked.
+    last: AtomicU64,
+    worst: AtomicU64,
+}
+
+impl Seen {
+    fn new(start: Instant) -> Self {
+        Self { start, last: AtomicU64::new(0), worst: AtomicU64::new(0) }
+    }
+
+    /// Looks, and returns the longest time so far by which a look came too late. This one counts, too: a case may fail
+    /// right after a stall, before the watch runs again.
+    fn look(&self) -> u64 {
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let since = now.saturating_sub(self.last.fetch_max(now, Ordering::Relaxed));
+        let overslept = since.saturating_sub(TICK_MILLISECONDS);
+        self.worst.fetch_max(overslept, Ordering::Relaxed).max(overslept)
+    }
+}
+
 /// A thread that repeatedly sleeps for a short time, and records by how much it overslept.
 struct StallWatch {
-    worst: Arc<AtomicU64>,
+    seen: Arc<Seen>,
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl StallWatch {
     fn start() -> std::io::Result<Self> {
-        let worst = Arc::new(AtomicU64::new(0));
+        let seen = Arc::new(Seen::new(Instant::now()));
         let (end, ended) = mpsc::channel();
-        let noted = Arc::clone(&worst);
+        let looks = Arc::clone(&seen);
         let watch = move || {
-            let mut since = Instant::now();
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TICK) {
-                let now = Instant::now();
-                let overslept = now.duration_since(since).saturating_sub(TICK);
-                noted.fetch_max(u64::try_from(overslept.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
-                since = now;
+                looks.look();
             }
         };
         let thread = std::thread::Builder::new().name("stall-watch".to_owned()).spawn(watch)?;
-        Ok(Self { worst, end: Some(end), thread: Some(thread) })
+        Ok(Self { seen, end: Some(end), thread: Some(thread) })
     }
 
     /// Returns the longest time by which the thread has overslept so far.
     fn worst(&self) -> Duration {
-        Duration::from_millis(self.worst.load(Ordering::Relaxed))
+        Duration::from_millis(self.seen.look())
     }
 }
 
@@ -116,6 +136,14 @@ mod tests {
     fn a_failure_on_a_machine_that_stood_still_is_looked_at_again() {
         assert_eq!(judged(&[(false, STALL), (true, Duration::ZERO)]), (true, 2));
         assert_eq!(judged(&[(false, STALL), (false, Duration::ZERO)]), (false, 2));
+    }
+
+    #[test]
+    fn a_stall_that_has_just_ended_counts() {
+        let seen = Seen::new(Instant::now().checked_sub(STALL).unwrap());
+        assert!(seen.look() >= 2_900, "{}", seen.look());
+        assert!(seen.look() >= 2_900, "forgotten");
+        assert_eq!(Seen::new(Instant::now()).look(), 0);
     }
 
     #[test]

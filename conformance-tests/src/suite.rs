@@ -130,7 +130,7 @@ async fn play(case: &Case, harness: Box<dyn Harness>) -> Outcome<Verdict> {
         return Ok(Verdict::Ignored(reason));
     }
     let limit: Duration = harness.patience() * HANGS_AFTER;
-    let stage = Arc::new(Stage::new(harness));
+    let stage = Arc::new(Stage::new(harness, case.leases()));
     // Run in a task, because the current task owns the locks, and because a panic ends there.
     let running = tokio::spawn((case.run)(Arc::clone(&stage)));
     let ended = tokio::time::timeout(limit, running).await;

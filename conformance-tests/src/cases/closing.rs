@@ -19,9 +19,9 @@ cases!("closing":
 );
 
 async fn close_waits_for_releases(stage: &Stage) -> Outcome {
-    let observer = stage.lasting_client().await?;
+    let observer = stage.client().await?;
     for _ in 0..10 {
-        let client = stage.lasting_client().await?;
+        let client = stage.client().await?;
         for number in 0..20 {
             drop(client.mutex(format!("room {number}"))?.acquire().await?);
         }
@@ -35,7 +35,7 @@ async fn close_waits_for_releases(stage: &Stage) -> Outcome {
 }
 
 async fn close_waits_for_what_is_held(stage: &Stage) -> Outcome {
-    let (ours, observer) = (stage.lasting_client().await?, stage.lasting_client().await?);
+    let (ours, observer) = (stage.client().await?, stage.client().await?);
     let guard = ours.mutex("room")?.acquire().await?;
     let mut close = ByHand::new(ours.close(stage.patience()));
     ensure!(close.poll().is_none(), "closed while a lock is held");
@@ -48,7 +48,7 @@ async fn close_waits_for_what_is_held(stage: &Stage) -> Outcome {
 }
 
 async fn close_ends_waits_and_refuses_new_ones(stage: &Stage) -> Outcome {
-    let (ours, theirs) = (stage.lasting_client().await?, stage.lasting_client().await?);
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let held = theirs.mutex("room")?.acquire().await?;
     let lock = ours.mutex("room")?;
     let mut waiter = ByHand::new(lock.acquire());
@@ -67,7 +67,7 @@ async fn close_ends_waits_and_refuses_new_ones(stage: &Stage) -> Outcome {
 }
 
 async fn close_takes_what_is_still_held_and_tells_its_holder(stage: &Stage) -> Outcome {
-    let observer = stage.lasting_client().await?;
+    let observer = stage.client().await?;
     // Not a client of the stage, which closes its clients and expects no error.
     let client = stage.harness().client(lock_core::ClientBuilder::new()).await?;
     let lock = client.mutex("room")?;
@@ -85,7 +85,7 @@ async fn close_takes_what_is_still_held_and_tells_its_holder(stage: &Stage) -> O
 }
 
 async fn a_signal_closes_the_client_and_its_holders_learn_of_it(stage: &Stage) -> Outcome {
-    let (ours, theirs) = (stage.lasting_client().await?, stage.lasting_client().await?);
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let (signal, comes) = tokio::sync::oneshot::channel::<()>();
     let closed = ours.close_on(comes, stage.patience());
     let guard = ours.mutex("room")?.acquire().await?;
@@ -103,7 +103,7 @@ async fn a_signal_closes_the_client_and_its_holders_learn_of_it(stage: &Stage) -
 }
 
 async fn idle_means_that_nothing_is_left(stage: &Stage) -> Outcome {
-    let (ours, theirs) = (stage.lasting_client().await?, stage.lasting_client().await?);
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let lock = ours.mutex("room")?;
     for _ in 0..20 {
         drop(lock.acquire().await?);

@@ -125,7 +125,7 @@ impl Drop for Scratch {
 /// One client holds all of them at once, so they are different; another client finds each of them held, so each is the
 /// same lock for all clients.
 async fn names_that_look_alike_are_different_locks(stage: &Stage) -> Outcome {
-    let (ours, theirs) = (stage.lasting_client().await?, stage.lasting_client().await?);
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let names = alike();
     let mut guards = Vec::new();
     for name in &names {
@@ -221,7 +221,7 @@ pub(super) async fn release_all(guards: impl IntoIterator<Item = LockGuard>) -> 
 }
 
 async fn a_thousand_locks_are_held_at_once(stage: &Stage) -> Outcome {
-    let (ours, theirs) = (stage.lasting_client().await?, stage.lasting_client().await?);
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let name = |number: usize| format!("lock {number}");
     let mut guards = Vec::new();
     for number in 0..1000 {

@@ -39,7 +39,7 @@ async fn the_holder_is_shown(stage: &Stage) -> Outcome {
         }
     }
     let status = theirs.status("room").await?;
-    let fits = status.remaining.zip(stage.harness().lease()).is_none_or(|(left, lease)| left <= lease);
+    let fits = status.remaining.zip(stage.lease()).is_none_or(|(left, lease)| left <= lease);
     ensure!(fits, "more of the lease is left than there is: {:?}", status.remaining);
     guard.release().await?;
     stage.is_free(&theirs, "room").await

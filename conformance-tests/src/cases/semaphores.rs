@@ -34,7 +34,7 @@ const NAME: &str = "render";
 async fn semaphores(stage: &Stage, count: usize, size: u32) -> Outcome<Vec<Semaphore>> {
     let mut semaphores = Vec::new();
     for _ in 0..count {
-        semaphores.push(stage.lasting_client().await?.semaphore(NAME, size)?);
+        semaphores.push(stage.client().await?.semaphore(NAME, size)?);
     }
     Ok(semaphores)
 }
@@ -140,7 +140,7 @@ async fn one_that_gives_up_lets_those_behind_it_in(stage: &Stage) -> Outcome {
 }
 
 async fn another_number_of_permits_is_an_error_that_names_both(stage: &Stage) -> Outcome {
-    let (ours, theirs) = (stage.lasting_client().await?, stage.lasting_client().await?);
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let held = ours.semaphore(NAME, 3)?.acquire(1).await?;
     for client in [&ours, &theirs] {
         for size in [2, 5] {
@@ -169,7 +169,7 @@ async fn more_permits_than_there_are_are_refused_at_once(stage: &Stage) -> Outco
 }
 
 async fn the_lock_of_that_name_is_another_thing(stage: &Stage) -> Outcome {
-    let (ours, theirs) = (stage.lasting_client().await?, stage.lasting_client().await?);
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let guard = ours.mutex(NAME)?.acquire().await?;
     let permits = granted(&theirs.semaphore(NAME, 2)?, 2).await?;
     refused(&ours.semaphore(NAME, 2)?, 1).await?;

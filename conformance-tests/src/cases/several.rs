@@ -61,13 +61,13 @@ async fn opposite_orders_do_not_wait_for_each_other(stage: &Stage) -> Outcome {
     let times = stage.rounds(30);
     let repeat = |locks: Arc<dyn lock_core::DistributedLock>| async move {
         for _ in 0..times {
-            locks.acquire().await?.release().await?;
+            stage.soon("both locks", locks.acquire()).await??.release().await?;
         }
         Outcome::Ok(())
     };
     let one = repeat(ours.mutex_all(BOTH)?);
     let other = repeat(theirs.mutex_all([BOTH[1], BOTH[0]])?);
-    let (one, other) = stage.soon("both transfers", async { tokio::join!(one, other) }).await?;
+    let (one, other) = tokio::join!(one, other);
     one.and(other)
 }
 

@@ -45,23 +45,11 @@ type Lock = Arc<dyn DistributedLock>;
 async fn clients(stage: &Stage, count: usize) -> Outcome<Vec<(LockClient, RwLock)>> {
     let mut clients = Vec::new();
     for _ in 0..count {
-        clients.push(with_lock(stage.lasting_client().await?)?);
+        let client = stage.client().await?;
+        let lock = client.rw_lock(NAME)?;
+        clients.push((client, lock));
     }
     Ok(clients)
-}
-
-/// Several clients of the same lock that learn of a loss soon: at the next renewal, if not by a message.
-async fn renewing_clients(stage: &Stage, count: usize) -> Outcome<Vec<(LockClient, RwLock)>> {
-    let mut clients = Vec::new();
-    for _ in 0..count {
-        clients.push(with_lock(stage.client().await?)?);
-    }
-    Ok(clients)
-}
-
-fn with_lock(client: LockClient) -> Outcome<(LockClient, RwLock)> {
-    let lock = client.rw_lock(NAME)?;
-    Ok((client, lock))
 }
 
 async fn is_refused(lock: &Lock, what: &str) -> Outcome {
@@ -220,7 +208,7 @@ async fn a_writer_that_gives_up_lets_those_behind_it_in(stage: &Stage) -> Outcom
     drop(writer);
     let reader = served(stage, "the reader's turn", reader).await?;
     let took = since.elapsed();
-    let bound = stage.harness().lease().map_or(stage.patience(), |lease| lease / 2);
+    let bound = stage.lease().map_or(stage.patience(), |lease| stage.patience().min(lease / 2));
     ensure!(took < bound, "the reader waited for {took:?} after the writer had left");
     ensure!(first.hold().is_valid(), "the first reader is not valid");
     release_all([first, reader]).await
@@ -337,7 +325,7 @@ async fn waits_end_in_time(stage: &Stage) -> Outcome {
 }
 
 async fn one_reader_is_lost_and_the_others_stay(stage: &Stage) -> Outcome {
-    let clients = renewing_clients(stage, 2).await?;
+    let clients = clients(stage, 2).await?;
     let lost = clients[0].1.read().acquire().await?;
     let others = [clients[0].1.read().acquire().await?, clients[1].1.read().acquire().await?];
     clients[1].0.break_holder(NAME, &lost.hold().id()).await?;
@@ -355,7 +343,7 @@ async fn one_reader_is_lost_and_the_others_stay(stage: &Stage) -> Outcome {
 }
 
 async fn a_writer_that_is_lost_takes_its_reader_along(stage: &Stage) -> Outcome {
-    let clients = renewing_clients(stage, 2).await?;
+    let clients = clients(stage, 2).await?;
     let (read, write) = (clients[0].1.read(), clients[0].1.write());
     let diary = Diary::of(&read);
     let writer = write.acquire().await?;

@@ -11,7 +11,7 @@ use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(6);
 
 /// Outlasts every case.
 const LASTING: Duration = Duration::from_secs(600);
@@ -88,6 +88,10 @@ macro_rules! harness {
 
             fn lease(&self) -> Option<Duration> {
                 self.0.lease
+            }
+
+            fn lasting_lease(&self) -> Option<Duration> {
+                self.0.lease.map(|_| LASTING)
             }
 
             async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {

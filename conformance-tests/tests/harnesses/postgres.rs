@@ -78,6 +78,10 @@ impl Place {
         self.url(LEASE)
     }
 
+    fn lasting_address(&self) -> String {
+        format!("{}&timeout={}s", self.url(LASTING), PATIENCE.as_secs())
+    }
+
     fn url(&self, lease: Duration) -> String {
         let (address, database, fencing) = (self.proxy.address(), &self.database, self.fencing);
         let (user, lease) = (if fencing == "table" { "locks" } else { "plain" }, lease.as_secs());
@@ -158,9 +162,16 @@ macro_rules! harness {
                 None
             }
 
+            fn lasting_lease(&self) -> Option<Duration> {
+                Some(LASTING)
+            }
+
+            fn lasting_address(&self) -> Option<String> {
+                Some(self.0.lasting_address())
+            }
+
             async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                let url = format!("{}&timeout={}s", self.0.url(LASTING), PATIENCE.as_secs());
-                connect(&url, builder).await
+                connect(&self.0.lasting_address(), builder).await
             }
 
             /// Connections are kept, as when a network fails: a lock would end with its connection.

@@ -80,6 +80,10 @@ impl Place {
         self.url(LEASE)
     }
 
+    fn lasting_address(&self) -> String {
+        format!("{}&timeout={}s", self.url(LASTING), PATIENCE.as_secs())
+    }
+
     fn url(&self, lease: Duration) -> String {
         let url = self.server.url_at(self.proxy.address());
         format!("{url}?lease={}s&prefix={}", lease.as_secs(), self.prefix)
@@ -145,9 +149,16 @@ macro_rules! harness {
                 Some(LEASE)
             }
 
+            fn lasting_lease(&self) -> Option<Duration> {
+                Some(LASTING)
+            }
+
+            fn lasting_address(&self) -> Option<String> {
+                Some(self.0.lasting_address())
+            }
+
             async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                let url = format!("{}&timeout={}s", self.0.url(LASTING), PATIENCE.as_secs());
-                connect(&url, builder).await
+                connect(&self.0.lasting_address(), builder).await
             }
 
             fn rounds(&self, many: u32) -> u32 {
