@@ -1,6 +1,5 @@
 //! Limits of a client and of the server.
 
-
 use conformance_tests::{Failure, Outcome};
 use lock_core::ErrorKind;
 use test_servers::PostgresOptions;
