@@ -26,7 +26,7 @@ pub(super) fn caller(target: Target) -> Connecting<Box<dyn Client>> {
 }
 
 fn script(name: &str) -> Outcome<Script> {
-    let mut scripts = lock_redis::scripts().iter();
+    let mut scripts = distlock::redis::scripts().iter();
     let found = scripts.find(|script| script.name() == name).context("a script of distlock")?;
     Ok(Script::new(found.text()))
 }
