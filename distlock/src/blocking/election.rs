@@ -81,7 +81,6 @@ impl Election {
     /// ```
     /// # #[cfg(feature = "memory")] {
     /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
-    /// let watch = election.observe()?;
     /// let _leadership = election.campaign("10.0.0.7:8080")?;
     /// assert!(election.observe()?.leader().is_some()); // a new view knows the leader at once
     /// # }
@@ -109,7 +108,7 @@ impl Leadership {
     /// # #[cfg(feature = "memory")] {
     /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
     /// let leadership = election.campaign("10.0.0.7:8080")?;
-    /// assert!(leadership.term() > None); // send it with each write
+    /// assert!(leadership.term().is_some()); // send it with each write
     /// # }
     /// # Ok::<(), distlock::LockError>(())
     /// ```

@@ -271,10 +271,10 @@ impl ClientBuilder {
     /// Returns what [`password`](Self::password) has set, for a backend.
     ///
     /// ```
-    /// use lock_core::ClientBuilder;
+    /// use lock_core::{ClientBuilder, Secret};
     ///
     /// assert!(ClientBuilder::new().own_password().is_none());
-    /// assert!(ClientBuilder::new().password("secret").own_password().is_some());
+    /// assert!(ClientBuilder::new().password(Secret::new("short-lived")).own_password().is_some());
     /// # Ok::<(), lock_core::LockError>(())
     /// ```
     pub fn own_password(&self) -> Option<&Password> {
