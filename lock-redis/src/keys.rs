@@ -48,7 +48,7 @@ pub(crate) fn id_at_server(id: AttemptId, mode: Mode, sections: NonZeroU32) -> S
         (Mode::Shared, _) => format!("{id}:r"),
         (Mode::Permits { take, of }, _) => format!("{id}:{take}/{of}"),
         (_, 0) => id.to_string(),
-        (_, more) => format!("{id}+{more}"),
+        (_, following) => format!("{id}+{following}"),
     }
 }
 

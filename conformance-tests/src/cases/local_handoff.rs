@@ -200,15 +200,14 @@ async fn another_client_waits_for_one_series_in_contention(stage: &Stage) -> Out
     for _ in 0..stage.rounds(20) {
         let asked = stamp();
         let mut waiting = ByHand::new(their_lock.acquire());
-        let guard = match waiting.poll() {
-            Some(guard) => guard?,
-            None => {
-                stage.queued(&observer, NAME, 1).await?;
-                let queued = stamp();
-                let guard = stage.soon("the turn of the other client", waiting.finish()).await??;
-                waits.push((queued, stamp()));
-                guard
-            }
+        let guard = if let Some(guard) = waiting.poll() {
+            guard?
+        } else {
+            stage.queued(&observer, NAME, 1).await?;
+            let queued = stamp();
+            let guard = stage.soon("the turn of the other client", waiting.finish()).await??;
+            waits.push((queued, stamp()));
+            guard
         };
         visit(&theirs, asked, guard).await?;
     }

@@ -14,7 +14,7 @@ const HANDING_OVER: &str = "-local";
 const FEW: usize = 64;
 const BESIDE: usize = 100;
 
-struct Value {
+struct Measured {
     aim: &'static str,
     unit: &'static str,
     value: Option<f64>,
@@ -45,7 +45,7 @@ pub(super) fn judge(subject: &Subject, rows: &[HandOffRow]) -> Vec<Judged> {
     judged
 }
 
-fn values(subject: &Subject, contender: &Contender, rows: &[&HandOffRow]) -> Vec<Value> {
+fn values(subject: &Subject, contender: &Contender, rows: &[&HandOffRow]) -> Vec<Measured> {
     let find =
         |id: &str, tasks: usize| rows.iter().copied().find(|row| row.contender == id && row.clients == tasks);
     let Some(row) = find(contender.id, FEW) else { return Vec::new() };
@@ -55,7 +55,7 @@ fn values(subject: &Subject, contender: &Contender, rows: &[&HandOffRow]) -> Vec
     let measured = row.sections > 0;
     let detail = row.trouble.clone().unwrap_or_else(|| format!("{} sections", row.sections));
     let mut values = vec![
-        Value {
+        Measured {
             aim: "hand-off, 64 tasks of one client",
             unit: "µs",
             value: median_of(&row.rounds),
@@ -63,7 +63,7 @@ fn values(subject: &Subject, contender: &Contender, rows: &[&HandOffRow]) -> Vec
             range: middle_half(&row.rounds),
             detail: detail.clone(),
         },
-        Value {
+        Measured {
             aim: "sections in a second, 64 tasks of one client",
             unit: "/ s",
             value: measured.then_some(row.sections_per_second),
@@ -73,7 +73,7 @@ fn values(subject: &Subject, contender: &Contender, rows: &[&HandOffRow]) -> Vec
         },
     ];
     if let Some(commands) = row.client_commands_per_section {
-        values.push(Value {
+        values.push(Measured {
             aim: "commands for a section, 64 tasks of one client",
             unit: "",
             // A heartbeat among thousands of sections is not a command for one.
@@ -85,7 +85,7 @@ fn values(subject: &Subject, contender: &Contender, rows: &[&HandOffRow]) -> Vec
     }
     if let Some(without) = plain.and_then(|plain| find(plain, FEW)) {
         let both = measured && without.sections > 0;
-        values.push(Value {
+        values.push(Measured {
             aim: "sections without local_handoff for one with it, 64 tasks",
             unit: "×",
             value: both.then(|| without.sections_per_second / row.sections_per_second),
@@ -97,7 +97,7 @@ fn values(subject: &Subject, contender: &Contender, rows: &[&HandOffRow]) -> Vec
     let most = rows.iter().filter(|row| row.contender == contender.id).max_by_key(|row| row.clients);
     if let (Some(most), Some(beside)) = (most, find(contender.id, BESIDE)) {
         let found = ratio(&most.rounds, &beside.rounds);
-        values.push(Value {
+        values.push(Measured {
             aim: "hand-off with the most tasks of one client beside 100",
             unit: "×",
             value: found.as_ref().map(|found| found.value),

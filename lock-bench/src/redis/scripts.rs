@@ -48,7 +48,7 @@ impl Client for Bare {
     fn lock(&self, name: &str) -> Outcome<Box<dyn Lock>> {
         let keys = ["hold", "queue", "waiters", "fence", "broken"].map(|part| format!("{{{name}}}:{part}"));
         let commands = self.connection.connection.clone();
-        Ok(Box::new(Keys { keys: Arc::new(keys), commands, parts: Arc::clone(&self.parts) }))
+        Ok(Box::new(Keys { names: Arc::new(keys), commands, parts: Arc::clone(&self.parts) }))
     }
 
     async fn close(self: Box<Self>) {}
@@ -56,7 +56,7 @@ impl Client for Bare {
 
 #[derive(Clone)]
 struct Keys {
-    keys: Arc<[String; 5]>,
+    names: Arc<[String; 5]>,
     commands: MultiplexedConnection,
     parts: Arc<Parts>,
 }
@@ -67,7 +67,7 @@ impl Lock for Keys {
         // As long as those of distlock.
         let id = format!("{:024x}", self.parts.attempts.fetch_add(1, Ordering::Relaxed));
         let mut call = self.parts.acquire.prepare_invoke();
-        call.key(&self.keys[..]).arg(&id).arg("try").arg(self.parts.milliseconds).arg("- host 1 0");
+        call.key(&self.names[..]).arg(&id).arg("try").arg(self.parts.milliseconds).arg("- host 1 0");
         match call.invoke_async(&mut self.commands.clone()).await.context("acquire")? {
             Value::Int(_) => Ok(Box::new(Hold { of: self.clone(), id })),
             _ => Err(Failure::new("the lock is not free, and this does not wait")),
@@ -84,7 +84,7 @@ struct Hold {
 impl Held for Hold {
     async fn release(mut self: Box<Self>) -> Outcome<()> {
         let mut call = self.of.parts.release.prepare_invoke();
-        call.key(&self.of.keys[..]).arg(&self.id);
+        call.key(&self.of.names[..]).arg(&self.id);
         match call.invoke_async(&mut self.of.commands).await.context("release")? {
             Value::Int(1) => Ok(()),
             _ => Err(Failure::new("the lock had been lost")),

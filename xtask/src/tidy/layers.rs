@@ -45,7 +45,7 @@ pub(super) fn import_downwards(workspace: &Workspace) -> Vec<Finding> {
 
 /// Returns the first word after each `crate::`, except in comments. In the file of a layer `super::` leads to the other
 /// layers too, and below it `super::super` may lead anywhere.
-fn imports<'a>(text: &'a str, parent: Parent) -> impl Iterator<Item = (usize, &'a str)> {
+fn imports(text: &str, parent: Parent) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
     lines.flat_map(move |(index, line)| {
         let from_the_root = line.split("crate::").skip(1).map(first_word);
