@@ -361,7 +361,7 @@ fn users_of_sasl() -> ZooKeeperOptions {
 }
 
 async fn sasl_lets_its_users_in() -> Outcome {
-    let stage = Stage::sharing(users_of_sasl()).await?;
+    let stage = Stage::sharing_logins(users_of_sasl()).await?;
     let proxy = stage.proxy()?;
     let app = stage.client_at(proxy.address(), CREATORS).await?;
     stage.works(&app).await?;
@@ -379,7 +379,7 @@ async fn sasl_lets_its_users_in() -> Outcome {
 }
 
 async fn sasl_refuses_a_wrong_password_once() -> Outcome {
-    let stage = Stage::sharing(users_of_sasl()).await?;
+    let stage = Stage::sharing_logins(users_of_sasl()).await?;
     for login in ["app:wrong-opening", "nobody:wrong-opening"] {
         let url = stage.url_as(login, "auth=sasl&session_timeout=6s");
         let error = refusal(soon("the answer", connect_patiently(&url)).await?)?;
@@ -391,7 +391,7 @@ async fn sasl_refuses_a_wrong_password_once() -> Outcome {
 }
 
 async fn a_password_is_read_again_for_each_session() -> Outcome {
-    let stage = Stage::sharing(users_of_sasl()).await?;
+    let stage = Stage::sharing_logins(users_of_sasl()).await?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("password");
     std::fs::write(&file, "word\n")?;
@@ -414,7 +414,7 @@ async fn a_password_is_read_again_for_each_session() -> Outcome {
 
 /// The servers' users cannot be changed while they run, so the program gives a wrong password in between.
 async fn a_password_of_the_program_is_asked_for_by_each_session() -> Outcome {
-    let stage = Stage::sharing(users_of_sasl()).await?;
+    let stage = Stage::sharing_logins(users_of_sasl()).await?;
     let is_right = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&is_right);
     let password = Password::from_fn(move || {

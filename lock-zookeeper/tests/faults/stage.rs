@@ -45,6 +45,9 @@ static SHARED: Mutex<Vec<(ZooKeeperOptions, Shared)>> = Mutex::new(Vec::new());
 /// Held by the case whose turn it is with the server that cases stop and restart.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
+/// Held by the case whose clients log in.
+static LOGINS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 static FOLDERS: AtomicUsize = AtomicUsize::new(0);
 
 /// A client of the servers that `url` names.
@@ -164,6 +167,13 @@ impl Stage {
     /// A folder of its own at the shared server with these options.
     pub async fn sharing(options: ZooKeeperOptions) -> Outcome<Self> {
         Ok(Self { server: shared_with(options).await?, root: new_root(), _turn: None })
+    }
+
+    /// A server that such cases share, in turns: an older one that checks two logins at the same moment may mix
+    /// them up and refuse a password that is right (ZOOKEEPER-4839).
+    pub async fn sharing_logins(options: ZooKeeperOptions) -> Outcome<Self> {
+        let turn = LOGINS.lock().await;
+        Ok(Self { server: shared_with(options).await?, root: new_root(), _turn: Some(turn) })
     }
 
     /// A server that cases use in turns: a fault affects all connected clients.
