@@ -342,7 +342,7 @@ async fn a_killed_holder_of_ours_is_followed_by_curator_when_its_session_ends() 
 }
 
 #[tokio::test]
-async fn a_killed_waiter_of_curators_between_two_of_ours_holds_nobody_up_for_ever() {
+async fn a_killed_waiter_of_curators_between_two_of_ours_blocks_no_other_for_ever() {
     let Some(stage) = Stage::new("killed-waiter").await else { return };
     let (first, second, curator) = (stage.ours().await, stage.ours().await, stage.curator().await);
     let guard = first.mutex(NAME).unwrap().acquire().await.unwrap();
@@ -364,7 +364,7 @@ async fn a_killed_waiter_of_curators_between_two_of_ours_holds_nobody_up_for_eve
 }
 
 #[tokio::test]
-async fn a_killed_waiter_of_ours_between_two_of_curators_holds_nobody_up_for_ever() {
+async fn a_killed_waiter_of_ours_between_two_of_curators_blocks_no_other_for_ever() {
     let Some(stage) = Stage::new("killed-between").await else { return };
     let (first, second) = tokio::join!(stage.curator(), stage.curator());
     let hold = first.acquire(&stage.path()).await.unwrap();
@@ -388,7 +388,7 @@ const URL: &str = "DISTLOCK_TEST_ACQUIRES_AT";
 
 /// Not a test by itself: other tests start it as a process, and kill it.
 #[tokio::test]
-async fn acquires_when_it_is_told_to() {
+async fn acquires_on_request() {
     let Ok(url) = std::env::var(URL) else { return };
     let client = distlock::connect(url).await.unwrap();
     let guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
@@ -407,7 +407,7 @@ struct OurProcess {
 impl OurProcess {
     fn start(stage: &Stage) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "acquires_when_it_is_told_to", "--nocapture"])
+            .args(["--exact", "acquires_on_request", "--nocapture"])
             .env(URL, stage.url())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_known_is_told() {
+    fn only_what_is_known_is_reported() {
         let ours = ProcessOrigin::of_this_process().unwrap();
         let earlier = ProcessOrigin::new(ours.numbering.clone(), ours.started - 1);
         let elsewhere = ProcessOrigin::new("another machine", ours.started);

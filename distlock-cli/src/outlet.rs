@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_dropped_and_counted_and_the_log_first() {
+    fn unread_events_are_dropped_and_counted_and_the_log_first() {
         let (outlet, permit, written) = outlet();
         outlet.say(line("first"));
         assert_eq!(written.recv_timeout(LONG).unwrap(), "first");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_ends_although_nobody_reads() {
+    fn a_flush_ends_without_a_reader() {
         let (outlet, _permit, _written) = outlet();
         outlet.say(line("first"));
         outlet.flush(Duration::from_millis(10));

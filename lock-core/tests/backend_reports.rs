@@ -180,7 +180,7 @@ async fn a_group_that_is_lost_while_a_grant_is_on_its_way_takes_the_grant_with_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_lost_its_place_gets_it_back_and_nobody_else_does() {
+async fn only_a_waiter_that_lost_its_place_gets_it_back() {
     let script = Arc::new(Script::default());
     let client = ClientBuilder::new().build(|context| Ok(Odd::new(context, Arc::clone(&script)))).unwrap();
     let lock = client.mutex("orders/42").unwrap();
@@ -240,7 +240,7 @@ async fn what_a_user_keeps_of_an_ended_hold_keeps_nothing_of_the_backend() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_for_a_loss_is_woken_by_the_release() {
+async fn a_waiter_for_a_loss_is_woken_by_the_release() {
     let client = ClientBuilder::new().build(|context| Ok(Odd::new(context, Arc::default()))).unwrap();
     let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
     let waiting = ByHand::begun(guard.lost());
@@ -331,7 +331,7 @@ async fn the_return_of_contact_ends_the_pause_before_a_release_or_a_cancel_is_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_takes_a_lock_away_leaves_its_holder_the_abort_margin() {
+async fn a_break_leaves_the_holder_the_abort_margin() {
     let margin = Duration::from_secs(3);
     for (reason, has_margin) in [(LossReason::Broken, true), (LossReason::Deleted, false)] {
         let (clock, time) = Clock::manual();

@@ -33,7 +33,7 @@ impl Wake for Looks {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_told_of_a_loss_and_waits_for_idle_waits_for_its_undoing() {
+async fn idle_after_a_reported_loss_waits_for_its_undoing() {
     let timed = Timed::new();
     let by_the_server = || assert!(timed.server.lose(&name(NAME), Loss::Delete, Notice::AtOnce));
     let by_its_deadline = || {
@@ -110,7 +110,7 @@ async fn close_refuses_the_new_ends_the_waiting_and_lets_the_holders_finish() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_still_held_when_close_runs_out_of_time_is_lost_and_its_holder_told() {
+async fn what_is_still_held_when_close_runs_out_of_time_is_lost_and_its_holder_notified() {
     let server = MemoryServer::new();
     let client = server.client().unwrap();
     let lock = client.mutex(NAME).unwrap();
@@ -254,7 +254,7 @@ fn a_guard_may_be_dropped_inside_outside_and_after_the_runtime() {
 }
 
 #[test]
-fn whoever_waits_on_a_runtime_that_has_ended_is_told() {
+fn a_waiter_on_a_runtime_that_has_ended_gets_an_error() {
     let server = MemoryServer::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let client = runtime.block_on(async {

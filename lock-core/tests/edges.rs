@@ -36,7 +36,7 @@ fn away(operation: Operation) -> LockError {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_who_finds_its_loss_by_locking_again_strands_nobody() {
+async fn an_owner_that_finds_its_loss_by_locking_again_strands_no_waiter() {
     struct LockAgain(Arc<dyn DistributedLock>, Owner);
     impl Alarm for LockAgain {
         fn ring(&self, _: Moment) -> Option<Moment> {
@@ -92,7 +92,7 @@ async fn a_loss_that_is_found_after_the_deadline_is_an_expiry() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_else_has_the_lock_before_the_abort_margin_is_over() {
+async fn the_lock_is_not_granted_again_before_the_abort_margin_is_over() {
     let timed = Timed::new();
     let margin = Duration::from_secs(3);
     let builder = Timed::builder(&timed.clock).abort_margin(margin);
@@ -153,7 +153,7 @@ async fn a_reentry_before_the_first_look_is_an_acquisition_with_all_its_events()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_that_nobody_lived_to_see_has_no_events() {
+async fn a_grant_whose_waiter_has_gone_has_no_events() {
     let server = MemoryServer::new();
     let stranger = server.client().unwrap().mutex(NAME).unwrap().acquire().await.unwrap();
     let client = server.client().unwrap();
@@ -409,7 +409,7 @@ fn a_guard_in_a_thread_local_variable_may_end_with_its_thread() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_losses_at_the_same_moment_are_both_told_although_each_listener_waits_for_the_other() {
+async fn two_losses_at_the_same_moment_are_both_reported_although_each_listener_waits_for_the_other() {
     for _ in 0..15 {
         let server = MemoryServer::new();
         let client = server.client().unwrap();

@@ -181,7 +181,7 @@ fn a_loss_is_the_last_report_and_comes_after_the_acquisition() {
 }
 
 #[test]
-fn whoever_waits_for_the_end_is_woken() {
+fn a_waiter_for_the_end_is_woken() {
     explore(|| {
         let hold = Arc::new(HoldState::new(u64::MAX));
         let losing = Arc::clone(&hold);

@@ -20,7 +20,7 @@ use support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next
 const NAME: &str = "orders/42";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loss_while_held_is_a_level_and_one_event_and_the_owner_is_told_once() {
+async fn a_loss_while_held_is_a_level_and_one_event_and_the_owner_is_notified_once() {
     let server = MemoryServer::new();
     let lock = server.client().unwrap().mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
@@ -58,7 +58,7 @@ async fn the_front_is_free_after_a_loss_although_the_owner_never_unlocks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_in_a_scope_is_told_as_well() {
+async fn an_owner_in_a_scope_gets_the_error_as_well() {
     let server = MemoryServer::new();
     let lock = server.client().unwrap().mutex(NAME).unwrap();
     let guard = lock.acquire().await.unwrap();
@@ -86,7 +86,7 @@ async fn a_guard_of_a_lost_hold_says_so_and_cannot_be_reentered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_that_is_lost_while_its_reply_is_on_its_way_is_nobodys_and_the_wait_goes_on() {
+async fn a_grant_that_is_lost_while_its_reply_is_on_its_way_is_ignored_and_the_wait_goes_on() {
     let server = MemoryServer::new();
     let lock = server.client().unwrap().mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
@@ -198,7 +198,7 @@ async fn branches_of_one_owner_wait_on_together_when_their_grant_is_lost_unseen(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_that_enters_again_after_an_unseen_loss_is_not_told_of_it() {
+async fn an_owner_that_enters_again_after_an_unseen_loss_gets_no_report_of_it() {
     let timed = Timed::new();
     let builder = Timed::builder(&timed.clock).max_hold(Duration::from_secs(60));
     let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
@@ -215,7 +215,7 @@ async fn an_owner_that_enters_again_after_an_unseen_loss_is_not_told_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_who_tries_once_is_told_of_a_loss_before_it_has_looked() {
+async fn a_single_try_learns_of_a_loss_before_it_has_looked() {
     let server = MemoryServer::new();
     let lock = server.client().unwrap().mutex(NAME).unwrap();
     let gate = Gate::new();
@@ -464,7 +464,7 @@ async fn a_bound_of_nothing_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_has_the_lock_in_the_moment_in_which_its_holder_has_to_have_stopped() {
+async fn the_lock_is_free_in_the_moment_in_which_its_holder_has_to_have_stopped() {
     let timed = Timed::new();
     let (longest, margin) = (Duration::from_secs(60), Duration::from_secs(3));
     let builder = Timed::builder(&timed.clock).max_hold(longest).abort_margin(margin);
@@ -529,7 +529,7 @@ async fn a_release_that_is_not_answered_is_unconfirmed_by_the_deadline() {
 }
 
 #[test]
-fn whoever_blocks_the_runtime_still_gets_the_abort_before_the_lease_ends() {
+fn a_holder_that_blocks_the_runtime_gets_the_abort_before_the_lease_ends() {
     let server = MemoryServer::new();
     // The abort comes after less than four seconds, which leaves time for a machine that hangs for a while.
     let (lease, margin) = (Duration::from_secs(12), Duration::from_secs(8));

@@ -335,7 +335,7 @@ fn a_waiter_that_leaves_at_any_moment_leaves_nothing_and_the_next_one_gets_in() 
 }
 
 #[test]
-fn an_attempt_that_fails_while_its_waiter_leaves_blocks_nobody() {
+fn an_attempt_that_fails_while_its_waiter_leaves_blocks_no_other() {
     explore(|| {
         let world = World::new();
         world.failures.store(1, Ordering::SeqCst);
@@ -416,7 +416,7 @@ fn a_wait_that_ends_at_the_moment_of_the_grant_is_decided_once() {
 }
 
 #[test]
-fn a_loss_and_an_unlock_have_one_outcome_and_the_owner_is_told_once() {
+fn a_loss_and_an_unlock_have_one_outcome_and_the_owner_is_notified_once() {
     explore(|| {
         let world = World::new();
         assert!(world.lock(1));
@@ -472,7 +472,7 @@ fn a_loss_before_the_waiter_has_looked_does_not_end_its_wait() {
 }
 
 #[test]
-fn whoever_waits_on_after_an_unseen_loss_is_before_those_that_came_later() {
+fn a_waiter_after_an_unseen_loss_is_before_later_ones() {
     explore(|| {
         let world = World::new();
         let (first, start) = world.enter(1);
@@ -542,7 +542,7 @@ fn two_waits_of_one_owner_are_both_granted() {
 }
 
 #[test]
-fn a_loss_that_the_owner_finds_before_it_is_reported_strands_nobody() {
+fn a_loss_that_the_owner_finds_before_it_is_reported_strands_no_waiter() {
     explore(|| {
         let world = World::new();
         assert!(world.lock(1));

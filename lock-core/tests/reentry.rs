@@ -191,7 +191,7 @@ async fn a_body_that_unlocks_once_too_often_has_no_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unlock_by_somebody_else_is_an_error_that_changes_nothing() {
+async fn unlock_by_another_owner_is_an_error_that_changes_nothing() {
     let lock = lock();
     lock.lock().await.unwrap();
     let stranger = Arc::clone(&lock);

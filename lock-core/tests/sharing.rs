@@ -199,7 +199,7 @@ async fn an_upgrade_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_reads_and_waits_for_a_guard_of_the_write_side_is_told_so() {
+async fn a_body_that_reads_and_waits_for_a_guard_of_the_write_side_gets_an_error() {
     let client = MemoryServer::new().client().unwrap();
     let catalog = client.rw_lock(NAME).unwrap();
     let write = catalog.write();

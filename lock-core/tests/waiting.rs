@@ -157,7 +157,7 @@ async fn a_wait_that_ends_before_the_server_has_answered_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transient_errors_are_retried_while_somebody_waits_and_a_lost_reply_holds_once() {
+async fn transient_errors_are_retried_while_a_waiter_is_left_and_a_lost_reply_holds_once() {
     let server = MemoryServer::new();
     let away = LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable();
     server.faults().inject(Operation::Acquire, Fault::Fail(away.clone()));
@@ -185,7 +185,7 @@ async fn a_try_whose_reply_is_lost_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_is_told_to_each_waiter_and_not_retried() {
+async fn a_refusal_is_reported_to_each_waiter_and_not_retried() {
     let server = MemoryServer::new();
     let denied = LockError::new(ErrorKind::Denied, Operation::Acquire).because("no permission");
     server.faults().inject(Operation::Acquire, Fault::Fail(denied));

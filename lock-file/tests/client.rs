@@ -72,7 +72,7 @@ async fn excludes_and_hands_over() {
 }
 
 #[tokio::test]
-async fn a_broken_holder_is_told() {
+async fn a_broken_holder_is_notified() {
     let folder = Folder::new();
     let (ours, theirs) = (folder.client(), folder.client());
     let guard = ours.mutex("a").unwrap().acquire().await.unwrap();

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_is_told_from_what_is_not() {
+    fn what_is_granted_is_distinguished_from_what_is_not() {
         let answer = |word, is_read_only, holder| Some(Answered { word, is_read_only, mark: 7, holder });
         let answered = |word, is_read_only| answer(word, is_read_only, None);
         let slots = |slots: &[usize], gate| Word::Slots { slots: slots.to_vec(), token: 9, gate };

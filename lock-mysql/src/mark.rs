@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lock_of_a_session_is_nobody_elses() {
+    fn the_lock_of_a_session_is_its_own() {
         let lock = Mark::new(u64::MAX).lock();
         assert_eq!(lock, "distlock+7fffffffffffffff");
         assert!(Mark::is_lock(&lock) && !Mark::is_lock("distlock:room"));

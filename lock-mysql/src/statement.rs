@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_told_from_what_is_not() {
+    fn what_is_held_is_distinguished_from_what_is_not() {
         let (connection, mark) = (7, Mark::new(10));
         let checked = |text, count| checked(text, connection, mark, count);
         let Ok(Checked::States(states)) = checked("5 0 7 0 8", 3) else { panic!("not read") };

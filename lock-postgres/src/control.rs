@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_told_from_a_later_one_of_the_same_process_id() {
+    fn a_session_is_distinguished_from_a_later_one_of_the_same_process_id() {
         let text = |text: &str| Some(text.to_owned());
         let rows = [
             vec![text("7"), text("100"), text("advisory")],

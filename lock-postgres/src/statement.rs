@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_is_told_from_what_is_not() {
+    fn what_is_granted_is_distinguished_from_what_is_not() {
         let row = vec![Some("7".to_owned()), None];
         for (value, read) in [
             (Some("1700000000000000"), Some(Answered::Granted(1_700_000_000_000_000, Vec::new()))),
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_told_from_what_is_not() {
+    fn what_is_held_is_distinguished_from_what_is_not() {
         assert_eq!(checked(Some("t f")).unwrap(), Checked::Held);
         assert_eq!(checked(Some("t t")).unwrap(), Checked::Standby);
         assert!(checked(Some("f f")).unwrap_err().to_string().contains("pooler"));

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_of_a_later_release_is_told_from_ours() {
+    fn a_table_of_a_later_release_is_distinguished_from_ours() {
         for (description, newer) in [
             (None, false),
             (Some("made by hand"), false),

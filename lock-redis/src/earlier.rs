@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_can_be_told_to_close_is_not_remembered() {
+    fn what_no_server_can_be_asked_to_close_is_not_remembered() {
         let mut earlier = Earlier::default();
         earlier.remember(&Identity { number: Some(1), run: None });
         earlier.remember(&Identity { number: None, run: Some("a".to_owned()) });

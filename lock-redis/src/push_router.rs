@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_nobody_is_dropped() {
+    fn what_has_no_receiver_is_dropped() {
         let (router, request) = (Arc::new(PushRouter::default()), request());
         drop(router.expect_grant(AttemptId::new(1), request.attempt()));
         router.deliver(&Message::Granted { id: 1, beat: 1, token: FencingToken::new(9) });

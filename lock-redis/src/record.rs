@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_a_hold_that_somebody_else_wrote_as_far_as_it_goes() {
+    fn shows_a_hold_that_another_program_wrote_as_far_as_it_goes() {
         let name = LockName::new("a").unwrap();
         let read = status(&name, &[bulk("thief"), Value::Int(-1)]).unwrap();
         assert_eq!(read.holders[0].id.as_str(), "thief");

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_past_the_end_are_read_and_told() {
+    fn numbers_past_the_end_are_read_and_reported() {
         let read = |name: &str| Contender::read(name, Accepted::Curator).unwrap();
         assert_eq!(read("lock-0000000001").sequence, 1);
         assert_eq!(read("lock--2147483648").sequence, -2_147_483_648);
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_nobody_knows_makes_a_stranger() {
+    fn an_unknown_number_makes_a_stranger() {
         let number = |name: &str| read_stranger(name, Accepted::Curator);
         for name in [
             "0000000007",

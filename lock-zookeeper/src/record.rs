@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for_for_ever() {
+    fn no_process_is_waited_for_for_ever() {
         let text = br#"{"host":"h","pid":1,"stops_within":18446744073709551615}"#;
         assert_eq!(stops_within(text), LONGEST_STOP);
         assert_eq!(stops_within(&broken(text)), LONGEST_STOP);

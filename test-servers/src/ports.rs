@@ -139,14 +139,14 @@ mod tests {
 
     /// Other programs see the reservation as this one does.
     #[test]
-    fn a_block_is_nobody_elses_for_as_long_as_it_is_kept() {
+    fn a_block_has_one_user_for_as_long_as_it_is_kept() {
         let port = free_port().unwrap();
         let first = port - (port - CANDIDATES.start) % BLOCK;
         assert!(Block::at(first).is_none());
     }
 
     #[test]
-    fn a_port_on_which_somebody_listens_is_passed_over() {
+    fn a_port_that_is_in_use_is_passed_over() {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
         let mark = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -343,7 +343,7 @@ mod tests {
 
     /// Not a test by itself: the next test starts it as a process, and kills it.
     #[test]
-    fn starts_a_server_when_told_to() {
+    fn starts_a_server_on_request() {
         let Some(folder) = std::env::var_os(PROGRAM) else { return };
         let server = start(sleeper(), Path::new(&folder)).unwrap();
         println!("\npid {}", server.pid());
@@ -355,7 +355,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("of the server");
         fs::create_dir(&place).unwrap();
-        let name = "process::tests::starts_a_server_when_told_to";
+        let name = "process::tests::starts_a_server_on_request";
         let mut program = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture"])
             .env(PROGRAM, &place)

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_left_out_when_nobody_sees_them() {
+    fn colours_are_left_out_without_a_terminal() {
         assert_eq!(Console { coloured: false, terminal: false }.paint(RED, "x"), "x");
         assert_eq!(Console { coloured: true, terminal: true }.paint(RED, "x"), "\x1b[1;31mx\x1b[0m");
     }

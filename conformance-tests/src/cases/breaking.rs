@@ -9,7 +9,7 @@ use crate::probe::{ByHand, Diary, Event, Level};
 use crate::stage::{Stage, has_tokens};
 
 cases!("breaking":
-    a_broken_hold_is_lost_and_its_holder_is_told_once [Need::Breaking, Need::Holder],
+    a_broken_hold_is_lost_and_its_holder_is_notified_once [Need::Breaking, Need::Holder],
     the_next_in_the_queue_gets_what_was_broken [Need::Breaking, Need::Holder],
     breaking_one_who_holds_no_longer_changes_nothing [Need::Breaking, Need::Holder],
     breaking_one_who_waits_changes_nothing [Need::Breaking, Need::Queue],
@@ -17,7 +17,7 @@ cases!("breaking":
     a_hold_of_another_client_is_broken_too [Need::Breaking, Need::Holder],
 );
 
-async fn a_broken_hold_is_lost_and_its_holder_is_told_once(stage: &Stage) -> Outcome {
+async fn a_broken_hold_is_lost_and_its_holder_is_notified_once(stage: &Stage) -> Outcome {
     let (ours, operator) = (stage.client().await?, stage.client().await?);
     let lock = ours.mutex("room")?;
     let diary = Diary::of(&lock);

@@ -28,7 +28,7 @@ cases!("cancellation":
     proclaim_dropped_at_every_poll [Need::Values],
     resign_dropped_at_every_poll,
     run_dropped_at_every_poll,
-    a_grant_that_nobody_waits_for_goes_back,
+    a_grant_without_a_waiter_goes_back,
     waits_cancelled_in_the_middle_of_contention,
     a_task_aborted_while_it_waits,
 );
@@ -266,7 +266,7 @@ async fn run_dropped_at_every_poll(stage: &Stage) -> Outcome {
 }
 
 /// The wait is over and the lock granted, but the future is dropped before it could return.
-async fn a_grant_that_nobody_waits_for_goes_back(stage: &Stage) -> Outcome {
+async fn a_grant_without_a_waiter_goes_back(stage: &Stage) -> Outcome {
     let pair = Pair::new(stage).await?;
     for _ in 0..20 {
         let held = pair.theirs.mutex("room")?.acquire().await?;

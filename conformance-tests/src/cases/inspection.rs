@@ -10,13 +10,13 @@ use crate::stage::{Stage, has_tokens};
 use crate::worker::Worker;
 
 cases!("inspection":
-    a_lock_that_nobody_has_touched_is_free [Need::Holder],
+    a_lock_that_was_never_used_is_free [Need::Holder],
     the_holder_is_shown [Need::Holder],
     the_queue_is_shown_in_order [Need::Queue],
     looking_changes_nothing [Need::Holder],
 );
 
-async fn a_lock_that_nobody_has_touched_is_free(stage: &Stage) -> Outcome {
+async fn a_lock_that_was_never_used_is_free(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
     let status = client.status("never seen/\u{1F512}").await?;
     ensure!(status.name.as_str() == "never seen/\u{1F512}", "the status is that of {:?}", status.name);

@@ -10,14 +10,14 @@ use crate::probe::{Diary, Event};
 use crate::stage::Stage;
 
 cases!("listener":
-    acquisitions_and_releases_are_told_once_and_in_order,
-    nothing_is_told_of_what_was_refused,
-    a_listener_that_panics_harms_nobody [Need::Breaking, Need::Holder],
+    acquisitions_and_releases_are_reported_once_and_in_order,
+    a_refused_request_has_no_events,
+    a_listener_that_panics_harms_no_other [Need::Breaking, Need::Holder],
     listeners_of_a_lock_and_of_its_client_stay_until_they_are_removed,
     a_stream_has_the_events_of_all_locks_and_ends_with_close,
 );
 
-async fn acquisitions_and_releases_are_told_once_and_in_order(stage: &Stage) -> Outcome {
+async fn acquisitions_and_releases_are_reported_once_and_in_order(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
     let lock = client.mutex("room")?;
     let diary = Diary::of(&lock);
@@ -33,7 +33,7 @@ async fn acquisitions_and_releases_are_told_once_and_in_order(stage: &Stage) -> 
     Ok(())
 }
 
-async fn nothing_is_told_of_what_was_refused(stage: &Stage) -> Outcome {
+async fn a_refused_request_has_no_events(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let held = theirs.mutex("room")?.acquire().await?;
     let lock = ours.mutex("room")?;
@@ -56,7 +56,7 @@ impl LockListener for Panics {
     }
 }
 
-async fn a_listener_that_panics_harms_nobody(stage: &Stage) -> Outcome {
+async fn a_listener_that_panics_harms_no_other(stage: &Stage) -> Outcome {
     let (ours, operator) = (stage.client().await?, stage.client().await?);
     let panics = ours.mutex("with a bad listener")?;
     panics.add_listener(Arc::new(Panics)).detach();

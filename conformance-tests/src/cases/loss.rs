@@ -15,7 +15,7 @@ cases!("loss":
     a_grant_that_is_lost_before_its_waiter_looks_does_not_end_the_wait [Need::Ability(Ability::Removal(Removal::Deletion)), Need::Order],
     a_loss_lets_the_local_queue_go_on [Need::Ability(Ability::Removal(Removal::Deletion))],
     a_loss_while_unlocking_has_one_outcome [Need::Ability(Ability::Removal(Removal::Deletion))],
-    a_lost_entry_is_told_to_its_owner_once [Need::Ability(Ability::Removal(Removal::Deletion))],
+    a_lost_entry_is_reported_to_its_owner_once [Need::Ability(Ability::Removal(Removal::Deletion))],
 );
 
 /// Waits until the hold of `lock` is lost, and checks what its holder learns.
@@ -140,7 +140,7 @@ async fn a_loss_while_unlocking_has_one_outcome(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-async fn a_lost_entry_is_told_to_its_owner_once(stage: &Stage) -> Outcome {
+async fn a_lost_entry_is_reported_to_its_owner_once(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
     let lock = client.mutex("room")?;
     lock.lock().await?;

@@ -13,7 +13,7 @@ cases!("order":
     tasks_of_one_client_are_served_in_the_order_of_their_arrival,
     a_waiter_that_gives_up_leaves_the_others_in_order [Need::Order],
     a_cancelled_head_leaves_its_place_to_its_client [Need::Order],
-    whoever_tries_once_takes_no_place,
+    a_single_try_takes_no_place,
 );
 
 const WAITERS: usize = 6;
@@ -119,7 +119,7 @@ async fn a_cancelled_head_leaves_its_place_to_its_client(stage: &Stage) -> Outco
     Ok(last.release().await?)
 }
 
-async fn whoever_tries_once_takes_no_place(stage: &Stage) -> Outcome {
+async fn a_single_try_takes_no_place(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let held = ours.mutex("door")?.acquire().await?;
     let lock = theirs.mutex("door")?;

@@ -16,7 +16,7 @@ cases!("processes":
     a_killed_waiter_leaves_the_queue [Need::Ability(Ability::SeparateProcesses), Need::Queue, Need::Order],
     a_killed_head_of_the_queue_leaves_it [Need::Ability(Ability::SeparateProcesses)],
     a_killed_holder_and_head_together [Need::Ability(Ability::SeparateProcesses)],
-    a_stopped_holder_holds_or_is_told [Need::Ability(Ability::SeparateProcesses)],
+    a_stopped_holder_holds_or_learns_of_the_loss [Need::Ability(Ability::SeparateProcesses)],
     a_stopped_waiter_does_not_keep_the_others_from_their_deadlines [Need::Ability(Ability::SeparateProcesses)],
     processes_killed_in_the_middle_of_everything [Need::Ability(Ability::SeparateProcesses)],
 );
@@ -92,7 +92,7 @@ async fn a_killed_holder_and_head_together(stage: &Stage) -> Outcome {
 
 /// Without a lease the lock stays held. With a lease it passes on, and the holder learns of the loss when it runs
 /// again.
-async fn a_stopped_holder_holds_or_is_told(stage: &Stage) -> Outcome {
+async fn a_stopped_holder_holds_or_learns_of_the_loss(stage: &Stage) -> Outcome {
     let mut workers = stage.workers(2).await?;
     let stopped = workers[0].acquire("room").await?;
     workers[0].stop()?;

@@ -9,7 +9,7 @@ use crate::probe::ByHand;
 use crate::stage::Stage;
 
 cases!("release":
-    unlock_by_somebody_else_changes_nothing,
+    unlock_by_another_owner_changes_nothing,
     a_released_hold_says_so,
     a_release_whose_reply_is_lost_is_a_release [Need::Ability(Ability::LostReplies)],
     an_acquisition_whose_reply_is_lost_holds_once [Need::Ability(Ability::LostReplies)],
@@ -17,7 +17,7 @@ cases!("release":
     a_failing_release_frees_the_local_queue [Need::Ability(Ability::Outages)],
 );
 
-async fn unlock_by_somebody_else_changes_nothing(stage: &Stage) -> Outcome {
+async fn unlock_by_another_owner_changes_nothing(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let lock = ours.mutex("room")?;
     let guard = lock.acquire().await?;

@@ -20,7 +20,7 @@ fn it_asks_for_a_confirmation_that_suits_scripts() {
 }
 
 #[test]
-fn it_takes_the_lock_from_the_named_holder_or_from_nobody() {
+fn it_takes_the_lock_from_the_named_holder_alone() {
     let place = Place::new();
     let mut holder = place.hold("job");
     let id = place.status("job")["holders"][0]["id"].as_str().unwrap().to_owned();
@@ -45,7 +45,7 @@ fn it_takes_the_lock_from_the_named_holder_or_from_nobody() {
 }
 
 #[test]
-fn a_lock_that_nobody_holds_needs_no_breaking() {
+fn a_free_lock_needs_no_breaking() {
     let place = Place::new();
     let output = place.run(["break", "--yes", "job"]);
     assert_code(&output, 0, "free");

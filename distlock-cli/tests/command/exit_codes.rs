@@ -28,7 +28,7 @@ fn a_signal_that_ended_the_command_is_128_and_its_number() {
 }
 
 #[test]
-fn a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it() {
+fn a_held_lock_exits_with_75_and_names_the_holder() {
     let place = Place::new();
     let holder = place.hold("job");
     let output = place.run(["exec", "--no-wait", "job", "--", "touch", "ran"]);

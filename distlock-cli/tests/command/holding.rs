@@ -33,7 +33,7 @@ fn it_holds_until_a_signal_says_that_it_is_enough() {
 }
 
 #[test]
-fn a_loss_is_told_and_is_76() {
+fn a_loss_is_reported_and_exits_with_76() {
     let place = Place::new();
     let mut holder = place.hold("job");
     assert_code(&place.run(["break", "--yes", "job"]), 0, "break");

@@ -83,7 +83,7 @@ fn a_killed_waiter_leaves_the_queue() {
 }
 
 #[test]
-fn a_lock_that_only_grandchildren_keep_is_told_as_such() {
+fn a_lock_that_only_grandchildren_keep_is_reported_as_such() {
     let place = Place::new();
     let mut job = place.exec(&[], "sleep 1000 > /dev/null 2>&1 & echo $!; echo $$; wait");
     let (grandchild, child) = (job.pid_line(), job.pid_line());

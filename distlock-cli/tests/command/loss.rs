@@ -14,7 +14,7 @@ fn take_away(place: &Place) {
 }
 
 #[test]
-fn the_whole_process_group_is_told_to_end() {
+fn the_whole_process_group_gets_the_signal_to_end() {
     let place = Place::new();
     let mut job = place.exec(
         &[],

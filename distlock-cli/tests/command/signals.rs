@@ -151,7 +151,7 @@ fn stopping_and_continuing_reach_the_command() {
 }
 
 #[test]
-fn a_command_that_somebody_stops_keeps_the_lock_and_distlock_awake() {
+fn a_stopped_command_keeps_the_lock_and_distlock_awake() {
     let place = Place::new();
     let mut job = place.exec(&[], "echo $$; exec sleep 1000");
     let child = job.pid_line();

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_crate_is_told_nothing_of_the_options_of_distlock() {
+    fn the_crate_gets_no_options_of_distlock() {
         let target =
             Target { url: "mysql://locks:secret@127.0.0.1:3307/?tls=off".to_owned(), ..Target::default() };
         assert_eq!(url(&target).unwrap(), "mysql://locks:secret@127.0.0.1:3307/?ssl-mode=DISABLED");

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_crate_is_told_nothing_of_the_options_of_distlock() {
+    fn the_crate_gets_no_options_of_distlock() {
         let target = Target {
             url: "postgres://locks:secret@127.0.0.1:5433/locks?tls=off".to_owned(),
             ..Target::default()

@@ -151,7 +151,7 @@ fn a_release_does_not_wait_for_a_child_that_inherited_the_lock() {
 }
 
 #[test]
-fn a_broken_holder_is_told_by_the_system() {
+fn a_broken_holder_is_notified_by_the_system() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let mut holder = Process::without_second_chances(&scratch.path);

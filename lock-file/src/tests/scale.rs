@@ -210,7 +210,7 @@ fn works_without_inotify() {
 
 /// The waiter checks only after a notice, so if it gets the lock at all, a notice has arrived.
 #[test]
-fn a_hand_over_between_processes_is_told_and_not_polled() {
+fn a_hand_over_between_processes_is_notified_and_not_polled() {
     let scratch = Scratch::new();
     let client = observer(&scratch.path);
     let mut waiter = Process::without_second_chances(&scratch.path);

@@ -221,7 +221,7 @@ fn a_release_does_not_wait_for_a_child_that_inherited_the_share() {
 
 /// They check only after a notice, so if they get the lock at all, a notice has arrived.
 #[test]
-fn readers_that_are_neighbours_are_told_and_enter_together() {
+fn adjacent_readers_are_admitted_together() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let guard = try_write(&client).unwrap();
@@ -243,7 +243,7 @@ fn readers_that_are_neighbours_are_told_and_enter_together() {
 
 /// The head waits for whichever of the holders comes first, also for those that came after it had begun to wait.
 #[test]
-fn a_head_that_waits_for_permits_is_told_of_any_release() {
+fn a_head_that_waits_for_permits_learns_of_any_release() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let mut held: Vec<LockGuard> = (0..3).map(|_| try_permits(&client, 1, 3).unwrap()).collect();

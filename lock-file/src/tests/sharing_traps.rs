@@ -81,7 +81,7 @@ fn permits_that_were_counted_in_an_old_gate_are_counted_again() {
 
 /// A child has the file open, so that no notice of its closing arrives, and unlocking sends none.
 #[test]
-fn a_waiter_is_told_of_a_share_that_ended_outside_the_gate() {
+fn a_waiter_learns_of_a_share_that_ended_outside_the_gate() {
     for (word, next) in [("read:a", "a"), ("2/3:a", "2/3:a")] {
         let scratch = Scratch::new();
         let client = scratch.client();

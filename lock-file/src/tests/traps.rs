@@ -13,7 +13,7 @@ use crate::pause::Point;
 use crate::watcher::RETRIES_END;
 
 #[test]
-fn a_process_stopped_in_the_gate_makes_nobody_late() {
+fn a_process_stopped_in_the_gate_delays_no_limited_wait() {
     let scratch = Scratch::new();
     let client = FileOptions::in_folder(&scratch.path).client(ClientBuilder::new()).unwrap();
     let guard = block_on(client.mutex("held").unwrap().acquire()).unwrap();
@@ -48,7 +48,7 @@ fn a_process_stopped_in_the_gate_makes_nobody_late() {
 
 /// A child has the file open, so that no notice of its closing arrives, and unlocking sends none.
 #[test]
-fn a_waiter_is_told_of_a_release_that_could_not_get_into_the_gate() {
+fn a_waiter_learns_of_a_release_that_could_not_get_into_the_gate() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let mut holder = Process::start(&scratch.path);
@@ -201,7 +201,7 @@ fn a_removal_is_noticed_while_others_have_the_file_open() {
 /// A process that is stopped after it has found the holder to break is in the gate, so that no other client can become the
 /// victim.
 #[test]
-fn breaks_that_holder_or_nobody() {
+fn breaks_that_holder_alone() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
@@ -230,7 +230,7 @@ fn breaks_that_holder_or_nobody() {
 
 /// As an operator does to correct the folder's permissions.
 #[test]
-fn changing_the_modes_of_everything_breaks_nobody() {
+fn changing_the_modes_of_everything_breaks_no_hold() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
@@ -311,7 +311,7 @@ fn a_file_that_is_being_tidied_away_is_not_the_lock() {
 /// The second waiter gets a notice about the first one's ticket when the folder is no longer at its path. The stopped first
 /// waiter blocks it only in the old folder.
 #[test]
-fn a_stopped_waiter_in_a_folder_that_was_moved_away_is_in_nobodys_way() {
+fn a_stopped_waiter_in_a_folder_that_was_moved_away_blocks_no_other() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let _guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
@@ -333,7 +333,7 @@ fn a_stopped_waiter_in_a_folder_that_was_moved_away_is_in_nobodys_way() {
 
 /// A process that is stopped in the gate of a folder that is then moved away decides nothing in the new folder.
 #[test]
-fn a_process_stopped_in_the_gate_of_a_folder_that_was_moved_away_is_in_nobodys_way() {
+fn a_process_stopped_in_the_gate_of_a_folder_that_was_moved_away_blocks_no_other() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let stopped = Process::stopping_at(&scratch.path, Point::InGate);

@@ -10,7 +10,7 @@ use crate::stage::{LONG, Stage, soon};
 
 cases!("crossing":
     two_locks_in_opposite_order,
-    what_is_held_stays_held_when_somebody_else_deadlocks,
+    a_hold_outlives_a_deadlock_of_another_owner,
 );
 
 /// The server sees no deadlock, because a waiter's connection holds no lock: the waits end at their own time limits.
@@ -37,7 +37,7 @@ async fn two_locks_in_opposite_order(flavour: MySqlFlavour) -> Outcome {
 }
 
 /// Another program, which holds and waits in one session, makes the server find a deadlock that involves one of our locks.
-async fn what_is_held_stays_held_when_somebody_else_deadlocks(flavour: MySqlFlavour) -> Outcome {
+async fn a_hold_outlives_a_deadlock_of_another_owner(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
     let guard = client.mutex("ours")?.acquire().await?;

@@ -12,7 +12,7 @@ use crate::stage::{LONG, ROOM, Stage, WATCHFUL, connect, soon, until};
 
 cases!("demotion":
     a_read_only_server_is_refused,
-    a_holder_at_a_demoted_server_is_told,
+    a_holder_at_a_demoted_server_is_notified,
     a_demoted_server_gives_no_lock,
     a_server_that_is_demoted_during_a_wait_gives_no_lock,
 );
@@ -27,7 +27,7 @@ async fn a_read_only_server_is_refused(flavour: MySqlFlavour) -> Outcome {
     Ok(())
 }
 
-async fn a_holder_at_a_demoted_server_is_told(flavour: MySqlFlavour) -> Outcome {
+async fn a_holder_at_a_demoted_server_is_notified(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::alone(flavour).await?;
     let client = stage.client(WATCHFUL).await?;
     let lock = client.mutex(ROOM)?;

@@ -9,9 +9,9 @@ use crate::diary::Diary;
 use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, soon, until};
 
 cases!("kills":
-    a_killed_holder_is_told,
+    a_killed_holder_is_notified,
     all_locks_of_a_killed_connection_are_lost,
-    all_are_told_by_the_first_who_notices,
+    the_first_to_notice_notifies_all,
     an_interrupted_holder_holds,
     a_killed_waiter_waits_again,
     an_interrupted_waiter_waits_again,
@@ -19,7 +19,7 @@ cases!("kills":
     an_idle_connection_that_was_killed_costs_nothing,
 );
 
-async fn a_killed_holder_is_told(flavour: MySqlFlavour) -> Outcome {
+async fn a_killed_holder_is_notified(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client(KILLABLE).await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
@@ -61,7 +61,7 @@ async fn all_locks_of_a_killed_connection_are_lost(flavour: MySqlFlavour) -> Out
 }
 
 /// Nothing else would check the connection before the end of the case.
-async fn all_are_told_by_the_first_who_notices(flavour: MySqlFlavour) -> Outcome {
+async fn the_first_to_notice_notifies_all(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
     let (first, second) = (client.mutex("first")?.acquire().await?, client.mutex("second")?.acquire().await?);

@@ -23,7 +23,7 @@ cases!("limits":
     waits_beyond_the_bound_are_served_in_order,
     a_server_without_room_is_asked_again,
     a_server_without_room_is_not_asked_all_the_time,
-    connections_that_nobody_uses_are_closed,
+    unused_connections_are_closed,
     a_closed_client_has_no_connection,
     a_dropped_client_has_no_connection,
 );
@@ -248,7 +248,7 @@ async fn refused(sessions: &mut [MySqlSession]) -> Outcome<f64> {
     count.ok_or_else(|| Failure::new("the server does not count"))
 }
 
-async fn connections_that_nobody_uses_are_closed(flavour: MySqlFlavour) -> Outcome {
+async fn unused_connections_are_closed(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client("lease=6s").await?, stage.client("lease=6s").await?);
     let held = holder.mutex("room")?.acquire().await?;

@@ -11,15 +11,15 @@ use crate::diary::Diary;
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, soon};
 
 cases!("restarts":
-    while_held_and_the_holder_is_told,
-    while_somebody_waits_and_the_wait_goes_on,
-    while_nothing_is_held_and_nobody_notices,
+    while_held_and_the_holder_is_notified,
+    while_a_client_waits_and_the_wait_goes_on,
+    while_nothing_is_held_without_an_effect,
     while_several_connections_are_unused_and_a_try_does_not_notice,
     and_who_has_the_old_number_is_left_alone,
     before_summer_time_ends_and_who_has_the_old_number_is_left_alone,
 );
 
-async fn while_held_and_the_holder_is_told(flavour: MySqlFlavour) -> Outcome {
+async fn while_held_and_the_holder_is_notified(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(WATCHFUL).await?;
     let lock = client.mutex(ROOM)?;
@@ -33,7 +33,7 @@ async fn while_held_and_the_holder_is_told(flavour: MySqlFlavour) -> Outcome {
     stage.works(&client).await
 }
 
-async fn while_somebody_waits_and_the_wait_goes_on(flavour: MySqlFlavour) -> Outcome {
+async fn while_a_client_waits_and_the_wait_goes_on(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client(WATCHFUL).await?, stage.client(LONG).await?);
     let lock = holder.mutex(ROOM)?;
@@ -51,7 +51,7 @@ async fn while_somebody_waits_and_the_wait_goes_on(flavour: MySqlFlavour) -> Out
     stage.works(&holder).await
 }
 
-async fn while_nothing_is_held_and_nobody_notices(flavour: MySqlFlavour) -> Outcome {
+async fn while_nothing_is_held_without_an_effect(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
     stage.works(&client).await?;

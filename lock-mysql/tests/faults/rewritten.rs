@@ -14,7 +14,7 @@ use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, poll_times, reach, soon,
 cases!("rewritten":
     what_was_granted_and_interrupted_is_given_back,
     what_another_has_at_the_release_is_a_loss,
-    what_nobody_has_at_a_check_is_a_loss,
+    a_lock_without_a_holder_at_a_check_is_a_loss,
     what_another_has_at_a_check_is_a_loss,
     a_session_that_has_become_anothers_gives_no_lock,
     a_session_that_has_become_anothers_is_a_loss,
@@ -81,7 +81,7 @@ async fn what_another_has_at_the_release_is_a_loss(flavour: MySqlFlavour) -> Out
     Ok(next.release().await?)
 }
 
-async fn what_nobody_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome {
+async fn a_lock_without_a_holder_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome {
     let (stage, middleman) = rewriting(flavour, "SELECT /*distlock renew*/", EARLIER_AT_A_CHECK).await?;
     let client = reach(&middleman.url(WATCHFUL)).await?;
     let lock = client.mutex(ROOM)?;

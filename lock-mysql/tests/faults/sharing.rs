@@ -14,13 +14,13 @@ use crate::stage::{
 };
 
 cases!("sharing":
-    a_killed_reader_is_told_and_the_others_stay,
+    a_killed_reader_is_notified_and_the_others_stay,
     a_writer_that_is_interrupted_behind_the_gate_is_beside_no_reader,
     a_writer_that_is_killed_behind_the_gate_waits_again,
     a_reader_that_is_interrupted_with_gate_and_slot_leaves_no_gate,
     a_writer_that_is_interrupted_while_it_releases_a_slot_leaves_none,
     a_downgrade_that_is_interrupted_lets_no_writer_in,
-    a_silent_reader_is_told_before_its_slot_is_free,
+    a_silent_reader_learns_of_the_loss_before_its_slot_is_free,
     a_silent_writer_behind_the_gate_is_passed_over,
     a_restart_ends_all_readers,
     readers_without_a_slot_wait_in_order,
@@ -96,7 +96,7 @@ async fn interrupt(stage: &Stage, mut pin: test_servers::MySqlSession) -> Outcom
     Ok(())
 }
 
-async fn a_killed_reader_is_told_and_the_others_stay(flavour: MySqlFlavour) -> Outcome {
+async fn a_killed_reader_is_notified_and_the_others_stay(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client(KILLABLE).await?, stage.client(LONG).await?);
     let lock = ours.rw_lock(ROOM)?.read();
@@ -238,7 +238,7 @@ async fn a_downgrade_that_is_interrupted_lets_no_writer_in(flavour: MySqlFlavour
     nothing_is_left(&stage).await
 }
 
-async fn a_silent_reader_is_told_before_its_slot_is_free(flavour: MySqlFlavour) -> Outcome {
+async fn a_silent_reader_learns_of_the_loss_before_its_slot_is_free(flavour: MySqlFlavour) -> Outcome {
     // Long enough that a machine which is late within the tolerance is still in time.
     let lease = Duration::from_secs(12);
     let stage = Stage::new(flavour).await?;

@@ -19,7 +19,7 @@ cases!("crowds":
     thousands_of_holds_are_renewed_over_a_long_way,
     a_thousand_wait_on_one_connection,
     two_thousand_holds_are_renewed_together,
-    hundreds_who_are_dead_hold_nobody_up,
+    hundreds_of_dead_waiters_delay_no_other,
 );
 
 const WAITERS: u64 = 1000;
@@ -289,7 +289,7 @@ async fn two_thousand_holds_are_renewed_together() -> Outcome {
 }
 
 /// There are more than one call checks: a waiter asks again at once, and a try does not get the answer that the lock is held.
-async fn hundreds_who_are_dead_hold_nobody_up() -> Outcome {
+async fn hundreds_of_dead_waiters_delay_no_other() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
     let lock = client.mutex(ROOM)?;

@@ -18,7 +18,7 @@ cases!("delays":
     of_a_tenth_of_the_lease_are_borne,
     a_server_that_was_always_far_away_is_waited_for,
     answers_that_are_late_one_after_the_other_break_nothing,
-    answers_that_nobody_waits_for_break_nothing,
+    answers_without_a_caller_break_nothing,
     everything_comes_in_pieces,
     replies_are_reset_halfway,
 );
@@ -123,7 +123,7 @@ async fn answers_that_are_late_one_after_the_other_break_nothing() -> Outcome {
 }
 
 /// The other replies are the sign of life, although their callers are gone.
-async fn answers_that_nobody_waits_for_break_nothing() -> Outcome {
+async fn answers_without_a_caller_break_nothing() -> Outcome {
     late_answers_break_nothing(|step| step == 50).await
 }
 

@@ -15,8 +15,8 @@ cases!("loss":
     the_key_is_deleted,
     the_key_is_stolen,
     a_stolen_key_is_not_deleted_by_the_one_who_lost_it,
-    a_release_tells_of_a_loss_that_nobody_has_noticed_yet,
-    a_broken_hold_is_told_at_once,
+    a_release_reports_a_loss_that_was_not_noticed_before,
+    a_broken_hold_is_reported_at_once,
     a_break_before_the_holder_has_read_of_its_grant_counts,
 );
 
@@ -98,7 +98,7 @@ async fn a_stolen_key_is_not_deleted_by_the_one_who_lost_it() -> Outcome {
     Ok(())
 }
 
-async fn a_release_tells_of_a_loss_that_nobody_has_noticed_yet() -> Outcome {
+async fn a_release_reports_a_loss_that_was_not_noticed_before() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
     let lock = client.mutex(ROOM)?;
@@ -113,7 +113,7 @@ async fn a_release_tells_of_a_loss_that_nobody_has_noticed_yet() -> Outcome {
 }
 
 /// By a message: the next renewal would be more than a minute away.
-async fn a_broken_hold_is_told_at_once() -> Outcome {
+async fn a_broken_hold_is_reported_at_once() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, operator) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;

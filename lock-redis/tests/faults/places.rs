@@ -11,7 +11,7 @@ cases!("places":
     behind_tls_with_an_authority_of_its_own,
     behind_tls_that_wants_a_certificate,
     behind_tls_of_a_stranger,
-    behind_tls_that_nobody_expects,
+    behind_unexpected_tls,
     in_plain_text_where_tls_is_expected,
     at_a_socket,
     at_a_socket_with_a_password,
@@ -60,7 +60,7 @@ async fn behind_tls_of_a_stranger() -> Outcome {
     is_refused(&format!("rediss://{}/0", stage.place()), &[error.kind()]).await
 }
 
-async fn behind_tls_that_nobody_expects() -> Outcome {
+async fn behind_unexpected_tls() -> Outcome {
     let stage = Stage::with(RedisOptions::new().tls()).await?;
     is_refused(&format!("redis://{}/0", stage.place()), &[ErrorKind::Unreachable, ErrorKind::Server]).await
 }

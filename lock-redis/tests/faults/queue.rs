@@ -10,7 +10,7 @@ cases!("queue":
     a_blip_while_the_lock_is_held_costs_no_place,
     a_blip_across_a_hand_off_costs_no_place,
     a_push_that_is_not_sent_is_found_by_the_heartbeat,
-    somebody_who_listens_to_everything_keeps_no_dead_waiter_alive,
+    a_subscriber_to_every_channel_keeps_no_dead_waiter_alive,
 );
 
 async fn a_blip_while_the_lock_is_held_costs_no_place() -> Outcome {
@@ -86,7 +86,7 @@ async fn a_push_that_is_not_sent_is_found_by_the_heartbeat() -> Outcome {
 }
 
 /// The number of receivers that `PUBLISH` returns is no sign of life of a waiter.
-async fn somebody_who_listens_to_everything_keeps_no_dead_waiter_alive() -> Outcome {
+async fn a_subscriber_to_every_channel_keeps_no_dead_waiter_alive() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let (holder, other) = (stage.client(LONG).await?, stage.client(LONG).await?);

@@ -15,7 +15,7 @@ cases!("restarts":
     without_its_data_and_the_hold_is_lost,
     a_waiter_waits_on,
     the_delay_after_a_restart_keeps_everybody_out,
-    the_delay_is_told_to_whoever_does_not_wait,
+    the_delay_is_reported_to_a_single_try,
     the_delay_is_over_for_a_server_that_runs_for_long,
 );
 
@@ -99,7 +99,7 @@ async fn just_before_a_new_second() -> Outcome {
     Ok(())
 }
 
-async fn the_delay_is_told_to_whoever_does_not_wait() -> Outcome {
+async fn the_delay_is_reported_to_a_single_try() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("lease=60s&restart_delay=1h").await?;
     let lock = client.mutex(ROOM)?;

@@ -20,12 +20,12 @@ cases!("sharing":
     the_permits_of_a_silent_holder_come_back_when_its_lease_ends,
     a_broken_connection_costs_no_reader_its_hold,
     a_restart_with_its_data_costs_no_reader_its_hold,
-    a_restart_without_its_data_is_told_to_each_reader,
+    a_restart_without_its_data_is_reported_to_each_reader,
     lost_replies_leave_one_hold_each,
     a_downgrade_whose_reply_is_lost_happens_once,
     a_request_of_a_reader_that_arrives_late_takes_nothing,
-    a_deleted_key_is_told_to_each_reader,
-    a_broken_reader_is_told_alone_and_at_once,
+    a_deleted_key_is_reported_to_each_reader,
+    a_broken_reader_is_notified_alone_and_at_once,
     many_readers_are_renewed_together,
     a_newer_layout_is_refused,
 );
@@ -215,7 +215,7 @@ async fn a_restart_with_its_data_costs_no_reader_its_hold() -> Outcome {
     stage.nothing_is_left("after the releases").await
 }
 
-async fn a_restart_without_its_data_is_told_to_each_reader() -> Outcome {
+async fn a_restart_without_its_data_is_reported_to_each_reader() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("lease=20s").await?;
     let lock = read_side(&client)?;
@@ -290,7 +290,7 @@ async fn a_request_of_a_reader_that_arrives_late_takes_nothing() -> Outcome {
     stage.nothing_is_left("after the release").await
 }
 
-async fn a_deleted_key_is_told_to_each_reader() -> Outcome {
+async fn a_deleted_key_is_reported_to_each_reader() -> Outcome {
     for parts in [&['q'][..], &['q', 'w'], &['q', 'w', 'f']] {
         let stage = Stage::new().await?;
         let client = stage.client("lease=12s").await?;
@@ -314,7 +314,7 @@ async fn a_deleted_key_is_told_to_each_reader() -> Outcome {
 }
 
 /// By a message: the next renewal would be more than a minute away.
-async fn a_broken_reader_is_told_alone_and_at_once() -> Outcome {
+async fn a_broken_reader_is_notified_alone_and_at_once() -> Outcome {
     let stage = Stage::new().await?;
     let (client, operator) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = read_side(&client)?;

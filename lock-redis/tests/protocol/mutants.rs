@@ -231,9 +231,9 @@ mutants! {
         RELEASE, "  call('DEL', HOLD)\n" => "  call('ZADD', BROKEN, 1, id) call('DEL', HOLD)\n",
         faults::without_memory_a_release_hands_over;
     "a broken holder learns that its hold is gone":
-        LOST, "if type(redis.pcall('ZSCORE', BROKEN, id)) == 'string' then return 3 end" => "", lease::a_broken_holder_is_told_why;
+        LOST, "if type(redis.pcall('ZSCORE', BROKEN, id)) == 'string' then return 3 end" => "", lease::a_broken_holder_learns_why;
     "every client learns that the hold was broken":
-        LOST, "type(redis.pcall('ZSCORE', BROKEN, id)) == 'string'" => "call('EXISTS', BROKEN) == 1", lease::a_broken_holder_is_told_why;
+        LOST, "type(redis.pcall('ZSCORE', BROKEN, id)) == 'string'" => "call('EXISTS', BROKEN) == 1", lease::a_broken_holder_learns_why;
     "a cancel leaves the lock free":
         CANCEL, "local _, more = promote()" => "local more = 0", handoff::cancel_of_a_hold_hands_over;
     "a cancel forgets the hold":
@@ -255,9 +255,9 @@ mutants! {
     "a break is not told":
         BREAK, "channel, id .. ' broken'" => "channel, id", undo::break_tells_the_holder;
     "a break leaves no mark":
-        BREAK, "call('ZADD', BROKEN, whole(now_ms + ARGV[2]), id)\n" => "", lease::a_broken_holder_is_told_why;
+        BREAK, "call('ZADD', BROKEN, whole(now_ms + ARGV[2]), id)\n" => "", lease::a_broken_holder_learns_why;
     "the mark of a break stays for ever":
-        BREAK, "call('PEXPIRE', BROKEN, ARGV[2])\n" => "", lease::a_broken_holder_is_told_why;
+        BREAK, "call('PEXPIRE', BROKEN, ARGV[2])\n" => "", lease::a_broken_holder_learns_why;
     "a break marks before it deletes":
         BREAK, "call('DEL', HOLD)" => "call('ZADD', BROKEN, 1, id) call('DEL', HOLD)",
         faults::without_memory_a_break_hands_over;
@@ -375,11 +375,11 @@ mutants! {
     "a waiter is renewed":
         RENEW_SHARED, " and ends < FIRST_ARRIVAL" => "", permits::the_head_takes_all_or_nothing;
     "another number is accepted":
-        QUEUE, "if is ~= of and more == 0 then" => "if false then", permits::another_number_is_told;
+        QUEUE, "if is ~= of and more == 0 then" => "if false then", permits::another_number_is_reported;
     "another number is let in":
-        ACQUIRE_SHARED, "first[1] == '/' .. of and " => "", permits::another_number_is_told;
+        ACQUIRE_SHARED, "first[1] == '/' .. of and " => "", permits::another_number_is_reported;
     "a number stays for ever":
-        PROMOTE, "<= 0 then call('ZREM', QUEUE, '/' .. of) end" => "<= 0 then end", permits::another_number_is_told;
+        PROMOTE, "<= 0 then call('ZREM', QUEUE, '/' .. of) end" => "<= 0 then end", permits::another_number_is_reported;
 
     // Keys of other programs.
     "a fence of another type is overwritten":

@@ -433,7 +433,7 @@ const SEARCHES: [(&[Role], u8, u8); 5] = [
 ];
 
 #[test]
-fn no_writer_is_beside_another_holder_and_nobody_waits_for_ever() {
+fn no_writer_is_beside_another_holder_and_no_waiter_waits_for_ever() {
     for clients in SEARCHES {
         let states = search(Queue::new(clients, None)).unwrap_or_else(|wrong| panic!("{clients:?}: {wrong}"));
         assert!(states > 1000, "{clients:?}: only {states} states");

@@ -287,7 +287,7 @@ const SEARCHES: [&[Role]; 4] = [
 ];
 
 #[test]
-fn there_are_never_too_many_permits_and_nobody_waits_for_ever() {
+fn there_are_never_too_many_permits_and_no_waiter_waits_for_ever() {
     for roles in SEARCHES {
         let states = search(Permits::new(roles, None)).unwrap_or_else(|wrong| panic!("{roles:?}: {wrong}"));
         assert!(states > 1000, "{roles:?}: only {states} states");

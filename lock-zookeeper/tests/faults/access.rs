@@ -13,16 +13,16 @@ use crate::logs;
 use crate::stage::{LONG, ROOM, Stage, connect, connect_patiently, refusal, soon, until};
 
 cases!("access":
-    nodes_of_their_creator_are_nobody_elses,
+    nodes_of_their_creator_are_closed_to_others,
     behind_a_node_that_may_not_be_read,
-    a_directory_of_somebody_else_is_refused_at_once,
+    a_directory_of_another_user_is_refused_at_once,
     another_password_is_another_user,
     where_the_directory_may_not_be_written_to,
     where_nothing_may_be_created,
     where_nothing_may_be_listed,
     where_nothing_may_be_deleted,
-    a_refused_release_keeps_nobody_out_for_long,
-    a_refused_cancel_keeps_nobody_out_for_long,
+    a_refused_release_blocks_no_client_for_long,
+    a_refused_cancel_blocks_no_client_for_long,
     a_release_that_is_refused_is_repeated_until_it_is_permitted,
     a_permission_that_is_taken_away_while_holding_and_waiting,
     a_quota_that_is_used_up,
@@ -61,7 +61,7 @@ fn everybody(rights: &str) -> Access {
     Access::new().grant(rights, "world", "anyone")
 }
 
-async fn nodes_of_their_creator_are_nobody_elses() -> Outcome {
+async fn nodes_of_their_creator_are_closed_to_others() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &Access::anybody()).await?;
     let one = connect_patiently(&stage.url_as("one:right", CREATORS)).await?;
@@ -110,7 +110,7 @@ async fn behind_a_node_that_may_not_be_read() -> Outcome {
     Ok(guard.release().await?)
 }
 
-async fn a_directory_of_somebody_else_is_refused_at_once() -> Outcome {
+async fn a_directory_of_another_user_is_refused_at_once() -> Outcome {
     let stage = Stage::new().await?;
     let one = connect_patiently(&stage.url_as("one:right", CREATORS)).await?;
     stage.works(&one).await?;
@@ -206,7 +206,7 @@ async fn where_nothing_may_be_deleted() -> Outcome {
 }
 
 /// The session ends for this purpose, even if the caller keeps a handle of the ended hold.
-async fn a_refused_release_keeps_nobody_out_for_long() -> Outcome {
+async fn a_refused_release_blocks_no_client_for_long() -> Outcome {
     let stage = Stage::new().await?;
     let directory = stage.directory(ROOM);
     room_with(&stage, &everybody("crwa")).await?;
@@ -224,7 +224,7 @@ async fn a_refused_release_keeps_nobody_out_for_long() -> Outcome {
 }
 
 /// Also if it is unknown whether there is anything to remove.
-async fn a_refused_cancel_keeps_nobody_out_for_long() -> Outcome {
+async fn a_refused_cancel_blocks_no_client_for_long() -> Outcome {
     let stage = Stage::new().await?;
     let directory = stage.directory(ROOM);
     let foreign = format!("{directory}/_c_somebody-lock-");

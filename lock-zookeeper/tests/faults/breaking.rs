@@ -12,16 +12,16 @@ use crate::helper::Helper;
 use crate::stage::{LONG, ROOM, Stage, Waiter, connect_patiently, soon};
 
 cases!("breaking":
-    a_broken_hold_is_told_as_broken_at_once,
-    a_broken_hold_is_told_as_broken_in_its_first_moments,
+    a_broken_hold_is_reported_as_broken_at_once,
+    a_broken_hold_is_reported_as_broken_in_its_first_moments,
     a_broken_hold_is_its_holders_until_the_abort_margin_is_over,
     a_hold_that_is_broken_twice_is_its_holders_for_as_long,
     a_hold_of_which_nothing_may_be_read_is_its_holders_until_it_has_stopped,
     a_holder_that_stands_still_keeps_a_broken_lock_no_longer_than_its_margin,
     the_hold_of_a_foreign_program_is_broken,
     who_does_not_hold_is_not_broken,
-    a_break_that_arrives_late_breaks_nobody_else,
-    a_break_whose_second_half_arrives_late_breaks_nobody_else,
+    a_break_that_arrives_late_breaks_no_other_holder,
+    a_break_whose_second_half_arrives_late_breaks_no_other_holder,
 );
 
 /// The next heartbeat is due after ten seconds.
@@ -59,11 +59,11 @@ async fn broken_after(hold_for: Duration) -> Outcome {
     Ok(())
 }
 
-async fn a_broken_hold_is_told_as_broken_at_once() -> Outcome {
+async fn a_broken_hold_is_reported_as_broken_at_once() -> Outcome {
     broken_after(Duration::from_millis(300)).await
 }
 
-async fn a_broken_hold_is_told_as_broken_in_its_first_moments() -> Outcome {
+async fn a_broken_hold_is_reported_as_broken_in_its_first_moments() -> Outcome {
     broken_after(Duration::ZERO).await
 }
 
@@ -200,7 +200,7 @@ async fn who_does_not_hold_is_not_broken() -> Outcome {
 }
 
 /// The holder has gone by itself when the command arrives.
-async fn a_break_that_arrives_late_breaks_nobody_else() -> Outcome {
+async fn a_break_that_arrives_late_breaks_no_other_holder() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -221,7 +221,7 @@ async fn a_break_that_arrives_late_breaks_nobody_else() -> Outcome {
 }
 
 /// The holder has learned of the break and has gone before the request to delete its node arrives.
-async fn a_break_whose_second_half_arrives_late_breaks_nobody_else() -> Outcome {
+async fn a_break_whose_second_half_arrives_late_breaks_no_other_holder() -> Outcome {
     let stage = Stage::new().await?;
     let (slow, late) = (stage.proxy()?, stage.proxy()?);
     let (first, second) = (stage.client_at(slow.address(), LONG).await?, stage.client(LONG).await?);

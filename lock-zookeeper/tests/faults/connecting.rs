@@ -11,7 +11,7 @@ use crate::stage::{IMPATIENT, Stage, connect, soon, until};
 cases!("connecting":
     a_server_that_starts_late_is_waited_for,
     a_lazy_client_is_there_before_its_server,
-    a_server_that_does_not_come_is_told_of_with_time_and_cause,
+    a_server_that_does_not_come_is_reported_with_time_and_cause,
     a_ping_at_a_server_that_is_stopped_ends,
 );
 
@@ -41,7 +41,7 @@ async fn a_lazy_client_is_there_before_its_server() -> Outcome {
     stage.works(&client).await
 }
 
-async fn a_server_that_does_not_come_is_told_of_with_time_and_cause() -> Outcome {
+async fn a_server_that_does_not_come_is_reported_with_time_and_cause() -> Outcome {
     let stage = Stage::alone().await?;
     stage.server.kill()?;
     let error = connect(&stage.url("connect_timeout=3s")).await.err();

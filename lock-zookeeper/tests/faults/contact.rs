@@ -18,7 +18,7 @@ cases!("contact":
     a_grant_heard_of_by_one_who_is_not_heard_is_none,
     a_hold_is_lost_by_its_deadline_while_everybody_is_silent,
     a_hold_is_lost_by_its_deadline_while_answers_are_swallowed,
-    a_lost_connection_is_told_at_once_and_its_return_as_well,
+    a_lost_connection_is_reported_at_once_and_its_return_as_well,
     a_server_that_stands_still_for_half_a_session_costs_no_hold,
     a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time,
     a_wait_that_ends_without_contact_is_an_error,
@@ -175,7 +175,7 @@ async fn a_grant_heard_of_by_one_who_is_not_heard_is_none() -> Outcome {
     Ok(guard.release().await?)
 }
 
-async fn a_lost_connection_is_told_at_once_and_its_return_as_well() -> Outcome {
+async fn a_lost_connection_is_reported_at_once_and_its_return_as_well() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;

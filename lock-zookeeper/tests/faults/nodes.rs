@@ -19,8 +19,8 @@ cases!("nodes":
     the_own_node_deleted_while_holding,
     the_own_node_deleted_in_the_first_moments_of_a_hold,
     the_own_node_deleted_before_the_grant_is_read,
-    the_own_node_written_to_by_somebody,
-    a_release_tells_of_a_loss_that_nobody_has_noticed_yet,
+    the_own_node_written_to_by_another_program,
+    a_release_reports_a_loss_that_was_not_noticed_before,
     the_directory_deleted_while_held,
     the_directory_deleted_while_waited_for,
     the_directory_deleted_between_acquisitions,
@@ -239,7 +239,7 @@ async fn the_own_node_deleted_before_the_grant_is_read() -> Outcome {
 }
 
 /// A program that writes notes into nodes ends no hold and no wait.
-async fn the_own_node_written_to_by_somebody() -> Outcome {
+async fn the_own_node_written_to_by_another_program() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = client.mutex(ROOM)?;
@@ -263,7 +263,7 @@ async fn the_own_node_written_to_by_somebody() -> Outcome {
     Ok(guard.release().await?)
 }
 
-async fn a_release_tells_of_a_loss_that_nobody_has_noticed_yet() -> Outcome {
+async fn a_release_reports_a_loss_that_was_not_noticed_before() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;

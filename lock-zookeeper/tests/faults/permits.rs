@@ -16,8 +16,8 @@ use crate::stage::{
 cases!("permits":
     a_creation_that_is_lost_takes_permits_once,
     a_holder_whose_connection_is_cut_keeps_its_permits,
-    a_holder_that_nobody_answers_is_told_in_time_and_the_others_stay,
-    a_holder_whose_session_ends_is_told_and_the_others_stay,
+    a_holder_without_answers_is_notified_in_time_and_the_others_stay,
+    a_holder_whose_session_ends_is_notified_and_the_others_stay,
     a_server_that_is_started_again_keeps_permits_and_places,
     one_of_several_permits_that_is_deleted_is_the_loss_of_all,
     a_waiter_whose_place_is_deleted_begins_anew,
@@ -93,7 +93,7 @@ async fn a_holder_whose_connection_is_cut_keeps_its_permits() -> Outcome {
     the_other_stays(&stage, &other, beside).await
 }
 
-async fn a_holder_that_nobody_answers_is_told_in_time_and_the_others_stay() -> Outcome {
+async fn a_holder_without_answers_is_notified_in_time_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), &session_of(ENDING)).await?;
@@ -114,7 +114,7 @@ async fn a_holder_that_nobody_answers_is_told_in_time_and_the_others_stay() -> O
     soon("the rest", client.idle()).await
 }
 
-async fn a_holder_whose_session_ends_is_told_and_the_others_stay() -> Outcome {
+async fn a_holder_whose_session_ends_is_notified_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = slots(&client)?.permits(2)?;

@@ -11,7 +11,7 @@ use crate::stage::{LONG, ROOM, Stage};
 
 cases!("processes":
     a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it,
-    a_waiter_that_stood_still_across_its_grant_and_nobody_else_wants_it,
+    a_waiter_that_stood_still_across_its_grant_without_other_waiters,
     a_holder_that_stood_still_for_longer_than_its_session_says_that_it_has_lost,
     a_killed_holder_keeps_the_lock_until_its_session_ends,
     a_killed_waiter_is_skipped,
@@ -43,7 +43,7 @@ async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> 
     sleeper.acquired().await
 }
 
-async fn a_waiter_that_stood_still_across_its_grant_and_nobody_else_wants_it() -> Outcome {
+async fn a_waiter_that_stood_still_across_its_grant_without_other_waiters() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
     let held = client.mutex(ROOM)?.acquire().await?;

@@ -25,7 +25,7 @@ cases!("sessions":
     ended_before_a_creation_arrives,
     ended_before_the_answer_to_a_creation_arrives,
     ended_again_and_again,
-    a_timeout_that_the_server_does_not_agree_to_is_told_once,
+    a_timeout_that_the_server_does_not_agree_to_is_reported_once,
     a_timeout_that_is_too_short_for_the_margin_is_refused,
 );
 
@@ -262,7 +262,7 @@ async fn ended_again_and_again() -> Outcome {
     stage.nothing_is_left("at the end").await
 }
 
-async fn a_timeout_that_the_server_does_not_agree_to_is_told_once() -> Outcome {
+async fn a_timeout_that_the_server_does_not_agree_to_is_reported_once() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("session_timeout=87s").await?;
     let lock = client.mutex(ROOM)?;

@@ -17,15 +17,15 @@ use crate::stage::{
 cases!("sharing":
     a_reader_whose_creation_is_lost_reads_once,
     a_reader_whose_connection_is_cut_goes_on_reading,
-    a_reader_that_nobody_answers_is_told_in_time_and_the_others_stay,
-    a_reader_whose_session_ends_is_told_and_the_others_stay,
+    a_reader_without_answers_is_notified_in_time_and_the_others_stay,
+    a_reader_whose_session_ends_is_notified_and_the_others_stay,
     a_server_that_is_started_again_keeps_readers,
-    a_readers_node_that_is_deleted_is_told_at_once_and_the_others_stay,
+    a_readers_node_that_is_deleted_is_reported_at_once_and_the_others_stay,
     either_half_of_an_exclusive_hold_that_is_deleted_is_a_loss,
     a_waiting_writer_that_loses_a_half_begins_anew,
     a_lost_downgrade_leaves_one_reader_and_no_gap,
     a_writer_behind_one_that_goes_on_reading_has_the_higher_token,
-    the_heir_of_one_that_nobody_watched_is_in_the_way,
+    the_heir_of_an_unwatched_node_is_in_the_way,
     an_heir_that_came_without_contact_is_in_the_way,
     an_heir_of_curators_is_in_the_way_of_writers,
     a_writer_that_is_broken_leaves_no_heir,
@@ -126,7 +126,7 @@ async fn a_reader_whose_connection_is_cut_goes_on_reading() -> Outcome {
     the_other_stays(&stage, &clients[1], beside).await
 }
 
-async fn a_reader_that_nobody_answers_is_told_in_time_and_the_others_stay() -> Outcome {
+async fn a_reader_without_answers_is_notified_in_time_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
     let (proxy, clients, [guard, beside], diary) = two_readers(&stage, &session_of(ENDING)).await?;
     between_heartbeats(&guard, ENDING).await?;
@@ -144,7 +144,7 @@ async fn a_reader_that_nobody_answers_is_told_in_time_and_the_others_stay() -> O
     stage.works(&clients[0]).await
 }
 
-async fn a_reader_whose_session_ends_is_told_and_the_others_stay() -> Outcome {
+async fn a_reader_whose_session_ends_is_notified_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
     let (_proxy, clients, [guard, beside], diary) = two_readers(&stage, LONG).await?;
     let session = session_at(&stage, &paths_with(&stage, "__READ__").await?[0]).await?;
@@ -176,7 +176,7 @@ async fn a_server_that_is_started_again_keeps_readers() -> Outcome {
     Ok(guard.release().await?)
 }
 
-async fn a_readers_node_that_is_deleted_is_told_at_once_and_the_others_stay() -> Outcome {
+async fn a_readers_node_that_is_deleted_is_reported_at_once_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
     let (_proxy, clients, [guard, beside], diary) = two_readers(&stage, LONG).await?;
     let began = Instant::now();
@@ -302,7 +302,7 @@ async fn a_writer_behind_one_that_goes_on_reading_has_the_higher_token() -> Outc
 }
 
 /// The last of the writers watches none of those before it that go on reading or give up, but the one before the nearest.
-async fn the_heir_of_one_that_nobody_watched_is_in_the_way() -> Outcome {
+async fn the_heir_of_an_unwatched_node_is_in_the_way() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
     let (writer, reader) = writing_and_reading(&client).await?;

@@ -48,7 +48,7 @@ async fn the_java_program_locks_counts_and_takes_times() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_in_java_is_told() {
+async fn errors_of_java_are_reported() {
     if left_out("zookeeper").or_else(|| left_out("curator")).is_some() {
         return;
     }

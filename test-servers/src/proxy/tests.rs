@@ -185,7 +185,7 @@ fn a_cut_at_the_server_is_not_heard_of_until_it_is_healed() {
 }
 
 #[test]
-fn nobody_is_taken_while_the_proxy_is_severed() {
+fn no_connection_is_taken_while_the_proxy_is_severed() {
     let place = place();
     let client = place.client();
     asked_and_answered(&client, "hello\n");

@@ -38,7 +38,7 @@ async fn a_server_answers_and_ends_with_its_handle() {
 }
 
 #[tokio::test]
-async fn a_setting_that_is_wrong_is_told_with_the_log() {
+async fn a_wrong_setting_is_reported_with_the_log() {
     if is_left_out() {
         return;
     }

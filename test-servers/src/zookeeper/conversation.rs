@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_told_apart_by_their_numbers() {
+    fn replies_are_distinguished_by_their_numbers() {
         let mut conversation = conversation();
         for (shared, operation) in [(1, 1), (-2, 11), (2, 4), (-2, 11)] {
             ask(&mut conversation, shared, operation, Writer::new());

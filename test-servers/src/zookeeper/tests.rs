@@ -80,7 +80,7 @@ async fn ephemeral_at(address: SocketAddr, path: &str) -> Outcome<Visit> {
 }
 
 #[tokio::test]
-async fn a_session_of_somebody_else_is_closed_with_its_nodes() {
+async fn a_session_of_another_client_is_closed_with_its_nodes() {
     if is_left_out() {
         return;
     }
@@ -149,7 +149,7 @@ async fn a_stopped_server_answers_when_it_runs_on() {
 }
 
 #[tokio::test]
-async fn a_setting_that_is_wrong_is_told_with_the_log() {
+async fn a_wrong_setting_is_reported_with_the_log() {
     if is_left_out() {
         return;
     }

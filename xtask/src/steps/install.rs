@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn distributions_are_told_apart() {
+    fn distributions_are_distinguished() {
         assert!(is_debian_or_ubuntu("NAME=x\nID=debian\n"));
         assert!(is_debian_or_ubuntu("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n"));
         assert!(!is_debian_or_ubuntu("ID=fedora\nVERSION_ID=debian\n"));

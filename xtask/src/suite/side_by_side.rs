@@ -54,7 +54,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[test]
-    fn each_is_done_once_and_told_of_in_order() {
+    fn each_is_done_once_and_reported_in_order() {
         let (mut started, mut ended) = (Vec::new(), Vec::new());
         side_by_side(
             &[1, 2, 3, 4],
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_told_of() {
+    fn silence_is_reported() {
         let heard = AtomicUsize::new(0);
         let work = |_: &u8| {
             while heard.load(Ordering::SeqCst) == 0 {

@@ -43,7 +43,7 @@ pub(crate) fn a_server_that_starts_late_is_waited_for<S: Server>(server: &S) {
     }
 }
 
-pub(crate) fn the_wait_for_a_server_is_told_of<S: Server>(server: &S) {
+pub(crate) fn the_wait_for_a_server_is_reported<S: Server>(server: &S) {
     server.kill();
     let place = patient(server, "10m");
     let mut job = Running::start(&mut place.distlock(["exec", "job", "--", "true"]));
@@ -127,7 +127,7 @@ pub(crate) fn lengths_and_graces(
     assert_code(&output, code, "ignore");
 }
 
-pub(crate) fn a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it<S: Server>(server: &S) {
+pub(crate) fn a_held_lock_exits_with_75_and_names_the_holder<S: Server>(server: &S) {
     let place = server.place("60s");
     let holder = place.hold("job");
     let held_by = format!("held by {}", server.people_read(holder.pid()));

@@ -70,7 +70,7 @@ pub(crate) fn a_server_that_is_silent_for_too_long_ends_command_and_hold<S: Serv
 }
 
 /// The command ignores SIGTERM, and the rival is next: it has the lock as soon as the server gives up on the command's client.
-pub(crate) fn nobody_else_has_the_lock_before_the_command_is_killed<S: Server>(server: &S) {
+pub(crate) fn the_lock_is_not_granted_again_before_the_command_is_killed<S: Server>(server: &S) {
     on_a_machine_that_runs(|| {
         let proxy = server.proxy();
         let cut_off = server.place_behind(&proxy, "15s");
@@ -141,7 +141,7 @@ pub(crate) fn ctrl_z_for_longer_than_the_lease_loses_the_lock<S: Server>(server:
     assert!(!lives(child));
 }
 
-pub(crate) fn with_ignore_the_loss_is_told_and_the_command_runs_on<S: Server>(server: &S) {
+pub(crate) fn with_ignore_the_loss_is_reported_and_the_command_runs_on<S: Server>(server: &S) {
     let place = server.place(S::BRIEF);
     let mut job = place.exec(&["--on-lost", "ignore"], "echo ready; mkfifo pipe; read line < pipe; exit 4");
     assert_eq!(job.output_line(), "ready");

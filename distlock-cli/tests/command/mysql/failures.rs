@@ -16,7 +16,7 @@ mod mariadb {
         a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
         a_signal_ends_the_wait_for_a_server,
         a_server_that_does_not_answer_is_69,
-        a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it,
+        a_held_lock_exits_with_75_and_names_the_holder,
         a_signal_ends_a_wait_although_the_server_is_silent,
         a_wait_that_ends_while_the_server_is_silent_is_69_and_says_so,
         too_few_descriptors_are_70_with_the_remedy_and_never_a_panic,
@@ -33,7 +33,7 @@ mod mysql57_with_table {
         a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
         a_signal_ends_the_wait_for_a_server,
         a_server_that_does_not_answer_is_69,
-        a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it,
+        a_held_lock_exits_with_75_and_names_the_holder,
     ]);
 }
 
@@ -44,7 +44,7 @@ fn for_user_with(flavour: MySqlFlavour, grants: &[&str]) -> Option<Server> {
 }
 
 #[test]
-fn whoever_is_not_let_in_or_may_not_do_it_is_77() {
+fn a_refused_login_or_permission_exits_with_77() {
     for flavour in MySqlFlavour::ALL {
         let Some(server) = for_user_with(flavour, &["SELECT ON locks.*"]) else { continue };
         for (login, part) in [

@@ -8,10 +8,10 @@ use crate::at_a_server::loss::the_command_ends;
 cases!(Server::start(), loss: [
     a_server_that_returns_in_time_is_suspect_and_then_restored,
     a_server_that_is_silent_for_too_long_ends_command_and_hold,
-    nobody_else_has_the_lock_before_the_command_is_killed,
+    the_lock_is_not_granted_again_before_the_command_is_killed,
     distlock_that_was_stopped_for_too_long_ends_its_command_and_takes_nothing_from_the_next,
     ctrl_z_for_longer_than_the_lease_loses_the_lock,
-    with_ignore_the_loss_is_told_and_the_command_runs_on,
+    with_ignore_the_loss_is_reported_and_the_command_runs_on,
 ]);
 
 /// A lease that outlasts a stall of the machine, and at whose end the server has also noticed what it had missed.

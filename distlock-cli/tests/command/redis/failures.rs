@@ -10,18 +10,18 @@ use crate::support::Place;
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
     a_server_that_starts_late_is_waited_for,
-    the_wait_for_a_server_is_told_of,
+    the_wait_for_a_server_is_reported,
     a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
     a_signal_ends_the_wait_for_a_server,
     a_server_that_does_not_answer_is_69,
-    a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it,
+    a_held_lock_exits_with_75_and_names_the_holder,
     a_signal_ends_a_wait_although_the_server_is_silent,
     a_wait_that_ends_while_the_server_is_silent_is_69_and_says_so,
     too_few_descriptors_are_70_with_the_remedy_and_never_a_panic,
 ]);
 
 #[test]
-fn whoever_is_not_let_in_or_may_not_do_it_is_77() {
+fn a_refused_login_or_permission_exits_with_77() {
     let rules = "~other:* &* +@all";
     let options = RedisOptions::new().user("app", "right", rules);
     let Some(server) = Server::start_with(options) else { return };

@@ -14,11 +14,11 @@ cases!(Server::start(), failures: [
     a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
     a_signal_ends_the_wait_for_a_server,
     a_server_that_does_not_answer_is_69,
-    a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it,
+    a_held_lock_exits_with_75_and_names_the_holder,
 ]);
 
 #[test]
-fn whoever_may_not_do_it_is_77() {
+fn a_refused_permission_exits_with_77() {
     let Some(server) = Server::start_with(ZooKeeperOptions::new().digest_user("app", "right")) else {
         return;
     };
@@ -31,7 +31,7 @@ fn whoever_may_not_do_it_is_77() {
 }
 
 #[test]
-fn whoever_is_not_let_in_is_77() {
+fn a_refused_login_exits_with_77() {
     let Some(server) = Server::start_with(ZooKeeperOptions::new().sasl_user("app", "right")) else { return };
     assert_code(&server.place_with(&[]).run(["exec", "job", "--", "true"]), 0, "the user");
     is_77(server.url().replace("app:right@", "app:wrong@"), "password");

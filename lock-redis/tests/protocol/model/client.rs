@@ -124,7 +124,7 @@ impl World {
     }
 
     /// Whether a living client waits without having got the lock.
-    pub(crate) fn somebody_waits(&self) -> bool {
+    pub(crate) fn has_waiters(&self) -> bool {
         self.clients.iter().any(|client| {
             matches!(
                 client.role,

@@ -67,7 +67,7 @@ pub(crate) fn search(rules: &Rules, bounds: Bounds, most: usize) -> Found {
 impl Search<'_> {
     fn look_at(&mut self, index: u32, world: &World) -> Result<(), (&'static str, Step)> {
         let follows = world.next_without_faults(self.rules);
-        let mut next = if world.somebody_waits() { None } else { Some(DONE) };
+        let mut next = if world.has_waiters() { None } else { Some(DONE) };
         let believers = world.believers().count();
         for step in world.steps(self.rules, self.bounds) {
             let after = world.after(self.rules, self.bounds, step).map_err(|what| (what, step))?;

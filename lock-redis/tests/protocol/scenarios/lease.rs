@@ -41,7 +41,7 @@ pub(crate) fn a_release_sent_twice_says_gone(scripts: &Scripts, server: &Server)
     same("release again", &stage.release("holder")?, &(0, 0))
 }
 
-pub(crate) fn a_broken_holder_is_told_why(scripts: &Scripts, server: &Server) -> Outcome {
+pub(crate) fn a_broken_holder_learns_why(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     stage.must_get(&tries("holder"))?;
     stage.break_holder("holder")?;

@@ -49,7 +49,7 @@ scenarios! {
         a_head_past_its_deadline_is_skipped, a_waiter_that_polls_is_granted, a_grant_ends_at_the_waiters_deadline,
         a_refused_look_at_the_channel_grants, a_refused_message_grants;
     lease: only_the_owner_renews, a_late_renewal_does_not_revive, release_by_another_changes_nothing,
-        a_broken_holder_is_told_why, a_release_sent_twice_says_gone, only_the_owner_describes_its_hold,
+        a_broken_holder_learns_why, a_release_sent_twice_says_gone, only_the_owner_describes_its_hold,
         a_late_description_changes_nothing_and_hands_over;
     undo: cancel_of_nothing_changes_nothing, cancel_of_a_place, cancel_of_a_hold, break_of_another_changes_nothing,
         break_tells_the_holder, break_keeps_the_queue;
@@ -71,6 +71,6 @@ scenarios! {
         a_writer_goes_on_reading, one_reader_is_broken_and_the_others_stay, inspect_shows_who_shares,
         no_script_walks_the_readers, without_memory_readers_go_on, an_operator_deletes_keys, a_newer_layout_is_refused;
     permits: no_more_are_taken_than_there_are, the_head_takes_all_or_nothing,
-        a_large_one_that_gives_up_lets_the_small_in, the_permits_of_the_silent_come_back, another_number_is_told;
+        a_large_one_that_gives_up_lets_the_small_in, the_permits_of_the_silent_come_back, another_number_is_reported;
     keys: one_node_of_a_cluster_has_them_all, every_key_is_declared;
 }

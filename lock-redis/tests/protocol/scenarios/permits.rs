@@ -80,7 +80,7 @@ pub(crate) fn the_permits_of_the_silent_come_back(scripts: &Scripts, server: &Se
 }
 
 /// The number lives as long as there is a holder or a waiter.
-pub(crate) fn another_number_is_told(scripts: &Scripts, server: &Server) -> Outcome {
+pub(crate) fn another_number_is_reported(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     stage.must_get(&tries("a:1/3"))?;
     for request in [tries("b:1/5"), waits("b:1/5"), tries("b:1/2"), waits("b:2/2")] {
