@@ -205,7 +205,7 @@ mod tests {
             (Error::InvalidAcl, "acl=creator", false),
             (Error::QuotaExceeded, "quota", false),
             (Error::NoChildrenForEphemerals, "path", false),
-            (Error::Throttled, "wait", true),
+            (Error::Throttled, "retry later", true),
             (Error::NotReadOnly, "quorum", true),
             (Error::SessionExpired, "session", true),
             (Error::ConnectionLoss, "reached", true),

@@ -60,7 +60,7 @@ const CAUGHT: &[(Defect, &str, &str)] = &[
     (Defect::CancelLeavesGrant, "release::a_try_whose_reply_is_lost_leaves_nothing", "should be free"),
     (Defect::TryEnqueues, "order::a_single_try_takes_no_place", "those who tried once wait"),
     (Defect::LostWakeUp, "waiting::the_longest_wait_ends_with_the_grant", "the grant"),
-    (Defect::SilentQueue, "waiting::a_wait_that_ends_before_the_grant_is_refused", "cannot be reached"),
+    (Defect::SilentQueue, "waiting::a_wait_that_ends_before_the_grant_is_refused", "too busy for every wait"),
     (Defect::BreaksAnyone, "breaking::breaking_one_who_holds_no_longer_changes_nothing", "the wrong holder"),
     (Defect::SilentLoss, "breaking::a_broken_hold_is_lost_and_its_holder_is_notified_once", "the loss"),
     (Defect::SilentLoss, "loss::a_deleted_hold_is_lost", "the loss"),
