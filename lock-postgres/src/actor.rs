@@ -19,9 +19,10 @@ use crate::link::{Claim, Has, Link, Order, Stage, Taken, Tray, Waiting, Wanted};
 use crate::options::{self, TokenSource};
 use crate::permits::Permits;
 use crate::pool::Pool;
+use crate::prepared::Repeated;
 use crate::quiet;
 use crate::session::{Answer, Session};
-use crate::statement::{self, Answered, Checked, Waiter, checked};
+use crate::statement::{self, Answered, Checked, Naming, Waiter, checked};
 use crate::table;
 
 /// How long the server has to cancel a wait. After that the client drops the connection, and ends the session from another.
@@ -170,6 +171,25 @@ impl Actor {
         answer
     }
 
+    /// Carries out such a statement as [`ask`](Self::ask) does.
+    async fn repeat(
+        &mut self,
+        operation: Operation,
+        repeated: Repeated,
+        key: Key,
+        naming: Option<Naming>,
+    ) -> Result<Answer, Failure> {
+        let (tokens, mark) = (self.pool.settings.fencing, self.session.mark);
+        let text = || repeated.text(tokens, mark);
+        let message = self.session.prepared.message(operation, repeated, (key, naming), text);
+        let answer = self.ask(operation, message).await;
+        match &answer {
+            Ok(_) => self.session.prepared.is_answered(repeated),
+            Err(_) => self.session.prepared.is_refused(repeated),
+        }
+        answer
+    }
+
     async fn take(
         &mut self,
         claim: Claim,
@@ -189,8 +209,15 @@ impl Actor {
         let sent = self.now();
         let naming = self.pool.naming.ask(sent, self.pool.settings.fencing);
         let (fencing, mark) = (self.pool.settings.fencing, self.session.mark);
-        let statement = statement::take(&claim, fencing, mark, room.limit(), naming);
-        let said = self.ask(Operation::Acquire, statement).await;
+        let said = match Repeated::to_take(&claim, fencing) {
+            Some(take) if room.limit().is_none() => {
+                self.repeat(Operation::Acquire, take, claim.key, Some(naming)).await
+            }
+            _ => {
+                let statement = statement::take(&claim, fencing, mark, room.limit(), naming);
+                self.ask(Operation::Acquire, statement).await
+            }
+        };
         let took = self.now().since(sent);
         let counted = said.as_ref().ok().and_then(|said| said.rows.first()?.get(1)?.as_deref()?.parse().ok());
         if let Some(taken) = counted {
@@ -602,8 +629,14 @@ impl Actor {
     async fn send_release(&mut self, key: Key, has: &Has, operation: Operation) -> Result<Released, Broken> {
         let mut failure = None;
         for _ in 0..RELEASES_SENT {
-            let statement = statement::release(key, has, self.session.mark, operation);
-            match self.ask(operation, statement).await {
+            let answer = match Repeated::to_release(has) {
+                Some(release) => self.repeat(operation, release, key, None).await,
+                None => {
+                    let statement = statement::release(key, has, self.session.mark, operation);
+                    self.ask(operation, statement).await
+                }
+            };
+            match answer {
                 Ok(answer) => match answer.value() {
                     Some("true") => return Ok(Released::Clean),
                     // A statement that was cancelled may have released it.

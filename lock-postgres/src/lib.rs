@@ -57,6 +57,7 @@ mod opener;
 mod options;
 mod permits;
 mod pool;
+mod prepared;
 mod quiet;
 mod server;
 mod session;

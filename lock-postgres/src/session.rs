@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _
 
 use crate::failure::{Failure, explain, no_answer, nonsense};
 use crate::mark::Mark;
+use crate::prepared::Prepared;
 use crate::server::{Facts, SessionId, question};
 use crate::settings::Settings;
 
@@ -35,6 +36,7 @@ impl Answer {
 /// A usable connection. After a statement without an answer it is no longer usable.
 pub(crate) struct Session {
     connection: PgConnection,
+    pub(crate) prepared: Prepared,
     pub(crate) id: SessionId,
     pub(crate) mark: Mark,
     /// How many places the server promises in its table of locks.
@@ -69,7 +71,7 @@ impl Session {
         if let Some(statement) = facts.newer_settings() {
             ask(&mut connection, statement).await.map_err(failed)?;
         }
-        Ok(Self { connection, id: facts.id, mark, places: facts.places })
+        Ok(Self { connection, prepared: Prepared::default(), id: facts.id, mark, places: facts.places })
     }
 
     /// Carries out the statements of one message.

@@ -21,6 +21,12 @@ use crate::table;
 
 const COMMENT: &str = "/*distlock ";
 
+/// The name of the column with a holder.
+const HOLDER: &str = "holder";
+
+/// Stands for the key in the query for a holder.
+const KEY_OF_HOLDER: &str = "KEY_OF_LOCK";
+
 /// The sequence of tokens that rise whatever the clock does.
 const SEQUENCE: &str = "distlock_tokens";
 
@@ -115,7 +121,11 @@ pub(crate) fn token(tokens: TokenSource) -> String {
 
 /// The statement whose answer is this condition in the session with the mark, and NULL elsewhere.
 pub(crate) fn answered(mark: Mark, operation: Operation, condition: &str) -> String {
-    format!("{}SELECT (CASE WHEN {} THEN {condition} END)::text", comment(operation), mark.is_here())
+    format!("{}{}", comment(operation), in_session(mark, condition))
+}
+
+fn in_session(mark: Mark, condition: &str) -> String {
+    format!("SELECT (CASE WHEN {} THEN {condition} END)::text", mark.is_here())
 }
 
 /// What the name of a function ends with that takes or releases a lock.
@@ -134,20 +144,26 @@ pub(crate) fn take(
     limit: Option<u64>,
     naming: Naming,
 ) -> String {
-    let (key, comment) = (claim.key, comment(Operation::Acquire));
+    let comment = comment(Operation::Acquire);
     if let Wanted::Permits(permits) = claim.wanted {
-        return format!("{comment}{}", permits::take(key, permits, Gate::Try, tokens, mark, limit));
+        return format!("{comment}{}", permits::take(claim.key, permits, Gate::Try, tokens, mark, limit));
     }
-    let refusal = match naming {
-        Naming::No => "'0'".to_owned(),
-        Naming::Holder => format!("concat('0 ',({}))", holder(key, tokens)),
-    };
-    let take = format!(
-        "CASE WHEN pg_try_advisory_lock{}({key}) THEN ({})::text ELSE {refusal} END",
-        suffix(claim.wanted),
-        tokens_from(tokens, claim.sections)
-    );
+    let token = tokens_from(tokens, claim.sections);
+    let take = take_lock(claim.wanted, &claim.key.to_string(), &token, tokens, naming.literal());
     format!("{comment}{}", within_limit(mark, limit, &take))
+}
+
+/// The same without a count, for a key `$1` and whether a refusal says who holds the lock, `$2`.
+pub(crate) fn take_again(wanted: Wanted, tokens: TokenSource, mark: Mark) -> String {
+    within_limit(mark, None, &take_lock(wanted, "$1", &token(tokens), tokens, "$2"))
+}
+
+fn take_lock(wanted: Wanted, key: &str, token: &str, tokens: TokenSource, naming: &str) -> String {
+    format!(
+        "CASE WHEN pg_try_advisory_lock{}({key}) THEN ({token})::text WHEN {naming} THEN concat('0 ',{}) ELSE '0' END",
+        suffix(wanted),
+        holder(key, tokens)
+    )
 }
 
 /// Whether a refusal says who holds the lock, for which the server looks through its table of locks.
@@ -155,6 +171,15 @@ pub(crate) fn take(
 pub(crate) enum Naming {
     No,
     Holder,
+}
+
+impl Naming {
+    pub(crate) fn literal(self) -> &'static str {
+        match self {
+            Self::No => "false",
+            Self::Holder => "true",
+        }
+    }
 }
 
 /// Waits for the lock, without a limit of the server. If that fails, the server takes the change of the limit back.
@@ -255,7 +280,7 @@ impl Answered {
             "elsewhere" => Self::Elsewhere,
             "few" => Self::AtHead,
             "passing" => Self::GateTaken,
-            "0" => Self::Refused(serde_json::from_str(rest).ok()),
+            "0" => Self::Refused(named(rest)),
             "of" => Self::OtherNumber(rest.parse().ok()?),
             "full" => Self::Full(rest.parse().ok()?),
             token => {
@@ -269,14 +294,25 @@ impl Answered {
 /// Releases what a session has of a lock, or may have.
 pub(crate) fn release(key: Key, has: &Has, mark: Mark, operation: Operation) -> String {
     match has {
-        Has::Exclusive => answered(mark, operation, &format!("pg_advisory_unlock({key})")),
-        Has::Shared => answered(mark, operation, &format!("pg_advisory_unlock_shared({key})")),
-        Has::Either => {
-            let both = format!("true=ANY(ARRAY[pg_advisory_unlock({key}),pg_advisory_unlock_shared({key})])");
-            answered(mark, operation, &both)
+        Has::Exclusive | Has::Shared | Has::Either => {
+            answered(mark, operation, &unlocks(&key.to_string(), has))
         }
         Has::Permits { of, slots } => permits::release(key, *of, slots, mark, operation),
         Has::PartOfSemaphore => permits::clear(key, mark, operation),
+    }
+}
+
+/// The same for a lock with the key `$1`, without a comment.
+pub(crate) fn release_again(has: &Has, mark: Mark) -> String {
+    in_session(mark, &unlocks("$1", has))
+}
+
+/// The condition that the session had the lock, which it has no longer when the server has evaluated it.
+fn unlocks(key: &str, has: &Has) -> String {
+    match has {
+        Has::Exclusive => format!("pg_advisory_unlock({key})"),
+        Has::Shared => format!("pg_advisory_unlock_shared({key})"),
+        _ => format!("true=ANY(ARRAY[pg_advisory_unlock({key}),pg_advisory_unlock_shared({key})])"),
     }
 }
 
@@ -367,13 +403,15 @@ pub(crate) fn waited_for(ids: &[SessionId]) -> String {
     )
 }
 
+/// The condition on a row of `pg_locks` that it is about this database.
+const HERE: &str = "database=(SELECT oid FROM pg_database WHERE datname=current_database())";
+
 /// The condition on a row of `pg_locks` that it is about these keys, of which there are `count`, all with the same upper half.
 pub(crate) fn is_of(key: Key, count: u64) -> String {
     let (high, low) = key.halves();
-    let here = "database=(SELECT oid FROM pg_database WHERE datname=current_database())";
     let last = low + count - 1;
     format!(
-        "locktype='advisory' AND objsubid=1 AND classid={high}::oid AND objid BETWEEN {low}::oid AND {last}::oid AND {here}"
+        "locktype='advisory' AND objsubid=1 AND classid={high}::oid AND objid BETWEEN {low}::oid AND {last}::oid AND {HERE}"
     )
 }
 
@@ -409,31 +447,49 @@ impl Looked {
 }
 
 /// What is said of a session that holds a lock or waits for it: the process, whether it has it, the start of its session, its
-/// name, its address, its statement, since when it waits, the mode, how many keys after the first this one is, and what the table
-/// says of it. Then where that comes from.
-fn party(looked: Looked, tokens: TokenSource, statement: &str) -> (String, String) {
-    let (record, join) = match (looked, tokens) {
-        (Looked::Lock(key), TokenSource::Table) => (table::RECORD, table::join(key)),
-        _ => ("NULL::text,NULL::text,NULL::text,NULL::text", String::new()),
+/// name, its address, its statement, since when it waits, the mode, how many keys after the `first` this one is, and what the
+/// table says of the holder of the lock with the key `kept`. Then where that comes from.
+fn party(first: u64, kept: Option<&str>, statement: &str) -> (String, String) {
+    let (record, join) = match kept {
+        Some(key) => (table::RECORD, table::join(key)),
+        None => ("NULL::text,NULL::text,NULL::text,NULL::text", String::new()),
     };
-    let (first, condition) = (looked.first(), looked.condition());
     let columns = format!(
         "pid::text,granted::text,{START}::text,application_name,host(client_addr),{statement},\
          (extract(epoch FROM waitstart)*1000000)::bigint::text,mode,(objid::bigint-{first})::text,{record}"
     );
-    (columns, format!("FROM pg_locks LEFT JOIN pg_stat_activity USING (pid){join} WHERE {condition}"))
+    (columns, format!("FROM pg_locks LEFT JOIN pg_stat_activity USING (pid){join}"))
 }
 
 /// Who holds the lock and who waits for it, in order.
 pub(crate) fn participants(looked: Looked, tokens: TokenSource, operation: Operation) -> String {
-    let (columns, source) = party(looked, tokens, "query");
-    format!("{}SELECT {columns} {source} ORDER BY granted DESC,waitstart,pid", comment(operation))
+    let kept = match looked {
+        Looked::Lock(key) if tokens == TokenSource::Table => Some(key.to_string()),
+        _ => None,
+    };
+    let (columns, source) = party(looked.first(), kept.as_deref(), "query");
+    let (comment, condition) = (comment(operation), looked.condition());
+    format!("{comment}SELECT {columns} {source} WHERE {condition} ORDER BY granted DESC,waitstart,pid")
 }
 
-/// The same of one holder, as one text.
-fn holder(key: Key, tokens: TokenSource) -> String {
-    let (columns, source) = party(Looked::Lock(key), tokens, "NULL::text");
-    format!("SELECT json_build_array({columns})::text {source} AND granted LIMIT 1")
+/// The expression for the same of one holder. The server plans the query within it only when it evaluates the expression:
+/// planned with each request, it would cost more than all the rest of the request.
+fn holder(key: &str, tokens: TokenSource) -> String {
+    let kept = (tokens == TokenSource::Table).then_some(KEY_OF_HOLDER);
+    let (columns, source) = party(0, kept, "NULL::text");
+    format!(
+        "query_to_xml(replace($holder$SELECT json_build_array({columns})::text AS {HOLDER} {source} \
+         WHERE locktype='advisory' AND objsubid=1 AND {KEY_OF_ROW}={KEY_OF_HOLDER} AND {HERE} AND granted \
+         LIMIT 1$holder$,'{KEY_OF_HOLDER}',({key})::text),false,true,'')"
+    )
+}
+
+/// Reads the value of that expression.
+fn named(xml: &str) -> Option<Row> {
+    let (_, rest) = xml.split_once(&format!("<{HOLDER}>"))?;
+    let (escaped, _) = rest.split_once(&format!("</{HOLDER}>"))?;
+    let json = escaped.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    serde_json::from_str(&json).ok()
 }
 
 /// How many advisory locks a session has besides this one.
@@ -538,12 +594,13 @@ mod tests {
 
     #[test]
     fn what_is_granted_is_distinguished_from_what_is_not() {
-        let row = vec![Some("7".to_owned()), None];
+        let row = vec![Some("<7&>".to_owned()), None];
+        let refused = "0 <row>\n  <holder>[\"&lt;7&amp;&gt;\",null]</holder>\n</row>";
         for (value, read) in [
             (Some("1700000000000000"), Some(Answered::Granted(1_700_000_000_000_000, Vec::new()))),
             (Some("17 0 4"), Some(Answered::Granted(17, vec![0, 4]))),
             (Some("0"), Some(Answered::Refused(None))),
-            (Some("0 [\"7\",null]"), Some(Answered::Refused(Some(row)))),
+            (Some(refused), Some(Answered::Refused(Some(row)))),
             (Some("few"), Some(Answered::AtHead)),
             (Some("passing"), Some(Answered::GateTaken)),
             (Some("of 3"), Some(Answered::OtherNumber(3))),

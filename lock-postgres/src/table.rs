@@ -120,8 +120,8 @@ pub(crate) fn mint(claim: &Claim, session: SessionId) -> String {
 /// What the table says of a holder in a row of `pg_locks`: the attempt, the token, since when, and what it says of itself.
 pub(crate) const RECORD: &str = "kept.attempt,kept.token::text,kept.since::text,kept.holder";
 
-/// Adds what the table says of the session that holds the lock.
-pub(crate) fn join(key: Key) -> String {
+/// Adds what the table says of the session that holds the lock with this key, an SQL expression.
+pub(crate) fn join(key: &str) -> String {
     format!(
         " LEFT JOIN {TOKENS} AS kept ON kept.key={key} AND granted AND mode='ExclusiveLock' \
          AND kept.process=pid AND kept.session={START}"

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::disk;
 use crate::console::Console;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -10,7 +11,9 @@ use crate::requirements::{self, Requirement, Source};
 
 pub(super) fn run(context: &Context) -> Result<(), Failure> {
     let skip = std::env::var("DISTLOCK_SKIP").unwrap_or_default();
-    let requirements = requirements::all(&context.metadata()?)?;
+    let metadata = context.metadata()?;
+    disk::check(context, &metadata)?;
+    let requirements = requirements::all(&metadata)?;
     let mut missing = Vec::new();
     for requirement in &requirements {
         if requirement.is_left_out_by(&skip) {

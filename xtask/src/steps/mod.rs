@@ -1,6 +1,7 @@
 //! The steps, in the order in which they run: what fails fast comes first.
 
 mod deny;
+mod disk;
 mod features;
 mod install;
 mod package;
