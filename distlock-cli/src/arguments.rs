@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use distlock::LockUrl;
 use distlock::capabilities::Reach;
+use distlock::connection::LockUrl;
 use distlock::spi::Driver;
 use distlock::status::{LockKind, Mode};
 
@@ -352,7 +352,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// Returns the backends whose locks other processes can see. A lock in the memory of the command excludes no other process.
 fn backends() -> Vec<Driver> {
-    distlock::drivers().into_iter().filter(|driver| driver.reach != Reach::Process).collect()
+    distlock::connection::drivers().into_iter().filter(|driver| driver.reach != Reach::Process).collect()
 }
 
 /// Returns the usual URL of each backend that needs a server.
@@ -523,7 +523,7 @@ mod tests {
         command.build();
         let exec = command.find_subcommand_mut("exec").unwrap().render_long_help().to_string();
         for help in [command.render_long_help().to_string(), exec] {
-            for driver in distlock::drivers() {
+            for driver in distlock::connection::drivers() {
                 let is_shown = help.contains(&format!("{}:", driver.schemes[0]));
                 assert_eq!(is_shown, driver.reach != Reach::Process, "{}: {help}", driver.name);
             }

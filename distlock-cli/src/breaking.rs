@@ -3,9 +3,9 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, SystemTime};
 
-use distlock::capabilities::{Breaking, Reach};
+use distlock::capabilities::{Breaking, Capabilities, Reach};
 use distlock::status::{Broken, LockKind, Others, Participant, TakenAway};
-use distlock::{Capabilities, LockClient, LockName};
+use distlock::{LockClient, LockName};
 use serde_json::{Value, json};
 
 use crate::arguments::{Break, Common};

@@ -87,8 +87,7 @@ impl Stat {
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests {
-    use distlock::HolderId;
-    use distlock::status::ProcessOrigin;
+    use distlock::status::{HolderId, ProcessOrigin};
 
     use super::*;
 

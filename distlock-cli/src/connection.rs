@@ -7,7 +7,8 @@ use std::future::pending;
 use std::time::Duration;
 
 use distlock::capabilities::Reach;
-use distlock::{ClientBuilder, ConnectMode, EngineChoice, LockClient, LockError, LockUrl};
+use distlock::connection::{ConnectMode, EngineChoice, LockUrl};
+use distlock::{ClientBuilder, LockClient, LockError};
 use tokio::time::{sleep, timeout};
 
 use crate::arguments::Supervision;
@@ -103,7 +104,7 @@ impl Address {
     /// Locks of this machine have no connection to keep up, so a thread for the client would only take time to start.
     fn engine(&self) -> EngineChoice {
         let is_local = |url: LockUrl| {
-            let drivers = distlock::drivers();
+            let drivers = distlock::connection::drivers();
             let mut drivers = drivers.iter().filter(|driver| driver.schemes.contains(&url.scheme()));
             drivers.any(|driver| driver.reach != Reach::Network)
         };
@@ -136,7 +137,7 @@ impl Address {
     }
 
     fn default_grace(&self) -> Result<Duration, Failure> {
-        let lease = distlock::lease_of(&self.url).map_err(|error| self.failure(error))?;
+        let lease = distlock::connection::lease_of(&self.url).map_err(|error| self.failure(error))?;
         Ok(lease.map_or(LONGEST_DEFAULT_GRACE, |lease| LONGEST_DEFAULT_GRACE.min(lease / PARTS_OF_LEASE)))
     }
 
@@ -229,8 +230,8 @@ mod tests {
         ] {
             assert_eq!(grace_of(Some(url)).unwrap(), grace, "{url}");
         }
-        for url in distlock::drivers().iter().flat_map(|driver| driver.examples) {
-            let third = distlock::lease_of(url).unwrap().map_or(Duration::MAX, |lease| lease / 3);
+        for url in distlock::connection::drivers().iter().flat_map(|driver| driver.examples) {
+            let third = distlock::connection::lease_of(url).unwrap().map_or(Duration::MAX, |lease| lease / 3);
             assert_eq!(grace_of(Some(url)).unwrap(), third.min(seconds(10)), "{url}");
         }
         assert!(grace_of(Some("gopher:")).unwrap_err().message.contains("gopher"));
@@ -240,7 +241,7 @@ mod tests {
     fn only_what_has_a_server_has_a_thread_of_its_own() {
         let engine_of = |url| Address::choose(Some(url), None).unwrap().engine();
         assert_eq!(engine_of(""), EngineChoice::Caller);
-        for driver in distlock::drivers() {
+        for driver in distlock::connection::drivers() {
             let expected =
                 if driver.reach == Reach::Network { EngineChoice::Own } else { EngineChoice::Caller };
             assert!(driver.examples.iter().all(|url| engine_of(url) == expected), "{driver:?}");

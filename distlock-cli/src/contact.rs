@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::capabilities::Reach;
-use distlock::{DistributedLock, Hold, LockClient, LockListener, LossReason, Subscription};
+use distlock::events::Subscription;
+use distlock::{DistributedLock, Hold, LockClient, LockListener, LossReason};
 use tokio::sync::mpsc;
 
 use crate::event::Event;

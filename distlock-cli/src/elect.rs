@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::capabilities::Describing;
+use distlock::capabilities::{Capabilities, Describing};
+use distlock::election::Leadership;
 use distlock::spi::Backoff;
-use distlock::{
-    Capabilities, DistributedLock, Election, ErrorKind, Leadership, LockClient, LockError, Operation,
-};
+use distlock::{DistributedLock, Election, ErrorKind, LockClient, LockError, Operation};
 use tokio::time::sleep;
 
 use crate::arguments::{Common, Elect, OnLost};

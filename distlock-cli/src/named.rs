@@ -3,11 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
-use distlock::status::{Broken, LockKind, Mode};
-use distlock::{
-    DistributedLock, FencingToken, HolderId, LockClient, LockError, LockOptions, LockStatus, Operation,
-    Semaphore,
-};
+use distlock::status::{Broken, HolderId, LockKind, LockStatus, Mode};
+use distlock::{DistributedLock, FencingToken, LockClient, LockError, LockOptions, Operation, Semaphore};
 
 /// A lock or a semaphore, by its name. The two of one name have nothing to do with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -138,8 +138,8 @@ fn whole_seconds(duration: std::time::Duration) -> std::time::Duration {
 mod tests {
     use std::time::Duration;
 
-    use distlock::status::HolderInfo;
-    use distlock::{FencingToken, HolderId};
+    use distlock::FencingToken;
+    use distlock::status::{HolderId, HolderInfo};
 
     use super::*;
 

@@ -3,9 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime};
 
-use distlock::capabilities::{Inspection, Reach};
-use distlock::status::{LockKind, Mode, Participant};
-use distlock::{Capabilities, LockStatus};
+use distlock::capabilities::{Capabilities, Inspection, Reach};
+use distlock::status::{LockKind, LockStatus, Mode, Participant};
 use serde_json::{Value, json};
 
 use crate::arguments::{Common, Status};
@@ -123,8 +122,8 @@ fn details(holder: &Participant, capabilities: &Capabilities) -> impl Iterator<I
 mod tests {
     use distlock::capabilities::Reach;
     use distlock::spi::{CharacterSet, NameRules};
-    use distlock::status::HolderInfo;
-    use distlock::{FencingToken, HolderId, LockName};
+    use distlock::status::{HolderId, HolderInfo};
+    use distlock::{FencingToken, LockName};
 
     use super::*;
 

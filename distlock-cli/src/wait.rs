@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::{Duration, Instant};
 
-use distlock::{ErrorKind, HolderId, LockClient, LockError, LockGuard};
+use distlock::status::HolderId;
+use distlock::{ErrorKind, LockClient, LockError, LockGuard};
 use nix::sys::signal::Signal;
 use tokio::time::{sleep, timeout};
 

@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
+use distlock::election::{Leader, LeaderWatch};
 use distlock::status::Participant;
-use distlock::{Leader, LeaderWatch, LockClient, LockError};
+use distlock::{LockClient, LockError};
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
@@ -99,7 +100,8 @@ fn to_json(name: &str, leader: Option<&Participant>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use distlock::{FencingToken, HolderId};
+    use distlock::FencingToken;
+    use distlock::status::HolderId;
 
     use super::*;
 

@@ -8,7 +8,8 @@ use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use distlock::{FencingToken, Leading};
+use distlock::FencingToken;
+use distlock::election::Leading;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 

@@ -27,9 +27,20 @@
 //!
 //! # This crate
 //! This crate is the facade: one cargo feature for each backend, [`connect`], and what users need of [`lock_core`], whose
-//! documentation says what a lock promises. The module of each backend says what that backend adds. [`blocking`] is for
-//! programs without `async`, and the feature `macros` adds the attribute `#[locked]`. [`spi`] has what a
-//! backend needs, which [`register`] adds; [`testing`] has what tests need.
+//! documentation says what a lock promises. The module of each backend says what that backend adds. The root has what a
+//! service writes every day, and the modules have the rest:
+//!
+//! | module | has |
+//! |---|---|
+//! | [`blocking`] | the same locks for programs without `async` |
+//! | [`connection`] | how a client connects and ends, and which backends there are |
+//! | [`election`] | leaders, as they lead and as others see them |
+//! | [`events`] | what happens to holds |
+//! | [`status`], [`capabilities`] | who holds a lock and who waits; what a backend can do |
+//! | [`spi`] | what a backend needs, which [`register`] adds, and what a lock of your own needs |
+//! | [`testing`] | what tests need |
+//!
+//! The feature `macros` adds the attribute `#[locked]`.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "macros")]
@@ -40,52 +51,73 @@ mod backends;
 pub mod blocking;
 mod registry;
 
-use std::time::Duration;
-
 #[allow(unused_imports, unreachable_pub, reason = "without a feature of a backend there is none")]
 pub use backends::*;
 #[cfg(feature = "macros")]
 pub use distlock_macros::locked;
 pub use lock_core::{
-    Capabilities, ClientBuilder, Closed, ConnectMode, DistributedLock, Election, EngineChoice, ErrorKind,
-    FencingToken, Hold, HoldEnd, HolderId, Leader, LeaderWatch, Leadership, Leading, LockClient, LockError,
-    LockEvent, LockEvents, LockGuard, LockListener, LockName, LockOptions, LockStatus, LockUrl, LossReason,
-    MultiLock, Once, Operation, Owner, Password, RwLock, Secret, Semaphore, Subscription, Wait,
+    ClientBuilder, DistributedLock, Election, ErrorKind, FencingToken, Hold, LockClient, LockError,
+    LockGuard, LockListener, LockName, LockOptions, LossReason, MultiLock, Once, Operation, Owner, RwLock,
+    Semaphore,
 };
-pub use registry::{drivers, register};
+pub use registry::register;
 
-/// What a backend can do: the values in [`Capabilities`].
-pub mod capabilities {
+/// How a client connects, logs in, runs and ends, and the backends that a URL can name.
+pub mod connection {
+    pub use crate::registry::{drivers, lease_of};
+    pub use lock_core::{Closed, ConnectMode, EngineChoice, LockUrl, Password, Secret};
+}
+
+/// Leaders: [`Leadership`](election::Leadership) and [`Leading`](election::Leading) as they lead,
+/// [`Leader`](election::Leader) and [`LeaderWatch`](election::LeaderWatch) as others see them. An [`Election`] gives them.
+pub mod election {
+    pub use lock_core::{Leader, LeaderWatch, Leadership, Leading};
+}
+
+/// What happens to holds: the stream of a client's events, the subscription of a [`LockListener`], and how a hold ended.
+pub mod events {
+    pub use lock_core::{HoldEnd, LockEvent, LockEvents, Subscription};
+}
+
+/// Who holds a lock and who waits for it, and what breaking a lock returns.
+pub mod status {
     pub use lock_core::{
-        Breaking, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach,
-        Remembering, Reserving, Sharing,
+        Broken, HolderId, HolderInfo, LockKind, LockStatus, Mode, Others, Participant, ProcessOrigin,
+        TakenAway,
     };
 }
 
-/// Who holds a lock and who waits for it: the values in [`LockStatus`], and what breaking a lock returns.
-pub mod status {
-    pub use lock_core::{Broken, HolderInfo, LockKind, Mode, Others, Participant, ProcessOrigin, TakenAway};
+/// What a backend can do.
+pub mod capabilities {
+    pub use lock_core::{
+        Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits,
+        Reach, Remembering, Reserving, Sharing,
+    };
 }
 
 /// What a backend implements and is given, the [`Driver`](spi::Driver) that [`register`] takes, and what a
 /// [`DistributedLock`] of your own needs.
 ///
-/// `docs/backends/writing-one.md` goes through it. A backend's crate depends on `lock-core`, which has the same items.
+/// `docs/backends/writing-one.md` goes through it. A backend's crate depends on `lock-core`, whose root has these items and
+/// those of [`status`] and [`capabilities`].
 pub mod spi {
-    #[doc(no_inline)]
-    pub use crate::{capabilities::*, status::*};
-    pub use lock_core::spi::*;
+    pub use lock_core::spi::{
+        AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, ClientCertificate,
+        Downgraded, Endpoint, Grant, GroupId, InspectRequest, LeaseState, Memo, Mutex, Released, Remembered,
+        Term, TlsFiles, TlsOptions, Updated, Wait, split_port, within,
+    };
     pub use lock_core::{
         Alarm, AlarmHandle, CharacterSet, Clock, Connecting, Driver, GuardedLock, HoldControl, Listeners,
         Moment, NameRules, OptionKind, PhysicalName, Sleep, UrlOption, UrlOptions, with_waker,
     };
 }
 
-/// What tests need: a clock that they set, and a server in memory that a test can make fail.
+/// What tests need: a server in memory that a test can make fail, and a clock that a test sets, which is the
+/// [`Clock`](spi::Clock) of [`Clock::manual`](spi::Clock::manual).
 #[cfg(feature = "memory")]
 pub mod testing {
+    pub use lock_core::ManualClock;
     pub use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told, faults};
-    pub use lock_core::{Clock, ManualClock, Moment};
 }
 
 /// Connects to the backend that `url` names, with the default settings; see [`connect_with`].
@@ -132,28 +164,9 @@ pub async fn connect(url: impl AsRef<str>) -> Result<LockClient, LockError> {
 /// # Cancel safety
 /// Dropping the future ends the attempt to connect.
 pub async fn connect_with(url: impl AsRef<str>, builder: ClientBuilder) -> Result<LockClient, LockError> {
-    let url = LockUrl::parse(url.as_ref())?;
+    let url = connection::LockUrl::parse(url.as_ref())?;
     let driver = registry::find(url.scheme())?;
     (driver.connect)(url, builder).await
-}
-
-/// Returns the length of the lease that `url` asks for, without connecting; `None` when locks have no lease.
-///
-/// The abort margin has to fit into this length: a third of it leaves time for renewals. A server may grant a different
-/// length.
-///
-/// ```
-/// # #[cfg(feature = "memory")]
-/// assert_eq!(distlock::lease_of("memory:")?, None);
-/// # Ok::<(), distlock::LockError>(())
-/// ```
-///
-/// # Errors
-/// [`ErrorKind::InvalidOption`] for a URL that cannot be parsed, a scheme that is unknown or whose cargo feature is
-/// off, or a length that makes no sense. The other options are checked when connecting.
-pub fn lease_of(url: impl AsRef<str>) -> Result<Option<Duration>, LockError> {
-    let url = LockUrl::parse(url.as_ref())?;
-    (registry::find(url.scheme())?.lease_of)(&url)
 }
 
 /// The README's program, compiled and run.

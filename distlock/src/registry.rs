@@ -1,15 +1,17 @@
 //! Finds the backend of a scheme: one that is compiled in, or one that the program has registered.
 
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 use crate::backends::{BACKENDS, Backend};
+use crate::connection::LockUrl;
 use crate::spi::Driver;
-use crate::{ErrorKind, LockError, LockUrl, Operation};
+use crate::{ErrorKind, LockError, Operation};
 
 static REGISTERED: RwLock<Vec<Driver>> = RwLock::new(Vec::new());
 
 /// Adds a backend from outside this crate. From then on, [`connect`](crate::connect),
-/// [`connect_with`](crate::connect_with) and [`lease_of`](crate::lease_of) know its schemes in the whole process.
+/// [`connect_with`](crate::connect_with) and [`lease_of`] know its schemes in the whole process.
 ///
 /// A program calls this once for each backend, before it connects.
 ///
@@ -18,9 +20,10 @@ static REGISTERED: RwLock<Vec<Driver>> = RwLock::new(Vec::new());
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// use std::time::Duration;
 ///
+/// use distlock::connection::{self, LockUrl};
 /// use distlock::spi::{Connecting, Driver, UrlOption};
 /// use distlock::testing::{MemoryOptions, MemoryServer};
-/// use distlock::{ClientBuilder, LockError, LockUrl};
+/// use distlock::{ClientBuilder, LockError};
 ///
 /// /// A backend whose server is in memory: `shelf:NAME`.
 /// static SHELF: Driver = Driver::new("shelf", &["shelf"], connect, lease_of)
@@ -43,7 +46,7 @@ static REGISTERED: RwLock<Vec<Driver>> = RwLock::new(Vec::new());
 /// }
 ///
 /// distlock::register(SHELF)?;
-/// assert_eq!(distlock::lease_of("shelf:top?lease=6s")?, Some(Duration::from_secs(6)));
+/// assert_eq!(connection::lease_of("shelf:top?lease=6s")?, Some(Duration::from_secs(6)));
 ///
 /// let locks = distlock::connect("shelf:top").await?;
 /// let guard = locks.mutex("orders/42")?.acquire().await?;
@@ -81,13 +84,32 @@ pub fn register(driver: Driver) -> Result<(), LockError> {
 /// Returns the backends that URLs can name: those that are compiled in, and after them those that were registered.
 ///
 /// ```
-/// for driver in distlock::drivers() {
+/// for driver in distlock::connection::drivers() {
 ///     println!("{}: {}, such as {:?}", driver.name, driver.summary, driver.examples.first());
 /// }
 /// ```
 pub fn drivers() -> Vec<Driver> {
     let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
     BACKENDS.iter().filter_map(|backend| backend.driver).chain(registered.iter()).copied().collect()
+}
+
+/// Returns the length of the lease that `url` asks for, without connecting; `None` when locks have no lease.
+///
+/// The abort margin has to fit into this length: a third of it leaves time for renewals. A server may grant a different
+/// length.
+///
+/// ```
+/// # #[cfg(feature = "memory")]
+/// assert_eq!(distlock::connection::lease_of("memory:")?, None);
+/// # Ok::<(), distlock::LockError>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] for a URL that cannot be parsed, a scheme that is unknown or whose cargo feature is
+/// off, or a length that makes no sense. The other options are checked when connecting.
+pub fn lease_of(url: impl AsRef<str>) -> Result<Option<Duration>, LockError> {
+    let url = LockUrl::parse(url.as_ref())?;
+    (find(url.scheme())?.lease_of)(&url)
 }
 
 /// Returns the backend for URLs of this scheme.
@@ -163,11 +185,7 @@ mod tests {
         for (url, seconds) in [("memory:", None), ("memory:?lease=6s", Some(6)), ("file:", None)] {
             let url = LockUrl::parse(url).unwrap();
             let Ok(driver) = find(url.scheme()) else { continue };
-            assert_eq!(
-                (driver.lease_of)(&url).unwrap(),
-                seconds.map(std::time::Duration::from_secs),
-                "{url}"
-            );
+            assert_eq!((driver.lease_of)(&url).unwrap(), seconds.map(Duration::from_secs), "{url}");
         }
     }
 

@@ -11,7 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use distlock::blocking::{self, DistributedLock, LockClient};
-use distlock::{ErrorKind, HoldEnd, LockError, LossReason};
+use distlock::events::HoldEnd;
+use distlock::{ErrorKind, LockError, LossReason};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{LocalSet, block_in_place, coop, spawn_blocking};
 
@@ -501,7 +502,7 @@ fn a_client_has_a_thread_of_its_own() {
     assert_eq!(error.kind(), ErrorKind::InvalidOption);
     assert!(error.to_string().contains("engine=caller"), "{error}");
 
-    let builder = distlock::ClientBuilder::new().engine(distlock::EngineChoice::Caller);
+    let builder = distlock::ClientBuilder::new().engine(distlock::connection::EngineChoice::Caller);
     let runtime = one_thread();
     let entered = runtime.enter(); // nothing drives it
     let locks = blocking::connect_with("memory:blocking-engine", builder).unwrap();

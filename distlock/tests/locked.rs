@@ -262,7 +262,7 @@ impl DistributedLock for Own {
     async fn acquire_as(
         &self,
         owner: distlock::Owner,
-        wait: distlock::Wait,
+        wait: distlock::spi::Wait,
     ) -> Result<Option<LockGuard>, LockError> {
         self.0.acquire_as(owner, wait).await
     }
@@ -278,7 +278,7 @@ impl DistributedLock for Own {
     fn is_locked(&self) -> bool {
         self.0.is_locked()
     }
-    fn add_listener(&self, listener: Arc<dyn distlock::LockListener>) -> distlock::Subscription {
+    fn add_listener(&self, listener: Arc<dyn distlock::LockListener>) -> distlock::events::Subscription {
         self.0.add_listener(listener)
     }
 }

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use distlock::ClientBuilder;
+use distlock::connection::LockUrl;
 use distlock::spi::{Driver, UrlOption};
-use distlock::{ClientBuilder, LockUrl};
 
 type Names = BTreeSet<String>;
 
@@ -50,14 +51,14 @@ fn of_page(page: &str) -> BTreeMap<String, String> {
 
 #[tokio::test]
 async fn a_parser_accepts_what_its_row_says_and_nothing_else() {
-    for driver in distlock::drivers() {
+    for driver in distlock::connection::drivers() {
         assert_eq!(of_parser(&driver).await, of_row(&driver), "{}", driver.name);
     }
 }
 
 #[test]
 fn a_page_explains_the_options_of_its_row_and_their_defaults() {
-    for driver in distlock::drivers().iter().filter(|driver| driver.name != "memory") {
+    for driver in distlock::connection::drivers().iter().filter(|driver| driver.name != "memory") {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/backends/{}.md", driver.name));
         let page = of_page(&std::fs::read_to_string(path).unwrap());
         assert_eq!(page.keys().cloned().collect::<Names>(), of_row(driver), "{}", driver.name);
@@ -70,13 +71,13 @@ fn a_page_explains_the_options_of_its_row_and_their_defaults() {
 
 #[test]
 fn a_row_is_complete_and_its_examples_are_its_own() {
-    for driver in distlock::drivers() {
+    for driver in distlock::connection::drivers() {
         assert!(!driver.summary.is_empty() && !driver.summary.ends_with('.'), "{}", driver.name);
         assert!(!driver.examples.is_empty(), "{}", driver.name);
         for example in driver.examples {
             let url = LockUrl::parse(example).unwrap();
             assert!(driver.schemes.contains(&url.scheme()), "{example}");
-            distlock::lease_of(example).unwrap();
+            distlock::connection::lease_of(example).unwrap();
         }
     }
 }

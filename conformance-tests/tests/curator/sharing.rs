@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use distlock::spi::Wait;
 use distlock::status::{Mode, Participant};
-use distlock::{DistributedLock, LockClient, LockGuard, Owner, Wait};
+use distlock::{DistributedLock, LockClient, LockGuard, Owner};
 use test_servers::{CuratorHold, CuratorLock, CuratorPeer};
 use tokio::task::JoinHandle;
 

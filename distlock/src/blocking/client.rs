@@ -8,10 +8,10 @@ use super::lock::DistributedLock;
 use super::once::Once;
 use super::sharing::{RwLock, Semaphore};
 use super::wait;
-use crate::status::Broken;
-use crate::{
-    Capabilities, HolderId, LockError, LockListener, LockOptions, LockStatus, Operation, Subscription,
-};
+use crate::capabilities::Capabilities;
+use crate::events::Subscription;
+use crate::status::{Broken, HolderId, LockStatus};
+use crate::{LockError, LockListener, LockOptions, Operation};
 
 /// A client of one backend whose methods block, see [`connect`](super::connect). It is cheap to clone; all clones are the
 /// same client.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::wait;
-use crate::{FencingToken, Hold, Leader, LockError, LockName, Operation};
+use crate::election::Leader;
+use crate::{FencingToken, Hold, LockError, LockName, Operation};
 
 /// An election, in which of all candidates at most one leads; see [`distlock::Election`](crate::Election).
 ///
@@ -99,7 +100,7 @@ impl Election {
 /// [`Leadership::is_leading`] between two steps. Dropping it resigns in the background.
 #[must_use = "dropping the leadership resigns"]
 #[derive(Debug)]
-pub struct Leadership(crate::Leadership);
+pub struct Leadership(crate::election::Leadership);
 
 impl Leadership {
     /// Returns the term, if the backend has fencing tokens: a number that rises from leader to leader.
@@ -160,7 +161,7 @@ impl Leadership {
     /// ```
     ///
     /// # Errors
-    /// Same as [`distlock::Leading::proclaim`](crate::Leading::proclaim);
+    /// Same as [`Leading::proclaim`](crate::election::Leading::proclaim);
     /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
     pub fn proclaim(&self, value: impl Into<String>) -> Result<(), LockError> {
         wait::for_result(Operation::Describe, self.0.proclaim(value))
@@ -178,17 +179,18 @@ impl Leadership {
     /// ```
     ///
     /// # Errors
-    /// Same as [`distlock::Leadership::resign`](crate::Leadership::resign);
+    /// Same as [`election::Leadership::resign`](crate::election::Leadership::resign);
     /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock), and it resigns in the background then.
     pub fn resign(self) -> Result<(), LockError> {
         wait::for_result(Operation::Release, self.0.resign())
     }
 }
 
-/// A view of the leader that follows the election until it is dropped; see [`distlock::LeaderWatch`](crate::LeaderWatch).
+/// A view of the leader that follows the election until it is dropped; see
+/// [`election::LeaderWatch`](crate::election::LeaderWatch).
 #[derive(Debug, Clone)]
 #[must_use = "dropping the watch ends it"]
-pub struct LeaderWatch(crate::LeaderWatch);
+pub struct LeaderWatch(crate::election::LeaderWatch);
 
 impl LeaderWatch {
     /// Returns the leader; `None` while there is none. It does not block.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::guard::LockGuard;
 use super::wait;
-use crate::{Hold, LockError, LockListener, LockName, Operation, Owner, Subscription};
+use crate::events::Subscription;
+use crate::{Hold, LockError, LockListener, LockName, Operation, Owner};
 
 /// A lock whose methods block the calling thread. It is cheap to clone; all clones are the same lock.
 ///

@@ -52,7 +52,8 @@ pub use lock::DistributedLock;
 pub use once::Once;
 pub use sharing::{RwLock, Semaphore};
 
-use crate::{ClientBuilder, EngineChoice, ErrorKind, LockError, LockUrl, Operation};
+use crate::connection::{EngineChoice, LockUrl};
+use crate::{ClientBuilder, ErrorKind, LockError, Operation};
 
 /// Connects to the backend that `url` names, with the default settings; see [`connect_with`].
 ///

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::guard::LockGuard;
 use super::lock::DistributedLock;
 use super::wait;
-use crate::status::Broken;
-use crate::{HolderId, LockError, LockName, LockStatus, Operation};
+use crate::status::{Broken, HolderId, LockStatus};
+use crate::{LockError, LockName, Operation};
 
 /// A lock with a read side and a write side; see [`distlock::RwLock`](crate::RwLock).
 ///
