@@ -38,7 +38,7 @@
 //! | [`events`] | what happens to holds |
 //! | [`status`], [`capabilities`] | who holds a lock and who waits; what a backend can do |
 //! | [`spi`] | what a backend needs, which [`register`] adds, and what a lock of your own needs |
-//! | [`testing`] | what tests need |
+//! | `testing` | what tests need; with the feature `testing`, which belongs to your `dev-dependencies` |
 //!
 //! The feature `macros` adds the attribute `#[locked]`.
 #![forbid(unsafe_code)]
@@ -114,7 +114,14 @@ pub mod spi {
 
 /// What tests need: a server in memory that a test can make fail, and a clock that a test sets, which is the
 /// [`Clock`](spi::Clock) of [`Clock::manual`](spi::Clock::manual).
-#[cfg(feature = "memory")]
+///
+/// It needs the feature `testing`. Add that to the `dev-dependencies` alone, so that no program contains it:
+///
+/// ```toml
+/// [dev-dependencies]
+/// distlock = { version = "0.1", features = ["testing"] }
+/// ```
+#[cfg(feature = "testing")]
 pub mod testing {
     pub use lock_core::ManualClock;
     pub use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told, faults};
@@ -175,7 +182,7 @@ pub async fn connect_with(url: impl AsRef<str>, builder: ClientBuilder) -> Resul
 pub struct Readme;
 
 /// The programs of the guide, compiled and, except for two that are examples with their own tests, run.
-#[cfg(all(doctest, feature = "memory"))]
+#[cfg(all(doctest, feature = "testing"))]
 #[doc = include_str!("../../docs/guide.md")]
 pub struct Guide;
 

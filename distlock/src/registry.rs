@@ -16,7 +16,7 @@ static REGISTERED: RwLock<Vec<Driver>> = RwLock::new(Vec::new());
 /// A program calls this once for each backend, before it connects.
 ///
 /// ```
-/// # #[cfg(feature = "memory")]
+/// # #[cfg(feature = "testing")]
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// use std::time::Duration;
 ///

@@ -5,7 +5,8 @@
 //! loss), the SPI that backend authors implement ([`spi`]), and a reference backend that runs inside the process
 //! ([`memory`]).
 //!
-//! Users start from the facade crate `distlock`; backend authors start from [`spi`].
+//! Users start from the facade crate `distlock`; backend authors start from [`spi`]. The feature `testing` adds
+//! the faults of the memory backend and a clock that a test advances; it is for `dev-dependencies`.
 //!
 //! # What is promised
 //! * The holds of two holders of one lock never overlap, **as long as the backend keeps its own promise**; the page of
@@ -45,8 +46,10 @@ pub use api::options::LockOptions;
 pub use api::several::MultiLock;
 pub use api::sharing::{RwLock, Semaphore};
 
-pub use runtime::clock::{Alarm, AlarmHandle, Clock, ManualClock, Moment, Sleep};
+pub use runtime::clock::{Alarm, AlarmHandle, Clock, Moment, Sleep};
 pub use runtime::engine::EngineChoice;
+#[cfg(feature = "testing")]
+pub use runtime::manual_clock::ManualClock;
 pub use runtime::waker::with_waker;
 pub use spi::{
     AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant, GroupId,

@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-#[cfg(doc)]
-use lock_core::ErrorKind;
 use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
@@ -41,7 +39,7 @@ const LONGEST_NAME: usize = 140;
 const IMPATIENCE: Duration = Duration::from_micros(100);
 
 /// Locks between the processes of one machine, in the files of a folder, as the crate's documentation describes.
-pub struct FileBackend {
+pub(crate) struct FileBackend {
     means: Means,
     context: BackendContext,
     capabilities: Capabilities,
@@ -57,7 +55,7 @@ struct Tended {
 
 /// A lock that this client holds.
 #[derive(Debug)]
-pub struct FileLease {
+pub(crate) struct FileLease {
     id: AttemptId,
     subject: Subject,
     hold: Arc<Hold>,
@@ -65,12 +63,7 @@ pub struct FileLease {
 
 impl FileBackend {
     /// Opens the folder, and creates it if it does not exist.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Denied`] when the folder, or something in it, is a symbolic link, belongs to another user, can be used by
-    /// others, is on a network file system or cannot be written to; [`ErrorKind::InvalidOption`] for a path that is not
-    /// absolute or a `poll_interval` of zero; [`ErrorKind::Server`] when a system call fails, for example on a full disk.
-    pub fn open(options: &FileOptions, context: BackendContext) -> Result<Self, LockError> {
+    pub(crate) fn open(options: &FileOptions, context: BackendContext) -> Result<Self, LockError> {
         options.check()?;
         let connect = |failure: Failure| failure.into_error(Operation::Connect, None);
         let means = Means {

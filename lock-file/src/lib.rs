@@ -67,7 +67,6 @@ mod tests;
 mod tidier;
 mod watcher;
 
-pub use backend::{FileBackend, FileLease};
 pub use default_folder::default_folder;
 pub use driver::DRIVER;
 pub use options::{FileOptions, connect, lease_of};

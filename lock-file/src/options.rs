@@ -79,10 +79,13 @@ impl FileOptions {
         Ok(())
     }
 
-    /// Opens the folder.
+    /// Opens the folder, and creates it if it does not exist.
     ///
     /// # Errors
-    /// The errors of [`FileBackend::open`] and of [`ClientBuilder::build`].
+    /// [`ErrorKind::Denied`] when the folder, or something in it, is a symbolic link, belongs to another user, can be used by
+    /// others, is on a network file system or cannot be written to; [`ErrorKind::InvalidOption`] for a path that is not
+    /// absolute or a `poll_interval` of zero; [`ErrorKind::Server`] when a system call fails, for example on a full disk; the errors
+    /// of [`ClientBuilder::build`].
     pub fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         let builder = builder.server(format!("file:{}", self.folder.display()));
         builder.build(|context| FileBackend::open(self, context))

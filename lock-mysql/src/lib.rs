@@ -63,4 +63,5 @@ mod survey;
 
 pub use driver::DRIVER;
 pub use options::{MySqlOptions, TokenSource, connect, lease_of};
+#[doc(hidden)]
 pub use statement::operation_of;

@@ -69,5 +69,6 @@ mod transaction;
 pub use driver::DRIVER;
 pub use key::key;
 pub use options::{Keys, Pooler, PostgresOptions, TokenSource, Waiting, connect, lease_of};
+#[doc(hidden)]
 pub use statement::operation_of;
 pub use transaction::{GenericTransaction, InTransaction, in_transaction};

@@ -1,4 +1,4 @@
-//! Faults that a test can inject into a [`MemoryServer`](super::MemoryServer).
+//! Faults that a test can inject into a [`MemoryServer`](super::MemoryServer). They need the feature `testing`.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use super::{MemoryOptions, Replies};
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
 use crate::spi::AttemptId;
@@ -179,7 +180,14 @@ impl Faults {
         Watch { faults: self, id }
     }
 
-    pub(super) async fn before(&self, operation: Operation) -> Result<Option<Fault>, LockError> {
+    pub(super) async fn before(
+        &self,
+        operation: Operation,
+        options: &MemoryOptions,
+    ) -> Result<Option<Fault>, LockError> {
+        if options.replies == Replies::Later {
+            tokio::task::yield_now().await;
+        }
         let fault = {
             let mut state = self.0.lock();
             if state.severed {

@@ -1,7 +1,7 @@
 //! The reference backend: locks in the memory of one process.
 //!
-//! Backend authors read it first, tests use it instead of a server, and the core itself is tested with it: a test can
-//! make the "server" [fail, delay, drop replies](faults), expire, delete and steal.
+//! Backend authors read it first, tests use it instead of a server, and the core itself is tested with it: with the feature
+//! `testing`, a test can make the "server" fail, delay, drop replies, expire, delete and steal.
 //!
 //! # How it holds the lock
 //! A [`MemoryServer`] has a table of locks and semaphores; each has holders and a queue (`shares.rs` has the rules). The
@@ -18,8 +18,11 @@
 //! * *Dropped future*: the place in the queue, or the grant, stays until the core calls `cancel`, which removes it.
 //! * *Dead waiter*: a waiter dies only with the process, and the server dies with it.
 
+#[cfg(feature = "testing")]
 pub mod faults;
 mod memos;
+#[cfg(not(feature = "testing"))]
+mod no_faults;
 mod server;
 mod shares;
 
@@ -45,9 +48,14 @@ use crate::types::error::{LockError, Operation};
 use crate::types::name::{CharacterSet, LockName, NameRules};
 use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
 use crate::types::url::{LockUrl, UrlOptions};
-use faults::{Faults, Outage};
+#[cfg(feature = "testing")]
+use faults::Faults;
+use faults::Outage;
+#[cfg(not(feature = "testing"))]
+use no_faults as faults;
 use server::{Fate, Requested, Server};
 
+#[cfg(feature = "testing")]
 pub use server::{Loss, Told};
 
 #[cfg(doc)]
@@ -141,27 +149,6 @@ impl MemoryServer {
         })
     }
 
-    /// Returns the faults of the server, to inject new ones.
-    pub fn faults(&self) -> &Faults {
-        self.0.faults()
-    }
-
-    /// Takes a lock from its holder as `loss` says. Returns whether the lock was held.
-    ///
-    /// ```
-    /// # use lock_core::*;
-    /// # use lock_core::memory::{Loss, MemoryServer, Told};
-    /// # lock_core::example(async |_| {
-    /// let server = MemoryServer::new();
-    /// let guard = server.client()?.mutex("orders/42")?.acquire().await?;
-    /// assert!(server.lose(guard.hold().name(), Loss::Steal, Told::AtOnce));
-    /// assert_eq!(guard.lost().await, Some(LossReason::Taken));
-    /// # Ok(()) });
-    /// ```
-    pub fn lose(&self, name: &LockName, loss: Loss, told: Told) -> bool {
-        self.0.lose(&capabilities().names.apply(name), loss, told)
-    }
-
     /// Returns how many locks are held or waited for.
     ///
     /// ```
@@ -207,6 +194,31 @@ impl MemoryServer {
     }
 }
 
+/// What a test does to the server. Needs the feature `testing`.
+#[cfg(feature = "testing")]
+impl MemoryServer {
+    /// Returns the faults of the server, to inject new ones.
+    pub fn faults(&self) -> &Faults {
+        self.0.faults()
+    }
+
+    /// Takes a lock from its holder as `loss` says. Returns whether the lock was held.
+    ///
+    /// ```
+    /// # use lock_core::*;
+    /// # use lock_core::memory::{Loss, MemoryServer, Told};
+    /// # lock_core::example(async |_| {
+    /// let server = MemoryServer::new();
+    /// let guard = server.client()?.mutex("orders/42")?.acquire().await?;
+    /// assert!(server.lose(guard.hold().name(), Loss::Steal, Told::AtOnce));
+    /// assert_eq!(guard.lost().await, Some(LossReason::Taken));
+    /// # Ok(()) });
+    /// ```
+    pub fn lose(&self, name: &LockName, loss: Loss, told: Told) -> bool {
+        self.0.lose(&capabilities().names.apply(name), loss, told)
+    }
+}
+
 impl fmt::Debug for MemoryServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("MemoryServer").field("locks", &self.len()).finish()
@@ -227,10 +239,12 @@ impl fmt::Debug for MemoryServer {
 #[derive(Debug, Clone, Default)]
 pub struct MemoryOptions {
     lease: Option<Duration>,
+    #[cfg(feature = "testing")]
     replies: Replies,
 }
 
-/// When the server's replies arrive.
+/// When the server's replies arrive. Needs the feature `testing`.
+#[cfg(feature = "testing")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Replies {
     /// Immediately, within the first poll of a request.
@@ -247,10 +261,11 @@ impl MemoryOptions {
     }
 
     pub(crate) fn from_url_options(options: &mut UrlOptions) -> Result<Self, LockError> {
-        Ok(Self { lease: options.take_duration("lease")?, ..Self::default() })
+        Ok(options.take_duration("lease")?.map_or_else(Self::new, |lease| Self::new().lease(lease)))
     }
 
-    /// Sets when replies arrive; immediately by default.
+    /// Sets when replies arrive; immediately by default. Needs the feature `testing`.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn replies(mut self, replies: Replies) -> Self {
         self.replies = replies;
@@ -343,10 +358,7 @@ impl MemoryBackend {
         operation: Operation,
         request: impl FnOnce(&Server) -> T,
     ) -> Result<T, LockError> {
-        if self.options.replies == Replies::Later {
-            tokio::task::yield_now().await;
-        }
-        let fault = self.server.faults().before(operation).await?;
+        let fault = self.server.faults().before(operation, &self.options).await?;
         let reply = request(&self.server);
         self.server.faults().after(operation, fault).await?;
         Ok(reply)

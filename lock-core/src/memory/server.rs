@@ -23,7 +23,8 @@ use crate::types::name::PhysicalName;
 use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus, Participant};
 use crate::types::token::FencingToken;
 
-/// How a lock is taken from its holder.
+/// How a lock is taken from its holder. Needs the feature `testing`.
+#[cfg(feature = "testing")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// The lease of the holder is over.
@@ -36,6 +37,7 @@ pub enum Loss {
 
 /// When the holder learns of its loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "it is public for tests"))]
 pub enum Told {
     /// Now: the server notifies it.
     AtOnce,
@@ -316,40 +318,6 @@ impl Server {
         }
     }
 
-    pub(super) fn lose(&self, name: &PhysicalName, loss: Loss, told: Told) -> bool {
-        let key = (name.clone(), LockKind::Lock);
-        let reason = match loss {
-            Loss::Expire => LossReason::Expired,
-            Loss::Delete => LossReason::Deleted,
-            Loss::Steal => {
-                self.put_stranger_first(&key);
-                LossReason::Taken
-            }
-        };
-        self.end_holder(&key, reason, told, |_| true).is_some()
-    }
-
-    /// Puts a foreign waiter, which never releases, at the head of the queue.
-    fn put_stranger_first(&self, key: &Key) {
-        let stranger = Waiter {
-            id: AttemptId::new(u128::MAX),
-            lease: None,
-            sections: NonZeroU32::MIN,
-            info: Arc::new(HolderInfo {
-                host: "elsewhere".to_owned(),
-                pid: 0,
-                origin: None,
-                label: None,
-                value: None,
-            }),
-            since: SystemTime::now(),
-            attempt: AttemptHandle::new(crate::spi::Wait::Forever),
-            waker: None,
-        };
-        let mut locks = self.locks.lock();
-        locks.entry(key.clone()).or_default().wait_first(stranger.id, Mode::Exclusive, stranger);
-    }
-
     /// Ends the hold of the first of these holders.
     fn end_holder(
         &self,
@@ -410,6 +378,43 @@ impl Server {
     pub(super) fn waiting_for(&self, name: &PhysicalName) -> usize {
         let key = (name.clone(), LockKind::Lock);
         self.locks.lock().get(&key).map_or(0, |lock| lock.waiters().len())
+    }
+}
+
+#[cfg(feature = "testing")]
+impl Server {
+    pub(super) fn lose(&self, name: &PhysicalName, loss: Loss, told: Told) -> bool {
+        let key = (name.clone(), LockKind::Lock);
+        let reason = match loss {
+            Loss::Expire => LossReason::Expired,
+            Loss::Delete => LossReason::Deleted,
+            Loss::Steal => {
+                self.put_stranger_first(&key);
+                LossReason::Taken
+            }
+        };
+        self.end_holder(&key, reason, told, |_| true).is_some()
+    }
+
+    /// Puts a foreign waiter, which never releases, at the head of the queue.
+    fn put_stranger_first(&self, key: &Key) {
+        let stranger = Waiter {
+            id: AttemptId::new(u128::MAX),
+            lease: None,
+            sections: NonZeroU32::MIN,
+            info: Arc::new(HolderInfo {
+                host: "elsewhere".to_owned(),
+                pid: 0,
+                origin: None,
+                label: None,
+                value: None,
+            }),
+            since: SystemTime::now(),
+            attempt: AttemptHandle::new(crate::spi::Wait::Forever),
+            waker: None,
+        };
+        let mut locks = self.locks.lock();
+        locks.entry(key.clone()).or_default().wait_first(stranger.id, Mode::Exclusive, stranger);
     }
 }
 

@@ -141,6 +141,7 @@ impl<H, W> Shares<H, W> {
         self.queue.push_back((id, mode, waiter));
     }
 
+    #[cfg(feature = "testing")]
     pub(super) fn wait_first(&mut self, id: AttemptId, mode: Mode, waiter: W) {
         self.queue.push_front((id, mode, waiter));
     }

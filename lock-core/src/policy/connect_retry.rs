@@ -66,7 +66,7 @@ fn no_answer() -> LockError {
 mod tests {
     use super::*;
 
-    fn retry(seconds: u64) -> (ConnectRetry, crate::runtime::clock::ManualClock) {
+    fn retry(seconds: u64) -> (ConnectRetry, crate::runtime::manual_clock::ManualClock) {
         let (clock, time) = Clock::manual();
         (ConnectRetry { clock, limit: Duration::from_secs(seconds), server: None }, time)
     }

@@ -3,8 +3,8 @@
 //! On Linux a [`Moment`] is a reading of `CLOCK_BOOTTIME`. `std::time::Instant` reads `CLOCK_MONOTONIC`, which stands
 //! still while the machine is suspended: a laptop that wakes after an hour would take an expired lease for a fresh one.
 //!
-//! All code in this crate that waits for time uses [`Clock::schedule`] or [`Clock::sleep_until`], so a test with a
-//! [`ManualClock`] decides when time passes.
+//! All code in this crate that waits for time uses [`Clock::schedule`] or [`Clock::sleep_until`], so a test with a manual
+//! clock (`manual_clock.rs`) decides when time passes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,11 +12,13 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::runtime::deadline;
+#[cfg(feature = "testing")]
+use crate::runtime::manual_clock::{ManualClock, ManualTime};
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
 
@@ -86,10 +88,11 @@ pub struct Clock(Source);
 #[derive(Clone)]
 enum Source {
     System,
+    #[cfg(feature = "testing")]
     Manual(Arc<ManualTime>),
 }
 
-/// A callback at a moment. It runs on the deadline thread or, with a [`ManualClock`], in [`ManualClock::advance`].
+/// A callback at a moment. It runs on the deadline thread or, with a manual clock, on the thread that advances the clock.
 ///
 /// It must be quick and must not block: it delays every other deadline of the process.
 ///
@@ -127,17 +130,20 @@ impl Clock {
         Self(Source::System)
     }
 
-    /// Returns a clock that stands still until a test advances it, and the handle to advance it.
+    /// Returns a clock that stands still until a test advances it, and the handle to advance it. Needs the feature
+    /// `testing`.
+    #[cfg(feature = "testing")]
     pub fn manual() -> (Self, ManualClock) {
         let time = Arc::new(ManualTime::default());
-        (Self(Source::Manual(Arc::clone(&time))), ManualClock(time))
+        (Self(Source::Manual(Arc::clone(&time))), ManualClock::new(time))
     }
 
     /// Returns the current moment.
     pub fn now(&self) -> Moment {
         match &self.0 {
             Source::System => deadline::system_now(),
-            Source::Manual(time) => Moment(time.now.load(Ordering::SeqCst)),
+            #[cfg(feature = "testing")]
+            Source::Manual(time) => time.now(),
         }
     }
 
@@ -147,9 +153,9 @@ impl Clock {
     pub fn schedule(&self, moment: Moment, alarm: Arc<dyn Alarm>) -> AlarmHandle {
         match &self.0 {
             Source::System => AlarmHandle(deadline::schedule(moment, alarm).map(Place::System)),
+            #[cfg(feature = "testing")]
             Source::Manual(time) => {
-                let number = time.schedule.lock().insert(moment, alarm);
-                time.ring_if_past(moment);
+                let number = time.schedule(moment, alarm);
                 AlarmHandle(Some(Place::Manual(Arc::clone(time), number)))
             }
         }
@@ -168,6 +174,7 @@ impl fmt::Debug for Clock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self.0 {
             Source::System => "Clock(system)",
+            #[cfg(feature = "testing")]
             Source::Manual(_) => "Clock(manual)",
         })
     }
@@ -179,6 +186,7 @@ pub struct AlarmHandle(Option<Place>);
 
 enum Place {
     System(AlarmNumber),
+    #[cfg(feature = "testing")]
     Manual(Arc<ManualTime>, AlarmNumber),
 }
 
@@ -186,10 +194,8 @@ impl Drop for AlarmHandle {
     fn drop(&mut self) {
         match self.0.take() {
             Some(Place::System(number)) => deadline::cancel(number),
-            Some(Place::Manual(time, number)) => {
-                let removed = time.schedule.lock().remove(number);
-                drop(removed);
-            }
+            #[cfg(feature = "testing")]
+            Some(Place::Manual(time, number)) => time.cancel(number),
             None => {}
         }
     }
@@ -338,75 +344,6 @@ pub(crate) fn ring_due(schedule: &Mutex<Schedule>, now: Moment) -> Option<Moment
         let again = catch_unwind(AssertUnwindSafe(|| alarm.ring(now))).unwrap_or_default();
         let done = schedule.lock().rung(number, alarm, again);
         drop(done);
-    }
-}
-
-#[derive(Default)]
-struct ManualTime {
-    now: AtomicU64,
-    schedule: Mutex<Schedule>,
-}
-
-impl ManualTime {
-    /// Rings an alarm that has just been scheduled, if the clock has passed it meanwhile. This needs a thread of its
-    /// own, because the caller may hold a mutex that the alarm locks.
-    fn ring_if_past(self: &Arc<Self>, moment: Moment) {
-        if Moment(self.now.load(Ordering::SeqCst)) >= moment {
-            let time = Arc::clone(self);
-            std::thread::spawn(move || ring_due(&time.schedule, Moment(time.now.load(Ordering::SeqCst))));
-        }
-    }
-}
-
-/// Advances a manual clock; see [`Clock::manual`].
-///
-/// ```
-/// # use lock_core::Clock;
-/// # use std::future::Future;
-/// # use std::pin::pin;
-/// # use std::task::{Context, Waker};
-/// # use std::time::Duration;
-/// let (clock, time) = Clock::manual();
-/// let noon = clock.now().plus(Duration::from_secs(3600));
-/// let mut sleep = pin!(clock.sleep_until(noon));
-/// assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-/// assert_eq!(time.next_alarm(), Some(noon));
-/// time.advance_to(noon);
-/// assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
-/// ```
-#[derive(Clone)]
-pub struct ManualClock(Arc<ManualTime>);
-
-impl ManualClock {
-    /// Lets `duration` pass. Alarms ring on the calling thread, in order, each at its own moment.
-    pub fn advance(&self, duration: Duration) {
-        self.advance_to(Moment(self.0.now.load(Ordering::SeqCst)).plus(duration));
-    }
-
-    /// Lets time pass up to `moment`; does nothing if that is past.
-    pub fn advance_to(&self, moment: Moment) {
-        loop {
-            let next = self.0.schedule.lock().earliest().filter(|next| *next <= moment);
-            let step = next.unwrap_or(moment);
-            self.0.now.fetch_max(step.0, Ordering::SeqCst);
-            if next.is_none() {
-                // An alarm may have been scheduled after the look at the schedule and before the step of the clock.
-                ring_due(&self.0.schedule, step);
-                return;
-            }
-            ring_due(&self.0.schedule, step);
-        }
-    }
-
-    /// Returns the moment of the next alarm, if there is one.
-    pub fn next_alarm(&self) -> Option<Moment> {
-        self.0.schedule.lock().earliest()
-    }
-}
-
-impl fmt::Debug for ManualClock {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ManualClock").field("now", &self.0.now).finish_non_exhaustive()
     }
 }
 

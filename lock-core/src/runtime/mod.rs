@@ -6,6 +6,8 @@ pub(crate) mod counts;
 pub(crate) mod deadline;
 pub(crate) mod dispatcher;
 pub(crate) mod engine;
+#[cfg(feature = "testing")]
+pub(crate) mod manual_clock;
 pub(crate) mod pending;
 pub(crate) mod race;
 pub(crate) mod sync;

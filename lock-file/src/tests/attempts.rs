@@ -12,7 +12,7 @@ use lock_core::{
 };
 
 use super::{Scratch, block_on};
-use crate::FileBackend;
+use crate::backend::{FileBackend, FileLease};
 
 /// A backend and its environment.
 pub(super) struct Bare {
@@ -234,7 +234,7 @@ fn cancel_undoes_whatever_became_of_a_share() -> Result<(), LockError> {
 }
 
 /// A writer, and the request by which it goes on as a reader.
-async fn writer(bare: &Bare, id: u128) -> (Grant<crate::FileLease>, AcquireRequest) {
+async fn writer(bare: &Bare, id: u128) -> (Grant<FileLease>, AcquireRequest) {
     let writer = bare.backend.acquire(&bare.request(id, "a", Wait::Forever)).await.unwrap().unwrap();
     (writer, bare.request(id + 1, "a", Wait::Forever).with_mode(Mode::Shared))
 }

@@ -1,5 +1,5 @@
 //! Checks each feature of the facade by itself: it compiles without warnings, its backend is included, and no other
-//! backend is.
+//! backend is. No other feature enables `testing`, which no program should contain.
 //!
 //! The name connects the two: the feature `NAME` includes the crate `lock-NAME`. The feature `memory`, which is part
 //! of the core, and features that only combine others, such as `default`, include no crate of their own.
@@ -15,16 +15,28 @@ const FACADE: &str = "distlock";
 const CORE: &str = "lock-core";
 const BACKEND_PREFIX: &str = "lock-";
 
+/// What tests of users need, and nothing else.
+const TESTING: &str = "testing";
+
 type Features = BTreeMap<String, Vec<String>>;
 
 pub(super) fn run(context: &Context) -> Result<(), Failure> {
     let metadata = context.metadata()?;
     let features = &metadata.package(FACADE)?.features;
     check(context, &[], &BTreeSet::new())?;
+    keeps_testing_apart(features)?;
     for feature in features.keys() {
         check(context, &["--features", feature], &expected_backends(feature, features, &metadata))?;
     }
     Ok(())
+}
+
+fn keeps_testing_apart(features: &Features) -> Result<(), Failure> {
+    let mut others = features.keys().filter(|feature| *feature != TESTING);
+    match others.find(|feature| switched_on_by(feature, features).contains(TESTING)) {
+        Some(feature) => Err(Failure::new(format!("the feature {feature} of {FACADE} enables {TESTING}"))),
+        None => Ok(()),
+    }
 }
 
 fn check(context: &Context, selection: &[&str], expected: &BTreeSet<String>) -> Result<(), Failure> {
@@ -108,6 +120,15 @@ mod tests {
         let features = features();
         assert_eq!(switched_on_by("default", &features), BTreeSet::from(["default", "file", "memory"]));
         assert_eq!(switched_on_by("file", &features), BTreeSet::from(["file"]));
+    }
+
+    #[test]
+    fn a_feature_that_brings_testing_along_is_an_error() {
+        let mut features = features();
+        features.insert(TESTING.to_owned(), vec!["memory".to_owned()]);
+        assert_eq!(keeps_testing_apart(&features), Ok(()));
+        features.entry("default".to_owned()).or_default().push(TESTING.to_owned());
+        assert!(keeps_testing_apart(&features).is_err());
     }
 
     #[test]
