@@ -70,6 +70,14 @@ struct Held {
     _room: Option<Room>,
 }
 
+/// Whether the session has its limit for statements, which a wait switches off. If a wait fails, the server takes that back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StatementLimit {
+    On,
+    Off,
+    Unknown,
+}
+
 pub(crate) struct Actor {
     pool: Arc<Pool>,
     link: Arc<Link>,
@@ -79,15 +87,14 @@ pub(crate) struct Actor {
     held: HashMap<Key, Held>,
     /// The moment just before the last answered statement was sent.
     heard: Moment,
-    /// The limit for statements that the session has to get again, because a wait has switched it off.
-    limit: Option<u64>,
+    limit: StatementLimit,
 }
 
 impl Actor {
     pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
         let heard = pool.context.clock().now();
         let ending = Ending { pool: Arc::clone(&pool), link: Arc::clone(&link) };
-        Self { pool, link, ending, session, held: HashMap::new(), heard, limit: None }
+        Self { pool, link, ending, session, held: HashMap::new(), heard, limit: StatementLimit::On }
     }
 
     pub(crate) async fn work(mut self, mut tray: Tray) {
@@ -179,10 +186,17 @@ impl Actor {
         key: Key,
         naming: Option<Naming>,
     ) -> Result<Answer, Failure> {
-        let (tokens, mark) = (self.pool.settings.fencing, self.session.mark);
-        let text = || repeated.text(tokens, mark);
-        let message = self.session.prepared.message(operation, repeated, (key, naming), text);
+        let message = self.message(&statement::comment(operation), repeated, key, naming);
         let answer = self.ask(operation, message).await;
+        self.noted(repeated, answer)
+    }
+
+    fn message(&self, beginning: &str, repeated: Repeated, key: Key, naming: Option<Naming>) -> String {
+        let text = || repeated.text(self.pool.settings.fencing, self.session.mark);
+        self.session.prepared.message(beginning, repeated, (key, naming), text)
+    }
+
+    fn noted(&mut self, repeated: Repeated, answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
         match &answer {
             Ok(_) => self.session.prepared.is_answered(repeated),
             Err(_) => self.session.prepared.is_refused(repeated),
@@ -219,9 +233,8 @@ impl Actor {
             }
         };
         let took = self.now().since(sent);
-        let counted = said.as_ref().ok().and_then(|said| said.rows.first()?.get(1)?.as_deref()?.parse().ok());
-        if let Some(taken) = counted {
-            room.counted(taken, took);
+        if let Some(taken) = said.as_ref().ok().and_then(statement::counted) {
+            room.counted(taken, sent, took);
         }
         let said = said.and_then(|said| read(&said));
         if let Ok(Answered::Refused(Some(_))) = said {
@@ -261,7 +274,7 @@ impl Actor {
         };
         let (mut sent, mut said) = loop {
             let sent = self.now();
-            let said = self.send_wait(&claim, room.limit(), waiter, waiting).await;
+            let said = self.send_wait(&claim, &room, waiter, waiting).await;
             let is_interrupted = said.as_ref().is_err_and(Failure::is_interruption);
             if !is_interrupted || !waiting.begins_anew() {
                 break (sent, said);
@@ -278,7 +291,7 @@ impl Actor {
         if !matches!(said, Err(Failure::Broken(_))) {
             self.heard = sent;
         }
-        self.limit = Some(self.pool.settings.lease_milliseconds());
+        self.limit = if said.is_ok() { StatementLimit::Off } else { StatementLimit::Unknown };
         self.conclude(claim, room, sent, said, answer).await?;
         self.pool.share(self.link.group);
         Ok(())
@@ -288,18 +301,33 @@ impl Actor {
     async fn send_wait(
         &mut self,
         claim: &Claim,
-        limit: Option<u64>,
+        room: &Room,
         waiter: &Waiter,
         waiting: &Waiting,
     ) -> Result<Answered, Failure> {
         let settings = Arc::clone(&self.pool.settings);
-        let (fencing, mark) = (settings.fencing, self.session.mark);
+        let (fencing, mark, limit) = (settings.fencing, self.session.mark, room.limit());
         if settings.waiting != options::Waiting::Quiet {
-            let statement = statement::wait(claim, fencing, mark, limit, waiter);
-            let answer = self.ask_until(waiting.ended(), statement).await?;
-            return read(&answer);
+            let beginning = statement::begins_wait(waiter, self.limit != StatementLimit::Off);
+            let Some(wait) = Repeated::to_wait(claim, fencing).filter(|_| limit.is_none()) else {
+                let statement = beginning + &statement::wait(claim, fencing, mark, limit);
+                let sent = self.now();
+                let answer = self.ask_until(waiting.ended(), statement).await?;
+                if let Some(taken) = statement::counted(&answer) {
+                    // The server counted before it waited, and that is not how long it took to count.
+                    room.counted(taken, sent, Duration::ZERO);
+                }
+                return read(&answer);
+            };
+            let message = self.message(&beginning, wait, claim.key, None);
+            let answer = self.ask_until(waiting.ended(), message).await;
+            return read(&self.noted(wait, answer)?);
         }
+        let sent = self.now();
         let answer = self.ask(Operation::Acquire, quiet::begin(claim.key, mark, limit)).await?;
+        if let Some(taken) = statement::counted(&answer) {
+            room.counted(taken, sent, self.now().since(sent));
+        }
         if answer.value() != Some(&claim.key.to_string()) {
             return read(&answer);
         }
@@ -560,9 +588,10 @@ impl Actor {
 
     /// Whether this is still our session, on a primary. Also ends what a wait has changed in the session.
     async fn look(&mut self) -> Result<Checked, Failure> {
-        let statement = statement::check(self.session.mark, self.limit);
+        let limit = (self.limit != StatementLimit::On).then(|| self.pool.settings.lease_milliseconds());
+        let statement = statement::check(self.session.mark, limit);
         let answer = self.ask(Operation::Renew, statement).await?;
-        self.limit = None;
+        self.limit = StatementLimit::On;
         // An answer of another session means that this connection is unusable.
         checked(answer.value()).map_err(Failure::Broken)
     }

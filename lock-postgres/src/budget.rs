@@ -82,12 +82,12 @@ impl Room {
         self.is_counted.then(|| self.places.saturating_sub(self.locks))
     }
 
-    /// The server has counted, which took this long.
-    pub(crate) fn counted(&self, taken: u64, took: Duration) {
+    /// The server has counted, for a request that was sent at this moment. That took this long.
+    pub(crate) fn counted(&self, taken: u64, sent: Moment, took: Duration) {
         let budget = &self.budget;
         let mut state = budget.state.lock();
         state.ahead = (self.places.saturating_sub(taken + self.locks) / PART).min(MOST_AHEAD);
-        state.fresh_until = budget.clock.now().plus(FRESH.max(took * SHARE));
+        state.fresh_until = sent.plus(FRESH.max(took * SHARE));
     }
 
     /// The server has refused: too many places are taken.
@@ -122,7 +122,7 @@ mod tests {
         let claim = || budget.claim(1, 1000).unwrap();
         let first = claim();
         assert_eq!(first.limit(), Some(999));
-        first.counted(199, Duration::ZERO);
+        first.counted(199, Clock::system().now(), Duration::ZERO);
         // A sixteenth of what is free.
         let mut rooms: Vec<_> = (0..50).map(|_| claim()).collect();
         assert!(rooms.iter().all(|room| room.limit().is_none()));

@@ -4,8 +4,6 @@
 //! time, in the same message, so that a client that takes one lock pays nothing for it. If that message fails, it is not known
 //! whether the statement is prepared, and the session goes on without it.
 
-use lock_core::Operation;
-
 use crate::key::Key;
 use crate::link::{Claim, Has, Wanted};
 use crate::mark::Mark;
@@ -17,17 +15,28 @@ use crate::statement::{self, Naming};
 pub(crate) enum Repeated {
     Take,
     TakeShared,
+    Wait,
+    WaitShared,
     Release,
     ReleaseShared,
 }
 
 impl Repeated {
-    /// What asks for a lock; `None` for permits, and where the statement depends on more than the key.
+    /// What tries a lock; `None` for permits, and where the statement depends on more than the key.
     pub(crate) fn to_take(claim: &Claim, tokens: TokenSource) -> Option<Self> {
+        Self::to_acquire(claim, tokens, [Self::Take, Self::TakeShared])
+    }
+
+    /// What waits for a lock; `None` in the same cases.
+    pub(crate) fn to_wait(claim: &Claim, tokens: TokenSource) -> Option<Self> {
+        Self::to_acquire(claim, tokens, [Self::Wait, Self::WaitShared])
+    }
+
+    fn to_acquire(claim: &Claim, tokens: TokenSource, [exclusive, shared]: [Self; 2]) -> Option<Self> {
         match claim.wanted {
             _ if tokens == TokenSource::Sequence && claim.sections.get() > 1 => None,
-            Wanted::Exclusive => Some(Self::Take),
-            Wanted::Shared => Some(Self::TakeShared),
+            Wanted::Exclusive => Some(exclusive),
+            Wanted::Shared => Some(shared),
             Wanted::Permits(_) => None,
         }
     }
@@ -45,16 +54,18 @@ impl Repeated {
         match self {
             Self::Take => "distlock_take",
             Self::TakeShared => "distlock_take_shared",
+            Self::Wait => "distlock_wait",
+            Self::WaitShared => "distlock_wait_shared",
             Self::Release => "distlock_release",
             Self::ReleaseShared => "distlock_release_shared",
         }
     }
 
-    /// The types of its arguments: the key, and for a lock whether a refusal says who holds it.
+    /// The types of its arguments: the key, and where a lock may be refused, whether that says who holds it.
     fn parameters(self) -> &'static str {
         match self {
             Self::Take | Self::TakeShared => "bigint,boolean",
-            Self::Release | Self::ReleaseShared => "bigint",
+            Self::Wait | Self::WaitShared | Self::Release | Self::ReleaseShared => "bigint",
         }
     }
 
@@ -63,6 +74,8 @@ impl Repeated {
         match self {
             Self::Take => statement::take_again(Wanted::Exclusive, tokens, mark),
             Self::TakeShared => statement::take_again(Wanted::Shared, tokens, mark),
+            Self::Wait => statement::wait_again(Wanted::Exclusive, tokens, mark),
+            Self::WaitShared => statement::wait_again(Wanted::Shared, tokens, mark),
             Self::Release => statement::release_again(&Has::Exclusive, mark),
             Self::ReleaseShared => statement::release_again(&Has::Shared, mark),
         }
@@ -83,19 +96,19 @@ enum Use {
 /// What one session has prepared.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    uses: [Use; 4],
+    uses: [Use; 6],
 }
 
 impl Prepared {
-    /// The message that carries the statement out. `naming` is for those that take a lock.
+    /// The message that carries the statement out, after its beginning. `naming` is for those that try a lock.
     pub(crate) fn message(
         &self,
-        operation: Operation,
+        beginning: &str,
         repeated: Repeated,
         (key, naming): (Key, Option<Naming>),
         text: impl FnOnce() -> String,
     ) -> String {
-        let (comment, name) = (statement::comment(operation), repeated.name());
+        let name = repeated.name();
         let (key, naming) = (key.to_string(), naming.map(Naming::literal));
         let arguments = naming.map_or_else(|| key.clone(), |naming| format!("{key},{naming}"));
         let message = match self.uses[repeated as usize] {
@@ -106,7 +119,7 @@ impl Prepared {
             }
             Use::Never | Use::Failed => text().replace("$1", &key).replace("$2", naming.unwrap_or_default()),
         };
-        format!("{comment}{message}")
+        format!("{beginning}{message}")
     }
 
     /// The server has carried out the message that has the statement.
@@ -133,7 +146,7 @@ mod tests {
 
     fn message(prepared: &mut Prepared) -> String {
         let arguments = (Key::of_number(7), ARGUMENTS.0);
-        prepared.message(Operation::Acquire, Repeated::Take, arguments, || "SELECT $1,$2".to_owned())
+        prepared.message("/**/", Repeated::Take, arguments, || "SELECT $1,$2".to_owned())
     }
 
     #[test]

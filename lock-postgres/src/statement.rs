@@ -16,7 +16,7 @@ use crate::mark::Mark;
 use crate::options::TokenSource;
 use crate::permits::{self, Gate, Permits};
 use crate::server::{START, SessionId};
-use crate::session::Row;
+use crate::session::{Answer, Row};
 use crate::table;
 
 const COMMENT: &str = "/*distlock ";
@@ -182,29 +182,29 @@ impl Naming {
     }
 }
 
-/// Waits for the lock, without a limit of the server. If that fails, the server takes the change of the limit back.
-pub(crate) fn wait(
-    claim: &Claim,
-    tokens: TokenSource,
-    mark: Mark,
-    limit: Option<u64>,
-    waiter: &Waiter,
-) -> String {
-    let (key, comment) = (claim.key, waiter.comment());
-    let wait = match claim.wanted {
-        Wanted::Permits(permits) => permits::take(key, permits, Gate::Wait, tokens, mark, limit),
-        // The function returns nothing, which is not NULL.
-        wanted => within_limit(
-            mark,
-            limit,
-            &format!(
-                "CASE WHEN pg_advisory_lock{}({key}) IS NULL THEN '0' ELSE ({})::text END",
-                suffix(wanted),
-                tokens_from(tokens, claim.sections)
-            ),
-        ),
-    };
-    format!("{comment}SET statement_timeout=0;{wait}")
+/// Waits for the lock. It follows what [`begins_wait`] says.
+pub(crate) fn wait(claim: &Claim, tokens: TokenSource, mark: Mark, limit: Option<u64>) -> String {
+    if let Wanted::Permits(permits) = claim.wanted {
+        return permits::take(claim.key, permits, Gate::Wait, tokens, mark, limit);
+    }
+    let token = tokens_from(tokens, claim.sections);
+    within_limit(mark, limit, &wait_for_lock(claim.wanted, &claim.key.to_string(), &token))
+}
+
+/// The same without a count, for a key `$1`.
+pub(crate) fn wait_again(wanted: Wanted, tokens: TokenSource, mark: Mark) -> String {
+    within_limit(mark, None, &wait_for_lock(wanted, "$1", &token(tokens)))
+}
+
+fn wait_for_lock(wanted: Wanted, key: &str, token: &str) -> String {
+    // The function returns nothing, which is not NULL.
+    format!("CASE WHEN pg_advisory_lock{}({key}) IS NULL THEN '0' ELSE ({token})::text END", suffix(wanted))
+}
+
+/// Begins the message of a wait: it says who waits, and switches off the limit for statements, if the session has one. If the wait
+/// fails, the server takes that back.
+pub(crate) fn begins_wait(waiter: &Waiter, is_limited: bool) -> String {
+    format!("{}{}", waiter.comment(), if is_limited { "SET statement_timeout=0;" } else { "" })
 }
 
 /// Looks for permits in the session that has the gate of the semaphore.
@@ -250,6 +250,11 @@ pub(crate) fn within_limit(mark: Mark, limit: Option<u64>, expression: &str) -> 
              FROM (SELECT count(*) AS taken FROM pg_locks) AS counted"
         ),
     }
+}
+
+/// How many places of the table of locks are taken, if the server has counted.
+pub(crate) fn counted(answer: &Answer) -> Option<u64> {
+    answer.rows.first()?.get(1)?.as_deref()?.parse().ok()
 }
 
 /// The server's answer to a request for a lock.
@@ -564,7 +569,7 @@ mod tests {
         for (statement, operation) in [
             (take(&claim(Wanted::Shared), TokenSource::Clock, mark(), None, Naming::No), Operation::Acquire),
             (take(&claim(permits), TokenSource::Clock, mark(), Some(7), Naming::Holder), Operation::Acquire),
-            (wait(&claim(permits), TokenSource::None, mark(), None, &waiter("x")), Operation::Acquire),
+            (begins_wait(&waiter("x"), true), Operation::Acquire),
             (release(key(), &Has::Either, mark(), Operation::Cancel), Operation::Cancel),
             (release(key(), &Has::Exclusive, mark(), Operation::Release), Operation::Release),
             (downgrade(key(), TokenSource::Clock, mark(), Duration::from_secs(1)), Operation::Downgrade),
@@ -585,7 +590,8 @@ mod tests {
             ["plain", "*/ DROP TABLE x; /*", "'quoted\\", "\u{1F512} \0 */*/", "*\\/", "/*/*", "/*/", "*/*"]
         {
             let claim = claim(Wanted::Exclusive);
-            let statement = wait(&claim, TokenSource::Clock, mark(), None, &waiter(label));
+            let statement =
+                begins_wait(&waiter(label), true) + &wait(&claim, TokenSource::Clock, mark(), None);
             let count = |part: &str| statement.matches(part).count();
             assert_eq!((count("*/"), count("/*")), (1, 1), "{statement}");
             assert_eq!(Waiter::of_statement(&statement), Some(waiter(label)));

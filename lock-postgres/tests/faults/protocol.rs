@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use conformance_tests::{Failure, Outcome};
 use test_servers::PostgresOptions;
 
-use crate::stage::{ROOM, Stage, WATCHFUL, Waiter, cases, ensure, until};
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, cases, ensure, until};
 
 cases!("protocol":
     half_a_message_leaves_the_lease_as_it_is,
     the_client_sends_whole_messages_only,
     the_lease_survives_what_an_administrator_sets,
+    what_is_taken_again_is_prepared,
 );
 
 const LEASE: Duration = Duration::from_secs(6);
@@ -77,4 +78,37 @@ async fn the_lease_survives_what_an_administrator_sets() -> Outcome {
     held.release().await?;
     let (guard, _) = waiter.granted().await?;
     Ok(guard.release().await?)
+}
+
+/// To plan a statement costs the server more than a lock. A prepared one is refused with the holder's name, too.
+async fn what_is_taken_again_is_prepared() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let sessions = async |now: &str| {
+        let query = format!("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '/*distlock {now}(%'");
+        stage.number(&query).await
+    };
+    let room = other.mutex(ROOM)?;
+    // The client waits now on one of its sessions, now on another.
+    let mut waited_prepared = false;
+    for _ in 0..10 {
+        let tried = room.try_acquire().await?.ok_or_else(|| Failure::new("the lock is not free"))?;
+        let waiting = Waiter::of(&client)?;
+        stage.queued(1).await?;
+        waited_prepared |= sessions("acquire %*/SET statement_timeout=0;EXECUTE distlock_wait").await? == 1
+            || sessions("acquire %*/EXECUTE distlock_wait").await? == 1;
+        tried.release().await?;
+        let (granted, _) = waiting.granted().await?;
+        granted.release().await?;
+    }
+    ensure!(waited_prepared, "no session has waited by a prepared statement");
+    let released = sessions("release*/EXECUTE distlock_release").await?;
+    ensure!(released >= 1, "no session has released by a prepared statement");
+    let held = client.mutex(ROOM)?.acquire().await?;
+    let refused = room.acquire_for(Duration::ZERO).await.err();
+    let holder = refused.as_ref().and_then(|error| error.holder()?.pid);
+    ensure!(holder == Some(std::process::id()), "{refused:?}");
+    let tried = sessions("acquire*/EXECUTE distlock_take").await?;
+    ensure!(tried == 1, "no session has tried by a prepared statement");
+    Ok(held.release().await?)
 }
