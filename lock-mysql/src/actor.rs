@@ -9,16 +9,20 @@ use std::time::Duration;
 
 use lock_core::Released;
 use lock_core::spi::within;
-use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Mode, Moment, Operation};
+use lock_core::{
+    AttemptId, ErrorKind, FencingToken, LeaseState, LockError, LossReason, Mode, Moment, Operation,
+};
 use tokio::sync::oneshot;
 
+use crate::batch::{Caller, Promise};
 use crate::failure::{Failure, nonsense};
-use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray, Waiting};
+use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray};
+use crate::mark;
 use crate::options::TokenSource;
 use crate::passage::{Passed, Patience};
 use crate::pool::Pool;
 use crate::session::{Answer, Session};
-use crate::statement::{self, Checked, Waiter, checked};
+use crate::statement::{self, Checked, Holder, Waiter, checked};
 
 /// How long the server has to interrupt a wait. After that the client drops the connection, which the server notices within a
 /// second.
@@ -34,19 +38,48 @@ const MOST_IN_A_CHECK: usize = 4096;
 /// The connection is no longer usable.
 pub(crate) struct Broken(pub(crate) LockError);
 
-/// What a connection has, or may have, for an attempt.
+/// What a connection has, or may have, for an attempt, or for several readers that share a slot.
 pub(crate) struct Held {
+    /// Of several readers, the one that sent their wait.
     pub(crate) id: AttemptId,
     /// The exclusive attempt whose hold this one continues.
-    pub(crate) former: Option<AttemptId>,
+    former: Option<AttemptId>,
+    /// Those that have not ended.
+    members: Vec<Member>,
     /// The server's locks.
-    pub(crate) locks: Vec<Name>,
+    locks: Vec<Name>,
+}
+
+struct Member {
+    id: AttemptId,
+    /// The lock by which the status sees that this one of several has not ended.
+    mark: Option<Name>,
 }
 
 impl Held {
-    fn is(&self, id: AttemptId) -> bool {
-        self.id == id || self.former == Some(id)
+    fn new(id: AttemptId, members: Vec<Member>, locks: Vec<Name>) -> Self {
+        Self { id, former: None, members, locks }
     }
+
+    /// What was the hold of `former`, and is that of `id` now.
+    pub(crate) fn after(former: AttemptId, id: AttemptId, locks: Vec<Name>) -> Self {
+        Self { former: Some(former), ..Self::new(id, vec![Member { id, mark: None }], locks) }
+    }
+
+    fn is(&self, id: AttemptId) -> bool {
+        self.former == Some(id) || self.members.iter().any(|member| member.id == id)
+    }
+
+    fn marks(&self) -> Vec<Name> {
+        self.members.iter().filter_map(|member| member.mark.clone()).collect()
+    }
+}
+
+/// A hold that is certain.
+pub(crate) struct Confirmed {
+    /// One for each of those that share it.
+    pub(crate) tokens: Vec<Option<FencingToken>>,
+    pub(crate) anchor: Moment,
 }
 
 /// What has to happen before a connection ends, even if the runtime ends or the task panics: the server frees the locks as soon as
@@ -93,9 +126,7 @@ impl Actor {
             let Some(order) = self.next(&mut tray).await else { return self.retire().await };
             let carried_out = match order {
                 Order::Take { claim, answer } => self.take(claim, answer).await,
-                Order::Wait { claim, waiter, waiting, answer } => {
-                    self.wait(claim, waiter, &waiting, answer).await
-                }
+                Order::Wait { claim, waiter, promise } => self.wait(claim, waiter, &promise).await,
                 Order::Downgrade { former, claim, answer } => self.downgrade(former, claim, answer).await,
                 Order::Release { name, id, operation, answer } => {
                     self.release(&name, id, operation, answer).await
@@ -180,19 +211,13 @@ impl Actor {
             return Ok(());
         }
         let passed = self.pass(&claim, &Patience::Tries).await;
-        self.conclude(claim, passed, answer).await
+        let caller = Caller { id: claim.id, answer };
+        self.conclude(&claim, passed, vec![caller]).await
     }
 
-    async fn wait(
-        &mut self,
-        claim: Claim,
-        waiter: Waiter,
-        waiting: &Waiting,
-        answer: oneshot::Sender<Result<Taken, LockError>>,
-    ) -> Result<(), Broken> {
-        let passed = self.pass(&claim, &Patience::Waits { waiter, waiting, answer: &answer }).await;
-        waiting.is_over();
-        self.conclude(claim, passed, answer).await?;
+    async fn wait(&mut self, claim: Claim, waiter: Waiter, promise: &Promise) -> Result<(), Broken> {
+        let passed = self.pass(&claim, &Patience::Waits { waiter, waiting: &promise.0 }).await;
+        self.conclude(&claim, passed, promise.close()).await?;
         self.pool.share(self.link.group);
         Ok(())
     }
@@ -231,22 +256,26 @@ impl Actor {
         within(clock, deadline, asking).await.unwrap_or_else(|| Err(Failure::silence(Operation::Cancel)))
     }
 
-    /// Turns the outcome into the answer for the caller that asked for the lock.
-    async fn conclude(
-        &mut self,
-        claim: Claim,
-        passed: Passed,
-        answer: oneshot::Sender<Result<Taken, LockError>>,
-    ) -> Result<(), Broken> {
+    /// Turns the outcome into the answers for the callers that asked for the lock.
+    async fn conclude(&mut self, claim: &Claim, passed: Passed, callers: Vec<Caller>) -> Result<(), Broken> {
         let name = Arc::clone(&claim.parts.gate);
+        let is_marked = callers.len() > 1 && self.pool.settings.fencing == TokenSource::Table;
         let mut has = |locks| {
-            let held = Held { id: claim.id, former: None, locks };
+            let member = |caller: &Caller| Member {
+                id: caller.id,
+                mark: is_marked.then(|| mark::of_reader(&caller.id.to_string())),
+            };
+            let held = Held::new(claim.id, callers.iter().map(member).collect(), locks);
             self.held.insert(Arc::clone(&name), held);
         };
-        let taken = match passed {
+        let refused = match passed {
             Passed::Granted { locks, token, sent } => {
                 has(locks);
-                self.confirm(&claim, token, sent).await
+                match self.confirm(claim, token, sent).await {
+                    Ok(Some(confirmed)) => return self.grant(&name, confirmed, callers).await,
+                    Ok(None) => Ok(Taken::Interrupted),
+                    Err(failure) => Err(failure),
+                }
             }
             Passed::Refused(refusal) => Ok(Taken::Refused(refusal)),
             Passed::OtherPermits(is) => Ok(Taken::OtherPermits(is)),
@@ -256,60 +285,101 @@ impl Actor {
                 failure.map_or(Ok(Taken::Interrupted), Err)
             }
         };
-        if let Err(Failure::Broken(error)) = taken {
+        if let Err(Failure::Broken(error)) = refused {
             // No caller has learned of the grant.
             self.held.remove(&name);
             return Err(Broken(error));
-        }
-        let is_granted = matches!(taken, Ok(Taken::Granted { .. }));
-        if is_granted {
-            if answer.send(taken.map_err(Failure::into_error)).is_err() {
-                self.give_back(&name, Operation::Cancel).await?;
-            }
-            return Ok(());
         }
         if self.held.contains_key(&name) {
             self.give_back(&name, Operation::Cancel).await?;
         } else {
             self.pool.vacate(self.link.group, &name);
         }
-        // Sending fails if the caller has gone.
-        let _ = answer.send(taken.map_err(Failure::into_error));
+        let refused = refused.map_err(Failure::into_error);
+        for caller in callers {
+            // Sending fails if the caller has gone.
+            let _ = caller.answer.send(refused.clone());
+        }
         Ok(())
     }
 
-    /// Completes a grant: mints a token if that takes a statement of its own, and checks the lock again if the answer took long.
+    async fn grant(&mut self, name: &Name, confirmed: Confirmed, callers: Vec<Caller>) -> Result<(), Broken> {
+        let Confirmed { tokens, anchor } = confirmed;
+        let mut gone = Vec::new();
+        for (Caller { id, answer }, token) in callers.into_iter().zip(tokens) {
+            if answer.send(Ok(Taken::Granted { token, anchor })).is_err() {
+                gone.push(id);
+            }
+        }
+        for id in gone {
+            self.leave(name, id, Operation::Cancel).await?;
+        }
+        Ok(())
+    }
+
+    /// Completes a grant: mints the tokens that take a statement of their own, and checks the lock again if the answer took long.
+    /// `None` if the lock has gone.
     pub(crate) async fn confirm(
         &mut self,
         claim: &Claim,
         token: u64,
         sent: Moment,
-    ) -> Result<Taken, Failure> {
-        let gate = &claim.parts.gate;
-        let locks = self.held.get(gate).map(|held| held.locks.clone()).unwrap_or_default();
-        let token = match (self.pool.settings.fencing, &claim.holder, locks.first()) {
-            (TokenSource::Clock, ..) => Some(token),
-            (TokenSource::Table, Some(holder), Some(first)) => {
-                let run = &self.link.run;
-                let mint = if claim.mode == Mode::Exclusive {
-                    statement::mint(claim, run, holder)
-                } else {
-                    statement::mint_beside(gate, first, claim.id, run, holder)
-                };
-                Some(self.write(mint).await?.last_insert_id)
-            }
-            _ => None,
-        };
-        let token = token.map(FencingToken::new);
+    ) -> Result<Option<Confirmed>, Failure> {
+        let tokens = self.tokens(claim, token).await?;
+        let tokens = tokens.into_iter().map(|token| token.map(FencingToken::new)).collect();
         // If the answer took long, the server may have freed the lock and given it to another client meanwhile.
         if self.now().since(sent) <= self.pool.settings.interval {
-            return Ok(Taken::Granted { token, anchor: sent });
+            return Ok(Some(Confirmed { tokens, anchor: sent }));
         }
         let anchor = self.now();
-        if self.look(&locks).await?.iter().all(|state| *state == LeaseState::Held) {
-            return Ok(Taken::Granted { token, anchor });
+        let locks = self.held.get(&claim.parts.gate).map(|held| held.locks.clone()).unwrap_or_default();
+        let states = self.look(&locks).await?;
+        let is_held = states.iter().all(|state| *state == LeaseState::Held);
+        Ok(is_held.then_some(Confirmed { tokens, anchor }))
+    }
+
+    /// A token for each of those that share the hold. The first one came with the lock, unless tokens come from a table.
+    async fn tokens(&mut self, claim: &Claim, first: u64) -> Result<Vec<Option<u64>>, Failure> {
+        let Some(held) = self.held.get(&claim.parts.gate) else { return Ok(Vec::new()) };
+        let ids: Vec<_> = held.members.iter().map(|member| member.id).collect();
+        let (marks, slot) = (held.marks(), held.locks.first().cloned());
+        match (self.pool.settings.fencing, &claim.holder, slot) {
+            (TokenSource::Clock, ..) if ids.len() == 1 => Ok(vec![Some(first)]),
+            (TokenSource::Clock, ..) => {
+                let more = self.numbers(ids.len().saturating_sub(1), Operation::Acquire).await?;
+                Ok(std::iter::once(first).chain(more).map(Some).collect())
+            }
+            (TokenSource::Table, Some(holder), Some(slot)) => {
+                self.take_marks(&marks).await?;
+                let last = self.write(self.minting(claim, &ids, &slot, holder)).await?.last_insert_id;
+                let below = statement::below_the_last(ids.len());
+                Ok(below.map(|below| Some(last.saturating_sub(below))).collect())
+            }
+            _ => Ok(vec![None; ids.len()]),
         }
-        Ok(Taken::Interrupted)
+    }
+
+    fn minting(&self, claim: &Claim, ids: &[AttemptId], slot: &Name, holder: &Holder) -> String {
+        let run = &self.link.run;
+        if claim.mode == Mode::Exclusive {
+            statement::mint(claim, run, holder)
+        } else {
+            statement::mint_beside(&claim.parts.gate, slot, ids, run, holder)
+        }
+    }
+
+    async fn take_marks(&mut self, marks: &[Name]) -> Result<(), Failure> {
+        if marks.is_empty() {
+            return Ok(());
+        }
+        let answer = self.ask(Operation::Acquire, statement::take_marks(marks)).await?;
+        if answer.value().is_some_and(|words| words.split(' ').all(|word| word == "1")) {
+            return Ok(());
+        }
+        let interrupted = LockError::new(ErrorKind::Server, Operation::Acquire)
+            .because("the statement was interrupted")
+            .retryable();
+        Err(Failure::Refused { code: 0, error: interrupted })
     }
 
     /// Writes to the table. A write may block for many reasons, and the checks of the holds on this connection wait behind it. So it
@@ -358,22 +428,23 @@ impl Actor {
             held.map(|held| held.locks.clone()).unwrap_or_default()
         });
         let held: Vec<_> = held.collect();
-        let states = match self.look(&held.concat()).await {
-            Ok(states) => states,
+        // Of readers that share a slot, all have the same locks.
+        let mut names = held.concat();
+        names.sort_unstable();
+        names.dedup();
+        let states: HashMap<_, _> = match self.look(&names).await {
+            Ok(states) => names.iter().zip(states).collect(),
             Err(Failure::Broken(error)) => return Err(Broken(error)),
             Err(failure) => {
                 let _ = answer.send(Err(failure.into_error()));
                 return Ok(());
             }
         };
-        let mut states = states.into_iter();
-        let states = held.iter().map(|locks| match locks.len() {
-            0 => LeaseState::Lost(LossReason::Deleted),
-            count => {
-                let of_all: Vec<_> = states.by_ref().take(count).collect();
-                let lost = of_all.iter().find(|state| **state != LeaseState::Held);
-                lost.copied().unwrap_or(LeaseState::Held)
-            }
+        let deleted = LeaseState::Lost(LossReason::Deleted);
+        let state_of = |name| states.get(name).copied().unwrap_or(deleted);
+        let states = held.iter().map(|locks| {
+            let lost = locks.iter().map(state_of).find(|state| *state != LeaseState::Held);
+            lost.unwrap_or(if locks.is_empty() { deleted } else { LeaseState::Held })
         });
         // If the caller has gone, its next check asks again.
         let _ = answer.send(Ok(states.collect()));
@@ -387,19 +458,32 @@ impl Actor {
         operation: Operation,
         answer: oneshot::Sender<Result<Released, LockError>>,
     ) -> Result<(), Broken> {
-        let released = if self.held.get(name).is_some_and(|held| held.is(id)) {
-            self.give_back(name, operation).await?
-        } else {
-            Released::WasLost(LossReason::Deleted)
-        };
+        let released = self.leave(name, id, operation).await?;
         let _ = answer.send(Ok(released));
         Ok(())
     }
 
-    /// Releases what an attempt has, or may have.
+    /// Ends the part that an attempt has in a hold; with the last one the hold ends.
+    async fn leave(&mut self, name: &Name, id: AttemptId, operation: Operation) -> Result<Released, Broken> {
+        let Some(held) = self.held.get_mut(name).filter(|held| held.is(id)) else {
+            return Ok(Released::WasLost(LossReason::Deleted));
+        };
+        if held.members.len() == 1 {
+            return self.give_back(name, operation).await;
+        }
+        let (ended, others) =
+            std::mem::take(&mut held.members).into_iter().partition(|member| member.id == id);
+        held.members = others;
+        let ended: Vec<Member> = ended;
+        let marks: Vec<_> = ended.into_iter().filter_map(|member| member.mark).collect();
+        self.send_release(&marks, operation).await
+    }
+
+    /// Releases all that attempts have, or may have, in a hold.
     pub(crate) async fn give_back(&mut self, name: &Name, operation: Operation) -> Result<Released, Broken> {
         // First, so that a silent server costs no more than its timeout: the client no longer relies on this lock.
-        let locks = self.held.remove(name).map(|held| held.locks).unwrap_or_default();
+        let held = self.held.remove(name);
+        let locks = held.map(|held| [held.marks(), held.locks].concat()).unwrap_or_default();
         let released = self.send_release(&locks, operation).await?;
         self.pool.vacate(self.link.group, name);
         Ok(released)

@@ -5,15 +5,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::spi::within;
 use lock_core::{
-    AcquireRequest, Downgraded, Grant, LockError, LossReason, Mode, Moment, Operation, Participant, Term,
-    Wait,
+    AcquireRequest, AttemptId, Downgraded, Grant, LockError, LossReason, Mode, Moment, Operation,
+    Participant, Term, Wait,
 };
 
-use crate::backend::{Lease, MySqlBackend};
+use crate::backend::{Lease, MySqlBackend, Placed};
+use crate::batch::Waiting;
 use crate::control::Seen;
 use crate::failure::{gone, no_answer};
 use crate::inspection;
-use crate::link::{Asked, Claim, Link, Taken, Waiting};
+use crate::link::{Asked, Claim, Link, Taken};
 use crate::options::TokenSource;
 use crate::parts::word_of;
 use crate::pool::{OwnLink, Started};
@@ -56,6 +57,7 @@ impl<'a> Attempt<'a> {
                 label: info.label.clone(),
                 value: info.value.clone(),
                 mode: word_of(request.mode()),
+                together: Vec::new(),
                 waits: false,
             })
         });
@@ -102,22 +104,16 @@ impl<'a> Attempt<'a> {
     }
 
     async fn wait(&self) -> Result<Option<Grant<Lease>>, LockError> {
-        if let Wait::Until(_) = self.request.wait()
+        if self.tries_first()
             && let Some(grant) = self.try_before_waiting().await?
         {
             return Ok(Some(grant));
         }
         loop {
-            let own = match self.backend.pool.idle() {
-                Some(own) => own,
-                None => match self.own_or_grant().await? {
-                    Way::Own(own) => own,
-                    Way::Granted(grant) => return Ok(Some(grant)),
-                },
+            let (started, waiting) = match self.begin().await? {
+                Way::Waits(started, waiting) => (started, waiting),
+                Way::Granted(grant) => return Ok(Some(grant)),
             };
-            let waiting = Arc::new(Waiting::default());
-            let started = own.wait(self.claim.clone(), self.description(), Arc::clone(&waiting));
-            self.backend.placed(&self.claim, &started.link, Some(Arc::clone(&waiting)));
             match self.watch(started, &waiting).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),
                 // The wait has reached the longest time that the client asks the server for.
@@ -125,6 +121,62 @@ impl<'a> Attempt<'a> {
                 Outcome::Nothing => return Ok(None),
             }
         }
+    }
+
+    /// A reader with time enough does not try first: the try would take a slot for this reader alone.
+    fn tries_first(&self) -> bool {
+        let Wait::Until(end) = self.request.wait() else { return false };
+        let left = end.since(self.backend.context.clock().now());
+        self.claim.mode != Mode::Shared || left <= self.backend.settings.interval
+    }
+
+    /// Begins to wait, or takes part in the wait of another reader of this client. If no connection is free, takes the lock as soon
+    /// as it is.
+    async fn begin(&self) -> Result<Way, LockError> {
+        if self.claim.mode != Mode::Shared {
+            return self.wait_or_grant().await;
+        }
+        if let Some(joined) = self.join() {
+            return Ok(joined);
+        }
+        let turn = self.backend.batches.turn(&self.claim.parts.gate);
+        let _turn = within(self.backend.context.clock(), self.next_look_without_a_place(), turn.lock()).await;
+        match self.join() {
+            Some(joined) => Ok(joined),
+            None => self.wait_or_grant().await,
+        }
+    }
+
+    fn join(&self) -> Option<Way> {
+        let label = self.request.holder().label.as_deref();
+        let (link, waiting, asked) = self.backend.batches.join(&self.claim, label)?;
+        self.placed(&link, waiting.hold, Some(&waiting));
+        let started = Started { link, hold: waiting.hold, asked };
+        Some(Way::Waits(started, waiting))
+    }
+
+    async fn wait_or_grant(&self) -> Result<Way, LockError> {
+        match self.backend.pool.idle() {
+            Some(own) => Ok(self.wait_on(own)),
+            None => self.own_or_grant().await,
+        }
+    }
+
+    fn wait_on(&self, own: OwnLink) -> Way {
+        let (id, gate) = (self.claim.id, &self.claim.parts.gate);
+        let (waiting, asked) = Waiting::new(id, self.request.holder().label.clone());
+        let link = own.wait(self.claim.clone(), self.description(), &waiting);
+        match self.claim.mode {
+            Mode::Shared => self.backend.batches.open(gate, &link, &waiting),
+            _ => self.backend.batches.end(gate),
+        }
+        self.placed(&link, id, Some(&waiting));
+        Way::Waits(Started { link, hold: id, asked }, waiting)
+    }
+
+    fn placed(&self, link: &Arc<Link>, hold: AttemptId, waiting: Option<&Arc<Waiting>>) {
+        let (link, name) = (Arc::clone(link), Arc::clone(&self.claim.parts.gate));
+        self.backend.placed(self.claim.id, Placed { link, name, hold, waiting: waiting.cloned() });
     }
 
     /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over. A wait that ends without an
@@ -157,9 +209,12 @@ impl<'a> Attempt<'a> {
                     Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
                 }
             }
-            let pause = clock.now().plus(LOOK_WITHOUT_A_PLACE.min(self.backend.settings.interval));
-            if let Some(own) = within(clock, pause, owning.as_mut()).await {
-                return Ok(Way::Own(own?));
+            if let Some(own) = within(clock, self.next_look_without_a_place(), owning.as_mut()).await {
+                let own = own?;
+                return Ok(self.join().unwrap_or_else(|| self.wait_on(own)));
+            }
+            if let Some(joined) = self.join() {
+                return Ok(joined);
             }
             if !std::mem::replace(&mut is_told, true) {
                 tracing::warn!(
@@ -173,9 +228,14 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    fn next_look_without_a_place(&self) -> Moment {
+        let pause = LOOK_WITHOUT_A_PLACE.min(self.backend.settings.interval);
+        self.backend.context.clock().now().plus(pause)
+    }
+
     async fn taken(&self, started: Started) -> Result<Outcome, LockError> {
-        let Started { link, asked } = started;
-        self.backend.placed(&self.claim, &link, None);
+        let Started { link, hold, asked } = started;
+        self.placed(&link, hold, None);
         let clock = self.backend.context.clock();
         let limit = self.backend.settings.request_timeout;
         let mut asked = asked;
@@ -185,15 +245,15 @@ impl<'a> Attempt<'a> {
                 None if !link.is_slow(clock, limit / 2) && !link.has_ended() => {}
                 None => return Err(no_answer(Operation::Acquire)),
                 Some(Err(_)) => return Ok(Outcome::Nothing),
-                Some(Ok(taken)) => return self.outcome(&link, &taken?),
+                Some(Ok(taken)) => return self.outcome(&link, hold, &taken?),
             }
         }
     }
 
-    fn outcome(&self, link: &Arc<Link>, came: &Taken) -> Result<Outcome, LockError> {
+    fn outcome(&self, link: &Arc<Link>, hold: AttemptId, came: &Taken) -> Result<Outcome, LockError> {
         match came {
             // Until it is released: the core may cancel an attempt that has its lock.
-            Taken::Granted { .. } => self.backend.placed(&self.claim, link, None),
+            Taken::Granted { .. } => self.placed(link, hold, None),
             Taken::Refused(_) | Taken::OtherPermits(_) => self.backend.forget(self.claim.id),
             Taken::Interrupted => {}
         }
@@ -215,6 +275,7 @@ impl<'a> Attempt<'a> {
             link: Arc::clone(link),
             name: Arc::clone(&self.claim.parts.gate),
             id: self.claim.id,
+            hold,
             holder: self.claim.holder.clone(),
         };
         let term = Term::Leased { anchor, length: self.backend.settings.lease };
@@ -235,13 +296,13 @@ impl<'a> Attempt<'a> {
         let Some(asked) = pool.downgrade(link, lease.id, self.claim.clone()) else {
             return lost(LossReason::ConnectionLost);
         };
-        self.backend.placed(&self.claim, link, None);
+        self.placed(link, self.claim.id, None);
         let clock = self.backend.context.clock();
         let deadline = clock.now().plus(self.backend.settings.request_timeout);
         match within(clock, deadline, asked).await {
             None => Err(no_answer(Operation::Downgrade)),
             Some(Err(_)) => lost(LossReason::ConnectionLost),
-            Some(Ok(taken)) => match self.outcome(link, &taken?)? {
+            Some(Ok(taken)) => match self.outcome(link, self.claim.id, &taken?)? {
                 Outcome::Granted(grant) => {
                     self.backend.forget(lease.id);
                     Ok(Downgraded::Shared(grant))
@@ -255,18 +316,19 @@ impl<'a> Attempt<'a> {
     /// that another client holds the lock. Otherwise the answer may never come, because the server has forgotten the wait or the
     /// grant was lost.
     async fn watch(&self, started: Started, waiting: &Waiting) -> Result<Outcome, LockError> {
-        let Started { link, mut asked } = started;
+        let Started { link, hold, mut asked } = started;
         let attempt = self.request.attempt();
         let clock = self.backend.context.clock();
         let mut look_at = self.first_look();
         let mut misses = 0;
         let mut pause = self.backend.settings.interval;
         let (mut is_confirmed, mut is_placed, mut seeks_place) = (false, false, false);
+        let mut awaits_place = true;
         loop {
             if !seeks_place && self.is_followed() {
                 seeks_place = true;
                 match self.place(&link, &mut asked, waiting, look_at).await? {
-                    Place::Answered(taken) => return self.outcome(&link, &taken),
+                    Place::Answered(taken) => return self.outcome(&link, hold, &taken),
                     Place::Confirmed => (is_confirmed, is_placed) = (true, true),
                     Place::Unknown => {}
                 }
@@ -275,15 +337,15 @@ impl<'a> Attempt<'a> {
                 biased;
                 taken = &mut asked => {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
-                    return self.outcome(&link, &taken);
+                    return self.outcome(&link, hold, &taken);
                 }
                 () = attempt.joined() => {
                     let sooner = if is_confirmed { self.last_look() } else { Some(self.first_look()) };
                     look_at = look_at.min(sooner.unwrap_or(look_at));
                     continue;
                 }
-                () = waiting.enters.notified() => {
-                    (is_confirmed, is_placed) = (true, true);
+                () = waiting.placed(), if awaits_place => {
+                    (is_confirmed, is_placed, awaits_place) = (true, true, false);
                     attempt.queued();
                     continue;
                 }
@@ -300,7 +362,7 @@ impl<'a> Attempt<'a> {
                 biased;
                 taken = &mut asked => {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
-                    return self.outcome(&link, &taken);
+                    return self.outcome(&link, hold, &taken);
                 }
                 (looked, is_placed_now) = look => {
                     is_placed = is_placed_now;
@@ -380,15 +442,17 @@ impl<'a> Attempt<'a> {
                 taken = &mut *asked => {
                     return Ok(Place::Answered(taken.map_err(|_| gone(Operation::Acquire))??));
                 }
+                () = waiting.placed() => {
+                    attempt.queued();
+                    return Ok(Place::Confirmed);
+                }
                 waits = look => match waits {
                     Err(error) if !waiting.is_behind_the_gate() => {
                         attempt.unreachable(error.during(Operation::Acquire));
                     }
                     Ok(false) if !waiting.is_behind_the_gate() => {}
-                    _ => {
-                        attempt.queued();
-                        return Ok(Place::Confirmed);
-                    }
+                    // The next round confirms it, for this attempt and for those that take part.
+                    _ => waiting.has_a_place(),
                 },
             }
             pause = (pause * 2).min(LOOK_AGAIN);
@@ -435,9 +499,9 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// What an attempt gets after it found no connection to wait on.
+/// What an attempt gets that begins to wait.
 enum Way {
-    Own(OwnLink),
+    Waits(Started, Arc<Waiting>),
     Granted(Grant<Lease>),
 }
 

@@ -17,11 +17,12 @@ use lock_core::{
 };
 
 use crate::attempt::Attempt;
+use crate::batch::{Batches, Waiting};
 use crate::control::Control;
 use crate::failure::{Failure, gone, no_answer, read_only};
 use crate::inspection;
 use crate::layout;
-use crate::link::{Claim, Link, Name, Waiting};
+use crate::link::{Link, Name};
 use crate::memos;
 use crate::opener::Opener;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
@@ -52,15 +53,18 @@ pub(crate) struct MySqlBackend {
     pub(crate) pool: Arc<Pool>,
     /// Where attempts may have left something.
     attempts: Mutex<HashMap<AttemptId, Placed>>,
+    pub(crate) batches: Batches,
     capabilities: Capabilities,
 }
 
 #[derive(Clone)]
-struct Placed {
-    link: Arc<Link>,
-    name: Name,
+pub(crate) struct Placed {
+    pub(crate) link: Arc<Link>,
+    pub(crate) name: Name,
+    /// The attempt by whose id the connection knows what it has for this one.
+    pub(crate) hold: AttemptId,
     /// The attempt's wait at the server, if it waits.
-    waiting: Option<Arc<Waiting>>,
+    pub(crate) waiting: Option<Arc<Waiting>>,
 }
 
 /// What the client needs to renew and release a hold.
@@ -69,6 +73,8 @@ pub(crate) struct Lease {
     /// That of the gate.
     pub(crate) name: Name,
     pub(crate) id: AttemptId,
+    /// The attempt by whose id the connection knows what it has for this one.
+    pub(crate) hold: AttemptId,
     /// What the table says of the holder, if there is a table.
     pub(crate) holder: Option<Arc<Holder>>,
 }
@@ -89,7 +95,8 @@ impl MySqlBackend {
             context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
         }
         let capabilities = capabilities(&options);
-        Ok(Self { context, settings, control, clerk, pool, attempts: Mutex::default(), capabilities })
+        let (attempts, batches) = (Mutex::default(), Batches::default());
+        Ok(Self { context, settings, control, clerk, pool, attempts, batches, capabilities })
     }
 
     /// The lock, as the server knows it.
@@ -104,9 +111,16 @@ impl MySqlBackend {
     }
 
     /// Remembers where an attempt is made, until nothing of it is left.
-    pub(crate) fn placed(&self, claim: &Claim, link: &Arc<Link>, waiting: Option<Arc<Waiting>>) {
-        let placed = Placed { link: Arc::clone(link), name: Arc::clone(&claim.parts.gate), waiting };
-        self.attempts.lock().insert(claim.id, placed);
+    pub(crate) fn placed(&self, id: AttemptId, placed: Placed) {
+        self.attempts.lock().insert(id, placed);
+    }
+
+    /// The readers of this client that take part in the wait that this attempt has sent, in order.
+    pub(crate) fn readers_with(&self, sender: &str) -> Vec<AttemptId> {
+        let attempts = self.attempts.lock();
+        let waits = attempts.values().filter_map(|placed| placed.waiting.as_ref());
+        let wait = waits.into_iter().find(|wait| !wait.has_answer() && wait.hold.to_string() == sender);
+        wait.map(|wait| wait.ids()).unwrap_or_default()
     }
 
     pub(crate) fn forget(&self, id: AttemptId) {
@@ -116,11 +130,15 @@ impl MySqlBackend {
     /// Makes sure that nothing of an attempt is left, and that nothing of it appears later.
     pub(crate) async fn undo(&self, id: AttemptId, operation: Operation) -> Result<(), LockError> {
         let Some(placed) = self.attempts.lock().get(&id).cloned() else { return Ok(()) };
-        let Placed { link, name, waiting } = placed;
+        let Placed { link, name, hold, waiting } = placed;
         if let Some(waiting) = waiting {
+            if waiting.leave(id) {
+                self.forget(id);
+                return Ok(());
+            }
             waiting.stop.notify_one();
         }
-        match self.given_back(&link, &name, id, operation).await {
+        match self.given_back(&link, &name, (hold, id), operation).await {
             Err(_) if link.is_buried() => {}
             released => drop(released?),
         }
@@ -128,17 +146,18 @@ impl MySqlBackend {
         Ok(())
     }
 
-    /// Releases a lock on the connection that may have it. If the connection has ended, the server frees the lock by itself.
+    /// Releases the part of an attempt in a hold, on the connection that may have it. If the connection has ended, the server frees the
+    /// lock by itself.
     async fn given_back(
         &self,
         link: &Link,
         name: &Name,
-        id: AttemptId,
+        part: (AttemptId, AttemptId),
         operation: Operation,
     ) -> Result<Released, LockError> {
         let released = async {
             let has_ended = link.has_ended();
-            match self.pool.give_back(link, name, id, operation) {
+            match self.pool.give_back(link, name, part, operation) {
                 Some(released) => {
                     if let Ok(released) = released.await {
                         return released;
@@ -261,7 +280,8 @@ impl Backend for MySqlBackend {
     }
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
-        let released = self.given_back(&lease.link, &lease.name, lease.id, Operation::Release).await;
+        let part = (lease.hold, lease.id);
+        let released = self.given_back(&lease.link, &lease.name, part, Operation::Release).await;
         if released.is_ok() || lease.link.is_buried() {
             self.forget(lease.id);
         }

@@ -11,14 +11,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::spi::within;
 use lock_core::{
-    Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockName, LockStatus, Mode,
-    Operation, Others, Participant,
+    AttemptId, Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockName, LockStatus,
+    Mode, Operation, Others, Participant,
 };
 
 use crate::backend::MySqlBackend;
 use crate::failure::{no_answer, nonsense};
 use crate::gate;
 use crate::link::{Name, Refusal};
+use crate::mark;
 use crate::options::TokenSource;
 use crate::parts::{MOST_SLOTS, Parts, mode_of};
 use crate::run::Run;
@@ -117,12 +118,65 @@ struct Holding {
     first: Name,
     count: usize,
     record: Option<Record>,
+    /// Those that share it, if the record says that it was taken for several.
+    readers: Option<Vec<Reader>>,
+}
+
+/// One of several that share a slot.
+struct Reader {
+    attempt: String,
+    token: FencingToken,
 }
 
 impl Holding {
-    fn id(&self, run: &Run) -> HolderId {
-        let id = |record: &Record| HolderId::new(&record.attempt);
-        self.record.as_ref().map_or_else(|| id_of(self.connection, run), id)
+    fn new(connection: u64, first: &Name, record: Option<Record>) -> Self {
+        Self { connection, first: Arc::clone(first), count: 1, record, readers: None }
+    }
+
+    fn is(&self, id: &HolderId, run: &Run) -> bool {
+        match (&self.readers, &self.record) {
+            (Some(readers), _) => readers.iter().any(|reader| reader.attempt == id.as_str()),
+            (None, Some(record)) => record.attempt == id.as_str(),
+            (None, None) => id_of(self.connection, run) == *id,
+        }
+    }
+
+    /// Finds out which of those that share it have not ended.
+    async fn look_at_readers(
+        &mut self,
+        backend: &MySqlBackend,
+        operation: Operation,
+    ) -> Result<(), LockError> {
+        let Some(record) = &self.record else { return Ok(()) };
+        let together = record.holder.as_ref().map(|holder| holder.together.as_slice()).unwrap_or_default();
+        let is_id = |text: &String| text.len() == 32 && text.chars().all(|digit| digit.is_ascii_hexdigit());
+        if together.is_empty() || !together.iter().all(is_id) {
+            return Ok(());
+        }
+        let names = together.iter().map(|attempt| mark::of_reader(attempt).to_string());
+        let answer = backend.control.ask(operation, statement::holders(names, operation)).await?;
+        let connections = answer.value().unwrap_or_default().split(' ');
+        let readers = together.iter().zip(statement::below_the_last(together.len())).zip(connections);
+        let of_connection = self.connection.to_string();
+        let readers = readers.filter(|(_, connection)| **connection == of_connection);
+        let reader = |((attempt, below), _): ((&String, u64), _)| Reader {
+            attempt: attempt.clone(),
+            token: FencingToken::new(record.token.get().saturating_sub(below)),
+        };
+        self.readers = Some(readers.map(reader).collect());
+        Ok(())
+    }
+
+    /// Those that have it, if a record says who.
+    fn participants(self) -> Option<Vec<Participant>> {
+        let one = self.record?.participant();
+        let Some(readers) = self.readers else { return Some(vec![one]) };
+        let participant = |Reader { attempt, token }| {
+            let mut reader = one.clone().with_token(Some(token));
+            reader.id = HolderId::new(attempt);
+            reader
+        };
+        Some(readers.into_iter().map(participant).collect())
     }
 }
 
@@ -168,8 +222,7 @@ async fn view(backend: &MySqlBackend, parts: &Parts, operation: Operation) -> Re
     {
         let record = record_of(name, *connection);
         let Some(known) = holders.iter_mut().find(|known| known.connection == *connection) else {
-            let first = Arc::clone(name);
-            holders.push(Holding { connection: *connection, first, count: 1, record });
+            holders.push(Holding::new(*connection, name, record));
             continue;
         };
         known.count += 1;
@@ -178,6 +231,9 @@ async fn view(backend: &MySqlBackend, parts: &Parts, operation: Operation) -> Re
         if is_newer {
             known.record = record;
         }
+    }
+    for holding in &mut holders {
+        holding.look_at_readers(backend, operation).await?;
     }
     let mut head = None;
     let at_the_gate = connections.first().copied().unwrap_or(0);
@@ -188,8 +244,7 @@ async fn view(backend: &MySqlBackend, parts: &Parts, operation: Operation) -> Re
         if waits || parts.kind == LockKind::Semaphore || !holders.is_empty() {
             head = Some((at_the_gate, record.filter(|_| waits)));
         } else {
-            let first = Arc::clone(&parts.gate);
-            holders.push(Holding { connection: at_the_gate, first, count: 1, record });
+            holders.push(Holding::new(at_the_gate, &parts.gate, record));
         }
     }
     Ok(View { run, holders, head })
@@ -209,13 +264,15 @@ pub(crate) async fn inspect(
                 size = size_with(backend, &parts, &holding.first).await?;
             }
             let mode = mode_of_holder(&parts, &holding, size);
-            let participant = match holding.record {
-                Some(record) => record.participant(),
-                None => stranger(backend, holding.connection, &run, &holding.first).await?,
+            let (connection, first) = (holding.connection, Arc::clone(&holding.first));
+            let participants = match holding.participants() {
+                Some(participants) => participants,
+                None => vec![stranger(backend, connection, &run, &first).await?],
             };
-            status.holders.push(participant.with_mode(mode));
+            status.holders.extend(participants.into_iter().map(|participant| participant.with_mode(mode)));
         }
-        status.waiters = waiters(backend, &parts, head).await?;
+        let waits = waiters(backend, &parts, head).await?;
+        status.waiters = waits.into_iter().flat_map(|wait| with_readers(backend, wait)).collect();
         Ok(status)
     };
     let clock = backend.context.clock();
@@ -291,6 +348,20 @@ async fn waiters(
     Ok(waiters)
 }
 
+/// A waiter, or the readers of this client that take part in its wait. The server knows only the one that has sent it.
+fn with_readers(backend: &MySqlBackend, wait: Participant) -> Vec<Participant> {
+    let readers = backend.readers_with(wait.id.as_str());
+    if readers.is_empty() {
+        return vec![wait];
+    }
+    let participant = |id: AttemptId| {
+        let mut reader = wait.clone();
+        reader.id = HolderId::new(id.to_string());
+        reader
+    };
+    readers.into_iter().map(participant).collect()
+}
+
 /// The waiters in order: by the second in which the server received each request, then by the waiters' own clocks.
 fn in_order(rows: &[Row]) -> Vec<Participant> {
     let mut waiters: Vec<_> = rows.iter().filter_map(waiter).collect();
@@ -336,7 +407,7 @@ async fn end_connection_of(
 ) -> Result<Broken, LockError> {
     let parts = backend.parts(request.physical(), request.kind());
     let View { run, holders, .. } = view(backend, &parts, Operation::Break).await?;
-    let Some(holding) = holders.into_iter().find(|holding| holding.id(&run) == *holder) else {
+    let Some(holding) = holders.into_iter().find(|holding| holding.is(holder, &run)) else {
         return Ok(Broken::not_held());
     };
     let Holding { connection, first: name, record, .. } = holding;

@@ -13,7 +13,8 @@
 //! * *Waiting* needs a connection of its own, without holds, and blocks at the server, which serves waiters in order. It uses no
 //!   timeout of the server: the core ends a wait, to the millisecond, and then makes the server forget it.
 //! * *Readers and permits* have locks of their own, [slots](parts), which are only taken behind the lock of that name, the
-//!   [gate]. A writer keeps the gate and has seen each slot free.
+//!   [gate]. A writer keeps the gate and has seen each slot free. Readers of one client that wait together share a connection and a slot
+//!   ([`batch`]).
 //! * *Ending a wait* is `KILL QUERY`, sent on another connection ([`control`]). The server must have answered both the interrupted
 //!   statement and the `KILL` before the connection is used again. Otherwise the client drops the connection without sending
 //!   anything on it, and the server notices within a second. The client releases what was granted meanwhile.
@@ -40,6 +41,7 @@ mod actor;
 mod address;
 mod attempt;
 mod backend;
+mod batch;
 mod control;
 mod driver;
 mod failure;

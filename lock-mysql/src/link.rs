@@ -3,13 +3,14 @@
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::Released;
 use lock_core::{AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Mode, Moment, Operation};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::batch::Promise;
 use crate::mark::Mark;
 use crate::parts::Parts;
 use crate::run::Run;
@@ -32,7 +33,7 @@ pub(crate) struct Claim {
 }
 
 /// The outcome of a request for a lock.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Taken {
     Granted {
         token: Option<FencingToken>,
@@ -47,44 +48,12 @@ pub(crate) enum Taken {
 }
 
 /// What a refusal says about the holder.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Refusal {
     /// The connection that has the lock, if the statement asked for it.
     pub(crate) connection: Option<u64>,
     /// What the table says of the last holder.
     pub(crate) record: Option<String>,
-}
-
-/// A wait that is under way at the server.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    /// Notified when the lock's callers have gone.
-    pub(crate) stop: Notify,
-    /// Notified when the server has said that the attempt waits behind the gate.
-    pub(crate) enters: Notify,
-    is_behind_the_gate: AtomicBool,
-    is_answered: AtomicBool,
-}
-
-impl Waiting {
-    /// Records that the server has answered the wait. The actor may need a while for what follows.
-    pub(crate) fn is_over(&self) {
-        self.is_answered.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn has_answer(&self) -> bool {
-        self.is_answered.load(Ordering::Relaxed)
-    }
-
-    /// Records that the attempt has the gate, and waits for what is behind it.
-    pub(crate) fn enters_the_gate(&self) {
-        self.is_behind_the_gate.store(true, Ordering::Relaxed);
-        self.enters.notify_one();
-    }
-
-    pub(crate) fn is_behind_the_gate(&self) -> bool {
-        self.is_behind_the_gate.load(Ordering::Relaxed)
-    }
 }
 
 pub(crate) type Asked = oneshot::Receiver<Result<Taken, LockError>>;
@@ -96,12 +65,7 @@ pub(crate) enum Order {
     /// Take a lock if it is free.
     Take { claim: Claim, answer: oneshot::Sender<Result<Taken, LockError>> },
     /// Wait for a lock until it is granted, or until its callers have gone.
-    Wait {
-        claim: Claim,
-        waiter: Waiter,
-        waiting: Arc<Waiting>,
-        answer: oneshot::Sender<Result<Taken, LockError>>,
-    },
+    Wait { claim: Claim, waiter: Waiter, promise: Promise },
     /// Release a lock, if this attempt has it.
     Release {
         name: Name,
@@ -255,10 +219,8 @@ impl Link {
         asked
     }
 
-    pub(crate) fn wait(&self, claim: Claim, waiter: Waiter, waiting: Arc<Waiting>) -> Asked {
-        let (answer, asked) = oneshot::channel();
-        let _ = self.order(Order::Wait { claim, waiter, waiting, answer });
-        asked
+    pub(crate) fn wait(&self, claim: Claim, waiter: Waiter, promise: Promise) {
+        let _ = self.order(Order::Wait { claim, waiter, promise });
     }
 
     pub(crate) fn downgrade(&self, former: AttemptId, claim: Claim) -> Asked {

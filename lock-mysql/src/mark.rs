@@ -8,8 +8,15 @@
 
 use lock_core::{ErrorKind, LockError, Operation};
 
+use crate::link::Name;
+
 /// The prefix of the names of these locks. No lock of a user has such a name, as it is not [plain](crate::options::is_plain).
 const LOCKS: &str = "distlock+";
+
+/// The lock that a reader has who shares a slot with others: as long as it is held, the reader has not ended.
+pub(crate) fn of_reader(attempt: &str) -> Name {
+    format!("{LOCKS}r{attempt}").into()
+}
 
 /// The number that identifies a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,10 +15,11 @@ use lock_core::spi::within;
 use lock_core::{AttemptId, ErrorKind, LeaseState, LockError, Mode, Moment, Operation};
 use tokio::sync::oneshot;
 
-use crate::actor::{Actor, Broken, Held};
+use crate::actor::{Actor, Broken, Confirmed, Held};
+use crate::batch::Waiting;
 use crate::failure::{Failure, nonsense, read_only};
 use crate::gate::{Answered, Found, Gate, Word, choose, size_of, sizes};
-use crate::link::{Claim, Name, Refusal, Taken, Waiting};
+use crate::link::{Claim, Name, Refusal, Taken};
 use crate::mark::Mark;
 use crate::options::TokenSource;
 use crate::session::Answer;
@@ -58,7 +59,7 @@ pub(crate) enum Passed {
 /// How long an attempt goes on.
 pub(crate) enum Patience<'a> {
     Tries,
-    Waits { waiter: Waiter, waiting: &'a Waiting, answer: &'a oneshot::Sender<Result<Taken, LockError>> },
+    Waits { waiter: Waiter, waiting: &'a Waiting },
 }
 
 impl Patience<'_> {
@@ -71,7 +72,7 @@ impl Patience<'_> {
 
     /// Whether the callers have gone.
     fn is_over(&self) -> bool {
-        matches!(self, Self::Waits { answer, .. } if answer.is_closed())
+        matches!(self, Self::Waits { waiting, .. } if waiting.is_abandoned())
     }
 }
 
@@ -273,7 +274,7 @@ impl Actor {
         if held.id == claim.id {
             // The caller has not heard the first answer.
             let token = self.number().await?;
-            return self.confirm(claim, token, sent).await;
+            return self.confirm_one(claim, token, sent).await;
         }
         if held.id != former {
             return Ok(Taken::Interrupted);
@@ -283,9 +284,9 @@ impl Actor {
         match read(said, self.session.mark) {
             Ok((Word::Slots { slots, token, gate: still }, _)) => {
                 let locks = claim.parts.held_with(&slots, claim.mode);
-                self.held.insert(gate, Held { id: claim.id, former: Some(former), locks });
+                self.held.insert(gate, Held::after(former, claim.id, locks));
                 self.let_go(claim, still).await.map_err(|Broken(error)| Failure::Broken(error))?;
-                self.confirm(claim, token, sent).await
+                self.confirm_one(claim, token, sent).await
             }
             Err(Some(failure @ Failure::Broken(_))) => Err(failure),
             _ => self.settle(former, claim).await,
@@ -313,13 +314,22 @@ impl Actor {
         let gate = Arc::clone(&claim.parts.gate);
         if parts.is_empty() {
             let all = claim.all_parts(self.pool.settings.manner);
-            self.held.insert(Arc::clone(&gate), Held { id: claim.id, former: Some(former), locks: all });
+            self.held.insert(Arc::clone(&gate), Held::after(former, claim.id, all));
             self.give_back(&gate, Operation::Cancel).await.map_err(broken)?;
             return Ok(Taken::Interrupted);
         }
-        self.held.insert(gate, Held { id: claim.id, former: Some(former), locks: parts });
+        self.held.insert(gate, Held::after(former, claim.id, parts));
         let token = self.number().await?;
-        self.confirm(claim, token, sent).await
+        self.confirm_one(claim, token, sent).await
+    }
+
+    async fn confirm_one(&mut self, claim: &Claim, token: u64, sent: Moment) -> Result<Taken, Failure> {
+        Ok(match self.confirm(claim, token, sent).await? {
+            Some(Confirmed { mut tokens, anchor }) => {
+                Taken::Granted { token: tokens.pop().flatten(), anchor }
+            }
+            None => Taken::Interrupted,
+        })
     }
 
     /// A token for a hold that has none yet, if this client's tokens do not come from a table.
@@ -327,9 +337,16 @@ impl Actor {
         if self.pool.settings.fencing != TokenSource::Clock {
             return Ok(1);
         }
-        let answer = self.ask(Operation::Downgrade, statement::number()).await?;
-        let number = answer.value().and_then(|number| number.parse().ok());
-        number.ok_or_else(|| Failure::Broken(nonsense(Operation::Downgrade, "a token is missing")))
+        Ok(self.numbers(1, Operation::Downgrade).await?.first().copied().unwrap_or_default())
+    }
+
+    /// Tokens that do not come from a table.
+    pub(crate) async fn numbers(&mut self, count: usize, operation: Operation) -> Result<Vec<u64>, Failure> {
+        let answer = self.ask(operation, statement::numbers(count, operation)).await?;
+        let numbers = answer.value().unwrap_or_default().split(' ').map(|number| number.parse().ok());
+        let numbers: Option<Vec<_>> = numbers.collect();
+        let all = numbers.filter(|numbers| numbers.len() == count);
+        all.ok_or_else(|| Failure::Broken(nonsense(operation, "a token is missing")))
     }
 }
 

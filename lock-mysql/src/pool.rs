@@ -17,9 +17,10 @@ use lock_core::{AttemptId, BackendContext, ErrorKind, GroupId, LockError, Operat
 use tokio::sync::{Notify, oneshot};
 
 use crate::actor::Actor;
+use crate::batch::{Promise, Waiting};
 use crate::control::Control;
 use crate::failure::gone;
-use crate::link::{Asked, Claim, GivenBack, Link, Name, Order, Waiting};
+use crate::link::{Asked, Claim, GivenBack, Link, Name, Order};
 use crate::opener::Opener;
 use crate::session::Session;
 use crate::settings::Settings;
@@ -58,7 +59,8 @@ type Wanted = oneshot::Sender<Result<OwnLink, LockError>>;
 
 struct Entry {
     link: Arc<Link>,
-    /// The locks that are held there, may be held or are requested, and by which attempt. Names are those of gates.
+    /// The locks that are held there, may be held or are requested, and by which attempt: of readers that share a slot, the one that
+    /// sent their wait. Names are those of gates.
     names: HashMap<Name, Occupant>,
     state: State,
 }
@@ -98,18 +100,20 @@ pub(crate) struct OwnLink {
 /// A pending request on a connection.
 pub(crate) struct Started {
     pub(crate) link: Arc<Link>,
+    /// The attempt by whose id the connection knows what it has for this request.
+    pub(crate) hold: AttemptId,
     pub(crate) asked: Asked,
 }
 
 impl OwnLink {
     /// Waits for a lock until its callers have gone.
-    pub(crate) fn wait(mut self, claim: Claim, waiter: Waiter, waiting: Arc<Waiting>) -> Started {
+    pub(crate) fn wait(mut self, claim: Claim, waiter: Waiter, waiting: &Arc<Waiting>) -> Arc<Link> {
         self.is_unused = false;
         self.pool.update(self.link.group, |entry| {
             entry.names.insert(Arc::clone(&claim.parts.gate), Occupant::new(claim.id));
         });
-        let asked = self.link.wait(claim, waiter, waiting);
-        Started { link: Arc::clone(&self.link), asked }
+        self.link.wait(claim, waiter, Promise(Arc::clone(waiting)));
+        Arc::clone(&self.link)
     }
 }
 
@@ -177,24 +181,24 @@ impl Pool {
         entry.names.insert(Arc::clone(&claim.parts.gate), Occupant::new(claim.id));
         // Under the same mutex as the name: later orders on this connection come later.
         let asked = entry.link.take(claim.clone());
-        Some(Started { link: Arc::clone(&entry.link), asked })
+        Some(Started { link: Arc::clone(&entry.link), hold: claim.id, asked })
     }
 
-    /// Releases a lock if this attempt has it on that connection, or may get it there. Otherwise it orders nothing: by now the
-    /// connection may wait for another lock, for as long as that takes.
+    /// Releases the part that an attempt has in a hold on that connection, or may get there. If the hold is not there, it orders
+    /// nothing: by now the connection may wait for another lock, for as long as that takes.
     pub(crate) fn give_back(
         &self,
         link: &Link,
         name: &Name,
-        id: AttemptId,
+        (hold, id): (AttemptId, AttemptId),
         operation: Operation,
     ) -> Option<GivenBack> {
         let inner = self.inner.lock();
         let entry = inner.links.get(&link.group)?;
         // Under the same mutex: as long as the name is there, the pool gives the connection to no waiter, and the next waiter's
         // order comes after this one.
-        let is_its_own = entry.names.get(name).is_some_and(|occupant| occupant.is(id));
-        is_its_own.then(|| link.release(Arc::clone(name), id, operation))
+        let is_there = entry.names.get(name).is_some_and(|occupant| occupant.is(hold));
+        is_there.then(|| link.release(Arc::clone(name), id, operation))
     }
 
     /// Makes the exclusive hold of an attempt a reader's, if it is still there.

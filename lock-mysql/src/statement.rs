@@ -313,6 +313,10 @@ pub(crate) struct Holder {
     /// The mode, unless it is exclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<String>,
+    /// The attempts of the readers that share the slot, if there are several, in order. Their tokens follow each other, and the last one
+    /// has that of the row.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) together: Vec<String>,
     /// Whether this is an attempt that has the gate and waits for what is behind it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) waits: bool,
@@ -354,16 +358,24 @@ pub(crate) fn mint(claim: &Claim, run: &Run, holder: &Holder) -> String {
     )
 }
 
-/// Mints the token of one who shares, which is not below any before it, and records its holder in the row of its first slot. The answer
-/// contains the token as the last inserted id.
-pub(crate) fn mint_beside(gate: &str, slot: &str, attempt: AttemptId, run: &Run, holder: &Holder) -> String {
-    let comment = mark(Operation::Acquire);
+/// Mints the tokens of those that share a hold, which are not below any before them, and records them in the row of their first slot. The
+/// answer contains the last token as the last inserted id.
+pub(crate) fn mint_beside(gate: &str, slot: &str, ids: &[AttemptId], run: &Run, holder: &Holder) -> String {
+    let (comment, count) = (mark(Operation::Acquire), ids.len());
+    let Some(first) = ids.first() else { return String::new() };
+    let together = if count > 1 { ids.iter().map(ToString::to_string).collect() } else { Vec::new() };
+    let holder = Holder { together, ..Holder::clone(holder) };
     format!(
         "INSERT {comment} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
          VALUES ('{gate}',LAST_INSERT_ID({NOW}),'',0,'',0,'') \
-         ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+1,{NOW}));{}",
-        record(slot, "LAST_INSERT_ID()", attempt, run, holder)
+         ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+{count},{NOW}));{}",
+        record(slot, "LAST_INSERT_ID()", *first, run, &holder)
     )
+}
+
+/// How far the tokens of so many that share a hold are below the last one.
+pub(crate) fn below_the_last(count: usize) -> impl Iterator<Item = u64> {
+    (0..u64::try_from(count).unwrap_or(u64::MAX)).rev()
 }
 
 /// Records an attempt that waits behind the gate, in the row of the gate. Changes no token.
@@ -382,9 +394,15 @@ fn record(name: &str, token: &str, attempt: AttemptId, run: &Run, holder: &Holde
     )
 }
 
-/// A token that is not minted with a lock.
-pub(crate) fn number() -> String {
-    format!("SELECT {} CAST(UUID_SHORT() AS CHAR)", mark(Operation::Downgrade))
+/// Tokens that are not minted with a lock.
+pub(crate) fn numbers(count: usize, operation: Operation) -> String {
+    format!("SELECT {} CONCAT_WS(' '{})a", mark(operation), ",UUID_SHORT()".repeat(count))
+}
+
+/// Takes the locks that show who has a part in a hold. The answer is 1 for each that was taken.
+pub(crate) fn take_marks(names: &[Name]) -> String {
+    let locks: Vec<_> = names.iter().map(|name| format!("IFNULL(GET_LOCK('{name}',0),0)")).collect();
+    format!("SELECT {} CONCAT_WS(' ',{})a", mark(Operation::Acquire), locks.join(","))
 }
 
 /// Replaces what the table says of a holder, if its connection still has the lock and the row is still its own. The answer is the

@@ -10,6 +10,7 @@ mod servers;
 mod stage;
 
 mod access;
+mod batches;
 mod cancellation;
 mod connecting;
 mod crossing;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         let all = [
             races::cases(),
             access::cases(),
+            batches::cases(),
             cancellation::cases(),
             connecting::cases(),
             crossing::cases(),

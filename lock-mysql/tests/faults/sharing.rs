@@ -34,16 +34,16 @@ cases!("sharing":
 
 const TABLED: &str = "lease=10m&fencing=table";
 
-async fn reader(client: &LockClient) -> Outcome<LockGuard> {
+pub async fn reader(client: &LockClient) -> Outcome<LockGuard> {
     Ok(soon("a reader's turn", client.rw_lock(ROOM)?.read().acquire()).await??)
 }
 
-fn writer(client: &LockClient) -> Outcome<Waiter> {
+pub fn writer(client: &LockClient) -> Outcome<Waiter> {
     Ok(Waiter::start(client.rw_lock(ROOM)?.write()))
 }
 
 /// Whether a client may write.
-async fn is_writable(client: &LockClient) -> Outcome<bool> {
+pub async fn is_writable(client: &LockClient) -> Outcome<bool> {
     Ok(match client.rw_lock(ROOM)?.write().try_acquire().await? {
         Some(guard) => {
             guard.release().await?;
@@ -54,7 +54,7 @@ async fn is_writable(client: &LockClient) -> Outcome<bool> {
 }
 
 /// The connections that have slots of the lock `room`.
-async fn readers(stage: &Stage) -> Outcome<Vec<String>> {
+pub async fn readers(stage: &Stage) -> Outcome<Vec<String>> {
     let mut readers = Vec::new();
     for slot in 0..16 {
         readers.extend(stage.holder_of(&format!("room|{slot}")).await?);
@@ -62,7 +62,7 @@ async fn readers(stage: &Stage) -> Outcome<Vec<String>> {
     Ok(readers)
 }
 
-async fn nothing_is_left(stage: &Stage) -> Outcome {
+pub async fn nothing_is_left(stage: &Stage) -> Outcome {
     ensure!(readers(stage).await?.is_empty(), "slots are left");
     ensure!(stage.holder_of(ROOM).await?.is_none(), "the gate is left");
     Ok(())
@@ -70,7 +70,7 @@ async fn nothing_is_left(stage: &Stage) -> Outcome {
 
 /// A server with a user without a password, and a proxy that replaces `old` with `new` in statements. A session holds what the new
 /// text waits for.
-async fn pinned(
+pub async fn pinned(
     flavour: MySqlFlavour,
     old: &'static str,
     new: &'static str,
@@ -84,7 +84,7 @@ async fn pinned(
 }
 
 /// Interrupts the statement that waits for the pin, and takes the pin out when that statement has ended.
-async fn interrupt(stage: &Stage, mut pin: test_servers::MySqlSession) -> Outcome {
+pub async fn interrupt(stage: &Stage, mut pin: test_servers::MySqlSession) -> Outcome {
     let waiting = "SELECT INFO FROM information_schema.PROCESSLIST WHERE STATE='User lock'";
     stage.queued(1).await?;
     let interrupted = stage.server.query(waiting).await?;
