@@ -1,5 +1,9 @@
-//! Packs each published crate as for a registry, without building it again, and checks that the package is complete. That
-//! includes the fields of the manifest, the README, the licences, and each file that the source includes.
+//! Packs each published crate as for a registry, and checks that the package is complete. That includes the fields of the
+//! manifest, the README, the licences, and each file that the source includes.
+//!
+//! It does not build the packages (`--no-verify`): cargo gives each of them a target folder of its own, and so compiles all
+//! dependencies again for each crate. The smallest crate alone would take longer than the rest of this step, and the sources
+//! are those that the suite has compiled.
 
 use std::collections::BTreeSet;
 use std::fs;
