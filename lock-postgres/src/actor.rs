@@ -1,6 +1,6 @@
 //! The task that owns a connection: it alone sends statements on it and receives the answers.
 //!
-//! It carries out one order after the other, and abandons a statement only together with the connection. If the caller has gone,
+//! It carries out one command after the other, and abandons a statement only together with the connection. If the caller has gone,
 //! it releases a granted lock at once.
 
 use std::collections::HashMap;
@@ -12,21 +12,21 @@ use lock_core::spi::within;
 use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
 use tokio::sync::oneshot;
 
-use crate::budget::Room;
+use crate::budget::Reservation;
 use crate::failure::{Failure, gone, nonsense, shared_session, standby};
 use crate::key::Key;
-use crate::link::{Claim, Has, Link, Order, Stage, Taken, Tray, Waiting, Wanted};
+use crate::link::{Claim, Command, Has, Link, LinkState, Mailbox, Taken, Waiting, Wanted};
 use crate::options::{self, TokenSource};
 use crate::permits::Permits;
 use crate::pool::Pool;
 use crate::prepared::Repeated;
-use crate::quiet;
+use crate::quiet_wait;
 use crate::session::{Answer, Session};
-use crate::statement::{self, Answered, Checked, Naming, Waiter, checked};
+use crate::statement::{self, Answered, Checked, NameHolder, Waiter, checked};
 use crate::table;
 
 /// How long the server has to cancel a wait. After that the client drops the connection, and ends the session from another.
-const PATIENCE_WITH_CANCELLATION: Duration = Duration::from_millis(400);
+const CANCELLATION_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The pause before the client cancels a wait again: the first time, it may not have begun yet.
 const CANCEL_AGAIN: Duration = Duration::from_millis(50);
@@ -53,11 +53,11 @@ impl Drop for Ending {
         if self.link.has_ended() {
             return;
         }
-        self.link.reaches(Stage::Ended);
+        self.link.reaches(LinkState::Ended);
         self.pool.context.group_lost(self.link.group, LossReason::ConnectionLost);
         self.pool.remove(self.link.group);
         // The server frees the locks as soon as it notices; the control connection makes sure that it does.
-        self.pool.control.bury(Arc::clone(&self.link));
+        self.pool.control.terminate(Arc::clone(&self.link));
     }
 }
 
@@ -67,7 +67,7 @@ struct Held {
     has: Has,
     token: Option<FencingToken>,
     /// Goes back with it.
-    _room: Option<Room>,
+    _reservation: Option<Reservation>,
 }
 
 /// Whether the session has its limit for statements, which a wait switches off. If a wait fails, the server takes that back.
@@ -97,21 +97,21 @@ impl Actor {
         Self { pool, link, ending, session, held: HashMap::new(), heard, limit: StatementLimit::On }
     }
 
-    pub(crate) async fn work(mut self, mut tray: Tray) {
+    pub(crate) async fn work(mut self, mut mailbox: Mailbox) {
         loop {
-            let Some(order) = self.next(&mut tray).await else { return self.retire().await };
-            let carried_out = match order {
-                Order::Take { claim, answer } => self.take(claim, answer).await,
-                Order::Wait { claim, waiter, waiting, answer } => {
+            let Some(command) = self.next(&mut mailbox).await else { return self.retire().await };
+            let carried_out = match command {
+                Command::Take { claim, answer } => self.take(claim, answer).await,
+                Command::Wait { claim, waiter, waiting, answer } => {
                     self.wait(claim, &waiter, &waiting, answer).await
                 }
-                Order::Release { key, id, operation, answer } => {
+                Command::Release { key, id, operation, answer } => {
                     self.release(key, id, operation, answer).await
                 }
-                Order::Downgrade { claim, from, answer } => self.downgrade(claim, from, answer).await,
-                Order::Check { leases, answer } => self.check(leases, answer).await,
-                Order::Close => {
-                    self.link.reaches(Stage::Ended);
+                Command::Downgrade { claim, from, answer } => self.downgrade(claim, from, answer).await,
+                Command::Check { leases, answer } => self.check(leases, answer).await,
+                Command::Close => {
+                    self.link.reaches(LinkState::Ended);
                     self.pool.remove(self.link.group);
                     return self.retire().await;
                 }
@@ -122,15 +122,15 @@ impl Actor {
         }
     }
 
-    /// The next order; `None` after so long without one that the pool has dropped the connection.
-    async fn next(&self, tray: &mut Tray) -> Option<Order> {
+    /// The next command; `None` after so long without one that the pool has dropped the connection.
+    async fn next(&self, mailbox: &mut Mailbox) -> Option<Command> {
         loop {
             if !self.held.is_empty() {
-                return tray.next().await;
+                return mailbox.next().await;
             }
             let idle_until = self.now().plus(self.pool.settings.longest_idle());
-            match within(self.pool.context.clock(), idle_until, tray.next()).await {
-                Some(order) => return order,
+            match within(self.pool.context.clock(), idle_until, mailbox.next()).await {
+                Some(command) => return command,
                 None if self.pool.retire(self.link.group) => return None,
                 None => {}
             }
@@ -139,9 +139,9 @@ impl Actor {
 
     /// Closes the connection when nothing on it is held, or still matters.
     async fn retire(self) {
-        self.link.reaches(Stage::Ended);
+        self.link.reaches(LinkState::Ended);
         self.session.close().await;
-        self.link.reaches(Stage::Buried);
+        self.link.reaches(LinkState::Terminated);
     }
 
     fn die(self, error: &LockError) {
@@ -184,16 +184,22 @@ impl Actor {
         operation: Operation,
         repeated: Repeated,
         key: Key,
-        naming: Option<Naming>,
+        name_holder: Option<NameHolder>,
     ) -> Result<Answer, Failure> {
-        let message = self.message(&statement::comment(operation), repeated, key, naming);
+        let message = self.message(&statement::comment(operation), repeated, key, name_holder);
         let answer = self.ask(operation, message).await;
         self.noted(repeated, answer)
     }
 
-    fn message(&self, beginning: &str, repeated: Repeated, key: Key, naming: Option<Naming>) -> String {
-        let text = || repeated.text(self.pool.settings.fencing, self.session.mark);
-        self.session.prepared.message(beginning, repeated, (key, naming), text)
+    fn message(
+        &self,
+        beginning: &str,
+        repeated: Repeated,
+        key: Key,
+        name_holder: Option<NameHolder>,
+    ) -> String {
+        let text = || repeated.text(self.pool.settings.fencing, self.session.tag);
+        self.session.prepared.message(beginning, repeated, (key, name_holder), text)
     }
 
     fn noted(&mut self, repeated: Repeated, answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
@@ -213,39 +219,39 @@ impl Actor {
             self.pool.vacate(self.link.group, claim.key);
             return Ok(());
         }
-        let room = match self.room(&claim) {
-            Ok(room) => room,
+        let reservation = match self.reserve(&claim) {
+            Ok(reservation) => reservation,
             Err(error) => {
                 self.refuse(&claim, error, answer);
                 return Ok(());
             }
         };
         let sent = self.now();
-        let naming = self.pool.naming.ask(sent, self.pool.settings.fencing);
-        let (fencing, mark) = (self.pool.settings.fencing, self.session.mark);
+        let name_holder = self.pool.holder_lookup.next(sent, self.pool.settings.fencing);
+        let (fencing, tag) = (self.pool.settings.fencing, self.session.tag);
         let said = match Repeated::to_take(&claim, fencing) {
-            Some(take) if room.limit().is_none() => {
-                self.repeat(Operation::Acquire, take, claim.key, Some(naming)).await
+            Some(take) if reservation.limit().is_none() => {
+                self.repeat(Operation::Acquire, take, claim.key, Some(name_holder)).await
             }
             _ => {
-                let statement = statement::take(&claim, fencing, mark, room.limit(), naming);
+                let statement = statement::take(&claim, fencing, tag, reservation.limit(), name_holder);
                 self.ask(Operation::Acquire, statement).await
             }
         };
         let took = self.now().since(sent);
         if let Some(taken) = said.as_ref().ok().and_then(statement::counted) {
-            room.counted(taken, sent, took);
+            reservation.counted(taken, sent, took);
         }
         let said = said.and_then(|said| read(&said));
         if let Ok(Answered::Refused(Some(_))) = said {
-            self.pool.naming.took(sent, took);
+            self.pool.holder_lookup.took(sent, took);
         }
-        self.conclude(claim, room, sent, said, answer).await
+        self.conclude(claim, reservation, sent, said, answer).await
     }
 
-    /// Room in the server's table of locks.
-    fn room(&self, claim: &Claim) -> Result<Room, LockError> {
-        self.pool.budget.claim(claim.wanted.locks(), self.session.places)
+    /// Reserves entries in the server's table of locks.
+    fn reserve(&self, claim: &Claim) -> Result<Reservation, LockError> {
+        self.pool.budget.claim(claim.wanted.locks(), self.session.capacity)
     }
 
     /// Answers a request that is not sent to the server.
@@ -263,8 +269,8 @@ impl Actor {
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
         let is_closed = answer.is_closed();
-        let room = match self.room(&claim) {
-            Ok(room) if !is_closed => room,
+        let reservation = match self.reserve(&claim) {
+            Ok(reservation) if !is_closed => reservation,
             refused => {
                 self.pool.share(self.link.group);
                 let error = refused.err().unwrap_or_else(|| gone(Operation::Acquire));
@@ -274,7 +280,7 @@ impl Actor {
         };
         let (mut sent, mut said) = loop {
             let sent = self.now();
-            let said = self.send_wait(&claim, &room, waiter, waiting).await;
+            let said = self.send_wait(&claim, &reservation, waiter, waiting).await;
             let is_interrupted = said.as_ref().is_err_and(Failure::is_interruption);
             if !is_interrupted || !waiting.begins_anew() {
                 break (sent, said);
@@ -292,7 +298,7 @@ impl Actor {
             self.heard = sent;
         }
         self.limit = if said.is_ok() { StatementLimit::Off } else { StatementLimit::Unknown };
-        self.conclude(claim, room, sent, said, answer).await?;
+        self.conclude(claim, reservation, sent, said, answer).await?;
         self.pool.share(self.link.group);
         Ok(())
     }
@@ -301,21 +307,21 @@ impl Actor {
     async fn send_wait(
         &mut self,
         claim: &Claim,
-        room: &Room,
+        reservation: &Reservation,
         waiter: &Waiter,
         waiting: &Waiting,
     ) -> Result<Answered, Failure> {
         let settings = Arc::clone(&self.pool.settings);
-        let (fencing, mark, limit) = (settings.fencing, self.session.mark, room.limit());
+        let (fencing, tag, limit) = (settings.fencing, self.session.tag, reservation.limit());
         if settings.waiting != options::Waiting::Quiet {
             let beginning = statement::begins_wait(waiter, self.limit != StatementLimit::Off);
             let Some(wait) = Repeated::to_wait(claim, fencing).filter(|_| limit.is_none()) else {
-                let statement = beginning + &statement::wait(claim, fencing, mark, limit);
+                let statement = beginning + &statement::wait(claim, fencing, tag, limit);
                 let sent = self.now();
                 let answer = self.ask_until(waiting.ended(), statement).await?;
                 if let Some(taken) = statement::counted(&answer) {
                     // The server counted before it waited, and that is not how long it took to count.
-                    room.counted(taken, sent, Duration::ZERO);
+                    reservation.counted(taken, sent, Duration::ZERO);
                 }
                 return read(&answer);
             };
@@ -324,23 +330,23 @@ impl Actor {
             return read(&self.noted(wait, answer)?);
         }
         let sent = self.now();
-        let answer = self.ask(Operation::Acquire, quiet::begin(claim.key, mark, limit)).await?;
+        let answer = self.ask(Operation::Acquire, quiet_wait::begin(claim.key, tag, limit)).await?;
         if let Some(taken) = statement::counted(&answer) {
-            room.counted(taken, sent, self.now().since(sent));
+            reservation.counted(taken, sent, self.now().since(sent));
         }
         if answer.value() != Some(&claim.key.to_string()) {
             return read(&answer);
         }
-        let wait = quiet::wait(claim.wanted, mark, waiter);
+        let wait = quiet_wait::wait(claim.wanted, tag, waiter);
         match self.ask_until(waiting.ended(), wait).await {
             Err(failure) if failure.is_raised() => return Ok(Answered::Elsewhere),
             Err(failure) => return Err(failure),
             Ok(_) => {}
         }
-        let answer = self.ask(Operation::Acquire, quiet::check(claim, fencing, mark)).await?;
+        let answer = self.ask(Operation::Acquire, quiet_wait::check(claim, fencing, tag)).await?;
         match (read(&answer)?, claim.wanted) {
             (Answered::Granted(..), Wanted::Permits(permits)) => {
-                let poll = statement::poll(claim, permits, fencing, mark, waiter);
+                let poll = statement::poll(claim, permits, fencing, tag, waiter);
                 read(&self.ask(Operation::Acquire, poll).await?)
             }
             (Answered::Refused(_), _) => {
@@ -360,8 +366,8 @@ impl Actor {
         waiting: &Waiting,
     ) -> (Moment, Result<Answered, Failure>) {
         let pool = Arc::clone(&self.pool);
-        let (fencing, mark) = (pool.settings.fencing, self.session.mark);
-        let statement = statement::poll(claim, permits, fencing, mark, waiter);
+        let (fencing, tag) = (pool.settings.fencing, self.session.tag);
+        let statement = statement::poll(claim, permits, fencing, tag, waiter);
         let mut pause = FIRST_LOOK_FOR_PERMITS;
         let mut given_back = pool.given_back();
         loop {
@@ -399,7 +405,7 @@ impl Actor {
             () = stop => {}
         }
         // Dropping the connection would lose everything else that is held on it.
-        let usual = clock.now().plus(PATIENCE_WITH_CANCELLATION);
+        let usual = clock.now().plus(CANCELLATION_TIMEOUT);
         let deadline =
             if self.held.is_empty() { usual } else { usual.max(self.heard.plus(pool.settings.lease)) };
         let cancelled = async {
@@ -418,36 +424,41 @@ impl Actor {
     async fn conclude(
         &mut self,
         claim: Claim,
-        room: Room,
+        reservation: Reservation,
         sent: Moment,
         said: Result<Answered, Failure>,
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
         let Claim { key, id, wanted, .. } = claim;
-        let held = |has: Has, room: Room| Held { id, has, token: None, _room: Some(room) };
+        let held = |has: Has, reservation: Reservation| Held {
+            id,
+            has,
+            token: None,
+            _reservation: Some(reservation),
+        };
         let taken = match said {
             Ok(Answered::Refused(holder)) => Ok(Taken::Refused(holder)),
             Ok(Answered::GateTaken) => Ok(Taken::AtGate),
-            Ok(Answered::Granted(token, slots)) => {
+            Ok(Answered::Granted(token, numbers)) => {
                 let has = match wanted {
-                    Wanted::Permits(permits) => Has::Permits { of: permits.of, slots },
+                    Wanted::Permits(permits) => Has::Permits { of: permits.of, numbers },
                     wanted => Has::at_most(wanted),
                 };
-                self.held.insert(key, held(has, room));
+                self.held.insert(key, held(has, reservation));
                 self.confirm(&claim, token, sent).await
             }
             Ok(Answered::OtherNumber(number)) => {
                 let ours = if let Wanted::Permits(permits) = wanted { permits.of } else { 0 };
                 Err(Failure::refusal(LockError::other_permits(&claim.name, ours, number)))
             }
-            Ok(Answered::Full(taken)) => Err(Failure::refusal(room.refused(taken))),
+            Ok(Answered::Full(taken)) => Err(Failure::refusal(reservation.refused(taken))),
             Ok(Answered::Elsewhere) => self.explain_elsewhere().await,
             Ok(Answered::AtHead) => {
                 Err(Failure::Broken(nonsense(Operation::Acquire, "it has a gate that it was not to keep")))
             }
             // A statement that fails may have got the lock all the same.
             Err(failure) => {
-                self.held.insert(key, held(Has::at_most(wanted), room));
+                self.held.insert(key, held(Has::at_most(wanted), reservation));
                 if failure.is_interruption() { Ok(Taken::Interrupted) } else { Err(failure) }
             }
         };
@@ -514,7 +525,7 @@ impl Actor {
         let Claim { key, id, .. } = *claim;
         let settings = Arc::clone(&self.pool.settings);
         let limit = settings.request_timeout / 2;
-        let statement = statement::downgrade(key, settings.fencing, self.session.mark, limit);
+        let statement = statement::downgrade(key, settings.fencing, self.session.tag, limit);
         let answer = self.ask(Operation::Downgrade, statement).await?;
         let Answered::Granted(token, _) = read(&answer)? else {
             return Err(match self.explain_elsewhere().await {
@@ -589,7 +600,7 @@ impl Actor {
     /// Whether this is still our session, on a primary. Also ends what a wait has changed in the session.
     async fn look(&mut self) -> Result<Checked, Failure> {
         let limit = (self.limit != StatementLimit::On).then(|| self.pool.settings.lease_milliseconds());
-        let statement = statement::check(self.session.mark, limit);
+        let statement = statement::check(self.session.tag, limit);
         let answer = self.ask(Operation::Renew, statement).await?;
         self.limit = StatementLimit::On;
         // An answer of another session means that this connection is unusable.
@@ -661,7 +672,7 @@ impl Actor {
             let answer = match Repeated::to_release(has) {
                 Some(release) => self.repeat(operation, release, key, None).await,
                 None => {
-                    let statement = statement::release(key, has, self.session.mark, operation);
+                    let statement = statement::release(key, has, self.session.tag, operation);
                     self.ask(operation, statement).await
                 }
             };

@@ -104,7 +104,7 @@ impl<'a> Attempt<'a> {
         let waiting = Arc::new(Waiting::default());
         let started = own.wait(self.claim.clone(), self.description(), Arc::clone(&waiting));
         self.backend.remember(&self.claim, &started.link, Some(Arc::clone(&waiting)));
-        self.backend.lookout.add(started.link.session, &waiting);
+        self.backend.snapshot_monitor.add(started.link.session, &waiting);
         match self.watch(started, &waiting).await? {
             Outcome::Granted(grant) => Ok(Some(grant)),
             Outcome::Refused | Outcome::GateTaken | Outcome::Nothing => Ok(None),
@@ -184,7 +184,7 @@ impl<'a> Attempt<'a> {
         let mut asked = asked;
         loop {
             match within(clock, clock.now().plus(limit), &mut asked).await {
-                // Other orders were before it, and the server has answered them.
+                // Other commands were before it, and the server has answered them.
                 None if !link.is_slow(clock, limit / 2) && !link.has_ended() => {}
                 None => return Err(no_answer(Operation::Acquire)),
                 Some(Err(_)) => return Ok(Outcome::Nothing),

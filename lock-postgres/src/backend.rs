@@ -18,20 +18,20 @@ use lock_core::{
 };
 
 use crate::attempt::Attempt;
+use crate::connector::Connector;
 use crate::control::Control;
 use crate::failure::{Failure, gone, newer_layout, no_answer, not_quiet, standby};
 use crate::inspection;
 use crate::key::Key;
 use crate::link::{Claim, Link, Taken, Waiting, Wanted};
-use crate::lookout::Lookout;
-use crate::memos;
-use crate::opener::Opener;
 use crate::options::{self, PostgresOptions, TokenSource};
 use crate::permits::MOST_PERMITS;
 use crate::pool::Pool;
-use crate::quiet;
+use crate::quiet_wait;
 use crate::session::{Answer, Session};
 use crate::settings::{LONGEST_WAIT, Settings};
+use crate::slots;
+use crate::snapshot_monitor::SnapshotMonitor;
 use crate::statement;
 use crate::table::{self, Holder};
 
@@ -49,9 +49,9 @@ pub(crate) struct PostgresBackend {
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
     /// Writes to tables, which others may block.
-    pub(crate) clerk: Arc<Control>,
+    pub(crate) auxiliary: Arc<Control>,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) lookout: Arc<Lookout>,
+    pub(crate) snapshot_monitor: Arc<SnapshotMonitor>,
     /// Where attempts may have left something.
     attempts: Mutex<HashMap<AttemptId, Placed>>,
     capabilities: Capabilities,
@@ -78,20 +78,21 @@ impl PostgresBackend {
         options: PostgresOptions,
     ) -> Result<Self, LockError> {
         let settings = Arc::new(Settings::new(&context, &options)?);
-        let opener = Opener::new(context.clone(), Arc::clone(&settings));
-        let mut session = opener.open().await?;
+        let connector = Connector::new(context.clone(), Arc::clone(&settings));
+        let mut session = connector.open().await?;
         prepare(&context, &settings, &mut session).await?;
-        let control = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&opener));
-        let clerk = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&opener));
-        let lookout = Lookout::new(context.clone(), Arc::clone(&settings), Arc::clone(&control));
-        let pool = Pool::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), opener);
+        let control = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&connector));
+        let auxiliary = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&connector));
+        let snapshot_monitor =
+            SnapshotMonitor::new(context.clone(), Arc::clone(&settings), Arc::clone(&control));
+        let pool = Pool::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), connector);
         pool.adopt(session);
         if let Some(every) = options.validation_interval {
             context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
         }
         let capabilities = capabilities(&options);
         let attempts = Mutex::default();
-        Ok(Self { context, settings, control, clerk, pool, lookout, attempts, capabilities })
+        Ok(Self { context, settings, control, auxiliary, pool, snapshot_monitor, attempts, capabilities })
     }
 
     /// The lock or the semaphore, as the server knows it.
@@ -161,7 +162,7 @@ impl PostgresBackend {
             waiting.stop();
         }
         match self.given_back(&link, key, id, operation).await {
-            Err(_) if link.is_buried() => {}
+            Err(_) if link.is_terminated() => {}
             released => drop(released?),
         }
         self.forget(id);
@@ -187,7 +188,7 @@ impl PostgresBackend {
                 None if !link.has_ended() => return Ok(Released::WasLost(LossReason::Deleted)),
                 None => {}
             }
-            link.buried().await;
+            link.terminated().await;
             // If the connection ended during the request, the server may have carried it out.
             if has_ended { Ok(Released::WasLost(LossReason::ConnectionLost)) } else { Err(gone(operation)) }
         };
@@ -251,7 +252,7 @@ async fn prepare(
         }
         if settings.waiting == options::Waiting::Quiet {
             let missing = (Failure::is_about_a_type as Kind, Failure::is_missing_type as Kind);
-            let probed = create_if_missing(session, quiet::probe(), quiet::create(), missing).await;
+            let probed = create_if_missing(session, quiet_wait::probe(), quiet_wait::create(), missing).await;
             probed.map_err(not_quiet)?;
         }
         Ok(())
@@ -322,7 +323,7 @@ impl Backend for PostgresBackend {
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
         let released = self.given_back(&lease.link, lease.key, lease.id, Operation::Release).await;
-        if released.is_ok() || lease.link.is_buried() {
+        if released.is_ok() || lease.link.is_terminated() {
             self.forget(lease.id);
         }
         released
@@ -373,14 +374,14 @@ impl Backend for PostgresBackend {
         let statement = table::update(lease.key, &lease.id.to_string(), session, &holder);
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
-        let asked = within(clock, deadline, self.clerk.ask(Operation::Describe, statement)).await;
+        let asked = within(clock, deadline, self.auxiliary.ask(Operation::Describe, statement)).await;
         let answer = asked.unwrap_or_else(|| Err(no_answer(Operation::Describe)))?;
         let lost = Updated::Lost(LossReason::ConnectionLost);
         Ok(if answer.rows.is_empty() { lost } else { Updated::Done })
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
-        memos::remember(self, memo, keep).await
+        slots::remember(self, memo, keep).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {
@@ -397,7 +398,7 @@ impl Backend for PostgresBackend {
 
     async fn close(&self) {
         self.pool.close();
-        tokio::join!(self.clerk.close(), self.control.close());
+        tokio::join!(self.auxiliary.close(), self.control.close());
     }
 }
 

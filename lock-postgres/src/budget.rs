@@ -1,7 +1,7 @@
 //! The client's part of the server's table of locks.
 //!
 //! All users of a server share that table, and when it is full, others cannot even connect. So the client takes no lock when
-//! more places are taken than the server promises (`max_locks_per_transaction`, for each of its connections), which is about
+//! more entries are taken than the server promises (`max_locks_per_transaction`, for each of its connections), which is about
 //! half of what there really is. The server counts in the statement that takes a lock, but only now and then: a count costs it
 //! milliseconds where thousands of locks are held. In between, a client takes a few locks more than it gives back.
 
@@ -16,7 +16,7 @@ use crate::failure::full_table;
 /// The most locks that a client takes without another count: what one connection is entitled to by default.
 const MOST_AHEAD: u64 = 64;
 
-/// A client takes this part of the free places without another count: others do so, too.
+/// A client takes this part of the free entries without another count: others do so, too.
 const PART: u64 = 16;
 
 /// How long a count is good for.
@@ -45,11 +45,11 @@ struct Full {
     until: Moment,
 }
 
-/// The places of one acquisition, which go back when this is dropped.
-pub(crate) struct Room {
+/// The entries of one acquisition, which go back when this is dropped.
+pub(crate) struct Reservation {
     budget: Arc<Budget>,
     locks: u64,
-    places: u64,
+    capacity: u64,
     is_counted: bool,
 }
 
@@ -59,47 +59,47 @@ impl Budget {
         Arc::new(Self { clock, state: Mutex::new(state) })
     }
 
-    /// Room for this many locks, of the `places` that the server promises.
-    pub(crate) fn claim(self: &Arc<Self>, locks: u64, places: u64) -> Result<Room, LockError> {
+    /// Reserves this many locks, of the `capacity` that the server promises.
+    pub(crate) fn claim(self: &Arc<Self>, locks: u64, capacity: u64) -> Result<Reservation, LockError> {
         let now = self.clock.now();
         let mut state = self.state.lock();
         if let Some(full) = &state.full
             && now < full.until
         {
-            return Err(full_table(full.taken, places));
+            return Err(full_table(full.taken, capacity));
         }
         let is_counted = now >= state.fresh_until || state.ahead < locks;
         if !is_counted {
             state.ahead -= locks;
         }
-        Ok(Room { budget: Arc::clone(self), locks, places, is_counted })
+        Ok(Reservation { budget: Arc::clone(self), locks, capacity, is_counted })
     }
 }
 
-impl Room {
-    /// The most places that may be taken before, if the server has to count them.
+impl Reservation {
+    /// The most entries that may be taken before, if the server has to count them.
     pub(crate) fn limit(&self) -> Option<u64> {
-        self.is_counted.then(|| self.places.saturating_sub(self.locks))
+        self.is_counted.then(|| self.capacity.saturating_sub(self.locks))
     }
 
     /// The server has counted, for a request that was sent at this moment. That took this long.
     pub(crate) fn counted(&self, taken: u64, sent: Moment, took: Duration) {
         let budget = &self.budget;
         let mut state = budget.state.lock();
-        state.ahead = (self.places.saturating_sub(taken + self.locks) / PART).min(MOST_AHEAD);
+        state.ahead = (self.capacity.saturating_sub(taken + self.locks) / PART).min(MOST_AHEAD);
         state.fresh_until = sent.plus(FRESH.max(took * SHARE));
     }
 
-    /// The server has refused: too many places are taken.
+    /// The server has refused: too many entries are taken.
     pub(crate) fn refused(mut self, taken: u64) -> LockError {
         self.locks = 0;
         let until = self.budget.clock.now().plus(REST);
         self.budget.state.lock().full = Some(Full { taken, until });
-        full_table(taken, self.places)
+        full_table(taken, self.capacity)
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         if self.locks == 0 {
             return;
@@ -124,10 +124,10 @@ mod tests {
         assert_eq!(first.limit(), Some(999));
         first.counted(199, Clock::system().now(), Duration::ZERO);
         // A sixteenth of what is free.
-        let mut rooms: Vec<_> = (0..50).map(|_| claim()).collect();
-        assert!(rooms.iter().all(|room| room.limit().is_none()));
+        let mut reservations: Vec<_> = (0..50).map(|_| claim()).collect();
+        assert!(reservations.iter().all(|reservation| reservation.limit().is_none()));
         assert_eq!(claim().limit(), Some(999));
-        rooms.pop();
+        reservations.pop();
         assert_eq!(claim().limit(), None);
     }
 

@@ -12,9 +12,9 @@ use lock_core::spi::within;
 use lock_core::{BackendContext, Backoff, LockError, Operation};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::connector::Connector;
 use crate::failure::{Failure, gone};
-use crate::link::{Link, Stage};
-use crate::opener::Opener;
+use crate::link::{Link, LinkState};
 use crate::server::SessionId;
 use crate::session::{Answer, Row, Session};
 use crate::settings::Settings;
@@ -26,19 +26,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How many waits one statement asks about.
 const MOST_WAITS: usize = 500;
 
-/// A question and the channel for its answer.
-struct Question {
+/// A request and the channel for its answer.
+struct Request {
     operation: Operation,
-    subject: Subject,
+    kind: RequestKind,
     answer: oneshot::Sender<Result<Answer, Failure>>,
 }
 
-enum Subject {
+enum RequestKind {
     Statement(String),
     /// What a waiting session does. One statement asks about several.
     Wait(SessionId),
-    /// The last question.
-    Farewell,
+    /// The last request: close the connection.
+    Close,
 }
 
 /// What the server says of a session that was sent to wait for a lock.
@@ -57,34 +57,38 @@ pub(crate) enum Seen {
 pub(crate) struct Control {
     context: BackendContext,
     settings: Arc<Settings>,
-    questions: mpsc::UnboundedSender<Question>,
+    requests: mpsc::UnboundedSender<Request>,
 }
 
 impl Control {
-    pub(crate) fn start(context: BackendContext, settings: Arc<Settings>, opener: Arc<Opener>) -> Arc<Self> {
-        let (questions, asked) = mpsc::unbounded_channel();
-        let desk = Desk {
+    pub(crate) fn start(
+        context: BackendContext,
+        settings: Arc<Settings>,
+        connector: Arc<Connector>,
+    ) -> Arc<Self> {
+        let (requests, asked) = mpsc::unbounded_channel();
+        let worker = Worker {
             context: context.clone(),
             settings: Arc::clone(&settings),
-            opener,
+            connector,
             session: None,
-            put_off: VecDeque::new(),
+            deferred: VecDeque::new(),
         };
-        context.spawn(desk.work(asked));
-        Arc::new(Self { context, settings, questions })
+        context.spawn(worker.work(asked));
+        Arc::new(Self { context, settings, requests })
     }
 
-    async fn put(&self, operation: Operation, subject: Subject) -> Result<Answer, Failure> {
+    async fn put(&self, operation: Operation, kind: RequestKind) -> Result<Answer, Failure> {
         let (answer, answered) = oneshot::channel();
-        // If the task has ended, it drops the answer's sender with the question, which reports this.
-        let _ = self.questions.send(Question { operation, subject, answer });
+        // If the task has ended, it drops the answer's sender with the request, which reports this.
+        let _ = self.requests.send(Request { operation, kind, answer });
         answered.await.unwrap_or_else(|_| Err(Failure::Broken(gone(operation))))
     }
 
     /// Ends the connection for good.
     pub(crate) async fn close(&self) {
-        // A farewell has no answer.
-        let _ = self.put(Operation::Close, Subject::Farewell).await;
+        // A close has no answer.
+        let _ = self.put(Operation::Close, RequestKind::Close).await;
     }
 
     /// Carries out a statement that changes nothing, or that may be carried out twice.
@@ -98,14 +102,14 @@ impl Control {
         operation: Operation,
         statement: String,
     ) -> Result<Answer, Failure> {
-        self.put(operation, Subject::Statement(statement)).await
+        self.put(operation, RequestKind::Statement(statement)).await
     }
 
     /// Looks at a session that was sent to wait.
     pub(crate) async fn look_at_wait(&self, session: SessionId) -> Result<Seen, LockError> {
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
-        let asked = within(clock, deadline, self.put(Operation::Acquire, Subject::Wait(session))).await;
+        let asked = within(clock, deadline, self.put(Operation::Acquire, RequestKind::Wait(session))).await;
         let answer = asked.unwrap_or_else(|| Err(Failure::silence(Operation::Acquire)));
         Ok(seen(session, &answer.map_err(Failure::into_error)?.rows))
     }
@@ -116,7 +120,7 @@ impl Control {
     }
 
     /// Makes sure that the server forgets a session and everything that it holds, however long that takes.
-    pub(crate) fn bury(self: &Arc<Self>, link: Arc<Link>) {
+    pub(crate) fn terminate(self: &Arc<Self>, link: Arc<Link>) {
         let this = Arc::clone(self);
         self.context.spawn(async move {
             let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -135,7 +139,7 @@ impl Control {
                 let clock = this.context.clock();
                 clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
             }
-            link.reaches(Stage::Buried);
+            link.reaches(LinkState::Terminated);
         });
     }
 }
@@ -160,30 +164,30 @@ impl fmt::Debug for Control {
     }
 }
 
-/// The task that answers the questions.
-struct Desk {
+/// The task that answers the requests.
+struct Worker {
     context: BackendContext,
     settings: Arc<Settings>,
-    opener: Arc<Opener>,
+    connector: Arc<Connector>,
     session: Option<Session>,
-    /// Other questions that were taken out of the queue while gathering those about waits.
-    put_off: VecDeque<Question>,
+    /// Other requests that were taken out of the queue while gathering those about waits.
+    deferred: VecDeque<Request>,
 }
 
-impl Desk {
-    async fn work(mut self, mut asked: mpsc::UnboundedReceiver<Question>) {
-        while let Some(question) = self.next(&mut asked).await {
-            match &question.subject {
-                Subject::Farewell => break,
-                Subject::Wait(session) => {
+impl Worker {
+    async fn work(mut self, mut asked: mpsc::UnboundedReceiver<Request>) {
+        while let Some(request) = self.next(&mut asked).await {
+            match &request.kind {
+                RequestKind::Close => break,
+                RequestKind::Wait(session) => {
                     let first = *session;
-                    self.answer_about_waits(first, question, &mut asked).await;
+                    self.answer_about_waits(first, request, &mut asked).await;
                 }
-                Subject::Statement(statement) => {
+                RequestKind::Statement(statement) => {
                     let statement = statement.clone();
-                    let answer = self.carry_out(question.operation, &statement).await;
+                    let answer = self.carry_out(request.operation, &statement).await;
                     // Sending fails if the caller has gone.
-                    let _ = question.answer.send(answer);
+                    let _ = request.answer.send(answer);
                 }
             }
         }
@@ -192,48 +196,48 @@ impl Desk {
         }
     }
 
-    /// The next question. Closes the connection if there is none for a while.
-    async fn next(&mut self, asked: &mut mpsc::UnboundedReceiver<Question>) -> Option<Question> {
+    /// The next request. Closes the connection if there is none for a while.
+    async fn next(&mut self, asked: &mut mpsc::UnboundedReceiver<Request>) -> Option<Request> {
         loop {
-            let question = if let Some(question) = self.put_off.pop_front() {
-                Some(question)
+            let request = if let Some(request) = self.deferred.pop_front() {
+                Some(request)
             } else if self.session.is_some() {
                 let clock = self.context.clock();
                 let idle = clock.now().plus(self.settings.longest_idle());
-                let Some(question) = within(clock, idle, asked.recv()).await else {
+                let Some(request) = within(clock, idle, asked.recv()).await else {
                     if let Some(session) = self.session.take() {
                         session.close().await;
                     }
                     continue;
                 };
-                question
+                request
             } else {
                 asked.recv().await
             };
-            match question {
-                Some(question) if question.answer.is_closed() => {}
-                question => return question,
+            match request {
+                Some(request) if request.answer.is_closed() => {}
+                request => return request,
             }
         }
     }
 
-    /// Answers all questions about waits of this moment, as many as one statement takes.
+    /// Answers all requests about waits of this moment, as many as one statement takes.
     async fn answer_about_waits(
         &mut self,
         first: SessionId,
-        question: Question,
-        asked: &mut mpsc::UnboundedReceiver<Question>,
+        request: Request,
+        asked: &mut mpsc::UnboundedReceiver<Request>,
     ) {
-        let (mut sessions, mut answers) = (vec![first], vec![question.answer]);
+        let (mut sessions, mut answers) = (vec![first], vec![request.answer]);
         while sessions.len() < MOST_WAITS
-            && let Ok(question) = asked.try_recv()
+            && let Ok(request) = asked.try_recv()
         {
-            match question.subject {
-                Subject::Wait(session) => {
+            match request.kind {
+                RequestKind::Wait(session) => {
                     sessions.push(session);
-                    answers.push(question.answer);
+                    answers.push(request.answer);
                 }
-                _ => self.put_off.push_back(question),
+                _ => self.deferred.push_back(request),
             }
         }
         let said = self.carry_out(Operation::Acquire, &statement::waits(&sessions)).await;
@@ -257,7 +261,7 @@ impl Desk {
     async fn ask(&mut self, operation: Operation, statement: &str) -> Result<Answer, Failure> {
         let mut session = match self.session.take() {
             Some(session) => session,
-            None => self.opener.open().await.map_err(Failure::Broken)?,
+            None => self.connector.open().await.map_err(Failure::Broken)?,
         };
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);

@@ -221,12 +221,12 @@ pub(crate) fn not_quiet(failure: Failure) -> LockError {
         .remedy("create the schema distlock as docs/backends/postgres.md says, or write wait=server")
 }
 
-/// The error if more places of the server's table of locks are taken than it promises.
-pub(crate) fn full_table(taken: u64, places: u64) -> LockError {
+/// The error if more entries of the server's table of locks are taken than it promises.
+pub(crate) fn full_table(taken: u64, capacity: u64) -> LockError {
     LockError::new(ErrorKind::Unreachable, Operation::Acquire)
         .because(format!(
-            "the server's table of locks, which all of its users share, is nearly full: {taken} places are taken, of \
-             {places} (max_locks_per_transaction × (max_connections + max_prepared_transactions))"
+            "the server's table of locks, which all of its users share, is nearly full: {taken} entries are taken, of \
+             {capacity} (max_locks_per_transaction × (max_connections + max_prepared_transactions))"
         ))
         .remedy(LOCK_TABLE_REMEDY)
         .retryable()

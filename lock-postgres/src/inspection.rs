@@ -103,7 +103,7 @@ fn of_semaphore(parties: Vec<Party>) -> Vec<Party> {
     for party in parties.iter().filter(|party| party.is_holder) {
         let (take, of) = shares.entry(party.pid).or_default();
         match Part::at(party.offset) {
-            Part::Slot => *take += 1,
+            Part::Permit => *take += 1,
             Part::Number(number) => *of = Some(number),
             Part::Gate | Part::Other => {}
         }

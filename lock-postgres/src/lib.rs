@@ -21,13 +21,13 @@
 //!   the same, so the first thing that follows releases it.
 //! * *The token* is the server's clock, read after the grant in the same statement; or a number of a sequence or a table, minted
 //!   by the session that holds the lock.
-//! * *The mark* ([`mark`]) is a random number in the settings of a session. Every statement about a lock has an effect only in
-//!   the session with the mark. So a pooler that lets another session answer takes no lock, and is noticed.
-//! * *The end of a connection* that may hold something needs care ([`control::Control::bury`]). Nothing is left for certain only
+//! * *The tag* ([`session_tag`]) is a random number in the settings of a session. Every statement about a lock has an effect only in
+//!   the session with the tag. So a pooler that lets another session answer takes no lock, and is noticed.
+//! * *The end of a connection* that may hold something needs care ([`control::Control::terminate`]). Nothing is left for certain only
 //!   if the server no longer has the session, which its process id and its start identify.
 //!
 //! # How a holder learns of a loss
-//! Once per renewal interval each session asks in one statement, for all its locks, whether it still has the mark and whether
+//! Once per renewal interval each session asks in one statement, for all its locks, whether it still has the tag and whether
 //! the server is a primary. Nothing but the end of a session ends its locks, as no other program has the session; so it need
 //! not look at the locks themselves, which would cost the server more the more locks it has. A connection that breaks loses all
 //! its locks at that moment. A silent one keeps them until the core's deadline, which comes before the server's: an answer
@@ -43,25 +43,25 @@ mod address;
 mod attempt;
 mod backend;
 mod budget;
+mod connector;
 mod control;
 mod driver;
 mod failure;
+mod holder_lookup;
 mod inspection;
 mod key;
 mod link;
-mod lookout;
-mod mark;
-mod memos;
-mod naming;
-mod opener;
 mod options;
 mod permits;
 mod pool;
 mod prepared;
-mod quiet;
+mod quiet_wait;
 mod server;
 mod session;
+mod session_tag;
 mod settings;
+mod slots;
+mod snapshot_monitor;
 mod statement;
 mod table;
 mod transaction;

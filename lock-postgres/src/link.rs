@@ -1,4 +1,4 @@
-//! The handle of a connection that can hold locks, and the orders to its task.
+//! The handle of a connection that can hold locks, and the commands to its task.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -70,7 +70,7 @@ pub(crate) enum Has {
     /// These permits of a semaphore of this size.
     Permits {
         of: u32,
-        slots: Vec<u32>,
+        numbers: Vec<u32>,
     },
     /// Some of the locks of a semaphore.
     PartOfSemaphore,
@@ -182,8 +182,8 @@ pub(crate) type GivenBack = oneshot::Receiver<Result<Released, LockError>>;
 
 pub(crate) type Downgraded = oneshot::Receiver<Result<Option<Taken>, LockError>>;
 
-/// What a connection's task has to do, one order after the other.
-pub(crate) enum Order {
+/// What a connection's task has to do, one command after the other.
+pub(crate) enum Command {
     /// Take a lock if it is free.
     Take { claim: Claim, answer: oneshot::Sender<Result<Taken, LockError>> },
     /// Wait for a lock until it is granted, or until its callers have gone.
@@ -210,41 +210,41 @@ pub(crate) enum Order {
 
 /// How far the end of a connection has progressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub(crate) enum LinkState {
     Alive,
     /// This side no longer receives anything from it; the server may not know that yet.
     Ended,
     /// The server has freed everything that was held or waited for on it.
-    Buried,
+    Terminated,
 }
 
 /// A connection, for tasks that do not own it. It never comes back: the next connection is another link.
 pub(crate) struct Link {
     pub(crate) group: GroupId,
     pub(crate) session: SessionId,
-    orders: mpsc::UnboundedSender<Order>,
-    checks: mpsc::UnboundedSender<Order>,
+    commands: mpsc::UnboundedSender<Command>,
+    checks: mpsc::UnboundedSender<Command>,
     /// When the current statement was sent, unless it waits for a lock, in nanoseconds of the clock; zero if there is none.
     busy_since: AtomicU64,
-    stage: watch::Sender<Stage>,
+    state: watch::Sender<LinkState>,
 }
 
-/// The orders that wait for execution. Checks come first, because the holds of others depend on them.
-pub(crate) struct Tray {
-    orders: mpsc::UnboundedReceiver<Order>,
-    checks: mpsc::UnboundedReceiver<Order>,
+/// The commands that wait for execution. Checks come first, because the holds of others depend on them.
+pub(crate) struct Mailbox {
+    commands: mpsc::UnboundedReceiver<Command>,
+    checks: mpsc::UnboundedReceiver<Command>,
 }
 
-impl Tray {
-    /// The next order; `None` when nothing is left that can send one.
+impl Mailbox {
+    /// The next command; `None` when nothing is left that can send one.
     ///
     /// # Cancel safety
-    /// No order is lost.
-    pub(crate) async fn next(&mut self) -> Option<Order> {
+    /// No command is lost.
+    pub(crate) async fn next(&mut self) -> Option<Command> {
         tokio::select! {
             biased;
             Some(check) = self.checks.recv() => Some(check),
-            order = self.orders.recv() => order,
+            command = self.commands.recv() => command,
         }
     }
 }
@@ -254,24 +254,24 @@ impl Tray {
 pub(crate) struct Gone;
 
 impl Link {
-    pub(crate) fn new(group: GroupId, session: &Session) -> (Arc<Self>, Tray) {
-        let (orders, ordered) = mpsc::unbounded_channel();
+    pub(crate) fn new(group: GroupId, session: &Session) -> (Arc<Self>, Mailbox) {
+        let (commands, received) = mpsc::unbounded_channel();
         let (checks, to_check) = mpsc::unbounded_channel();
         let link = Self {
             group,
             session: session.id,
-            orders,
+            commands,
             checks,
             busy_since: AtomicU64::new(0),
-            stage: watch::Sender::new(Stage::Alive),
+            state: watch::Sender::new(LinkState::Alive),
         };
-        (Arc::new(link), Tray { orders: ordered, checks: to_check })
+        (Arc::new(link), Mailbox { commands: received, checks: to_check })
     }
 
-    /// Puts an order at the end of its queue.
-    pub(crate) fn order(&self, order: Order) -> Result<(), Gone> {
-        let queue = if matches!(order, Order::Check { .. }) { &self.checks } else { &self.orders };
-        queue.send(order).map_err(|_| Gone)
+    /// Puts a command at the end of its queue.
+    pub(crate) fn send(&self, command: Command) -> Result<(), Gone> {
+        let queue = if matches!(command, Command::Check { .. }) { &self.checks } else { &self.commands };
+        queue.send(command).map_err(|_| Gone)
     }
 
     /// Records that a statement was sent at this moment.
@@ -290,48 +290,48 @@ impl Link {
         since != 0 && clock.now().since(Moment::from_nanoseconds(since)) > long
     }
 
-    pub(crate) fn reaches(&self, stage: Stage) {
-        self.stage.send_modify(|reached| *reached = stage.max(*reached));
+    pub(crate) fn reaches(&self, state: LinkState) {
+        self.state.send_modify(|reached| *reached = state.max(*reached));
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        *self.stage.borrow() > Stage::Alive
+        *self.state.borrow() > LinkState::Alive
     }
 
-    pub(crate) fn is_buried(&self) -> bool {
-        *self.stage.borrow() == Stage::Buried
+    pub(crate) fn is_terminated(&self) -> bool {
+        *self.state.borrow() == LinkState::Terminated
     }
 
     /// Waits until the server has freed everything that was held or waited for on this connection.
-    pub(crate) async fn buried(&self) {
+    pub(crate) async fn terminated(&self) {
         // `self` keeps the sender alive.
-        let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Buried).await;
+        let _ = self.state.subscribe().wait_for(|state| *state == LinkState::Terminated).await;
     }
 
     pub(crate) fn take(&self, claim: Claim) -> Asked {
         let (answer, asked) = oneshot::channel();
-        // If the connection has ended, the answer's sender is dropped with the order, which reports this.
-        let _ = self.order(Order::Take { claim, answer });
+        // If the connection has ended, the answer's sender is dropped with the command, which reports this.
+        let _ = self.send(Command::Take { claim, answer });
         asked
     }
 
     pub(crate) fn wait(&self, claim: Claim, waiter: Waiter, waiting: Arc<Waiting>) -> Asked {
         let (answer, asked) = oneshot::channel();
-        let _ = self.order(Order::Wait { claim, waiter, waiting, answer });
+        let _ = self.send(Command::Wait { claim, waiter, waiting, answer });
         asked
     }
 
     /// Releases a lock, if this attempt has it.
     pub(crate) fn release(&self, key: Key, id: AttemptId, operation: Operation) -> GivenBack {
         let (answer, asked) = oneshot::channel();
-        let _ = self.order(Order::Release { key, id, operation, answer });
+        let _ = self.send(Command::Release { key, id, operation, answer });
         asked
     }
 
     /// Makes an exclusive hold a shared one. The answer is `None` if the session does not have it.
     pub(crate) fn downgrade(&self, claim: Claim, from: AttemptId) -> Downgraded {
         let (answer, asked) = oneshot::channel();
-        let _ = self.order(Order::Downgrade { claim, from, answer });
+        let _ = self.send(Command::Downgrade { claim, from, answer });
         asked
     }
 
@@ -340,7 +340,7 @@ impl Link {
         leases: Vec<(Key, AttemptId)>,
     ) -> Result<Result<Vec<LeaseState>, LockError>, Gone> {
         let (answer, asked) = oneshot::channel();
-        self.order(Order::Check { leases, answer })?;
+        self.send(Command::Check { leases, answer })?;
         asked.await.map_err(|_| Gone)
     }
 }
@@ -351,7 +351,7 @@ impl fmt::Debug for Link {
             .debug_struct("Link")
             .field("group", &self.group)
             .field("session", &self.session)
-            .field("stage", &*self.stage.borrow())
+            .field("state", &*self.state.borrow())
             .finish_non_exhaustive()
     }
 }

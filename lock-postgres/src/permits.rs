@@ -11,15 +11,15 @@
 use lock_core::Operation;
 
 use crate::key::Key;
-use crate::mark::Mark;
 use crate::options::TokenSource;
+use crate::session_tag::SessionTag;
 use crate::statement::{KEY_OF_ROW, Looked, answered, held_here, token};
 
 /// The most permits of a semaphore. The keys of each semaphore have room for as many, twice.
 pub(crate) const MOST_PERMITS: u32 = 256;
 
 const ANYONE: u32 = 1;
-const SLOTS: u32 = 256;
+const FIRST_PERMIT: u32 = 256;
 /// That of one permit is the next one.
 const NUMBERS: u32 = 512;
 
@@ -52,7 +52,7 @@ pub(crate) enum Gate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Gate,
-    Slot,
+    Permit,
     /// Its holders use a semaphore of this size.
     Number(u32),
     Other,
@@ -63,26 +63,26 @@ impl Part {
     pub(crate) fn at(offset: u32) -> Self {
         match offset {
             0 => Self::Gate,
-            SLOTS..NUMBERS => Self::Slot,
+            FIRST_PERMIT..NUMBERS => Self::Permit,
             _ if (NUMBERS + 1..=NUMBERS + MOST_PERMITS).contains(&offset) => Self::Number(offset - NUMBERS),
             _ => Self::Other,
         }
     }
 }
 
-/// Takes permits. `limit` is the most places of the table of locks that may be taken, if the server has to count them.
+/// Takes permits. `limit` is the most entries of the table of locks that may be taken, if the server has to count them.
 pub(crate) fn take(
     key: Key,
     permits: Permits,
     gate: Gate,
     tokens: TokenSource,
-    mark: Mark,
+    tag: SessionTag,
     limit: Option<u64>,
 ) -> String {
     let Permits { take, of } = permits;
-    let (is_here, token) = (mark.is_here(), token(tokens));
-    let (slots, numbers, number, anyone) =
-        (key.plus(SLOTS), key.plus(NUMBERS), key.plus(NUMBERS + of), key.plus(ANYONE));
+    let (is_here, token) = (tag.is_here(), token(tokens));
+    let (permit_keys, numbers, number, anyone) =
+        (key.plus(FIRST_PERMIT), key.plus(NUMBERS), key.plus(NUMBERS + of), key.plus(ANYONE));
     let count = limit.map(|limit| {
         format!("taken:=(SELECT count(*) FROM pg_locks);IF taken>{limit} THEN answer:='full '||taken;END IF;")
     });
@@ -108,11 +108,11 @@ pub(crate) fn take(
          END IF;END IF;\
          IF answer IS NULL THEN \
          FOR i IN 0..{of}-1 LOOP EXIT WHEN cardinality(got)={take};\
-         IF pg_try_advisory_lock({slots}+i) THEN got:=got||i;END IF;END LOOP;\
+         IF pg_try_advisory_lock({permit_keys}+i) THEN got:=got||i;END IF;END LOOP;\
          IF cardinality(got)={take} THEN \
          PERFORM pg_advisory_lock_shared({number}),pg_advisory_lock_shared({anyone});\
          answer:={token}||' '||array_to_string(got,' ');ELSE \
-         FOREACH one IN ARRAY got LOOP PERFORM pg_advisory_unlock({slots}+one);END LOOP;\
+         FOREACH one IN ARRAY got LOOP PERFORM pg_advisory_unlock({permit_keys}+one);END LOOP;\
          answer:='{refused}';END IF;END IF;\
          IF NOT coalesce({keep},false) THEN PERFORM pg_advisory_unlock({key});END IF;\
          END IF;END IF;\
@@ -122,24 +122,25 @@ pub(crate) fn take(
 }
 
 /// Gives permits back. Those who look at the numbers meanwhile never find one without the other that it belongs to.
-pub(crate) fn release(key: Key, of: u32, slots: &[u32], mark: Mark, operation: Operation) -> String {
-    let unlocks = slots.iter().map(|slot| format!("pg_advisory_unlock({}),", key.plus(SLOTS + slot)));
+pub(crate) fn release(key: Key, of: u32, held: &[u32], tag: SessionTag, operation: Operation) -> String {
+    let unlocks =
+        held.iter().map(|permit| format!("pg_advisory_unlock({}),", key.plus(FIRST_PERMIT + permit)));
     let unlocks: String = unlocks.collect();
     let (anyone, number) = (key.plus(ANYONE), key.plus(NUMBERS + of));
     let all = format!(
         "NOT false=ANY(ARRAY[pg_advisory_unlock_shared({anyone}),{unlocks}pg_advisory_unlock_shared({number})])"
     );
-    answered(mark, operation, &all)
+    answered(tag, operation, &all)
 }
 
 /// Gives back whatever a session has of a semaphore.
-pub(crate) fn clear(key: Key, mark: Mark, operation: Operation) -> String {
+pub(crate) fn clear(key: Key, tag: SessionTag, operation: Operation) -> String {
     let condition = held_here(Looked::Semaphore(key));
     let all = format!(
         "(SELECT count(CASE mode WHEN 'ShareLock' THEN pg_advisory_unlock_shared(key) ELSE pg_advisory_unlock(key) END)>0 \
          FROM (SELECT mode,{KEY_OF_ROW} AS key FROM pg_locks WHERE {condition} OFFSET 0) AS held)"
     );
-    answered(mark, operation, &all)
+    answered(tag, operation, &all)
 }
 
 #[cfg(test)]
@@ -147,14 +148,17 @@ mod tests {
     use super::*;
 
     fn all(permits: Permits, gate: Gate) -> String {
-        take(Key::of_semaphore("", "render"), permits, gate, TokenSource::Clock, Mark::new(7), None)
+        take(Key::of_semaphore("", "render"), permits, gate, TokenSource::Clock, SessionTag::new(7), None)
     }
 
     #[test]
     fn each_part_has_keys_of_its_own() {
         assert_eq!(Part::at(0), Part::Gate);
         assert_eq!(Part::at(ANYONE), Part::Other);
-        assert_eq!((Part::at(SLOTS), Part::at(SLOTS + MOST_PERMITS - 1)), (Part::Slot, Part::Slot));
+        assert_eq!(
+            (Part::at(FIRST_PERMIT), Part::at(FIRST_PERMIT + MOST_PERMITS - 1)),
+            (Part::Permit, Part::Permit)
+        );
         assert_eq!(Part::at(NUMBERS), Part::Other);
         for of in [1, MOST_PERMITS] {
             assert_eq!(Part::at(NUMBERS + of), Part::Number(of));

@@ -18,12 +18,12 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::actor::Actor;
 use crate::budget::Budget;
+use crate::connector::Connector;
 use crate::control::Control;
 use crate::failure::gone;
+use crate::holder_lookup::HolderLookup;
 use crate::key::Key;
-use crate::link::{Asked, Claim, Downgraded, GivenBack, Link, Order, Waiting};
-use crate::naming::Naming;
-use crate::opener::Opener;
+use crate::link::{Asked, Claim, Command, Downgraded, GivenBack, Link, Waiting};
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::statement::Waiter;
@@ -32,11 +32,11 @@ pub(crate) struct Pool {
     pub(crate) context: BackendContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
-    opener: Arc<Opener>,
+    connector: Arc<Connector>,
     /// What the client may still take of the server's table of locks.
     pub(crate) budget: Arc<Budget>,
     /// When refusals may say who holds a lock.
-    pub(crate) naming: Naming,
+    pub(crate) holder_lookup: HolderLookup,
     inner: Mutex<Inner>,
     /// Notified when something has become free.
     changed: Notify,
@@ -50,7 +50,7 @@ struct Inner {
     /// How many connections the pool is opening.
     opening: usize,
     /// The waiters that want a connection of their own, in order.
-    wanted: VecDeque<Wanted>,
+    requests: VecDeque<ConnectionRequest>,
     /// How many attempts look for space on a shared connection.
     seeking: usize,
     /// How often opening a connection has failed; `failure` is the last reason.
@@ -60,7 +60,7 @@ struct Inner {
     is_closed: bool,
 }
 
-type Wanted = oneshot::Sender<Result<OwnLink, LockError>>;
+type ConnectionRequest = oneshot::Sender<Result<OwnLink, LockError>>;
 
 struct Entry {
     link: Arc<Link>,
@@ -115,15 +115,15 @@ impl Pool {
         context: BackendContext,
         settings: Arc<Settings>,
         control: Arc<Control>,
-        opener: Arc<Opener>,
+        connector: Arc<Connector>,
     ) -> Arc<Self> {
         Arc::new(Self {
             budget: Budget::new(context.clock().clone()),
-            naming: Naming::default(),
+            holder_lookup: HolderLookup::default(),
             context,
             settings,
             control,
-            opener,
+            connector,
             inner: Mutex::default(),
             changed: Notify::new(),
             permits: Notify::new(),
@@ -176,12 +176,12 @@ impl Pool {
         let group = chosen.map(|(group, _)| *group)?;
         let entry = inner.links.get_mut(&group)?;
         entry.keys.insert(claim.key, claim.id);
-        // Under the same mutex as the key: later orders on this connection come later.
+        // Under the same mutex as the key: later commands on this connection come later.
         let asked = entry.link.take(claim.clone());
         Some(Started { link: Arc::clone(&entry.link), asked })
     }
 
-    /// Releases a lock if this attempt has it on that connection, or may get it there. Otherwise it orders nothing: by now the
+    /// Releases a lock if this attempt has it on that connection, or may get it there. Otherwise it sends nothing: by now the
     /// connection may wait for another lock, for as long as that takes.
     pub(crate) fn give_back(
         &self,
@@ -193,11 +193,11 @@ impl Pool {
         let inner = self.inner.lock();
         let entry = inner.links.get(&link.group)?;
         // Under the same mutex: as long as the key is there, the pool gives the connection to no waiter, and the next waiter's
-        // order comes after this one.
+        // command comes after this one.
         (entry.keys.get(&key) == Some(&id)).then(|| link.release(key, id, operation))
     }
 
-    /// Makes an exclusive hold of this attempt a shared one of the claim's, if it is that of either. Otherwise it orders nothing.
+    /// Makes an exclusive hold of this attempt a shared one of the claim's, if it is that of either. Otherwise it sends nothing.
     pub(crate) fn downgrade(&self, link: &Link, from: AttemptId, claim: &Claim) -> Option<Downgraded> {
         let inner = self.inner.lock();
         let holder = *inner.links.get(&link.group)?.keys.get(&claim.key)?;
@@ -259,7 +259,7 @@ impl Pool {
             let mut inner = self.inner.lock();
             inner.refuse_when_closed()?;
             let (given, waiting) = oneshot::channel();
-            inner.wanted.push_back(given);
+            inner.requests.push_back(given);
             waiting
         };
         self.open_as_needed();
@@ -269,7 +269,7 @@ impl Pool {
     fn why_no_room(&self) -> LockError {
         // If no more connections are allowed, an earlier failure to open one is not the reason.
         let is_full = self.connections() >= self.settings.max_connections;
-        let failure = if is_full { None } else { self.opener.failure() };
+        let failure = if is_full { None } else { self.connector.failure() };
         failure.unwrap_or_else(|| self.no_room())
     }
 
@@ -284,7 +284,7 @@ impl Pool {
     fn open(self: &Arc<Self>) {
         let this = Arc::clone(self);
         self.context.spawn(async move {
-            match this.opener.open().await {
+            match this.connector.open().await {
                 Ok(session) => this.opened(session),
                 Err(error) => this.not_opened(error),
             }
@@ -306,30 +306,30 @@ impl Pool {
         }
         inner.last_group += 1;
         let group = GroupId::new(inner.last_group);
-        let (link, orders) = Link::new(group, &session);
+        let (link, mailbox) = Link::new(group, &session);
         let entry = Entry { link: Arc::clone(&link), keys: HashMap::new(), state: State::Own };
         inner.links.insert(group, entry);
         drop(inner);
-        self.context.spawn(Actor::new(Arc::clone(self), link, session).work(orders));
+        self.context.spawn(Actor::new(Arc::clone(self), link, session).work(mailbox));
         self.share(group);
     }
 
     fn not_opened(self: &Arc<Self>, error: LockError) {
         let error = error.during(Operation::Acquire);
-        let wanted = {
+        let request = {
             let mut inner = self.inner.lock();
             inner.opening -= 1;
             inner.forget_those_who_left();
-            let wanted = inner.wanted.pop_front();
-            if wanted.is_none() || inner.opening == 0 {
+            let request = inner.requests.pop_front();
+            if request.is_none() || inner.opening == 0 {
                 inner.failures += 1;
                 inner.failure = Some(error.clone());
             }
-            wanted
+            request
         };
-        if let Some(wanted) = wanted {
+        if let Some(request) = request {
             // Sending fails if the waiter has gone.
-            let _ = wanted.send(Err(error));
+            let _ = request.send(Err(error));
         }
         self.changed.notify_waiters();
         self.open_as_needed();
@@ -371,24 +371,24 @@ impl Pool {
     fn offer(self: &Arc<Self>) {
         self.changed.notify_waiters();
         loop {
-            let (wanted, own) = {
+            let (request, own) = {
                 let mut inner = self.inner.lock();
-                if inner.wanted.is_empty() {
+                if inner.requests.is_empty() {
                     return;
                 }
                 inner.forget_those_who_left();
                 if !inner.has_place_for_waiter(&self.settings) {
                     return;
                 }
-                let Inner { links, wanted, .. } = &mut *inner;
+                let Inner { links, requests, .. } = &mut *inner;
                 let Some(entry) = links.values_mut().find(|entry| entry.is_idle()) else { return };
-                let Some(wanted) = wanted.pop_front() else { return };
+                let Some(request) = requests.pop_front() else { return };
                 entry.state = State::Own;
                 let own = OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true };
-                (wanted, own)
+                (request, own)
             };
             // If the waiter has gone, the connection comes back by being dropped, and is offered to the next.
-            drop(wanted.send(Ok(own)));
+            drop(request.send(Ok(own)));
         }
     }
 
@@ -413,11 +413,11 @@ impl Pool {
     pub(crate) fn close(&self) {
         let mut inner = self.inner.lock();
         inner.is_closed = true;
-        inner.wanted.clear();
+        inner.requests.clear();
         self.changed.notify_waiters();
         for entry in inner.links.values() {
             // One that has already ended needs nothing more.
-            let _ = entry.link.order(Order::Close);
+            let _ = entry.link.send(Command::Close);
         }
     }
 }
@@ -443,7 +443,7 @@ impl Inner {
     }
 
     fn forget_those_who_left(&mut self) {
-        self.wanted.retain(|wanted| !wanted.is_closed());
+        self.requests.retain(|request| !request.is_closed());
     }
 
     /// How many connections the attempts without one need: each waiter one, and the others together as few as have space for them.
@@ -456,7 +456,7 @@ impl Inner {
         // cannot use.
         let without =
             self.seeking.saturating_sub(room).max(usize::from(self.seeking > 0 && self.opening == 0));
-        self.wanted.len().min(may_wait) + without.div_ceil(settings.locks_per_connection)
+        self.requests.len().min(may_wait) + without.div_ceil(settings.locks_per_connection)
     }
 
     fn refuse_when_closed(&self) -> Result<(), LockError> {
@@ -506,7 +506,7 @@ impl fmt::Debug for Pool {
             .field("server", &self.settings.endpoint)
             .field("connections", &inner.links.len())
             .field("opening", &inner.opening)
-            .field("wanted", &inner.wanted.len())
+            .field("requests", &inner.requests.len())
             .finish_non_exhaustive()
     }
 }

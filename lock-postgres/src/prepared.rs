@@ -6,9 +6,9 @@
 
 use crate::key::Key;
 use crate::link::{Claim, Has, Wanted};
-use crate::mark::Mark;
 use crate::options::TokenSource;
-use crate::statement::{self, Naming};
+use crate::session_tag::SessionTag;
+use crate::statement::{self, NameHolder};
 
 /// One of these statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,14 +70,14 @@ impl Repeated {
     }
 
     /// The statement, with `$1` and `$2` in the place of its arguments.
-    pub(crate) fn text(self, tokens: TokenSource, mark: Mark) -> String {
+    pub(crate) fn text(self, tokens: TokenSource, tag: SessionTag) -> String {
         match self {
-            Self::Take => statement::take_again(Wanted::Exclusive, tokens, mark),
-            Self::TakeShared => statement::take_again(Wanted::Shared, tokens, mark),
-            Self::Wait => statement::wait_again(Wanted::Exclusive, tokens, mark),
-            Self::WaitShared => statement::wait_again(Wanted::Shared, tokens, mark),
-            Self::Release => statement::release_again(&Has::Exclusive, mark),
-            Self::ReleaseShared => statement::release_again(&Has::Shared, mark),
+            Self::Take => statement::take_again(Wanted::Exclusive, tokens, tag),
+            Self::TakeShared => statement::take_again(Wanted::Shared, tokens, tag),
+            Self::Wait => statement::wait_again(Wanted::Exclusive, tokens, tag),
+            Self::WaitShared => statement::wait_again(Wanted::Shared, tokens, tag),
+            Self::Release => statement::release_again(&Has::Exclusive, tag),
+            Self::ReleaseShared => statement::release_again(&Has::Shared, tag),
         }
     }
 }
@@ -100,24 +100,26 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// The message that carries the statement out, after its beginning. `naming` is for those that try a lock.
+    /// The message that carries the statement out, after its beginning. `name_holder` is for those that try a lock.
     pub(crate) fn message(
         &self,
         beginning: &str,
         repeated: Repeated,
-        (key, naming): (Key, Option<Naming>),
+        (key, name_holder): (Key, Option<NameHolder>),
         text: impl FnOnce() -> String,
     ) -> String {
         let name = repeated.name();
-        let (key, naming) = (key.to_string(), naming.map(Naming::literal));
-        let arguments = naming.map_or_else(|| key.clone(), |naming| format!("{key},{naming}"));
+        let (key, name_holder) = (key.to_string(), name_holder.map(NameHolder::literal));
+        let arguments = name_holder.map_or_else(|| key.clone(), |name_holder| format!("{key},{name_holder}"));
         let message = match self.uses[repeated as usize] {
             Use::Prepared => format!("EXECUTE {name}({arguments})"),
             Use::Once => {
                 let prepare = format!("PREPARE {name}({}) AS {}", repeated.parameters(), text());
                 format!("{prepare};EXECUTE {name}({arguments})")
             }
-            Use::Never | Use::Failed => text().replace("$1", &key).replace("$2", naming.unwrap_or_default()),
+            Use::Never | Use::Failed => {
+                text().replace("$1", &key).replace("$2", name_holder.unwrap_or_default())
+            }
         };
         format!("{beginning}{message}")
     }
@@ -142,7 +144,7 @@ impl Prepared {
 mod tests {
     use super::*;
 
-    const ARGUMENTS: (Option<Naming>, &str) = (Some(Naming::Holder), "distlock_take(7,true)");
+    const ARGUMENTS: (Option<NameHolder>, &str) = (Some(NameHolder::Yes), "distlock_take(7,true)");
 
     fn message(prepared: &mut Prepared) -> String {
         let arguments = (Key::of_number(7), ARGUMENTS.0);

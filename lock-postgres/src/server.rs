@@ -5,8 +5,8 @@ use std::fmt;
 use lock_core::{ErrorKind, LockError, Operation};
 
 use crate::failure::{shared_session, standby};
-use crate::mark::Mark;
 use crate::session::Row;
+use crate::session_tag::SessionTag;
 use crate::statement::comment;
 
 /// The oldest version that ends silent sessions.
@@ -36,8 +36,8 @@ impl fmt::Display for SessionId {
 /// The SQL expression for the start of the sessions of a row of `pg_stat_get_activity`.
 pub(crate) const START: &str = "(extract(epoch FROM backend_start)*1000000)::bigint";
 
-/// The SQL expression for the places in the table of locks.
-const PLACES: &str = "(current_setting('max_locks_per_transaction')::bigint*(current_setting('max_connections')::bigint\
+/// The SQL expression for the entries in the table of locks.
+const CAPACITY: &str = "(current_setting('max_locks_per_transaction')::bigint*(current_setting('max_connections')::bigint\
                       +current_setting('max_prepared_transactions')::bigint))";
 
 /// The description that a server gives of itself and of a new session.
@@ -46,28 +46,28 @@ pub(crate) struct Facts {
     version_text: String,
     version: u32,
     is_standby: bool,
-    has_mark: bool,
+    has_tag: bool,
     lease_milliseconds: u64,
     pub(crate) id: SessionId,
-    /// How many places the server promises in its table of locks, for all of its users together.
-    pub(crate) places: u64,
+    /// How many entries the server promises in its table of locks, for all of its users together.
+    pub(crate) capacity: u64,
 }
 
 /// Asks for the facts, after these statements.
-pub(crate) fn question(statements: &str, mark: Mark) -> String {
+pub(crate) fn question(statements: &str, tag: SessionTag) -> String {
     let comment = comment(Operation::Connect);
-    let is_here = mark.is_here();
+    let is_here = tag.is_here();
     format!(
         "{comment}{statements}SELECT version(),current_setting('server_version_num'),pg_is_in_recovery()::text,{is_here}::text,\
          (extract(epoch FROM current_setting('idle_session_timeout',true)::interval)*1000)::bigint::text,\
-         pg_backend_pid()::text,{START}::text,{PLACES}::text FROM pg_stat_get_activity(pg_backend_pid())"
+         pg_backend_pid()::text,{START}::text,{CAPACITY}::text FROM pg_stat_get_activity(pg_backend_pid())"
     )
 }
 
 impl Facts {
     /// Reads the answer to the [`question`].
     pub(crate) fn read(rows: &[Row]) -> Option<Self> {
-        let [version_text, version, is_standby, has_mark, lease, pid, start, places] =
+        let [version_text, version, is_standby, has_tag, lease, pid, start, capacity] =
             rows.first()?.as_slice()
         else {
             return None;
@@ -76,11 +76,11 @@ impl Facts {
             version_text: version_text.clone()?,
             version: version.as_deref()?.parse().ok()?,
             is_standby: is_standby.as_deref()? != "false",
-            has_mark: has_mark.as_deref()? == "true",
+            has_tag: has_tag.as_deref()? == "true",
             // Missing in old versions.
             lease_milliseconds: lease.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default(),
             id: SessionId { pid: pid.as_deref()?.parse().ok()?, start: start.as_deref()?.parse().ok()? },
-            places: places.as_deref()?.parse().ok()?,
+            capacity: capacity.as_deref()?.parse().ok()?,
         })
     }
 
@@ -102,7 +102,7 @@ impl Facts {
             return Err(unsupported(format!("the server is {text:?}, which does not end silent sessions"))
                 .remedy("use PostgreSQL 14 or newer"));
         }
-        if !self.has_mark {
+        if !self.has_tag {
             return Err(shared_session(Operation::Connect));
         }
         if self.lease_milliseconds != lease_milliseconds {
@@ -130,8 +130,8 @@ mod tests {
 
     const DEBIAN: &str = "PostgreSQL 15.18 (Debian 15.18-0+deb12u1) on x86_64-pc-linux-gnu";
 
-    fn facts(version_text: &str, version: &str, standby: &str, mark: &str, lease: &str) -> Facts {
-        let row = [version_text, version, standby, mark, lease, "7", "1700000000250000", "6400"];
+    fn facts(version_text: &str, version: &str, standby: &str, tag: &str, lease: &str) -> Facts {
+        let row = [version_text, version, standby, tag, lease, "7", "1700000000250000", "6400"];
         Facts::read(&[row.map(|text| Some(text.to_owned())).to_vec()]).unwrap()
     }
 

@@ -9,13 +9,13 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _};
 
 use crate::failure::{Failure, explain, no_answer, nonsense};
-use crate::mark::Mark;
 use crate::prepared::Prepared;
 use crate::server::{Facts, SessionId, question};
+use crate::session_tag::SessionTag;
 use crate::settings::Settings;
 
-/// The client drops the connection if the server does not take the farewell in this time.
-const LONGEST_FAREWELL: Duration = Duration::from_millis(500);
+/// The client drops the connection if closing it takes longer.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One row of an answer; NULL is `None`.
 pub(crate) type Row = Vec<Option<String>>;
@@ -38,9 +38,9 @@ pub(crate) struct Session {
     connection: PgConnection,
     pub(crate) prepared: Prepared,
     pub(crate) id: SessionId,
-    pub(crate) mark: Mark,
-    /// How many places the server promises in its table of locks.
-    pub(crate) places: u64,
+    pub(crate) tag: SessionTag,
+    /// How many entries the server promises in its table of locks.
+    pub(crate) capacity: u64,
 }
 
 impl Session {
@@ -51,19 +51,19 @@ impl Session {
     pub(crate) async fn open(
         login: &PgConnectOptions,
         settings: &Settings,
-        mark: Mark,
+        tag: SessionTag,
         clock: &Clock,
     ) -> Result<Self, LockError> {
-        let made = Self::make(login, settings, mark);
+        let made = Self::make(login, settings, tag);
         within(clock, clock.now().plus(settings.time_to_connect()), made)
             .await
             .unwrap_or_else(|| Err(no_answer(Operation::Connect)))
     }
 
-    async fn make(login: &PgConnectOptions, settings: &Settings, mark: Mark) -> Result<Self, LockError> {
+    async fn make(login: &PgConnectOptions, settings: &Settings, tag: SessionTag) -> Result<Self, LockError> {
         let failed = |error| explain(Operation::Connect, error);
         let mut connection = login.connect().await.map_err(failed)?;
-        let question = question(&settings.statements(mark), mark);
+        let question = question(&settings.statements(tag), tag);
         let about = ask(&mut connection, question).await.map_err(failed)?;
         let facts = Facts::read(&about.rows)
             .ok_or_else(|| nonsense(Operation::Connect, "it does not say what it is"))?;
@@ -71,7 +71,7 @@ impl Session {
         if let Some(statement) = facts.newer_settings() {
             ask(&mut connection, statement).await.map_err(failed)?;
         }
-        Ok(Self { connection, prepared: Prepared::default(), id: facts.id, mark, places: facts.places })
+        Ok(Self { connection, prepared: Prepared::default(), id: facts.id, tag, capacity: facts.capacity })
     }
 
     /// Carries out the statements of one message.
@@ -85,7 +85,7 @@ impl Session {
     /// Closes the connection properly, or drops it if that takes long. Only for a connection without a statement under way.
     pub(crate) async fn close(self) {
         // An error means that it has already ended.
-        let _ = tokio::time::timeout(LONGEST_FAREWELL, self.connection.close()).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.connection.close()).await;
     }
 }
 

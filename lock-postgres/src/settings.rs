@@ -7,9 +7,9 @@ use lock_core::{BackendContext, LockError, Password};
 use sqlx::postgres::PgConnectOptions;
 
 use crate::address::connect_options;
-use crate::mark::{self, Mark};
 use crate::options::{Keys, Pooler, PostgresOptions, TokenSource, Waiting};
 use crate::session::Session;
+use crate::session_tag::{self, SessionTag};
 
 /// The request timeout unless the options set another one.
 const LONGEST_REQUEST: Duration = Duration::from_secs(3);
@@ -79,7 +79,7 @@ impl Settings {
     ///   ends a session before its lease.
     /// * Warnings about locks that are not held would only fill the log of the client crate.
     /// * A write to a table of tokens sees what was written before it.
-    fn of_sessions(&self, mark: Mark) -> [(&'static str, String); 12] {
+    fn of_sessions(&self, tag: SessionTag) -> [(&'static str, String); 12] {
         let lease = self.lease_milliseconds();
         let seconds = lease.div_ceil(1000);
         let milliseconds = |number: u64| format!("{number}ms");
@@ -98,16 +98,16 @@ impl Settings {
             ("tcp_user_timeout", milliseconds(lease + lease / 2)),
             ("client_min_messages", "error".to_owned()),
             ("default_transaction_isolation", "read committed".to_owned()),
-            (mark::SETTING, mark.to_string()),
+            (session_tag::SETTING, tag.to_string()),
         ]
     }
 
     /// The statements that give a session behind a pooler its settings, which the pooler would not pass on at the login.
-    pub(crate) fn statements(&self, mark: Mark) -> String {
+    pub(crate) fn statements(&self, tag: SessionTag) -> String {
         if self.pooler == Pooler::None {
             return String::new();
         }
-        let settings = self.of_sessions(mark).map(|(name, value)| format!("SET {name}='{value}';"));
+        let settings = self.of_sessions(tag).map(|(name, value)| format!("SET {name}='{value}';"));
         settings.concat()
     }
 
@@ -116,15 +116,15 @@ impl Settings {
         LONGEST_IDLE.min(self.lease / 2)
     }
 
-    /// What a new session with this mark is opened with.
+    /// What a new session with this tag is opened with.
     pub(crate) async fn login(
         &self,
         context: &BackendContext,
-        mark: Mark,
+        tag: SessionTag,
     ) -> Result<PgConnectOptions, LockError> {
         let mut options = self.connect_options.clone();
         if self.pooler == Pooler::None {
-            options = options.options(self.of_sessions(mark));
+            options = options.options(self.of_sessions(tag));
         }
         let password = context.password(self.password.as_ref(), self.time_to_connect()).await?;
         // Its `Debug` output contains the password: never print it.
@@ -135,9 +135,9 @@ impl Settings {
     }
 
     pub(crate) async fn open(&self, context: &BackendContext) -> Result<Session, LockError> {
-        let mark = Mark::random()?;
-        let login = self.login(context, mark).await?;
-        Session::open(&login, self, mark, context.clock()).await
+        let tag = SessionTag::random()?;
+        let login = self.login(context, tag).await?;
+        Session::open(&login, self, tag, context.clock()).await
     }
 
     /// How long opening a connection may take.

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{nonsense, shared_session};
 use crate::key::{Key, SEMAPHORE_KEYS};
 use crate::link::{Claim, Has, Wanted};
-use crate::mark::Mark;
 use crate::options::TokenSource;
 use crate::permits::{self, Gate, Permits};
 use crate::server::{START, SessionId};
 use crate::session::{Answer, Row};
+use crate::session_tag::SessionTag;
 use crate::table;
 
 const COMMENT: &str = "/*distlock ";
@@ -119,13 +119,13 @@ pub(crate) fn token(tokens: TokenSource) -> String {
     }
 }
 
-/// The statement whose answer is this condition in the session with the mark, and NULL elsewhere.
-pub(crate) fn answered(mark: Mark, operation: Operation, condition: &str) -> String {
-    format!("{}{}", comment(operation), in_session(mark, condition))
+/// The statement whose answer is this condition in the session with the tag, and NULL elsewhere.
+pub(crate) fn answered(tag: SessionTag, operation: Operation, condition: &str) -> String {
+    format!("{}{}", comment(operation), in_session(tag, condition))
 }
 
-fn in_session(mark: Mark, condition: &str) -> String {
-    format!("SELECT (CASE WHEN {} THEN {condition} END)::text", mark.is_here())
+fn in_session(tag: SessionTag, condition: &str) -> String {
+    format!("SELECT (CASE WHEN {} THEN {condition} END)::text", tag.is_here())
 }
 
 /// What the name of a function ends with that takes or releases a lock.
@@ -135,32 +135,32 @@ fn suffix(shared: Wanted) -> &'static str {
 
 /// Takes the lock if it is free, or permits. The server reads the clock when it has granted the lock.
 ///
-/// `limit` is the most places of the table of locks that may be taken, if the server has to count them; then the second column
-/// is their number. With [`Naming::Holder`] a refusal says who holds the lock.
+/// `limit` is the most entries of the table of locks that may be taken, if the server has to count them; then the second column
+/// is their number. With [`NameHolder::Yes`] a refusal says who holds the lock.
 pub(crate) fn take(
     claim: &Claim,
     tokens: TokenSource,
-    mark: Mark,
+    tag: SessionTag,
     limit: Option<u64>,
-    naming: Naming,
+    name_holder: NameHolder,
 ) -> String {
     let comment = comment(Operation::Acquire);
     if let Wanted::Permits(permits) = claim.wanted {
-        return format!("{comment}{}", permits::take(claim.key, permits, Gate::Try, tokens, mark, limit));
+        return format!("{comment}{}", permits::take(claim.key, permits, Gate::Try, tokens, tag, limit));
     }
     let token = tokens_from(tokens, claim.sections);
-    let take = take_lock(claim.wanted, &claim.key.to_string(), &token, tokens, naming.literal());
-    format!("{comment}{}", within_limit(mark, limit, &take))
+    let take = take_lock(claim.wanted, &claim.key.to_string(), &token, tokens, name_holder.literal());
+    format!("{comment}{}", within_limit(tag, limit, &take))
 }
 
 /// The same without a count, for a key `$1` and whether a refusal says who holds the lock, `$2`.
-pub(crate) fn take_again(wanted: Wanted, tokens: TokenSource, mark: Mark) -> String {
-    within_limit(mark, None, &take_lock(wanted, "$1", &token(tokens), tokens, "$2"))
+pub(crate) fn take_again(wanted: Wanted, tokens: TokenSource, tag: SessionTag) -> String {
+    within_limit(tag, None, &take_lock(wanted, "$1", &token(tokens), tokens, "$2"))
 }
 
-fn take_lock(wanted: Wanted, key: &str, token: &str, tokens: TokenSource, naming: &str) -> String {
+fn take_lock(wanted: Wanted, key: &str, token: &str, tokens: TokenSource, name_holder: &str) -> String {
     format!(
-        "CASE WHEN pg_try_advisory_lock{}({key}) THEN ({token})::text WHEN {naming} THEN concat('0 ',{}) ELSE '0' END",
+        "CASE WHEN pg_try_advisory_lock{}({key}) THEN ({token})::text WHEN {name_holder} THEN concat('0 ',{}) ELSE '0' END",
         suffix(wanted),
         holder(key, tokens)
     )
@@ -168,32 +168,32 @@ fn take_lock(wanted: Wanted, key: &str, token: &str, tokens: TokenSource, naming
 
 /// Whether a refusal says who holds the lock, for which the server looks through its table of locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Naming {
+pub(crate) enum NameHolder {
     No,
-    Holder,
+    Yes,
 }
 
-impl Naming {
+impl NameHolder {
     pub(crate) fn literal(self) -> &'static str {
         match self {
             Self::No => "false",
-            Self::Holder => "true",
+            Self::Yes => "true",
         }
     }
 }
 
 /// Waits for the lock. It follows what [`begins_wait`] says.
-pub(crate) fn wait(claim: &Claim, tokens: TokenSource, mark: Mark, limit: Option<u64>) -> String {
+pub(crate) fn wait(claim: &Claim, tokens: TokenSource, tag: SessionTag, limit: Option<u64>) -> String {
     if let Wanted::Permits(permits) = claim.wanted {
-        return permits::take(claim.key, permits, Gate::Wait, tokens, mark, limit);
+        return permits::take(claim.key, permits, Gate::Wait, tokens, tag, limit);
     }
     let token = tokens_from(tokens, claim.sections);
-    within_limit(mark, limit, &wait_for_lock(claim.wanted, &claim.key.to_string(), &token))
+    within_limit(tag, limit, &wait_for_lock(claim.wanted, &claim.key.to_string(), &token))
 }
 
 /// The same without a count, for a key `$1`.
-pub(crate) fn wait_again(wanted: Wanted, tokens: TokenSource, mark: Mark) -> String {
-    within_limit(mark, None, &wait_for_lock(wanted, "$1", &token(tokens)))
+pub(crate) fn wait_again(wanted: Wanted, tokens: TokenSource, tag: SessionTag) -> String {
+    within_limit(tag, None, &wait_for_lock(wanted, "$1", &token(tokens)))
 }
 
 fn wait_for_lock(wanted: Wanted, key: &str, token: &str) -> String {
@@ -212,16 +212,16 @@ pub(crate) fn poll(
     claim: &Claim,
     permits: Permits,
     tokens: TokenSource,
-    mark: Mark,
+    tag: SessionTag,
     waiter: &Waiter,
 ) -> String {
-    let poll = permits::take(claim.key, permits, Gate::Passed, tokens, mark, None);
+    let poll = permits::take(claim.key, permits, Gate::Passed, tokens, tag, None);
     format!("{}{poll}", waiter.comment())
 }
 
 /// Makes an exclusive lock of this session a shared one, without a gap. The session goes before those that wait, as they would
 /// have to wait for it. Carried out again, it changes nothing.
-pub(crate) fn downgrade(key: Key, tokens: TokenSource, mark: Mark, limit: Duration) -> String {
+pub(crate) fn downgrade(key: Key, tokens: TokenSource, tag: SessionTag, limit: Duration) -> String {
     let held = held_here(Looked::Lock(key));
     let share = format!(
         "CASE WHEN EXISTS (SELECT FROM pg_locks WHERE {held} AND mode='ShareLock') THEN true \
@@ -234,14 +234,14 @@ pub(crate) fn downgrade(key: Key, tokens: TokenSource, mark: Mark, limit: Durati
         "{}SET LOCAL lock_timeout={};{}",
         comment(Operation::Downgrade),
         limit.as_millis(),
-        within_limit(mark, None, &downgrade)
+        within_limit(tag, None, &downgrade)
     )
 }
 
-/// Evaluates the expression in the session with this mark alone, on a primary; NULL elsewhere. If there is a limit, it counts the
-/// places of the table of locks that are taken before, and says so if they are more.
-pub(crate) fn within_limit(mark: Mark, limit: Option<u64>, expression: &str) -> String {
-    let is_here = mark.is_here();
+/// Evaluates the expression in the session with this tag alone, on a primary; NULL elsewhere. If there is a limit, it counts the
+/// entries of the table of locks that are taken before, and says so if they are more.
+pub(crate) fn within_limit(tag: SessionTag, limit: Option<u64>, expression: &str) -> String {
+    let is_here = tag.is_here();
     match limit {
         None => format!("SELECT CASE WHEN {is_here} AND NOT pg_is_in_recovery() THEN {expression} END"),
         Some(limit) => format!(
@@ -252,7 +252,7 @@ pub(crate) fn within_limit(mark: Mark, limit: Option<u64>, expression: &str) -> 
     }
 }
 
-/// How many places of the table of locks are taken, if the server has counted.
+/// How many entries of the table of locks are taken, if the server has counted.
 pub(crate) fn counted(answer: &Answer) -> Option<u64> {
     answer.rows.first()?.get(1)?.as_deref()?.parse().ok()
 }
@@ -270,7 +270,7 @@ pub(crate) enum Answered {
     AtHead,
     /// Those who use the semaphore use it with this number of permits.
     OtherNumber(u32),
-    /// So many places of the table of locks are taken, which is too many.
+    /// So many entries of the table of locks are taken, which is too many.
     Full(u64),
     /// Another session has answered, or the server is a standby. Nothing is held.
     Elsewhere,
@@ -289,27 +289,27 @@ impl Answered {
             "of" => Self::OtherNumber(rest.parse().ok()?),
             "full" => Self::Full(rest.parse().ok()?),
             token => {
-                let slots = rest.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
-                Self::Granted(token.parse().ok()?, slots)
+                let numbers = rest.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+                Self::Granted(token.parse().ok()?, numbers)
             }
         })
     }
 }
 
 /// Releases what a session has of a lock, or may have.
-pub(crate) fn release(key: Key, has: &Has, mark: Mark, operation: Operation) -> String {
+pub(crate) fn release(key: Key, has: &Has, tag: SessionTag, operation: Operation) -> String {
     match has {
         Has::Exclusive | Has::Shared | Has::Either => {
-            answered(mark, operation, &unlocks(&key.to_string(), has))
+            answered(tag, operation, &unlocks(&key.to_string(), has))
         }
-        Has::Permits { of, slots } => permits::release(key, *of, slots, mark, operation),
-        Has::PartOfSemaphore => permits::clear(key, mark, operation),
+        Has::Permits { of, numbers } => permits::release(key, *of, numbers, tag, operation),
+        Has::PartOfSemaphore => permits::clear(key, tag, operation),
     }
 }
 
 /// The same for a lock with the key `$1`, without a comment.
-pub(crate) fn release_again(has: &Has, mark: Mark) -> String {
-    in_session(mark, &unlocks("$1", has))
+pub(crate) fn release_again(has: &Has, tag: SessionTag) -> String {
+    in_session(tag, &unlocks("$1", has))
 }
 
 /// The condition that the session had the lock, which it has no longer when the server has evaluated it.
@@ -321,15 +321,11 @@ fn unlocks(key: &str, has: &Has) -> String {
     }
 }
 
-/// Asks whether this is still the session with the mark, on a primary: nothing else can have ended its holds. Before, it may
+/// Asks whether this is still the session with the tag, on a primary: nothing else can have ended its holds. Before, it may
 /// give the session a limit for statements, in milliseconds, which waits switch off.
-pub(crate) fn check(mark: Mark, limit: Option<u64>) -> String {
+pub(crate) fn check(tag: SessionTag, limit: Option<u64>) -> String {
     let limit = limit.map(|limit| format!("SET statement_timeout={limit};")).unwrap_or_default();
-    format!(
-        "{}{limit}SELECT concat_ws(' ',{},pg_is_in_recovery())",
-        comment(Operation::Renew),
-        mark.is_here()
-    )
+    format!("{}{limit}SELECT concat_ws(' ',{},pg_is_in_recovery())", comment(Operation::Renew), tag.is_here())
 }
 
 /// The state of a session with holds.
@@ -532,8 +528,8 @@ pub(crate) fn probe(tokens: TokenSource) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn mark() -> Mark {
-        Mark::new(10)
+    fn tag() -> SessionTag {
+        SessionTag::new(10)
     }
 
     fn key() -> Key {
@@ -567,13 +563,16 @@ mod tests {
         let id = SessionId { pid: 7, start: 8 };
         let permits = Wanted::Permits(Permits { take: 1, of: 2 });
         for (statement, operation) in [
-            (take(&claim(Wanted::Shared), TokenSource::Clock, mark(), None, Naming::No), Operation::Acquire),
-            (take(&claim(permits), TokenSource::Clock, mark(), Some(7), Naming::Holder), Operation::Acquire),
+            (
+                take(&claim(Wanted::Shared), TokenSource::Clock, tag(), None, NameHolder::No),
+                Operation::Acquire,
+            ),
+            (take(&claim(permits), TokenSource::Clock, tag(), Some(7), NameHolder::Yes), Operation::Acquire),
             (begins_wait(&waiter("x"), true), Operation::Acquire),
-            (release(key(), &Has::Either, mark(), Operation::Cancel), Operation::Cancel),
-            (release(key(), &Has::Exclusive, mark(), Operation::Release), Operation::Release),
-            (downgrade(key(), TokenSource::Clock, mark(), Duration::from_secs(1)), Operation::Downgrade),
-            (check(mark(), Some(7)), Operation::Renew),
+            (release(key(), &Has::Either, tag(), Operation::Cancel), Operation::Cancel),
+            (release(key(), &Has::Exclusive, tag(), Operation::Release), Operation::Release),
+            (downgrade(key(), TokenSource::Clock, tag(), Duration::from_secs(1)), Operation::Downgrade),
+            (check(tag(), Some(7)), Operation::Renew),
             (cancel(id), Operation::Cancel),
             (end(id, Operation::Break), Operation::Break),
             (ping(), Operation::Ping),
@@ -591,7 +590,7 @@ mod tests {
         {
             let claim = claim(Wanted::Exclusive);
             let statement =
-                begins_wait(&waiter(label), true) + &wait(&claim, TokenSource::Clock, mark(), None);
+                begins_wait(&waiter(label), true) + &wait(&claim, TokenSource::Clock, tag(), None);
             let count = |part: &str| statement.matches(part).count();
             assert_eq!((count("*/"), count("/*")), (1, 1), "{statement}");
             assert_eq!(Waiter::of_statement(&statement), Some(waiter(label)));

@@ -45,7 +45,7 @@ async fn ask(backend: &PostgresBackend, memo: &Memo, keep: Duration) -> Result<R
     let mut round = 0;
     loop {
         round += 1;
-        match backend.clerk.try_to_ask(Operation::Remember, statement.clone()).await {
+        match backend.auxiliary.try_to_ask(Operation::Remember, statement.clone()).await {
             // Its time was over between the two statements, and another client has removed it.
             Ok(answer) if answer.rows.is_empty() && round < MOST_ROUNDS => {}
             Ok(answer) => {
@@ -60,7 +60,7 @@ async fn ask(backend: &PostgresBackend, memo: &Memo, keep: Duration) -> Result<R
             Err(failure) if round >= MOST_ROUNDS => return Err(failure.into_error()),
             Err(failure) if failure.is_missing_table() => {
                 // If another client creates it at the same moment, this fails, and the table is there.
-                let created = backend.clerk.try_to_ask(Operation::Remember, table::create_slots()).await;
+                let created = backend.auxiliary.try_to_ask(Operation::Remember, table::create_slots()).await;
                 if let Err(failure) = created
                     && round + 1 >= MOST_ROUNDS
                 {
@@ -86,9 +86,9 @@ fn read(row: &Row, writer: &str) -> Option<Remembered> {
 
 /// Removes some rows whose time is over, in the background. A later call removes more.
 fn sweep(backend: &PostgresBackend) {
-    let clerk = Arc::clone(&backend.clerk);
+    let auxiliary = Arc::clone(&backend.auxiliary);
     backend.context.spawn(async move {
-        match clerk.ask(Operation::Remember, table::forget_slots()).await {
+        match auxiliary.ask(Operation::Remember, table::forget_slots()).await {
             Err(error) if !error.is_retryable() => {
                 tracing::warn!(target: "distlock", %error, "slots whose time is over stay in the table");
             }

@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::statement;
 
 /// How often the client looks.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The client looks so rarely that the server spends at most this part of the time of one processor on it.
 const SHARE: u32 = 50;
@@ -28,39 +28,39 @@ const SHARE: u32 = 50;
 /// The pause before the client looks again whether a wait is in the queue.
 const SOON: Duration = Duration::from_millis(2);
 
-pub(crate) struct Lookout {
+pub(crate) struct SnapshotMonitor {
     context: BackendContext,
     settings: Arc<Settings>,
     control: Arc<Control>,
     watch: Mutex<Watch>,
     /// Whether it has said that waits have snapshots.
-    is_told: AtomicBool,
+    has_warned: AtomicBool,
 }
 
 #[derive(Default)]
 struct Watch {
     /// In the order in which they began.
     waits: Vec<(SessionId, Weak<link::Waiting>)>,
-    is_kept: bool,
+    is_running: bool,
 }
 
-impl Lookout {
+impl SnapshotMonitor {
     pub(crate) fn new(context: BackendContext, settings: Arc<Settings>, control: Arc<Control>) -> Arc<Self> {
         Arc::new(Self {
             context,
             settings,
             control,
             watch: Mutex::default(),
-            is_told: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
         })
     }
 
-    /// Looks after this wait until it is over.
+    /// Monitors this wait until it is over.
     pub(crate) fn add(self: &Arc<Self>, session: SessionId, waiting: &Arc<link::Waiting>) {
         let mut watch = self.watch.lock();
         watch.waits.push((session, Arc::downgrade(waiting)));
-        if !std::mem::replace(&mut watch.is_kept, true) {
-            self.context.spawn(Arc::clone(self).keep_watch());
+        if !std::mem::replace(&mut watch.is_running, true) {
+            self.context.spawn(Arc::clone(self).monitor());
         }
     }
 
@@ -68,18 +68,18 @@ impl Lookout {
     fn waits(&self) -> Option<Vec<(SessionId, Arc<link::Waiting>)>> {
         let mut watch = self.watch.lock();
         watch.waits.retain(|(_, waiting)| waiting.upgrade().is_some_and(|waiting| !waiting.has_answer()));
-        watch.is_kept = !watch.waits.is_empty();
+        watch.is_running = !watch.waits.is_empty();
         let waits = watch.waits.iter().filter_map(|(session, waiting)| Some((*session, waiting.upgrade()?)));
-        watch.is_kept.then(|| waits.collect())
+        watch.is_running.then(|| waits.collect())
     }
 
-    async fn keep_watch(self: Arc<Self>) {
+    async fn monitor(self: Arc<Self>) {
         let clock = self.context.clock();
-        let mut pause = LOOK_EVERY;
+        let mut pause = CHECK_EVERY;
         loop {
             clock.sleep_until(clock.now().plus(pause)).await;
             let Some(waits) = self.waits() else { return };
-            pause = LOOK_EVERY;
+            pause = CHECK_EVERY;
             if self.settings.waiting == Waiting::Quiet {
                 self.look_for_snapshots(&waits).await;
             }
@@ -106,12 +106,12 @@ impl Lookout {
 
     /// Says once if a wait that was to have no snapshot has one. Then it begins anew like others when that keeps a session waiting.
     async fn look_for_snapshots(&self, waits: &[(SessionId, Arc<link::Waiting>)]) {
-        if self.is_told.load(Ordering::Relaxed) {
+        if self.has_warned.load(Ordering::Relaxed) {
             return;
         }
         let sessions: Vec<_> = waits.iter().map(|(session, _)| *session).collect();
         let found = self.control.ask(Operation::Inspect, statement::with_snapshot(&sessions)).await;
-        if found.is_ok_and(|found| !found.rows.is_empty()) && !self.is_told.swap(true, Ordering::Relaxed) {
+        if found.is_ok_and(|found| !found.rows.is_empty()) && !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 target: "distlock",
                 server = %self.settings.endpoint,

@@ -9,8 +9,8 @@ use lock_core::Operation;
 
 use crate::key::Key;
 use crate::link::{Claim, Wanted};
-use crate::mark::Mark;
 use crate::options::TokenSource;
+use crate::session_tag::SessionTag;
 use crate::statement::{Looked, Waiter, comment, held_here, tokens_from, within_limit};
 
 /// The domains whose checks wait, in a schema of their own. What they are assigned does not matter.
@@ -40,29 +40,29 @@ pub(crate) fn probe() -> String {
 }
 
 /// The first message of a wait: its key, and no limit of the server.
-pub(crate) fn begin(key: Key, mark: Mark, limit: Option<u64>) -> String {
+pub(crate) fn begin(key: Key, tag: SessionTag, limit: Option<u64>) -> String {
     let set = format!("set_config('{SETTING}','{key}',false)");
-    format!("{}SET statement_timeout=0;{}", comment(Operation::Acquire), within_limit(mark, limit, &set))
+    format!("{}SET statement_timeout=0;{}", comment(Operation::Acquire), within_limit(tag, limit, &set))
 }
 
 /// The message that waits. A block that commits has to be alone in its message.
-pub(crate) fn wait(wanted: Wanted, mark: Mark, waiter: &Waiter) -> String {
+pub(crate) fn wait(wanted: Wanted, tag: SessionTag, waiter: &Waiter) -> String {
     let domain = if wanted == Wanted::Shared { SHARED } else { EXCLUSIVE };
     format!(
         "{}DO $d$DECLARE got {domain};BEGIN \
          IF NOT {} OR pg_is_in_recovery() THEN RAISE EXCEPTION 'this is another session';END IF;\
          COMMIT;GET DIAGNOSTICS got=ROW_COUNT;END$d$",
         waiter.comment(),
-        mark.is_here()
+        tag.is_here()
     )
 }
 
 /// The message after the wait: the token, if the session has the lock.
-pub(crate) fn check(claim: &Claim, tokens: TokenSource, mark: Mark) -> String {
+pub(crate) fn check(claim: &Claim, tokens: TokenSource, tag: SessionTag) -> String {
     let held = held_here(Looked::Lock(claim.key));
     let answer = format!(
         "CASE WHEN EXISTS (SELECT FROM pg_locks WHERE {held}) THEN ({})::text ELSE '0' END",
         tokens_from(tokens, claim.sections)
     );
-    format!("{}{}", comment(Operation::Acquire), within_limit(mark, None, &answer))
+    format!("{}{}", comment(Operation::Acquire), within_limit(tag, None, &answer))
 }

@@ -6,23 +6,23 @@ use lock_core::Moment;
 use lock_core::spi::Mutex;
 
 use crate::options::TokenSource;
-use crate::statement;
+use crate::statement::NameHolder;
 
 /// The server looks so rarely that this takes at most this part of the time.
 const SHARE: u32 = 20;
 
 #[derive(Default)]
-pub(crate) struct Naming {
+pub(crate) struct HolderLookup {
     /// Before that, refusals say nothing.
     again_at: Mutex<Option<Moment>>,
 }
 
-impl Naming {
+impl HolderLookup {
     /// Whether a refusal of a statement that is sent now says it. Where a table knows the holders, each does.
-    pub(crate) fn ask(&self, now: Moment, tokens: TokenSource) -> statement::Naming {
+    pub(crate) fn next(&self, now: Moment, tokens: TokenSource) -> NameHolder {
         match *self.again_at.lock() {
-            Some(again_at) if now < again_at && tokens != TokenSource::Table => statement::Naming::No,
-            _ => statement::Naming::Holder,
+            Some(again_at) if now < again_at && tokens != TokenSource::Table => NameHolder::No,
+            _ => NameHolder::Yes,
         }
     }
 

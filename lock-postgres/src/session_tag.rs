@@ -1,4 +1,4 @@
-//! The mark of a session, by which a client distinguishes its own session from one that it shares with other clients.
+//! The tag of a session, by which a client distinguishes its own session from one that it shares with other clients.
 //!
 //! A client gives each session a random number, as a setting that the server gets with the login. So the session that
 //! answers a statement with that number is the one that was started for this connection: a pooler that keeps sessions of
@@ -14,9 +14,9 @@ pub(crate) const SETTING: &str = "distlock.session";
 
 /// The number that identifies a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark(u64);
+pub(crate) struct SessionTag(u64);
 
-impl Mark {
+impl SessionTag {
     pub(crate) fn random() -> Result<Self, LockError> {
         getrandom::u64().map(Self).map_err(|error| {
             LockError::new(ErrorKind::Internal, Operation::Connect)
@@ -24,19 +24,19 @@ impl Mark {
         })
     }
 
-    /// The mark with this number.
+    /// The tag with this number.
     #[cfg(test)]
     pub(crate) fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// The SQL expression that is true in the session with this mark alone, and never NULL.
+    /// The SQL expression that is true in the session with this tag alone, and never NULL.
     pub(crate) fn is_here(self) -> String {
         format!("COALESCE(current_setting('{SETTING}',true)='{self}',false)")
     }
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for SessionTag {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:016x}", self.0)
     }
