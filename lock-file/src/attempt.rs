@@ -21,23 +21,23 @@ use lock_core::spi::Mutex;
 use lock_core::{AttemptHandle, LossReason, Mode, Operation, with_waker};
 
 use crate::failure::Failure;
-use crate::folder::Place;
+use crate::folder::LockFolder;
 use crate::gate::Gate;
 use crate::held::Held;
 use crate::hold::Hold;
 use crate::holders::{self, Asked};
 use crate::locked_file::Standing;
+use crate::members::{Member, Members, Permits};
 use crate::queue::Ticket;
 use crate::record::Record;
-use crate::roster::{Entry, Permits, Roster};
 use crate::shares;
 use crate::subject::Subject;
-use crate::watcher::{Next, Sleeper, Watcher};
+use crate::watcher::{Next, WatchedTask, Watcher};
 
 /// What an attempt needs.
 #[derive(Debug, Clone)]
-pub(crate) struct Means {
-    pub(crate) place: Arc<Place>,
+pub(crate) struct Resources {
+    pub(crate) lock_folder: Arc<LockFolder>,
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) poll_interval: Duration,
     pub(crate) gate_patience: Duration,
@@ -66,7 +66,7 @@ pub(crate) struct Wanted {
 /// One attempt to acquire a lock.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    means: Means,
+    resources: Resources,
     wanted: Wanted,
     busy: Busy,
     handle: AttemptHandle,
@@ -76,7 +76,7 @@ pub(crate) struct Attempt {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    knocking: Option<Knocking>,
+    backoff: Option<GateBackoff>,
     /// What the attempt has not reported to the core yet.
     news: Option<News>,
     contact: Contact,
@@ -113,7 +113,7 @@ enum Phase {
 #[derive(Debug, Clone)]
 enum Behind {
     /// The end of the waiter right before it.
-    Waiter(Entry),
+    Waiter(Member),
     /// A change of this file, or of what is in this folder: a holder's end. None before the first decision.
     Holder(Option<String>),
 }
@@ -128,7 +128,7 @@ pub(crate) enum Outcome {
 
 /// Repeated attempts to enter the gate while another process or thread is in it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Knocking {
+pub(crate) struct GateBackoff {
     since: Instant,
     pause: Duration,
     reported: Reported,
@@ -141,7 +141,7 @@ enum Reported {
     Yes,
 }
 
-impl Knocking {
+impl GateBackoff {
     const FIRST_PAUSE: Duration = Duration::from_micros(50);
     const LONGEST_PAUSE: Duration = Duration::from_millis(20);
     /// After this time the attempt tells the user.
@@ -164,10 +164,10 @@ impl Knocking {
 }
 
 impl Attempt {
-    pub(crate) fn new(means: Means, wanted: Wanted, busy: Busy, handle: AttemptHandle) -> Self {
+    pub(crate) fn new(resources: Resources, wanted: Wanted, busy: Busy, handle: AttemptHandle) -> Self {
         let state =
-            State { phase: Phase::New, knocking: None, news: None, contact: Contact::Good, waker: None };
-        Self { means, wanted, busy, handle, state: Mutex::new(state) }
+            State { phase: Phase::New, backoff: None, news: None, contact: Contact::Good, waker: None };
+        Self { resources, wanted, busy, handle, state: Mutex::new(state) }
     }
 
     /// The outcome, if the attempt is over.
@@ -191,13 +191,13 @@ impl Attempt {
     /// soon.
     pub(crate) fn first_look(&self, impatience: Duration) {
         let start = Instant::now();
-        while let Next::Again(_) = self.look() {
+        while let Next::Again(_) = self.check() {
             if start.elapsed() >= impatience {
                 break;
             }
             std::thread::yield_now();
         }
-        self.state.lock().knocking = None;
+        self.state.lock().backoff = None;
     }
 
     /// Leaves the queue, and returns the hold if there is one already. Afterwards the attempt can acquire nothing.
@@ -227,13 +227,13 @@ impl Attempt {
     }
 
     fn granted(&self, held: Held) -> Phase {
-        let Means { watcher, poll_interval, .. } = &self.means;
+        let Resources { watcher, poll_interval, .. } = &self.resources;
         Phase::Granted(Arc::new(Hold::new(held, self.handle.clone(), *poll_interval, watcher)))
     }
 
     /// Takes the next step, in the gate.
     fn step(&self, gate: Gate, state: &mut State) -> Next {
-        state.knocking = None;
+        state.backoff = None;
         let (mut ticket, behind) = match std::mem::replace(&mut state.phase, Phase::New) {
             Phase::Waiting { ticket, behind } => (Some(ticket), behind),
             _ => (None, Behind::Holder(None)),
@@ -268,14 +268,14 @@ impl Attempt {
         gate.check_layout()?;
         let Wanted { subject, mode, sections, record } = &self.wanted;
         let permits = Permits::of_mode(*mode);
-        let queue = Roster::of_queue(gate.folder(), subject);
-        let waiters = queue.entries()?;
+        let queue = Members::of_queue(gate.folder(), subject);
+        let waiters = queue.list()?;
         // A ticket whose file is gone has no place in the order: draw another.
-        if ticket.as_ref().is_some_and(|ticket| !waiters.contains(&ticket.entry())) {
+        if ticket.as_ref().is_some_and(|ticket| !waiters.contains(&ticket.member())) {
             *ticket = None;
         }
         let ahead = match &*ticket {
-            Some(ticket) => &waiters[..waiters.partition_point(|waiter| *waiter < ticket.entry())],
+            Some(ticket) => &waiters[..waiters.partition_point(|waiter| *waiter < ticket.member())],
             None => &waiters[..],
         };
         let behind = match queue.last_alive(ahead)? {
@@ -313,18 +313,18 @@ impl Attempt {
 
     /// Handles a gate that is not free now.
     fn knock(&self, state: &mut State) -> Next {
-        let knocking = state.knocking.get_or_insert(Knocking::since(Instant::now()));
-        let pause = knocking.pause();
-        let lasts = knocking.lasts();
+        let backoff = state.backoff.get_or_insert(GateBackoff::since(Instant::now()));
+        let pause = backoff.pause();
+        let lasts = backoff.lasts();
         match self.busy {
-            Busy::Leave if lasts >= self.means.gate_patience => {
-                state.phase = Phase::Failed(Gate::busy(&self.means.place));
+            Busy::Leave if lasts >= self.resources.gate_patience => {
+                state.phase = Phase::Failed(Gate::busy(&self.resources.lock_folder));
                 return Next::Over;
             }
             // If the wait ends now, it is unknown whether the lock was free: let the wait end with this error.
-            Busy::Queue if lasts >= Knocking::REMARKABLE && knocking.reported == Reported::No => {
-                knocking.reported = Reported::Yes;
-                state.tell(News::Failure(Gate::busy(&self.means.place)));
+            Busy::Queue if lasts >= GateBackoff::REMARKABLE && backoff.reported == Reported::No => {
+                backoff.reported = Reported::Yes;
+                state.tell(News::Failure(Gate::busy(&self.resources.lock_folder)));
             }
             Busy::Leave | Busy::Queue => {}
         }
@@ -335,20 +335,20 @@ impl Attempt {
         let Phase::Waiting { behind, .. } = &state.phase else {
             return Next::Over;
         };
-        let folder = self.means.place.folder();
+        let folder = self.resources.lock_folder.folder();
         let path = match behind {
-            Behind::Waiter(waiter) => Roster::of_queue(&folder, &self.wanted.subject).path_of(*waiter),
+            Behind::Waiter(waiter) => Members::of_queue(&folder, &self.wanted.subject).path_of(*waiter),
             Behind::Holder(Some(holder)) => folder.path_of(holder),
             Behind::Holder(None) => return Next::Again(WHEN_TROUBLED),
         };
-        Next::Watch { path, otherwise: self.means.poll_interval }
+        Next::Watch { path, otherwise: self.resources.poll_interval }
     }
 
     /// Whether the waiter right before this one is alive, so that it cannot be this one's turn yet.
     fn is_behind_a_living_waiter(&self, state: &State) -> bool {
         match &state.phase {
             Phase::Waiting { ticket, behind: Behind::Waiter(waiter) } => {
-                let queue = Roster::of_queue(ticket.folder(), &self.wanted.subject);
+                let queue = Members::of_queue(ticket.folder(), &self.wanted.subject);
                 // In a folder that was moved away the order of waiters no longer matters.
                 ticket.folder().is_current() && queue.is_alive(*waiter).unwrap_or(false)
             }
@@ -378,8 +378,8 @@ impl Phase {
     }
 }
 
-impl Sleeper for Attempt {
-    fn look(&self) -> Next {
+impl WatchedTask for Attempt {
+    fn check(&self) -> Next {
         let mut state = self.state.lock();
         if state.phase.outcome().is_some() {
             return Next::Over;
@@ -390,7 +390,7 @@ impl Sleeper for Attempt {
             }
             self.wait_further(&state)
         } else {
-            match Gate::enter(&self.means.place) {
+            match Gate::enter(&self.resources.lock_folder) {
                 Ok(Some(gate)) => self.step(gate, &mut state),
                 Ok(None) => self.knock(&mut state),
                 Err(failure) => self.fail(&mut state, failure),

@@ -16,21 +16,21 @@ use lock_core::{
     PermitLimits, Reach, Released, Remembered, Remembering, Reserving, Term, Updated, Wait,
 };
 
-use crate::attempt::{Attempt, Busy, Means, Outcome, Wanted};
-use crate::errand;
+use crate::attempt::{Attempt, Busy, Outcome, Resources, Wanted};
 use crate::failure::Failure;
-use crate::folder::Place;
+use crate::file_cleaner::{self, FileCleaner};
+use crate::folder::LockFolder;
 use crate::gate::Gate;
+use crate::gated_action;
 use crate::hold::Hold;
 use crate::holders;
 use crate::locked_file::Standing;
-use crate::memos;
+use crate::members::{Member, Members};
 use crate::options::FileOptions;
 use crate::record::Record;
-use crate::roster::{Entry, Roster};
+use crate::slots;
 use crate::subject::Subject;
-use crate::tidier::{self, Tidier};
-use crate::watcher::{Care, Sleeper, Watcher};
+use crate::watcher::{Registration, WatchedTask, Watcher};
 
 /// Longer names become a readable prefix and a hash. File systems allow 255 bytes, some encrypted ones 143.
 const LONGEST_NAME: usize = 140;
@@ -40,17 +40,17 @@ const IMPATIENCE: Duration = Duration::from_micros(100);
 
 /// Locks between the processes of one machine, in the files of a folder, as the crate's documentation describes.
 pub(crate) struct FileBackend {
-    means: Means,
+    resources: Resources,
     context: BackendContext,
     capabilities: Capabilities,
-    tidier: Arc<Tidier>,
-    attempts: Mutex<HashMap<AttemptId, Tended>>,
+    cleaner: Arc<FileCleaner>,
+    attempts: Mutex<HashMap<AttemptId, PendingAttempt>>,
 }
 
-struct Tended {
+struct PendingAttempt {
     attempt: Arc<Attempt>,
     /// Makes the watcher serve the attempt while it waits.
-    care: Option<Care>,
+    registration: Option<Registration>,
 }
 
 /// A lock that this client holds.
@@ -66,18 +66,18 @@ impl FileBackend {
     pub(crate) fn open(options: &FileOptions, context: BackendContext) -> Result<Self, LockError> {
         options.check()?;
         let connect = |failure: Failure| failure.into_error(Operation::Connect, None);
-        let means = Means {
-            place: Arc::new(Place::open(&options.folder).map_err(connect)?),
+        let resources = Resources {
+            lock_folder: Arc::new(LockFolder::open(&options.folder).map_err(connect)?),
             watcher: Watcher::of_process().map_err(connect)?,
             poll_interval: options.poll_interval,
             gate_patience: options.gate_patience,
         };
-        if let Some(gate) = Gate::enter(&means.place).map_err(connect)? {
+        if let Some(gate) = Gate::enter(&resources.lock_folder).map_err(connect)? {
             gate.check_layout().map_err(connect)?;
-            tidier::sweep(&gate);
+            file_cleaner::sweep(&gate);
         }
-        let tidier = Arc::new(Tidier::new(means.clone()));
-        Ok(Self { means, context, capabilities: capabilities(), tidier, attempts: Mutex::default() })
+        let cleaner = Arc::new(FileCleaner::new(resources.clone()));
+        Ok(Self { resources, context, capabilities: capabilities(), cleaner, attempts: Mutex::default() })
     }
 
     /// The attempt with the request's id: the existing one, or one that begins now.
@@ -91,7 +91,7 @@ impl FileBackend {
     }
 
     fn known(&self, id: AttemptId) -> Option<Arc<Attempt>> {
-        self.attempts.lock().get(&id).map(|tended| Arc::clone(&tended.attempt))
+        self.attempts.lock().get(&id).map(|pending| Arc::clone(&pending.attempt))
     }
 
     fn make(&self, request: &AcquireRequest) -> Arc<Attempt> {
@@ -100,9 +100,9 @@ impl FileBackend {
         let record = Record::new(id.to_string(), request.name().as_str(), mode, request.holder());
         let wanted =
             Wanted { subject: Subject::of_request(request), mode, sections: request.sections(), record };
-        let attempt = Attempt::new(self.means.clone(), wanted, busy, request.attempt().clone());
+        let attempt = Attempt::new(self.resources.clone(), wanted, busy, request.attempt().clone());
         let attempt = Arc::new(attempt);
-        self.attempts.lock().insert(id, Tended { attempt: Arc::clone(&attempt), care: None });
+        self.attempts.lock().insert(id, PendingAttempt { attempt: Arc::clone(&attempt), registration: None });
         attempt
     }
 
@@ -110,25 +110,25 @@ impl FileBackend {
     fn begin(&self, id: AttemptId, attempt: &Arc<Attempt>) {
         attempt.first_look(IMPATIENCE);
         if attempt.outcome().is_none() {
-            let sleeper = Arc::clone(attempt) as Arc<dyn Sleeper>;
-            let care = self.means.watcher.look_after(sleeper, Duration::ZERO);
-            if let Some(tended) = self.attempts.lock().get_mut(&id) {
-                tended.care = Some(care);
+            let task = Arc::clone(attempt) as Arc<dyn WatchedTask>;
+            let registration = self.resources.watcher.register(task, Duration::ZERO);
+            if let Some(pending) = self.attempts.lock().get_mut(&id) {
+                pending.registration = Some(registration);
             }
         }
     }
 
-    fn forget(&self, id: AttemptId) -> Option<Tended> {
+    fn forget(&self, id: AttemptId) -> Option<PendingAttempt> {
         self.attempts.lock().remove(&id)
     }
 
     /// Releases a lock. Never waits long for the gate: the lock becomes free in any case, and only its file may stay for a while.
     fn give_back(&self, hold: &Hold, subject: &Subject) -> Result<Standing, Failure> {
-        let gate = enter_soon(&self.means.place);
+        let gate = enter_soon(&self.resources.lock_folder);
         let standing = hold.release(gate.as_ref())?;
-        let tidied = gate.as_ref().map(|gate| Roster::of_queue(gate.folder(), subject).tidy());
-        if !matches!(tidied, Some(Ok(_))) {
-            self.tidier.later(subject);
+        let cleaned = gate.as_ref().map(|gate| Members::of_queue(gate.folder(), subject).clean());
+        if !matches!(cleaned, Some(Ok(_))) {
+            self.cleaner.later(subject);
         }
         Ok(standing)
     }
@@ -145,10 +145,10 @@ fn grant(request: &AcquireRequest, hold: Arc<Hold>) -> Grant<FileLease> {
 }
 
 /// Enters the gate if that does not block the calling thread for long.
-fn enter_soon(place: &Place) -> Option<Gate> {
+fn enter_soon(lock_folder: &LockFolder) -> Option<Gate> {
     let start = Instant::now();
     loop {
-        match Gate::enter(place) {
+        match Gate::enter(lock_folder) {
             Ok(Some(gate)) => return Some(gate),
             Ok(None) if start.elapsed() < IMPATIENCE => std::thread::yield_now(),
             Ok(None) | Err(_) => return None,
@@ -173,10 +173,10 @@ fn capabilities() -> Capabilities {
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
 }
 
-fn status(gate: &Gate, name: LockName, subject: &Subject) -> Result<(LockStatus, Vec<Entry>), Failure> {
+fn status(gate: &Gate, name: LockName, subject: &Subject) -> Result<(LockStatus, Vec<Member>), Failure> {
     let mut status = LockStatus::free(name);
     status.holders = holders::all(gate, subject)?;
-    let waiting = Roster::of_queue(gate.folder(), subject).entries()?;
+    let waiting = Members::of_queue(gate.folder(), subject).list()?;
     Ok((status, waiting))
 }
 
@@ -239,7 +239,7 @@ impl Backend for FileBackend {
     ) -> Result<Downgraded<FileLease>, LockError> {
         let attempt = self.known(request.id()).unwrap_or_else(|| self.make(request));
         let (reader, former) = (Arc::clone(&attempt), Arc::clone(&lease.hold));
-        let standing = errand::run(&self.means, move |gate| reader.succeed(&former, gate))
+        let standing = gated_action::run(&self.resources, move |gate| reader.succeed(&former, gate))
             .await
             .map_err(|failure| failure.into_error(Operation::Downgrade, Some(request.name())))?;
         match (standing, attempt.outcome()) {
@@ -261,23 +261,26 @@ impl Backend for FileBackend {
         let (name, subject) = (request.name().clone(), Subject::of_inspection(request));
         let inspected = subject.clone();
         let (mut status, waiting) =
-            errand::run(&self.means, move |gate| status(gate, name, &inspected)).await.map_err(error)?;
-        let folder = self.means.place.folder();
-        status.waiters = Roster::of_queue(&folder, &subject).waiters(&waiting).map_err(error)?;
+            gated_action::run(&self.resources, move |gate| status(gate, name, &inspected))
+                .await
+                .map_err(error)?;
+        let folder = self.resources.lock_folder.folder();
+        status.waiters = Members::of_queue(&folder, &subject).waiters(&waiting).map_err(error)?;
         Ok(status)
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
         let (id, subject) = (holder.as_str().to_owned(), Subject::of_inspection(request));
-        let taken = errand::run(&self.means, move |gate| holders::break_holder(gate, &subject, &id))
-            .await
-            .map_err(|failure| failure.into_error(Operation::Break, Some(request.name())))?;
+        let taken =
+            gated_action::run(&self.resources, move |gate| holders::break_holder(gate, &subject, &id))
+                .await
+                .map_err(|failure| failure.into_error(Operation::Break, Some(request.name())))?;
         Ok(if taken { Broken::taken_away() } else { Broken::not_held() })
     }
 
     async fn update_holder(&self, lease: &FileLease, holder: &HolderInfo) -> Result<Updated, LockError> {
         let (hold, value) = (Arc::clone(&lease.hold), holder.value.clone());
-        let standing = errand::run(&self.means, move |_| hold.show(value))
+        let standing = gated_action::run(&self.resources, move |_| hold.show(value))
             .await
             .map_err(|failure| failure.into_error(Operation::Describe, None))?;
         Ok(match standing {
@@ -288,33 +291,33 @@ impl Backend for FileBackend {
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         let key = memo.key();
-        errand::run(&self.means, move |gate| memos::remember(gate, &key, keep))
+        gated_action::run(&self.resources, move |gate| slots::remember(gate, &key, keep))
             .await
             .map_err(|failure| failure.into_error(Operation::Remember, Some(memo.name())))
     }
 
     async fn ping(&self) -> Result<(), LockError> {
-        errand::run(&self.means, |gate| gate.folder().check_writable())
+        gated_action::run(&self.resources, |gate| gate.folder().check_writable())
             .await
             .map_err(|failure| failure.into_error(Operation::Ping, None))
     }
 
     async fn close(&self) {
-        let tidier = Arc::clone(&self.tidier);
-        let work = errand::run(&self.means, move |gate| {
-            tidier.finish(gate);
-            tidier::sweep(gate);
+        let cleaner = Arc::clone(&self.cleaner);
+        let work = gated_action::run(&self.resources, move |gate| {
+            cleaner.finish(gate);
+            file_cleaner::sweep(gate);
             Ok(())
         });
         if let Err(failure) = work.await {
-            tracing::debug!(target: "distlock", ?failure, "files of locks were left for others to tidy up");
+            tracing::debug!(target: "distlock", ?failure, "files of locks were left for others to clean up");
         }
     }
 }
 
 impl Drop for FileBackend {
     fn drop(&mut self) {
-        self.tidier.dismiss();
+        self.cleaner.dismiss();
     }
 }
 
@@ -322,7 +325,7 @@ impl fmt::Debug for FileBackend {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("FileBackend")
-            .field("folder", &self.means.place.folder().path())
+            .field("folder", &self.resources.lock_folder.folder().path())
             .field("holder", self.context.holder())
             .finish_non_exhaustive()
     }

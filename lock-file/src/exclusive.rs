@@ -4,7 +4,7 @@
 //! * The file is created, locked and checked only inside the gate. No process requests its `flock` outside the gate, so no
 //!   attempt is refused because another process only checked.
 //! * It is removed only inside the gate. A release that cannot enter the gate unlocks the file, and leaves it to be reused or
-//!   tidied away.
+//!   cleaned away.
 //! * After locking, the file at the path is compared with the one that was locked, because a file that was removed in between
 //!   excludes no other process. **Then the readers' files are checked**; a reader makes its file and then checks this one. So one
 //!   of them sees the other, even if the gate file was removed and they are in two gates.
@@ -23,10 +23,10 @@ use crate::gate::{Gate, try_lock};
 use crate::held::Held;
 use crate::holders::Asked;
 use crate::locked_file::{LockedFile, Locking, take_away};
-use crate::pause::{self, Point};
+use crate::members::Members;
 use crate::record::Record;
-use crate::roster::Roster;
 use crate::subject::Subject;
+use crate::sync_point::{self, Point};
 
 const ATTEMPTS: usize = 100;
 
@@ -45,14 +45,14 @@ pub(crate) fn take(
             None if !is_free(folder, &relative)? => return Ok(Asked::Behind(relative)),
             None => folder.open_or_create(&relative)?,
         };
-        pause::at(Point::BeforeHeld);
+        sync_point::reach(Point::BeforeHeld);
         let file = match LockedFile::lock(folder, &relative, file)? {
             Locking::Done(file) => file,
             Locking::Busy => return Ok(Asked::Behind(relative)),
             Locking::Replaced => continue,
         };
-        let readers = Roster::of_shares(folder, subject);
-        return match readers.tidy().map(|reader| reader.map(|reader| readers.file(reader))) {
+        let readers = Members::of_shares(folder, subject);
+        return match readers.clean().map(|reader| reader.map(|reader| readers.file(reader))) {
             Ok(None) => hold(gate, file, record, sections),
             Ok(Some(reader)) => {
                 file.give_up();
@@ -72,7 +72,7 @@ pub(crate) fn take(
 
 /// Draws the token, and those of the sections that follow, and writes the holder's record.
 fn hold(gate: &Gate, file: LockedFile, record: &Record, sections: NonZeroU32) -> Result<Asked, Failure> {
-    pause::at(Point::BeforeRecord);
+    sync_point::reach(Point::BeforeRecord);
     let floor = file.former_record().and_then(|former| former.token()).unwrap_or(0);
     let inscribed = gate.next_numbers(floor, sections).and_then(|token| {
         file.inscribe(&record.of_holder(token))?;
@@ -129,7 +129,7 @@ pub(crate) fn break_holder(gate: &Gate, subject: &Subject, id: &str) -> Result<b
 }
 
 /// Removes the file that a dead holder left, or one whose release could not enter the gate. Returns whether the lock is free.
-pub(crate) fn tidy(gate: &Gate, subject: &Subject) -> Result<bool, Failure> {
+pub(crate) fn clean(gate: &Gate, subject: &Subject) -> Result<bool, Failure> {
     let relative = subject.held();
     let folder = gate.folder();
     let Some(file) = folder.open_to_look(&relative)? else {
@@ -140,7 +140,7 @@ pub(crate) fn tidy(gate: &Gate, subject: &Subject) -> Result<bool, Failure> {
     let free = try_lock(&file, FlockOperation::NonBlockingLockExclusive)
         .map_err(|errno| Failure::system("lock", &folder.path_of(&relative), errno))?;
     if free {
-        pause::at(Point::BeforeTidy);
+        sync_point::reach(Point::BeforeRemoval);
         let locked = rustix::fs::fstat(&file).ok().as_ref().map(Identity::of);
         let is_in_place =
             locked.is_some() && folder.identity_at(&relative).is_ok_and(|found| found == locked);

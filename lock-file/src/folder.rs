@@ -298,8 +298,8 @@ fn make_with_parents(path: &Path) -> Result<(), Failure> {
 
 /// The refusal if something on the way to `path` is not a folder and does not lead to one.
 fn refuse_obstacle(path: &Path) -> Option<Failure> {
-    let look = |path| rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
-    let (found, stat) = path.ancestors().find_map(|path| look(path).ok().map(|stat| (path, stat)))?;
+    let check = |path| rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
+    let (found, stat) = path.ancestors().find_map(|path| check(path).ok().map(|stat| (path, stat)))?;
     if found.is_dir() {
         return None;
     }
@@ -368,12 +368,12 @@ fn refuse_link(path: &Path) -> Option<Failure> {
 
 /// The folder at a path. It is opened again after it was removed or replaced.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct LockFolder {
     path: PathBuf,
     folder: Mutex<Arc<Folder>>,
 }
 
-impl Place {
+impl LockFolder {
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let folder = Folder::open(path)?;
         Ok(Self { path: path.to_owned(), folder: Mutex::new(Arc::new(folder)) })

@@ -18,9 +18,9 @@ use rustix::io::Errno;
 #[cfg(target_os = "linux")]
 use crate::failure::Activity;
 use crate::failure::{Failure, Occupant};
-use crate::folder::{Folder, Identity, Place};
-use crate::pause::{self, Point};
+use crate::folder::{Folder, Identity, LockFolder};
 use crate::record::write_all;
+use crate::sync_point::{self, Point};
 
 const GATE: &str = "gate";
 
@@ -42,18 +42,18 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// Enters the gate, or returns `None` if another process or thread is in it.
-    pub(crate) fn enter(place: &Place) -> Result<Option<Self>, Failure> {
+    pub(crate) fn enter(lock_folder: &LockFolder) -> Result<Option<Self>, Failure> {
         for _ in 0..ATTEMPTS {
-            let folder = place.folder();
+            let folder = lock_folder.folder();
             let file = match folder.open_or_create(GATE) {
                 Ok(file) => file,
                 Err(failure) if failure.is_missing() => {
-                    place.reopen()?;
+                    lock_folder.reopen()?;
                     continue;
                 }
                 Err(failure) => return Err(failure),
             };
-            pause::at(Point::BeforeGate);
+            sync_point::reach(Point::BeforeGate);
             if !try_lock(&file, FlockOperation::NonBlockingLockExclusive)
                 .map_err(|errno| Failure::system("lock", &folder.path_of(GATE), errno))?
             {
@@ -61,7 +61,7 @@ impl Gate {
                     return Ok(None);
                 }
                 // A process in the gate of a folder that was moved away does not keep others out of the gate of the new folder.
-                place.reopen()?;
+                lock_folder.reopen()?;
                 continue;
             }
             let identity = Identity::of(&folder.check(&file, GATE)?);
@@ -69,13 +69,16 @@ impl Gate {
             // A gate file that was removed after it was opened excludes no other process, and neither does one in a folder that
             // was moved.
             if gate.is_in_place()? && gate.folder.is_current() {
-                pause::at(Point::InGate);
+                sync_point::reach(Point::InGate);
                 return Ok(Some(gate));
             }
-            place.reopen()?;
+            lock_folder.reopen()?;
         }
         Err(Failure::Broken {
-            cause: format!("another program keeps replacing {}", place.folder().path_of(GATE).display()),
+            cause: format!(
+                "another program keeps replacing {}",
+                lock_folder.folder().path_of(GATE).display()
+            ),
             remedy: "find out who, and end it".into(),
         })
     }
@@ -148,8 +151,8 @@ impl Gate {
     }
 
     /// The error for a gate that did not become free in time. It names the process in the gate if the system can tell.
-    pub(crate) fn busy(place: &Place) -> Failure {
-        let folder = place.folder();
+    pub(crate) fn busy(lock_folder: &LockFolder) -> Failure {
+        let folder = lock_folder.folder();
         let occupant = folder.open_to_look(GATE).ok().flatten().and_then(|file| occupant(&file));
         Failure::GateBusy { path: folder.path_of(GATE), occupant }
     }
@@ -243,7 +246,7 @@ fn check_sum(number: u64) -> u64 {
 #[cfg(target_os = "linux")]
 fn occupant(file: &OwnedFd) -> Option<Occupant> {
     let stat = rustix::fs::fstat(file).ok()?;
-    let place = format!(
+    let position = format!(
         "{:02x}:{:02x}:{}",
         rustix::fs::major(stat.st_dev),
         rustix::fs::minor(stat.st_dev),
@@ -254,7 +257,7 @@ fn occupant(file: &OwnedFd) -> Option<Occupant> {
         let mut words = line.split_ascii_whitespace().skip(1);
         (words.next()? == "FLOCK").then_some(())?;
         let pid = words.nth(2)?.parse().ok()?;
-        (words.next()? == place).then_some(pid)
+        (words.next()? == position).then_some(pid)
     })?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let state = stat.rsplit_once(") ")?.1.chars().next()?;
@@ -292,7 +295,7 @@ mod tests {
     fn numbers_rise_whatever_happens_to_the_file() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("locks");
-        let place = Place::open(&path).unwrap();
+        let lock_folder = LockFolder::open(&path).unwrap();
         let mut last = 0;
         let damages: [&dyn Fn(); 5] = [
             &|| {},
@@ -304,7 +307,7 @@ mod tests {
         for _ in 0..20 {
             for damage in damages {
                 damage();
-                let gate = Gate::enter(&place).unwrap().unwrap();
+                let gate = Gate::enter(&lock_folder).unwrap().unwrap();
                 let number = gate.next_number(0).unwrap();
                 assert!(number > last);
                 last = number;
@@ -315,8 +318,8 @@ mod tests {
     #[test]
     fn a_number_is_above_its_floor_and_the_end_is_an_error() {
         let scratch = tempfile::tempdir().unwrap();
-        let place = Place::open(&scratch.path().join("locks")).unwrap();
-        let gate = Gate::enter(&place).unwrap().unwrap();
+        let lock_folder = LockFolder::open(&scratch.path().join("locks")).unwrap();
+        let gate = Gate::enter(&lock_folder).unwrap().unwrap();
         let floor = u64::MAX - 12;
         assert_eq!(gate.next_numbers(floor, NonZeroU32::new(10).unwrap()).unwrap(), floor + 1);
         assert!(matches!(gate.next_numbers(0, NonZeroU32::new(3).unwrap()), Err(Failure::Broken { .. })));
@@ -328,16 +331,16 @@ mod tests {
     #[test]
     fn one_at_a_time() {
         let scratch = tempfile::tempdir().unwrap();
-        let place = Place::open(&scratch.path().join("locks")).unwrap();
-        let gate = Gate::enter(&place).unwrap().unwrap();
-        assert!(Gate::enter(&place).unwrap().is_none());
+        let lock_folder = LockFolder::open(&scratch.path().join("locks")).unwrap();
+        let gate = Gate::enter(&lock_folder).unwrap().unwrap();
+        assert!(Gate::enter(&lock_folder).unwrap().is_none());
         #[cfg(target_os = "linux")]
         assert!(matches!(
-            Gate::busy(&place),
+            Gate::busy(&lock_folder),
             Failure::GateBusy { occupant: Some(Occupant { pid, activity: Activity::Running }), .. }
                 if pid == std::process::id()
         ));
         drop(gate);
-        assert!(Gate::enter(&place).unwrap().is_some());
+        assert!(Gate::enter(&lock_folder).unwrap().is_some());
     }
 }

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::gate::Gate;
 use crate::held::Held;
 use crate::locked_file::Standing;
-use crate::watcher::{Care, Next, Sleeper, Watcher};
+use crate::watcher::{Next, Registration, WatchedTask, Watcher};
 
 /// How long a new hold is not watched. Most holds end earlier, and cost neither a watch nor a thread's wake-up.
 const YOUNG: Duration = Duration::from_millis(25);
@@ -20,7 +20,7 @@ const YOUNG: Duration = Duration::from_millis(25);
 #[derive(Debug)]
 pub(crate) struct Hold {
     watch: Arc<LossWatch>,
-    _care: Care,
+    _registration: Registration,
 }
 
 /// Tells the holder when its file no longer excludes other clients.
@@ -35,8 +35,8 @@ struct LossWatch {
 impl Hold {
     pub(crate) fn new(held: Held, handle: AttemptHandle, poll_interval: Duration, watcher: &Watcher) -> Self {
         let watch = Arc::new(LossWatch { held, handle, poll_interval, end: Mutex::new(None) });
-        let care = watcher.look_after(Arc::clone(&watch) as Arc<dyn Sleeper>, YOUNG);
-        Self { watch, _care: care }
+        let registration = watcher.register(Arc::clone(&watch) as Arc<dyn WatchedTask>, YOUNG);
+        Self { watch, _registration: registration }
     }
 
     pub(crate) fn token(&self) -> FencingToken {
@@ -74,8 +74,8 @@ impl Hold {
     }
 }
 
-impl Sleeper for LossWatch {
-    fn look(&self) -> Next {
+impl WatchedTask for LossWatch {
+    fn check(&self) -> Next {
         let end = self.end.lock();
         if end.is_some() {
             return Next::Over;

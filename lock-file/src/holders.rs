@@ -7,8 +7,8 @@ use lock_core::{Mode, Participant};
 use crate::failure::Failure;
 use crate::gate::Gate;
 use crate::held::Held;
+use crate::members::{Members, Permits};
 use crate::record::Record;
-use crate::roster::{Permits, Roster};
 use crate::subject::Subject;
 use crate::{exclusive, shares};
 
@@ -62,10 +62,10 @@ pub(crate) fn break_holder(gate: &Gate, subject: &Subject, id: &str) -> Result<b
 }
 
 /// Removes the files of dead holders and waiters.
-pub(crate) fn tidy(gate: &Gate, subject: &Subject) -> Result<(), Failure> {
+pub(crate) fn clean(gate: &Gate, subject: &Subject) -> Result<(), Failure> {
     if !subject.is_semaphore() {
-        exclusive::tidy(gate, subject)?;
+        exclusive::clean(gate, subject)?;
     }
-    Roster::of_shares(gate.folder(), subject).tidy()?;
-    Roster::of_queue(gate.folder(), subject).tidy().map(drop)
+    Members::of_shares(gate.folder(), subject).clean()?;
+    Members::of_queue(gate.folder(), subject).clean().map(drop)
 }

@@ -15,7 +15,7 @@
 //!   kind, which would give it up in between: each file has one owner, which has it exclusively.
 //! * *Order.* A waiter draws a ticket: a file with a rising number, which it keeps under a `flock`. It is a waiter's turn when
 //!   no living waiter has a lower number; only then does it ask for the lock.
-//! * *The gate.* A client makes every decision (take, draw a ticket, inspect, break, tidy up) under the `flock` of the file `gate`,
+//! * *The gate.* A client makes every decision (take, draw a ticket, inspect, break, clean up) under the `flock` of the file `gate`,
 //!   which takes some microseconds. So no ticket with a low number appears late, and no process that only checks a file is
 //!   mistaken for a holder.
 //! * *The fencing token.* The gate's file contains one counter for the whole folder. A token is max(counter, last holder's
@@ -42,29 +42,29 @@ mod attempt;
 mod backend;
 mod default_folder;
 mod driver;
-mod errand;
 mod exclusive;
 mod failure;
+mod file_cleaner;
+mod file_events;
 mod folder;
 mod gate;
+mod gated_action;
 mod held;
 mod hold;
 mod holders;
 mod locked_file;
-mod memos;
+mod members;
 mod network;
-mod notices;
 mod options;
-mod pause;
 mod queue;
 mod record;
-mod roster;
 mod shares;
+mod slots;
 mod subject;
+mod sync_point;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests;
-mod tidier;
 mod watcher;
 
 pub use default_folder::default_folder;

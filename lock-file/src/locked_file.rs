@@ -10,8 +10,8 @@ use rustix::fs::{FlockOperation, Mode, Timespec, Timestamps, UTIME_NOW};
 use crate::failure::Failure;
 use crate::folder::{FILE_MODE, Folder, Identity};
 use crate::gate::{Gate, try_lock};
-use crate::pause::{self, Point};
 use crate::record::Record;
+use crate::sync_point::{self, Point};
 
 /// The mode that tells a holder that its hold was broken; a mere removal would not show whether it was a break. Changing a mode
 /// needs no space on the disk, and wakes the holder. The sticky bit means nothing on a file, and a `chmod -R` of the folder
@@ -53,7 +53,7 @@ pub(crate) enum Standing {
 
 /// Tells the holder that has this file that its hold was broken, and removes the file. To be called in the gate.
 pub(crate) fn take_away(folder: &Folder, relative: &str, file: &OwnedFd) -> Result<(), Failure> {
-    pause::at(Point::BeforeBreak);
+    sync_point::reach(Point::BeforeBreak);
     rustix::fs::fchmod(file, BROKEN)
         .map_err(|errno| Failure::system("change the mode of", &folder.path_of(relative), errno))?;
     folder.remove(relative)
@@ -151,7 +151,7 @@ impl LockedFile {
         }
     }
 
-    /// Removes the file. One that cannot be removed is reused, or tidied away later.
+    /// Removes the file. One that cannot be removed is reused, or cleaned away later.
     pub(crate) fn remove(&self) {
         let _ = self.folder.remove(&self.relative);
     }

@@ -1,4 +1,4 @@
-//! The tickets of waiters: one [member](crate::roster) of a queue each, in the order of their numbers.
+//! The tickets of waiters: one [member](crate::members) of a queue each, in the order of their numbers.
 //!
 //! Tickets only order the waiters: exclusion rests on the files of the holders alone.
 
@@ -8,14 +8,14 @@ use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::gate::Gate;
 use crate::locked_file::LockedFile;
-use crate::pause::{self, Point};
+use crate::members::{Member, Members, Permits};
 use crate::record::Record;
-use crate::roster::{Entry, Permits, Roster};
+use crate::sync_point::{self, Point};
 
 /// A waiter's place in a queue.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    entry: Entry,
+    member: Member,
     /// Closed, and so unlocked by the kernel, at the latest when the process ends.
     file: LockedFile,
     directory: String,
@@ -25,21 +25,21 @@ impl Ticket {
     /// Draws a ticket behind all those in the queue.
     pub(crate) fn draw(
         gate: &Gate,
-        queue: &Roster<'_>,
-        waiters: &[Entry],
+        queue: &Members<'_>,
+        waiters: &[Member],
         permits: Option<Permits>,
         record: &Record,
     ) -> Result<Self, Failure> {
         let number = gate.next_number(waiters.last().map_or(0, |last| last.number))?;
-        pause::at(Point::BeforeTicket);
-        let entry = Entry { number, permits };
-        let ticket = Self { entry, file: queue.join(entry)?, directory: queue.directory().to_owned() };
+        sync_point::reach(Point::BeforeTicket);
+        let member = Member { number, permits };
+        let ticket = Self { member, file: queue.join(member)?, directory: queue.directory().to_owned() };
         ticket.file.inscribe(record)?;
         Ok(ticket)
     }
 
-    pub(crate) fn entry(&self) -> Entry {
-        self.entry
+    pub(crate) fn member(&self) -> Member {
+        self.member
     }
 
     pub(crate) fn folder(&self) -> &Arc<Folder> {

@@ -16,15 +16,15 @@ use crate::gate::Gate;
 use crate::held::Held;
 use crate::holders::Asked;
 use crate::locked_file::take_away;
-use crate::pause::{self, Point};
+use crate::members::{Member, Members, Permits};
 use crate::record::Record;
-use crate::roster::{Entry, Permits, Roster};
 use crate::subject::Subject;
+use crate::sync_point::{self, Point};
 
 /// Takes a reader's share, if no process holds the lock alone.
 pub(crate) fn read(gate: &Gate, subject: &Subject, record: &Record) -> Result<Asked, Failure> {
     // A look before the file is made, so that a reader that cannot enter makes none.
-    if !exclusive::tidy(gate, subject)? {
+    if !exclusive::clean(gate, subject)? {
         return Ok(Asked::Behind(subject.held()));
     }
     let own = join_readers(gate, subject, record)?;
@@ -48,10 +48,10 @@ pub(crate) fn take_permits(
     wanted: Permits,
     record: &Record,
 ) -> Result<Asked, Failure> {
-    let roster = Roster::of_shares(gate.folder(), subject);
-    let mut holders = roster.entries()?;
+    let members = Members::of_shares(gate.folder(), subject);
+    let mut holders = members.list()?;
     if !leave_room_for(wanted, &holders) {
-        roster.keep_living(&mut holders)?;
+        members.keep_living(&mut holders)?;
         holders.iter().try_for_each(|holder| holder.check_size(Some(wanted)))?;
         if !leave_room_for(wanted, &holders) {
             return Ok(Asked::Behind(subject.shares()));
@@ -69,7 +69,7 @@ pub(crate) fn take_permits(
 }
 
 /// Whether these holders use the same number of permits, and leave enough of them.
-fn leave_room_for(wanted: Permits, holders: &[Entry]) -> bool {
+fn leave_room_for(wanted: Permits, holders: &[Member]) -> bool {
     let all = u64::from(wanted.of.get());
     let taken: Option<u64> = holders
         .iter()
@@ -91,12 +91,12 @@ fn join(
     floor: u64,
     record: &Record,
 ) -> Result<Held, Failure> {
-    pause::at(Point::BeforeShare);
+    sync_point::reach(Point::BeforeShare);
     let number = gate.next_number(floor)?;
-    let roster = Roster::of_shares(gate.folder(), subject);
-    let file = roster.join(Entry { number, permits })?;
+    let members = Members::of_shares(gate.folder(), subject);
+    let file = members.join(Member { number, permits })?;
     let inscribed = file.inscribe(&record.of_holder(number));
-    let held = Held::shared(file, number, roster.directory());
+    let held = Held::shared(file, number, members.directory());
     match inscribed {
         Ok(()) => Ok(held),
         Err(failure) => {
@@ -108,31 +108,31 @@ fn join(
 
 /// All that share, in the order of their tokens.
 pub(crate) fn holders(gate: &Gate, subject: &Subject) -> Result<Vec<Participant>, Failure> {
-    let roster = Roster::of_shares(gate.folder(), subject);
+    let members = Members::of_shares(gate.folder(), subject);
     let mut holders = Vec::new();
-    for entry in roster.entries()? {
-        holders.extend(roster.holder(entry)?);
+    for member in members.list()? {
+        holders.extend(members.holder(member)?);
     }
     Ok(holders)
 }
 
 /// One of those that share.
 pub(crate) fn holder(gate: &Gate, subject: &Subject) -> Result<Option<Participant>, Failure> {
-    let roster = Roster::of_shares(gate.folder(), subject);
-    match roster.tidy()? {
-        Some(entry) => roster.holder(entry),
+    let members = Members::of_shares(gate.folder(), subject);
+    match members.clean()? {
+        Some(member) => members.holder(member),
         None => Ok(None),
     }
 }
 
 /// Takes the share away from the holder with that id. Returns whether that holder had one.
 pub(crate) fn break_holder(gate: &Gate, subject: &Subject, id: &str) -> Result<bool, Failure> {
-    let roster = Roster::of_shares(gate.folder(), subject);
-    let entries = roster.entries()?;
-    let mut living = roster.living(&entries)?.into_iter();
+    let members = Members::of_shares(gate.folder(), subject);
+    let list = members.list()?;
+    let mut living = members.living(&list)?.into_iter();
     let found = living.find(|(_, file)| Record::read(file).is_some_and(|holder| holder.id == id));
-    let Some((entry, file)) = found else { return Ok(false) };
-    take_away(gate.folder(), &roster.file(entry), &file)?;
-    gate.folder().remove_empty_folder(roster.directory());
+    let Some((member, file)) = found else { return Ok(false) };
+    take_away(gate.folder(), &members.file(member), &file)?;
+    gate.folder().remove_empty_folder(members.directory());
     Ok(true)
 }

@@ -1,12 +1,12 @@
 //! One thread per process, which serves everything that waits: waiters for their turn, holders for a loss, and actions that could
 //! not enter the gate at once.
 //!
-//! Each of them is a [`Sleeper`]. The thread checks on its behalf, asks the system for a notice of the next change, **checks
+//! Each of them is a [`WatchedTask`]. The thread checks on its behalf, asks the system for an event of the next change, **checks
 //! again** and only then lets it sleep, so that it misses no change. Hundreds of waiters cost one thread, one inotify instance,
 //! and no processor time while nothing happens.
 //!
-//! A notice is only a hint to check. The notice about a dying process comes before the kernel has dropped its `flock`, so the
-//! thread checks several times after it, at growing intervals. It does the same after a new watch, because the notice may have
+//! An event is only a hint to check. The event about a dying process comes before the kernel has dropped its `flock`, so the
+//! thread checks several times after it, at growing intervals. It does the same after a new watch, because the event may have
 //! come just before the watch.
 
 use std::collections::{BTreeSet, HashMap};
@@ -19,16 +19,16 @@ use std::time::{Duration, Instant};
 use lock_core::spi::Mutex;
 
 use crate::failure::Failure;
-use crate::notices::{Notice, Notices, WatchId, Watching};
-use crate::pause::{self, Point};
+use crate::file_events::{FileEvent, FileEvents, WatchId, Watching};
+use crate::sync_point::{self, Point};
 
 /// Something that waits for files to change.
-pub(crate) trait Sleeper: Send + Sync {
+pub(crate) trait WatchedTask: Send + Sync {
     /// Checks whether the change has come, and returns what to do next. Must not block.
-    fn look(&self) -> Next;
+    fn check(&self) -> Next;
 }
 
-/// What the watcher does next with a sleeper.
+/// What the watcher does next with a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Forget it.
@@ -39,20 +39,20 @@ pub(crate) enum Next {
     Watch { path: PathBuf, otherwise: Duration },
 }
 
-/// How often to look for a missed change. There should be none, but a file system may send no notices. Longer in tests, which
+/// How often to look for a missed change. There should be none, but a file system may send no events. Longer in tests, which
 /// must find out what is missed.
 const INSPECTION: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 30 });
 
-/// After a notice that comes too early: the first pause, the longest, and when to stop. Each pause is twice the one before.
+/// After an event that comes too early: the first pause, the longest, and when to stop. Each pause is twice the one before.
 const FIRST_RETRY: Duration = Duration::from_micros(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 pub(crate) const RETRIES_END: Duration = Duration::from_secs(2);
 
-/// The longest pause of a sleeper that still finds changes while it checks, or nothing to watch.
+/// The longest pause of a task that still finds changes while it checks, or nothing to watch.
 const LONGEST_CHASE: Duration = Duration::from_millis(100);
 
-/// How often one sleeper may find changes while it checks before the others have their turn.
-const LOOKS_IN_A_ROW: usize = 4;
+/// How often one task may find changes while it checks before the others have their turn.
+const CHECKS_IN_A_ROW: usize = 4;
 
 /// The thread, which runs until the last reference to the watcher is dropped.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(crate) struct Watcher {
 
 #[derive(Debug)]
 struct Shared {
-    notices: Notices,
+    events: FileEvents,
     state: Mutex<State>,
 }
 
@@ -70,7 +70,7 @@ struct Shared {
 struct State {
     ended: Ended,
     next_key: Key,
-    sleepers: HashMap<Key, Entry>,
+    tasks: HashMap<Key, Registered>,
     due: BTreeSet<(Instant, Key)>,
     watched: HashMap<WatchId, Vec<Key>>,
     /// When the thread wakes by itself; `None` while it is awake.
@@ -86,12 +86,12 @@ enum Ended {
 
 type Key = u64;
 
-struct Entry {
-    sleeper: Arc<dyn Sleeper>,
+struct Registered {
+    task: Arc<dyn WatchedTask>,
     watch: Option<WatchId>,
     due: Option<Instant>,
     retries: Option<Retries>,
-    /// The next pause for a sleeper that has had its turn and still cannot sleep.
+    /// The next pause for a task that has had its turn and still cannot sleep.
     chase: Duration,
 }
 
@@ -101,9 +101,9 @@ struct Retries {
     until: Instant,
 }
 
-/// Keeps a sleeper served until this is dropped.
+/// Keeps a task served until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Care {
+pub(crate) struct Registration {
     shared: Weak<Shared>,
     key: Key,
 }
@@ -123,8 +123,8 @@ impl Watcher {
 
     fn start() -> Result<Self, Failure> {
         let failure = |errno| Failure::system("start the watcher of", Path::new("lock files"), errno);
-        let notices = Notices::new().map_err(failure)?;
-        let shared = Arc::new(Shared { notices, state: Mutex::default() });
+        let events = FileEvents::new().map_err(failure)?;
+        let shared = Arc::new(Shared { events, state: Mutex::default() });
         let of_thread = Arc::clone(&shared);
         thread::Builder::new().name("distlock-files".to_owned()).spawn(move || of_thread.run()).map_err(
             |error| failure(rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN)),
@@ -132,35 +132,35 @@ impl Watcher {
         Ok(Self { shared })
     }
 
-    /// Serves a sleeper, starting after `delay`.
-    pub(crate) fn look_after(&self, sleeper: Arc<dyn Sleeper>, delay: Duration) -> Care {
+    /// Serves a task, starting after `delay`.
+    pub(crate) fn register(&self, task: Arc<dyn WatchedTask>, delay: Duration) -> Registration {
         let due = Instant::now() + delay;
         let mut state = self.shared.state.lock();
         let key = state.next_key;
         state.next_key += 1;
         state
-            .sleepers
-            .insert(key, Entry { sleeper, watch: None, due: Some(due), retries: None, chase: FIRST_RETRY });
+            .tasks
+            .insert(key, Registered { task, watch: None, due: Some(due), retries: None, chase: FIRST_RETRY });
         state.due.insert((due, key));
         let too_late = state.wakes_at.is_some_and(|wakes_at| wakes_at > due);
         if too_late {
             // This call wakes it, so no other call needs to ring.
             state.wakes_at = None;
             drop(state);
-            self.shared.notices.ring();
+            self.shared.events.ring();
         }
-        Care { shared: Arc::downgrade(&self.shared), key }
+        Registration { shared: Arc::downgrade(&self.shared), key }
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.shared.state.lock().ended = Ended::Yes;
-        self.shared.notices.ring();
+        self.shared.events.ring();
     }
 }
 
-impl Drop for Care {
+impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
             shared.forget(self.key);
@@ -184,31 +184,31 @@ impl Shared {
             if !due.is_empty() {
                 continue;
             }
-            let notices = self.notices.wait(timeout);
-            let touched = self.state.lock().touched(&notices);
+            let events = self.events.wait(timeout);
+            let touched = self.state.lock().touched(&events);
             for key in touched {
                 self.attend(key);
             }
         }
     }
 
-    /// Checks for one sleeper until it sleeps, is over, or has had its turn.
+    /// Checks for one task until it sleeps, is over, or has had its turn.
     fn attend(&self, key: Key) {
-        for _ in 0..LOOKS_IN_A_ROW {
-            let Some(sleeper) = self.state.lock().sleepers.get(&key).map(|entry| Arc::clone(&entry.sleeper))
+        for _ in 0..CHECKS_IN_A_ROW {
+            let Some(task) = self.state.lock().tasks.get(&key).map(|registered| Arc::clone(&registered.task))
             else {
                 return;
             };
-            // A sleeper is code of this crate; a panic in one must not harm the others.
-            let next = catch_unwind(AssertUnwindSafe(|| sleeper.look())).unwrap_or(Next::Over);
+            // A task is code of this crate; a panic in one must not harm the others.
+            let next = catch_unwind(AssertUnwindSafe(|| task.check())).unwrap_or(Next::Over);
             match next {
                 Next::Over => return self.forget(key),
                 Next::Again(delay) => return self.state.lock().schedule(key, delay),
                 Next::Watch { path, otherwise } => {
-                    pause::at(Point::BeforeWatch);
-                    match self.notices.watch(&path) {
+                    sync_point::reach(Point::BeforeWatch);
+                    match self.events.watch(&path) {
                         Watching::Yes(watch) if self.watches_already(key, watch) => {
-                            return pause::at(Point::BeforeSleep);
+                            return sync_point::reach(Point::BeforeSleep);
                         }
                         Watching::Yes(_) | Watching::Missing => {}
                         Watching::Unable => return self.state.lock().schedule(key, otherwise),
@@ -217,29 +217,29 @@ impl Shared {
             }
         }
         let mut state = self.state.lock();
-        let pause = state.sleepers.get_mut(&key).map_or(FIRST_RETRY, Entry::next_chase);
+        let pause = state.tasks.get_mut(&key).map_or(FIRST_RETRY, Registered::next_chase);
         state.schedule(key, pause);
     }
 
-    /// Whether the same file was already watched before the check, so that no change can have been missed. If so, the sleeper
+    /// Whether the same file was already watched before the check, so that no change can have been missed. If so, the task
     /// sleeps.
     fn watches_already(&self, key: Key, watch: WatchId) -> bool {
         let mut state = self.state.lock();
-        let Some(entry) = state.sleepers.get_mut(&key) else {
-            // The sleeper was forgotten meanwhile, and the watch may have been made for it alone.
+        let Some(registered) = state.tasks.get_mut(&key) else {
+            // The task was forgotten meanwhile, and the watch may have been made for it alone.
             if !state.watched.contains_key(&watch) {
-                self.notices.unwatch(watch);
+                self.events.unwatch(watch);
             }
             return true;
         };
-        if entry.watch == Some(watch) {
-            entry.chase = FIRST_RETRY;
-            let pause = entry.next_pause(Instant::now());
+        if registered.watch == Some(watch) {
+            registered.chase = FIRST_RETRY;
+            let pause = registered.next_pause(Instant::now());
             state.schedule(key, pause);
             return true;
         }
-        let former = entry.watch.replace(watch);
-        entry.retries = Some(Retries::from(Instant::now()));
+        let former = registered.watch.replace(watch);
+        registered.retries = Some(Retries::from(Instant::now()));
         state.watched.entry(watch).or_default().push(key);
         if let Some(former) = former {
             self.unwatch(&mut state, former, key);
@@ -249,18 +249,18 @@ impl Shared {
 
     fn forget(&self, key: Key) {
         let mut state = self.state.lock();
-        let Some(entry) = state.sleepers.remove(&key) else {
+        let Some(registered) = state.tasks.remove(&key) else {
             return;
         };
-        if let Some(due) = entry.due {
+        if let Some(due) = registered.due {
             state.due.remove(&(due, key));
         }
-        if let Some(watch) = entry.watch {
+        if let Some(watch) = registered.watch {
             self.unwatch(&mut state, watch, key);
         }
         drop(state);
         // Dropped after the mutex is unlocked: its drop may run code from outside this crate.
-        drop(entry);
+        drop(registered);
     }
 
     fn unwatch(&self, state: &mut State, watch: WatchId, key: Key) {
@@ -268,14 +268,14 @@ impl Shared {
             keys.retain(|other| *other != key);
             if keys.is_empty() {
                 state.watched.remove(&watch);
-                self.notices.unwatch(watch);
+                self.events.unwatch(watch);
             }
         }
     }
 }
 
 impl State {
-    /// The sleepers that are due; if there are none, how long until one is.
+    /// The tasks that are due; if there are none, how long until one is.
     fn take_due(&mut self, now: Instant) -> (Vec<Key>, Duration) {
         let mut due = Vec::new();
         while let Some(&(moment, key)) = self.due.first() {
@@ -283,8 +283,8 @@ impl State {
                 break;
             }
             self.due.pop_first();
-            if let Some(entry) = self.sleepers.get_mut(&key) {
-                entry.due = None;
+            if let Some(registered) = self.tasks.get_mut(&key) {
+                registered.due = None;
             }
             due.push(key);
         }
@@ -293,20 +293,20 @@ impl State {
         (due, timeout)
     }
 
-    /// The sleepers that `notices` concern.
-    fn touched(&mut self, notices: &[Notice]) -> BTreeSet<Key> {
+    /// The tasks that `events` concern.
+    fn touched(&mut self, events: &[FileEvent]) -> BTreeSet<Key> {
         self.wakes_at = None;
         let now = Instant::now();
         let mut touched = BTreeSet::new();
-        for notice in notices {
-            match notice {
-                Notice::Overflow => touched.extend(self.sleepers.keys()),
-                Notice::Changed(watch) => touched.extend(self.watched.get(watch).into_iter().flatten()),
-                Notice::Closed(watch) => {
+        for event in events {
+            match event {
+                FileEvent::Overflow => touched.extend(self.tasks.keys()),
+                FileEvent::Changed(watch) => touched.extend(self.watched.get(watch).into_iter().flatten()),
+                FileEvent::Closed(watch) => {
                     for key in self.watched.get(watch).into_iter().flatten() {
                         touched.insert(*key);
-                        if let Some(entry) = self.sleepers.get_mut(key) {
-                            entry.retries = Some(Retries::from(now));
+                        if let Some(registered) = self.tasks.get_mut(key) {
+                            registered.retries = Some(Retries::from(now));
                         }
                     }
                 }
@@ -316,11 +316,11 @@ impl State {
     }
 
     fn schedule(&mut self, key: Key, delay: Duration) {
-        let Some(entry) = self.sleepers.get_mut(&key) else {
+        let Some(registered) = self.tasks.get_mut(&key) else {
             return;
         };
         let due = Instant::now() + delay;
-        if let Some(former) = entry.due.replace(due) {
+        if let Some(former) = registered.due.replace(due) {
             self.due.remove(&(former, key));
         }
         self.due.insert((due, key));
@@ -333,18 +333,18 @@ impl Retries {
     }
 }
 
-impl Entry {
-    /// How long to pause for the sleeper. Longer each time, so that endless changes do not use up the processor.
+impl Registered {
+    /// How long to pause for the task. Longer each time, so that endless changes do not use up the processor.
     fn next_chase(&mut self) -> Duration {
         let pause = self.chase;
         self.chase = (pause * 2).min(LONGEST_CHASE);
         pause
     }
 
-    /// How long to sleep at most without a notice.
+    /// How long to sleep at most without an event.
     fn next_pause(&mut self, now: Instant) -> Duration {
         match &mut self.retries {
-            Some(retries) if now < retries.until && pause::second_chances() => {
+            Some(retries) if now < retries.until && sync_point::second_chances() => {
                 let pause = retries.pause;
                 retries.pause = (pause * 2).min(LONGEST_RETRY);
                 pause
@@ -359,7 +359,7 @@ impl Entry {
 
 impl std::fmt::Debug for State {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("State").field("sleepers", &self.sleepers.len()).finish_non_exhaustive()
+        formatter.debug_struct("State").field("tasks", &self.tasks.len()).finish_non_exhaustive()
     }
 }
 
@@ -375,8 +375,8 @@ mod tests {
         looks: AtomicUsize,
     }
 
-    impl Sleeper for Hopeless {
-        fn look(&self) -> Next {
+    impl WatchedTask for Hopeless {
+        fn check(&self) -> Next {
             self.looks.fetch_add(1, Ordering::SeqCst);
             Next::Watch { path: PathBuf::from("/nonexistent/file"), otherwise: Duration::from_secs(1) }
         }
@@ -385,11 +385,11 @@ mod tests {
     #[test]
     fn nothing_to_watch_is_no_reason_to_spin() {
         let watcher = Watcher::start().unwrap();
-        let sleeper = Arc::new(Hopeless { looks: AtomicUsize::new(0) });
-        let care = watcher.look_after(Arc::clone(&sleeper) as Arc<dyn Sleeper>, Duration::ZERO);
+        let task = Arc::new(Hopeless { looks: AtomicUsize::new(0) });
+        let registration = watcher.register(Arc::clone(&task) as Arc<dyn WatchedTask>, Duration::ZERO);
         let begun = Instant::now();
-        let looks = || sleeper.looks.load(Ordering::SeqCst);
-        while looks() <= LOOKS_IN_A_ROW * 12 {
+        let looks = || task.looks.load(Ordering::SeqCst);
+        while looks() <= CHECKS_IN_A_ROW * 12 {
             assert!(begun.elapsed() < Duration::from_secs(60), "{} looks", looks());
             thread::sleep(Duration::from_millis(10));
         }
@@ -398,7 +398,7 @@ mod tests {
         let looks = looks();
         let longest_pauses = begun.elapsed().as_millis() / LONGEST_CHASE.as_millis();
         let turns = 14 + usize::try_from(longest_pauses).unwrap();
-        assert!(looks <= LOOKS_IN_A_ROW * turns, "{looks} looks in {turns} turns");
-        drop(care);
+        assert!(looks <= CHECKS_IN_A_ROW * turns, "{looks} looks in {turns} turns");
+        drop(registration);
     }
 }

@@ -46,7 +46,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Less time than a waiter takes to check without a notice.
+/// Less time than a waiter takes to check without an event.
 const SOON: Duration = Duration::from_secs(25);
 
 #[tokio::test]

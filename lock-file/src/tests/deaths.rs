@@ -5,7 +5,7 @@ use rustix::process::Signal;
 
 use super::process::{Process, observer};
 use super::{Scratch, block_on, eventually, pid_of_holder, pids_of_waiters, status};
-use crate::pause::Point;
+use crate::sync_point::Point;
 
 #[test]
 fn a_killed_holder_frees_the_lock() {
@@ -132,7 +132,7 @@ fn the_lock_of_a_killed_holder_stays_with_the_child_that_inherited_it() {
     waiter.expect("granted");
 }
 
-/// The child keeps the file open, so that no notice of its closing arrives.
+/// The child keeps the file open, so that no event of its closing arrives.
 #[test]
 fn a_release_does_not_wait_for_a_child_that_inherited_the_lock() {
     let scratch = Scratch::new();
@@ -158,7 +158,7 @@ fn a_broken_holder_is_notified_by_the_system() {
     holder.acquires("a");
     let child = holder.starts_child("a");
     holder.say("lost a");
-    // Older than the first look after the grant, so that only a notice can report the break.
+    // Older than the first look after the grant, so that only an event can report the break.
     std::thread::sleep(std::time::Duration::from_millis(200));
     let id = status(&client, "a").holders.remove(0).id;
     block_on(client.break_holder("a", &id)).unwrap();

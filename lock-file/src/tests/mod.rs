@@ -21,7 +21,7 @@ use crate::FileOptions;
 use crate::subject::FOLDERS;
 
 /// Longer than any step of these tests takes on a busy machine, and shorter than the watcher's own inspection, which would hide
-/// a missing notice.
+/// a missing event.
 const SOON: Duration = Duration::from_secs(60);
 
 struct Scratch {
@@ -40,7 +40,7 @@ impl Scratch {
         client_in(&self.path)
     }
 
-    /// Waits until everything in the folder but the gate has been tidied away.
+    /// Waits until everything in the folder but the gate has been cleaned away.
     #[track_caller]
     fn is_empty_soon(&self) {
         eventually("nothing is left in the folder", || self.leftovers().is_empty());
@@ -62,7 +62,7 @@ fn patient(folder: &Path) -> FileOptions {
     FileOptions::in_folder(folder).gate_patience(SOON)
 }
 
-/// Waits for a condition that sends no notice.
+/// Waits for a condition that sends no event.
 #[track_caller]
 fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

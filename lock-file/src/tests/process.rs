@@ -13,7 +13,7 @@ use lock_core::{DistributedLock, LockClient, LockGuard};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{SOON, client_in, eventually};
-use crate::pause;
+use crate::sync_point;
 
 const FOLDER: &str = "DISTLOCK_TEST_FOLDER";
 
@@ -33,19 +33,19 @@ impl Process {
     }
 
     /// A process that stops itself when it first gets to `point`.
-    pub(super) fn stopping_at(folder: &Path, point: pause::Point) -> Self {
+    pub(super) fn stopping_at(folder: &Path, point: sync_point::Point) -> Self {
         Self::stopping_at_time(folder, point, 1)
     }
 
     /// A process that stops itself when it gets to `point` for the n-th time.
-    pub(super) fn stopping_at_time(folder: &Path, point: pause::Point, time: usize) -> Self {
+    pub(super) fn stopping_at_time(folder: &Path, point: sync_point::Point, time: usize) -> Self {
         let place = format!("{point:?}:{time}");
-        Self::spawn(command(folder).env(pause::STOP_AT, place).env(pause::NO_SECOND_CHANCES, "1"))
+        Self::spawn(command(folder).env(sync_point::STOP_AT, place).env(sync_point::NO_SECOND_CHANCES, "1"))
     }
 
-    /// A process that checks again only after a notice.
+    /// A process that checks again only after an event.
     pub(super) fn without_second_chances(folder: &Path) -> Self {
-        Self::spawn(command(folder).env(pause::NO_SECOND_CHANCES, "1"))
+        Self::spawn(command(folder).env(sync_point::NO_SECOND_CHANCES, "1"))
     }
 
     /// A process that does not poll for changes that the system can report.
@@ -139,7 +139,7 @@ impl Process {
         eventually("the process stops itself", || self.state() == 'T');
     }
 
-    /// Waits until the watcher thread of the process waits for notices.
+    /// Waits until the watcher thread of the process waits for events.
     #[track_caller]
     pub(super) fn is_asleep_soon(&self) {
         let watcher_sleeps = || {

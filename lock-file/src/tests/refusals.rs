@@ -292,7 +292,7 @@ fn a_limit_of_descriptors_is_a_clear_error() {
     process.expect("granted");
 }
 
-/// The first waiter gets the notice of the release, and cannot open a file then.
+/// The first waiter gets the event of the release, and cannot open a file then.
 #[test]
 fn a_waiter_that_is_out_of_descriptors_for_a_while_keeps_its_place() {
     let scratch = Scratch::new();

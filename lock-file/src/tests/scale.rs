@@ -208,7 +208,7 @@ fn works_without_inotify() {
     last.expect("granted");
 }
 
-/// The waiter checks only after a notice, so if it gets the lock at all, a notice has arrived.
+/// The waiter checks only after an event, so if it gets the lock at all, an event has arrived.
 #[test]
 fn a_hand_over_between_processes_is_notified_and_not_polled() {
     let scratch = Scratch::new();

@@ -200,7 +200,7 @@ fn the_share_of_a_killed_holder_stays_with_the_child_that_inherited_it() {
     }
 }
 
-/// The child keeps the file open, so that no notice of its closing arrives.
+/// The child keeps the file open, so that no event of its closing arrives.
 #[test]
 fn a_release_does_not_wait_for_a_child_that_inherited_the_share() {
     for (word, next) in [("read:a", "a"), ("2/3:a", "2/3:a")] {
@@ -219,7 +219,7 @@ fn a_release_does_not_wait_for_a_child_that_inherited_the_share() {
     }
 }
 
-/// They check only after a notice, so if they get the lock at all, a notice has arrived.
+/// They check only after an event, so if they get the lock at all, an event has arrived.
 #[test]
 fn adjacent_readers_are_admitted_together() {
     let scratch = Scratch::new();

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::process::Process;
 use super::{Scratch, block_on, eventually, pids_of_waiters, status};
-use crate::pause::Point;
+use crate::sync_point::Point;
 
 fn try_permits(client: &LockClient, take: u32) -> Option<LockGuard> {
     block_on(client.semaphore("a", 3).unwrap().try_acquire(take)).unwrap()
@@ -79,7 +79,7 @@ fn permits_that_were_counted_in_an_old_gate_are_counted_again() {
     early.expect("granted");
 }
 
-/// A child has the file open, so that no notice of its closing arrives, and unlocking sends none.
+/// A child has the file open, so that no event of its closing arrives, and unlocking sends none.
 #[test]
 fn a_waiter_learns_of_a_share_that_ended_outside_the_gate() {
     for (word, next) in [("read:a", "a"), ("2/3:a", "2/3:a")] {
@@ -97,7 +97,7 @@ fn a_waiter_learns_of_a_share_that_ended_outside_the_gate() {
         stopped.is_stopped_soon();
         holder.say(&format!("release {word}"));
         holder.expect("released");
-        // Neither of them will tidy up, which would send the waiter a notice too.
+        // Neither of them will clean up, which would send the waiter an event too.
         holder.kill();
         assert!(waiter.has_said_nothing());
         stopped.kill();

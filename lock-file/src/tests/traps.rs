@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use super::process::Process;
 use super::{SOON, Scratch, block_on, eventually, pid_of_holder, pids_of_waiters, status};
 use crate::FileOptions;
-use crate::pause::Point;
+use crate::sync_point::Point;
 use crate::watcher::RETRIES_END;
 
 #[test]
@@ -46,7 +46,7 @@ fn a_process_stopped_in_the_gate_delays_no_limited_wait() {
     eventually("the released lock is tidied away", || scratch.leftovers().is_empty());
 }
 
-/// A child has the file open, so that no notice of its closing arrives, and unlocking sends none.
+/// A child has the file open, so that no event of its closing arrives, and unlocking sends none.
 #[test]
 fn a_waiter_learns_of_a_release_that_could_not_get_into_the_gate() {
     let scratch = Scratch::new();
@@ -62,7 +62,7 @@ fn a_waiter_learns_of_a_release_that_could_not_get_into_the_gate() {
     stopped.is_stopped_soon();
     holder.say("release a");
     holder.expect("released");
-    // Neither of them will tidy up, which would send the waiter a notice too.
+    // Neither of them will clean up, which would send the waiter an event too.
     holder.kill();
     assert!(waiter.has_said_nothing());
     stopped.kill();
@@ -101,8 +101,8 @@ fn no_late_lower_ticket() {
     assert!(first < second && second < third);
 }
 
-/// The kernel reports that a dying holder has closed its file before it drops the lock. This test causes the notice by closing
-/// another descriptor, and drops the lock in a way that sends no notice.
+/// The kernel reports that a dying holder has closed its file before it drops the lock. This test causes the event by closing
+/// another descriptor, and drops the lock in a way that sends no event.
 #[test]
 fn an_announcement_before_the_fact_is_not_the_last_look() {
     let scratch = Scratch::new();
@@ -115,7 +115,7 @@ fn an_announcement_before_the_fact_is_not_the_last_look() {
     }
 }
 
-/// Returns how long after the notice the lock was dropped. The waiter allows only as much time as a dying process needs.
+/// Returns how long after the event the lock was dropped. The waiter allows only as much time as a dying process needs.
 fn announces_and_unlocks(scratch: &Scratch, client: &LockClient, pause: Duration) -> Duration {
     let file = scratch.path.join("held/a");
     let writable = std::fs::File::create(&file).unwrap();
@@ -174,7 +174,7 @@ fn no_lost_wake_up_behind_a_waiter() {
     }
 }
 
-/// While another process has the file open, its removal sends no notice of deletion, only one of changed attributes.
+/// While another process has the file open, its removal sends no event of deletion, only one of changed attributes.
 #[test]
 fn a_removal_is_noticed_while_others_have_the_file_open() {
     let scratch = Scratch::new();
@@ -209,7 +209,7 @@ fn breaks_that_holder_alone() {
     let mut command = super::process::command(&scratch.path);
     command.env("DISTLOCK_TEST_HOLDER", holder.as_str());
     let mut late = Process::spawn(&mut command);
-    command.env(crate::pause::STOP_AT, format!("{:?}", Point::BeforeBreak));
+    command.env(crate::sync_point::STOP_AT, format!("{:?}", Point::BeforeBreak));
     let mut breaker = Process::spawn(&mut command);
     breaker.say("break a");
     breaker.is_stopped_soon();
@@ -294,21 +294,21 @@ fn a_file_that_is_being_tidied_away_is_not_the_lock() {
     let mut dead = Process::start(&scratch.path);
     dead.acquires("a");
     dead.kill();
-    let tidier = Process::stopping_at(&scratch.path, Point::BeforeTidy);
-    tidier.is_stopped_soon();
+    let cleaner = Process::stopping_at(&scratch.path, Point::BeforeRemoval);
+    cleaner.is_stopped_soon();
     std::fs::remove_file(scratch.path.join("gate")).unwrap();
     next.say("acquire a");
     eventually("it holds or waits", || {
         pid_of_holder(&client, "a") == Some(next.pid()) || pids_of_waiters(&client, "a") == [next.pid()]
     });
-    tidier.signal(Signal::CONT);
+    cleaner.signal(Signal::CONT);
     next.expect("granted");
-    tidier.end();
+    cleaner.end();
     assert!(block_on(client.mutex("a").unwrap().try_acquire()).unwrap().is_none());
     assert_eq!(pid_of_holder(&client, "a"), Some(next.pid()));
 }
 
-/// The second waiter gets a notice about the first one's ticket when the folder is no longer at its path. The stopped first
+/// The second waiter gets an event about the first one's ticket when the folder is no longer at its path. The stopped first
 /// waiter blocks it only in the old folder.
 #[test]
 fn a_stopped_waiter_in_a_folder_that_was_moved_away_blocks_no_other() {

@@ -110,7 +110,7 @@ fn the_waker_of_a_status_may_wait_for_the_answer_when_it_is_replaced() {
     });
 }
 
-/// A wait whose time is up, but which has had no notice yet: the first notice ends it. The receiver learns that its waker has
+/// A wait whose time is up, but which has had no event yet: the first event ends it. The receiver learns that its waker has
 /// dropped the wait, and that nothing was left of it then.
 fn wait_for_the_first_word(client: &LockClient, pass: impl Fn(Duration)) -> Receiver<()> {
     loop {
@@ -131,7 +131,7 @@ fn wait_for_the_first_word(client: &LockClient, pass: impl Fn(Duration)) -> Rece
             })
         };
         let mut place = future.lock().unwrap();
-        // On a slow machine the notice has arrived by now.
+        // On a slow machine the event has arrived by now.
         if is_pending(&mut waiting, &drops) {
             *place = Some(waiting);
             return dropped;

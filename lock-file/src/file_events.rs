@@ -6,12 +6,12 @@ pub(crate) type WatchId = i32;
 /// What happened to a watched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))] // nothing is noticed elsewhere
-pub(crate) enum Notice {
+pub(crate) enum FileEvent {
     /// The file was removed or moved, or its attributes changed.
     Changed(WatchId),
     /// A process closed a descriptor that was open for writing. **The kernel reports that before it drops the `flock`.**
     Closed(WatchId),
-    /// The system lost notices: anything may have happened to any file.
+    /// The system lost events: anything may have happened to any file.
     Overflow,
 }
 
@@ -28,9 +28,9 @@ pub(crate) enum Watching {
 }
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::Notices;
+pub(crate) use linux::FileEvents;
 #[cfg(not(target_os = "linux"))]
-pub(crate) use portable::Notices;
+pub(crate) use portable::FileEvents;
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -44,11 +44,11 @@ mod linux {
     use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
     use rustix::io::Errno;
 
-    use super::{Notice, WatchId, Watching};
+    use super::{FileEvent, WatchId, Watching};
 
-    /// One inotify instance, and a bell to wake the thread that waits for notices.
+    /// One inotify instance, and a bell to wake the thread that waits for events.
     #[derive(Debug)]
-    pub(crate) struct Notices {
+    pub(crate) struct FileEvents {
         bell: OwnedFd,
         /// Empty while the user has no inotify instance left (128 is a common limit).
         inotify: OnceLock<OwnedFd>,
@@ -63,13 +63,13 @@ mod linux {
         .union(WatchFlags::MOVED_FROM)
         .union(WatchFlags::DONT_FOLLOW);
 
-    impl Notices {
+    impl FileEvents {
         pub(crate) fn new() -> Result<Self, Errno> {
             let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             Ok(Self { bell, inotify: OnceLock::new() })
         }
 
-        /// Requests notices about changes of the file. A second request for the same file returns the same id.
+        /// Requests events about changes of the file. A second request for the same file returns the same id.
         pub(crate) fn watch(&self, path: &Path) -> Watching {
             let Some(inotify) = self.instance() else {
                 return Watching::Unable;
@@ -100,8 +100,8 @@ mod linux {
             let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
         }
 
-        /// Waits for notices or the bell, at most for `timeout`.
-        pub(crate) fn wait(&self, timeout: Duration) -> Vec<Notice> {
+        /// Waits for events or the bell, at most for `timeout`.
+        pub(crate) fn wait(&self, timeout: Duration) -> Vec<FileEvent> {
             let timeout = Timespec::try_from(timeout).ok();
             let mut sources = vec![PollFd::new(&self.bell, PollFlags::IN)];
             let inotify = self.inotify.get();
@@ -112,21 +112,21 @@ mod linux {
         }
     }
 
-    fn read(inotify: &OwnedFd) -> Vec<Notice> {
+    fn read(inotify: &OwnedFd) -> Vec<FileEvent> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(inotify, &mut buffer);
-        let mut notices = Vec::new();
+        let mut events = Vec::new();
         while let Ok(event) = reader.next() {
             let flags = event.events();
             if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-                notices.push(Notice::Overflow);
+                events.push(FileEvent::Overflow);
             } else if flags.contains(ReadFlags::CLOSE_WRITE) {
-                notices.push(Notice::Closed(event.wd()));
+                events.push(FileEvent::Closed(event.wd()));
             } else if !flags.contains(ReadFlags::IGNORED) {
-                notices.push(Notice::Changed(event.wd()));
+                events.push(FileEvent::Changed(event.wd()));
             }
         }
-        notices
+        events
     }
 }
 
@@ -139,11 +139,11 @@ mod portable {
     use lock_core::spi::Mutex;
     use rustix::io::Errno;
 
-    use super::{Notice, WatchId, Watching};
+    use super::{FileEvent, WatchId, Watching};
 
     /// Only a bell: the watcher checks files from time to time.
     #[derive(Debug, Default)]
-    pub(crate) struct Notices {
+    pub(crate) struct FileEvents {
         rung: Mutex<Rung>,
         bell: Condvar,
     }
@@ -155,7 +155,7 @@ mod portable {
         Yes,
     }
 
-    impl Notices {
+    impl FileEvents {
         #[allow(clippy::unnecessary_wraps)] // fails on Linux
         pub(crate) fn new() -> Result<Self, Errno> {
             Ok(Self::default())
@@ -174,7 +174,7 @@ mod portable {
             self.bell.notify_one();
         }
 
-        pub(crate) fn wait(&self, timeout: Duration) -> Vec<Notice> {
+        pub(crate) fn wait(&self, timeout: Duration) -> Vec<FileEvent> {
             let rung = self.rung.lock();
             let (mut rung, _) = self
                 .bell

@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 use lock_core::spi::Mutex;
 use lock_core::with_waker;
 
-use crate::attempt::{Knocking, Means};
+use crate::attempt::{GateBackoff, Resources};
 use crate::failure::Failure;
-use crate::folder::Place;
+use crate::folder::LockFolder;
 use crate::gate::Gate;
-use crate::watcher::{Next, Sleeper};
+use crate::watcher::{Next, WatchedTask};
 
 type Action<T> = Box<dyn FnOnce(&Gate) -> Result<T, Failure> + Send>;
 
-struct Errand<T> {
-    place: Arc<Place>,
+struct GatedAction<T> {
+    lock_folder: Arc<LockFolder>,
     patience: Duration,
     state: Mutex<State<T>>,
 }
 
 struct State<T> {
     action: Option<Action<T>>,
-    knocking: Knocking,
+    backoff: GateBackoff,
     result: Option<Result<T, Failure>>,
     waker: Option<Waker>,
 }
@@ -34,27 +34,27 @@ struct State<T> {
 /// # Cancel safety
 /// A future that is dropped after its first poll may or may not have run the action, and no longer runs it.
 pub(crate) async fn run<T: Send + 'static>(
-    means: &Means,
+    resources: &Resources,
     action: impl FnOnce(&Gate) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let state = State {
         action: Some(Box::new(action)),
-        knocking: Knocking::since(Instant::now()),
+        backoff: GateBackoff::since(Instant::now()),
         result: None,
         waker: None,
     };
-    let errand = Arc::new(Errand {
-        place: Arc::clone(&means.place),
-        patience: means.gate_patience,
+    let gated = Arc::new(GatedAction {
+        lock_folder: Arc::clone(&resources.lock_folder),
+        patience: resources.gate_patience,
         state: Mutex::new(state),
     });
-    let mut care = None;
-    if let Next::Again(pause) = errand.look() {
-        care = Some(means.watcher.look_after(Arc::clone(&errand) as Arc<dyn Sleeper>, pause));
+    let mut registration = None;
+    if let Next::Again(pause) = gated.check() {
+        registration = Some(resources.watcher.register(Arc::clone(&gated) as Arc<dyn WatchedTask>, pause));
     }
     let result = poll_fn(|context| {
         with_waker(context, |waker| {
-            let mut state = errand.state.lock();
+            let mut state = gated.state.lock();
             if let Some(result) = state.result.take() {
                 return Poll::Ready(result);
             }
@@ -63,25 +63,23 @@ pub(crate) async fn run<T: Send + 'static>(
         })
     })
     .await;
-    drop(care);
+    drop(registration);
     result
 }
 
-impl<T> Errand<T> {}
-
-impl<T: Send> Sleeper for Errand<T> {
-    fn look(&self) -> Next {
+impl<T: Send> WatchedTask for GatedAction<T> {
+    fn check(&self) -> Next {
         let mut state = self.state.lock();
         let Some(action) = state.action.take() else {
             return Next::Over;
         };
-        let result = match Gate::enter(&self.place) {
+        let result = match Gate::enter(&self.lock_folder) {
             Ok(Some(gate)) => gate.check_layout().and_then(|()| action(&gate)),
-            Ok(None) if state.knocking.lasts() < self.patience => {
+            Ok(None) if state.backoff.lasts() < self.patience => {
                 state.action = Some(action);
-                return Next::Again(state.knocking.pause());
+                return Next::Again(state.backoff.pause());
             }
-            Ok(None) => Err(Gate::busy(&self.place)),
+            Ok(None) => Err(Gate::busy(&self.lock_folder)),
             Err(failure) => Err(failure),
         };
         state.result = Some(result);

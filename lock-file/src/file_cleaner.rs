@@ -6,85 +6,86 @@ use std::time::Instant;
 
 use lock_core::spi::Mutex;
 
-use crate::attempt::{Knocking, Means};
+use crate::attempt::{GateBackoff, Resources};
 use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::gate::Gate;
 use crate::holders;
 use crate::subject::{FOLDERS, Subject};
-use crate::watcher::{Care, Next, Sleeper};
+use crate::watcher::{Next, Registration, WatchedTask};
 
 /// How many locks a client checks when it opens or closes. Other clients find the rest. It is a small number, because a
 /// client may be opened for a single lock, and the others wait at the gate meanwhile.
 const SWEPT_AT_ONCE: usize = 4;
 
-/// The locks of a client that need tidying up.
+/// The locks of a client that need a clean-up.
 #[derive(Debug)]
-pub(crate) struct Tidier {
-    means: Means,
+pub(crate) struct FileCleaner {
+    resources: Resources,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    untidy: BTreeSet<Subject>,
-    knocking: Option<Knocking>,
-    care: Option<Care>,
+    pending: BTreeSet<Subject>,
+    backoff: Option<GateBackoff>,
+    registration: Option<Registration>,
 }
 
-impl Tidier {
-    pub(crate) fn new(means: Means) -> Self {
-        Self { means, state: Mutex::default() }
+impl FileCleaner {
+    pub(crate) fn new(resources: Resources) -> Self {
+        Self { resources, state: Mutex::default() }
     }
 
-    /// Tidies the lock up as soon as the gate is free.
+    /// Cleans the lock up as soon as the gate is free.
     pub(crate) fn later(self: &Arc<Self>, subject: &Subject) {
         let mut state = self.state.lock();
-        state.untidy.insert(subject.clone());
-        if state.knocking.is_none() {
-            let mut knocking = Knocking::since(Instant::now());
-            let pause = knocking.pause();
-            state.knocking = Some(knocking);
-            let former = state.care.take();
-            let care = self.means.watcher.look_after(Arc::clone(self) as Arc<dyn Sleeper>, pause);
-            state.care = Some(care);
+        state.pending.insert(subject.clone());
+        if state.backoff.is_none() {
+            let mut backoff = GateBackoff::since(Instant::now());
+            let pause = backoff.pause();
+            state.backoff = Some(backoff);
+            let former = state.registration.take();
+            let registration =
+                self.resources.watcher.register(Arc::clone(self) as Arc<dyn WatchedTask>, pause);
+            state.registration = Some(registration);
             drop(state);
             drop(former);
         }
     }
 
-    /// Tidies up all locks that need it, in the gate.
+    /// Cleans up all locks that need it, in the gate.
     pub(crate) fn finish(&self, gate: &Gate) {
-        let untidy = std::mem::take(&mut self.state.lock().untidy);
-        for subject in untidy {
+        let pending = std::mem::take(&mut self.state.lock().pending);
+        for subject in pending {
             // A file that cannot be removed now is reused, or a later sweep finds it.
-            let _ = holders::tidy(gate, &subject);
+            let _ = holders::clean(gate, &subject);
         }
     }
 
-    /// Makes the watcher forget this tidier, when the client ends.
+    /// Makes the watcher forget this cleaner, when the client ends.
     pub(crate) fn dismiss(&self) {
-        let care = self.state.lock().care.take();
-        drop(care);
+        let registration = self.state.lock().registration.take();
+        drop(registration);
     }
 }
 
-impl Sleeper for Tidier {
-    fn look(&self) -> Next {
-        match Gate::enter(&self.means.place) {
+impl WatchedTask for FileCleaner {
+    fn check(&self) -> Next {
+        match Gate::enter(&self.resources.lock_folder) {
             Ok(Some(gate)) => {
-                self.state.lock().knocking = None;
+                self.state.lock().backoff = None;
                 if gate.check_layout().is_ok() {
                     self.finish(&gate);
                 }
                 Next::Over
             }
-            Ok(None) => match &mut self.state.lock().knocking {
-                Some(knocking) => Next::Again(knocking.pause()),
+            Ok(None) => match &mut self.state.lock().backoff {
+                Some(backoff) => Next::Again(backoff.pause()),
                 None => Next::Over,
             },
             Err(_) => {
-                self.state.lock().knocking = None;
+                self.state.lock().backoff = None;
                 Next::Over
             }
         }
@@ -104,7 +105,7 @@ pub(crate) fn sweep(gate: &Gate) {
     }
     found.truncate(SWEPT_AT_ONCE);
     for subject in &found {
-        let _ = holders::tidy(gate, subject);
+        let _ = holders::clean(gate, subject);
     }
 }
 

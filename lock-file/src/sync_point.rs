@@ -1,4 +1,4 @@
-//! Points at which tests stop a process, to force what otherwise happens once in a million runs.
+//! Synchronisation points: where tests stop a process, to force what otherwise happens once in a million runs.
 
 /// A critical point of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,27 +15,27 @@ pub(crate) enum Point {
     BeforeHeld,
     /// This process has the lock, but has not written its record yet.
     BeforeRecord,
-    /// A sleeper has checked, but does not watch yet.
+    /// A task has checked, but does not watch yet.
     BeforeWatch,
-    /// A sleeper watches and has checked again, but does not sleep yet.
+    /// A task watches and has checked again, but does not sleep yet.
     BeforeSleep,
     /// This is the holder to break, but nothing has been done yet.
     BeforeBreak,
     /// The file that a dead holder left is known to be free, but has not been removed yet.
-    BeforeTidy,
+    BeforeRemoval,
 }
 
 #[cfg(not(all(test, target_os = "linux")))]
-pub(crate) use absent::{at, second_chances};
+pub(crate) use absent::{reach, second_chances};
 #[cfg(all(test, target_os = "linux"))]
-pub(crate) use forced::{NO_SECOND_CHANCES, STOP_AT, at, second_chances};
+pub(crate) use forced::{NO_SECOND_CHANCES, STOP_AT, reach, second_chances};
 
 #[cfg(not(all(test, target_os = "linux")))]
 mod absent {
     #[inline]
-    pub(crate) fn at(_point: super::Point) {}
+    pub(crate) fn reach(_point: super::Point) {}
 
-    /// Whether sleepers check again without a notice.
+    /// Whether tasks check again without an event.
     #[inline]
     pub(crate) fn second_chances() -> bool {
         true
@@ -56,10 +56,10 @@ mod forced {
     /// gets there.
     pub(crate) const STOP_AT: &str = "DISTLOCK_TEST_STOP_AT";
 
-    /// If set, sleepers do not check without a notice, because that would hide a missing notice.
+    /// If set, tasks do not check without an event, because that would hide a missing event.
     pub(crate) const NO_SECOND_CHANCES: &str = "DISTLOCK_TEST_NO_SECOND_CHANCES";
 
-    pub(crate) fn at(point: Point) {
+    pub(crate) fn reach(point: Point) {
         static WHERE: OnceLock<Option<(String, usize)>> = OnceLock::new();
         static TIMES: AtomicUsize = AtomicUsize::new(0);
         let place = WHERE.get_or_init(|| {

@@ -1,7 +1,7 @@
 //! Slots of locks that are remembered: a file for each, with the time in it at which the slot may be forgotten.
 //!
 //! The files are spread over folders by the first character of their names, which are hashes. Each call tidies up a few
-//! files of the folder that it uses, so every folder is tidied as long as any slots are used.
+//! files of the folder that it uses, so every folder is cleaned as long as any slots are used.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -65,13 +65,13 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::folder::Place;
+    use crate::folder::LockFolder;
 
     const KEY: &str = "abcdefghijklmnopqrstuvwxyz234567";
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
     fn gate(path: &Path) -> Gate {
-        Gate::enter(&Place::open(path).unwrap()).unwrap().unwrap()
+        Gate::enter(&LockFolder::open(path).unwrap()).unwrap().unwrap()
     }
 
     fn files(path: &Path) -> usize {

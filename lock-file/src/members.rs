@@ -23,14 +23,14 @@ use crate::subject::Subject;
 
 /// The members in one folder.
 #[derive(Debug, Clone)]
-pub(crate) struct Roster<'a> {
+pub(crate) struct Members<'a> {
     folder: &'a Arc<Folder>,
     directory: String,
 }
 
 /// A member, as the name of its file says. The order is that of the numbers, which is that of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
+pub(crate) struct Member {
     pub(crate) number: u64,
     /// What a member of a semaphore has, or wants.
     pub(crate) permits: Option<Permits>,
@@ -44,7 +44,7 @@ pub(crate) struct Permits {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Life {
+enum MemberState {
     Alive,
     Dead,
     Gone,
@@ -60,7 +60,7 @@ impl Permits {
     }
 }
 
-impl Entry {
+impl Member {
     /// The name of the member's file.
     fn name(self) -> String {
         match self.permits {
@@ -93,7 +93,7 @@ impl Entry {
     }
 }
 
-impl<'a> Roster<'a> {
+impl<'a> Members<'a> {
     /// The waiters.
     pub(crate) fn of_queue(folder: &'a Arc<Folder>, subject: &Subject) -> Self {
         Self { folder, directory: subject.queue() }
@@ -109,117 +109,117 @@ impl<'a> Roster<'a> {
     }
 
     /// The file of a member.
-    pub(crate) fn file(&self, entry: Entry) -> String {
-        format!("{}/{}", self.directory, entry.name())
+    pub(crate) fn file(&self, member: Member) -> String {
+        format!("{}/{}", self.directory, member.name())
     }
 
     /// The path of a member's file, for a watch.
-    pub(crate) fn path_of(&self, entry: Entry) -> PathBuf {
-        self.folder.path_of(&self.file(entry))
+    pub(crate) fn path_of(&self, member: Member) -> PathBuf {
+        self.folder.path_of(&self.file(member))
     }
 
     /// All members, dead ones too, in order; `None` if there is no folder.
-    fn listed(&self) -> Result<Option<Vec<Entry>>, Failure> {
+    fn read(&self) -> Result<Option<Vec<Member>>, Failure> {
         let Some(names) = self.folder.list(&self.directory)? else { return Ok(None) };
-        let mut entries: Vec<Entry> = names.iter().filter_map(|name| Entry::parse(name)).collect();
-        entries.sort_unstable();
-        Ok(Some(entries))
+        let mut list: Vec<Member> = names.iter().filter_map(|name| Member::parse(name)).collect();
+        list.sort_unstable();
+        Ok(Some(list))
     }
 
     /// All members, dead ones too, in order.
-    pub(crate) fn entries(&self) -> Result<Vec<Entry>, Failure> {
-        Ok(self.listed()?.unwrap_or_default())
+    pub(crate) fn list(&self) -> Result<Vec<Member>, Failure> {
+        Ok(self.read()?.unwrap_or_default())
     }
 
-    /// The last of `entries` that is alive. Removes the dead ones behind it.
-    pub(crate) fn last_alive(&self, entries: &[Entry]) -> Result<Option<Entry>, Failure> {
-        for &entry in entries.iter().rev() {
-            if self.is_alive(entry)? {
-                return Ok(Some(entry));
+    /// The last of `list` that is alive. Removes the dead ones behind it.
+    pub(crate) fn last_alive(&self, list: &[Member]) -> Result<Option<Member>, Failure> {
+        for &member in list.iter().rev() {
+            if self.is_alive(member)? {
+                return Ok(Some(member));
             }
-            self.remove(entry)?;
+            self.remove(member)?;
         }
         Ok(None)
     }
 
-    /// Leaves only the living ones of `entries`, and removes the files of the others.
-    pub(crate) fn keep_living(&self, entries: &mut Vec<Entry>) -> Result<(), Failure> {
-        let all = std::mem::take(entries);
-        for entry in all {
-            if self.is_alive(entry)? {
-                entries.push(entry);
+    /// Leaves only the living ones of `list`, and removes the files of the others.
+    pub(crate) fn keep_living(&self, list: &mut Vec<Member>) -> Result<(), Failure> {
+        let all = std::mem::take(list);
+        for member in all {
+            if self.is_alive(member)? {
+                list.push(member);
             } else {
-                self.remove(entry)?;
+                self.remove(member)?;
             }
         }
         Ok(())
     }
 
     /// The last member that is alive. Removes the files that dead ones left behind it, and the folder if it is empty.
-    pub(crate) fn tidy(&self) -> Result<Option<Entry>, Failure> {
-        let Some(entries) = self.listed()? else { return Ok(None) };
-        let alive = self.last_alive(&entries)?;
+    pub(crate) fn clean(&self) -> Result<Option<Member>, Failure> {
+        let Some(list) = self.read()? else { return Ok(None) };
+        let alive = self.last_alive(&list)?;
         if alive.is_none() {
             self.folder.remove_empty_folder(&self.directory);
         }
         Ok(alive)
     }
 
-    fn remove(&self, entry: Entry) -> Result<(), Failure> {
-        self.folder.remove(&self.file(entry))
+    fn remove(&self, member: Member) -> Result<(), Failure> {
+        self.folder.remove(&self.file(member))
     }
 
     /// Whether that member is alive.
-    pub(crate) fn is_alive(&self, entry: Entry) -> Result<bool, Failure> {
-        Ok(self.look_at(entry)?.0 == Life::Alive)
+    pub(crate) fn is_alive(&self, member: Member) -> Result<bool, Failure> {
+        Ok(self.look_at(member)?.0 == MemberState::Alive)
     }
 
-    fn look_at(&self, entry: Entry) -> Result<(Life, Option<OwnedFd>), Failure> {
-        let relative = self.file(entry);
+    fn look_at(&self, member: Member) -> Result<(MemberState, Option<OwnedFd>), Failure> {
+        let relative = self.file(member);
         let Some(file) = self.folder.open_to_look(&relative)? else {
-            return Ok((Life::Gone, None));
+            return Ok((MemberState::Gone, None));
         };
         let unlocked = try_lock(&file, FlockOperation::NonBlockingLockShared)
             .map_err(|errno| Failure::system("lock", &self.folder.path_of(&relative), errno))?;
-        Ok((if unlocked { Life::Dead } else { Life::Alive }, Some(file)))
+        Ok((if unlocked { MemberState::Dead } else { MemberState::Alive }, Some(file)))
     }
 
-    /// The living ones of `entries`, with their files.
-    pub(crate) fn living(&self, entries: &[Entry]) -> Result<Vec<(Entry, OwnedFd)>, Failure> {
+    /// The living ones of `list`, with their files.
+    pub(crate) fn living(&self, list: &[Member]) -> Result<Vec<(Member, OwnedFd)>, Failure> {
         let mut living = Vec::new();
-        for &entry in entries {
-            if let (Life::Alive, Some(file)) = self.look_at(entry)? {
-                living.push((entry, file));
+        for &member in list {
+            if let (MemberState::Alive, Some(file)) = self.look_at(member)? {
+                living.push((member, file));
             }
         }
         Ok(living)
     }
 
-    /// The living waiters among `entries`.
-    pub(crate) fn waiters(&self, entries: &[Entry]) -> Result<Vec<Participant>, Failure> {
-        let living = self.living(entries)?;
+    /// The living waiters among `list`.
+    pub(crate) fn waiters(&self, list: &[Member]) -> Result<Vec<Participant>, Failure> {
+        let living = self.living(list)?;
         let records = living.iter().filter_map(|(_, file)| Record::read(file));
         Ok(records.map(|record| record.participant()).collect())
     }
 
-    /// The holder that shares with this entry; `None` if it is dead.
-    pub(crate) fn holder(&self, entry: Entry) -> Result<Option<Participant>, Failure> {
-        let (Life::Alive, Some(file)) = self.look_at(entry)? else { return Ok(None) };
-        let unknown = || Participant::new(HolderId::new("unknown")).with_mode(entry.mode_of_share());
+    /// The holder that shares with this member; `None` if it is dead.
+    pub(crate) fn holder(&self, member: Member) -> Result<Option<Participant>, Failure> {
+        let (MemberState::Alive, Some(file)) = self.look_at(member)? else { return Ok(None) };
+        let unknown = || Participant::new(HolderId::new("unknown")).with_mode(member.mode_of_share());
         Ok(Some(Record::read(&file).as_ref().map_or_else(unknown, Record::participant)))
     }
 
     /// Makes the file of a new member, and locks it. To be called in the gate.
-    pub(crate) fn join(&self, entry: Entry) -> Result<LockedFile, Failure> {
-        let joined = self.make(entry);
+    pub(crate) fn join(&self, member: Member) -> Result<LockedFile, Failure> {
+        let joined = self.make(member);
         if joined.is_err() {
             self.folder.remove_empty_folder(&self.directory);
         }
         joined
     }
 
-    fn make(&self, entry: Entry) -> Result<LockedFile, Failure> {
-        let relative = self.file(entry);
+    fn make(&self, member: Member) -> Result<LockedFile, Failure> {
+        let relative = self.file(member);
         let in_use = |what: &str| Failure::Broken {
             cause: format!("another program has {what} {}", self.folder.path_of(&relative).display()),
             remedy: "use a folder that nothing else uses".into(),
@@ -240,18 +240,18 @@ mod tests {
     #[test]
     fn the_name_of_a_file_says_what_its_member_has() {
         let number = |number| NonZeroU32::new(number).unwrap();
-        for (entry, name) in [
-            (Entry { number: 7, permits: None }, "00000000000000000007"),
+        for (member, name) in [
+            (Member { number: 7, permits: None }, "00000000000000000007"),
             (
-                Entry { number: u64::MAX, permits: Some(Permits { take: number(2), of: number(5) }) },
+                Member { number: u64::MAX, permits: Some(Permits { take: number(2), of: number(5) }) },
                 "18446744073709551615-2-of-5",
             ),
         ] {
-            assert_eq!(entry.name(), name);
-            assert_eq!(Entry::parse(name), Some(entry));
+            assert_eq!(member.name(), name);
+            assert_eq!(Member::parse(name), Some(member));
         }
         for name in ["", "x", "1-", "1-2", "1-0-of-5", "1-2-of-0", "1-2-of-", "1-2-of-5-of-6", "lost+found"] {
-            assert_eq!(Entry::parse(name), None, "{name}");
+            assert_eq!(Member::parse(name), None, "{name}");
         }
     }
 }
