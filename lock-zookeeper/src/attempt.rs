@@ -7,13 +7,13 @@ use lock_core::{
 };
 
 use crate::backend::ZooKeeperBackend;
-use crate::contender::Mark;
+use crate::blocker::Blocker;
+use crate::contender::ProtectionId;
 use crate::failure::Failure;
 use crate::hold::Lease;
 use crate::node::{Made, without_doubles};
+use crate::node_check::{NodeState, verify_node};
 use crate::node_claim::NodeClaim;
-use crate::obstacle::Obstacle;
-use crate::proof::{Place, prove};
 use crate::queue::Predecessors;
 use crate::session::{Watching, longest_path};
 use crate::waiter::Waiter;
@@ -74,9 +74,9 @@ impl<'a> Attempt<'a> {
         // Before checking the others, so that the waiter misses no loss of contact from then on.
         let mut waiter = Waiter::new(self.backend, self.request, claim, &made.names)?;
         let Some(before) = self.look_before(claim, made, children).await? else { return Ok(None) };
-        match waiter.wait(Obstacle::Queue(before)).await? {
-            Place::Kept => self.grant(claim, made, waiter.own).await,
-            Place::Lost => Ok(None),
+        match waiter.wait(Blocker::Queue(before)).await? {
+            NodeState::Kept => self.grant(claim, made, waiter.own).await,
+            NodeState::Lost => Ok(None),
         }
     }
 
@@ -86,15 +86,15 @@ impl<'a> Attempt<'a> {
             return Ok(claim);
         }
         let directory = self.backend.directory(self.request.physical());
-        let mark = Mark::of(random(Operation::Acquire)?);
+        let protection_id = ProtectionId::of(random(Operation::Acquire)?);
         let wanted = match self.request.mode() {
-            Mode::Shared => mark.shared(),
-            _ => mark.exclusive(),
+            Mode::Shared => protection_id.shared(),
+            _ => protection_id.exclusive(),
         };
         // Its own nodes, and the one that it waits for.
         let (longest, paths) = (longest_path(&directory, &wanted), wanted.len() + 1);
-        let seat = self.backend.sessions.seat(longest, paths, Operation::Acquire).await?;
-        let claim = Arc::new(NodeClaim::new(directory, mark, wanted, seat));
+        let reservation = self.backend.sessions.reserve(longest, paths, Operation::Acquire).await?;
+        let claim = Arc::new(NodeClaim::new(directory, protection_id, wanted, reservation));
         // Before the first request: whatever becomes of it, the nodes can be found.
         self.backend.claims.add(self.request.id(), &claim);
         Ok(claim)
@@ -148,7 +148,7 @@ impl<'a> Attempt<'a> {
         let session = claim.session();
         let path = claim.path_of(made.first());
         let explained = |failure: Failure| failure.explain(Operation::Acquire);
-        if prove(session, &path).await.map_err(explained)? == Place::Lost {
+        if verify_node(session, &path).await.map_err(explained)? == NodeState::Lost {
             return Ok(None);
         }
         let token = match made.token {

@@ -21,7 +21,6 @@ use crate::contender::{Contender, is_worth_resetting, number_of_permits};
 use crate::downgrade::downgrade;
 use crate::failure::{Failure, Outcome, nonsense};
 use crate::hold::Lease;
-use crate::memos::Slots;
 use crate::node::Recipe;
 use crate::node_claim::{NodeClaim, NodeClaims};
 use crate::options::{TokenSource, ZooKeeperOptions};
@@ -29,6 +28,7 @@ use crate::permits::{LIMITS, PermitsAttempt};
 use crate::record::{is_broken, participant, text_of, with_token};
 use crate::session::Session;
 use crate::sessions::Sessions;
+use crate::slots::Slots;
 
 /// Whether a part of a path may contain this character. The servers' rule is about the 16-bit units of Java's strings.
 pub(crate) fn is_accepted(character: char) -> bool {

@@ -108,25 +108,28 @@ impl Contender {
     }
 
     /// Whether it is the reader that a writer of ours has left in its place. It holds the lock, so nothing exclusive is before it.
-    pub(crate) fn is_heir(&self) -> bool {
-        self.kind == Kind::Reader && self.name.as_bytes().get(VERSION) == Some(&b'8') && self.mark().is_some()
+    pub(crate) fn is_successor(&self) -> bool {
+        self.kind == Kind::Reader
+            && self.name.as_bytes().get(VERSION) == Some(&b'8')
+            && self.protection_id().is_some()
     }
 
-    /// The mark in the name; none in names that have no random part.
-    fn mark(&self) -> Option<&str> {
-        mark_in(&self.name)
+    /// The protection id in the name; none in names that have no random part.
+    fn protection_id(&self) -> Option<&str> {
+        protection_id_in(&self.name)
     }
 }
 
-/// The length of a mark: `_c_`, a UUID and `-`.
-const MARK: usize = 40;
+/// The length of a protection id: `_c_`, a UUID and `-`.
+const PROTECTION_ID_LENGTH: usize = 40;
 
-/// Where the UUID in a mark has its version.
+/// Where the UUID in a protection id has its version.
 const VERSION: usize = 17;
 
-/// The mark at the beginning of a name, if there is one.
-pub(crate) fn mark_in(name: &str) -> Option<&str> {
-    name.get(..MARK).filter(|mark| mark.starts_with("_c_") && mark.ends_with('-'))
+/// The protection id at the beginning of a name, if there is one.
+pub(crate) fn protection_id_in(name: &str) -> Option<&str> {
+    name.get(..PROTECTION_ID_LENGTH)
+        .filter(|protection_id| protection_id.starts_with("_c_") && protection_id.ends_with('-'))
 }
 
 /// The number after the last occurrence of a word, if the name ends with it.
@@ -160,9 +163,9 @@ pub(crate) fn read_lease(name: &str) -> Option<i64> {
     Some(if is_at_the_end(sequence) { AT_THE_END } else { sequence })
 }
 
-/// How many permits a node of ours takes, and how many there are: `of3` and `2of3` after the mark.
+/// How many permits a node of ours takes, and how many there are: `of3` and `2of3` after the protection id.
 pub(crate) fn number_of_permits(name: &str) -> Option<(u32, u32)> {
-    let (text, _) = name.strip_prefix(mark_in(name)?)?.split_once('-')?;
+    let (text, _) = name.strip_prefix(protection_id_in(name)?)?.split_once('-')?;
     let (take, of) = text.split_once("of")?;
     Some((if take.is_empty() { 1 } else { take.parse().ok()? }, of.parse().ok()?))
 }
@@ -190,18 +193,18 @@ impl Entrant {
     }
 
     /// What may come to stand in its place when it goes.
-    pub(crate) fn heir(&self) -> Heir {
+    pub(crate) fn successor(&self) -> Successor {
         match (&self.other_half, self.node.kind) {
-            (Some(writer), _) => heir_of(writer).map_or(Heir::Unknown, Heir::Named),
-            (None, Kind::Writer) => Heir::Unknown,
-            (None, Kind::Mutex | Kind::Reader) => Heir::None,
+            (Some(writer), _) => successor_of(writer).map_or(Successor::Unknown, Successor::Named),
+            (None, Kind::Writer) => Successor::Unknown,
+            (None, Kind::Mutex | Kind::Reader) => Successor::None,
         }
     }
 }
 
 /// The reader that a writer may leave in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Heir {
+pub(crate) enum Successor {
     None,
     /// A reader whose node has this name.
     Named(String),
@@ -210,26 +213,28 @@ pub(crate) enum Heir {
 }
 
 /// The name of the reader's node that an exclusive attempt of ours leaves when it goes on reading: the number is that of its writer's
-/// node, and the mark is another one, which follows from its own.
-pub(crate) fn heir_of(writer: &Contender) -> Option<String> {
-    let (mark, rest) = writer.name.split_at_checked(MARK)?;
+/// node, and the protection id is another one, which follows from its own.
+pub(crate) fn successor_of(writer: &Contender) -> Option<String> {
+    let (protection_id, rest) = writer.name.split_at_checked(PROTECTION_ID_LENGTH)?;
     let digits = rest.strip_prefix(WRITER)?;
-    Some(format!("{}{READER}{digits}", Mark::read(mark)?.of_the_heir()?.0))
+    Some(format!("{}{READER}{digits}", ProtectionId::read(protection_id)?.of_successor()?.0))
 }
 
 /// Joins the nodes of each attempt, in the order of the first ones.
 pub(crate) fn entrants(contenders: Vec<Contender>) -> Vec<Entrant> {
     let mut halves = HashMap::new();
     for (place, contender) in contenders.iter().enumerate() {
-        if let (Kind::Mutex, Some(mark)) = (contender.kind, contender.mark()) {
-            halves.entry(mark.to_owned()).or_insert(place);
+        if let (Kind::Mutex, Some(protection_id)) = (contender.kind, contender.protection_id()) {
+            halves.entry(protection_id.to_owned()).or_insert(place);
         }
     }
     let mut found: Vec<(usize, Entrant)> = Vec::with_capacity(contenders.len());
     let mut others = Vec::new();
     for (place, contender) in contenders.into_iter().enumerate() {
-        let first =
-            contender.mark().filter(|_| contender.kind == Kind::Writer).and_then(|mark| halves.remove(mark));
+        let first = contender
+            .protection_id()
+            .filter(|_| contender.kind == Kind::Writer)
+            .and_then(|protection_id| halves.remove(protection_id));
         match first {
             Some(first) => others.push((first, contender)),
             None => found.push((place, Entrant { node: contender, other_half: None })),
@@ -301,23 +306,25 @@ pub(crate) fn is_newer(name: &str) -> bool {
     layout_of(name) > LAYOUT
 }
 
-/// The layout that the name of a node of ours tells, between its mark and the word; the first one if it tells none.
+/// The layout that the name of a node of ours tells, between its protection id and the word; the first one if it tells none.
 fn layout_of(name: &str) -> u32 {
-    let Some(rest) = mark_in(name).and_then(|mark| name.strip_prefix(mark)) else { return LAYOUT };
+    let Some(rest) = protection_id_in(name).and_then(|protection_id| name.strip_prefix(protection_id)) else {
+        return LAYOUT;
+    };
     let version = rest.split_once('-').and_then(|(text, _)| text.strip_prefix('v')?.parse().ok());
     version.unwrap_or(LAYOUT)
 }
 
-/// The mark in the names of the nodes of one attempt in one session.
+/// The protection id in the names of the nodes of one attempt in one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mark(String);
+pub(crate) struct ProtectionId(String);
 
-impl Mark {
-    /// A mark from 128 random bits, in the form of a random UUID (RFC 9562, version 4), so that no other attempt has it.
+impl ProtectionId {
+    /// A protection id from 128 random bits, in the form of a random UUID (RFC 9562, version 4), so that no other attempt has it.
     pub(crate) fn of(random: u128) -> Self {
         let number = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
         let digits = format!("{number:032x}");
-        let mut text = String::with_capacity(MARK);
+        let mut text = String::with_capacity(PROTECTION_ID_LENGTH);
         text.push_str("_c_");
         for (position, digit) in digits.chars().enumerate() {
             if matches!(position, 8 | 12 | 16 | 20) {
@@ -329,14 +336,14 @@ impl Mark {
         Self(text)
     }
 
-    /// The mark at the beginning of a name.
+    /// The protection id at the beginning of a name.
     pub(crate) fn read(name: &str) -> Option<Self> {
-        mark_in(name).map(|mark| Self(mark.to_owned()))
+        protection_id_in(name).map(|protection_id| Self(protection_id.to_owned()))
     }
 
-    /// The mark of the reader that an exclusive attempt with this mark leaves in its place: the same UUID with another version (8),
-    /// which no attempt has by itself. None for marks that are not ours.
-    pub(crate) fn of_the_heir(&self) -> Option<Self> {
+    /// The protection id of the reader that an exclusive attempt with this one leaves in its place: the same UUID with another version
+    /// (8), which no attempt has by itself. None for protection ids that are not ours.
+    pub(crate) fn of_successor(&self) -> Option<Self> {
         let (before, rest) = self.0.split_at_checked(VERSION)?;
         Some(Self(format!("{before}8{}", rest.strip_prefix('4')?)))
     }
@@ -361,7 +368,7 @@ impl Mark {
         vec![format!("{}{take}of{of}-{MUTEX}", self.0)]
     }
 
-    /// Whether the node has this mark.
+    /// Whether the node has this protection id.
     pub(crate) fn is_on(&self, name: &str) -> bool {
         name.starts_with(&self.0)
     }
@@ -376,17 +383,20 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_a_random_uuid_between_curators_words() {
+    fn a_protection_id_is_a_random_uuid_between_curators_words() {
         assert_eq!(
-            Mark::of(0).exclusive(),
+            ProtectionId::of(0).exclusive(),
             [
                 "_c_00000000-0000-4000-8000-000000000000-lock-",
                 "_c_00000000-0000-4000-8000-000000000000-__WRIT__"
             ]
         );
-        assert_eq!(Mark::of(u128::MAX).shared(), ["_c_ffffffff-ffff-4fff-bfff-ffffffffffff-__READ__"]);
-        let name = format!("{}0000000007", Mark::of(5).shared()[0]);
-        assert!(Mark::of(5).is_on(&name) && !Mark::of(6).is_on(&name));
+        assert_eq!(
+            ProtectionId::of(u128::MAX).shared(),
+            ["_c_ffffffff-ffff-4fff-bfff-ffffffffffff-__READ__"]
+        );
+        let name = format!("{}0000000007", ProtectionId::of(5).shared()[0]);
+        assert!(ProtectionId::of(5).is_on(&name) && !ProtectionId::of(6).is_on(&name));
     }
 
     #[test]
@@ -513,9 +523,18 @@ mod tests {
         let expected = [&*children[3], &children[2], &children[0], &children[4], &children[5]];
         assert_eq!(first_names, expected);
         assert_eq!(found[2].names().collect::<Vec<_>>(), [&*children[0], &children[1]]);
-        let heir = "_c_5b0e7b4c-1f5e-8c59-8a55-d2f0a7b1c9a0-__READ__0000000004".to_owned();
-        let heirs: Vec<_> = found.iter().map(Entrant::heir).collect();
-        assert_eq!(heirs, [Heir::None, Heir::Unknown, Heir::Named(heir), Heir::Unknown, Heir::None]);
+        let successor = "_c_5b0e7b4c-1f5e-8c59-8a55-d2f0a7b1c9a0-__READ__0000000004".to_owned();
+        let successors: Vec<_> = found.iter().map(Entrant::successor).collect();
+        assert_eq!(
+            successors,
+            [
+                Successor::None,
+                Successor::Unknown,
+                Successor::Named(successor),
+                Successor::Unknown,
+                Successor::None
+            ]
+        );
     }
 
     #[test]
@@ -531,18 +550,18 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_of_an_heir_is_that_of_no_attempt() {
-        let mark = Mark::of(5);
-        let heir = mark.of_the_heir().unwrap();
-        assert!(heir != mark && heir.of_the_heir().is_none());
-        assert_eq!(heir.0, "_c_00000000-0000-8000-8000-000000000005-");
+    fn the_protection_id_of_a_successor_is_that_of_no_attempt() {
+        let protection_id = ProtectionId::of(5);
+        let successor = protection_id.of_successor().unwrap();
+        assert!(successor != protection_id && successor.of_successor().is_none());
+        assert_eq!(successor.0, "_c_00000000-0000-8000-8000-000000000005-");
     }
 
     #[test]
     fn the_number_of_permits_is_in_the_names() {
-        let mark = Mark::of(5);
-        let lease = format!("{}0000000007", mark.leases(2, 3)[1]);
-        let waiting = format!("{}0000000008", mark.waiting(2, 3)[0]);
+        let protection_id = ProtectionId::of(5);
+        let lease = format!("{}0000000007", protection_id.leases(2, 3)[1]);
+        let waiting = format!("{}0000000008", protection_id.waiting(2, 3)[0]);
         assert_eq!((number_of_permits(&lease), number_of_permits(&waiting)), (Some((1, 3)), Some((2, 3))));
         assert_eq!(number_of_permits(&format!("{UUID}lease-0000000007")), None);
         assert_eq!(read_lease(&lease), Some(7));

@@ -2,7 +2,7 @@
 //!
 //! One transaction writes to the hold's first node, creates a reader's node with the number of the writer's, and deletes the nodes of
 //! the hold. The reader stands before all that have waited behind the writer, so no other writer comes between. The write tells
-//! those who watch the node that there is an heir: without it they would learn of the deletion alone.
+//! those who watch the node that there is a successor: without it they would learn of the deletion alone.
 //!
 //! **The reader keeps the writer's token.** Those that wait behind the writer have their tokens already, which follow the writer's, perhaps
 //! without a gap: any higher token would be above one of theirs.
@@ -14,7 +14,7 @@ use zookeeper_client::{CreateMode, Error, MultiReadResult};
 
 use crate::attempt::Attempt;
 use crate::backend::{MOST_ROUNDS, ZooKeeperBackend};
-use crate::contender::{Accepted, Contender, Mark, heir_of};
+use crate::contender::{Accepted, Contender, ProtectionId, successor_of};
 use crate::failure::{Failure, Outcome, nonsense};
 use crate::hold::Lease;
 use crate::node::Made;
@@ -62,9 +62,9 @@ fn claim(backend: &ZooKeeperBackend, lease: &Lease, request: &AcquireRequest) ->
         return Some(claim);
     }
     let names = lease.claim.names()?;
-    let heir = heir_of(&Contender::read(names.last()?, Accepted::Curator)?)?;
-    let mark = Mark::read(&heir)?;
-    let claim = Arc::new(lease.claim.successor(mark, vec![heir]));
+    let successor = successor_of(&Contender::read(names.last()?, Accepted::Curator)?)?;
+    let protection_id = ProtectionId::read(&successor)?;
+    let claim = Arc::new(lease.claim.successor(protection_id, vec![successor]));
     backend.claims.add(request.id(), &claim);
     Some(claim)
 }
@@ -78,7 +78,7 @@ async fn change(
     let Some(names) = lease.claim.names() else { return Ok(Changed::Lost(LossReason::Deleted)) };
     let paths = lease.claim.paths_of(&names);
     let Some(first) = paths.first() else { return Ok(Changed::Lost(LossReason::Deleted)) };
-    let heir: Names = claim.wanted().into();
+    let successor: Names = claim.wanted().into();
     let data = with_token(&backend.data_of(request.holder())?, lease.token);
     let options = CreateMode::Ephemeral.with_acls(backend.recipe.access());
     let session = claim.session();
@@ -88,14 +88,14 @@ async fn change(
         let changed = session.change(|writer| {
             // With the version, so that the mark of a break is not overwritten.
             writer.add_set_data(first, &[], Some(version))?;
-            for path in claim.paths_of(&heir) {
+            for path in claim.paths_of(&successor) {
                 writer.add_create(&path, &data, &options)?;
             }
             paths.iter().try_for_each(|path| writer.add_delete(path, None))
         });
         let Err((index, failure)) = changed.await else {
-            claim.made(Arc::clone(&heir));
-            return Ok(Changed::Shared(Made { names: heir, token: lease.token, are_alone: false }));
+            claim.made(Arc::clone(&successor));
+            return Ok(Changed::Shared(Made { names: successor, token: lease.token, are_alone: false }));
         };
         if failure.outcome() != Outcome::Unknown {
             claim.created_nothing();

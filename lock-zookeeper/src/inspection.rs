@@ -77,17 +77,17 @@ impl ZooKeeperBackend {
     /// for all of them.
     pub(crate) async fn break_nodes(&self, session: &Session, paths: &[String]) -> Result<Broken, Failure> {
         let Some(path) = paths.first() else { return Ok(Broken::not_held()) };
-        let mark = match session.read(std::slice::from_ref(path)).await?.pop() {
+        let protection_id = match session.read(std::slice::from_ref(path)).await?.pop() {
             Some(MultiReadResult::Data { data, .. }) => broken(&data),
             Some(MultiReadResult::Error { err: Error::NoNode }) => return Ok(Broken::not_held()),
             // The user may not read the node, but can still mark it as broken for its holder.
             _ => broken_unread(),
         };
-        match session.change(|writer| writer.add_set_data(path, &mark, None)).await {
+        match session.change(|writer| writer.add_set_data(path, &protection_id, None)).await {
             Ok(_) => {
                 // The holder learns of it, stops, and removes the node before another client can have the lock.
                 let clock = self.context.clock();
-                let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(stops_within(&mark)));
+                let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(stops_within(&protection_id)));
                 until_gone(session, path, stopped_by).await;
             }
             Err((_, failure)) if failure.is(&Error::NoNode) => return Ok(Broken::not_held()),

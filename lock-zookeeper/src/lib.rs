@@ -17,14 +17,14 @@
 //!   client checks them again, but does not list the directory again.
 //! * *No request at the hand-off.* The client first watches the node before its nearest predecessor. When that node goes, it
 //!   checks the others, while the nearest predecessor holds the lock. When the nearest goes, the lock is ours.
-//! * *A mark for each attempt in each session.* The mark is part of the node's name, and the client records it before it sends the
-//!   first request. Whatever becomes of that request, the client finds the node by its mark and adopts it, or repeats its removal
+//! * *A protection id for each attempt in each session.* The protection id is part of the node's name, and the client records it before it sends the
+//!   first request. Whatever becomes of that request, the client finds the node by its protection id and adopts it, or repeats its removal
 //!   until it is certain. It takes no node of another session.
 //! * *A heartbeat that the leader commits*: a transaction that only checks, for all holds of a session together.
 //! * *Sessions.* Another session replaces one that has ended. A hold is never replaced.
 //!
 //! # How a holder learns of a loss
-//! The core ends a hold that is not renewed before the servers can give the lock away. `liveness.rs` works out what a heartbeat proves
+//! The core ends a hold that is not renewed before the servers can give the lock away. `session_liveness.rs` works out what a heartbeat proves
 //! and from when on a hold lasts; it has the formula and its reason. The core does not wait for the client library, which reports
 //! the end of a session after 1.4 timeouts: the core's deadline comes before two thirds of one.
 //!
@@ -38,9 +38,9 @@
 //!
 //! | problem | known as | what prevents it here |
 //! |---|---|---|
-//! | the answer to a creation is lost, or its caller gives up: an unknown node blocks all clients | ZOOKEEPER-1262, CURATOR-45, -62, -79, -205, kazoo#732 | the mark, and the session's own clean-up, repeated until it is certain |
+//! | the answer to a creation is lost, or its caller gives up: an unknown node blocks all clients | ZOOKEEPER-1262, CURATOR-45, -62, -79, -205, kazoo#732 | the protection id, and the session's own clean-up, repeated until it is certain |
 //! | a server that lags does not show the own node yet, and the client creates a second one | – | a transaction before looking, which the leader orders behind the creation; the lowest node counts, the others are removed |
-//! | a client takes a node of a session that is about to end for its own: two holders | CURATOR-498, -604, -696 | the mark is for one session; before adopting a node, the client compares its owner |
+//! | a client takes a node of a session that is about to end for its own: two holders | CURATOR-498, -604, -696 | the protection id is for one session; before adopting a node, the client compares its owner |
 //! | the holder does not notice that its session has ended | CURATOR-206 | the deadline by the holder's own clock |
 //! | a follower or a deposed leader continues to answer: two holders | – | only what the leader commits counts, and only together with what the leader has learned of the session before |
 //! | an operator deletes the holder's node by hand, unnoticed | CURATOR-171 | the watch over the own node; before a grant the client checks it first |
@@ -59,28 +59,28 @@
 
 mod attempt;
 mod backend;
+mod blocker;
 mod contender;
 mod downgrade;
 mod driver;
 mod failure;
 mod hold;
 mod inspection;
-mod liveness;
-mod memos;
 #[cfg(test)]
 mod model;
 mod node;
+mod node_check;
 mod node_claim;
-mod obstacle;
 mod options;
 mod orphan;
 mod permits;
 mod permits_inspection;
-mod proof;
 mod queue;
 mod record;
 mod session;
+mod session_liveness;
 mod sessions;
+mod slots;
 mod tls;
 mod waiter;
 

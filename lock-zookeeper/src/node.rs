@@ -11,9 +11,9 @@ use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteResult};
 
 use crate::contender::{Accepted, read_sequence};
 use crate::failure::{Failure, Outcome, nonsense};
-use crate::liveness::Proof;
 use crate::node_claim::{Names, NodeClaim};
 use crate::options::Access;
+use crate::session_liveness::Proof;
 
 /// What all nodes of a client have in common.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl Recipe {
         claim.doubt();
         session.barrier(claim.directory()).await?;
         let children = session.list(claim.directory()).await?;
-        let own = children.iter().filter(|name| claim.mark().is_on(name));
+        let own = children.iter().filter(|name| claim.protection_id().is_on(name));
         let names: Names =
             made_together(own.map(String::as_str).collect(), claim.wanted()).unwrap_or_default().into();
         let children = without_doubles(claim, &names, children).await?;
@@ -214,7 +214,7 @@ pub(crate) async fn without_doubles(
     own: &[String],
     mut children: Vec<String>,
 ) -> Result<Vec<String>, Failure> {
-    let is_double = |name: &String| claim.mark().is_on(name) && !own.contains(name);
+    let is_double = |name: &String| claim.protection_id().is_on(name) && !own.contains(name);
     for double in children.iter().filter(|name| is_double(name)) {
         claim.doubt();
         claim.session().delete(&claim.path_of(double)).await?;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use lock_core::spi::Mutex;
 use lock_core::{AttemptId, LockError, Operation};
 
-use crate::contender::Mark;
+use crate::contender::ProtectionId;
 use crate::failure::{Failure, Outcome};
 use crate::orphan::Orphan;
-use crate::session::{Seat, Session};
+use crate::session::{Reservation, Session};
 
 /// The names of nodes of one attempt. They are created and removed together; the first one stands for all of them.
 pub(crate) type Names = Arc<[String]>;
@@ -33,7 +33,7 @@ pub(crate) struct NodeClaim {
     orphan: Orphan,
     /// The names of the nodes that the attempt wants, without their numbers.
     wanted: Vec<String>,
-    seat: Seat,
+    reservation: Reservation,
     state: Mutex<State>,
 }
 
@@ -45,27 +45,32 @@ struct State {
 }
 
 impl NodeClaim {
-    pub(crate) fn new(directory: Arc<str>, mark: Mark, wanted: Vec<String>, seat: Seat) -> Self {
+    pub(crate) fn new(
+        directory: Arc<str>,
+        protection_id: ProtectionId,
+        wanted: Vec<String>,
+        reservation: Reservation,
+    ) -> Self {
         Self {
-            orphan: Orphan { directory, mark },
+            orphan: Orphan { directory, protection_id },
             wanted,
-            seat,
+            reservation,
             state: Mutex::new(State { nodes: Nodes::None, is_doubtful: false }),
         }
     }
 
     /// The claim of nodes that replace those of this one in one transaction.
-    pub(crate) fn successor(&self, mark: Mark, wanted: Vec<String>) -> Self {
-        Self::new(Arc::clone(self.directory()), mark, wanted, self.seat.for_successor())
+    pub(crate) fn successor(&self, protection_id: ProtectionId, wanted: Vec<String>) -> Self {
+        Self::new(Arc::clone(self.directory()), protection_id, wanted, self.reservation.for_successor())
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
-        self.seat.session()
+        self.reservation.session()
     }
 
     /// The nodes have become a hold: they no longer wait for another one.
     pub(crate) fn become_hold(&self) {
-        self.seat.keep_at_most(self.wanted.len());
+        self.reservation.keep_at_most(self.wanted.len());
     }
 
     pub(crate) fn wanted(&self) -> &[String] {
@@ -76,8 +81,8 @@ impl NodeClaim {
         &self.orphan.directory
     }
 
-    pub(crate) fn mark(&self) -> &Mark {
-        &self.orphan.mark
+    pub(crate) fn protection_id(&self) -> &ProtectionId {
+        &self.orphan.protection_id
     }
 
     /// The path of a node in the lock's directory.
@@ -131,7 +136,7 @@ impl NodeClaim {
     /// Another transaction has removed the nodes. From here on the claim takes no space in its session, even if it is kept.
     pub(crate) fn gone(&self) {
         self.state.lock().nodes = Nodes::Gone;
-        self.seat.give_back();
+        self.reservation.give_back();
     }
 
     /// Removes the nodes, once. Returns whether all of them existed.

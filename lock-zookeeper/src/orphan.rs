@@ -1,8 +1,8 @@
 //! Removes for certain what an attempt may have left at the servers.
 //!
 //! A node lives as long as its session, so a node left behind in a living session blocks all other clients. Every attempt
-//! gets a mark before its first request is sent, and the clean-up looks for the mark, not for the nodes that the client believes it
-//! has created.
+//! gets a protection id before its first request is sent, and the clean-up looks for that id, not for the nodes that the client
+//! believes it has created.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use lock_core::{Backoff, LockError, Operation};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use crate::contender::Mark;
+use crate::contender::ProtectionId;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
 
@@ -21,11 +21,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How many removals run at once.
 const REMOVED_TOGETHER: usize = 16;
 
-/// The nodes with one mark in one directory: at most one, unless a request was carried out twice.
+/// The nodes with one protection id in one directory: at most one, unless a request was carried out twice.
 #[derive(Debug, Clone)]
 pub(crate) struct Orphan {
     pub(crate) directory: Arc<str>,
-    pub(crate) mark: Mark,
+    pub(crate) protection_id: ProtectionId,
 }
 
 impl Orphan {
@@ -33,7 +33,7 @@ impl Orphan {
     pub(crate) async fn remove(&self, session: &Session) -> Result<(), Failure> {
         session.barrier(&self.directory).await?;
         for name in session.list(&self.directory).await? {
-            if self.mark.is_on(&name) {
+            if self.protection_id.is_on(&name) {
                 session.delete(&format!("{}/{name}", self.directory)).await?;
             }
         }
@@ -59,10 +59,10 @@ pub(crate) async fn clean(session: Arc<Session>, mut orphans: mpsc::UnboundedRec
     let cleaning = async {
         // Each in a task of its own: one that cannot be removed delays no other.
         let mut removals = JoinSet::new();
-        let turns = Arc::new(Semaphore::new(REMOVED_TOGETHER));
+        let limit = Arc::new(Semaphore::new(REMOVED_TOGETHER));
         while let Some(orphan) = orphans.recv().await {
             while removals.try_join_next().is_some() {}
-            removals.spawn(remove_for_certain(Arc::clone(&session), orphan, Arc::clone(&turns)));
+            removals.spawn(remove_for_certain(Arc::clone(&session), orphan, Arc::clone(&limit)));
         }
     };
     tokio::select! {
@@ -71,24 +71,24 @@ pub(crate) async fn clean(session: Arc<Session>, mut orphans: mpsc::UnboundedRec
     }
 }
 
-async fn remove_for_certain(session: Arc<Session>, orphan: Orphan, turns: Arc<Semaphore>) {
+async fn remove_for_certain(session: Arc<Session>, orphan: Orphan, limit: Arc<Semaphore>) {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let clock = session.clock();
     loop {
         let swept = {
             // The semaphore is never closed.
-            let _turn = turns.acquire().await;
+            let _permit = limit.acquire().await;
             orphan.sweep(&session, Operation::Cancel).await
         };
         let Err(error) = swept else { return };
         let directory = &orphan.directory;
         if error.is_retryable() {
             tracing::debug!(target: "distlock", %directory, %error, "a node could not be removed yet");
-        } else if !session.is_condemned() {
+        } else if !session.is_draining() {
             // An operator may solve the problem. Otherwise the session ends, and the node with it, as soon as no hold is left in
             // it.
             tracing::warn!(target: "distlock", %directory, %error, "a node cannot be removed: its session creates no new ones");
-            session.condemn();
+            session.drain();
         }
         clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
     }

@@ -25,13 +25,13 @@ use lock_core::{AcquireRequest, ErrorKind, Grant, LockError, LockName, Operation
 
 use crate::attempt::{Attempt, random};
 use crate::backend::ZooKeeperBackend;
-use crate::contender::{AT_THE_END, Contender, Mark, is_newer, number_of_permits, read_lease};
+use crate::blocker::Blocker;
+use crate::contender::{AT_THE_END, Contender, ProtectionId, is_newer, number_of_permits, read_lease};
 use crate::failure::Failure;
 use crate::hold::Lease;
 use crate::node::Made;
+use crate::node_check::NodeState;
 use crate::node_claim::{Names, NodeClaim};
-use crate::obstacle::Obstacle;
-use crate::proof::Place;
 use crate::queue::{Next, Predecessors};
 use crate::session::{MOST_BYTES, longest_path};
 use crate::waiter::Waiter;
@@ -90,13 +90,13 @@ impl PermitsAttempt<'_> {
             return self.grant(leases, &made).await;
         }
         if is_free || tries {
-            let mut room = Room::of(self, claims, &made);
-            let fits = room.fits_now().await.map_err(|failure| failure.explain(Operation::Acquire))?;
+            let mut free = FreePermits::of(self, claims, &made);
+            let fits = free.fits_now().await.map_err(|failure| failure.explain(Operation::Acquire))?;
             if is_free && fits == Some(true) {
                 return self.grant(leases, &made).await;
             }
             if tries {
-                let first = room.first.take();
+                let first = free.first.take();
                 tokio::join!(
                     self.backend.name_holder(self.request, leases, first.as_deref()),
                     self.step_back(leases)
@@ -131,15 +131,15 @@ impl PermitsAttempt<'_> {
             let before =
                 Predecessors::of(queue, &queued.names, &children, accepted).await.map_err(explained)?;
             let Some(before) = before else { return Ok(None) };
-            if waiter.wait(Obstacle::Queue(before)).await? == Place::Lost {
+            if waiter.wait(Blocker::Queue(before)).await? == NodeState::Lost {
                 return Ok(None);
             }
         }
         let data = self.backend.data_of(self.request.holder())?;
         let made = self.backend.recipe.create(leases, &data).await?;
         // Also if it is alone: the watch over its own place comes before the grant.
-        let room = Room::of(self, claims, &made);
-        if waiter.wait(Obstacle::Room(room)).await? == Place::Lost {
+        let free = FreePermits::of(self, claims, &made);
+        if waiter.wait(Blocker::Permits(free)).await? == NodeState::Lost {
             return Ok(None);
         }
         let Some(grant) = self.grant(leases, &made).await? else { return Ok(None) };
@@ -191,28 +191,33 @@ impl PermitsAttempt<'_> {
             }
         }
         if let Some(queue) = place {
-            let mark = queue.mark().clone();
-            let wanted = mark.leases(self.take, self.of);
+            let protection_id = queue.protection_id().clone();
+            let wanted = protection_id.leases(self.take, self.of);
             let paths = wanted.len();
-            if let Some(seat) = queue.session().seat(longest_path(&leases, &wanted), paths) {
-                let leases = Arc::new(NodeClaim::new(leases, mark, wanted, seat));
+            if let Some(reservation) = queue.session().reserve(longest_path(&leases, &wanted), paths) {
+                let leases = Arc::new(NodeClaim::new(leases, protection_id, wanted, reservation));
                 backend.claims.add(self.request.id(), &leases);
                 return Ok(Claims { leases, queue });
             }
             queue.undo().await?;
             backend.claims.forget(self.request.id());
         }
-        let mark = Mark::of(random(Operation::Acquire)?);
-        let wanted = mark.leases(self.take, self.of);
+        let protection_id = ProtectionId::of(random(Operation::Acquire)?);
+        let wanted = protection_id.leases(self.take, self.of);
         // Besides its permits, its place in the queue and the one that it waits for.
         let (longest, paths) = (longest_path(&leases, &wanted), wanted.len() + 2);
         if longest.saturating_mul(paths) > MOST_BYTES {
             return Err(too_many(self.request.name(), self.take));
         }
-        let seat = backend.sessions.seat(longest, paths, Operation::Acquire).await?;
-        let beside = seat.beside();
-        let leases = Arc::new(NodeClaim::new(leases, mark.clone(), wanted, seat));
-        let queue = Arc::new(NodeClaim::new(queue, mark.clone(), mark.waiting(self.take, self.of), beside));
+        let reservation = backend.sessions.reserve(longest, paths, Operation::Acquire).await?;
+        let beside = reservation.beside();
+        let leases = Arc::new(NodeClaim::new(leases, protection_id.clone(), wanted, reservation));
+        let queue = Arc::new(NodeClaim::new(
+            queue,
+            protection_id.clone(),
+            protection_id.waiting(self.take, self.of),
+            beside,
+        ));
         // Before the first request: whatever becomes of it, the nodes can be found.
         backend.claims.add(self.request.id(), &leases);
         backend.claims.add(self.request.id(), &queue);
@@ -229,8 +234,8 @@ fn too_many(name: &LockName, take: u32) -> LockError {
         .remedy("take fewer permits at once, or shorten the name")
 }
 
-/// The room for an attempt's permits among those that are taken.
-pub(crate) struct Room {
+/// Whether the permits that an attempt wants are free.
+pub(crate) struct FreePermits {
     claim: Arc<NodeClaim>,
     own: Names,
     name: LockName,
@@ -239,7 +244,7 @@ pub(crate) struct Room {
     first: Option<String>,
 }
 
-impl Room {
+impl FreePermits {
     fn of(attempt: &PermitsAttempt<'_>, claims: &Claims, made: &Made) -> Self {
         Self {
             claim: Arc::clone(&claims.leases),
@@ -271,7 +276,7 @@ impl Room {
         let mut taken = children.to_vec();
         taken.sort_by_key(|name| read_lease(name));
         self.first = taken.into_iter().find(|name| read_lease(name).is_some() && !self.own.contains(name));
-        does_fit(children, &self.own, self.of).map_err(|obstacle| match obstacle {
+        does_fit(children, &self.own, self.of).map_err(|blocker| match blocker {
             NoRoom::OtherNumber(is) => Failure::Refused(LockError::other_permits(&self.name, self.of, is)),
             NoRoom::Newer(name) => Failure::Newer(name),
         })

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use lock_core::{Broken, HolderId, InspectRequest, LockStatus, Mode, Participant};
 
 use crate::backend::{READ_TOGETHER, ZooKeeperBackend};
-use crate::contender::{is_newer, mark_in, number_of_permits, read_lease};
+use crate::contender::{is_newer, number_of_permits, protection_id_in, read_lease};
 use crate::failure::Failure;
 use crate::permits::{LEASES, QUEUE};
 use crate::queue::in_order;
@@ -124,17 +124,19 @@ fn holders(mut taken: Vec<String>, waiting: &[String]) -> Vec<User> {
     let mut holders: Vec<User> = Vec::new();
     let mut places = HashMap::new();
     for name in taken {
-        let mark = mark_in(&name).map(str::to_owned);
-        if mark.as_ref().is_some_and(|mark| waiting.iter().any(|waiter| waiter.starts_with(mark.as_str()))) {
+        let protection_id = protection_id_in(&name).map(str::to_owned);
+        if protection_id.as_ref().is_some_and(|protection_id| {
+            waiting.iter().any(|waiter| waiter.starts_with(protection_id.as_str()))
+        }) {
             continue;
         }
         let node = format!("{LEASES}/{name}");
-        if let Some(place) = mark.as_ref().and_then(|mark| places.get(mark)) {
+        if let Some(place) = protection_id.as_ref().and_then(|protection_id| places.get(protection_id)) {
             let holder: &mut User = &mut holders[*place];
             holder.take += 1;
             holder.nodes.push(node);
         } else {
-            places.extend(mark.map(|mark| (mark, holders.len())));
+            places.extend(protection_id.map(|protection_id| (protection_id, holders.len())));
             let of = number_of_permits(&name).map(|(_, of)| of);
             holders.push(User { nodes: vec![node], take: 1, of });
         }

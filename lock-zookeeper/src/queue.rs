@@ -5,14 +5,14 @@
 //! ever be, with one exception; they only become fewer. When all of them are gone, the lock is ours. A release therefore wakes only
 //! a few waiters, however many there are. A reader has fewer predecessors than a writer: other readers are not in its way.
 //!
-//! **The exception is the heir of a writer**: a reader's node that takes the place of the writer's when that one goes on reading.
+//! **The exception is the successor of a writer**: a reader's node that takes the place of the writer's when that one goes on reading.
 //! It stands before all that have waited behind the writer. Readers need not care. For writers:
 //!
-//! * The writer of ours that leaves an heir writes to its own node in the same transaction. So a watch that reports only a deletion
-//!   says that there is no heir.
-//! * The name of our heir follows from that of its writer. A predecessor that went without being watched is gone when neither its
-//!   node nor its heir is there, at one moment.
-//! * The heir of a writer of Curator's may have any name, and comes unannounced. When such a writer has gone, the client lists again;
+//! * The writer of ours that leaves a successor writes to its own node in the same transaction. So a watch that reports only a deletion
+//!   says that there is no successor.
+//! * The name of our successor follows from that of its writer. A predecessor that went without being watched is gone when neither its
+//!   node nor its successor is there, at one moment.
+//! * The successor of a writer of Curator's may have any name, and comes unannounced. When such a writer has gone, the client lists again;
 //!   also after a loss of contact, when a watch no longer tells changes from deletions.
 //!
 //! **The client first watches the node before the nearest predecessor.** When that node goes, the nearest predecessor normally has
@@ -23,7 +23,7 @@
 //! This is ZooKeeper's recipe for locks, except that there is normally no second listing and that another node is watched first.
 
 use crate::contender::{
-    Accepted, Contender, Entrant, Heir, Kind, contenders, entrants, newer_before, stranger_before,
+    Accepted, Contender, Entrant, Kind, Successor, contenders, entrants, newer_before, stranger_before,
 };
 use crate::failure::Failure;
 use crate::node::without_doubles;
@@ -37,7 +37,7 @@ const READ_TOGETHER: usize = 300;
 #[derive(Debug, Clone)]
 struct Predecessor {
     name: String,
-    heir: Heir,
+    successor: Successor,
 }
 
 /// The predecessors of an attempt, the nearest last.
@@ -48,7 +48,7 @@ pub(crate) struct Predecessors {
     accepted: Accepted,
     /// Whether one has gone since the last check of the others.
     is_to_be_looked_at: bool,
-    /// Whether the heir of one that has gone may have any name.
+    /// Whether the successor of one that has gone may have any name.
     is_to_be_listed: bool,
 }
 
@@ -83,7 +83,7 @@ impl Predecessors {
         let reads = first.kind == Kind::Reader;
         let is_in_the_way = |entrant: &Entrant| !(reads && entrant.is_reader());
         let predecessor = |entrant: Entrant| Predecessor {
-            heir: if reads { Heir::None } else { entrant.heir() },
+            successor: if reads { Successor::None } else { entrant.successor() },
             name: entrant.node.name,
         };
         let queue = queue.into_iter().filter(is_in_the_way).map(predecessor).collect();
@@ -113,16 +113,16 @@ impl Predecessors {
     /// Removes the watched predecessor, which has gone without a change before.
     pub(crate) fn watched_is_gone(&mut self) {
         let gone = self.queue.remove(self.watched());
-        self.is_to_be_listed |= gone.heir == Heir::Unknown;
-        // Where a single one is left that has no heir, its watch says enough.
+        self.is_to_be_listed |= gone.successor == Successor::Unknown;
+        // Where a single one is left that has no successor, its watch says enough.
         self.is_to_be_looked_at = match &self.queue[..] {
             [] => false,
-            [only] => matches!(only.heir, Heir::Named(_)),
+            [only] => matches!(only.successor, Successor::Named(_)),
             _ => true,
         };
     }
 
-    /// What watches have reported may hide that a writer has left an heir. Returns whether the client has to look again.
+    /// What watches have reported may hide that a writer has left a successor. Returns whether the client has to look again.
     pub(crate) fn contact_was_lost(&mut self) -> bool {
         let writes = self.own.first().and_then(|own| Contender::read(own, self.accepted));
         self.is_to_be_listed |= writes.is_some_and(|own| own.kind != Kind::Reader);
@@ -149,9 +149,9 @@ impl Predecessors {
             } else {
                 let watched = claim.session().watch(&claim.path_of(&next.name)).await?;
                 if watched.is_none() {
-                    match next.heir {
-                        Heir::None | Heir::Unknown => self.watched_is_gone(),
-                        Heir::Named(_) => self.is_to_be_looked_at = true,
+                    match next.successor {
+                        Successor::None | Successor::Unknown => self.watched_is_gone(),
+                        Successor::Named(_) => self.is_to_be_looked_at = true,
                     }
                 }
                 watched
@@ -171,21 +171,24 @@ impl Predecessors {
             tokio::join!(claim.session().watch(&nearest_path), look_for_the_last(claim, nearest, others));
         let (watched, left) = (watched?, left?);
         if left.nearest == Left::Itself && watched.is_none() {
-            // It went between the two requests: the next look tells whether it has left an heir.
+            // It went between the two requests: the next look tells whether it has left a successor.
             return Ok(None);
         }
         self.is_to_be_looked_at = false;
         let gone = left.others..self.queue.len() - 1;
-        self.is_to_be_listed |= self.queue[gone.clone()].iter().any(|gone| gone.heir == Heir::Unknown);
+        self.is_to_be_listed |=
+            self.queue[gone.clone()].iter().any(|gone| gone.successor == Successor::Unknown);
         self.queue.drain(gone);
-        if let (Some(name), Some(last)) = (left.heir, left.others.checked_sub(1)) {
-            self.queue[last] = Predecessor { name, heir: Heir::None };
+        if let (Some(name), Some(last)) = (left.successor, left.others.checked_sub(1)) {
+            self.queue[last] = Predecessor { name, successor: Successor::None };
         }
         match (left.nearest, self.queue.last_mut()) {
             (Left::Itself, _) => return Ok(watched.filter(|_| left.others == 0)),
-            (Left::Heir(name), Some(nearest)) => *nearest = Predecessor { name, heir: Heir::None },
+            (Left::Successor(name), Some(nearest)) => {
+                *nearest = Predecessor { name, successor: Successor::None }
+            }
             (Left::Nothing, Some(nearest)) => {
-                self.is_to_be_listed |= nearest.heir == Heir::Unknown;
+                self.is_to_be_listed |= nearest.successor == Successor::Unknown;
                 self.queue.pop();
             }
             (_, None) => {}
@@ -199,15 +202,15 @@ struct Remaining {
     nearest: Left,
     /// How many of the others, up to and including the last one of which something is left.
     others: usize,
-    /// The name of the heir of that one, if it is gone.
-    heir: Option<String>,
+    /// The name of the successor of that one, if it is gone.
+    successor: Option<String>,
 }
 
 /// What is left of one predecessor.
 #[derive(PartialEq)]
 enum Left {
     Itself,
-    Heir(String),
+    Successor(String),
     Nothing,
 }
 
@@ -228,44 +231,44 @@ async fn look_for_the_last(
         }
         let nearest = nearest_left.take().unwrap_or(Left::Nothing);
         if let Some(last) = left.iter().rposition(|left| *left != Left::Nothing) {
-            let heir = match left.swap_remove(last) {
-                Left::Heir(name) => Some(name),
+            let successor = match left.swap_remove(last) {
+                Left::Successor(name) => Some(name),
                 Left::Itself | Left::Nothing => None,
             };
-            return Ok(Remaining { nearest, others: first_of(end) + last + 1, heir });
+            return Ok(Remaining { nearest, others: first_of(end) + last + 1, successor });
         }
         end = first_of(end);
         if end == 0 {
-            return Ok(Remaining { nearest, others: 0, heir: None });
+            return Ok(Remaining { nearest, others: 0, successor: None });
         }
         nearest_left = Some(nearest);
         looked_at = others[first_of(end)..end].iter().collect();
     }
 }
 
-/// What is left of these, all at the same moment: a predecessor and its heir are never both there, and never both missing before
+/// What is left of these, all at the same moment: a predecessor and its successor are never both there, and never both missing before
 /// they are gone for good.
 async fn what_is_left(claim: &NodeClaim, predecessors: &[&Predecessor]) -> Result<Vec<Left>, Failure> {
-    let heir = |predecessor: &Predecessor| match &predecessor.heir {
-        Heir::Named(name) => Some(name.clone()),
-        Heir::None | Heir::Unknown => None,
+    let successor = |predecessor: &Predecessor| match &predecessor.successor {
+        Successor::Named(name) => Some(name.clone()),
+        Successor::None | Successor::Unknown => None,
     };
     let paths: Vec<_> = predecessors
         .iter()
-        .flat_map(|one| [Some(one.name.clone()), heir(one)])
+        .flat_map(|one| [Some(one.name.clone()), successor(one)])
         .flatten()
         .map(|name| claim.path_of(&name))
         .collect();
     let mut are_there = claim.session().which_are_there(&paths).await?.into_iter();
     let mut next = || are_there.next().unwrap_or(true);
-    let left = predecessors.iter().map(|one| match (next(), heir(one)) {
-        (true, heir) => {
-            if heir.is_some() {
+    let left = predecessors.iter().map(|one| match (next(), successor(one)) {
+        (true, successor) => {
+            if successor.is_some() {
                 next();
             }
             Left::Itself
         }
-        (false, Some(heir)) if next() => Left::Heir(heir),
+        (false, Some(successor)) if next() => Left::Successor(successor),
         (false, _) => Left::Nothing,
     });
     Ok(left.collect())
@@ -295,7 +298,7 @@ pub(crate) async fn in_order(
     if !contenders.iter().any(Contender::is_at_the_end_of_sequences) {
         return Ok(contenders);
     }
-    // The counter does not start again: it sticks, and gives the same number several times. An heir is younger than those that it
+    // The counter does not start again: it sticks, and gives the same number several times. A successor is younger than those that it
     // is before.
     let mut by_creation = Vec::with_capacity(contenders.len());
     for contender in contenders {
@@ -303,6 +306,6 @@ pub(crate) async fn in_order(
             by_creation.push((stat.czxid, contender));
         }
     }
-    by_creation.sort_by_key(|(created_by, contender)| (!contender.is_heir(), *created_by));
+    by_creation.sort_by_key(|(created_by, contender)| (!contender.is_successor(), *created_by));
     Ok(by_creation.into_iter().map(|(_, contender)| contender).collect())
 }

@@ -17,8 +17,8 @@ use zookeeper_client::{
 
 use crate::contender::DIGITS;
 use crate::failure::Failure;
-use crate::liveness::{Acknowledged, Liveness, Proof};
 use crate::orphan::Orphan;
+use crate::session_liveness::{Acknowledged, Proof, SessionLiveness};
 
 /// The contact of a session with the servers.
 #[derive(Debug, Clone)]
@@ -42,12 +42,12 @@ pub(crate) struct Session {
     clock: Clock,
     /// None when the session has ended. The library's client closes when its last pending request is answered.
     client: Mutex<Option<Arc<Client>>>,
-    liveness: Mutex<Liveness>,
+    liveness: Mutex<SessionLiveness>,
     contact: watch::Sender<Contact>,
     /// The total length, in bytes, of the paths that it may have to name at once.
     load: AtomicUsize,
     /// Whether it contains a node that the servers do not let it remove.
-    is_condemned: AtomicBool,
+    is_draining: AtomicBool,
     orphans: mpsc::UnboundedSender<Orphan>,
 }
 
@@ -113,12 +113,12 @@ impl Session {
             number: client.session_id().0,
             timeout,
             request_timeout: making.request_timeout,
-            liveness: Mutex::new(Liveness::new(connecting, timeout, making.tick)),
+            liveness: Mutex::new(SessionLiveness::new(connecting, timeout, making.tick)),
             clock: making.clock,
             client: Mutex::new(Some(Arc::new(client))),
             contact: watch::Sender::new(Contact::Good),
             load: AtomicUsize::new(0),
-            is_condemned: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
             orphans: making.orphans,
         }
     }
@@ -479,21 +479,21 @@ impl Session {
 
     /// Whether no more nodes may be created in it. When the last of its other nodes is gone, the session ends, and with it the
     /// nodes that it could not remove.
-    pub(crate) fn is_condemned(&self) -> bool {
-        self.is_condemned.load(Ordering::Acquire)
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
     }
 
-    pub(crate) fn condemn(&self) {
-        self.is_condemned.store(true, Ordering::Release);
+    pub(crate) fn drain(&self) {
+        self.is_draining.store(true, Ordering::Release);
     }
 
     /// Reserves space for so many paths of this length, if there is some.
-    pub(crate) fn seat(self: &Arc<Self>, path: usize, paths: usize) -> Option<Seat> {
+    pub(crate) fn reserve(self: &Arc<Self>, path: usize, paths: usize) -> Option<Reservation> {
         let cost = paths * path;
         let room = |load: usize| (load + cost <= MOST_BYTES || load == 0).then_some(load + cost);
         let seated =
-            !self.is_condemned() && self.load.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok();
-        seated.then(|| Seat { session: Arc::clone(self), cost: path, paths: AtomicUsize::new(paths) })
+            !self.is_draining() && self.load.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok();
+        seated.then(|| Reservation { session: Arc::clone(self), cost: path, paths: AtomicUsize::new(paths) })
     }
 
     /// Hands over an orphan that nothing else will remove.
@@ -530,7 +530,7 @@ pub(crate) fn longest_path(directory: &str, names: &[String]) -> usize {
 
 /// The space of an attempt's nodes in a session, and of what they wait for.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Reservation {
     session: Arc<Session>,
     /// The bytes of one path.
     cost: usize,
@@ -538,17 +538,17 @@ pub(crate) struct Seat {
     paths: AtomicUsize,
 }
 
-impl Seat {
+impl Reservation {
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
     }
 
-    /// A seat for nodes that this one has reserved space for.
+    /// A reservation for nodes that this one has reserved space for.
     pub(crate) fn beside(&self) -> Self {
         Self { session: Arc::clone(&self.session), cost: 0, paths: AtomicUsize::new(0) }
     }
 
-    /// A seat for nodes that replace those of this one, at once: the session need not have more space.
+    /// A reservation for nodes that replace those of this one, at once: the session need not have more space.
     pub(crate) fn for_successor(&self) -> Self {
         self.session.load.fetch_add(self.cost, Ordering::AcqRel);
         Self { session: Arc::clone(&self.session), cost: self.cost, paths: AtomicUsize::new(1) }
@@ -566,7 +566,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.give_back();
     }

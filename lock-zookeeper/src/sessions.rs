@@ -1,7 +1,7 @@
 //! The sessions of a client: opens them, watches over them, and replaces those that have ended.
 //!
 //! One session is normally enough. But a client could not keep a session with very many nodes, and the end of such a session would
-//! endanger the servers (see [`Session::seat`]). So the client opens further sessions when the others are full, and closes them
+//! endanger the servers (see [`Session::reserve`]). So the client opens further sessions when the others are full, and closes them
 //! when they have nothing left to do.
 
 use std::fmt;
@@ -17,7 +17,7 @@ use zookeeper_client::SessionState;
 use crate::failure::Failure;
 use crate::options::ZooKeeperOptions;
 use crate::orphan;
-use crate::session::{Contact, Making, Seat, Session, term};
+use crate::session::{Contact, Making, Reservation, Session, term};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -37,27 +37,27 @@ pub(crate) const BEATS_IN_A_TIMEOUT: u32 = 6;
 pub(crate) struct Sessions {
     context: BackendContext,
     options: ZooKeeperOptions,
-    slots: Mutex<Slots>,
+    pool: Mutex<Pool>,
     changed: watch::Sender<()>,
     next_group: AtomicU64,
     has_warned: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Slots {
-    slots: Vec<Slot>,
+struct Pool {
+    members: Vec<Member>,
     is_closing: bool,
 }
 
 /// The place of a session, and of the sessions that replace it when it ends.
 #[derive(Debug)]
-struct Slot {
+struct Member {
     number: u64,
-    state: SlotState,
+    state: MemberState,
 }
 
 #[derive(Debug)]
-enum SlotState {
+enum MemberState {
     /// For the first time, or after the end of the previous session.
     Opening,
     /// It could not be opened, for this reason; the client tries again.
@@ -66,14 +66,14 @@ enum SlotState {
 }
 
 /// Where a node can be created.
-enum Place {
-    Seat(Seat),
+enum Search {
+    Reserved(Reservation),
     /// The client is opening a session.
-    Soon,
-    Nowhere(LockError),
+    Later,
+    Failed(LockError),
 }
 
-/// The slot that the client never closes.
+/// The number of the member whose session the client never closes.
 const FIRST: u64 = 0;
 
 impl Sessions {
@@ -85,35 +85,35 @@ impl Sessions {
         let sessions = Arc::new(Self {
             context,
             options,
-            slots: Mutex::default(),
+            pool: Mutex::default(),
             changed: watch::Sender::new(()),
             next_group: AtomicU64::new(0),
             has_warned: AtomicBool::new(false),
         });
         let session = sessions.open().await?;
         sessions
-            .slots
+            .pool
             .lock()
-            .slots
-            .push(Slot { number: FIRST, state: SlotState::Open(Arc::clone(&session)) });
+            .members
+            .push(Member { number: FIRST, state: MemberState::Open(Arc::clone(&session)) });
         sessions.context.spawn(Arc::clone(&sessions).keep(FIRST, Some(session)));
         Ok(sessions)
     }
 
     /// Reserves space for so many paths of this length, in a session that has some.
-    pub(crate) async fn seat(
+    pub(crate) async fn reserve(
         self: &Arc<Self>,
         path: usize,
         paths: usize,
         operation: Operation,
-    ) -> Result<Seat, LockError> {
+    ) -> Result<Reservation, LockError> {
         let mut changed = self.changed.subscribe();
         let give_up = self.context.clock().now().plus(self.options.request_timeout());
         loop {
-            match self.place(path, paths, operation) {
-                Place::Seat(seat) => return Ok(seat),
-                Place::Nowhere(error) => return Err(error),
-                Place::Soon => {}
+            match self.search(path, paths, operation) {
+                Search::Reserved(reservation) => return Ok(reservation),
+                Search::Failed(error) => return Err(error),
+                Search::Later => {}
             }
             tokio::select! {
                 _ = changed.changed() => {}
@@ -122,30 +122,30 @@ impl Sessions {
         }
     }
 
-    fn place(self: &Arc<Self>, path: usize, paths: usize, operation: Operation) -> Place {
-        let mut slots = self.slots.lock();
-        if slots.is_closing {
-            return Place::Nowhere(closed(operation));
+    fn search(self: &Arc<Self>, path: usize, paths: usize, operation: Operation) -> Search {
+        let mut pool = self.pool.lock();
+        if pool.is_closing {
+            return Search::Failed(closed(operation));
         }
-        let mut obstacle = None;
-        for slot in &slots.slots {
-            match &slot.state {
-                SlotState::Open(session) => {
-                    if let Some(seat) = session.seat(path, paths) {
-                        return Place::Seat(seat);
+        let mut otherwise = None;
+        for member in &pool.members {
+            match &member.state {
+                MemberState::Open(session) => {
+                    if let Some(reservation) = session.reserve(path, paths) {
+                        return Search::Reserved(reservation);
                     }
                 }
-                SlotState::Opening => obstacle = Some(Place::Soon),
-                SlotState::Failed(error) => {
-                    obstacle.get_or_insert_with(|| Place::Nowhere(error.clone().during(operation)));
+                MemberState::Opening => otherwise = Some(Search::Later),
+                MemberState::Failed(error) => {
+                    otherwise.get_or_insert_with(|| Search::Failed(error.clone().during(operation)));
                 }
             }
         }
-        obstacle.unwrap_or_else(|| {
-            let number = slots.slots.iter().map(|slot| slot.number).max().map_or(FIRST, |most| most + 1);
-            slots.slots.push(Slot { number, state: SlotState::Opening });
+        otherwise.unwrap_or_else(|| {
+            let number = pool.members.iter().map(|member| member.number).max().map_or(FIRST, |most| most + 1);
+            pool.members.push(Member { number, state: MemberState::Opening });
             self.context.spawn(Arc::clone(self).keep(number, None));
-            Place::Soon
+            Search::Later
         })
     }
 
@@ -166,18 +166,18 @@ impl Sessions {
 
     /// None while the client is opening a session.
     fn find_any(&self, operation: Operation) -> Option<Result<Arc<Session>, LockError>> {
-        let slots = self.slots.lock();
-        if slots.is_closing {
+        let pool = self.pool.lock();
+        if pool.is_closing {
             return Some(Err(closed(operation)));
         }
         let open = || {
-            slots.slots.iter().filter_map(|slot| match &slot.state {
-                SlotState::Open(session) => Some(session),
+            pool.members.iter().filter_map(|member| match &member.state {
+                MemberState::Open(session) => Some(session),
                 _ => None,
             })
         };
-        let failed = slots.slots.iter().find_map(|slot| match &slot.state {
-            SlotState::Failed(error) => Some(error.clone().during(operation)),
+        let failed = pool.members.iter().find_map(|member| match &member.state {
+            MemberState::Failed(error) => Some(error.clone().during(operation)),
             _ => None,
         });
         let session = open().find(|session| session.has_contact()).or_else(|| open().next());
@@ -186,18 +186,18 @@ impl Sessions {
 
     /// The session of this group, as long as it exists.
     pub(crate) fn of_group(&self, group: GroupId) -> Option<Arc<Session>> {
-        self.slots.lock().slots.iter().find_map(|slot| match &slot.state {
-            SlotState::Open(session) if session.group == group => Some(Arc::clone(session)),
+        self.pool.lock().members.iter().find_map(|member| match &member.state {
+            MemberState::Open(session) if session.group == group => Some(Arc::clone(session)),
             _ => None,
         })
     }
 
-    /// Sets the state of a slot. Returns whether the slot still exists.
-    fn set(&self, number: u64, state: SlotState) -> bool {
+    /// Sets the state of a member. Returns whether the member still exists.
+    fn set(&self, number: u64, state: MemberState) -> bool {
         let previous = {
-            let mut slots = self.slots.lock();
-            let slot = slots.slots.iter_mut().find(|slot| slot.number == number);
-            slot.map(|slot| std::mem::replace(&mut slot.state, state))
+            let mut pool = self.pool.lock();
+            let member = pool.members.iter_mut().find(|member| member.number == number);
+            member.map(|member| std::mem::replace(&mut member.state, state))
         };
         // Outside of the mutex: dropping the session may drop its client.
         let is_there = previous.is_some();
@@ -207,10 +207,10 @@ impl Sessions {
     }
 
     fn is_closing(&self) -> bool {
-        self.slots.lock().is_closing
+        self.pool.lock().is_closing
     }
 
-    /// Opens sessions in one slot, one after the other.
+    /// Opens the sessions of one member, one after the other.
     async fn keep(self: Arc<Self>, number: u64, first: Option<Arc<Session>>) {
         let clock = self.context.clock();
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -227,7 +227,7 @@ impl Sessions {
                             tracing::warn!(target: "distlock", servers = %self.options.hosts, %error, "no session yet");
                             told = reason;
                         }
-                        self.set(number, SlotState::Failed(error));
+                        self.set(number, MemberState::Failed(error));
                         clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
                         continue;
                     }
@@ -235,7 +235,7 @@ impl Sessions {
             };
             let opened = clock.now();
             told.clear();
-            if !self.set(number, SlotState::Open(Arc::clone(&session))) {
+            if !self.set(number, MemberState::Open(Arc::clone(&session))) {
                 session.end();
                 return;
             }
@@ -248,7 +248,7 @@ impl Sessions {
             if ended == Ended::Retired || self.is_closing() {
                 return;
             }
-            self.set(number, SlotState::Opening);
+            self.set(number, MemberState::Opening);
             tracing::warn!(target: "distlock", servers = %self.options.hosts, session = format_args!("{:#x}", session.number), "the session has ended");
             if clock.now().since(opened) > LONGEST_PAUSE {
                 backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -356,7 +356,7 @@ impl Sessions {
             let now = clock.now();
             if !session.is_empty() {
                 empty_since = None;
-            } else if session.is_condemned() {
+            } else if session.is_draining() {
                 return Ended::Over;
             } else if now.since(*empty_since.get_or_insert(now)) > session.timeout * IDLE_TIMEOUTS
                 && self.retire(number)
@@ -380,26 +380,27 @@ impl Sessions {
         if number == FIRST {
             return false;
         }
-        let mut slots = self.slots.lock();
-        let position = slots.slots.iter().position(|slot| {
-            slot.number == number && matches!(&slot.state, SlotState::Open(session) if session.is_empty())
+        let mut pool = self.pool.lock();
+        let position = pool.members.iter().position(|member| {
+            member.number == number
+                && matches!(&member.state, MemberState::Open(session) if session.is_empty())
         });
-        let retired = position.map(|position| slots.slots.remove(position));
-        drop(slots);
+        let retired = position.map(|position| pool.members.remove(position));
+        drop(pool);
         retired.is_some()
     }
 
     /// Ends all sessions, and waits until the servers know.
     pub(crate) async fn close(&self) {
-        let slots = {
-            let mut slots = self.slots.lock();
-            slots.is_closing = true;
-            std::mem::take(&mut slots.slots)
+        let members = {
+            let mut pool = self.pool.lock();
+            pool.is_closing = true;
+            std::mem::take(&mut pool.members)
         };
         self.changed.send_replace(());
         let give_up = self.context.clock().now().plus(TIME_TO_CLOSE);
-        for slot in slots {
-            let SlotState::Open(session) = slot.state else { continue };
+        for member in members {
+            let MemberState::Open(session) = member.state else { continue };
             let Some(mut states) = session.state_watcher() else { continue };
             session.end();
             let closed = async {
@@ -418,7 +419,7 @@ impl Sessions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     Over,
-    /// It had no nodes left, and its slot is gone.
+    /// It had no nodes left, and its member is gone.
     Retired,
 }
 
@@ -443,7 +444,7 @@ impl fmt::Debug for Sessions {
         formatter
             .debug_struct("Sessions")
             .field("options", &self.options)
-            .field("slots", &self.slots.lock().slots)
+            .field("sessions", &self.pool.lock().members)
             .finish_non_exhaustive()
     }
 }

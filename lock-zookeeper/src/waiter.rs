@@ -8,11 +8,11 @@ use tokio::sync::watch;
 use zookeeper_client::{Error, StateWatcher};
 
 use crate::backend::ZooKeeperBackend;
+use crate::blocker::Blocker;
 use crate::failure::{Failure, Outcome};
 use crate::hold::SHORT_HOLD;
+use crate::node_check::{NodeState, is_fresh, is_there, verify_node};
 use crate::node_claim::NodeClaim;
-use crate::obstacle::Obstacle;
-use crate::proof::{Place, is_fresh, is_there, prove};
 use crate::queue::Next;
 use crate::record::is_broken;
 use crate::session::{Contact, Session, Told, Watching};
@@ -91,28 +91,28 @@ impl<'a> Waiter<'a> {
     }
 
     /// Waits until nothing is in the way any more and the nodes certainly exist.
-    pub(crate) async fn wait(&mut self, mut before: Obstacle) -> Result<Place, LockError> {
+    pub(crate) async fn wait(&mut self, mut before: Blocker) -> Result<NodeState, LockError> {
         loop {
             let first = before.first().map(str::to_owned);
             let (next, ()) = tokio::join!(before.watch_next(self.claim), self.name_holder(first));
-            let place = match next {
+            let node_state = match next {
                 Ok(Next::Watched(watching)) => {
                     self.backoff = new_backoff();
                     self.attempt().queued();
                     self.until_next_moves(&mut before, watching).await?
                 }
                 Ok(Next::None) => match self.confirm(&mut before).await? {
-                    Some(place) => return Ok(place),
-                    None => Place::Kept,
+                    Some(node_state) => return Ok(node_state),
+                    None => NodeState::Kept,
                 },
-                Ok(Next::OwnIsGone) => Place::Lost,
+                Ok(Next::OwnIsGone) => NodeState::Lost,
                 Err(failure) => {
                     self.recover(failure).await?;
-                    Place::Kept
+                    NodeState::Kept
                 }
             };
-            if place == Place::Lost {
-                return Ok(Place::Lost);
+            if node_state == NodeState::Lost {
+                return Ok(NodeState::Lost);
             }
         }
     }
@@ -130,39 +130,39 @@ impl<'a> Waiter<'a> {
     /// Waits until the watched predecessor has gone or changed.
     async fn until_next_moves(
         &mut self,
-        before: &mut Obstacle,
+        before: &mut Blocker,
         mut next: Watching,
-    ) -> Result<Place, LockError> {
+    ) -> Result<NodeState, LockError> {
         let mut asked_until = self.now();
         let mut look_at = self.now().plus(self.session().timeout);
         loop {
-            let place = match self.woken(&mut next, asked_until, look_at).await {
-                Woken::Own(Told::Deleted) => return Ok(Place::Lost),
+            let node_state = match self.woken(&mut next, asked_until, look_at).await {
+                Woken::Own(Told::Deleted) => return Ok(NodeState::Lost),
                 Woken::Own(Told::SessionOver) | Woken::Next(Told::SessionOver) => return Err(session_over()),
                 Woken::Own(Told::Changed) | Woken::TimeToWatch => self.watch_own().await?,
-                Woken::Next(Told::Changed) => return Ok(Place::Kept),
+                Woken::Next(Told::Changed) => return Ok(NodeState::Kept),
                 Woken::Next(Told::Deleted) => {
                     before.watched_is_gone();
-                    return Ok(Place::Kept);
+                    return Ok(NodeState::Kept);
                 }
                 Woken::TimeToLook => {
                     look_at = self.now().plus(self.session().timeout);
                     match self.look_at_own_and_next(before).await? {
                         // It did not report its end, so it is looked at again.
-                        (Place::Kept, Place::Lost) => return Ok(Place::Kept),
+                        (NodeState::Kept, NodeState::Lost) => return Ok(NodeState::Kept),
                         (own, _) => own,
                     }
                 }
                 Woken::ContactChanged => self.look_at_contact().await?,
                 Woken::Joined if self.is_old_news() => self.ask().await?,
-                Woken::Joined => Place::Kept,
+                Woken::Joined => NodeState::Kept,
                 Woken::LastAsk => {
                     asked_until = self.now().plus(self.ahead());
                     self.ask().await?
                 }
             };
-            if place == Place::Lost {
-                return Ok(Place::Lost);
+            if node_state == NodeState::Lost {
+                return Ok(NodeState::Lost);
             }
         }
     }
@@ -204,56 +204,57 @@ impl<'a> Waiter<'a> {
     }
 
     /// Asks whether the node still exists, and notes whether the servers answer.
-    async fn ask(&mut self) -> Result<Place, LockError> {
+    async fn ask(&mut self) -> Result<NodeState, LockError> {
         match self.session().stat(self.own_path()).await {
             Ok(Some(_)) => {
                 self.attempt().queued();
-                Ok(Place::Kept)
+                Ok(NodeState::Kept)
             }
-            Ok(None) => Ok(Place::Lost),
+            Ok(None) => Ok(NodeState::Lost),
             Err(failure) if failure.outcome() == Outcome::EndsWithSession => Err(session_over()),
             Err(failure) => {
                 self.attempt().unreachable(failure.explain(Operation::Acquire));
-                Ok(Place::Kept)
+                Ok(NodeState::Kept)
             }
         }
     }
 
     /// Checks whether the own node and the watched one exist: servers report nothing about a node that the user may no longer read.
-    async fn look_at_own_and_next(&mut self, before: &Obstacle) -> Result<(Place, Place), LockError> {
+    async fn look_at_own_and_next(&mut self, before: &Blocker) -> Result<(NodeState, NodeState), LockError> {
         let next = before.watched_path(self.claim);
         let paths: Vec<_> = self.own_paths.iter().cloned().chain(next).collect();
-        let place = |are_there: &[bool]| if are_there.contains(&false) { Place::Lost } else { Place::Kept };
+        let node_state =
+            |are_there: &[bool]| if are_there.contains(&false) { NodeState::Lost } else { NodeState::Kept };
         match self.session().which_are_there(&paths).await {
             Ok(are_there) => {
                 let (own, next) = are_there.split_at(self.own_paths.len().min(are_there.len()));
-                Ok((place(own), place(next)))
+                Ok((node_state(own), node_state(next)))
             }
-            Err(failure) => self.recover(failure).await.map(|()| (Place::Kept, Place::Kept)),
+            Err(failure) => self.recover(failure).await.map(|()| (NodeState::Kept, NodeState::Kept)),
         }
     }
 
-    async fn look_at_contact(&mut self) -> Result<Place, LockError> {
+    async fn look_at_contact(&mut self) -> Result<NodeState, LockError> {
         let contact = self.contact.borrow_and_update().clone();
         match contact {
             Contact::Good => self.ask().await,
             Contact::Lost(error) => {
                 self.attempt().unreachable(error.during(Operation::Acquire));
-                Ok(Place::Kept)
+                Ok(NodeState::Kept)
             }
             Contact::Over => Err(session_over()),
         }
     }
 
-    async fn watch_own(&mut self) -> Result<Place, LockError> {
+    async fn watch_own(&mut self) -> Result<NodeState, LockError> {
         loop {
             match self.session().watch_all(&self.own_paths).await {
-                Ok(Some(node)) if is_broken(&node.data) => return Ok(Place::Lost),
+                Ok(Some(node)) if is_broken(&node.data) => return Ok(NodeState::Lost),
                 Ok(Some(node)) => {
                     self.own = Some(node.watching);
-                    return Ok(Place::Kept);
+                    return Ok(NodeState::Kept);
                 }
-                Ok(None) => return Ok(Place::Lost),
+                Ok(None) => return Ok(NodeState::Lost),
                 Err(failure) => self.recover(failure).await?,
             }
         }
@@ -302,11 +303,11 @@ impl<'a> Waiter<'a> {
     /// The events of one connection arrive in the order in which things happened: if the node had gone first, its watch would have
     /// reported that. What happened without contact is reported in no particular order, so after a loss of contact the client asks
     /// for the node. Returns none if it also has to look for predecessors again.
-    async fn confirm(&mut self, before: &mut Obstacle) -> Result<Option<Place>, LockError> {
+    async fn confirm(&mut self, before: &mut Blocker) -> Result<Option<NodeState>, LockError> {
         loop {
             if self.contact_was_lost().await {
                 if !self.ask_for_own().await? {
-                    return Ok(Some(Place::Lost));
+                    return Ok(Some(NodeState::Lost));
                 }
                 if before.contact_was_lost() {
                     return Ok(None);
@@ -319,18 +320,18 @@ impl<'a> Waiter<'a> {
                 () = std::future::ready(()) => is_unwatched.then_some(Told::Changed),
             };
             match told {
-                Some(Told::Deleted) => return Ok(Some(Place::Lost)),
+                Some(Told::Deleted) => return Ok(Some(NodeState::Lost)),
                 Some(Told::SessionOver) => return Err(session_over()),
-                Some(Told::Changed) if self.watch_own().await? == Place::Lost => {
-                    return Ok(Some(Place::Lost));
+                Some(Told::Changed) if self.watch_own().await? == NodeState::Lost => {
+                    return Ok(Some(NodeState::Lost));
                 }
                 Some(Told::Changed) => continue,
-                None if is_fresh(self.session()) => return Ok(Some(Place::Kept)),
+                None if is_fresh(self.session()) => return Ok(Some(NodeState::Kept)),
                 None => {}
             }
-            match prove(self.session(), self.own_path()).await {
-                Ok(Place::Kept) => {}
-                Ok(Place::Lost) => return Ok(Some(Place::Lost)),
+            match verify_node(self.session(), self.own_path()).await {
+                Ok(NodeState::Kept) => {}
+                Ok(NodeState::Lost) => return Ok(Some(NodeState::Lost)),
                 Err(failure) => self.recover(failure).await?,
             }
         }

@@ -6,9 +6,9 @@ use super::{World, Wrong, search};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Rule {
     /// What a writer leaves behind is looked for.
-    HeirsCount,
-    /// A writer that leaves an heir writes to its node.
-    HeirsAreAnnounced,
+    SuccessorsCount,
+    /// A writer that leaves a successor writes to its node.
+    SuccessorsAreAnnounced,
     /// After a writer of Curator's the queue is listed again.
     ListAfterCurator,
     /// After a loss of contact the queue is listed again.
@@ -33,7 +33,7 @@ enum Role {
 struct Node {
     number: u8,
     owner: usize,
-    is_heir: bool,
+    is_successor: bool,
     reads: bool,
 }
 
@@ -48,8 +48,8 @@ struct State {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Before {
     owner: usize,
-    is_heir: bool,
-    /// Whether it may leave an heir, and whether the heir's name is known.
+    is_successor: bool,
+    /// Whether it may leave a successor, and whether the successor's name is known.
     may_leave: Option<Known>,
 }
 
@@ -125,8 +125,8 @@ impl Queue {
         self.missing != Some(rule)
     }
 
-    fn has(&self, at: usize, owner: usize, is_heir: bool) -> bool {
-        self.log[at].nodes.iter().any(|node| (node.owner, node.is_heir) == (owner, is_heir))
+    fn has(&self, at: usize, owner: usize, is_successor: bool) -> bool {
+        self.log[at].nodes.iter().any(|node| (node.owner, node.is_successor) == (owner, is_successor))
     }
 
     /// The states that a request of this client may be answered from.
@@ -138,7 +138,7 @@ impl Queue {
     fn change(&mut self, number: usize, change: impl FnOnce(&mut Vec<Node>), written: Option<usize>) {
         let mut nodes = self.log[self.log.len() - 1].nodes.clone();
         change(&mut nodes);
-        nodes.sort_unstable_by_key(|node| (node.number, node.owner, node.is_heir));
+        nodes.sort_unstable_by_key(|node| (node.number, node.owner, node.is_successor));
         self.log.push(State { nodes, written });
         self.clients[number].seen = self.log.len() - 1;
     }
@@ -181,7 +181,7 @@ impl Queue {
         };
         let before = self.log[at].nodes.iter().filter(is_before).map(|node| Before {
             owner: node.owner,
-            is_heir: node.is_heir,
+            is_successor: node.is_successor,
             may_leave: may_leave(node),
         });
         let before: Vec<_> = before.collect();
@@ -214,7 +214,7 @@ impl Queue {
         let before = self.clients[number].before.clone();
         let looks = self.clients[number].is_to_be_looked_at;
         let next = if looks { before.len() - 1 } else { before.len().saturating_sub(2) };
-        let is_there = self.has(watched_at, before[next].owner, before[next].is_heir);
+        let is_there = self.has(watched_at, before[next].owner, before[next].is_successor);
         if looks {
             self.look(number, watched_at, at);
             return;
@@ -232,18 +232,19 @@ impl Queue {
 
     /// Looks at all, and watches the nearest.
     fn look(&mut self, number: usize, watched_at: usize, at: usize) {
-        let heirs_count = self.keeps(Rule::HeirsCount);
+        let successors_count = self.keeps(Rule::SuccessorsCount);
         let left = |world: &Self, one: &Before| {
-            let has_heir = heirs_count && one.may_leave == Some(Known::Yes) && world.has(at, one.owner, true);
+            let has_successor =
+                successors_count && one.may_leave == Some(Known::Yes) && world.has(at, one.owner, true);
             match one {
-                _ if world.has(at, one.owner, one.is_heir) => Some(one.clone()),
-                _ if has_heir => Some(Before { owner: one.owner, is_heir: true, may_leave: None }),
+                _ if world.has(at, one.owner, one.is_successor) => Some(one.clone()),
+                _ if has_successor => Some(Before { owner: one.owner, is_successor: true, may_leave: None }),
                 _ => None,
             }
         };
         let mut before = self.clients[number].before.clone();
         let Some(nearest) = before.pop() else { return };
-        let is_watched = self.has(watched_at, nearest.owner, nearest.is_heir);
+        let is_watched = self.has(watched_at, nearest.owner, nearest.is_successor);
         let nearest_left = left(self, &nearest);
         self.clients[number].seen = at;
         if nearest_left.as_ref() == Some(&nearest) && !is_watched {
@@ -273,7 +274,7 @@ impl Queue {
         let client = &self.clients[number];
         let since = client.watches?;
         let watched = &client.before[client.before.len().saturating_sub(2)];
-        (since + 1..self.log.len()).find(|at| !self.has(*at, watched.owner, watched.is_heir))
+        (since + 1..self.log.len()).find(|at| !self.has(*at, watched.owner, watched.is_successor))
     }
 
     fn hear(&mut self, number: usize, at: usize) {
@@ -312,15 +313,15 @@ impl Queue {
     /// The writer goes on reading; Curator's in two steps.
     fn downgrade(&mut self, number: usize) {
         let is_curators = self.clients[number].role == Role::Curator;
-        let written = (self.keeps(Rule::HeirsAreAnnounced) && !is_curators).then_some(number);
+        let written = (self.keeps(Rule::SuccessorsAreAnnounced) && !is_curators).then_some(number);
         let creates = self.clients[number].is == Is::Holding;
         let change = |nodes: &mut Vec<Node>| {
             let own = nodes.iter().find(|node| node.owner == number).copied();
             if let Some(own) = own.filter(|_| creates) {
-                nodes.push(Node { is_heir: true, reads: true, ..own });
+                nodes.push(Node { is_successor: true, reads: true, ..own });
             }
             if !is_curators || !creates {
-                nodes.retain(|node| node.owner != number || node.is_heir);
+                nodes.retain(|node| node.owner != number || node.is_successor);
             }
         };
         self.change(number, change, written);
@@ -336,7 +337,7 @@ impl World for Queue {
             match client.is {
                 Is::Idle => next.push(self.with(|world| {
                     let reads = client.role == Role::Reader;
-                    let node = Node { number: world.number, owner: number, is_heir: false, reads };
+                    let node = Node { number: world.number, owner: number, is_successor: false, reads };
                     world.change(number, |nodes| nodes.push(node), None);
                     world.number += 1;
                     world.clients[number].is = Is::Waiting;
@@ -443,8 +444,8 @@ fn no_writer_is_beside_another_holder_and_no_waiter_waits_for_ever() {
 #[test]
 fn each_rule_is_needed() {
     let rules = [
-        Rule::HeirsCount,
-        Rule::HeirsAreAnnounced,
+        Rule::SuccessorsCount,
+        Rule::SuccessorsAreAnnounced,
         Rule::ListAfterCurator,
         Rule::ListAfterContactLoss,
         Rule::OwnComesFirst,

@@ -7,7 +7,7 @@ use crate::session::Session;
 
 /// Whether the attempt's node still exists.
 #[derive(PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum NodeState {
     Kept,
     Lost,
 }
@@ -21,11 +21,11 @@ pub(crate) async fn is_there(session: &Session, path: &str) -> Result<bool, Fail
     }
 }
 
-/// Makes sure that the node exists, by heartbeats that prove enough for a hold to begin.
-pub(crate) async fn prove(session: &Session, path: &str) -> Result<Place, Failure> {
+/// Makes sure that the node exists, by heartbeats that verify_node enough for a hold to begin.
+pub(crate) async fn verify_node(session: &Session, path: &str) -> Result<NodeState, Failure> {
     while !is_fresh(session) {
         if !is_there(session, path).await? {
-            return Ok(Place::Lost);
+            return Ok(NodeState::Lost);
         }
         if !is_fresh(session)
             && let Some(moment) = session.worth_repeating_at()
@@ -34,10 +34,10 @@ pub(crate) async fn prove(session: &Session, path: &str) -> Result<Place, Failur
             session.clock().sleep_until(moment).await;
         }
     }
-    Ok(Place::Kept)
+    Ok(NodeState::Kept)
 }
 
-/// Whether enough is left of what the last answers prove for a hold to begin.
+/// Whether enough is left of what the last answers verify_node for a hold to begin.
 pub(crate) fn is_fresh(session: &Session) -> bool {
     session.clock().now() < session.anchor().plus(session.term() / 2)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <root>/~remembered/<xx>/<hash>            a slot
-//! <root>/~remembered/<xx>/<hash>/<mark>     its record: for how long; the server tells since when
+//! <root>/~remembered/<xx>/<hash>/<name>     its record: for how long; the server tells since when
 //! ```
 //! No lock's directory has the name `~remembered`: in the name of a lock a `~` is followed by a longer hash. Slots are spread by
 //! the first characters of their hashes.
@@ -22,8 +22,8 @@ use zookeeper_client::{Client, CreateMode, Error, MultiReadResult, MultiWriteRes
 use crate::attempt::random;
 use crate::backend::ZooKeeperBackend;
 use crate::failure::{Failure, nonsense};
-use crate::liveness::Proof;
 use crate::session::Session;
+use crate::session_liveness::Proof;
 
 const REMEMBERED: &str = "~remembered";
 
@@ -74,15 +74,15 @@ impl Slots<'_> {
         };
         let text =
             serde_json::to_vec(&record).map_err(|error| nonsense(Operation::Remember, &error.to_string()))?;
-        let mark = format!("{:032x}", random(Operation::Remember)?);
+        let record_name = format!("{:032x}", random(Operation::Remember)?);
         let key = memo.key();
         let bucket =
             format!("{}/{REMEMBERED}/{}", self.backend.root, key.chars().take(2).collect::<String>());
         let slot = format!("{bucket}/{key}");
         let explained = |failure: Failure| failure.explain(Operation::Remember);
         for _ in 0..MOST_ROUNDS {
-            match self.create(&slot, &mark, &text).await {
-                Ok(()) => return Ok(self.remembered(&bucket, &slot, &mark)),
+            match self.create(&slot, &record_name, &text).await {
+                Ok(()) => return Ok(self.remembered(&bucket, &slot, &record_name)),
                 Err((0, failure)) if failure.is(&Error::NoNode) => {
                     self.make_bucket(&bucket).await.map_err(explained)?;
                     continue;
@@ -94,29 +94,29 @@ impl Slots<'_> {
             if let Some(remaining) = found.as_ref().and_then(|found| found.remaining(now)) {
                 return Ok(Remembered::Already { remaining });
             }
-            if self.replace(&slot, found.as_ref(), &mark, &text).await.map_err(explained)? {
-                return Ok(self.remembered(&bucket, &slot, &mark));
+            if self.replace(&slot, found.as_ref(), &record_name, &text).await.map_err(explained)? {
+                return Ok(self.remembered(&bucket, &slot, &record_name));
             }
         }
         Err(nonsense(Operation::Remember, "other clients change the slot again and again"))
     }
 
-    fn remembered(&self, bucket: &str, slot: &str, mark: &str) -> Remembered {
-        let (session, bucket, slot, mark) =
-            (Arc::clone(&self.session), bucket.to_owned(), slot.to_owned(), mark.to_owned());
+    fn remembered(&self, bucket: &str, slot: &str, record_name: &str) -> Remembered {
+        let (session, bucket, slot, record_name) =
+            (Arc::clone(&self.session), bucket.to_owned(), slot.to_owned(), record_name.to_owned());
         self.backend.context.spawn(async move {
-            if let Err(failure) = sweep(&session, &bucket, &slot, &mark).await {
+            if let Err(failure) = sweep(&session, &bucket, &slot, &record_name).await {
                 tracing::debug!(target: "distlock", %bucket, ?failure, "old slots were left for others to tidy up");
             }
         });
         Remembered::Now
     }
 
-    async fn create(&self, slot: &str, mark: &str, text: &[u8]) -> Result<(), (usize, Failure)> {
+    async fn create(&self, slot: &str, record_name: &str, text: &[u8]) -> Result<(), (usize, Failure)> {
         let options = CreateMode::Persistent.with_acls(self.backend.recipe.access());
         let made = self.session.change(|writer| {
             writer.add_create(slot, &[], &options)?;
-            writer.add_create(&format!("{slot}/{mark}"), text, &options)
+            writer.add_create(&format!("{slot}/{record_name}"), text, &options)
         });
         made.await.map(drop)
     }
@@ -126,7 +126,7 @@ impl Slots<'_> {
         &self,
         slot: &str,
         found: Option<&Found>,
-        mark: &str,
+        record_name: &str,
         text: &[u8],
     ) -> Result<bool, Failure> {
         let options = CreateMode::Persistent.with_acls(self.backend.recipe.access());
@@ -136,7 +136,7 @@ impl Slots<'_> {
             }
             writer.add_delete(slot, None)?;
             writer.add_create(slot, &[], &options)?;
-            writer.add_create(&format!("{slot}/{mark}"), text, &options)
+            writer.add_create(&format!("{slot}/{record_name}"), text, &options)
         });
         is_unchanged(replaced.await)
     }
@@ -185,8 +185,8 @@ async fn find(session: &Session, slot: &str) -> Result<Option<Found>, Failure> {
 }
 
 /// Looks at some slots near the one that was used just now, and removes those that may be forgotten.
-async fn sweep(session: &Session, bucket: &str, used: &str, mark: &str) -> Result<(), Failure> {
-    let Some(stat) = session.stat(&format!("{used}/{mark}")).await? else { return Ok(()) };
+async fn sweep(session: &Session, bucket: &str, used: &str, record_name: &str) -> Result<(), Failure> {
+    let Some(stat) = session.stat(&format!("{used}/{record_name}")).await? else { return Ok(()) };
     let mut names = session.list(bucket).await?;
     names.sort_unstable();
     // Begin elsewhere each time, so that slots that last long hide none.

@@ -44,7 +44,7 @@ const MOMENTS_IN_A_TICK: u32 = 8;
 const MOST_MOMENTS: usize = 3 * MOMENTS_IN_A_TICK as usize;
 
 #[derive(Debug)]
-pub(crate) struct Liveness {
+pub(crate) struct SessionLiveness {
     timeout: Duration,
     /// The longest possible tick of the servers.
     tick: Duration,
@@ -65,7 +65,7 @@ pub(crate) struct Acknowledged {
     pub(crate) heard: Moment,
 }
 
-impl Liveness {
+impl SessionLiveness {
     /// What is known about a session with this timeout that the client asked for at `connecting`.
     pub(crate) fn new(connecting: Acknowledged, timeout: Duration, tick: Duration) -> Self {
         Self {
@@ -120,8 +120,8 @@ mod tests {
     use super::*;
 
     /// A session of 12 s with ticks of 3 s; moments are in tenths of a second.
-    fn liveness() -> Liveness {
-        Liveness::new(answered(0, 0), Duration::from_secs(12), Duration::from_secs(3))
+    fn liveness() -> SessionLiveness {
+        SessionLiveness::new(answered(0, 0), Duration::from_secs(12), Duration::from_secs(3))
     }
 
     fn answered(sent: u64, heard: u64) -> Acknowledged {

@@ -2,18 +2,18 @@
 
 use crate::failure::Failure;
 use crate::node_claim::NodeClaim;
-use crate::permits::Room;
+use crate::permits::FreePermits;
 use crate::queue::{Next, Predecessors};
 
 /// What is in the way.
-pub(crate) enum Obstacle {
+pub(crate) enum Blocker {
     /// Others that came earlier.
     Queue(Predecessors),
     /// Permits that are taken.
-    Room(Room),
+    Permits(FreePermits),
 }
 
-impl Obstacle {
+impl Blocker {
     /// Watches what has to change next.
     ///
     /// # Cancel safety
@@ -21,7 +21,7 @@ impl Obstacle {
     pub(crate) async fn watch_next(&mut self, claim: &NodeClaim) -> Result<Next, Failure> {
         match self {
             Self::Queue(before) => before.watch_next(claim).await,
-            Self::Room(room) => room.watch_next().await,
+            Self::Permits(free) => free.watch_next().await,
         }
     }
 
@@ -29,7 +29,7 @@ impl Obstacle {
     pub(crate) fn first(&self) -> Option<&str> {
         match self {
             Self::Queue(before) => before.first(),
-            Self::Room(_) => None,
+            Self::Permits(_) => None,
         }
     }
 
@@ -37,7 +37,7 @@ impl Obstacle {
     pub(crate) fn watched_path(&self, claim: &NodeClaim) -> Option<String> {
         match self {
             Self::Queue(before) => before.watched_name().map(|name| claim.path_of(name)),
-            Self::Room(_) => None,
+            Self::Permits(_) => None,
         }
     }
 
@@ -52,7 +52,7 @@ impl Obstacle {
     pub(crate) fn contact_was_lost(&mut self) -> bool {
         match self {
             Self::Queue(before) => before.contact_was_lost(),
-            Self::Room(_) => true,
+            Self::Permits(_) => true,
         }
     }
 }
