@@ -25,15 +25,14 @@ mod runtime;
 pub mod spi;
 mod types;
 
-pub use api::announcer::Listeners;
 pub use api::builder::{ClientBuilder, ConnectMode};
 pub use api::client::LockClient;
 pub use api::closed::Closed;
 pub use api::driver::{Connecting, Driver};
 pub use api::election::{Election, Leader, LeaderWatch, Leadership, Leading};
 pub use api::events::{LockEvent, LockEvents};
-pub use api::granter::GuardedLock;
 pub use api::guard::LockGuard;
+pub use api::guarded_lock::GuardedLock;
 pub use api::hold::Hold;
 pub use api::hold_control::HoldControl;
 pub use api::listener::{LockListener, Subscription};
@@ -43,6 +42,7 @@ pub use api::memory::DRIVER as MEMORY_DRIVER;
 pub use api::memory::example;
 pub use api::once::Once;
 pub use api::options::LockOptions;
+pub use api::publisher::Listeners;
 pub use api::several::MultiLock;
 pub use api::sharing::{RwLock, Semaphore};
 

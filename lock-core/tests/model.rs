@@ -24,7 +24,8 @@ mod runtime {
 use std::future::poll_fn;
 
 use local::{
-    Attempt, Attempted, Entered, Exited, LocalMutex, Occupant, Order, Patience, Settled, Ticket, Turn, Undo,
+    Admission, Attempt, Attempted, Entered, Exited, LocalMutex, Occupant, Order, Patience, Settled, Ticket,
+    Undo,
 };
 use loom::future::block_on;
 use loom::sync::Arc;
@@ -43,7 +44,7 @@ struct Plain;
 
 impl Occupant for Hold {
     type Loss = Reason;
-    type Terms = Plain;
+    type Options = Plain;
 
     fn suits(&self, _: &Plain) -> bool {
         true
@@ -77,7 +78,7 @@ impl Attempt for Ask {
         None
     }
 
-    fn obstacle(&self) -> Option<Reason> {
+    fn why_unknown(&self) -> Option<Reason> {
         None
     }
 }
@@ -191,10 +192,10 @@ impl World {
             Exited::NotOwner => Err("not the owner"),
             Exited::Downgrade { .. } => panic!("no owner reads"),
             Exited::Release(hold) => {
-                if self.sections.load(Ordering::SeqCst) > 0 && self.local.next_terms().is_some() {
+                if self.sections.load(Ordering::SeqCst) > 0 && self.local.next_options().is_some() {
                     self.sections.fetch_sub(1, Ordering::SeqCst);
                     hold.0.finish(None);
-                    let (undo, start) = self.local.pass(Hold(Arc::new(HoldState::new(u64::MAX))), ask);
+                    let (undo, start) = self.local.hand_off(Hold(Arc::new(HoldState::new(u64::MAX))), ask);
                     self.undo(undo);
                     self.drive(start);
                     return Ok(());
@@ -218,19 +219,19 @@ impl World {
     }
 
     /// Gives a request that shares the lock its place.
-    fn line_up(&self, order: Order) -> Ticket {
-        self.local.line_up(ask(FOREVER, &Plain), FOREVER, order)
+    fn request_admission(&self, order: Order) -> Ticket {
+        self.local.request_admission(ask(FOREVER, &Plain), FOREVER, order)
     }
 
     /// Waits for the turn of a request, and sends it.
     fn send(&self, ticket: Ticket) {
-        let turn = block_on(poll_fn(|context| self.local.poll_turn(ticket, context)));
-        assert!(matches!(turn, Turn::Come));
+        let admission = block_on(poll_fn(|context| self.local.poll_admission(ticket, context)));
+        assert!(matches!(admission, Admission::Admitted));
     }
 
     /// A request has been granted.
-    fn leave_line(&self, ticket: Ticket) {
-        self.drive(self.local.leave_line(ticket, ask));
+    fn leave_admissions(&self, ticket: Ticket) {
+        self.drive(self.local.leave_admissions(ticket, ask));
     }
 
     fn assert_empty(&self) {
@@ -299,7 +300,7 @@ fn a_hold_that_is_lost_while_it_is_passed_on_is_replaced_for_its_waiter() {
             assert!(lost.0.lose("taken"));
             server.local.lost(&lost, &"taken", ask)
         });
-        let (undo, start) = world.local.pass(section.clone(), ask);
+        let (undo, start) = world.local.hand_off(section.clone(), ask);
         let other = losing.join().unwrap();
         assert!(matches!(undo, Undo::Nothing));
         assert!(start.is_some() != other.is_some(), "one of them makes the attempt that replaces it");
@@ -606,10 +607,10 @@ fn a_shared_request_and_a_writer_that_come_together_are_both_served() {
         let world = World::new();
         let shared = Arc::clone(&world);
         let sharing = thread::spawn(move || {
-            let ticket = shared.line_up(Order::BehindExclusive);
+            let ticket = shared.request_admission(Order::BehindExclusive);
             shared.send(ticket);
             shared.drive(shared.local.request_confirmed(ticket, ask));
-            shared.leave_line(ticket);
+            shared.leave_admissions(ticket);
         });
         assert!(world.lock(1));
         world.unlock(1).unwrap();
@@ -623,12 +624,12 @@ fn a_shared_request_and_a_writer_that_come_together_are_both_served() {
 fn a_writer_that_comes_after_a_shared_request_is_sent_after_it() {
     explore(|| {
         let world = World::new();
-        let ticket = world.line_up(Order::BehindExclusive);
+        let ticket = world.request_admission(Order::BehindExclusive);
         let shared = Arc::clone(&world);
         let sharing = thread::spawn(move || {
             shared.send(ticket);
             assert_eq!(shared.acquisitions.load(Ordering::SeqCst), 0, "the writer was sent first");
-            shared.leave_line(ticket);
+            shared.leave_admissions(ticket);
         });
         assert!(world.lock(1));
         world.unlock(1).unwrap();
@@ -643,7 +644,7 @@ fn a_writer_that_leaves_does_not_let_the_next_one_overtake_a_shared_request() {
         let world = World::new();
         let (first, start) = world.enter(1);
         let Entered::Waiting(first) = first else { panic!("a free lock starts an attempt") };
-        let ticket = world.line_up(Order::BehindExclusive);
+        let ticket = world.request_admission(Order::BehindExclusive);
         let (second, none) = world.enter(2);
         assert!(none.is_none());
         let Entered::Waiting(second) = second else { panic!("it waits") };
@@ -651,7 +652,7 @@ fn a_writer_that_leaves_does_not_let_the_next_one_overtake_a_shared_request() {
         let sharing = thread::spawn(move || {
             shared.send(ticket);
             assert!(shared.acquisitions.load(Ordering::SeqCst) == 0, "the next writer was sent first");
-            shared.leave_line(ticket);
+            shared.leave_admissions(ticket);
         });
         world.undo(world.local.leave(first));
         world.drive(start);
@@ -666,18 +667,19 @@ fn a_writer_that_leaves_does_not_let_the_next_one_overtake_a_shared_request() {
 fn requests_that_exclude_each_other_are_sent_one_by_one() {
     explore(|| {
         let world = World::new();
-        let (first, second) = (world.line_up(Order::BehindAll), world.line_up(Order::BehindAll));
+        let (first, second) =
+            (world.request_admission(Order::BehindAll), world.request_admission(Order::BehindAll));
         let shared = Arc::clone(&world);
         let sharing = thread::spawn(move || {
             shared.send(second);
             assert_eq!(shared.inside.load(Ordering::SeqCst), 1, "the second was sent first");
-            shared.leave_line(second);
+            shared.leave_admissions(second);
         });
         world.send(first);
         world.inside.fetch_add(1, Ordering::SeqCst);
         world.drive(world.local.request_confirmed(first, ask));
         sharing.join().unwrap();
-        world.leave_line(first);
+        world.leave_admissions(first);
         assert!(world.local.is_unused());
     });
 }
@@ -686,12 +688,12 @@ fn requests_that_exclude_each_other_are_sent_one_by_one() {
 fn a_writer_waits_for_the_answer_to_the_release_of_a_reader() {
     explore(|| {
         let world = World::new();
-        let clearing = world.local.line_up_clearing(None);
+        let clearing = world.local.enqueue_clearing(None);
         let (entered, none) = world.enter(1);
         let Entered::Waiting(ticket) = entered else { panic!("it waits for the answer") };
         assert!(none.is_none());
         let answered = Arc::clone(&world);
-        let answering = thread::spawn(move || answered.leave_line(clearing));
+        let answering = thread::spawn(move || answered.leave_admissions(clearing));
         assert!(matches!(world.wait(ticket), Settled::Granted(_)));
         answering.join().unwrap();
         world.unlock(1).unwrap();

@@ -64,7 +64,7 @@ struct Plain;
 
 impl Occupant for Hold {
     type Loss = ();
-    type Terms = Plain;
+    type Options = Plain;
 
     fn suits(&self, _: &Plain) -> bool {
         true
@@ -103,7 +103,7 @@ impl Attempt for Ask {
         None
     }
 
-    fn obstacle(&self) -> Option<()> {
+    fn why_unknown(&self) -> Option<()> {
         None
     }
 }

@@ -21,7 +21,7 @@ use crate::policy::renewal::Renewer;
 use crate::runtime::clock::Clock;
 use crate::runtime::deadline;
 use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
-use crate::spi::{Backend, BackendContext, Erased, LocalHandoff, Terms, Validity};
+use crate::spi::{Backend, BackendContext, Erased, HoldOptions, LocalHandoff, Validity};
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::password::Password;
@@ -555,11 +555,11 @@ impl Parts {
             renewer: Renewer::new(Arc::clone(&remote), Arc::clone(&self.held)),
             cleanup: Cleanup::new(Arc::clone(&remote), self.contact, self.held),
             remote,
-            terms: Arc::new(Terms {
+            options: Arc::new(HoldOptions {
                 abort_margin: self.settings.abort_margin,
                 max_hold: self.settings.max_hold,
                 local_handoff: self.settings.local_handoff,
-                ..Terms::of(self.holder)
+                ..HoldOptions::of(self.holder)
             }),
             attempts: AttemptIds::beginning_at(random_u128()?),
         });

@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::sync::watch;
 
-use crate::api::announcer::Announcer;
 use crate::api::closed::Closed;
 use crate::api::events::LockEvents;
 use crate::api::handle::Handle;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
 use crate::api::options::LockOptions;
+use crate::api::publisher::Publisher;
 use crate::api::reentrant::ReentrantLock;
 use crate::api::registry::Registry;
 use crate::api::several::MultiLocks;
@@ -52,7 +52,7 @@ struct Client {
     /// Whether `close` has begun.
     is_closing: watch::Sender<bool>,
     locks: Registry,
-    announcer: Arc<Announcer>,
+    publisher: Arc<Publisher>,
     joint: MultiLocks,
     handle: Arc<Handle>,
 }
@@ -61,9 +61,9 @@ impl LockClient {
     pub(crate) fn new(context: ClientContext) -> Self {
         let context = Arc::new(context);
         let handle = Arc::new(Handle::of(&context));
-        let (locks, joint, announcer) = (Registry::default(), MultiLocks::default(), Arc::default());
+        let (locks, joint, publisher) = (Registry::default(), MultiLocks::default(), Arc::default());
         let is_closing = watch::Sender::new(false);
-        let client = Arc::new(Client { context, is_closing, locks, announcer, joint, handle });
+        let client = Arc::new(Client { context, is_closing, locks, publisher, joint, handle });
         Self { client, prefix: Arc::from("") }
     }
 
@@ -98,8 +98,8 @@ impl LockClient {
     }
 
     pub(super) fn entry_of(&self, name: LockName, kind: LockKind) -> Result<Arc<Entry>, LockError> {
-        let Client { context, locks, announcer, .. } = &*self.client;
-        locks.get((name, kind), context, announcer)
+        let Client { context, locks, publisher, .. } = &*self.client;
+        locks.get((name, kind), context, publisher)
     }
 
     pub(super) fn refuse_unsupported(&self, name: &LockName, mode: Mode) -> Result<(), LockError> {
@@ -111,8 +111,8 @@ impl LockClient {
         self.client.context.server()
     }
 
-    pub(super) fn announcer(&self) -> &Arc<Announcer> {
-        &self.client.announcer
+    pub(super) fn publisher(&self) -> &Arc<Publisher> {
+        &self.client.publisher
     }
 
     pub(super) fn handle(&self) -> &Arc<Handle> {
@@ -150,10 +150,10 @@ impl LockClient {
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let Client { announcer, handle, context, .. } = &*self.client;
+        let Client { publisher, handle, context, .. } = &*self.client;
         let entry = self.entry(name)?;
-        let acquisition = Acquisition::new(Arc::clone(&context.terms));
-        Ok(Arc::new(ReentrantLock::new(entry, acquisition, Arc::clone(announcer), Arc::clone(handle))))
+        let acquisition = Acquisition::new(Arc::clone(&context.options));
+        Ok(Arc::new(ReentrantLock::new(entry, acquisition, Arc::clone(publisher), Arc::clone(handle))))
     }
 
     /// Like [`mutex`](Self::mutex), with options for the holds that are acquired through this lock.
@@ -177,11 +177,11 @@ impl LockClient {
         name: impl AsRef<str>,
         options: LockOptions,
     ) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let Client { announcer, handle, context, .. } = &*self.client;
+        let Client { publisher, handle, context, .. } = &*self.client;
         let entry = self.entry(name)?;
         let acquisition =
-            options.acquisition(&context.terms, self.capabilities()).map_err(|error| entry.about(error))?;
-        Ok(Arc::new(ReentrantLock::new(entry, acquisition, Arc::clone(announcer), Arc::clone(handle))))
+            options.acquisition(&context.options, self.capabilities()).map_err(|error| entry.about(error))?;
+        Ok(Arc::new(ReentrantLock::new(entry, acquisition, Arc::clone(publisher), Arc::clone(handle))))
     }
 
     /// Adds a listener for the events of all locks of this client. It stays until the subscription is dropped.
@@ -197,7 +197,7 @@ impl LockClient {
     /// # Ok(()) });
     /// ```
     pub fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        self.client.announcer.add(None, listener)
+        self.client.publisher.add(None, listener)
     }
 
     /// Returns a stream of the events of all locks of this client, from now on: the same events as those of a
@@ -213,7 +213,7 @@ impl LockClient {
     /// # Ok(()) });
     /// ```
     pub fn events(&self) -> LockEvents {
-        LockEvents::of(&self.client.announcer)
+        LockEvents::of(&self.client.publisher)
     }
 
     /// Returns the locks called `names` as one: it is acquired all or nothing, with one deadline, and lost when one of them
@@ -399,7 +399,7 @@ impl LockClient {
     /// If the future is dropped after its first poll, the client refuses new acquisitions; call `close` again to
     /// finish.
     pub async fn close(&self, timeout: Duration) -> Result<(), LockError> {
-        let Client { context, locks, joint, announcer, is_closing, .. } = &*self.client;
+        let Client { context, locks, joint, publisher, is_closing, .. } = &*self.client;
         // First, so that `closing` completes before waits end with an error.
         is_closing.send_replace(true);
         locks.close(&LockError::new(ErrorKind::Closed, Operation::Acquire).remedy("make a new client"));
@@ -416,7 +416,7 @@ impl LockClient {
         context.cleanup.closed();
         // What is given up ends now, and its events come before the end.
         let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), context.cleanup.idle()).await;
-        announcer.close();
+        publisher.close();
         joint.close();
         left_behind.map_or(Ok(()), Err)
     }

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Waker};
 
 use futures_core::Stream;
 
-use crate::api::announcer::Announcer;
+use crate::api::event_queue::{EventQueue, Importance, Popped};
 use crate::api::hold::Hold;
-use crate::api::inbox::MOST_OF_A_CLIENT;
 use crate::api::listener::{LockListener, Subscription};
-use crate::api::queue::{Importance, Popped, Queue};
+use crate::api::mailbox::MOST_OF_A_CLIENT;
+use crate::api::publisher::Publisher;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
 use crate::types::loss::LossReason;
@@ -90,13 +90,13 @@ pub struct LockEvents {
 }
 
 impl LockEvents {
-    pub(crate) fn of(announcer: &Arc<Announcer>) -> Self {
+    pub(crate) fn of(publisher: &Arc<Publisher>) -> Self {
         let buffer = Arc::new(Buffer(Mutex::new(Buffered {
-            events: Queue::new(MOST_OF_A_CLIENT),
+            events: EventQueue::new(MOST_OF_A_CLIENT),
             reader: None,
             state: State::Open,
         })));
-        let subscription = announcer.add(None, Arc::new(Writer(Arc::clone(&buffer))));
+        let subscription = publisher.add(None, Arc::new(Writer(Arc::clone(&buffer))));
         Self { buffer, _subscription: subscription }
     }
 
@@ -135,7 +135,7 @@ impl fmt::Debug for LockEvents {
 struct Buffer(Mutex<Buffered>);
 
 struct Buffered {
-    events: Queue<LockEvent>,
+    events: EventQueue<LockEvent>,
     reader: Option<Waker>,
     state: State,
 }
@@ -234,8 +234,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_that_is_not_read_drops_the_oldest_and_says_where() {
-        let announcer = Arc::default();
-        let mut events = LockEvents::of(&announcer);
+        let publisher = Arc::default();
+        let mut events = LockEvents::of(&publisher);
         let writer = Writer(Arc::clone(&events.buffer));
         let hold = HoldControl::new(LockName::new("orders/42").unwrap(), None, Clock::manual().0).hold();
         writer.on_suspect(&hold);

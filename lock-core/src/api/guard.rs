@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::api::granter::{Granter, GuardedLock};
+use crate::api::guarded_lock::{GuardOrigin, GuardedLock};
 use crate::api::hold::Hold;
 use crate::api::scope;
 use crate::policy::entry::Entry;
@@ -22,7 +22,7 @@ use crate::types::token::FencingToken;
 /// is best effort, because the caller does not see an error; [`LockGuard::release`] returns it.
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
-    lock: Granter,
+    lock: GuardOrigin,
     owner: Owner,
     hold: Hold,
     /// Whether this guard still has to end the entry.
@@ -39,14 +39,14 @@ impl LockGuard {
     /// Creates the guard of one `lock` of `owner`, in `hold`, which `lock` has granted. For locks of your own, as the example of
     /// [`GuardedLock`] shows: clients make their guards themselves.
     pub fn new(lock: Arc<dyn GuardedLock>, owner: Owner, hold: Hold) -> Self {
-        Self::of(Granter::Other(lock), owner, hold)
+        Self::of(GuardOrigin::Other(lock), owner, hold)
     }
 
     pub(crate) fn of_entry(entry: Arc<Entry>, owner: Owner, hold: Hold) -> Self {
-        Self::of(Granter::Entry(entry), owner, hold)
+        Self::of(GuardOrigin::Entry(entry), owner, hold)
     }
 
-    fn of(lock: Granter, owner: Owner, hold: Hold) -> Self {
+    fn of(lock: GuardOrigin, owner: Owner, hold: Hold) -> Self {
         Self { lock, owner, hold, ends: Ends::Here }
     }
 

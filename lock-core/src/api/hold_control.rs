@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::api::announcer::Listeners;
 use crate::api::hold::Hold;
-use crate::api::part_watch::PartWatch;
+use crate::api::part_loss::PartLossWatch;
+use crate::api::publisher::Listeners;
 use crate::policy::hold::detached::{Detached, detached};
 use crate::policy::local::Occupant;
 use crate::runtime::clock::Clock;
@@ -32,7 +32,7 @@ use crate::types::token::FencingToken;
 pub struct HoldControl {
     hold: Hold,
     /// They end with the last clone.
-    _parts: Arc<[PartWatch]>,
+    _parts: Arc<[PartLossWatch]>,
 }
 
 impl HoldControl {
@@ -62,7 +62,7 @@ impl HoldControl {
     pub fn of_parts(name: LockName, clock: Clock, parts: &[Hold]) -> Self {
         let cores = parts.iter().map(|part| Arc::clone(&part.0)).collect();
         let hold = Hold(detached(Detached { name, token: None, clock, parts: cores }));
-        let watches = parts.iter().map(|part| PartWatch::begin(part, &hold)).collect();
+        let watches = parts.iter().map(|part| PartLossWatch::begin(part, &hold)).collect();
         Self { hold, _parts: watches }
     }
 

@@ -1,6 +1,5 @@
 //! What users call: clients, locks, guards, holds, listeners.
 
-pub(crate) mod announcer;
 mod body;
 pub(crate) mod builder;
 pub(crate) mod client;
@@ -9,24 +8,25 @@ pub(crate) mod closed;
 mod costs;
 pub(crate) mod driver;
 pub(crate) mod election;
+mod event_queue;
 pub(crate) mod events;
-pub(crate) mod granter;
 pub(crate) mod guard;
+pub(crate) mod guarded_lock;
 mod handle;
 pub(crate) mod hold;
 pub(crate) mod hold_control;
-mod inbox;
 pub(crate) mod listener;
 mod local_handoff;
 pub(crate) mod lock;
+mod mailbox;
 pub(crate) mod memory;
-mod memos;
 pub(crate) mod once;
 pub(crate) mod options;
-mod part_watch;
-mod queue;
+mod part_loss;
+pub(crate) mod publisher;
 pub(crate) mod reentrant;
 mod registry;
+mod remember;
 mod scope;
 mod self_wait;
 pub(crate) mod several;

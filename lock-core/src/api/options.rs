@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::api::builder::check_label;
 use crate::api::hold::Hold;
-use crate::api::inbox::{Inbox, Notice};
 use crate::api::listener::LockListener;
+use crate::api::mailbox::{ListenerMailbox, Notification};
 use crate::policy::acquire::Acquisition;
 use crate::policy::hold::reports::Event;
 use crate::policy::hold::{HoldCore, Observer};
-use crate::spi::{OnLoss, Terms, Validity};
+use crate::spi::{HoldOptions, OnLoss, Validity};
 use crate::types::capabilities::{Capabilities, Leasing, Remembering};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -174,7 +174,7 @@ impl LockOptions {
     /// ```
     #[must_use]
     pub fn listener(mut self, listener: Arc<dyn LockListener>) -> Self {
-        self.listener = Some(Arc::new(OwnListener(Arc::new(Inbox::new(None, listener)))));
+        self.listener = Some(Arc::new(OwnListener(Arc::new(ListenerMailbox::new(None, listener)))));
         self
     }
 
@@ -206,7 +206,7 @@ impl LockOptions {
     /// What a lock with these options asks for that several can hold, at a client whose locks ask for `client`.
     pub(crate) fn shared_acquisition(
         self,
-        client: &Terms,
+        client: &HoldOptions,
         capabilities: &Capabilities,
     ) -> Result<Acquisition, LockError> {
         if self.at_least.is_some_and(|shortest| !shortest.is_zero()) {
@@ -220,7 +220,7 @@ impl LockOptions {
     /// What a lock with these options asks for, at a client whose locks ask for `client`.
     pub(crate) fn acquisition(
         self,
-        client: &Terms,
+        client: &HoldOptions,
         capabilities: &Capabilities,
     ) -> Result<Acquisition, LockError> {
         let abort_margin = self.abort_margin.unwrap_or(client.abort_margin);
@@ -239,7 +239,7 @@ impl LockOptions {
                 Arc::new(HolderInfo { label: Some(label), ..HolderInfo::clone(&client.holder) })
             }
         };
-        let terms = Terms {
+        let hold_options = HoldOptions {
             holder,
             lease: self.lease,
             abort_margin,
@@ -249,7 +249,7 @@ impl LockOptions {
             local_handoff: client.local_handoff,
         };
         let observer = self.listener.map(|listener| listener as Arc<dyn Observer>);
-        Ok(Acquisition { terms: Arc::new(terms), observer })
+        Ok(Acquisition { options: Arc::new(hold_options), observer })
     }
 }
 
@@ -306,11 +306,11 @@ impl fmt::Debug for LockOptions {
 }
 
 /// The listener of one lock's options.
-struct OwnListener(Arc<Inbox>);
+struct OwnListener(Arc<ListenerMailbox>);
 
 impl Observer for OwnListener {
-    /// Like the client's announcer, it runs no user code and drops no user value.
-    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
-        self.0.post(Notice::OfHold(event, Hold(Arc::clone(hold))));
+    /// Like the client's publisher, it runs no user code and drops no user value.
+    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+        self.0.post(Notification::OfHold(event, Hold(Arc::clone(hold))));
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::api::announcer::Announcer;
-use crate::api::granter::Granter;
 use crate::api::guard::LockGuard;
+use crate::api::guarded_lock::GuardOrigin;
 use crate::api::handle::Handle;
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::{DistributedLock, endless_wait_ended};
+use crate::api::publisher::Publisher;
 use crate::api::scope;
 use crate::api::self_wait::watched;
 use crate::policy::acquire::Acquisition;
@@ -28,7 +28,7 @@ use crate::types::owner::Owner;
 pub(crate) struct ReentrantLock {
     entry: Arc<Entry>,
     acquisition: Acquisition,
-    announcer: Arc<Announcer>,
+    publisher: Arc<Publisher>,
     /// Keeps the client in use.
     _handle: Arc<Handle>,
 }
@@ -37,17 +37,17 @@ impl ReentrantLock {
     pub(crate) fn new(
         entry: Arc<Entry>,
         acquisition: Acquisition,
-        announcer: Arc<Announcer>,
+        publisher: Arc<Publisher>,
         handle: Arc<Handle>,
     ) -> Self {
-        Self { entry, acquisition, announcer, _handle: handle }
+        Self { entry, acquisition, publisher, _handle: handle }
     }
 
     async fn enter(&self, wait: Wait) -> Result<bool, LockError> {
         let owner = self.acting_owner()?;
         let entered = self.acquire_hold(owner, wait).await?;
         if let Some(hold) = &entered {
-            scope::note_entry(owner, &Granter::Entry(Arc::clone(&self.entry)), hold);
+            scope::note_entry(owner, &GuardOrigin::Entry(Arc::clone(&self.entry)), hold);
         }
         Ok(entered.is_some())
     }
@@ -151,11 +151,11 @@ impl DistributedLock for ReentrantLock {
     }
 
     fn busy(&self) -> LockError {
-        self.entry.busy(&self.acquisition.terms)
+        self.entry.busy(&self.acquisition.options)
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        self.announcer.add(Some((self.entry.name().clone(), LockKind::Lock)), listener)
+        self.publisher.add(Some((self.entry.name().clone(), LockKind::Lock)), listener)
     }
 }
 

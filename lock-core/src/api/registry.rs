@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use crate::api::announcer::{Announcer, LockKey};
+use crate::api::publisher::{LockKey, Publisher};
 use crate::policy::context::ClientContext;
 use crate::policy::entry::Entry;
 use crate::runtime::sync::Mutex;
@@ -20,12 +20,12 @@ struct Locks {
 }
 
 impl Registry {
-    /// Returns the entry of this name, which is created if none is in use, with this announcer of its events.
+    /// Returns the entry of this name, which is created if none is in use, with this publisher of its events.
     pub(crate) fn get(
         &self,
         lock: LockKey,
         context: &Arc<ClientContext>,
-        announcer: &Arc<Announcer>,
+        publisher: &Arc<Publisher>,
     ) -> Result<Arc<Entry>, LockError> {
         refuse_reserved(&lock.0)?;
         let mut locks = self.0.lock();
@@ -35,7 +35,7 @@ impl Registry {
         if let Some(entry) = locks.by_name.get(&lock).and_then(Weak::upgrade) {
             return Ok(entry);
         }
-        let observer: Arc<Announcer> = Arc::clone(announcer);
+        let observer: Arc<Publisher> = Arc::clone(publisher);
         let entry = Arc::new(Entry::new(lock.0.clone(), Arc::clone(context), observer));
         locks.forget_unused();
         locks.by_name.insert(lock, Arc::downgrade(&entry));

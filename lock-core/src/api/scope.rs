@@ -9,7 +9,7 @@ use std::thread;
 use tokio::runtime::Handle;
 use tokio::task;
 
-use crate::api::granter::{Granter, id_of};
+use crate::api::guarded_lock::{GuardOrigin, id_of};
 use crate::api::hold::Hold;
 use crate::runtime::sync::Mutex;
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -179,7 +179,7 @@ enum Reach {
 }
 
 struct Entries {
-    lock: Granter,
+    lock: GuardOrigin,
     /// The hold that was entered. The scope does not undo entries into a later hold, made after the loss of this one.
     hold: Hold,
     count: u64,
@@ -187,7 +187,7 @@ struct Entries {
 
 /// Records that `lock` entered for `owner`: if that is the owner of a scope around the caller, the end of the scope
 /// undoes it.
-pub(crate) fn note_entry(owner: Owner, lock: &Granter, hold: &Hold) {
+pub(crate) fn note_entry(owner: Owner, lock: &GuardOrigin, hold: &Hold) {
     in_scopes(|scope| scope.owner == owner && scope.note_entry(lock, hold));
 }
 
@@ -213,7 +213,7 @@ fn in_scopes(done: impl Fn(&Scope) -> bool) {
 }
 
 impl Scope {
-    fn note_entry(&self, lock: &Granter, hold: &Hold) -> bool {
+    fn note_entry(&self, lock: &GuardOrigin, hold: &Hold) -> bool {
         let mut entries = self.entries.lock();
         let fresh = || Entries { lock: lock.clone(), hold: hold.clone(), count: 0 };
         let entry = entries.entry(lock.id()).or_insert_with(fresh);

@@ -13,7 +13,7 @@ use crate::policy::local::{Entered, Patience, Prospect, Settled, Ticket};
 use crate::policy::metrics::{Outcome, Waiting};
 use crate::runtime::clock::{Moment, Sleep};
 use crate::runtime::engine::AbortOnDrop;
-use crate::spi::{Terms, Wait};
+use crate::spi::{HoldOptions, Wait};
 use crate::types::error::{LockError, Operation};
 use crate::types::owner::Owner;
 use crate::types::status::HolderInfo;
@@ -21,14 +21,14 @@ use crate::types::status::HolderInfo;
 /// What a caller asks of a lock, each time that it acquires it.
 #[derive(Clone)]
 pub(crate) struct Acquisition {
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) options: Arc<HoldOptions>,
     /// Receives the events of the holds that it gets, beside the observer of the client.
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 impl Acquisition {
-    pub(crate) fn new(terms: Arc<Terms>) -> Self {
-        Self { terms, observer: None }
+    pub(crate) fn new(options: Arc<HoldOptions>) -> Self {
+        Self { options, observer: None }
     }
 }
 
@@ -42,8 +42,8 @@ impl Entry {
     ) -> Result<Option<Arc<HoldCore>>, LockError> {
         self.refuse_upgrade(owner)?;
         let patience = Patience::from(wait);
-        let attempt = |patience, terms: &Arc<Terms>| self.new_attempt(patience, terms);
-        let (entered, start) = self.local.enter(owner, patience, Arc::clone(&acquisition.terms), attempt);
+        let attempt = |patience, options: &Arc<HoldOptions>| self.new_attempt(patience, options);
+        let (entered, start) = self.local.enter(owner, patience, Arc::clone(&acquisition.options), attempt);
         let settled = match entered {
             Entered::Settled(settled) => {
                 // A caller that finds a loss before it was reported lets the next in the queue have its turn.
@@ -55,7 +55,7 @@ impl Entry {
                 settled
             }
             Entered::Waiting(ticket) => {
-                let wait = QueuedWait::new(self, ticket, patience, &acquisition.terms);
+                let wait = QueuedWait::new(self, ticket, patience, &acquisition.options);
                 self.start_here(start);
                 wait.await
             }
@@ -122,14 +122,14 @@ struct QueuedWait {
 const FIRST_WORD: Duration = Duration::from_secs(1);
 
 impl QueuedWait {
-    fn new(entry: &Arc<Entry>, ticket: Ticket, patience: Patience, terms: &Terms) -> Self {
+    fn new(entry: &Arc<Entry>, ticket: Ticket, patience: Patience, options: &HoldOptions) -> Self {
         Self {
             entry: Arc::clone(entry),
             ticket: Some(ticket),
             deadline: None,
             first_word: None,
             patience,
-            holder: Arc::clone(&terms.holder),
+            holder: Arc::clone(&options.holder),
             since: entry.clock().now(),
             has_waited: false,
             _counted: entry.client.metrics().waits(entry.counted_as()),

@@ -17,7 +17,7 @@ use crate::policy::cleanup::{Answer, Outcome as ReleaseOutcome, Successor};
 use crate::policy::entry::Entry;
 use crate::policy::hold::reports::Event;
 use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Lasting, Loss, Series};
-use crate::policy::local::{Attempted, Occupant, Turn, Undo};
+use crate::policy::local::{Admission, Attempted, Occupant, Undo};
 use crate::policy::log;
 use crate::policy::metrics::{Metrics, Request};
 use crate::runtime::clock::Clock;
@@ -49,8 +49,8 @@ pub(crate) fn drive(
             unfinished.is(Progress::UnderWay);
             let outcome = make_attempt(&entry, &request).await;
             match outcome {
-                Some(Attempted::Granted(_) | Attempted::Refused { .. }) => entry.leave_line(),
-                Some(Attempted::Failed(_) | Attempted::Void) | None => entry.line_up_clearing(),
+                Some(Attempted::Granted(_) | Attempted::Refused { .. }) => entry.leave_admissions(),
+                Some(Attempted::Failed(_) | Attempted::Void) | None => entry.enqueue_clearing(),
             }
             if !matches!(outcome, Some(Attempted::Granted(_))) {
                 entry.lost_unseen.end_row();
@@ -83,7 +83,8 @@ fn report(
     if matches!(outcome, Attempted::Void) {
         entry.lost_unseen.keep_place(request.handle.place());
     }
-    let (undo, next) = entry.local.attempted(outcome, |patience, terms| entry.new_attempt(patience, terms));
+    let (undo, next) =
+        entry.local.attempted(outcome, |patience, options| entry.new_attempt(patience, options));
     entry.undo(undo);
     if may_have_left_something {
         entry.cancel(request);
@@ -133,7 +134,7 @@ async fn make_attempt(entry: &Arc<Entry>, request: &Arc<AcquireRequest>) -> Opti
     if let Err(outcome) = wait_for_turn(entry, request).await? {
         return Some(outcome);
     }
-    if request.terms.at_least.is_some()
+    if request.options.at_least.is_some()
         && let Some(end) = entry.pause_end()
     {
         request.handle.queued();
@@ -187,7 +188,7 @@ enum Pause {
 
 /// Begins the pause of a grant, unless that of an earlier holder goes on; returns `None` when the attempt was stopped.
 async fn begin_pause(entry: &Entry, request: &AcquireRequest) -> Option<Pause> {
-    let Some(at_least) = request.terms.at_least else { return Some(Pause::None) };
+    let Some(at_least) = request.options.at_least else { return Some(Pause::None) };
     let (backend, clock) = (entry.client.backend(), entry.clock());
     let memo = Memo::of_pause(entry.name().clone(), request.physical().clone());
     let remembering = contained(Operation::Remember, backend.remember(&memo, at_least));
@@ -211,25 +212,25 @@ async fn begin_pause(entry: &Entry, request: &AcquireRequest) -> Option<Pause> {
 
 /// Waits until the requests of this client that come first are at the server; returns `None` when it was stopped.
 async fn wait_for_turn(entry: &Entry, request: &AcquireRequest) -> Option<Result<(), Outcome>> {
-    let Some((gate, place)) = entry.place_in_line() else { return Some(Ok(())) };
+    let Some((main, ticket)) = entry.admission_ticket() else { return Some(Ok(())) };
     let mut has_waited = false;
-    let turn = poll_fn(|context| {
-        let polled = gate.local.poll_turn(place, context);
+    let admission = poll_fn(|context| {
+        let polled = main.local.poll_admission(ticket, context);
         if polled.is_pending() && !std::mem::replace(&mut has_waited, true) {
             request.handle.behind_another();
         }
         polled
     });
-    let turn = until_stopped(request, turn).await?;
-    Some(match turn {
-        Turn::Come => {
+    let admission = until_stopped(request, admission).await?;
+    Some(match admission {
+        Admission::Admitted => {
             if has_waited {
                 request.handle.sent();
             }
             Ok(())
         }
-        Turn::Refused => Err(Attempted::Refused { by: u64::MAX }),
-        Turn::Failed(error) => Err(Attempted::Failed(error)),
+        Admission::Refused => Err(Attempted::Refused { by: u64::MAX }),
+        Admission::Failed(error) => Err(Attempted::Failed(error)),
     })
 }
 
@@ -291,7 +292,7 @@ impl Entry {
     ) -> Result<Granted, (AnyLease, LockError)> {
         let lasting = match grant.term {
             Term::UntilReported => Lasting::UntilReported,
-            Term::Leased { anchor, length } => match Validity::new(length, request.terms.abort_margin) {
+            Term::Leased { anchor, length } => match Validity::new(length, request.options.abort_margin) {
                 Ok(validity) => {
                     let ends_by_itself = self.client.backend().capabilities().leftovers_last.is_some();
                     let gone_after = ends_by_itself.then(|| validity.length_at_most());
@@ -306,7 +307,7 @@ impl Entry {
             lease: Mutex::new(Some(grant.lease)),
             group: grant.group,
             token: grant.token,
-            terms: Some(Arc::clone(&request.terms)),
+            options: Some(Arc::clone(&request.options)),
             parts: Box::default(),
             place: request.handle.place(),
             mode: request.mode,
@@ -319,7 +320,7 @@ impl Entry {
 
     /// Returns how many holds may follow on a grant.
     fn series_of(&self, request: &AcquireRequest, grant: &Grant<AnyLease>) -> Option<Series> {
-        let handoff = request.terms.local_handoff?;
+        let handoff = request.options.local_handoff?;
         let left = grant.sections.min(request.sections()).get() - 1;
         (left > 0).then(|| Series {
             left,
@@ -365,7 +366,7 @@ impl Entry {
     /// Ends a hold at the server.
     pub(super) fn give_back(self: &Arc<Self>, hold: &Arc<HoldCore>) -> Arc<ReleaseOutcome> {
         self.client.renewer.unregister(hold);
-        self.line_up_clearing();
+        self.enqueue_clearing();
         let successor: Arc<Self> = Arc::clone(self);
         self.client.cleanup.release(hold, successor)
     }
@@ -380,11 +381,11 @@ impl Entry {
 impl Successor for Entry {
     fn overdue(&self, error: &LockError) {
         self.local.overdue(error);
-        self.overdue_in_line(error);
+        self.clearing_overdue(error);
     }
 
     fn proceed(self: Arc<Self>, answer: Answer) {
-        let cleared = || self.local.cleared(|patience, terms| self.new_attempt(patience, terms));
+        let cleared = || self.local.cleared(|patience, options| self.new_attempt(patience, options));
         let start = self.after_clearing(cleared);
         if start.is_none() {
             // The waiter that the place belonged to is gone; a later one takes its place at the end.
@@ -416,10 +417,10 @@ impl Home for Entry {
         Some(self.client.metrics())
     }
 
-    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
-        self.observer.announce(event, hold);
+    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+        self.observer.publish(event, hold);
         if let Some(observer) = hold.observer() {
-            observer.announce(event, hold);
+            observer.publish(event, hold);
         }
         self.changed();
     }
@@ -428,7 +429,8 @@ impl Home for Entry {
     fn hold_lost(self: Arc<Self>, hold: &Arc<HoldCore>, loss: Loss, undoing: Pending) {
         let known = hold.report_lost(loss.reason);
         hold.end_watch();
-        let start = self.local.lost(hold, &loss.reason, |patience, terms| self.new_attempt(patience, terms));
+        let start =
+            self.local.lost(hold, &loss.reason, |patience, options| self.new_attempt(patience, options));
         self.client.renewer.unregister(hold);
         self.client.cleanup.clear_lost(hold, loss, known, undoing);
         self.start_there(start);

@@ -9,12 +9,12 @@ use crate::policy::remote::Remote;
 use crate::policy::renewal::Renewer;
 use crate::runtime::clock::Clock;
 use crate::runtime::engine::Engine;
-use crate::spi::{AnyBackend, AttemptId, Terms};
+use crate::spi::{AnyBackend, AttemptId, HoldOptions};
 
 pub(crate) struct ClientContext {
     pub(crate) remote: Arc<Remote>,
     /// What locks without options of their own ask for.
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) options: Arc<HoldOptions>,
     pub(crate) renewer: Renewer,
     pub(crate) cleanup: Cleanup,
     pub(crate) attempts: AttemptIds,

@@ -36,13 +36,13 @@ impl Entry {
     }
 
     fn shared_request(self: &Arc<Self>, id: AttemptId, exclusive: &HoldCore) -> Arc<AcquireRequest> {
-        let terms = exclusive.grant().terms.as_ref().unwrap_or(&self.client.terms);
+        let options = exclusive.grant().options.as_ref().unwrap_or(&self.client.options);
         Arc::new(AcquireRequest {
             id,
             name: self.name.clone(),
             physical: self.physical.clone(),
             mode: Mode::Shared,
-            terms: Arc::clone(terms),
+            options: Arc::clone(options),
             handle: AttemptHandle::for_waiters(Wait::Forever, self.as_waiters()),
         })
     }

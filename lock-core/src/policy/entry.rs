@@ -10,14 +10,14 @@ use tokio::sync::watch;
 
 use crate::policy::context::ClientContext;
 use crate::policy::hold::{HoldCore, Observer};
-use crate::policy::lanes::{Lane, Lanes};
 use crate::policy::local::{Attempt, LocalMutex, Patience};
 use crate::policy::log;
 use crate::policy::lost_unseen::LostUnseen;
 use crate::policy::metrics::Subject;
+use crate::policy::shared_entries::{SharedEntries, Sharing};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::sync::Mutex;
-use crate::spi::{AcquireRequest, AttemptHandle, Mode, Terms, Wait, Waiters};
+use crate::spi::{AcquireRequest, AttemptHandle, HoldOptions, Mode, Wait, Waiters};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
@@ -29,9 +29,9 @@ pub(crate) struct Entry {
     pub(super) physical: PhysicalName,
     pub(super) mode: Mode,
     /// Set when this is the entry of one that shares the lock.
-    pub(super) lane: Option<Lane>,
+    pub(super) sharing: Option<Sharing>,
     /// The entries of those that share the lock.
-    pub(super) lanes: Lanes,
+    pub(super) shared_entries: SharedEntries,
     pub(super) client: Arc<ClientContext>,
     pub(crate) local: LocalMutex<Owner, Arc<HoldCore>, Arc<AcquireRequest>>,
     pub(super) observer: Arc<dyn Observer>,
@@ -55,12 +55,12 @@ impl Entry {
         client: Arc<ClientContext>,
         observer: Arc<dyn Observer>,
         mode: Mode,
-        lane: Option<Lane>,
+        sharing: Option<Sharing>,
     ) -> Self {
         Self {
             mode,
-            lane,
-            lanes: Lanes::default(),
+            sharing,
+            shared_entries: SharedEntries::default(),
             physical: client.backend().capabilities().names.apply(&name),
             name,
             client,
@@ -89,12 +89,12 @@ impl Entry {
 
     /// Returns what the client tells the server about itself.
     pub(crate) fn holder(&self) -> &Arc<HolderInfo> {
-        &self.client.terms.holder
+        &self.client.options.holder
     }
 
     /// Returns what a lock without options of its own asks for.
-    pub(crate) fn terms(&self) -> &Arc<Terms> {
-        &self.client.terms
+    pub(crate) fn options(&self) -> &Arc<HoldOptions> {
+        &self.client.options
     }
 
     /// Returns a receiver that learns when the holder changes through this client.
@@ -121,7 +121,7 @@ impl Entry {
     pub(super) fn new_attempt(
         self: &Arc<Self>,
         patience: Patience,
-        terms: &Arc<Terms>,
+        options: &Arc<HoldOptions>,
     ) -> Arc<AcquireRequest> {
         if self.is_holder_known.swap(false, Ordering::Relaxed) {
             *self.last_holder.lock() = None;
@@ -136,10 +136,10 @@ impl Entry {
             name: self.name.clone(),
             physical: self.physical.clone(),
             mode: self.mode,
-            terms: Arc::clone(terms),
+            options: Arc::clone(options),
             handle,
         });
-        self.line_up(&request, patience);
+        self.request_admission(&request, patience);
         request
     }
 
@@ -167,10 +167,10 @@ impl Entry {
         self.about(LockError::lost(operation, &self.name, reason))
     }
 
-    /// The error of a wait on these terms that ended while another owner held the lock, or while a pause went on.
-    pub(crate) fn busy(&self, terms: &Terms) -> LockError {
+    /// The error of a wait on these options that ended while another owner held the lock, or while a pause went on.
+    pub(crate) fn busy(&self, options: &HoldOptions) -> LockError {
         let mut error = self.about(LockError::busy(&self.name));
-        if let Some(end) = self.pause_end().filter(|_| terms.at_least.is_some()) {
+        if let Some(end) = self.pause_end().filter(|_| options.at_least.is_some()) {
             error = error.paused_for(end.since(self.clock().now()));
         }
         let holder = match self.local.holder() {
@@ -206,8 +206,8 @@ impl Waiters for Entry {
     }
 
     fn held_by(&self, holder: Participant) {
-        if let Some(gate) = self.gate() {
-            gate.held_by(holder.clone());
+        if let Some(main) = self.main_entry() {
+            main.held_by(holder.clone());
         }
         *self.last_holder.lock() = Some(holder);
         self.is_holder_known.store(true, Ordering::Relaxed);
@@ -233,8 +233,8 @@ impl Attempt for Arc<AcquireRequest> {
         self.handle.outage()
     }
 
-    fn obstacle(&self) -> Option<LockError> {
-        self.handle.obstacle()
+    fn why_unknown(&self) -> Option<LockError> {
+        self.handle.why_unknown()
     }
 }
 

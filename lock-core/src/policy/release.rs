@@ -19,7 +19,8 @@ impl Entry {
         owner: Owner,
         of: Option<&Arc<HoldCore>>,
     ) -> Result<(), LockError> {
-        let (exited, start) = self.local.exit(owner, of, |patience, terms| self.new_attempt(patience, terms));
+        let (exited, start) =
+            self.local.exit(owner, of, |patience, options| self.new_attempt(patience, options));
         self.start_there(start);
         match exited {
             Exited::StillHeld => Ok(()),
@@ -41,7 +42,7 @@ impl Entry {
         if hold.grant().series.is_none() {
             return false;
         }
-        let next = self.local.next_terms().and_then(|terms| hold.next_section(&terms));
+        let next = self.local.next_options().and_then(|options| hold.next_in_series(&options));
         let Some(next) = next else { return false };
         let renewer = &self.client.renewer;
         // Registered first: a group that is lost meanwhile is lost for one of them.
@@ -56,7 +57,8 @@ impl Entry {
         if !next.is_standing() {
             renewer.unregister(&next);
         }
-        let (undo, start) = self.local.pass(next, |patience, terms| self.new_attempt(patience, terms));
+        let (undo, start) =
+            self.local.hand_off(next, |patience, options| self.new_attempt(patience, options));
         self.undo(undo);
         self.start_there(start);
         true
@@ -74,7 +76,7 @@ impl Entry {
     /// Ends one entry of `owner` into `hold` without waiting: at the end of a scope, or when a guard is dropped.
     pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner, hold: &Arc<HoldCore>) {
         let (exited, start) =
-            self.local.exit_in_silence(owner, hold, |patience, terms| self.new_attempt(patience, terms));
+            self.local.exit_in_silence(owner, hold, |patience, options| self.new_attempt(patience, options));
         self.start_there(start);
         match exited {
             Exited::Release(hold) if self.hand_on(&hold) => {}

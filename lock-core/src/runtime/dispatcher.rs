@@ -1,7 +1,7 @@
 //! Calls listeners, on threads of its own.
 //!
-//! Each listener has a lane: its events wait there and are delivered one at a time, in order. Lanes with events wait for
-//! a worker. One worker is enough as long as callbacks return; when lanes wait and no worker becomes free for a moment,
+//! Each listener has a mailbox: its events wait there and are delivered one at a time, in order. Mailboxes with events wait for
+//! a worker. One worker is enough as long as callbacks return; when mailboxes wait and no worker becomes free for a moment,
 //! the dispatcher starts more, up to a limit, and these end again when there is nothing to do. So a callback that
 //! blocks delays only its own listener.
 
@@ -14,16 +14,16 @@ use super::clock::{Alarm, AlarmHandle, Clock, Moment};
 use super::sync::Mutex;
 
 /// Events that are delivered in order.
-pub(crate) trait Lane: Send + Sync {
+pub(crate) trait Mailbox: Send + Sync {
     fn deliver_one(&self);
 
-    /// Returns whether there is more to deliver; if not, the next event queues the lane again.
-    fn wants_another_turn(&self) -> bool;
+    /// Returns whether there is more to deliver; if not, the next event queues the mailbox again.
+    fn has_more(&self) -> bool;
 }
 
-/// Queues the lane for a worker, which delivers its events.
-pub(crate) fn enqueue(lane: Arc<dyn Lane>) {
-    DISPATCHER.enqueue(lane);
+/// Queues the mailbox for a worker, which delivers its events.
+pub(crate) fn enqueue(mailbox: Arc<dyn Mailbox>) {
+    DISPATCHER.enqueue(mailbox);
 }
 
 /// Makes sure that there is a worker for the first event.
@@ -31,16 +31,16 @@ pub(crate) fn prepare() {
     DISPATCHER.with_worker();
 }
 
-/// Returns how many lanes wait for a worker.
+/// Returns how many mailboxes wait for a worker.
 #[cfg(test)]
-pub(crate) fn lanes_that_wait() -> usize {
-    DISPATCHER.work.lock().lanes.len()
+pub(crate) fn mailboxes_that_wait() -> usize {
+    DISPATCHER.work.lock().mailboxes.len()
 }
 
 /// The maximum number of workers: this many callbacks can block at once before the events of other listeners have to wait.
 pub(crate) const MOST_WORKERS: usize = 64;
 
-/// How long lanes wait without progress before more workers are started.
+/// How long mailboxes wait without progress before more workers are started.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// How long a surplus worker waits for work before it ends.
@@ -56,7 +56,7 @@ struct Dispatcher {
 
 #[derive(Default)]
 struct Work {
-    lanes: VecDeque<Arc<dyn Lane>>,
+    mailboxes: VecDeque<Arc<dyn Mailbox>>,
     workers: usize,
     idle: usize,
     /// Set while a check of the workers' progress is scheduled.
@@ -66,17 +66,17 @@ struct Work {
 }
 
 impl Dispatcher {
-    fn enqueue(self: &Arc<Self>, lane: Arc<dyn Lane>) {
+    fn enqueue(self: &Arc<Self>, mailbox: Arc<dyn Mailbox>) {
         let mut work = self.work.lock();
-        work.lanes.push_back(lane);
+        work.mailboxes.push_back(mailbox);
         if work.idle > 0 {
             self.arrived.notify_one();
         }
         if work.workers == 0 {
             self.start_workers(&mut work, 1);
-        } else if work.lanes.len() > work.idle && work.watch.is_none() {
-            // An idle worker counts as idle until it has woken, so two lanes may rely on the same one: progress is
-            // checked whenever there are more lanes than idle workers, even if there is one.
+        } else if work.mailboxes.len() > work.idle && work.watch.is_none() {
+            // An idle worker counts as idle until it has woken, so two mailboxes may rely on the same one: progress is
+            // checked whenever there are more mailboxes than idle workers, even if there is one.
             work.delivered_at_last_look = work.delivered;
             let clock = Clock::system();
             work.watch = Some(clock.schedule(clock.now().plus(PATIENCE), Arc::clone(self) as Arc<dyn Alarm>));
@@ -103,29 +103,29 @@ impl Dispatcher {
     }
 
     fn run(&self) {
-        while let Some(lane) = self.next_lane() {
-            lane.deliver_one();
-            let again = lane.wants_another_turn();
+        while let Some(mailbox) = self.next_mailbox() {
+            mailbox.deliver_one();
+            let again = mailbox.has_more();
             let mut work = self.work.lock();
             work.delivered += 1;
             if again {
-                work.lanes.push_back(lane);
+                work.mailboxes.push_back(mailbox);
             }
         }
     }
 
-    fn next_lane(&self) -> Option<Arc<dyn Lane>> {
+    fn next_mailbox(&self) -> Option<Arc<dyn Mailbox>> {
         let mut work = self.work.lock();
         loop {
-            if let Some(lane) = work.lanes.pop_front() {
-                return Some(lane);
+            if let Some(mailbox) = work.mailboxes.pop_front() {
+                return Some(mailbox);
             }
             work.idle += 1;
             let (woken, waited) =
                 self.arrived.wait_timeout(work, IDLE_FOR).unwrap_or_else(PoisonError::into_inner);
             work = woken;
             work.idle -= 1;
-            if waited.timed_out() && work.lanes.is_empty() && work.workers > 1 {
+            if waited.timed_out() && work.mailboxes.is_empty() && work.workers > 1 {
                 work.workers -= 1;
                 return None;
             }
@@ -134,10 +134,10 @@ impl Dispatcher {
 }
 
 impl Alarm for Dispatcher {
-    /// Checks whether lanes wait although nothing has been delivered: then the workers are blocked.
+    /// Checks whether mailboxes wait although nothing has been delivered: then the workers are blocked.
     fn ring(&self, now: Moment) -> Option<Moment> {
         let mut work = self.work.lock();
-        if work.lanes.is_empty() {
+        if work.mailboxes.is_empty() {
             // This is the handle of the alarm that is ringing; it is dropped after the mutex is unlocked.
             let watch = work.watch.take();
             drop(work);

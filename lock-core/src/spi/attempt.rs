@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AttemptHandle, Terms};
+use super::{AttemptHandle, HoldOptions};
 use crate::runtime::clock::Moment;
 use crate::types::mode::{LockKind, Mode};
 use crate::types::name::{LockName, PhysicalName};
@@ -116,7 +116,7 @@ pub struct AcquireRequest {
     pub(crate) name: LockName,
     pub(crate) physical: PhysicalName,
     pub(crate) mode: Mode,
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) options: Arc<HoldOptions>,
     pub(crate) handle: AttemptHandle,
 }
 
@@ -129,8 +129,8 @@ impl AcquireRequest {
         wait: Wait,
         holder: Arc<HolderInfo>,
     ) -> Self {
-        let terms = Arc::new(Terms::of(holder));
-        Self { id, name, physical, mode: Mode::Exclusive, terms, handle: AttemptHandle::new(wait) }
+        let options = Arc::new(HoldOptions::of(holder));
+        Self { id, name, physical, mode: Mode::Exclusive, options, handle: AttemptHandle::new(wait) }
     }
 
     /// Sets the mode, to test a backend without the core.
@@ -163,21 +163,21 @@ impl AcquireRequest {
 
     /// Returns who is asking, for people who inspect the lock.
     pub fn holder(&self) -> &Arc<HolderInfo> {
-        &self.terms.holder
+        &self.options.holder
     }
 
     /// Returns the lease that this attempt is to get, if it is not the client's. Only backends that
     /// [grant leases one by one](crate::Capabilities::leasing) get such attempts.
     pub fn lease(&self) -> Option<Duration> {
-        self.terms.lease
+        self.options.lease
     }
 
     /// Returns how many fencing tokens the grant may reserve: its own and those after it, for sections that follow without
     /// the server. One, unless the backend [can reserve](crate::Capabilities::reserving) them. The grant says how many
     /// [it has](super::Grant::with_sections).
     pub fn sections(&self) -> NonZeroU32 {
-        match self.terms.local_handoff {
-            Some(handoff) if self.mode == Mode::Exclusive && self.terms.at_least.is_none() => {
+        match self.options.local_handoff {
+            Some(handoff) if self.mode == Mode::Exclusive && self.options.at_least.is_none() => {
                 handoff.sections
             }
             _ => NonZeroU32::MIN,

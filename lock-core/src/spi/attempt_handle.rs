@@ -377,7 +377,7 @@ impl AttemptHandle {
     }
 
     /// The reason why a wait that ends now cannot report that another client holds the lock.
-    pub(crate) fn obstacle(&self) -> Option<LockError> {
+    pub(crate) fn why_unknown(&self) -> Option<LockError> {
         match &self.0.inner.lock().contact {
             Contact::Busy | Contact::Queued | Contact::Behind => None,
             Contact::Unreachable(error) => Some(error.clone()),
@@ -454,9 +454,9 @@ mod tests {
     #[test]
     fn what_is_busy_ends_a_wait_and_takes_no_place_back() {
         let handle = AttemptHandle::new(Wait::Forever);
-        assert!(handle.obstacle().is_some());
+        assert!(handle.why_unknown().is_some());
         handle.busy();
-        assert!(handle.obstacle().is_none());
+        assert!(handle.why_unknown().is_none());
         assert!(handle.set_contact(Contact::Queued), "it was queued before");
         handle.busy();
         assert!(!handle.set_contact(Contact::Queued), "it has lost its place");
@@ -479,6 +479,6 @@ mod tests {
         assert!(handle.poll_stopped(&mut Context::from_waker(&waker)).is_pending());
         drop(waker);
         assert!(handle.poll_stopped(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert!(handle.obstacle().is_none());
+        assert!(handle.why_unknown().is_none());
     }
 }

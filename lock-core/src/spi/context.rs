@@ -101,7 +101,7 @@ impl BackendContext {
         }
     }
 
-    /// Returns how long a holder needs to stop after it learns of a loss, for backends that announce it to other
+    /// Returns how long a holder needs to stop after it learns of a loss, for backends that publish it to other
     /// clients.
     pub fn abort_margin(&self) -> Duration {
         self.abort_margin

@@ -234,8 +234,8 @@ mod connection;
 mod context;
 mod erased;
 mod grant;
+mod hold_options;
 mod memo;
-mod terms;
 mod validity;
 
 pub use attempt::{AcquireRequest, AttemptId, InspectRequest, Wait};
@@ -255,5 +255,5 @@ pub use crate::runtime::sync::Mutex;
 pub(crate) use attempt_handle::{Reported, Waiters};
 pub(crate) use context::Groups;
 pub(crate) use erased::{AnyBackend, AnyLease, Erased};
-pub(crate) use terms::{LocalHandoff, OnLoss, Terms};
+pub(crate) use hold_options::{HoldOptions, LocalHandoff, OnLoss};
 pub(crate) use validity::{TIMER_SLIP, Validity};

@@ -189,14 +189,14 @@ impl Details {
         let cause = if self.cause.is_empty() { None } else { Some(format!(": {}", self.cause)) };
         let remedy = if self.remedy.is_empty() { None } else { Some(format!(" ({})", self.remedy)) };
         let (name, server) = (name.unwrap_or_default(), self.place().unwrap_or_default());
-        let what = format!("cannot {}{name}{server}: {}", self.operation, self.obstacle());
+        let what = format!("cannot {}{name}{server}: {}", self.operation, self.problem());
         [Some(what), reason, holder, cause, remedy].into_iter().flatten().collect()
     }
 }
 
 impl Details {
     /// What stands in the way. A pause does so without an owner.
-    fn obstacle(&self) -> String {
+    fn problem(&self) -> String {
         match (self.pause, &self.holder) {
             (Some(pause), None) => {
                 let pause = Duration::from_millis(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));

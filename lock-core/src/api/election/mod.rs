@@ -16,7 +16,7 @@ use crate::api::scope;
 use crate::api::self_wait::watched;
 use crate::policy::acquire::Acquisition;
 use crate::policy::entry::Entry;
-use crate::spi::{Terms, Wait};
+use crate::spi::{HoldOptions, Wait};
 use crate::types::capabilities::Describing;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
@@ -182,7 +182,7 @@ impl Election {
     ) -> Result<Leadership, LockError> {
         let wait = Wait::within(duration, self.entry.clock().now());
         let led = self.campaign_until(value.into(), wait).await?;
-        led.ok_or_else(|| self.entry.busy(self.entry.terms()))
+        led.ok_or_else(|| self.entry.busy(self.entry.options()))
     }
 
     /// Returns `None` when this candidate does not lead in time.
@@ -190,8 +190,9 @@ impl Election {
         let info = self.info(value)?;
         let owner = Owner::new();
         // A leader may change its value, which the one after it must not inherit.
-        let terms = Terms { holder: info, local_handoff: None, ..Terms::clone(self.entry.terms()) };
-        let acquisition = Acquisition::new(Arc::new(terms));
+        let options =
+            HoldOptions { holder: info, local_handoff: None, ..HoldOptions::clone(self.entry.options()) };
+        let acquisition = Acquisition::new(Arc::new(options));
         let campaigning = self.entry.acquire(&acquisition, owner, wait);
         let Some(hold) = watched(&self.entry, owner, wait, campaigning).await? else {
             return Ok(None);

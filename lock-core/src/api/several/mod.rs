@@ -11,12 +11,12 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 
-use crate::api::announcer::Listeners;
-use crate::api::granter::GuardedLock;
 use crate::api::guard::LockGuard;
+use crate::api::guarded_lock::GuardedLock;
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
+use crate::api::publisher::Listeners;
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
 use crate::spi::{LockKind, Wait};

@@ -118,8 +118,8 @@ impl LockClient {
     /// # use lock_core::LockOptions;
     /// # use std::time::Duration;
     /// # lock_core::example(async |locks| {
-    /// let slots = locks.semaphore_with("render", 3, LockOptions::new().max_hold(Duration::from_secs(60)))?;
-    /// let guard = slots.acquire(1).await?;
+    /// let semaphore = locks.semaphore_with("render", 3, LockOptions::new().max_hold(Duration::from_secs(60)))?;
+    /// let guard = semaphore.acquire(1).await?;
     /// assert!(guard.hold().remaining().is_some_and(|left| left <= Duration::from_secs(60)));
     /// guard.release().await?;
     /// # Ok(()) });
@@ -150,7 +150,7 @@ impl LockClient {
         let name = self.full_name(name)?;
         self.refuse_unsupported(&name, mode)?;
         let entry = self.entry_of(name, mode.kind())?;
-        Ok(SharedLock::new(entry, mode, Arc::clone(self.announcer()), Arc::clone(self.handle())))
+        Ok(SharedLock::new(entry, mode, Arc::clone(self.publisher()), Arc::clone(self.handle())))
     }
 }
 

@@ -27,12 +27,12 @@ use crate::types::status::{Broken, HolderId, LockStatus};
 /// ```
 /// # use lock_core::Mode;
 /// # lock_core::example(async |locks| {
-/// let slots = locks.semaphore("render", 3)?;
-/// let (small, large) = (slots.acquire(1).await?, slots.acquire(2).await?);
-/// assert!(slots.try_acquire(1).await?.is_none());
+/// let semaphore = locks.semaphore("render", 3)?;
+/// let (small, large) = (semaphore.acquire(1).await?, semaphore.acquire(2).await?);
+/// assert!(semaphore.try_acquire(1).await?.is_none());
 /// assert!(matches!(large.hold().mode(), Mode::Permits { take, .. } if take.get() == 2));
 /// large.release().await?;
-/// assert_eq!(slots.status().await?.free_permits(), Some(2));
+/// assert_eq!(semaphore.status().await?.free_permits(), Some(2));
 /// small.release().await?;
 /// # Ok(()) });
 /// ```
@@ -77,8 +77,8 @@ impl Semaphore {
     /// ```
     /// # use lock_core::{DistributedLock, LockError};
     /// # lock_core::example(async |locks| {
-    /// let slot = locks.semaphore("render", 3)?.permits(1)?;
-    /// slot.with_lock(async |_| Ok::<_, LockError>(())).await?;
+    /// let permit = locks.semaphore("render", 3)?.permits(1)?;
+    /// permit.with_lock(async |_| Ok::<_, LockError>(())).await?;
     /// # Ok(()) });
     /// ```
     ///
@@ -133,9 +133,9 @@ impl Semaphore {
     /// # use lock_core::ErrorKind;
     /// # use std::time::Duration;
     /// # lock_core::example(async |locks| {
-    /// let slots = locks.semaphore("render", 1)?;
-    /// let _held = slots.acquire_for(1, Duration::from_secs(2)).await?;
-    /// let error = slots.acquire_for(1, Duration::from_millis(10)).await.unwrap_err();
+    /// let semaphore = locks.semaphore("render", 1)?;
+    /// let _held = semaphore.acquire_for(1, Duration::from_secs(2)).await?;
+    /// let error = semaphore.acquire_for(1, Duration::from_millis(10)).await.unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::Busy);
     /// # Ok(()) });
     /// ```
@@ -153,9 +153,9 @@ impl Semaphore {
     ///
     /// ```
     /// # lock_core::example(async |locks| {
-    /// let slots = locks.semaphore("render", 3)?;
-    /// let _all = slots.acquire(3).await?;
-    /// assert!(slots.try_acquire(1).await?.is_none());
+    /// let semaphore = locks.semaphore("render", 3)?;
+    /// let _all = semaphore.acquire(3).await?;
+    /// assert!(semaphore.try_acquire(1).await?.is_none());
     /// # Ok(()) });
     /// ```
     ///
@@ -173,9 +173,9 @@ impl Semaphore {
     ///
     /// ```
     /// # lock_core::example(async |locks| {
-    /// let slots = locks.semaphore("render", 3)?;
-    /// let guard = slots.acquire(2).await?;
-    /// assert_eq!(slots.status().await?.free_permits(), Some(1));
+    /// let semaphore = locks.semaphore("render", 3)?;
+    /// let guard = semaphore.acquire(2).await?;
+    /// assert_eq!(semaphore.status().await?.free_permits(), Some(1));
     /// guard.release().await?;
     /// # Ok(()) });
     /// ```
@@ -194,9 +194,9 @@ impl Semaphore {
     /// ```
     /// # use lock_core::LossReason;
     /// # lock_core::example(async |locks| {
-    /// let slots = locks.semaphore("render", 3)?;
-    /// let (one, other) = (slots.acquire(1).await?, slots.acquire(1).await?);
-    /// slots.break_holder(&one.hold().id()).await?;
+    /// let semaphore = locks.semaphore("render", 3)?;
+    /// let (one, other) = (semaphore.acquire(1).await?, semaphore.acquire(1).await?);
+    /// semaphore.break_holder(&one.hold().id()).await?;
     /// assert_eq!(one.lost().await, Some(LossReason::Broken));
     /// assert!(other.hold().is_valid());
     /// # Ok(()) });

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::api::announcer::Announcer;
 use crate::api::guard::LockGuard;
 use crate::api::handle::Handle;
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
 use crate::api::options::LockOptions;
+use crate::api::publisher::Publisher;
 use crate::api::scope;
 use crate::api::self_wait::{Rivals, watched_against};
 use crate::policy::acquire::Acquisition;
 use crate::policy::entry::Entry;
-use crate::policy::lanes::Shared;
+use crate::policy::shared_entries::Shared;
 use crate::runtime::clock::Clock;
 use crate::spi::{Mode, Wait};
 use crate::types::capabilities::Capabilities;
@@ -28,29 +28,29 @@ use crate::types::owner::Owner;
 /// A lock whose holders do not exclude each other, or not all of them.
 #[derive(Clone)]
 pub(crate) struct SharedLock {
-    pub(super) gate: Arc<Entry>,
+    pub(super) main: Arc<Entry>,
     pub(super) mode: Mode,
     pub(super) acquisition: Acquisition,
-    pub(super) announcer: Arc<Announcer>,
+    pub(super) publisher: Arc<Publisher>,
     /// Keeps the client in use.
     pub(super) _handle: Arc<Handle>,
 }
 
 impl SharedLock {
-    pub(crate) fn new(gate: Arc<Entry>, mode: Mode, announcer: Arc<Announcer>, handle: Arc<Handle>) -> Self {
-        let acquisition = Acquisition::new(Arc::clone(gate.terms()));
-        Self { gate, mode, acquisition, announcer, _handle: handle }
+    pub(crate) fn new(main: Arc<Entry>, mode: Mode, publisher: Arc<Publisher>, handle: Arc<Handle>) -> Self {
+        let acquisition = Acquisition::new(Arc::clone(main.options()));
+        Self { main, mode, acquisition, publisher, _handle: handle }
     }
 
     /// Returns the same lock with options for its holds.
     pub(super) fn with(self, options: LockOptions, capabilities: &Capabilities) -> Result<Self, LockError> {
-        let acquisition = options.shared_acquisition(self.gate.terms(), capabilities);
-        Ok(Self { acquisition: acquisition.map_err(|error| self.gate.about(error))?, ..self })
+        let acquisition = options.shared_acquisition(self.main.options(), capabilities);
+        Ok(Self { acquisition: acquisition.map_err(|error| self.main.about(error))?, ..self })
     }
 
     /// Returns the hold and the number of entries of `owner`, unless the hold has been lost.
     fn entry_of(&self, owner: Owner) -> Option<(Hold, u64)> {
-        let (hold, entries) = self.gate.lane_of(owner, self.mode)?.local.held_by(owner)?;
+        let (hold, entries) = self.main.shared_entry_of(owner, self.mode)?.local.held_by(owner)?;
         let hold = Hold(hold);
         (!matches!(hold.end(), Some(HoldEnd::Lost(_)))).then_some((hold, entries))
     }
@@ -59,32 +59,34 @@ impl SharedLock {
 #[async_trait]
 impl DistributedLock for SharedLock {
     fn name(&self) -> &LockName {
-        self.gate.name()
+        self.main.name()
     }
 
     fn clock(&self) -> &Clock {
-        self.gate.clock()
+        self.main.clock()
     }
 
     fn server(&self) -> &str {
-        self.gate.server()
+        self.main.server()
     }
 
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
-        let acquiring = self.gate.acquire_shared(self.mode, &self.acquisition, owner, wait);
-        let shared = watched_against(Rivals::OfShared, &self.gate, owner, wait, acquiring).await?;
-        Ok(shared.map(|Shared { lane, hold }| {
+        let acquiring = self.main.acquire_shared(self.mode, &self.acquisition, owner, wait);
+        let shared = watched_against(Rivals::OfShared, &self.main, owner, wait, acquiring).await?;
+        Ok(shared.map(|Shared { entry, hold }| {
             if let Some(task) = scope::outside_of_scopes() {
                 hold.set_acquired_in(task);
             }
-            LockGuard::of_entry(lane, owner, Hold(hold))
+            LockGuard::of_entry(entry, owner, Hold(hold))
         }))
     }
 
     async fn release_as(&self, owner: Owner) -> Result<(), LockError> {
-        let Some(lane) = self.gate.lane_of(owner, self.mode) else { return Err(self.gate.not_owner(owner)) };
-        scope::note_exit(owner, &lane);
-        lane.release(owner, None).await
+        let Some(entry) = self.main.shared_entry_of(owner, self.mode) else {
+            return Err(self.main.not_owner(owner));
+        };
+        scope::note_exit(owner, &entry);
+        entry.release(owner, None).await
     }
 
     fn hold_of(&self, owner: Owner) -> Option<Hold> {
@@ -96,7 +98,7 @@ impl DistributedLock for SharedLock {
     }
 
     fn is_locked(&self) -> bool {
-        self.gate.sharers().iter().any(|(_, hold)| hold.grant().mode == self.mode)
+        self.main.sharers().iter().any(|(_, hold)| hold.grant().mode == self.mode)
     }
 
     fn mode(&self) -> Mode {
@@ -104,11 +106,11 @@ impl DistributedLock for SharedLock {
     }
 
     fn busy(&self) -> LockError {
-        self.gate.busy(&self.acquisition.terms)
+        self.main.busy(&self.acquisition.options)
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        self.announcer.add(Some((self.gate.name().clone(), self.mode.kind())), listener)
+        self.publisher.add(Some((self.main.name().clone(), self.mode.kind())), listener)
     }
 }
 
@@ -116,7 +118,7 @@ impl fmt::Debug for SharedLock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("SharedLock")
-            .field("name", self.gate.name())
+            .field("name", self.main.name())
             .field("mode", &self.mode)
             .finish_non_exhaustive()
     }

@@ -38,7 +38,7 @@ pub(crate) fn detached(detached: Detached) -> Arc<HoldCore> {
         lease: Mutex::new(None),
         group: GroupId::new(0),
         token,
-        terms: None,
+        options: None,
         parts,
         place: None,
         mode: Mode::Exclusive,
@@ -67,9 +67,9 @@ impl Home for Nowhere {
         None
     }
 
-    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
         if let Some(observer) = hold.observer() {
-            observer.announce(event, hold);
+            observer.publish(event, hold);
         }
     }
 

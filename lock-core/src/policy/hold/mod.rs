@@ -3,7 +3,7 @@
 pub(crate) mod detached;
 mod reader;
 pub(crate) mod reports;
-mod section;
+mod series;
 pub(crate) mod state;
 
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::policy::metrics::{Metrics, Subject};
 use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
 use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
-use crate::spi::{AnyLease, AttemptHandle, AttemptId, GroupId, OnLoss, Reported, Terms, Validity};
+use crate::spi::{AnyLease, AttemptHandle, AttemptId, GroupId, HoldOptions, OnLoss, Reported, Validity};
 use crate::types::loss::LossReason;
 use crate::types::mode::Mode;
 use crate::types::name::LockName;
@@ -33,7 +33,7 @@ use state::{Checked, HoldState, Phase, Renewed};
 
 /// Receives the events of the holds of a lock. It runs no user code.
 pub(crate) trait Observer: Send + Sync {
-    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
+    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
 }
 
 /// What a hold belongs to: the entry of its lock.
@@ -49,7 +49,7 @@ pub(crate) trait Home: Send + Sync {
     fn metrics(&self) -> Option<&Metrics>;
 
     /// Queues an event for the listeners. It runs no user code.
-    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
+    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
 
     /// Called after the hold has become lost, to free the mutex, inform the listener and clean up at the server.
     fn hold_lost(self: Arc<Self>, hold: &Arc<HoldCore>, loss: Loss, undoing: Pending);
@@ -79,7 +79,7 @@ pub(crate) struct HoldCore {
     /// A number that no other hold of this process has.
     number: u64,
     state: HoldState<LossReason>,
-    /// When the hold ends even if it is renewed, if its terms limit it.
+    /// When the hold ends even if it is renewed, if its options limit it.
     longest: Moment,
     /// When the last request was sent that the server answered with a lease.
     anchor: AtomicU64,
@@ -101,7 +101,7 @@ pub(crate) struct Granted {
     pub(crate) group: GroupId,
     pub(crate) token: Option<FencingToken>,
     /// What the attempt asked for; `None` without a server.
-    pub(crate) terms: Option<Arc<Terms>>,
+    pub(crate) options: Option<Arc<HoldOptions>>,
     /// The holds that this one consists of: it is valid only while all of them are. Empty for most holds.
     pub(crate) parts: Box<[Arc<HoldCore>]>,
     /// The attempt's place in the server's queue, if it had one.
@@ -174,7 +174,7 @@ impl HoldCore {
 
     fn create(home: Arc<dyn Home>, grant: Granted, under: Option<Arc<HoldCore>>) -> Arc<Self> {
         let granted_at = home.clock().now();
-        let max_hold = grant.terms.as_ref().and_then(|terms| terms.max_hold);
+        let max_hold = grant.options.as_ref().and_then(|options| options.max_hold);
         let longest = max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length));
         let (anchor, deadline) = match grant.lasting {
             Lasting::UntilReported => (granted_at, longest),
@@ -250,17 +250,17 @@ impl HoldCore {
 
     /// What the client sent to the server about itself, at the grant; `None` without a server.
     pub(crate) fn holder(&self) -> Option<&Arc<HolderInfo>> {
-        self.grant().terms.as_ref().map(|terms| &terms.holder)
+        self.grant().options.as_ref().map(|options| &options.holder)
     }
 
     /// How long the holder needs to stop after it learns of a loss.
     pub(crate) fn abort_margin(&self) -> Duration {
-        self.grant().terms.as_ref().map_or(Duration::ZERO, |terms| terms.abort_margin)
+        self.grant().options.as_ref().map_or(Duration::ZERO, |options| options.abort_margin)
     }
 
     /// What becomes of a body when this hold is lost.
     pub(crate) fn on_loss(&self) -> OnLoss {
-        self.grant().terms.as_ref().map_or(OnLoss::DropBody, |terms| terms.on_loss)
+        self.grant().options.as_ref().map_or(OnLoss::DropBody, |options| options.on_loss)
     }
 
     /// Adds an observer, unless the hold has one. Call this before the acquisition is reported.
@@ -451,7 +451,7 @@ impl HoldCore {
     pub(crate) fn finish_release(self: &Arc<Self>, loss: Option<LossReason>) {
         if self.state.finish(loss) {
             self.logged().released(loss, self.age());
-            let known = self.reports.ended(Event::Released, |event| self.home.announce(event, self));
+            let known = self.reports.ended(Event::Released, |event| self.home.publish(event, self));
             if known == Known::Yes {
                 self.count_end(loss);
             }
@@ -472,7 +472,7 @@ impl HoldCore {
             || self.state.contact(),
             |event| {
                 is_new |= event == Event::Acquired;
-                self.home.announce(event, self);
+                self.home.publish(event, self);
             },
         );
         if let (true, Some(metrics)) = (is_new, self.home.metrics()) {
@@ -485,11 +485,11 @@ impl HoldCore {
 
     /// Reports the loss to an owner that has received the hold.
     pub(crate) fn report_lost(self: &Arc<Self>, reason: LossReason) -> Known {
-        self.reports.ended(Event::Abort(reason), |event| self.home.announce(event, self))
+        self.reports.ended(Event::Abort(reason), |event| self.home.publish(event, self))
     }
 
     fn report_contact(self: &Arc<Self>) {
-        self.reports.contact_changed(|| self.state.contact(), |event| self.home.announce(event, self));
+        self.reports.contact_changed(|| self.state.contact(), |event| self.home.publish(event, self));
     }
 }
 
@@ -534,10 +534,10 @@ impl Reported for HoldCore {
 
 impl Occupant for Arc<HoldCore> {
     type Loss = LossReason;
-    type Terms = Arc<Terms>;
+    type Options = Arc<HoldOptions>;
 
-    fn suits(&self, terms: &Arc<Terms>) -> bool {
-        self.grant().terms.as_ref().is_some_and(|own| Arc::ptr_eq(own, terms) || own == terms)
+    fn suits(&self, options: &Arc<HoldOptions>) -> bool {
+        self.grant().options.as_ref().is_some_and(|own| Arc::ptr_eq(own, options) || own == options)
     }
 
     fn number(&self) -> u64 {
@@ -558,7 +558,7 @@ impl Occupant for Arc<HoldCore> {
         self.home.lost_unseen(self, reason);
     }
 
-    fn shelter(&self, reader: &Self) {
+    fn attach_reader(&self, reader: &Self) {
         *self.reader.lock() = Some(Arc::downgrade(reader));
     }
 

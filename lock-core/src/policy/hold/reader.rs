@@ -20,7 +20,7 @@ impl HoldCore {
             lease: Mutex::new(None),
             group: above.group,
             token: above.token,
-            terms: above.terms.clone(),
+            options: above.options.clone(),
             parts: Box::default(),
             place: None,
             mode: Mode::Shared,

@@ -19,7 +19,7 @@ pub(crate) enum Event<R> {
 
 /// What has been reported of one hold.
 ///
-/// `announce` is called with the mutex held, which keeps the reports in order. So it must not run user code.
+/// `publish` is called with the mutex held, which keeps the reports in order. So it must not run user code.
 #[derive(Debug)]
 pub(crate) struct Reports<R>(Mutex<Reported<R>>);
 
@@ -49,19 +49,19 @@ impl<R> Reports<R> {
     pub(crate) fn acquired(
         &self,
         contact: impl FnOnce() -> Option<Contact>,
-        mut announce: impl FnMut(Event<R>),
+        mut publish: impl FnMut(Event<R>),
     ) -> bool {
         let mut reported = self.0.lock();
         let Reported::Nothing { end } = &mut *reported else { return false };
         let end = end.take();
-        announce(Event::Acquired);
+        publish(Event::Acquired);
         let has_ended = end.is_some();
         if let Some(end) = end {
             *reported = Reported::End;
-            announce(end);
+            publish(end);
         } else {
             *reported = Reported::Held(Contact::Good);
-            reported.follow(contact(), announce);
+            reported.follow(contact(), publish);
         }
         has_ended
     }
@@ -70,13 +70,13 @@ impl<R> Reports<R> {
     pub(crate) fn contact_changed(
         &self,
         contact: impl FnOnce() -> Option<Contact>,
-        announce: impl FnOnce(Event<R>),
+        publish: impl FnOnce(Event<R>),
     ) {
-        self.0.lock().follow(contact(), announce);
+        self.0.lock().follow(contact(), publish);
     }
 
     /// The hold has ended, and nothing is reported afterwards. Returns whether the owner had received it.
-    pub(crate) fn ended(&self, event: Event<R>, announce: impl FnOnce(Event<R>)) -> Known {
+    pub(crate) fn ended(&self, event: Event<R>, publish: impl FnOnce(Event<R>)) -> Known {
         let mut reported = self.0.lock();
         match &mut *reported {
             Reported::Nothing { end } => {
@@ -85,7 +85,7 @@ impl<R> Reports<R> {
             }
             Reported::Held(_) => {
                 *reported = Reported::End;
-                announce(event);
+                publish(event);
                 Known::Yes
             }
             Reported::End => Known::Yes,
@@ -94,13 +94,13 @@ impl<R> Reports<R> {
 }
 
 impl<R> Reported<R> {
-    fn follow(&mut self, contact: Option<Contact>, announce: impl FnOnce(Event<R>)) {
+    fn follow(&mut self, contact: Option<Contact>, publish: impl FnOnce(Event<R>)) {
         let (Self::Held(reported), Some(contact)) = (self, contact) else { return };
         if *reported == contact {
             return;
         }
         *reported = contact;
-        announce(match contact {
+        publish(match contact {
             Contact::Good => Event::Restored,
             Contact::Suspect => Event::Suspect,
         });

@@ -19,26 +19,26 @@
 //! * A loss frees the mutex although its owner has not unlocked; a tombstone reports the loss to that owner, once,
 //!   unless all of its entries end before that without a caller that could receive the report.
 //! * Requests that share the lock (readers, and the permits of a semaphore) have an attempt each, beside this one. They
-//!   stand in a [line](line) with the exclusive waiters until the server has confirmed them.
+//!   wait in an [admission queue](admission_queue) with the exclusive waiters until the server has confirmed them.
 //! * If a grant is lost before its waiter has seen it, no code has used it: the waiter returns to its place in the
 //!   queue and another attempt is made. A waiter that tries once gets the loss as its result.
 //!
 //! The model checker in `tests/model.rs` explores these transitions together with the states of the hold.
 
-mod line;
-mod pass;
+mod admission;
+mod admission_queue;
+mod handoff;
 mod queue;
 mod state;
-mod turns;
 
 use std::hash::Hash;
 use std::task::{Context, Poll, Waker};
 
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
-use line::{Member, Request, Stage};
-pub(crate) use line::{Order, Turn};
-use state::{Confirmed, Holder, Observed, Occupancy, State};
+pub(crate) use admission_queue::{Admission, Order};
+use admission_queue::{Member, Request, RequestState};
+use state::{Holder, Observed, Occupancy, State};
 
 /// What the mutex needs to know about a hold.
 pub(crate) trait Occupant: Clone {
@@ -46,10 +46,10 @@ pub(crate) trait Occupant: Clone {
     type Loss: Clone;
 
     /// What a waiter asks for beside the lock itself.
-    type Terms: Clone;
+    type Options: Clone;
 
-    /// Returns whether the hold is what a waiter with these terms has asked for.
-    fn suits(&self, terms: &Self::Terms) -> bool;
+    /// Returns whether the hold is what a waiter with these options has asked for.
+    fn suits(&self, options: &Self::Options) -> bool;
 
     /// Returns a number that no other hold has or ever had.
     fn number(&self) -> u64;
@@ -69,7 +69,7 @@ pub(crate) trait Occupant: Clone {
     fn lost_unseen(&self);
 
     /// The owner of this exclusive hold also reads, in a hold that is to outlast this one.
-    fn shelter(&self, reader: &Self) {
+    fn attach_reader(&self, reader: &Self) {
         let _ = reader;
     }
 
@@ -87,13 +87,13 @@ pub(crate) trait Attempt: Clone {
     /// Another waiter, which waits until then, also wants the attempt.
     fn extend(&self, until: u64);
 
-    /// A request in the line waits until the server has confirmed the attempt.
+    /// A request in the admission queue waits until the server has confirmed the attempt.
     fn awaited(&self) {}
 
     /// Returns the reason why a wait that ends now must not be reported as "held by another owner", if there is one.
-    fn obstacle(&self) -> Option<Self::Failure>;
+    fn why_unknown(&self) -> Option<Self::Failure>;
 
-    /// Like `obstacle`, but only when it is known that the server is unreachable, not when that is merely possible.
+    /// Like `why_unknown`, but only when it is known that the server is unreachable, not when that is merely possible.
     fn outage(&self) -> Option<Self::Failure>;
 }
 
@@ -204,12 +204,12 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         &self,
         owner: O,
         patience: Patience,
-        terms: H::Terms,
-        make: impl FnOnce(Patience, &H::Terms) -> A,
+        options: H::Options,
+        make: impl FnOnce(Patience, &H::Options) -> A,
     ) -> (Entered<H, A::Failure>, Option<A>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
-        let entered = state.enter(owner, patience, terms, &mut wakers);
+        let entered = state.enter(owner, patience, options, &mut wakers);
         let start = state.start_next(make, &mut wakers);
         let entered = match entered {
             // The attempt starts, or is refused, within this call: a waiter that tries once never waits behind another.
@@ -262,18 +262,18 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         if let Some(settled) = state.take_settled(ticket) {
             return (settled, Undo::Nothing);
         }
-        let obstacle = match &state.occupancy {
-            Occupancy::Attempting { attempt, .. } => attempt.obstacle(),
+        let failure = match &state.occupancy {
+            Occupancy::Attempting { attempt, .. } => attempt.why_unknown(),
             Occupancy::Clearing { overdue: None } if state.head() == Some(ticket) => Some(no_answer()),
             Occupancy::Clearing { overdue } => overdue.clone(),
-            Occupancy::Free => state.obstacle_in_line(ticket, no_answer),
+            Occupancy::Free => state.why_unknown_in_admission(ticket, no_answer),
             Occupancy::Held(_) => None,
         };
         let (undo, waiter) = state.leave(ticket, &mut wakers);
         drop(state);
         drop(waiter);
         wake(wakers);
-        (obstacle.map_or(Settled::Refused, Settled::Failed), undo)
+        (failure.map_or(Settled::Refused, Settled::Failed), undo)
     }
 
     /// Returns what can still decide the wait of `ticket`, whose time is up. The waiter is woken when that changes.
@@ -284,8 +284,8 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         match &state.occupancy {
             Occupancy::Attempting { attempt, .. } => Prospect::Attempt(attempt.clone()),
             Occupancy::Clearing { overdue: None } if is_head => Prospect::Answer,
-            Occupancy::Free => match state.line.ahead_of(ticket) {
-                Some(Member::Request(Request { attempt, stage: Stage::Sent, .. })) => {
+            Occupancy::Free => match state.admissions.ahead_of(ticket) {
+                Some(Member::Request(Request { attempt, state: RequestState::Sent, .. })) => {
                     Prospect::Attempt(attempt.clone())
                 }
                 Some(Member::Clearing { overdue: None }) if is_head => Prospect::Answer,
@@ -313,7 +313,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     pub(crate) fn attempted(
         &self,
         outcome: Attempted<H, A::Failure>,
-        make: impl FnOnce(Patience, &H::Terms) -> A,
+        make: impl FnOnce(Patience, &H::Options) -> A,
     ) -> (Undo<H, A>, Option<A>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
@@ -330,7 +330,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         &self,
         owner: O,
         of: Option<&H>,
-        make: impl FnOnce(Patience, &H::Terms) -> A,
+        make: impl FnOnce(Patience, &H::Options) -> A,
     ) -> (Exited<H>, Option<A>) {
         self.end_entry(|state, wakers| state.exit(owner, of, wakers), make)
     }
@@ -341,7 +341,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         &self,
         owner: O,
         of: &H,
-        make: impl FnOnce(Patience, &H::Terms) -> A,
+        make: impl FnOnce(Patience, &H::Options) -> A,
     ) -> (Exited<H>, Option<A>) {
         self.end_entry(|state, wakers| state.exit_in_silence(owner, of, wakers), make)
     }
@@ -349,7 +349,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     fn end_entry(
         &self,
         end: impl FnOnce(&mut State<O, H, A>, &mut Vec<Waker>) -> Exited<H>,
-        make: impl FnOnce(Patience, &H::Terms) -> A,
+        make: impl FnOnce(Patience, &H::Options) -> A,
     ) -> (Exited<H>, Option<A>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
@@ -362,7 +362,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
 
     /// Reports the first answer to a release or a cancel, whatever the answer is.
     #[must_use = "no other caller makes this attempt"]
-    pub(crate) fn cleared(&self, make: impl FnOnce(Patience, &H::Terms) -> A) -> Option<A> {
+    pub(crate) fn cleared(&self, make: impl FnOnce(Patience, &H::Options) -> A) -> Option<A> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         if matches!(state.occupancy, Occupancy::Clearing { .. }) {
@@ -395,7 +395,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         &self,
         hold: &H,
         loss: &H::Loss,
-        make: impl FnOnce(Patience, &H::Terms) -> A,
+        make: impl FnOnce(Patience, &H::Options) -> A,
     ) -> Option<A> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
@@ -435,7 +435,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         let state = self.state.lock();
         matches!(state.occupancy, Occupancy::Free)
             && state.queue.is_empty()
-            && state.line.is_empty()
+            && state.admissions.is_empty()
             && state.settled.is_empty()
             && state.tombstones.is_empty()
     }
@@ -452,12 +452,12 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     }
 
     /// Lets `owner` read while it has `hold`: the last exit lets `reader` outlast it. Returns whether it still has it.
-    pub(crate) fn shelter(&self, owner: O, hold: &H, reader: &H) -> bool {
+    pub(crate) fn attach_reader(&self, owner: O, hold: &H, reader: &H) -> bool {
         let mut state = self.state.lock();
         let holder = state.holder_if(owner).filter(|holder| holder.entries > 0 && holder.hold.is_same(hold));
         let stands = holder.is_some_and(|holder| holder.hold.verify().is_ok());
         if stands {
-            hold.shelter(reader);
+            hold.attach_reader(reader);
         }
         stands
     }
@@ -477,115 +477,6 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         match &self.state.lock().occupancy {
             Occupancy::Held(holder) => Some((holder.owner, holder.hold.clone())),
             _ => None,
-        }
-    }
-}
-
-/// Requests that share the lock.
-impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
-    /// Gives a request its place among the others.
-    pub(crate) fn line_up(&self, attempt: A, patience: Patience, order: Order) -> Ticket {
-        let request = Request { attempt, patience, order, stage: Stage::Waiting, waker: None };
-        self.stand(None, Member::Request(request))
-    }
-
-    /// A release or a cancel is on its way, in the place of the request that it undoes.
-    pub(crate) fn line_up_clearing(&self, place: Option<Ticket>) -> Ticket {
-        self.stand(place, Member::Clearing { overdue: None })
-    }
-
-    fn stand(&self, place: Option<Ticket>, member: Member<A>) -> Ticket {
-        let mut state = self.state.lock();
-        let ticket = place.unwrap_or(state.next_ticket);
-        state.next_ticket = state.next_ticket.max(ticket + 1);
-        let former = state.stand(ticket, member);
-        drop(state);
-        drop(former);
-        ticket
-    }
-
-    /// Waits for the turn of a request. It goes to the server as soon as this says so.
-    pub(crate) fn poll_turn(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Turn<A::Failure>> {
-        with_waker(context, |waker| {
-            let mut state = self.state.lock();
-            if let Some(turn) = state.take_turn(ticket) {
-                return Poll::Ready(turn);
-            }
-            state.line.wait(ticket, waker);
-            Poll::Pending
-        })
-    }
-
-    /// The server has confirmed that a request is queued. Returns the attempt that follows.
-    #[must_use = "no other caller makes this attempt"]
-    pub(crate) fn request_confirmed(
-        &self,
-        ticket: Ticket,
-        make: impl FnOnce(Patience, &H::Terms) -> A,
-    ) -> Option<A> {
-        self.change_line(make, |state| state.line.confirm(ticket))
-    }
-
-    /// A request has its outcome, or what it left at the server is undone. Returns the attempt that follows.
-    #[must_use = "no other caller makes this attempt"]
-    pub(crate) fn leave_line(
-        &self,
-        ticket: Ticket,
-        make: impl FnOnce(Patience, &H::Terms) -> A,
-    ) -> Option<A> {
-        self.change_line(make, |state| state.line.remove(ticket))
-    }
-
-    fn change_line(
-        &self,
-        make: impl FnOnce(Patience, &H::Terms) -> A,
-        change: impl FnOnce(&mut State<O, H, A>) -> Option<Member<A>>,
-    ) -> Option<A> {
-        let mut wakers = Vec::new();
-        let mut state = self.state.lock();
-        let former = change(&mut state);
-        let start = state.start_next(make, &mut wakers);
-        drop(state);
-        drop(former);
-        wake(wakers);
-        start
-    }
-
-    /// The answer to a release or a cancel in the line is overdue: a wait behind it that ends now ends with `failure`.
-    pub(crate) fn overdue_in_line(&self, ticket: Ticket, failure: &A::Failure) {
-        let mut wakers = Vec::new();
-        let mut state = self.state.lock();
-        if let Some(Member::Clearing { overdue }) = state.line.get_mut(ticket) {
-            *overdue = Some(failure.clone());
-            if matches!(state.occupancy, Occupancy::Free) {
-                state.settle_those_who_try_once(&Settled::Failed(failure.clone()), &mut wakers);
-                wakers.extend(state.queue.wakers_when_time_is_up());
-            }
-            state.wake_line(&mut wakers);
-        }
-        drop(state);
-        wake(wakers);
-    }
-
-    /// The server has confirmed that an attempt is queued: those behind it may go.
-    pub(crate) fn attempt_confirmed(&self, is_it: impl FnOnce(&A) -> bool) {
-        let mut wakers = Vec::new();
-        let mut state = self.state.lock();
-        if let Occupancy::Attempting { attempt, confirmed, .. } = &mut state.occupancy
-            && is_it(attempt)
-        {
-            *confirmed = Confirmed::Yes;
-            state.wake_line(&mut wakers);
-        }
-        drop(state);
-        wake(wakers);
-    }
-
-    /// Returns whether this attempt is under way.
-    pub(crate) fn attempts(&self, is_it: impl FnOnce(&A) -> bool) -> bool {
-        match &self.state.lock().occupancy {
-            Occupancy::Attempting { attempt, .. } => is_it(attempt),
-            _ => false,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{EntryOwner, Patience, Ticket};
 pub(super) struct Waiter<O, T> {
     pub(super) owner: O,
     pub(super) patience: Patience,
-    pub(super) terms: T,
+    pub(super) options: T,
     pub(super) time: Time,
     pub(super) waker: Option<Waker>,
 }

@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
-use super::line::{Line, Member};
+use super::admission_queue::{AdmissionQueue, Member};
 use super::queue::{End, Queue, Time, Waiter};
 use super::{Attempt, Attempted, Entered, EntryOwner, Exited, Occupant, Patience, Settled, Ticket, Undo};
 
 pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) occupancy: Occupancy<O, H, A>,
     /// The waiters.
-    pub(super) queue: Queue<O, H::Terms>,
+    pub(super) queue: Queue<O, H::Options>,
     /// The requests that share the lock.
-    pub(super) line: Line<A>,
+    pub(super) admissions: AdmissionQueue<A>,
     /// The results of waits that ended other than by a grant, and that their waiters have not seen yet.
     pub(super) settled: BTreeMap<Ticket, Settled<H, A::Failure>>,
     pub(super) tombstones: VecDeque<Tombstone<O, H::Loss>>,
@@ -50,7 +50,7 @@ pub(super) struct Holder<O, H: Occupant> {
     pub(super) observed: Observed,
     /// Waiters of the owner that the hold was granted to and that have not seen it yet. There is more than one if
     /// branches of one task wait for the same lock: the first grant is reentry for the others.
-    pub(super) unclaimed: BTreeMap<Ticket, Waiter<O, H::Terms>>,
+    pub(super) unclaimed: BTreeMap<Ticket, Waiter<O, H::Options>>,
 }
 
 /// A loss that its owner does not know of yet.
@@ -72,7 +72,7 @@ pub(super) enum Observed {
 }
 
 /// What a waiter that leaves leaves behind: what is to be undone, and the waiter itself.
-type Left<O, H, A> = (Undo<H, A>, Option<Waiter<O, <H as Occupant>::Terms>>);
+type Left<O, H, A> = (Undo<H, A>, Option<Waiter<O, <H as Occupant>::Options>>);
 
 /// The limit for tombstones; beyond it the oldest is forgotten. Owners may never come back for theirs.
 const MAX_TOMBSTONES: usize = 256;
@@ -81,7 +81,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         Self {
             occupancy: Occupancy::Free,
             queue: Queue::new(),
-            line: Line::new(),
+            admissions: AdmissionQueue::new(),
             settled: BTreeMap::new(),
             tombstones: VecDeque::new(),
             next_ticket: 0,
@@ -93,7 +93,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         &mut self,
         owner: O,
         patience: Patience,
-        terms: H::Terms,
+        options: H::Options,
         wakers: &mut Vec<Waker>,
     ) -> Entered<H, A::Failure> {
         if let Some(failure) = &self.closed {
@@ -107,7 +107,8 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let end = self.queue.insert(ticket, Waiter { owner, patience, terms, time: Time::Left, waker: None });
+        let end =
+            self.queue.insert(ticket, Waiter { owner, patience, options, time: Time::Left, waker: None });
         if let (Occupancy::Attempting { attempt, patience: Patience::Until(_), .. }, Patience::Until(until)) =
             (&self.occupancy, patience)
             && end == End::New
@@ -137,7 +138,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     /// another try that is on its way, it waits for the answer.
     pub(super) fn settle_if_hopeless(&mut self, ticket: Ticket) -> Entered<H, A::Failure> {
         let tries_once = self.queue.get(ticket).is_some_and(|waiter| waiter.patience == Patience::Once);
-        let obstacle = match &self.occupancy {
+        let failure = match &self.occupancy {
             _ if !tries_once => return Entered::Waiting(ticket),
             Occupancy::Clearing { overdue: None }
             | Occupancy::Attempting { patience: Patience::Once, .. } => {
@@ -146,9 +147,9 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             Occupancy::Clearing { overdue } => overdue.clone(),
             Occupancy::Attempting { attempt, .. } => attempt.outage(),
             Occupancy::Held(_) => None,
-            // A waiter before it waits behind the line.
+            // A waiter before it waits behind the admission queue.
             Occupancy::Free if self.head_waits_before(ticket) => None,
-            Occupancy::Free => match self.line.ahead_of(ticket) {
+            Occupancy::Free => match self.admissions.ahead_of(ticket) {
                 Some(Member::Clearing { overdue: Some(failure) }) => Some(failure.clone()),
                 Some(Member::Request(request)) if request.patience != Patience::Once => {
                     request.attempt.outage()
@@ -157,7 +158,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             },
         };
         self.queue.take(ticket);
-        Entered::Settled(obstacle.map_or(Settled::Refused, Settled::Failed))
+        Entered::Settled(failure.map_or(Settled::Refused, Settled::Failed))
     }
 
     /// Returns whether a waiter that does not try once comes before `ticket`.
@@ -187,7 +188,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     /// Returns a waiter that has not seen the result of its wait.
-    pub(super) fn waiter(&mut self, ticket: Ticket) -> Option<&mut Waiter<O, H::Terms>> {
+    pub(super) fn waiter(&mut self, ticket: Ticket) -> Option<&mut Waiter<O, H::Options>> {
         let unclaimed = match &mut self.occupancy {
             Occupancy::Held(holder) => holder.unclaimed.get_mut(&ticket),
             _ => None,
@@ -226,35 +227,37 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     /// Starts an attempt for the head of the queue, if nothing else goes on, and wakes those whose turn has come.
     pub(super) fn start_next(
         &mut self,
-        make: impl FnOnce(Patience, &H::Terms) -> A,
+        make: impl FnOnce(Patience, &H::Options) -> A,
         wakers: &mut Vec<Waker>,
     ) -> Option<A> {
         let start = self.start_head(make, wakers);
-        self.wake_line(wakers);
+        self.wake_admitted(wakers);
         start
     }
 
     fn start_head(
         &mut self,
-        make: impl FnOnce(Patience, &H::Terms) -> A,
+        make: impl FnOnce(Patience, &H::Options) -> A,
         wakers: &mut Vec<Waker>,
     ) -> Option<A> {
-        if !matches!(self.occupancy, Occupancy::Free) || self.line.ahead_of(self.queue.head()?).is_some() {
+        if !matches!(self.occupancy, Occupancy::Free)
+            || self.admissions.ahead_of(self.queue.head()?).is_some()
+        {
             return None;
         }
         let head = self.queue.head_mut()?;
         wakers.extend(head.waker_when_time_is_up());
-        let terms = head.terms.clone();
+        let options = head.options.clone();
         // The attempt lasts as long as the most patient waiter.
         let patience = match head.patience {
             Patience::Once => Patience::Once,
             Patience::Until(until) => Patience::Until(self.queue.latest_end().unwrap_or(until)),
         };
-        let attempt = make(patience, &terms);
+        let attempt = make(patience, &options);
         if patience != Patience::Once {
             self.settle_those_who_try_once(&Settled::Refused, wakers);
         }
-        if self.line.has_members() {
+        if self.admissions.has_members() {
             attempt.awaited();
         }
         self.occupancy =
@@ -350,7 +353,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
 
     /// Returns whether the waiter has asked for such a hold: the attempt may have been made for another one.
     fn suits(&self, hold: &H, ticket: Ticket) -> bool {
-        self.queue.get(ticket).is_some_and(|waiter| hold.suits(&waiter.terms))
+        self.queue.get(ticket).is_some_and(|waiter| hold.suits(&waiter.options))
     }
 
     /// Gives the hold to a waiter, and to all other waiters with the same owner.
@@ -376,9 +379,10 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     pub(super) fn leave(&mut self, ticket: Ticket, wakers: &mut Vec<Waker>) -> Left<O, H, A> {
         if let Some(waiter) = self.queue.take(ticket) {
             // The attempt passes to the next waiter, unless that one would overtake others with it.
-            let is_passed_on = self.queue.head().is_some_and(|next| !self.line.stands_between(ticket, next));
+            let is_passed_on =
+                self.queue.head().is_some_and(|next| !self.admissions.is_between(ticket, next));
             let undo = if is_passed_on { Undo::Nothing } else { self.abandon_attempt() };
-            self.wake_line(wakers);
+            self.wake_admitted(wakers);
             return (undo, Some(waiter));
         }
         if take(&mut self.settled, ticket).is_some() {
@@ -389,7 +393,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             _ => None,
         };
         let undo = if unclaimed.is_some() { self.pass_on(ticket, wakers) } else { Undo::Nothing };
-        self.wake_line(wakers);
+        self.wake_admitted(wakers);
         (undo, unclaimed)
     }
 
@@ -417,7 +421,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             && is_unseen
             && hold.verify().is_ok()
             && self.suits(&hold, next)
-            && !self.line.stands_between(ticket, next)
+            && !self.admissions.is_between(ticket, next)
         {
             self.give(next, hold, wakers);
             return Undo::Nothing;
@@ -465,7 +469,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         let others = self.entries_into(owner, of).saturating_sub(1);
         let exited = self.exit(owner, Some(of), wakers);
         if let Exited::Lost(loss) = &exited {
-            self.bury(owner, of, others, loss.clone());
+            self.leave_tombstone(owner, of, others, loss.clone());
         }
         exited
     }
@@ -521,7 +525,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     pub(super) fn lost(&mut self, hold: &H, loss: &H::Loss, wakers: &mut Vec<Waker>) {
         match std::mem::replace(&mut self.occupancy, Occupancy::Free) {
             Occupancy::Held(holder) if holder.hold.is_same(hold) => {
-                self.bury(holder.owner, hold, holder.entries, loss.clone());
+                self.leave_tombstone(holder.owner, hold, holder.entries, loss.clone());
                 self.end_unclaimed(holder, loss, wakers);
             }
             other => self.occupancy = other,
@@ -529,7 +533,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     /// Keeps the report of a loss for an owner that still has entries to end.
-    pub(super) fn bury(&mut self, owner: O, hold: &H, entries: u64, loss: H::Loss) {
+    pub(super) fn leave_tombstone(&mut self, owner: O, hold: &H, entries: u64, loss: H::Loss) {
         if entries == 0 {
             return;
         }

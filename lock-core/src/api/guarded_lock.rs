@@ -80,13 +80,13 @@ pub trait GuardedLock: Send + Sync {
 }
 
 #[derive(Clone)]
-pub(crate) enum Granter {
+pub(crate) enum GuardOrigin {
     /// A lock of a client, which is called without a box around each future.
     Entry(Arc<Entry>),
     Other(Arc<dyn GuardedLock>),
 }
 
-impl Granter {
+impl GuardOrigin {
     /// Returns a number that no other lock has as long as this one exists.
     pub(crate) fn id(&self) -> usize {
         match self {
@@ -136,7 +136,7 @@ pub(crate) fn id_of<T: ?Sized>(lock: &Arc<T>) -> usize {
     Arc::as_ptr(lock).cast::<()>().addr()
 }
 
-impl fmt::Debug for Granter {
+impl fmt::Debug for GuardOrigin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Entry(entry) => entry.fmt(formatter),

@@ -15,7 +15,7 @@ use crate::types::loss::LossReason;
 ///
 /// It is its own waker: the code that ends the part passes the loss on, on the same thread and before the next await of a
 /// holder. So it needs no task, and works without a runtime.
-pub(crate) struct PartWatch(Arc<Watch>);
+pub(crate) struct PartLossWatch(Arc<Watch>);
 
 struct Watch {
     /// `None` when the part has ended, or the watch has.
@@ -25,7 +25,7 @@ struct Watch {
 
 type PartLoss = Pin<Box<dyn Future<Output = Option<LossReason>> + Send>>;
 
-impl PartWatch {
+impl PartLossWatch {
     pub(crate) fn begin(part: &Hold, joint: &Hold) -> Self {
         let loss: PartLoss = Box::pin(part.lost());
         let watch = Arc::new(Watch { loss: Mutex::new(Some(loss)), joint: Arc::downgrade(&joint.0) });
@@ -56,7 +56,7 @@ impl Wake for Watch {
     }
 }
 
-impl Drop for PartWatch {
+impl Drop for PartLossWatch {
     /// Ends the circle from the part to the waker, to the watch, to the part.
     fn drop(&mut self) {
         let loss = self.0.loss.lock().take();
@@ -64,8 +64,8 @@ impl Drop for PartWatch {
     }
 }
 
-impl fmt::Debug for PartWatch {
+impl fmt::Debug for PartLossWatch {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("PartWatch")
+        formatter.write_str("PartLossWatch")
     }
 }

@@ -1,12 +1,12 @@
-//! The listeners of a client and of its locks, and those of a lock of your own.
+//! Which listener gets which event: the listeners of a client and of its locks, and those of a lock of your own.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::api::hold::Hold;
-use crate::api::inbox::{Inbox, Notice};
 use crate::api::listener::{LockListener, Subscription};
+use crate::api::mailbox::{ListenerMailbox, Notification};
 use crate::policy::hold::reports::Event;
 use crate::policy::hold::{HoldCore, Observer};
 use crate::runtime::dispatcher;
@@ -16,12 +16,12 @@ use crate::types::name::LockName;
 
 /// Passes the events of one client's holds to its listeners.
 #[derive(Default)]
-pub(crate) struct Announcer(RwLock<Listening>);
+pub(crate) struct Publisher(RwLock<Listening>);
 
 #[derive(Default)]
 struct Listening {
-    to_client: Vec<Arc<Inbox>>,
-    to_locks: HashMap<LockKey, Vec<Arc<Inbox>>>,
+    to_client: Vec<Arc<ListenerMailbox>>,
+    to_locks: HashMap<LockKey, Vec<Arc<ListenerMailbox>>>,
     state: State,
 }
 
@@ -35,7 +35,7 @@ enum State {
     Closed,
 }
 
-impl Announcer {
+impl Publisher {
     /// Adds a listener to this lock, or to all locks.
     pub(crate) fn add(
         self: &Arc<Self>,
@@ -43,27 +43,27 @@ impl Announcer {
         listener: Arc<dyn LockListener>,
     ) -> Subscription {
         dispatcher::prepare();
-        let inbox = Arc::new(Inbox::new(lock, listener));
-        let subscription = self.subscription(&inbox);
+        let mailbox = Arc::new(ListenerMailbox::new(lock, listener));
+        let subscription = self.subscription(&mailbox);
         let mut listening = self.write();
         if listening.state == State::Closed {
-            inbox.post(Notice::Closed);
+            mailbox.post(Notification::Closed);
         }
-        match inbox.lock() {
-            Some(lock) => listening.to_locks.entry(lock.clone()).or_default().push(inbox),
-            None => listening.to_client.push(inbox),
+        match mailbox.lock() {
+            Some(lock) => listening.to_locks.entry(lock.clone()).or_default().push(mailbox),
+            None => listening.to_client.push(mailbox),
         }
         subscription
     }
 
-    fn subscription(self: &Arc<Self>, inbox: &Arc<Inbox>) -> Subscription {
-        let (announcer, inbox) = (Arc::downgrade(self), Arc::downgrade(inbox));
+    fn subscription(self: &Arc<Self>, mailbox: &Arc<ListenerMailbox>) -> Subscription {
+        let (publisher, mailbox) = (Arc::downgrade(self), Arc::downgrade(mailbox));
         Subscription::new(move || {
-            let Some(inbox) = inbox.upgrade() else { return };
-            if let Some(announcer) = announcer.upgrade() {
-                announcer.write().remove(&inbox);
+            let Some(mailbox) = mailbox.upgrade() else { return };
+            if let Some(publisher) = publisher.upgrade() {
+                publisher.write().remove(&mailbox);
             }
-            inbox.end();
+            mailbox.end();
         })
     }
 
@@ -71,7 +71,7 @@ impl Announcer {
     pub(crate) fn close(&self) {
         let mut listening = self.write();
         if std::mem::replace(&mut listening.state, State::Closed) == State::Open {
-            listening.all().for_each(|inbox| inbox.post(Notice::Closed));
+            listening.all().for_each(|mailbox| mailbox.post(Notification::Closed));
         }
     }
 
@@ -85,22 +85,22 @@ impl Announcer {
 }
 
 impl Listening {
-    /// Removes an inbox that the caller keeps, so that nothing of the user's is dropped here.
-    fn remove(&mut self, inbox: &Arc<Inbox>) {
-        let others = |other: &Arc<Inbox>| !Arc::ptr_eq(other, inbox);
-        let Some(lock) = inbox.lock() else { return self.to_client.retain(others) };
-        let Some(inboxes) = self.to_locks.get_mut(lock) else { return };
-        inboxes.retain(others);
-        if inboxes.is_empty() {
+    /// Removes a mailbox that the caller keeps, so that nothing of the user's is dropped here.
+    fn remove(&mut self, mailbox: &Arc<ListenerMailbox>) {
+        let others = |other: &Arc<ListenerMailbox>| !Arc::ptr_eq(other, mailbox);
+        let Some(lock) = mailbox.lock() else { return self.to_client.retain(others) };
+        let Some(mailboxes) = self.to_locks.get_mut(lock) else { return };
+        mailboxes.retain(others);
+        if mailboxes.is_empty() {
             self.to_locks.remove(lock);
         }
     }
 
-    fn of(&self, lock: &LockKey) -> impl Iterator<Item = &Arc<Inbox>> {
+    fn of(&self, lock: &LockKey) -> impl Iterator<Item = &Arc<ListenerMailbox>> {
         self.to_client.iter().chain(self.to_locks.get(lock).into_iter().flatten())
     }
 
-    fn all(&self) -> impl Iterator<Item = &Arc<Inbox>> {
+    fn all(&self) -> impl Iterator<Item = &Arc<ListenerMailbox>> {
         self.to_client.iter().chain(self.to_locks.values().flatten())
     }
 }
@@ -121,7 +121,7 @@ impl Listening {
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct Listeners(Arc<Announcer>);
+pub struct Listeners(Arc<Publisher>);
 
 impl Listeners {
     /// Creates a list without listeners.
@@ -154,12 +154,12 @@ impl fmt::Debug for Listeners {
     }
 }
 
-impl Observer for Announcer {
+impl Observer for Publisher {
     /// The caller holds the mutex of the hold's reports, so this runs no user code and drops no user value.
-    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
         let lock = (hold.name().clone(), hold.grant().mode.kind());
-        for inbox in self.read().of(&lock) {
-            inbox.post(Notice::OfHold(event, Hold(Arc::clone(hold))));
+        for mailbox in self.read().of(&lock) {
+            mailbox.post(Notification::OfHold(event, Hold(Arc::clone(hold))));
         }
     }
 }

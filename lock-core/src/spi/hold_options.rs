@@ -1,4 +1,4 @@
-//! What an acquisition asks for beside the lock itself.
+//! The options of a hold: what an acquisition asks for beside the lock itself.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::types::status::HolderInfo;
 
 /// What an acquisition asks for: those of the client, unless the lock has options of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Terms {
+pub(crate) struct HoldOptions {
     /// What the client tells the server about the holder.
     pub(crate) holder: Arc<HolderInfo>,
     /// `None` for the lease of the client.
@@ -31,8 +31,8 @@ pub(crate) struct LocalHandoff {
     pub(crate) time: Duration,
 }
 
-impl Terms {
-    /// The terms of a client with this holder, and nothing special.
+impl HoldOptions {
+    /// The options of a client with this holder, and nothing special.
     pub(crate) fn of(holder: Arc<HolderInfo>) -> Self {
         Self {
             holder,

@@ -10,7 +10,7 @@ use crate::policy::hold::{Granted, HoldCore, Lasting, Series};
 use crate::policy::local::Occupant;
 use crate::runtime::clock::Moment;
 use crate::runtime::sync::Mutex;
-use crate::spi::{Reported, Terms};
+use crate::spi::{HoldOptions, Reported};
 use crate::types::loss::LossReason;
 use crate::types::token::FencingToken;
 
@@ -18,13 +18,13 @@ use crate::types::token::FencingToken;
 const INTERVALS_LEFT: u32 = 2;
 
 impl HoldCore {
-    /// Returns the hold that follows this one, whose release has begun, for a waiter with these terms; `None` when the
+    /// Returns the hold that follows this one, whose release has begun, for a waiter with these options; `None` when the
     /// server is to have the lock.
-    pub(crate) fn next_section(self: &Arc<Self>, terms: &Arc<Terms>) -> Option<Arc<Self>> {
+    pub(crate) fn next_in_series(self: &Arc<Self>, options: &Arc<HoldOptions>) -> Option<Arc<Self>> {
         let grant = self.grant();
         let now = self.home.clock().now();
         let series = grant.series.as_ref().filter(|series| series.left > 0 && now < series.until)?;
-        if !self.suits(terms) {
+        if !self.suits(options) {
             return None;
         }
         // The release has begun, so no descriptor is handed out any more.
@@ -48,7 +48,7 @@ impl HoldCore {
             lease: Mutex::new(Some(lease)),
             group: grant.group,
             token: grant.token.map(|token| FencingToken::new(token.get() + 1)),
-            terms: grant.terms.clone(),
+            options: grant.options.clone(),
             parts: Box::default(),
             place: None,
             mode: grant.mode,

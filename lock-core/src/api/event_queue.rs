@@ -21,7 +21,7 @@ pub(crate) enum Popped<T> {
 
 /// Each event has a number, so a gap between two numbers shows how many events are missing there.
 #[derive(Debug)]
-pub(crate) struct Queue<T> {
+pub(crate) struct EventQueue<T> {
     most: usize,
     /// The waiting events, by importance.
     waiting: [VecDeque<(u64, T)>; 3],
@@ -29,7 +29,7 @@ pub(crate) struct Queue<T> {
     next_out: u64,
 }
 
-impl<T> Queue<T> {
+impl<T> EventQueue<T> {
     /// Creates a queue in which at most `most` events wait.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, waiting: Default::default(), next_in: 0, next_out: 0 }
@@ -80,13 +80,13 @@ impl<T> Queue<T> {
 mod tests {
     use super::*;
 
-    fn all(queue: &mut Queue<&'static str>) -> Vec<Popped<&'static str>> {
+    fn all(queue: &mut EventQueue<&'static str>) -> Vec<Popped<&'static str>> {
         std::iter::from_fn(|| queue.pop()).collect()
     }
 
     #[test]
     fn the_least_important_events_are_dropped_and_missed_in_their_places() {
-        let mut queue = Queue::new(3);
+        let mut queue = EventQueue::new(3);
         assert_eq!(queue.push(Importance::Loss, "lost a"), None);
         assert_eq!(queue.push(Importance::Change, "acquired"), None);
         assert_eq!(queue.push(Importance::Doubt, "suspect"), None);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_was_missed_last_is_said_too() {
-        let mut queue = Queue::new(3);
+        let mut queue = EventQueue::new(3);
         queue.push(Importance::Change, "acquired");
         queue.miss(2);
         assert_eq!(all(&mut queue), [Popped::Event("acquired"), Popped::Missed(2)]);

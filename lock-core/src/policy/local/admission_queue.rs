@@ -1,9 +1,10 @@
-//! The requests of one client that share a lock, among its exclusive waiters, in the order of arrival.
+//! The admission queue: the requests of one client that share a lock, among its exclusive waiters, in the order of
+//! arrival.
 //!
 //! Such a request goes to the server beside others, so it does not wait in the queue for the lock. What it waits for is
 //! its turn: that the server has confirmed each request before it that it must not overtake. For the same reason an
 //! exclusive attempt starts only when the server has confirmed each request before it. A release, or a cancel, that the
-//! server has not answered yet has a place in the line, too: a later request must not wait behind it at the server.
+//! server has not answered yet has a place in the queue, too: a later request must not wait behind it at the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -22,15 +23,15 @@ pub(crate) enum Order {
 
 /// What becomes of a request that waits for its turn.
 #[derive(Debug)]
-pub(crate) enum Turn<F> {
+pub(crate) enum Admission<F> {
     /// It goes to the server.
-    Come,
+    Admitted,
     /// It tries once, and another one is before it.
     Refused,
     Failed(F),
 }
 
-pub(super) struct Line<A: Attempt> {
+pub(super) struct AdmissionQueue<A: Attempt> {
     /// What those that come later wait for.
     members: BTreeMap<Ticket, Member<A>>,
     /// The requests that the server has confirmed, and that have no outcome yet.
@@ -54,18 +55,18 @@ pub(super) struct Request<A> {
     pub(super) attempt: A,
     pub(super) patience: Patience,
     pub(super) order: Order,
-    pub(super) stage: Stage,
+    pub(super) state: RequestState,
     pub(super) waker: Option<Waker>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum RequestState {
     Waiting,
     /// It has been sent, and the server has not confirmed it yet.
     Sent,
 }
 
-impl<A: Attempt> Line<A> {
+impl<A: Attempt> AdmissionQueue<A> {
     pub(super) const fn new() -> Self {
         Self {
             members: BTreeMap::new(),
@@ -136,7 +137,7 @@ impl<A: Attempt> Line<A> {
     }
 
     /// Returns whether there is one between these two.
-    pub(super) fn stands_between(&self, one: Ticket, other: Ticket) -> bool {
+    pub(super) fn is_between(&self, one: Ticket, other: Ticket) -> bool {
         if one >= other {
             return false;
         }
@@ -144,7 +145,7 @@ impl<A: Attempt> Line<A> {
         self.members.range(between).next().is_some() || self.queued.range(between).next().is_some()
     }
 
-    /// Returns whether nothing in the line is in the way of this member.
+    /// Returns whether nothing in the admission queue is in the way of this member.
     pub(super) fn is_free_for(&self, ticket: Ticket, order: Order) -> bool {
         match order {
             Order::BehindExclusive => true,

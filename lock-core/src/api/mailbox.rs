@@ -9,24 +9,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::field::{self, display};
 
-use crate::api::announcer::LockKey;
+use crate::api::event_queue::{EventQueue, Importance, Popped};
 use crate::api::hold::Hold;
 use crate::api::listener::LockListener;
-use crate::api::queue::{Importance, Popped, Queue};
+use crate::api::publisher::LockKey;
 use crate::policy::hold::reports;
-use crate::runtime::dispatcher::{self, Lane};
+use crate::runtime::dispatcher::{self, Mailbox};
 use crate::runtime::sync::Mutex;
 use crate::types::loss::LossReason;
 
 type Event = reports::Event<LossReason>;
 
 /// What a listener gets.
-pub(crate) enum Notice {
+pub(crate) enum Notification {
     OfHold(Event, Hold),
     Closed,
 }
 
-impl Notice {
+impl Notification {
     fn importance(&self) -> Importance {
         match self {
             Self::OfHold(Event::Suspect | Event::Restored, _) => Importance::Doubt,
@@ -50,7 +50,7 @@ impl Notice {
 }
 
 /// One listener, and the events that wait for it.
-pub(crate) struct Inbox {
+pub(crate) struct ListenerMailbox {
     /// The lock that it listens to; `None` for all locks of a client.
     lock: Option<LockKey>,
     state: Mutex<State>,
@@ -59,11 +59,11 @@ pub(crate) struct Inbox {
 struct State {
     /// `None` once the listener has been removed.
     listener: Option<Arc<dyn LockListener>>,
-    waiting: Queue<Notice>,
+    waiting: EventQueue<Notification>,
     progress: Progress,
 }
 
-/// Whether a worker is processing this lane, or will do so.
+/// Whether a worker is processing this mailbox, or will do so.
 #[derive(PartialEq)]
 enum Progress {
     Idle,
@@ -83,10 +83,11 @@ const MOST_IN_ALL: usize = if cfg!(test) { 1 << 13 } else { 1 << 18 };
 /// The number of waiting events, of all listeners.
 static IN_ALL: AtomicUsize = AtomicUsize::new(0);
 
-impl Inbox {
+impl ListenerMailbox {
     pub(crate) fn new(lock: Option<LockKey>, listener: Arc<dyn LockListener>) -> Self {
         let most = if lock.is_some() { MOST_OF_A_LOCK } else { MOST_OF_A_CLIENT };
-        let state = State { listener: Some(listener), waiting: Queue::new(most), progress: Progress::Idle };
+        let state =
+            State { listener: Some(listener), waiting: EventQueue::new(most), progress: Progress::Idle };
         Self { lock, state: Mutex::new(state) }
     }
 
@@ -95,13 +96,13 @@ impl Inbox {
         self.lock.as_ref()
     }
 
-    /// Queues a notice after all earlier ones. It runs no user code and drops no user value.
-    pub(crate) fn post(self: &Arc<Self>, notice: Notice) {
+    /// Queues a notification after all earlier ones. It runs no user code and drops no user value.
+    pub(crate) fn post(self: &Arc<Self>, notification: Notification) {
         let mut state = self.state.lock();
         if state.listener.is_none() {
             return;
         }
-        let dropped = state.push(notice);
+        let dropped = state.push(notification);
         let progress = std::mem::replace(&mut state.progress, Progress::Queued);
         drop(state);
         drop(dropped);
@@ -114,7 +115,7 @@ impl Inbox {
     pub(crate) fn end(&self) {
         let (listener, waiting) = {
             let mut state = self.state.lock();
-            let waiting = std::mem::replace(&mut state.waiting, Queue::new(0));
+            let waiting = std::mem::replace(&mut state.waiting, EventQueue::new(0));
             IN_ALL.fetch_sub(waiting.len(), Ordering::Relaxed);
             (state.listener.take(), waiting)
         };
@@ -132,22 +133,22 @@ impl Inbox {
 }
 
 impl State {
-    /// Queues a notice. Returns the notice that was dropped instead, if any.
-    fn push(&mut self, notice: Notice) -> Option<Notice> {
-        let importance = notice.importance();
+    /// Queues a notification. Returns the notification that was dropped instead, if any.
+    fn push(&mut self, notification: Notification) -> Option<Notification> {
+        let importance = notification.importance();
         let room = if importance == Importance::Loss { 2 * MOST_IN_ALL } else { MOST_IN_ALL };
         if IN_ALL.load(Ordering::Relaxed) >= room {
             self.waiting.miss(1);
-            return Some(notice);
+            return Some(notification);
         }
-        let dropped = self.waiting.push(importance, notice);
+        let dropped = self.waiting.push(importance, notification);
         if dropped.is_none() {
             IN_ALL.fetch_add(1, Ordering::Relaxed);
         }
         dropped
     }
 
-    fn pop(&mut self) -> Option<Popped<Notice>> {
+    fn pop(&mut self) -> Option<Popped<Notification>> {
         let next = self.waiting.pop();
         if let Some(Popped::Event(_)) = next {
             IN_ALL.fetch_sub(1, Ordering::Relaxed);
@@ -156,7 +157,7 @@ impl State {
     }
 }
 
-impl Lane for Inbox {
+impl Mailbox for ListenerMailbox {
     fn deliver_one(&self) {
         let (listener, next) = {
             let mut state = self.state.lock();
@@ -164,7 +165,7 @@ impl Lane for Inbox {
         };
         let Some(listener) = listener else { return };
         let about = match &next {
-            Some(Popped::Event(Notice::OfHold(event, hold))) => Some((hold.name().clone(), *event)),
+            Some(Popped::Event(Notification::OfHold(event, hold))) => Some((hold.name().clone(), *event)),
             Some(Popped::Missed(count)) => {
                 self.log_missed(*count);
                 None
@@ -173,7 +174,7 @@ impl Lane for Inbox {
         };
         // The listener is dropped inside as well: this may be its last reference, and its destructor may panic too.
         let call = move || match &next {
-            Some(Popped::Event(notice)) => notice.deliver(&*listener),
+            Some(Popped::Event(notification)) => notification.deliver(&*listener),
             Some(Popped::Missed(count)) => listener.on_missed(*count),
             None => {}
         };
@@ -185,7 +186,7 @@ impl Lane for Inbox {
         }
     }
 
-    fn wants_another_turn(&self) -> bool {
+    fn has_more(&self) -> bool {
         let mut state = self.state.lock();
         if state.waiting.is_empty() {
             state.progress = Progress::Idle;
@@ -194,7 +195,7 @@ impl Lane for Inbox {
     }
 }
 
-impl Drop for Inbox {
+impl Drop for ListenerMailbox {
     fn drop(&mut self) {
         self.end();
     }
@@ -212,7 +213,7 @@ mod tests {
     use crate::api::client::LockClient;
     use crate::api::lock::DistributedLock;
     use crate::memory::{Loss, MemoryServer, Told};
-    use crate::runtime::dispatcher::{MOST_WORKERS, lanes_that_wait};
+    use crate::runtime::dispatcher::{MOST_WORKERS, mailboxes_that_wait};
     use crate::types::name::LockName;
 
     const SOON: Duration = Duration::from_secs(60);
@@ -306,8 +307,8 @@ mod tests {
             others.push(Blocking::on(&lock));
             acquire_and_release(&lock, MOST_OF_A_LOCK).await;
         }
-        let lanes = lanes_that_wait();
-        assert!(lanes <= others.len(), "{lanes} lanes of {} locks wait", others.len());
+        let mailboxes = mailboxes_that_wait();
+        assert!(mailboxes <= others.len(), "{mailboxes} mailboxes of {} locks wait", others.len());
         let waiting = IN_ALL.load(Ordering::Relaxed);
         assert!(waiting <= MOST_IN_ALL, "{waiting} events wait");
         // A loss still fits.
