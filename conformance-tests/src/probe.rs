@@ -95,24 +95,24 @@ pub enum Level {
 
 /// Records the events of a listener and their times.
 #[derive(Debug, Default)]
-pub(crate) struct Diary {
+pub(crate) struct EventRecorder {
     events: Mutex<Vec<(Event, Instant)>>,
     changed: Notify,
 }
 
-impl Diary {
-    /// Creates a diary that listens to the lock.
+impl EventRecorder {
+    /// Creates a recorder that listens to the lock.
     pub(crate) fn of(lock: &Arc<dyn DistributedLock>) -> Arc<Self> {
-        let diary = Arc::new(Self::default());
-        lock.add_listener(Arc::clone(&diary) as Arc<dyn LockListener>).detach();
-        diary
+        let recorder = Arc::new(Self::default());
+        lock.add_listener(Arc::clone(&recorder) as Arc<dyn LockListener>).detach();
+        recorder
     }
 
-    /// Creates a diary that listens to all locks of the client until its subscription is dropped.
+    /// Creates a recorder that listens to all locks of the client until its subscription is dropped.
     pub(crate) fn of_client(client: &LockClient) -> (Arc<Self>, Subscription) {
-        let diary = Arc::new(Self::default());
-        let subscription = client.add_listener(Arc::clone(&diary) as Arc<dyn LockListener>);
-        (diary, subscription)
+        let recorder = Arc::new(Self::default());
+        let subscription = client.add_listener(Arc::clone(&recorder) as Arc<dyn LockListener>);
+        (recorder, subscription)
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
@@ -150,7 +150,7 @@ impl Diary {
     }
 }
 
-impl LockListener for Diary {
+impl LockListener for EventRecorder {
     fn on_abort(&self, hold: &Hold, reason: &LossReason) {
         let level = if hold.is_valid() { Level::Valid } else { Level::Over };
         self.note(Event::Abort(*reason, level));

@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 struct Opened(Vec<LockClient>);
 
-/// The place of one case.
+/// The environment of one case.
 pub(crate) struct Stage {
     harness: Box<dyn Harness>,
     leases: Leases,

@@ -15,7 +15,7 @@ use distlock::status::{LockKind, Mode};
 use crate::exit::{self, Failure};
 use crate::metrics_file::MetricsFile;
 use crate::named::Named;
-use crate::outlet::To;
+use crate::output_writer::To;
 
 /// Run a command under a distributed lock, hold a lock, inspect it, or break it.
 #[derive(Debug, Parser)]

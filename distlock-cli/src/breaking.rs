@@ -14,7 +14,7 @@ use crate::connection::{self, Address};
 use crate::event::with_head;
 use crate::exit::{self, Ending, Failure};
 use crate::named::Named;
-use crate::people;
+use crate::participants;
 use crate::report::write_output;
 
 /// The result of a break.
@@ -112,7 +112,8 @@ fn is_meant(arguments: &Break, holders: &[&Participant], warning: Option<Warning
     if arguments.yes {
         return Ok(true);
     }
-    let who: Vec<_> = holders.iter().map(|holder| people::describe(holder, SystemTime::now())).collect();
+    let who: Vec<_> =
+        holders.iter().map(|holder| participants::describe(holder, SystemTime::now())).collect();
     let who = who.join(", ");
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Failure::new(
@@ -146,7 +147,7 @@ fn tell_broken(
     warning: Option<Warning>,
 ) -> Result<Ending, Failure> {
     if common.json {
-        let details = json!({ "holders": people::to_json(holders), "also_lost": cost(broken) });
+        let details = json!({ "holders": participants::to_json(holders), "also_lost": cost(broken) });
         return tell_json(arguments, Outcome::Broken, details);
     }
     let mut lines = Vec::new();
@@ -174,7 +175,7 @@ fn tell(
     holders: &[Participant],
 ) -> Result<Ending, Failure> {
     if common.json {
-        return tell_json(arguments, outcome, json!({ "holders": people::to_json(holders) }));
+        return tell_json(arguments, outcome, json!({ "holders": participants::to_json(holders) }));
     }
     if !common.quiet || outcome == Outcome::SeveralHolders {
         let _ = writeln!(io::stderr(), "distlock: {}", sentence(outcome, arguments.target.named(), holders));
@@ -200,7 +201,7 @@ fn word_for(outcome: Outcome) -> &'static str {
 
 fn sentence(outcome: Outcome, named: Named<'_>, holders: &[Participant]) -> String {
     let now = SystemTime::now();
-    let who = people::describe_all(holders, now);
+    let who = participants::describe_all(holders, now);
     match outcome {
         Outcome::Broken => format!("took {named} from {who}"),
         Outcome::NotHeld => format!("{named} is not held; nothing to take away"),
@@ -213,8 +214,8 @@ fn sentence(outcome: Outcome, named: Named<'_>, holders: &[Participant]) -> Stri
         }
         Outcome::SeveralHolders => {
             let holder = |holder: &Participant| {
-                let id = people::printable(holder.id.as_str());
-                format!("\n  --holder {}  {}", shell_word(&id), people::describe(holder, now))
+                let id = participants::printable(holder.id.as_str());
+                format!("\n  --holder {}  {}", shell_word(&id), participants::describe(holder, now))
             };
             let holders: String = holders.iter().map(holder).collect();
             format!("{named} has several holders; choose one of them:{holders}")
@@ -229,7 +230,7 @@ fn shell_word(text: &str) -> String {
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();
     }
-    format!("'{}'", people::printable(text).replace('\'', r"'\''"))
+    format!("'{}'", participants::printable(text).replace('\'', r"'\''"))
 }
 
 fn code_for(outcome: Outcome) -> u8 {

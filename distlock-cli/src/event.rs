@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::condition::Condition;
 use crate::named::{Named, fencing_token};
-use crate::people;
+use crate::participants;
 
 /// Something that happened.
 #[derive(Debug)]
@@ -92,10 +92,9 @@ impl Event<'_> {
     /// The event as a JSON object; `name` is the name of the lock.
     pub(crate) fn to_json(&self, name: &str) -> Value {
         let (word, details) = match self {
-            Self::Waiting { holders } => ("waiting", json!({ "holders": people::to_json(holders) })),
+            Self::Waiting { holders } => ("waiting", json!({ "holders": participants::to_json(holders) })),
             Self::NotAcquired { holders, waiters, pause, .. } => {
-                let mut details =
-                    json!({ "holders": people::to_json(holders), "waiters": people::to_json(waiters) });
+                let mut details = json!({ "holders": participants::to_json(holders), "waiters": participants::to_json(waiters) });
                 if let Some(pause) = pause {
                     details["pause_ms"] = json!(milliseconds(*pause));
                 }
@@ -105,7 +104,7 @@ impl Event<'_> {
             Self::Acquired { token, mode } => {
                 let mut details = json!({ "token": token.map(|token| token.to_string()) });
                 if *mode != Mode::Exclusive {
-                    details["mode"] = json!(people::word_for(*mode));
+                    details["mode"] = json!(participants::word_for(*mode));
                 }
                 if let Mode::Permits { take, .. } = mode {
                     details["permits"] = json!(take);
@@ -137,7 +136,7 @@ impl Event<'_> {
         match self {
             Self::Waiting { holders: [] } => format!("waiting for {named}"),
             Self::Waiting { holders } => {
-                format!("waiting for {named}, held by {}", people::describe_all(holders, now))
+                format!("waiting for {named}, held by {}", participants::describe_all(holders, now))
             }
             Self::NotAcquired { holders, waiters, waited, pause } => {
                 let why = match (holders, pause) {
@@ -197,7 +196,7 @@ fn within(waited: Option<Duration>) -> String {
 
 fn kept_free(pause: Duration, now: SystemTime) -> String {
     let left = humantime::format_duration(Duration::from_secs(milliseconds(pause).div_ceil(1000)));
-    let end = now.checked_add(pause).map(|end| format!(" until {}", people::moment(end)));
+    let end = now.checked_add(pause).map(|end| format!(" until {}", participants::moment(end)));
     format!(
         ": no one holds it, but it is kept free{}, for {left} more (--at-least of an earlier run)",
         end.unwrap_or_default()
@@ -208,14 +207,22 @@ fn who_is_before_us(holders: &[Participant], waiters: &[Participant], now: Syste
     match (holders, waiters) {
         ([], []) => String::new(),
         ([], [first, ..]) => {
-            format!(": it is free, but {} is first in line{}", people::describe(first, now), remedy(first))
+            format!(
+                ": it is free, but {} is first in line{}",
+                participants::describe(first, now),
+                remedy(first)
+            )
         }
         (holders, _) => {
             let remedies: String = holders.iter().map(remedy).collect();
-            let held = format!(": held by {}{remedies}", people::describe_all(holders, now));
+            let held = format!(": held by {}{remedies}", participants::describe_all(holders, now));
             match waiters.first().filter(|_| holders.iter().any(|holder| holder.mode != Mode::Exclusive)) {
                 Some(first) => {
-                    format!("{held}, and {} is first in line{}", people::describe(first, now), remedy(first))
+                    format!(
+                        "{held}, and {} is first in line{}",
+                        participants::describe(first, now),
+                        remedy(first)
+                    )
                 }
                 None => held,
             }

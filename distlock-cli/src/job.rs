@@ -17,7 +17,7 @@ use crate::terminal::{self, Terminal};
 #[derive(Debug)]
 pub(crate) struct Job {
     terminal: Option<Terminal>,
-    place: Place,
+    ground: Ground,
     /// A request to stop came from outside the child.
     stop_requested: bool,
     /// The child was stopped, and another process must continue it.
@@ -26,7 +26,7 @@ pub(crate) struct Job {
 
 /// Whether the child's group is in the foreground.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Ground {
     Foreground,
     Background,
 }
@@ -59,13 +59,13 @@ impl Job {
     pub(crate) fn new() -> Self {
         let terminal = Terminal::controlling();
         let ours = terminal.as_ref().is_some_and(Terminal::is_ours);
-        let place = if ours && terminal::is_interactive() { Place::Foreground } else { Place::Background };
-        Self { terminal, place, stop_requested: false, left_stopped: false }
+        let ground = if ours && terminal::is_interactive() { Ground::Foreground } else { Ground::Background };
+        Self { terminal, ground, stop_requested: false, left_stopped: false }
     }
 
     /// The terminal, if the child is to start in its foreground.
     pub(crate) fn foreground_at_start(&self) -> Option<&Terminal> {
-        self.terminal.as_ref().filter(|_| self.place == Place::Foreground)
+        self.terminal.as_ref().filter(|_| self.ground == Ground::Foreground)
     }
 
     /// Passes a request to stop on to the child; distlock follows when the child stops.
@@ -122,7 +122,7 @@ impl Job {
     /// After the end of the child, gives the terminal back to distlock's own group. Returns which other processes a Ctrl-C that
     /// ended the child should have reached, if keys went to the child alone.
     pub(crate) fn child_ended(&mut self, child: &Child) -> Option<Reach> {
-        let had_terminal = self.place == Place::Foreground;
+        let had_terminal = self.ground == Ground::Foreground;
         self.take_terminal_back(child);
         had_terminal.then_some(Reach::Group)
     }
@@ -134,16 +134,16 @@ impl Job {
         };
         let given = terminal.give_to(child.pid()).is_ok();
         if given {
-            self.place = Place::Foreground;
+            self.ground = Ground::Foreground;
             child.watch_for_interrupts();
         }
         given
     }
 
     fn take_terminal_back(&mut self, child: &Child) {
-        if let (Some(terminal), Place::Foreground) = (&self.terminal, self.place) {
+        if let (Some(terminal), Ground::Foreground) = (&self.terminal, self.ground) {
             terminal.take_back_from(child.pid());
-            self.place = Place::Background;
+            self.ground = Ground::Background;
         }
     }
 }

@@ -8,7 +8,7 @@
 //! * [`connection`] and [`wait`] acquire what is [`named`], [`contact`] reports whether its server can be reached;
 //! * [`under_lock`] starts the program that runs under it, [`run`] supervises that: the [`child`] with its [`descendants`], its [`job`] on the
 //!   [`terminal`], the [`witness`] of the keys pressed there, and the [`signals`] sent to it;
-//! * [`report`] prints what happens ([`event`], [`people`] and their [`condition`]), through an [`outlet`];
+//! * [`report`] prints what happens ([`event`], [`participants`] and their [`condition`]), through an [`output_writer`];
 //! * [`metrics_file`] writes the library's metrics at the end;
 //! * [`limits`] checks that the system has enough resources, [`system`] contains the only unsafe code.
 
@@ -32,8 +32,8 @@ mod job;
 mod limits;
 mod metrics_file;
 mod named;
-mod outlet;
-mod people;
+mod output_writer;
+mod participants;
 mod report;
 mod run;
 mod signals;

@@ -10,7 +10,7 @@ use crate::arguments::Common;
 use crate::event::{Event, Level};
 use crate::exit::Failure;
 use crate::named::Named;
-use crate::outlet::{Line, Outlet, To};
+use crate::output_writer::{Line, OutputWriter, To};
 
 /// Prints events, notes and failures.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Report {
     least: Level,
     json: Option<To>,
     style: Style,
-    outlet: Outlet,
+    output: OutputWriter,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,19 +50,19 @@ impl Report {
         };
         let style = if terminal && wants_colour() { COLOURED } else { PLAIN };
         let json = common.json.then_some(json_to);
-        let outlet = Outlet::new(match json {
+        let output = OutputWriter::new(match json {
             Some(To::Output) => |count| Line { to: To::Output, text: dropped_as_json(count) },
             Some(To::Error) => |count| Line { to: To::Error, text: dropped_as_json(count) },
             None => |count| Line { to: To::Error, text: dropped_as_text(count) },
         });
-        Self { least, json, style, outlet }
+        Self { least, json, style, output }
     }
 
     /// Prints the library's log as well.
     pub(crate) fn show_log(&self) {
-        let outlet = self.outlet.clone();
+        let output = self.output.clone();
         tracing_subscriber::fmt()
-            .with_writer(move || outlet.log())
+            .with_writer(move || output.log())
             .with_ansi(self.style.is_coloured())
             .with_max_level(LevelFilter::DEBUG)
             .init();
@@ -71,7 +71,7 @@ impl Report {
     /// Waits until everything is written, but not for ever.
     pub(crate) fn finish(&self) {
         const PATIENCE: Duration = Duration::from_secs(1);
-        self.outlet.flush(PATIENCE);
+        self.output.flush(PATIENCE);
     }
 
     /// Whether the user asked for JSON.
@@ -128,7 +128,7 @@ impl Report {
     }
 
     fn write_line(&self, to: To, line: &str) {
-        self.outlet.say(Line { to, text: format!("{line}\n") });
+        self.output.say(Line { to, text: format!("{line}\n") });
     }
 }
 

@@ -13,7 +13,7 @@ use crate::connection::{self, Address};
 use crate::event::{milliseconds, with_head};
 use crate::exit::{self, Ending, Failure};
 use crate::named::{Named, fencing_token};
-use crate::people;
+use crate::participants;
 use crate::report::write_output;
 
 /// Asks the backend and prints the answer.
@@ -37,8 +37,8 @@ fn to_json(named: Named<'_>, status: &LockStatus) -> Value {
         &[("name", named.name)],
         json!({
             "held": status.is_held(),
-            "holders": people::to_json(&status.holders),
-            "waiters": people::to_json(&status.waiters),
+            "holders": participants::to_json(&status.holders),
+            "waiters": participants::to_json(&status.waiters),
         }),
     );
     if named.kind == LockKind::Semaphore {
@@ -57,7 +57,7 @@ fn to_text(named: Named<'_>, status: &LockStatus, capabilities: &Capabilities, n
         lines.push(format!("{named} is free"));
     }
     for holder in &status.holders {
-        lines.push(format!("{named} {} {}", is_held(holder.mode), people::describe(holder, now)));
+        lines.push(format!("{named} {} {}", is_held(holder.mode), participants::describe(holder, now)));
         lines.extend(details(holder, capabilities).map(|detail| format!("  {detail}")));
     }
     if let Some(remaining) = status.remaining.filter(|_| status.is_held()) {
@@ -75,7 +75,7 @@ fn to_text(named: Named<'_>, status: &LockStatus, capabilities: &Capabilities, n
     let is_shared = participants.any(|participant| participant.mode != Mode::Exclusive);
     for (position, waiter) in status.waiters.iter().enumerate() {
         let wanted = if is_shared { format!("{}: ", wanted(waiter.mode)) } else { String::new() };
-        lines.push(format!("  {}. {wanted}{}", position + 1, people::describe(waiter, now)));
+        lines.push(format!("  {}. {wanted}{}", position + 1, participants::describe(waiter, now)));
     }
     lines.join("\n") + "\n"
 }
@@ -93,7 +93,7 @@ fn wanted(mode: Mode) -> String {
     match mode {
         Mode::Permits { take: NonZeroU32::MIN, .. } => "1 permit".to_owned(),
         Mode::Permits { take, .. } => format!("{take} permits"),
-        mode => people::word_for(mode).to_owned(),
+        mode => participants::word_for(mode).to_owned(),
     }
 }
 
@@ -114,7 +114,7 @@ fn details(holder: &Participant, capabilities: &Capabilities) -> impl Iterator<I
         .then(|| "the server knows the connection that holds it, and not whose that is".to_owned());
     let token = fencing_token(holder.token, holder.mode).map(|token| format!("token {token}"));
     let value = holder.value.as_ref().map(|value| format!("value {value:?}"));
-    let id = format!("id {}", people::printable(holder.id.as_str()));
+    let id = format!("id {}", participants::printable(holder.id.as_str()));
     left_behind.into_iter().chain(unknown).chain(token).chain(value).chain([id])
 }
 

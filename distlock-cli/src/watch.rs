@@ -13,7 +13,7 @@ use crate::arguments::{Common, Elect};
 use crate::connection::Address;
 use crate::event::with_head;
 use crate::exit::{self, Ending, Failure};
-use crate::people;
+use crate::participants;
 use crate::report::Report;
 use crate::signals::Signals;
 use crate::wait::interrupted;
@@ -87,14 +87,17 @@ fn participant(leader: &Leader) -> Participant {
 fn to_text(name: &str, leader: Option<&Participant>) -> String {
     match leader {
         Some(leader) => {
-            format!("election {name:?} is led by {}\n", people::describe_leader(leader, SystemTime::now()))
+            format!(
+                "election {name:?} is led by {}\n",
+                participants::describe_leader(leader, SystemTime::now())
+            )
         }
         None => format!("election {name:?} has no leader\n"),
     }
 }
 
 fn to_json(name: &str, leader: Option<&Participant>) -> String {
-    let leader = json!({ "leader": leader.map(people::ParticipantJson::of_leader) });
+    let leader = json!({ "leader": leader.map(participants::ParticipantJson::of_leader) });
     format!("{}\n", with_head(&[("event", "leader"), ("name", name)], leader))
 }
 

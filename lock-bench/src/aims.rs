@@ -1,7 +1,7 @@
 //! The performance aims of the project, as ratios and counts of one run.
 
 mod exec;
-mod look;
+mod finder;
 mod sharing;
 mod tasks;
 
@@ -11,7 +11,7 @@ use crate::contender::{Contender, Driving, Family};
 use crate::results::Results;
 use crate::runtimes::RuntimeKind;
 use crate::subject::Subject;
-pub(crate) use look::{Look, middle_half};
+pub(crate) use finder::{Finder, middle_half};
 
 pub(crate) struct Aim {
     pub(crate) text: &'static str,
@@ -153,8 +153,8 @@ pub(crate) fn judge(subject: &Subject, contenders: &[&'static Contender], result
     let mut judged = Vec::new();
     for aim in subject.aims {
         for contender in &ours {
-            let look = Look { subject, contenders, contender, results };
-            judged.extend(look.judge(aim));
+            let finder = Finder { subject, contenders, contender, results };
+            judged.extend(finder.judge(aim));
         }
     }
     judged.extend(ours.iter().flat_map(|contender| sharing::judge(contender, contenders, &results.sharing)));

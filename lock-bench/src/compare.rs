@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::aims::{Look, Measure, middle_half};
+use crate::aims::{Finder, Measure, middle_half};
 use crate::contender::{Contender, Family};
 use crate::failure::{Context, Failure, Outcome};
 use crate::results::{FORMAT, Listed, Report};
@@ -183,8 +183,8 @@ fn changes(subject: &Subject, earlier: &Report, now: &Report) -> Vec<Change> {
         for &contender in &in_both {
             for runtime in [None, Some(RuntimeKind::CurrentThread), Some(RuntimeKind::MultiThread)] {
                 let side = |contenders, report: &Report| {
-                    let look = Look { subject, contenders, contender, results: &report.results };
-                    let found = look.find(measure, runtime)?;
+                    let finder = Finder { subject, contenders, contender, results: &report.results };
+                    let found = finder.find(measure, runtime)?;
                     Some(Side { value: found.value, spread: spread(&found.rounds) })
                 };
                 let (before, now) = (side(&before, earlier), side(&after, now));

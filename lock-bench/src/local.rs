@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::contender::{Connect, Connecting, Contender, Driving, Family, Renewal, Waits, distlock};
 use crate::failure::{Context, Outcome};
 use crate::plan::Workload;
-use crate::subject::{Counters, Server, Sizes, Subject, Survey};
+use crate::subject::{Counters, Server, ServerMonitor, Sizes, Subject};
 
 pub(crate) static MEMORY: Subject = Subject {
     id: "memory",
@@ -18,7 +18,7 @@ pub(crate) static MEMORY: Subject = Subject {
     tasks: TASKS,
     workloads: &[Workload::Cycle, Workload::Tasks],
     start: || Ok(Box::new(Memory)),
-    survey: |_| nothing("in the memory of this process"),
+    monitor: |_| nothing("in the memory of this process"),
     ..COMMON
 };
 
@@ -32,7 +32,7 @@ pub(crate) static FILE: Subject = Subject {
         let folder = tempfile::Builder::new().prefix("lock-bench-").permissions(private).tempdir();
         Ok(Box::new(Folder(folder.context("a folder")?)))
     },
-    survey: |_| nothing("files of this machine"),
+    monitor: |_| nothing("files of this machine"),
     ..COMMON
 };
 
@@ -66,8 +66,8 @@ const COMMON: Subject = Subject {
     },
     renewals_in_a_lease: 4,
     start: || Ok(Box::new(Memory)),
-    survey: |_| nothing(""),
-    tally: None,
+    monitor: |_| nothing(""),
+    request_counter: None,
 };
 
 const CALLER: Contender = Contender {
@@ -135,12 +135,12 @@ impl Server for Folder {
 /// There is no server to look at.
 struct Nothing(&'static str);
 
-fn nothing(place: &'static str) -> Connecting<Box<dyn Survey>> {
-    Box::pin(async move { Ok(Box::new(Nothing(place)) as Box<dyn Survey>) })
+fn nothing(place: &'static str) -> Connecting<Box<dyn ServerMonitor>> {
+    Box::pin(async move { Ok(Box::new(Nothing(place)) as Box<dyn ServerMonitor>) })
 }
 
 #[async_trait]
-impl Survey for Nothing {
+impl ServerMonitor for Nothing {
     async fn describe(&mut self) -> Outcome<String> {
         Ok(self.0.to_owned())
     }

@@ -184,18 +184,18 @@ pub(crate) struct Wishes {
 
 /// The location of the server that is measured.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ServerAddress {
     pub(crate) url: String,
     /// The process of the server, if this program has started it.
     pub(crate) server_process: Option<u32>,
 }
 
 impl Plan {
-    pub(crate) fn new(subject: &'static Subject, place: Place, wishes: &Wishes) -> Self {
+    pub(crate) fn new(subject: &'static Subject, address: ServerAddress, wishes: &Wishes) -> Self {
         let full = wishes.extent == Extent::Full;
         let sizes = if full { &subject.full } else { &subject.quick };
         let lease = wishes.lease.unwrap_or(sizes.lease);
-        let Place { url, server_process } = place;
+        let ServerAddress { url, server_process } = address;
         let target = Target { url, lease, renewals_in_a_lease: subject.renewals_in_a_lease, server_process };
         // Whole intervals, so that it does not matter at which point of an interval the window begins.
         let window = target.renewal_interval() * sizes.renewals_observed;

@@ -12,7 +12,7 @@ use crate::aims;
 use crate::arguments::Options;
 use crate::compare::Baseline;
 use crate::failure::{Context, Failure, Outcome};
-use crate::plan::{Place, Plan, Workload};
+use crate::plan::{Plan, ServerAddress, Workload};
 use crate::process;
 use crate::progress::Progress;
 use crate::report::{self, Files};
@@ -59,8 +59,8 @@ fn run(
     let own_server = if options.url.is_none() { Some((subject.start)()?) } else { None };
     let url = own_server.as_ref().map(|server| server.url()).or_else(|| options.url.clone());
     let server_process = own_server.as_ref().map(|server| server.process());
-    let place = Place { url: url.context("a URL")?, server_process };
-    let plan = Plan::new(subject, place, &options.wishes());
+    let address = ServerAddress { url: url.context("a URL")?, server_process };
+    let plan = Plan::new(subject, address, &options.wishes());
     if plan.contenders.is_empty() {
         let known: Vec<_> = subject.contenders.iter().map(|contender| contender.id).collect();
         return Err(Failure::new(format!("no contender is left; there are: {}", known.join(", "))));
@@ -108,13 +108,13 @@ fn measure(subject: &'static Subject, plan: Plan, progress: &Progress) -> Outcom
     let (begun_at, begun) = (SystemTime::now(), Instant::now());
     let load_average_before = process::load_average();
     let target = plan.target.clone();
-    let connecting = async move { (subject.survey)(target).await?.describe().await };
+    let connecting = async move { (subject.monitor)(target).await?.describe().await };
     let server = RuntimeKind::CurrentThread.run(connecting)?;
     let mut results = Results::default();
     for workload in &plan.workloads {
         measure_workload(subject, &plan, *workload, progress, &mut results)?;
     }
-    if subject.tally.is_some() {
+    if subject.request_counter.is_some() {
         progress.part("requests");
         let counting = requests::run(subject, plan.clone(), progress.clone());
         results.requests = RuntimeKind::MultiThread.run(counting)?;

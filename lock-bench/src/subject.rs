@@ -24,16 +24,16 @@ pub(crate) struct Subject {
     pub(crate) aims: &'static [Aim],
     /// Starts a server that ends when the returned value is dropped.
     pub(crate) start: fn() -> Outcome<Box<dyn Server>>,
-    pub(crate) survey: fn(Target) -> Connecting<Box<dyn Survey>>,
+    pub(crate) monitor: fn(Target) -> Connecting<Box<dyn ServerMonitor>>,
     /// How requests are counted if the server itself does not distinguish them.
-    pub(crate) tally: Option<StartTally>,
+    pub(crate) request_counter: Option<StartRequestCounter>,
     pub(crate) full: Sizes,
     pub(crate) quick: Sizes,
     /// How often distlock renews within a lease.
     pub(crate) renewals_in_a_lease: u32,
 }
 
-pub(crate) type StartTally = fn(&Target) -> Outcome<Box<dyn Tally>>;
+pub(crate) type StartRequestCounter = fn(&Target) -> Outcome<Box<dyn RequestCounter>>;
 
 /// The extent of the measurements, unless the command line asks for another.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) trait Server: Send {
 
 /// Observes the server from outside, over a connection that no contender uses.
 #[async_trait]
-pub(crate) trait Survey: Send {
+pub(crate) trait ServerMonitor: Send {
     /// Returns name and version, for people.
     async fn describe(&mut self) -> Outcome<String>;
 
@@ -69,14 +69,14 @@ pub(crate) trait Survey: Send {
 
 /// A proxy in front of the server that counts every request by its kind. That takes time, so nothing is timed through
 /// it.
-pub(crate) trait Tally: Send + Sync {
+pub(crate) trait RequestCounter: Send + Sync {
     fn url(&self) -> String;
 
     /// Returns how many requests of each kind have passed so far.
     fn requests(&self) -> BTreeMap<String, u64>;
 }
 
-/// What a server has done so far, without the requests of the survey itself.
+/// What a server has done so far, without the requests of the monitor itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     pub(crate) commands: BTreeMap<String, Command>,

@@ -5,7 +5,7 @@ use test_servers::{Outcome, ensure};
 
 use super::exclusion::quit;
 use crate::case::{Need, cases};
-use crate::probe::{ByHand, Diary, Event, Level};
+use crate::probe::{ByHand, Event, EventRecorder, Level};
 use crate::stage::{Stage, has_tokens};
 
 cases!("breaking":
@@ -20,7 +20,7 @@ cases!("breaking":
 async fn a_broken_hold_is_lost_and_its_holder_is_notified_once(stage: &Stage) -> Outcome {
     let (ours, operator) = (stage.client().await?, stage.client().await?);
     let lock = ours.mutex("room")?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     lock.lock().await?;
     let hold = lock.hold();
     let hold = hold.ok_or_else(|| crate::Failure::new("locked, and there is no hold"))?;
@@ -28,7 +28,7 @@ async fn a_broken_hold_is_lost_and_its_holder_is_notified_once(stage: &Stage) ->
     let broken = operator.break_holder("room", &holder.id).await?;
     ensure!(broken.taken_away == TakenAway::Yes, "breaking the holder was answered {broken:?}");
     let lost = stage.loss(&hold).await?;
-    let told = diary.has(|event| match event {
+    let told = recorder.has(|event| match event {
         Event::Abort(reason, level) => Some((*reason, *level)),
         _ => None,
     });
@@ -42,8 +42,8 @@ async fn a_broken_hold_is_lost_and_its_holder_is_notified_once(stage: &Stage) ->
     ensure!(unlocked == Err((ErrorKind::Lost, Some(lost))), "unlock was answered {unlocked:?}");
     stage.becomes_free(&operator, "room").await?;
     ours.idle().await;
-    ensure!(diary.aborts() == 1, "told {} times: {:?}", diary.aborts(), diary.events());
-    ensure!(diary.count(|event| *event == Event::Released) == 0, "a lost hold was reported as released");
+    ensure!(recorder.aborts() == 1, "told {} times: {:?}", recorder.aborts(), recorder.events());
+    ensure!(recorder.count(|event| *event == Event::Released) == 0, "a lost hold was reported as released");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use lock_core::{ErrorKind, HoldEnd, LossReason};
 use test_servers::{During, Outcome, ensure};
 
 use crate::case::cases;
-use crate::probe::{ByHand, Diary, Event};
+use crate::probe::{ByHand, Event, EventRecorder};
 use crate::stage::Stage;
 
 cases!("closing":
@@ -71,13 +71,13 @@ async fn close_takes_what_is_still_held_and_tells_its_holder(stage: &Stage) -> O
     // Not a client of the stage, which closes its clients and expects no error.
     let client = stage.harness().client(lock_core::ClientBuilder::new()).await?;
     let lock = client.mutex("room")?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let kind = client.close(Duration::from_millis(10)).await.map_err(|error| error.kind());
     ensure!(kind == Err(ErrorKind::Unconfirmed), "close with a lock held was answered {kind:?}");
     let end = guard.hold().end();
     ensure!(end == Some(HoldEnd::Lost(LossReason::ClientClosed)), "the hold ended as {end:?}");
-    let told = diary.has(|event| matches!(event, Event::Abort(..)).then_some(*event));
+    let told = recorder.has(|event| matches!(event, Event::Abort(..)).then_some(*event));
     stage.soon("on_abort", told).await?;
     let kind = guard.release().await.map_err(|error| error.kind());
     ensure!(kind == Err(ErrorKind::Lost), "the release was answered {kind:?}");

@@ -4,7 +4,7 @@ use lock_core::LockGuard;
 use test_servers::{During, Failure, Outcome, ensure};
 
 use crate::case::cases;
-use crate::history::{Acquisition, Belief, Idling, Wait, disorders, idlings, overlaps};
+use crate::history::{Acquisition, HoldInterval, Idling, Wait, disorders, idlings, overlaps};
 use crate::stage::Stage;
 use crate::worker::{Visit, Worker};
 
@@ -53,23 +53,23 @@ pub(crate) async fn quit(workers: Vec<Worker>) -> Outcome {
 /// Checks that no two clients believed to hold the lock at the same time, that tokens rose, and that the lock was not
 /// left idle.
 pub(super) fn check_history(lock: &str, visits: &[(String, Visit)], stage: &Stage) -> Outcome {
-    let beliefs = check_exclusion(lock, visits)?;
+    let intervals = check_exclusion(lock, visits)?;
     let waits: Vec<_> = visits.iter().map(|(who, visit)| wait(who, lock, visit)).collect();
     // If there is a lease, the lock of a killed client stays held for that long.
     let longest = stage.patience() / 4 + stage.harness().lease().unwrap_or_default();
     let bound = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
-    first::<Idling>(&idlings(&waits, &beliefs, bound)).during("liveness")
+    first::<Idling>(&idlings(&waits, &intervals, bound)).during("liveness")
 }
 
 /// Checks that no two clients believed to hold the lock at the same time, and that tokens rose. Returns who believed it
 /// and when.
-pub(crate) fn check_exclusion(lock: &str, visits: &[(String, Visit)]) -> Outcome<Vec<Belief>> {
-    let beliefs: Vec<_> = visits.iter().map(|(who, visit)| belief(who, lock, visit)).collect();
-    first(&overlaps(&beliefs)).during("exclusion")?;
+pub(crate) fn check_exclusion(lock: &str, visits: &[(String, Visit)]) -> Outcome<Vec<HoldInterval>> {
+    let intervals: Vec<_> = visits.iter().map(|(who, visit)| interval(who, lock, visit)).collect();
+    first(&overlaps(&intervals)).during("exclusion")?;
     let acquisitions: Vec<_> =
         visits.iter().filter_map(|(who, visit)| acquisition(who, lock, visit)).collect();
     first(&disorders(&acquisitions)).during("fencing")?;
-    Ok(beliefs)
+    Ok(intervals)
 }
 
 fn first<T: std::fmt::Display>(found: &[T]) -> Outcome {
@@ -79,8 +79,8 @@ fn first<T: std::fmt::Display>(found: &[T]) -> Outcome {
     }
 }
 
-fn belief(who: &str, lock: &str, visit: &Visit) -> Belief {
-    Belief { who: who.to_owned(), lock: lock.to_owned(), from: visit.acquired, until: visit.ended }
+fn interval(who: &str, lock: &str, visit: &Visit) -> HoldInterval {
+    HoldInterval { who: who.to_owned(), lock: lock.to_owned(), from: visit.acquired, until: visit.ended }
 }
 
 fn acquisition(who: &str, lock: &str, visit: &Visit) -> Option<Acquisition> {

@@ -7,7 +7,7 @@ use super::exclusion::quit;
 use crate::case::{Need, cases};
 use crate::harness::Ability;
 use crate::stage::Stage;
-use crate::worker::{Entered, Scene};
+use crate::worker::{Entered, LockUse};
 
 const HOUR: u64 = 3_600_000;
 
@@ -21,7 +21,7 @@ cases!("killed":
 );
 
 /// One process is inside and another one waits; the first is killed, and the second comes in.
-async fn next_comes_in(stage: &Stage, killed: Scene, next: Scene) -> Outcome {
+async fn next_comes_in(stage: &Stage, killed: LockUse, next: LockUse) -> Outcome {
     let mut workers = stage.workers(2).await?;
     let entered = workers[0].enter("room", killed).await?;
     ensure!(entered == Entered::Inside, "the lock of no one was refused");
@@ -38,21 +38,21 @@ async fn next_comes_in(stage: &Stage, killed: Scene, next: Scene) -> Outcome {
 }
 
 async fn in_a_body(stage: &Stage) -> Outcome {
-    next_comes_in(stage, Scene::Body, Scene::Body).await
+    next_comes_in(stage, LockUse::Body, LockUse::Body).await
 }
 
 async fn as_a_leader(stage: &Stage) -> Outcome {
-    next_comes_in(stage, Scene::Leader(String::new()), Scene::Leader(String::new())).await
+    next_comes_in(stage, LockUse::Leader(String::new()), LockUse::Leader(String::new())).await
 }
 
 async fn as_a_leader_with_a_value(stage: &Stage) -> Outcome {
     let mut workers = stage.workers(2).await?;
     let election = stage.client().await?.election("room")?;
     let value = async || election.observe().await.map(|watch| watch.leader().and_then(|leader| leader.value));
-    workers[0].enter("room", Scene::Leader("first".to_owned())).await?;
+    workers[0].enter("room", LockUse::Leader("first".to_owned())).await?;
     let seen = value().await?;
     ensure!(seen.as_deref() == Some("first"), "the value of the leader is {seen:?}");
-    workers[1].go_to("room", Scene::Leader("second".to_owned()))?;
+    workers[1].go_to("room", LockUse::Leader("second".to_owned()))?;
     workers[0].kill()?;
     workers[1].entered().await?;
     let seen = value().await?;
@@ -63,20 +63,20 @@ async fn as_a_leader_with_a_value(stage: &Stage) -> Outcome {
 }
 
 async fn with_several_locks(stage: &Stage) -> Outcome {
-    let with = |other: &str| Scene::With(vec![other.to_owned()]);
+    let with = |other: &str| LockUse::With(vec![other.to_owned()]);
     next_comes_in(stage, with("hall"), with("hall")).await?;
     stage.becomes_free(&stage.client().await?, "hall").await
 }
 
 async fn in_a_slot_which_has_run(stage: &Stage) -> Outcome {
     let mut workers = stage.workers(2).await?;
-    let slot = || Scene::Slot("12:07".to_owned());
+    let slot = || LockUse::Slot("12:07".to_owned());
     workers[0].enter("room", slot()).await?;
     workers[1].go_to("room", slot())?;
     workers[0].kill()?;
     let entered = workers[1].entered().await?;
     ensure!(entered == Entered::Refused, "a slot ran in two processes");
-    let entered = workers[1].enter("room", Scene::Slot("12:08".to_owned())).await?;
+    let entered = workers[1].enter("room", LockUse::Slot("12:08".to_owned())).await?;
     ensure!(entered == Entered::Inside, "the next slot did not run");
     workers[1].leave().await?;
     workers.remove(0);
@@ -85,7 +85,7 @@ async fn in_a_slot_which_has_run(stage: &Stage) -> Outcome {
 
 async fn in_a_pause_which_goes_on(stage: &Stage) -> Outcome {
     let mut workers = stage.workers(1).await?;
-    workers[0].enter("room", Scene::Pause(HOUR)).await?;
+    workers[0].enter("room", LockUse::Pause(HOUR)).await?;
     workers[0].kill()?;
     let client = stage.client().await?;
     stage.becomes_free(&client, "room").await?;

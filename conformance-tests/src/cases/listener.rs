@@ -6,7 +6,7 @@ use lock_core::{Hold, LockEvent, LockListener, LossReason};
 use test_servers::{During, Outcome, ensure};
 
 use crate::case::{Need, cases};
-use crate::probe::{Diary, Event};
+use crate::probe::{Event, EventRecorder};
 use crate::stage::Stage;
 
 cases!("listener":
@@ -20,16 +20,18 @@ cases!("listener":
 async fn acquisitions_and_releases_are_reported_once_and_in_order(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
     let lock = client.mutex("room")?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     for _ in 0..20 {
         let guard = lock.acquire().await?;
         let second = guard.reenter()?;
         guard.release().await?;
         second.release().await?;
     }
-    stage.until("20 acquisitions and releases told of", || async { Ok(diary.events().len() >= 40) }).await?;
+    stage
+        .until("20 acquisitions and releases told of", || async { Ok(recorder.events().len() >= 40) })
+        .await?;
     let expected = [Event::Acquired, Event::Released].repeat(20);
-    ensure!(diary.events() == expected, "{:?}", diary.events());
+    ensure!(recorder.events() == expected, "{:?}", recorder.events());
     Ok(())
 }
 
@@ -37,13 +39,13 @@ async fn a_refused_request_has_no_events(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let held = theirs.mutex("room")?.acquire().await?;
     let lock = ours.mutex("room")?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     ensure!(lock.try_acquire().await?.is_none(), "a lock that is held was granted");
     held.release().await?;
     let guard = lock.acquire().await?;
     // Events of one lock are delivered in order, so an event about the refusal would have arrived before this one.
-    stage.soon("on_acquired", diary.has(|event| (*event == Event::Acquired).then_some(()))).await?;
-    ensure!(diary.events() == [Event::Acquired], "{:?}", diary.events());
+    stage.soon("on_acquired", recorder.has(|event| (*event == Event::Acquired).then_some(()))).await?;
+    ensure!(recorder.events() == [Event::Acquired], "{:?}", recorder.events());
     Ok(guard.release().await?)
 }
 
@@ -61,7 +63,7 @@ async fn a_listener_that_panics_harms_no_other(stage: &Stage) -> Outcome {
     let panics = ours.mutex("with a bad listener")?;
     panics.add_listener(Arc::new(Panics)).detach();
     let lock = ours.mutex("room")?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     for name in ["with a bad listener", "room"] {
         let guard = ours.mutex(name)?.acquire().await?;
         let holder = stage.holder(&operator, name).await?;
@@ -69,7 +71,7 @@ async fn a_listener_that_panics_harms_no_other(stage: &Stage) -> Outcome {
         stage.soon("the loss", guard.lost()).await?;
         drop(guard);
     }
-    let told = diary.has(|event| matches!(event, Event::Abort(..)).then_some(()));
+    let told = recorder.has(|event| matches!(event, Event::Abort(..)).then_some(()));
     stage.soon("on_abort of the other lock", told).await?;
     stage.becomes_free(&operator, "with a bad listener").await
 }
@@ -77,9 +79,9 @@ async fn a_listener_that_panics_harms_no_other(stage: &Stage) -> Outcome {
 async fn listeners_of_a_lock_and_of_its_client_stay_until_they_are_removed(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
     // The lock itself is dropped at once.
-    let of_lock = Diary::of(&client.mutex("room")?);
-    let (of_client, stays) = Diary::of_client(&client);
-    let (removed, subscription) = Diary::of_client(&client);
+    let of_lock = EventRecorder::of(&client.mutex("room")?);
+    let (of_client, stays) = EventRecorder::of_client(&client);
+    let (removed, subscription) = EventRecorder::of_client(&client);
     client.mutex("room")?.acquire().await?.release().await?;
     stage.soon("on_released", removed.has(|event| (*event == Event::Released).then_some(()))).await?;
     drop(subscription);
@@ -91,8 +93,12 @@ async fn listeners_of_a_lock_and_of_its_client_stay_until_they_are_removed(stage
     stage.until("4 events of the lock", || async { Ok(of_lock.events().len() >= 4) }).await?;
     drop(stays);
     let round = [Event::Acquired, Event::Released];
-    for (diary, rounds) in [(of_client, 3), (of_lock, 2), (removed, 1)] {
-        ensure!(diary.events() == round.repeat(rounds), "{:?} in place of {rounds} rounds", diary.events());
+    for (recorder, rounds) in [(of_client, 3), (of_lock, 2), (removed, 1)] {
+        ensure!(
+            recorder.events() == round.repeat(rounds),
+            "{:?} in place of {rounds} rounds",
+            recorder.events()
+        );
     }
     Ok(())
 }

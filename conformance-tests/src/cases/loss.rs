@@ -5,7 +5,7 @@ use test_servers::{Failure, Outcome, ensure};
 
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Removal};
-use crate::probe::{ByHand, Diary, Event, Level};
+use crate::probe::{ByHand, Event, EventRecorder, Level};
 use crate::stage::Stage;
 
 cases!("loss":
@@ -21,12 +21,12 @@ cases!("loss":
 /// Waits until the hold of `lock` is lost, and checks what its holder learns.
 async fn is_lost(stage: &Stage, client: &LockClient, removal: Removal) -> Outcome {
     let lock = client.mutex("room")?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let second = guard.reenter()?;
     stage.harness().take_away(lock.name(), removal).await?;
     let reason = stage.loss(guard.hold()).await?;
-    let told = diary.has(|event| match event {
+    let told = recorder.has(|event| match event {
         Event::Abort(reason, level) => Some((*reason, *level)),
         _ => None,
     });
@@ -39,8 +39,8 @@ async fn is_lost(stage: &Stage, client: &LockClient, removal: Removal) -> Outcom
         ensure!(kind == Err(ErrorKind::Lost), "the release was answered {kind:?}");
     }
     client.idle().await;
-    ensure!(diary.aborts() == 1, "told {} times: {:?}", diary.aborts(), diary.events());
-    ensure!(diary.count(|event| *event == Event::Released) == 0, "a lost hold was reported as released");
+    ensure!(recorder.aborts() == 1, "told {} times: {:?}", recorder.aborts(), recorder.events());
+    ensure!(recorder.count(|event| *event == Event::Released) == 0, "a lost hold was reported as released");
     Ok(())
 }
 
@@ -115,7 +115,7 @@ async fn a_loss_while_unlocking_has_one_outcome(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let lock = ours.mutex("room")?;
     for _ in 0..20 {
-        let diary = Diary::of(&lock);
+        let recorder = EventRecorder::of(&lock);
         let guard = lock.acquire().await?;
         let hold = guard.hold().clone();
         let (released, taken) =
@@ -123,7 +123,7 @@ async fn a_loss_while_unlocking_has_one_outcome(stage: &Stage) -> Outcome {
         // A harness need not be able to take away a lock that has already been released.
         drop(taken);
         ours.idle().await;
-        let (aborts, end) = (diary.aborts(), hold.end());
+        let (aborts, end) = (recorder.aborts(), hold.end());
         match released.map_err(|error| error.kind()) {
             Ok(()) => ensure!(
                 aborts == 0 && end == Some(HoldEnd::Released),

@@ -7,7 +7,7 @@ use lock_core::{Capabilities, ErrorKind, Leasing, LockListener, LockOptions, Los
 use test_servers::{Outcome, ensure};
 
 use crate::case::{Need, cases};
-use crate::probe::{ByHand, Diary, Event};
+use crate::probe::{ByHand, Event, EventRecorder};
 use crate::stage::Stage;
 
 cases!("options":
@@ -158,13 +158,13 @@ async fn locks_with_different_options_are_one_lock(stage: &Stage) -> Outcome {
 
 async fn a_listener_hears_of_its_own_holds_only(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
-    let diary = Arc::new(Diary::default());
-    let options = LockOptions::new().listener(Arc::clone(&diary) as Arc<dyn LockListener>);
+    let recorder = Arc::new(EventRecorder::default());
+    let options = LockOptions::new().listener(Arc::clone(&recorder) as Arc<dyn LockListener>);
     client.mutex("room")?.acquire().await?.release().await?;
     client.mutex_with("room", options)?.acquire().await?.release().await?;
     client.mutex("room")?.acquire().await?.release().await?;
-    stage.until("two events", || async { Ok(diary.events().len() >= 2) }).await?;
-    ensure!(diary.events() == [Event::Acquired, Event::Released], "{:?}", diary.events());
+    stage.until("two events", || async { Ok(recorder.events().len() >= 2) }).await?;
+    ensure!(recorder.events() == [Event::Acquired, Event::Released], "{:?}", recorder.events());
     Ok(())
 }
 

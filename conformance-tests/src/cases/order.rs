@@ -110,8 +110,9 @@ async fn a_cancelled_head_leaves_its_place_to_its_client(stage: &Stage) -> Outco
     ensure!(inheriting.poll().is_none(), "a lock that is held was granted");
     drop(cancelled);
     held.release().await?;
-    stage.soon("the heir's turn", inheriting.wants_poll()).await?;
-    let inherited = inheriting.poll().ok_or_else(|| Failure::new("the heir was woken and not served"))??;
+    stage.soon("the next waiter's turn", inheriting.wants_poll()).await?;
+    let inherited =
+        inheriting.poll().ok_or_else(|| Failure::new("the next waiter was woken and not served"))??;
     ensure!(stranger.poll().is_none(), "both were served");
     inherited.release().await?;
     stage.soon("the stranger's turn", stranger.wants_poll()).await?;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Removal, Routes};
-use crate::probe::{ByHand, Diary, Event, Level};
+use crate::probe::{ByHand, Event, EventRecorder, Level};
 use crate::stage::Stage;
 
 cases!("outages":
@@ -200,18 +200,18 @@ async fn close_ends_in_time_although_the_server_is_silent(stage: &Stage) -> Outc
 async fn a_hold_survives_a_short_outage_and_says_so(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let lock = ours.mutex("room")?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     stage.harness().sever().await?;
-    let suspect = diary.has(|event| (*event == Event::Suspect).then_some(()));
+    let suspect = recorder.has(|event| (*event == Event::Suspect).then_some(()));
     stage.soon("on_suspect", suspect).await?;
     ensure!(guard.hold().is_valid(), "suspect, and lost: {:?}", guard.hold().end());
     stage.heal().await?;
-    let restored = diary.has(|event| (*event == Event::Restored).then_some(()));
+    let restored = recorder.has(|event| (*event == Event::Restored).then_some(()));
     stage.soon("on_restored", restored).await?;
     ensure!(guard.hold().is_valid(), "restored, and lost: {:?}", guard.hold().end());
     stage.is_held(&theirs, "room").await?;
-    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     guard.release().await?;
     stage.is_free(&theirs, "room").await
 }
@@ -258,12 +258,12 @@ async fn a_long_outage_ends_a_hold_before_its_lease(stage: &Stage) -> Outcome {
     };
     let clock = Clock::system();
     let lock = ours.mutex("room")?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     stage.harness().sever().await?;
     // The last renewal happened before this moment.
     let severed_at = clock.now();
-    let told = diary.has(|event| match event {
+    let told = recorder.has(|event| match event {
         Event::Abort(_, level) => Some(*level),
         _ => None,
     });
@@ -271,13 +271,13 @@ async fn a_long_outage_ends_a_hold_before_its_lease(stage: &Stage) -> Outcome {
     let took = clock.now().since(severed_at);
     ensure!(took < lease, "told {took:?} after the last contact, with a lease of {lease:?}");
     ensure!(level == Level::Over, "the hold was valid when its loss was reported");
-    ensure!(diary.count(|event| *event == Event::Suspect) == 1, "{:?}", diary.events());
+    ensure!(recorder.count(|event| *event == Event::Suspect) == 1, "{:?}", recorder.events());
     stage.heal().await?;
     let next = stage.soon("the next holder", theirs.mutex("room")?.acquire()).await??;
     let kind = guard.release().await.map_err(|error| error.kind());
     ensure!(kind == Err(ErrorKind::Lost), "the release was answered {kind:?}");
     ours.idle().await;
-    ensure!(next.hold().is_valid() && diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(next.hold().is_valid() && recorder.aborts() == 1, "{:?}", recorder.events());
     Ok(next.release().await?)
 }
 
@@ -285,13 +285,13 @@ async fn a_hold_is_renewed_for_as_long_as_it_lasts(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let lease = stage.harness().lease().unwrap_or_default();
     let lock = ours.mutex("room")?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let lost = tokio::time::timeout(lease * 2, guard.lost()).await;
     ensure!(lost.is_err(), "lost within two leases: {lost:?}");
     stage.is_held(&theirs, "room").await?;
     ensure!(guard.hold().remaining().is_some_and(|left| left <= lease), "{:?}", guard.hold().remaining());
-    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     guard.release().await?;
     stage.is_free(&theirs, "room").await
 }
@@ -300,7 +300,7 @@ async fn a_hold_is_renewed_for_as_long_as_it_lasts(stage: &Stage) -> Outcome {
 async fn a_user_who_blocks_the_runtime_keeps_the_lock(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let lock = ours.mutex("room")?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let blocked_for = stage.harness().lease().unwrap_or_default() * 2;
     let block = move || -> Outcome<LockGuard> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -312,7 +312,7 @@ async fn a_user_who_blocks_the_runtime_keeps_the_lock(stage: &Stage) -> Outcome 
     };
     let guard = tokio::task::spawn_blocking(block).await??;
     ensure!(guard.hold().is_valid(), "lost while the runtime was blocked: {:?}", guard.hold().end());
-    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     stage.is_held(&theirs, "room").await?;
     guard.release().await?;
     stage.is_free(&theirs, "room").await

@@ -11,7 +11,7 @@ use super::exclusion::release_all;
 use super::waiting::refused_in_time;
 use crate::case::{Need, cases};
 use crate::history::{Share, excess};
-use crate::probe::{ByHand, Diary};
+use crate::probe::{ByHand, EventRecorder};
 use crate::stage::{Stage, has_tokens, within};
 use crate::worker::stamp;
 
@@ -237,7 +237,7 @@ async fn a_reader_enters_again_before_a_writer_that_waits(stage: &Stage) -> Outc
 async fn a_writer_that_reads_goes_on_reading(stage: &Stage) -> Outcome {
     let clients = clients(stage, 2).await?;
     let (read, write) = (clients[0].1.read(), clients[0].1.write());
-    let diary = Diary::of(&read);
+    let recorder = EventRecorder::of(&read);
     let owner = Owner::new();
     write.acquire_as(owner, lock_core::Wait::Forever).await?.map(LockGuard::leave_to_owner);
     let reader = stage.soon("to read while writing", read.acquire_as(owner, lock_core::Wait::Try)).await??;
@@ -253,7 +253,7 @@ async fn a_writer_that_reads_goes_on_reading(stage: &Stage) -> Outcome {
         ensure!(reader.token() >= written, "{:?} follows {written:?}", reader.token());
         ensure!(beside.token() > reader.token(), "{:?} follows {:?}", beside.token(), reader.token());
     }
-    ensure!(diary.aborts() == 0, "told of a loss: {:?}", diary.events());
+    ensure!(recorder.aborts() == 0, "told of a loss: {:?}", recorder.events());
     release_all([reader, beside]).await?;
     stage.is_free(&clients[1].0, NAME).await
 }
@@ -345,7 +345,7 @@ async fn one_reader_is_lost_and_the_others_stay(stage: &Stage) -> Outcome {
 async fn a_writer_that_is_lost_takes_its_reader_along(stage: &Stage) -> Outcome {
     let clients = clients(stage, 2).await?;
     let (read, write) = (clients[0].1.read(), clients[0].1.write());
-    let diary = Diary::of(&read);
+    let recorder = EventRecorder::of(&read);
     let writer = write.acquire().await?;
     let reader = read.acquire_as(writer.owner(), lock_core::Wait::Try).await?;
     let reader = reader.ok_or_else(|| Failure::new("the writer may not read"))?;
@@ -357,9 +357,9 @@ async fn a_writer_that_is_lost_takes_its_reader_along(stage: &Stage) -> Outcome 
         ensure!(kind == Err(ErrorKind::Lost), "the release was answered {kind:?}");
     }
     clients[0].0.idle().await;
-    stage.until("both losses are told", || async { Ok(diary.aborts() >= 2) }).await?;
+    stage.until("both losses are told", || async { Ok(recorder.aborts() >= 2) }).await?;
     stage.becomes_free(&clients[1].0, NAME).await?;
-    ensure!(diary.aborts() == 2, "each was to be told once: {:?}", diary.events());
+    ensure!(recorder.aborts() == 2, "each was to be told once: {:?}", recorder.events());
     Ok(())
 }
 

@@ -43,14 +43,14 @@
 //! }
 //! ```
 //!
-//! * [`diary`]: a listener that records its events and their times.
+//! * [`event_recorder`]: a listener that records its events and their times.
 //! * [`helper`]: another process that acquires a lock, and can be killed and stopped.
 //! * [`logs`]: everything that the program logs.
 //! * [`Waiter`]: an acquisition in a task of its own.
 //! * [`soon`], [`until`] and [`poll_times`]: waiting for what has to happen, and futures that are dropped on the way.
 
 pub mod case;
-pub mod diary;
+pub mod event_recorder;
 pub mod helper;
 pub mod logs;
 mod program;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Belief;
+use super::HoldInterval;
 
 /// One wait for a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,15 +40,15 @@ impl fmt::Display for Idling {
 }
 
 /// Finds the periods longer than `bound` in which a client waited for a lock that no client believed to hold.
-pub fn idlings(waits: &[Wait], beliefs: &[Belief], bound: u64) -> Vec<Idling> {
-    waits.iter().flat_map(|wait| idlings_of(wait, beliefs, bound)).collect()
+pub fn idlings(waits: &[Wait], intervals: &[HoldInterval], bound: u64) -> Vec<Idling> {
+    waits.iter().flat_map(|wait| idlings_of(wait, intervals, bound)).collect()
 }
 
-fn idlings_of(wait: &Wait, beliefs: &[Belief], bound: u64) -> Vec<Idling> {
-    let mut held: Vec<_> = beliefs
+fn idlings_of(wait: &Wait, intervals: &[HoldInterval], bound: u64) -> Vec<Idling> {
+    let mut held: Vec<_> = intervals
         .iter()
-        .filter(|belief| belief.lock == wait.lock)
-        .map(|belief| (belief.from, belief.until.unwrap_or(u64::MAX)))
+        .filter(|interval| interval.lock == wait.lock)
+        .map(|interval| (interval.from, interval.until.unwrap_or(u64::MAX)))
         .collect();
     held.sort_unstable();
     let end = wait.until.unwrap_or(u64::MAX);
@@ -77,12 +77,12 @@ mod tests {
         Wait { who: "waiter".to_owned(), lock: "x".to_owned(), from, until: until.into() }
     }
 
-    fn held(lock: &str, from: u64, until: impl Into<Option<u64>>) -> Belief {
-        Belief { who: "holder".to_owned(), lock: lock.to_owned(), from, until: until.into() }
+    fn held(lock: &str, from: u64, until: impl Into<Option<u64>>) -> HoldInterval {
+        HoldInterval { who: "holder".to_owned(), lock: lock.to_owned(), from, until: until.into() }
     }
 
-    fn free_times(waits: &[Wait], beliefs: &[Belief]) -> Vec<(u64, Option<u64>)> {
-        let found = idlings(waits, beliefs, 10);
+    fn free_times(waits: &[Wait], intervals: &[HoldInterval]) -> Vec<(u64, Option<u64>)> {
+        let found = idlings(waits, intervals, 10);
         found.into_iter().map(|idling| (idling.from, idling.until)).collect()
     }
 
@@ -100,8 +100,8 @@ mod tests {
 
     #[test]
     fn a_free_lock_between_two_holders_is_found() {
-        let beliefs = [held("x", 200, 300), held("x", 0, 100)];
-        assert_eq!(free_times(&[wait(50, 305)], &beliefs), [(100, Some(200))]);
+        let intervals = [held("x", 200, 300), held("x", 0, 100)];
+        assert_eq!(free_times(&[wait(50, 305)], &intervals), [(100, Some(200))]);
     }
 
     #[test]

@@ -5,12 +5,12 @@
 //! system clock. They are recorded so that doubtful cases count in favour of the backend: the interval in which a
 //! client believed to hold the lock ends before the event that ends it, and begins after the event that begins it.
 
-mod belief;
+mod exclusion;
 mod fencing;
 mod liveness;
 mod weights;
 
-pub use belief::{Belief, Overlap, overlaps};
+pub use exclusion::{HoldInterval, Overlap, overlaps};
 pub use fencing::{Acquisition, Disorder, disorders};
 pub use liveness::{Idling, Wait, idlings};
 pub use weights::{Excess, Share, excess};

@@ -10,7 +10,7 @@ use lock_core::{Hold, LockError, LockGuard};
 use tokio::time::Instant;
 
 use super::protocol::{Count, End, Report, Visit};
-use super::serve::{Desk, count_up, stamp};
+use super::serve::{Service, count_up, stamp};
 
 /// How often a holder checks whether it still holds the lock.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -35,7 +35,7 @@ impl Contest {
     }
 }
 
-impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
+impl<T: Fn(Report) + Clone + Send + Sync + 'static> Service<T> {
     pub(super) async fn contend(self, name: String, file: PathBuf) {
         while !self.contest.rests.load(Ordering::SeqCst) {
             match self.compete(&name, &file).await {

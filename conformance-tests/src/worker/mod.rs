@@ -5,10 +5,10 @@
 //! backend outside of this repository gets processes without adding a binary.
 
 mod contend;
-mod life;
+mod host;
+mod lock_use;
 mod process;
 mod protocol;
-mod scene;
 mod serve;
 
 use std::collections::VecDeque;
@@ -17,13 +17,13 @@ use std::time::Duration;
 use lock_core::{LockError, LossReason};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use life::Life;
+use host::Host;
 use protocol::Patience;
 use test_servers::{During, Failure, Outcome};
 
+pub(crate) use lock_use::LockUse;
 pub(crate) use process::{requested, serve_process};
 pub(crate) use protocol::{Command, Count, End, Report, Visit};
-pub(crate) use scene::Scene;
 pub(crate) use serve::stamp;
 
 /// A loss, as the worker's listener saw it.
@@ -51,7 +51,7 @@ pub(crate) enum Entered {
 #[derive(Debug)]
 pub(crate) struct Worker {
     label: String,
-    life: Life,
+    host: Host,
     reports: UnboundedReceiver<Report>,
     /// Losses that were reported while the case waited for something else.
     losses: VecDeque<LossReport>,
@@ -61,8 +61,8 @@ pub(crate) struct Worker {
 impl Worker {
     /// Starts a process, connected to `address`.
     pub(crate) async fn process(address: &str, label: &str, patience: Duration) -> Outcome<Self> {
-        let (life, reports) = process::start(address, label).during("start a process")?;
-        Self::ready(label, life, reports, patience).await
+        let (host, reports) = process::start(address, label).during("start a process")?;
+        Self::ready(label, host, reports, patience).await
     }
 
     /// Starts a thread, with `client`.
@@ -71,17 +71,17 @@ impl Worker {
         label: &str,
         patience: Duration,
     ) -> Outcome<Self> {
-        let (life, reports) = serve::start_thread(client).during("start a thread")?;
-        Self::ready(label, life, reports, patience).await
+        let (host, reports) = serve::start_thread(client).during("start a thread")?;
+        Self::ready(label, host, reports, patience).await
     }
 
     async fn ready(
         label: &str,
-        life: Life,
+        host: Host,
         reports: UnboundedReceiver<Report>,
         patience: Duration,
     ) -> Outcome<Self> {
-        let mut worker = Self { label: label.to_owned(), life, reports, losses: VecDeque::new(), patience };
+        let mut worker = Self { label: label.to_owned(), host, reports, losses: VecDeque::new(), patience };
         match worker.next("connect").await? {
             Report::Ready => Ok(worker),
             other => Err(worker.unexpected(&other)),
@@ -202,8 +202,8 @@ impl Worker {
     }
 
     /// Begins to enter, without waiting for the result.
-    pub(crate) fn go_to(&mut self, name: &str, scene: Scene) -> Outcome {
-        self.tell(&Command::Enter { name: name.to_owned(), scene })
+    pub(crate) fn go_to(&mut self, name: &str, lock_use: LockUse) -> Outcome {
+        self.tell(&Command::Enter { name: name.to_owned(), lock_use })
     }
 
     /// Waits until it is inside, or was refused.
@@ -216,8 +216,8 @@ impl Worker {
     }
 
     /// Enters.
-    pub(crate) async fn enter(&mut self, name: &str, scene: Scene) -> Outcome<Entered> {
-        self.go_to(name, scene)?;
+    pub(crate) async fn enter(&mut self, name: &str, lock_use: LockUse) -> Outcome<Entered> {
+        self.go_to(name, lock_use)?;
         self.entered().await
     }
 
@@ -232,22 +232,22 @@ impl Worker {
 
     /// Kills the process, and waits until it is gone.
     pub(crate) fn kill(&mut self) -> Outcome {
-        self.life.kill().during(format_args!("kill {}", self.label))
+        self.host.kill().during(format_args!("kill {}", self.label))
     }
 
     /// Suspends the process.
     pub(crate) fn stop(&self) -> Outcome {
-        self.life.stop().during(format_args!("stop {}", self.label))
+        self.host.stop().during(format_args!("stop {}", self.label))
     }
 
     /// Resumes a stopped process.
     pub(crate) fn resume(&self) -> Outcome {
-        self.life.resume().during(format_args!("resume {}", self.label))
+        self.host.resume().during(format_args!("resume {}", self.label))
     }
 
     /// Returns its process id, if it has a process of its own.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.life.pid()
+        self.host.pid()
     }
 
     /// Ends it in an orderly way: its client is closed.
@@ -265,7 +265,7 @@ impl Worker {
     }
 
     pub(crate) fn tell(&mut self, command: &Command) -> Outcome {
-        self.life.tell(command).during(format_args!("tell {}", self.label))
+        self.host.tell(command).during(format_args!("tell {}", self.label))
     }
 
     /// Returns the next report that is neither a loss nor progress. Work that makes progress may take as long as it

@@ -9,7 +9,7 @@ use lock_core::{ClientBuilder, LockError};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::life::Life;
+use super::host::Host;
 use super::protocol::Report;
 use super::{kind_of, serve};
 use crate::harness::Harness;
@@ -18,7 +18,7 @@ const ADDRESS: &str = "DISTLOCK_CONFORMANCE_WORKER_ADDRESS";
 const LABEL: &str = "DISTLOCK_CONFORMANCE_WORKER_LABEL";
 
 /// Starts this program again as a worker.
-pub(super) fn start(address: &str, label: &str) -> io::Result<(Life, UnboundedReceiver<Report>)> {
+pub(super) fn start(address: &str, label: &str) -> io::Result<(Host, UnboundedReceiver<Report>)> {
     let mut child = std::process::Command::new(env::current_exe()?)
         .env(ADDRESS, address)
         .env(LABEL, label)
@@ -29,9 +29,9 @@ pub(super) fn start(address: &str, label: &str) -> io::Result<(Life, UnboundedRe
         return Err(io::Error::other("the process has no pipes"));
     };
     let (sender, reports) = mpsc::unbounded_channel();
-    let life = Life::Process { child, input };
+    let host = Host::Process { child, input };
     read_lines(BufReader::new(output), sender, || ())?;
-    Ok((life, reports))
+    Ok((host, reports))
 }
 
 /// Decodes each line and passes it on, until there are no more; then calls `at_end`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::scene::Scene;
+use super::lock_use::LockUse;
 
 /// A command to a worker.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub(crate) enum Command {
     /// Ends `Contend`.
     Rest,
     /// Holds the lock in a certain way. Answered by `Inside`, and then by `Released`; or by `Refused` or `Failed`.
-    Enter { name: String, scene: Scene },
+    Enter { name: String, lock_use: LockUse },
     /// Ends `Enter`.
     Leave,
     /// Answered by `Closed` or `Failed`.

@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::contend::Contest;
-use super::life::Life;
+use super::host::Host;
+use super::lock_use::LockUse;
 use super::protocol::{Command, Patience, Report, Visit};
-use super::scene::Scene;
 use super::{kind_of, spell};
 
 const CLOSE_WITHIN: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ pub(crate) fn stamp() -> u64 {
 }
 
 /// Starts a worker on a thread.
-pub(super) fn start_thread(client: LockClient) -> io::Result<(Life, UnboundedReceiver<Report>)> {
+pub(super) fn start_thread(client: LockClient) -> io::Result<(Host, UnboundedReceiver<Report>)> {
     let (sender, commands) = mpsc::unbounded_channel();
     let (reports, receiver) = mpsc::unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -37,7 +37,7 @@ pub(super) fn start_thread(client: LockClient) -> io::Result<(Life, UnboundedRec
     thread::Builder::new()
         .name("worker".to_owned())
         .spawn(move || runtime.block_on(serve(client, commands, tell)))?;
-    Ok((Life::Thread { commands: sender }, receiver))
+    Ok((Host::Thread { commands: sender }, receiver))
 }
 
 /// Executes commands until `Quit`, or until no commands can come any more.
@@ -46,7 +46,7 @@ pub(super) async fn serve(
     mut commands: UnboundedReceiver<Command>,
     tell: impl Fn(Report) + Clone + Send + Sync + 'static,
 ) {
-    let desk = Desk {
+    let service = Service {
         client,
         held: Arc::default(),
         listening: Arc::default(),
@@ -54,36 +54,36 @@ pub(super) async fn serve(
         leave: Arc::default(),
         tell,
     };
-    (desk.tell)(Report::Ready);
+    (service.tell)(Report::Ready);
     loop {
         match commands.recv().await.unwrap_or(Command::Quit) {
             Command::Acquire { name, patience } => {
                 // In a task, so that the worker can answer other commands while it waits.
-                tokio::spawn(desk.clone().acquire(name, patience));
+                tokio::spawn(service.clone().acquire(name, patience));
             }
-            Command::Release { name } => desk.release(&name).await,
-            Command::Look { name } => desk.look(&name),
-            Command::Cycle { name, file, times } => desk.cycle(&name, file.as_deref(), times).await,
+            Command::Release { name } => service.release(&name).await,
+            Command::Look { name } => service.look(&name),
+            Command::Cycle { name, file, times } => service.cycle(&name, file.as_deref(), times).await,
             Command::Contend { name, file } => {
-                tokio::spawn(desk.clone().contend(name, file));
+                tokio::spawn(service.clone().contend(name, file));
             }
-            Command::Cling { milliseconds } => desk.contest.cling(Duration::from_millis(milliseconds)),
-            Command::Rest => desk.contest.rest(),
-            Command::Enter { name, scene } => {
-                tokio::spawn(desk.clone().enter(name, scene));
+            Command::Cling { milliseconds } => service.contest.cling(Duration::from_millis(milliseconds)),
+            Command::Rest => service.contest.rest(),
+            Command::Enter { name, lock_use } => {
+                tokio::spawn(service.clone().enter(name, lock_use));
             }
-            Command::Leave => desk.leave.notify_one(),
+            Command::Leave => service.leave.notify_one(),
             Command::Quit => break,
         }
     }
-    desk.held.lock().clear();
-    let closed = desk.client.close(CLOSE_WITHIN).await;
-    desk.answer(closed.map(|()| Report::Closed));
+    service.held.lock().clear();
+    let closed = service.client.close(CLOSE_WITHIN).await;
+    service.answer(closed.map(|()| Report::Closed));
 }
 
 /// The state of a worker.
 #[derive(Clone)]
-pub(super) struct Desk<T> {
+pub(super) struct Service<T> {
     pub(super) client: LockClient,
     held: Arc<Mutex<HashMap<String, Held>>>,
     /// The listener of each lock that the worker has acquired.
@@ -100,7 +100,7 @@ struct Held {
 
 type Losses = Arc<Mutex<Vec<u64>>>;
 
-impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
+impl<T: Fn(Report) + Clone + Send + Sync + 'static> Service<T> {
     pub(super) fn answer(&self, result: Result<Report, LockError>) {
         (self.tell)(
             result.unwrap_or_else(|error| Report::Failed { kind: kind_of(&error), text: error.to_string() }),
@@ -138,8 +138,8 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
         }))
     }
 
-    async fn enter(self, name: String, scene: Scene) {
-        let answer = scene.play(&self.client, &name, &self.tell, Arc::clone(&self.leave)).await;
+    async fn enter(self, name: String, lock_use: LockUse) {
+        let answer = lock_use.run(&self.client, &name, &self.tell, Arc::clone(&self.leave)).await;
         self.answer(answer);
     }
 

@@ -36,7 +36,7 @@ const CAUGHT: &[(Defect, &str, &str)] = &[
     (
         Defect::LastComeFirstServed,
         "order::a_cancelled_head_leaves_its_place_to_its_client",
-        "the heir's turn",
+        "the next waiter's turn",
     ),
     (Defect::TokenStandsStill, "tokens::tokens_rise_across_a_thousand_acquisitions", "given again"),
     (

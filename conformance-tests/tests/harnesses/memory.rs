@@ -17,19 +17,19 @@ const LEASE: Duration = Duration::from_secs(6);
 const LASTING: Duration = Duration::from_secs(600);
 
 /// A server whose clients have no lease: it reports a loss immediately.
-pub(crate) struct WithoutLease(Place);
+pub(crate) struct WithoutLease(Fixture);
 
 /// A server whose clients have a lease, and which never replies immediately, like one on a network: its clients notice
 /// a loss when they renew.
-pub(crate) struct WithLease(Place);
+pub(crate) struct WithLease(Fixture);
 
-struct Place {
+struct Fixture {
     server: MemoryServer,
     lease: Option<Duration>,
     gate: Mutex<Gate>,
 }
 
-impl Place {
+impl Fixture {
     fn new(lease: Option<Duration>) -> Self {
         Self { server: MemoryServer::new(), lease, gate: Mutex::default() }
     }
@@ -76,7 +76,7 @@ macro_rules! harness {
         #[async_trait]
         impl Harness for $harness {
             async fn start() -> Outcome<Self> {
-                Ok(Self(Place::new($lease)))
+                Ok(Self(Fixture::new($lease)))
             }
 
             fn lacks(&self, ability: Ability) -> Option<&'static str> {

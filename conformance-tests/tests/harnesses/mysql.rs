@@ -25,19 +25,19 @@ const LASTING: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server whose users need no permissions. A reply is lost together with its connection.
-pub(crate) struct MariaDb(Place);
+pub(crate) struct MariaDb(Fixture);
 
 /// A server with a table of holders. A lost reply leaves the connection silent.
-pub(crate) struct MariaDbTable(Place);
+pub(crate) struct MariaDbTable(Fixture);
 
 /// Like [`MariaDb`].
-pub(crate) struct MySql57(Place);
+pub(crate) struct MySql57(Fixture);
 
 /// Like [`MariaDbTable`].
-pub(crate) struct MySql57Table(Place);
+pub(crate) struct MySql57Table(Fixture);
 
 /// A prefix for names and a proxy that no other case uses.
-struct Place {
+struct Fixture {
     server: Arc<MySqlServer>,
     proxy: TcpProxy,
     prefix: String,
@@ -79,7 +79,7 @@ async fn server(flavour: MySqlFlavour) -> Outcome<Arc<MySqlServer>> {
     Ok(server)
 }
 
-impl Place {
+impl Fixture {
     async fn start(flavour: MySqlFlavour, losing: Losing, fencing: &'static str) -> Outcome<Self> {
         let server = server(flavour).await?;
         let proxy = server.proxy(distlock::mysql::operation_of)?;
@@ -173,7 +173,7 @@ macro_rules! harness {
         proxied_harness! {
             $harness,
             left_out: $flavour.left_out(),
-            start: Place::start($flavour, $losing, $fencing),
+            start: Fixture::start($flavour, $losing, $fencing),
             requests: Outcome::Ok,
 
             fn routes(&self) -> Routes {

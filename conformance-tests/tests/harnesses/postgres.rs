@@ -25,13 +25,13 @@ const LASTING: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server whose users need no permissions. A reply is lost together with its connection.
-pub(crate) struct Postgres(Place);
+pub(crate) struct Postgres(Fixture);
 
 /// Tokens come from a table. A lost reply leaves the connection silent.
-pub(crate) struct PostgresTable(Place);
+pub(crate) struct PostgresTable(Fixture);
 
 /// A database of its own, whose locks are no other's, and a proxy that no other case uses.
-struct Place {
+struct Fixture {
     server: Arc<PostgresServer>,
     proxy: TcpProxy,
     database: String,
@@ -65,7 +65,7 @@ async fn server() -> Outcome<Arc<PostgresServer>> {
     Ok(server)
 }
 
-impl Place {
+impl Fixture {
     async fn start(losing: Losing, fencing: &'static str) -> Outcome<Self> {
         let server = server().await?;
         let proxy = server.proxy(distlock::postgres::operation_of)?;
@@ -141,7 +141,7 @@ macro_rules! harness {
         proxied_harness! {
             $harness,
             left_out: left_out("postgres"),
-            start: Place::start($losing, $fencing),
+            start: Fixture::start($losing, $fencing),
             requests: Outcome::Ok,
 
             fn routes(&self) -> Routes {

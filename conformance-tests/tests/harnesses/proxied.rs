@@ -1,4 +1,4 @@
-//! What the harnesses of real servers have in common: a `Place` with a `proxy` in front of the server.
+//! What the harnesses of real servers have in common: a `Fixture` with a `proxy` in front of the server.
 
 /// Implements the harness with the methods of a place, which `start` returns; `requests` returns the request that
 /// decides an operation. The methods that follow are those of this harness alone.

@@ -37,13 +37,13 @@ const WITHOUT_MESSAGES: &str = "~distlock:* resetchannels -@all \
     +zadd +zincrby +zscore +zmscore +zrange +zcount +zrem +hset +hget +hmget +hdel";
 
 /// A server that permits a client everything that it needs. A reply is lost together with its connection.
-pub(crate) struct Messages(Place);
+pub(crate) struct Messages(Fixture);
 
 /// A server that sends no messages. A lost reply leaves the connection silent.
-pub(crate) struct Polling(Place);
+pub(crate) struct Polling(Fixture);
 
 /// A part of the server and a proxy that no other case uses.
-struct Place {
+struct Fixture {
     server: Arc<RedisServer>,
     proxy: TcpProxy,
     prefix: String,
@@ -66,7 +66,7 @@ async fn server(rules: &str) -> Outcome<Arc<RedisServer>> {
     Ok(server)
 }
 
-impl Place {
+impl Fixture {
     async fn start(rules: &str, losing: Losing) -> Outcome<Self> {
         let server = server(rules).await?;
         let scripts = distlock::redis::scripts().iter();
@@ -143,7 +143,7 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
 macro_rules! harness {
     ($harness:ident, $rules:expr, $losing:expr, $fewer:expr) => {
         proxied_harness! {
-            $harness, left_out: left_out("redis"), start: Place::start($rules, $losing), requests: Outcome::Ok,
+            $harness, left_out: left_out("redis"), start: Fixture::start($rules, $losing), requests: Outcome::Ok,
 
             fn lease(&self) -> Option<Duration> {
                 Some(LEASE)

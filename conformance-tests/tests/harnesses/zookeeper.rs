@@ -29,13 +29,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CONTAINERS_CHECKED_EVERY: Duration = Duration::from_secs(1);
 
 /// Every client may do everything. A reply is lost together with its connection.
-pub(crate) struct Open(Place);
+pub(crate) struct Open(Fixture);
 
 /// Each node belongs to the client that created it. A lost reply leaves the connection silent.
-pub(crate) struct Closed(Place);
+pub(crate) struct Closed(Fixture);
 
 /// A part of the server and a proxy that no other case uses.
-struct Place {
+struct Fixture {
     server: Arc<ZooKeeperServer>,
     proxy: TcpProxy,
     root: String,
@@ -64,7 +64,7 @@ async fn server() -> Outcome<Arc<ZooKeeperServer>> {
     Ok(server)
 }
 
-impl Place {
+impl Fixture {
     async fn start(losing: Losing, options: &'static [(&'static str, &'static str)]) -> Outcome<Self> {
         let server = server().await?;
         let proxy = server.proxy()?;
@@ -99,10 +99,10 @@ impl Place {
                 self.server.create(&thief, b"", NodeKind::Numbered).await?;
             }
         }
-        for (place, node) in nodes.into_iter().enumerate() {
+        for (fixture, node) in nodes.into_iter().enumerate() {
             let was_there = self.server.delete(&format!("{directory}/{node}")).await?;
             // Its client may see that the first one is gone, and remove the others itself.
-            if place == 0 && !was_there {
+            if fixture == 0 && !was_there {
                 return Err(Failure::new(format!("{name:?} is free by now")));
             }
         }
@@ -172,7 +172,7 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
 macro_rules! harness {
     ($harness:ident, $losing:expr, $options:expr) => {
         proxied_harness! {
-            $harness, left_out: left_out("zookeeper"), start: Place::start($losing, $options), requests: request_of,
+            $harness, left_out: left_out("zookeeper"), start: Fixture::start($losing, $options), requests: request_of,
 
             fn lease(&self) -> Option<Duration> {
                 Some(SESSION)

@@ -1,40 +1,40 @@
 //! `break` without a terminal; `terminal` tests it with one.
 
-use crate::support::{Place, assert_code, said};
+use crate::support::{Sandbox, assert_code, said};
 
 #[test]
 fn it_asks_for_a_confirmation_that_suits_scripts() {
-    let place = Place::new();
-    let mut holder = place.hold("job");
-    let output = place.run(["break", "job"]);
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("job");
+    let output = sandbox.run(["break", "job"]);
     assert_code(&output, 64, "without --yes");
     assert!(said(&output).contains("--yes"), "{output:?}");
     assert!(said(&output).contains(&format!("pid {}", holder.pid())), "{output:?}");
-    assert_eq!(place.status("job")["held"], true);
+    assert_eq!(sandbox.status("job")["held"], true);
 
-    let output = place.run(["break", "--yes", "job"]);
+    let output = sandbox.run(["break", "--yes", "job"]);
     assert_code(&output, 0, "with --yes");
     assert!(said(&output).contains(&format!("pid {}", holder.pid())), "{output:?}");
     assert_eq!(holder.code(), 76);
-    assert_eq!(place.status("job")["held"], false);
+    assert_eq!(sandbox.status("job")["held"], false);
 }
 
 #[test]
 fn it_takes_the_lock_from_the_named_holder_alone() {
-    let place = Place::new();
-    let mut holder = place.hold("job");
-    let id = place.status("job")["holders"][0]["id"].as_str().unwrap().to_owned();
-    let output = place.run(["break", "--yes", "--json", "--holder", "somebody-else", "job"]);
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("job");
+    let id = sandbox.status("job")["holders"][0]["id"].as_str().unwrap().to_owned();
+    let output = sandbox.run(["break", "--yes", "--json", "--holder", "somebody-else", "job"]);
     assert_code(&output, 75, "another holder");
     let event: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(event["event"], "held_by_another");
     assert_eq!(event["holders"][0]["id"], id.as_str());
-    assert_eq!(place.status("job")["held"], true);
+    assert_eq!(sandbox.status("job")["held"], true);
 
-    let output = place.run(["break", "--yes", "--holder", "somebody-else", "job"]);
+    let output = sandbox.run(["break", "--yes", "--holder", "somebody-else", "job"]);
     assert!(said(&output).contains("look at it with: distlock status job)"), "{output:?}");
 
-    let output = place.run(["break", "--yes", "--json", "--holder", &id, "job"]);
+    let output = sandbox.run(["break", "--yes", "--json", "--holder", &id, "job"]);
     assert_code(&output, 0, "the holder");
     let event: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
@@ -46,8 +46,8 @@ fn it_takes_the_lock_from_the_named_holder_alone() {
 
 #[test]
 fn a_free_lock_needs_no_breaking() {
-    let place = Place::new();
-    let output = place.run(["break", "--yes", "job"]);
+    let sandbox = Sandbox::new();
+    let output = sandbox.run(["break", "--yes", "job"]);
     assert_code(&output, 0, "free");
     assert!(said(&output).contains("is not held"), "{output:?}");
 }

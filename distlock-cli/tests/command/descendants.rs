@@ -3,7 +3,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{Place, Running, assert_code, lives, until};
+use crate::support::{Running, Sandbox, assert_code, lives, until};
 
 /// Ways to leave the process group.
 const WAYS_OUT: [&str; 5] = [
@@ -16,20 +16,20 @@ const WAYS_OUT: [&str; 5] = [
 ];
 
 /// Starts a command whose helper leaves in that way. `first` is what the helper does first.
-fn start(place: &Place, grace: &str, way_out: &str, first: &str) -> (Running, Pid) {
+fn start(sandbox: &Sandbox, grace: &str, way_out: &str, first: &str) -> (Running, Pid) {
     let helper = format!("{first}\necho $$\nwhile :; do sleep 0.01; done\n");
-    std::fs::write(place.file("helper"), helper).unwrap();
-    let mut job = place.exec(&["--grace", grace], way_out);
+    std::fs::write(sandbox.file("helper"), helper).unwrap();
+    let mut job = sandbox.exec(&["--grace", grace], way_out);
     let helper = job.pid_line();
     (job, helper)
 }
 
 #[test]
 fn it_is_ended_after_a_loss() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for way_out in WAYS_OUT {
-        let (mut job, helper) = start(&place, "60s", way_out, "");
-        assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
+        let (mut job, helper) = start(&sandbox, "60s", way_out, "");
+        assert_code(&sandbox.run(["break", "--yes", "job"]), 0, "break");
         assert_eq!(job.code(), 76, "{way_out}");
         assert!(!lives(helper), "{way_out}");
     }
@@ -37,10 +37,10 @@ fn it_is_ended_after_a_loss() {
 
 #[test]
 fn it_is_killed_after_the_grace() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for way_out in WAYS_OUT {
-        let (mut job, helper) = start(&place, "500ms", way_out, "trap : TERM");
-        assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
+        let (mut job, helper) = start(&sandbox, "500ms", way_out, "trap : TERM");
+        assert_code(&sandbox.run(["break", "--yes", "job"]), 0, "break");
         assert_eq!(job.code(), 76, "{way_out}");
         assert!(!lives(helper), "{way_out}");
     }
@@ -48,9 +48,9 @@ fn it_is_killed_after_the_grace() {
 
 #[test]
 fn it_is_ended_by_what_ends_the_command() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for way_out in WAYS_OUT {
-        let (mut job, helper) = start(&place, "60s", way_out, "");
+        let (mut job, helper) = start(&sandbox, "60s", way_out, "");
         job.signal(Signal::SIGTERM);
         assert_ne!(job.code(), 0, "{way_out}");
         until("the helper ends", || !lives(helper));
@@ -59,23 +59,23 @@ fn it_is_ended_by_what_ends_the_command() {
 
 #[test]
 fn it_is_left_alone_when_the_command_ends_by_itself() {
-    let place = Place::new();
-    let mut job = place.exec(&[], "setsid sleep 1000 > /dev/null 2>&1 & echo $!");
+    let sandbox = Sandbox::new();
+    let mut job = sandbox.exec(&[], "setsid sleep 1000 > /dev/null 2>&1 & echo $!");
     let daemon = job.pid_line();
     assert_eq!(job.code(), 0);
     assert!(lives(daemon));
-    assert_code(&place.run(["exec", "--no-wait", "job", "--", "true"]), 0, "the next");
+    assert_code(&sandbox.run(["exec", "--no-wait", "job", "--", "true"]), 0, "the next");
     assert!(lives(daemon));
     kill(daemon, Signal::SIGKILL).unwrap();
 }
 
 #[test]
 fn what_has_lost_its_parent_leaves_no_zombie() {
-    let place = Place::new();
-    let mut job = place.exec(&[], "(sh -c 'echo $$' &); mkfifo pipe; read line < pipe; exit 3");
+    let sandbox = Sandbox::new();
+    let mut job = sandbox.exec(&[], "(sh -c 'echo $$' &); mkfifo pipe; read line < pipe; exit 3");
     let orphan = job.pid_line();
     until("nothing is left of it", || !std::path::Path::new(&format!("/proc/{orphan}")).exists());
-    until("the command listens", || place.file("pipe").exists());
-    std::fs::write(place.file("pipe"), "go\n").unwrap();
+    until("the command listens", || sandbox.file("pipe").exists());
+    std::fs::write(sandbox.file("pipe"), "go\n").unwrap();
     assert_eq!(job.code(), 3);
 }

@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-use crate::support::{Place, Running, assert_code, is_stopped, lives, said, until};
+use crate::support::{Running, Sandbox, assert_code, is_stopped, lives, said, until};
 
 /// Says its process and its term, and ends soon after SIGTERM.
 const LEADS: &str = "trap 'exit 0' TERM; echo $$; echo $DISTLOCK_TOKEN; while :; do sleep 0.01; done";
@@ -16,20 +16,20 @@ fn term_line(leader: &mut Running) -> u64 {
 
 #[test]
 fn a_candidate_waits_until_the_command_of_the_leader_has_ended() {
-    let place = Place::new();
-    let mut first = place
+    let sandbox = Sandbox::new();
+    let mut first = sandbox
         .elect(&["--value", "10.0.0.7:80"], "echo $DISTLOCK_NAME; mkfifo pipe; read line < pipe; exit 3");
     assert_eq!(first.output_line(), "job");
-    let mut second = place.elect(&["--value", "10.0.0.8:80"], "echo $DISTLOCK_TOKEN");
-    place.until_waiting("job", 1);
-    let status = place.status("job");
+    let mut second = sandbox.elect(&["--value", "10.0.0.8:80"], "echo $DISTLOCK_TOKEN");
+    sandbox.until_waiting("job", 1);
+    let status = sandbox.status("job");
     assert_eq!(status["holders"][0]["value"], "10.0.0.7:80");
     assert_eq!(status["waiters"][0]["value"], "10.0.0.8:80");
-    let text = String::from_utf8(place.run(["status", "job"]).stdout).unwrap();
+    let text = String::from_utf8(sandbox.run(["status", "job"]).stdout).unwrap();
     assert!(text.contains("\n  value \"10.0.0.7:80\"\n"), "{text}");
 
-    until("the command listens", || place.file("pipe").exists());
-    std::fs::write(place.file("pipe"), "go\n").unwrap();
+    until("the command listens", || sandbox.file("pipe").exists());
+    std::fs::write(sandbox.file("pipe"), "go\n").unwrap();
     assert_eq!(first.code(), 3);
     let events: Vec<Value> =
         first.error_lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -40,18 +40,18 @@ fn a_candidate_waits_until_the_command_of_the_leader_has_ended() {
     let term: u64 = events[0]["token"].as_str().unwrap().parse().unwrap();
     assert!(term_line(&mut second) > term);
     assert_eq!(second.code(), 0);
-    assert_eq!(place.status("job")["held"], false);
+    assert_eq!(sandbox.status("job")["held"], false);
 }
 
 #[test]
 fn a_leader_that_has_lost_ends_its_command_and_stands_for_election_again() {
-    let place = Place::new();
-    let mut leader = place.elect(&[], LEADS);
+    let sandbox = Sandbox::new();
+    let mut leader = sandbox.elect(&[], LEADS);
     let mut terms = Vec::new();
     for _ in 0..2 {
         let command = leader.pid_line();
         terms.push(term_line(&mut leader));
-        place.take_away();
+        sandbox.take_away();
         assert_eq!(leader.event("lost")["reason"], "broken");
         assert_eq!(leader.event("terminating")["signal"], "SIGTERM");
         assert_eq!(leader.event("exited")["code"], 0);
@@ -64,18 +64,18 @@ fn a_leader_that_has_lost_ends_its_command_and_stands_for_election_again() {
     leader.signal(Signal::SIGTERM);
     assert_eq!(leader.code(), 0);
     assert!(!lives(command));
-    assert_eq!(place.status("job")["held"], false);
+    assert_eq!(sandbox.status("job")["held"], false);
 }
 
 #[test]
 fn nothing_of_the_last_term_runs_in_the_next() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let deaf = "trap '' TERM; echo $$; while :; do sleep 0.01; done";
     let helper = format!("setsid sh -c \"{}\" & trap '' TERM; sleep 1000", deaf.replace('$', "\\$"));
     for script in [deaf, &helper] {
-        let mut leader = place.elect(&["--grace", "500ms"], script);
+        let mut leader = sandbox.elect(&["--grace", "500ms"], script);
         let first = leader.pid_line();
-        place.take_away();
+        sandbox.take_away();
         assert_eq!(leader.event("terminating")["signal"], "SIGTERM");
         assert_eq!(leader.event("terminating")["signal"], "SIGKILL");
         leader.event("acquired");
@@ -88,15 +88,15 @@ fn nothing_of_the_last_term_runs_in_the_next() {
 
 #[test]
 fn elections_and_locks_of_one_name_exclude_each_other() {
-    let place = Place::new();
-    let mut leader = place.elect(&[], LEADS);
+    let sandbox = Sandbox::new();
+    let mut leader = sandbox.elect(&[], LEADS);
     leader.pid_line();
-    assert_code(&place.run(["exec", "--no-wait", "job", "--", "touch", "ran"]), 75, "exec beside a leader");
-    assert_code(&place.run(["exec", "--no-wait", "other", "--", "true"]), 0, "exec of another name");
+    assert_code(&sandbox.run(["exec", "--no-wait", "job", "--", "touch", "ran"]), 75, "exec beside a leader");
+    assert_code(&sandbox.run(["exec", "--no-wait", "other", "--", "true"]), 0, "exec of another name");
     leader.signal(Signal::SIGTERM);
     assert_eq!(leader.code(), 0);
 
-    let mut job = place.exec(&[], "echo ready; mkfifo pipe; read line < pipe");
+    let mut job = sandbox.exec(&[], "echo ready; mkfifo pipe; read line < pipe");
     assert_eq!(job.output_line(), "ready");
     for (options, code) in [
         (["--no-wait"].as_slice(), 75),
@@ -104,88 +104,88 @@ fn elections_and_locks_of_one_name_exclude_each_other() {
         (&["--no-wait", "--conflict-exit-code", "9"], 9),
     ] {
         let arguments = [["elect"].as_slice(), options, &["job", "--", "touch", "ran"]].concat();
-        let output = place.run(arguments);
+        let output = sandbox.run(arguments);
         assert_code(&output, code, options);
         assert!(said(&output).contains(&format!("held by pid {}", job.pid())), "{output:?}");
     }
-    until("no waiter is left", || place.status("job")["waiters"].as_array().unwrap().is_empty());
-    let mut candidate = place.elect(&[], "echo leads");
-    place.until_waiting("job", 1);
-    std::fs::write(place.file("pipe"), "go\n").unwrap();
+    until("no waiter is left", || sandbox.status("job")["waiters"].as_array().unwrap().is_empty());
+    let mut candidate = sandbox.elect(&[], "echo leads");
+    sandbox.until_waiting("job", 1);
+    std::fs::write(sandbox.file("pipe"), "go\n").unwrap();
     assert_eq!(candidate.output_line(), "leads");
     assert_eq!((job.code(), candidate.code()), (0, 0));
-    assert_code(&place.run(["elect", "--no-wait", "job", "--", "true"]), 0, "free");
-    assert!(!place.file("ran").exists());
+    assert_code(&sandbox.run(["elect", "--no-wait", "job", "--", "true"]), 0, "free");
+    assert!(!sandbox.file("ran").exists());
 }
 
 #[test]
 fn a_signal_ends_a_campaign_and_leaves_the_queue() {
-    let place = Place::new();
-    let _holder = place.hold("job");
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.hold("job");
     for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
-        let mut candidate = place.elect(&[], "touch ran");
-        place.until_waiting("job", 1);
+        let mut candidate = sandbox.elect(&[], "touch ran");
+        sandbox.until_waiting("job", 1);
         candidate.signal(signal);
         assert_eq!(candidate.code(), code, "{signal}");
-        assert_eq!(place.status("job")["waiters"].as_array().unwrap().len(), 0);
+        assert_eq!(sandbox.status("job")["waiters"].as_array().unwrap().len(), 0);
     }
-    assert!(!place.file("ran").exists());
+    assert!(!sandbox.file("ran").exists());
 }
 
 #[test]
 fn a_campaign_after_a_loss_takes_signals_as_the_first_does() {
-    let place = Place::new();
-    let mut first = place.elect(&[], LEADS);
+    let sandbox = Sandbox::new();
+    let mut first = sandbox.elect(&[], LEADS);
     first.pid_line();
-    let mut second = place.elect(&[], LEADS);
-    place.until_waiting("job", 1);
-    place.take_away();
+    let mut second = sandbox.elect(&[], LEADS);
+    sandbox.until_waiting("job", 1);
+    sandbox.take_away();
     second.pid_line();
-    place.until_waiting("job", 1);
+    sandbox.until_waiting("job", 1);
     first.signal(Signal::SIGTSTP);
     until("it stops", || is_stopped(first.pid()));
     first.signal(Signal::SIGCONT);
     until("it goes on", || !is_stopped(first.pid()));
     first.signal(Signal::SIGTERM);
     assert_eq!(first.code(), 143);
-    assert_eq!(place.status("job")["waiters"].as_array().unwrap().len(), 0);
+    assert_eq!(sandbox.status("job")["waiters"].as_array().unwrap().len(), 0);
     assert!(second.runs());
 }
 
 #[test]
 fn a_signal_after_a_loss_ends_it_when_the_command_has_ended() {
-    let place = Place::new();
-    let mut leader = place.elect(
+    let sandbox = Sandbox::new();
+    let mut leader = sandbox.elect(
         &["--grace", "60s"],
         "trap 'echo stopping; read line < pipe; exit 0' TERM; mkfifo pipe; echo ready; while :; do sleep 0.01; done",
     );
     assert_eq!(leader.output_line(), "ready");
-    place.take_away();
+    sandbox.take_away();
     assert_eq!(leader.output_line(), "stopping");
     leader.event("terminating");
     leader.signal(Signal::SIGHUP);
     assert_eq!(leader.code(), 76);
     let rest = leader.error_lines();
     assert!(!rest.iter().any(|line| line.contains(r#""acquired""#)), "{rest:?}");
-    assert_eq!(place.status("job")["held"], false);
+    assert_eq!(sandbox.status("job")["held"], false);
 }
 
 #[test]
 fn a_command_that_cannot_run_is_the_end() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for (program, code) in [("no-such-command", 127), ("/", 126)] {
-        let output = place.run(["elect", "job", "--", program]);
+        let output = sandbox.run(["elect", "job", "--", program]);
         assert_code(&output, code, program);
-        assert_eq!(place.status("job")["held"], false);
+        assert_eq!(sandbox.status("job")["held"], false);
     }
 }
 
 #[test]
 fn every_change_of_the_leader_is_a_line() {
-    let place = Place::new();
-    let mut watch = Running::start(&mut place.distlock(["elect", "--watch", "--json", "job"]));
+    let sandbox = Sandbox::new();
+    let mut watch = Running::start(&mut sandbox.distlock(["elect", "--watch", "--json", "job"]));
     assert_eq!(watch.output_line(), r#"{"event":"leader","name":"job","leader":null}"#);
-    let mut leader = place.elect(&["--value", "10.0.0.7:80"], LEADS);
+    let mut leader = sandbox.elect(&["--value", "10.0.0.7:80"], LEADS);
     leader.pid_line();
     let term = term_line(&mut leader);
     let event = watch.output_event();
@@ -196,7 +196,7 @@ fn every_change_of_the_leader_is_a_line() {
     leader.signal(Signal::SIGTERM);
     assert_eq!(watch.output_event()["leader"], Value::Null);
     // A holder of the lock leads nothing, and shows no value.
-    let holder = place.hold("job");
+    let holder = sandbox.hold("job");
     let event = watch.output_event();
     assert_eq!(event["leader"]["pid"], holder.pid().as_raw());
     assert_eq!(event["leader"].get("value"), None);
@@ -204,7 +204,7 @@ fn every_change_of_the_leader_is_a_line() {
     assert_eq!(watch.code(), 0);
     assert_eq!(watch.rest(), "");
 
-    let mut watch = Running::start(&mut place.distlock(["elect", "--watch", "job"]));
+    let mut watch = Running::start(&mut sandbox.distlock(["elect", "--watch", "job"]));
     let line = watch.output_line();
     assert!(line.starts_with(&format!("election \"job\" is led by pid {} on ", holder.pid())), "{line}");
     assert!(line.contains(", term "), "{line}");
@@ -214,14 +214,14 @@ fn every_change_of_the_leader_is_a_line() {
 
 #[test]
 fn a_watch_ends_when_its_reader_has_gone() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let mut shell = Command::new("sh");
     let distlock = env!("CARGO_BIN_EXE_distlock");
     let script = format!("'{distlock}' elect --watch job | {{ head -1; touch gone; }}");
-    shell.args(["-c", &script]).current_dir(place.file("")).stdin(Stdio::null());
-    let mut watch = Running::start(shell.env("DISTLOCK_URL", place.url()));
+    shell.args(["-c", &script]).current_dir(sandbox.file("")).stdin(Stdio::null());
+    let mut watch = Running::start(shell.env("DISTLOCK_URL", sandbox.url()));
     assert_eq!(watch.output_line(), "election \"job\" has no leader");
-    until("the reader has gone", || place.file("gone").exists());
-    let _holder = place.hold("job");
+    until("the reader has gone", || sandbox.file("gone").exists());
+    let _holder = sandbox.hold("job");
     assert_eq!(watch.code(), 0);
 }

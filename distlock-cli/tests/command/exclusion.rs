@@ -1,28 +1,28 @@
 //! Mutual exclusion, which the command exists for.
 
-use crate::support::{Place, Running};
+use crate::support::{Running, Sandbox};
 
 #[test]
 fn eight_loops_lose_no_increment() {
     const LOOPS: usize = 8;
     const ROUNDS: usize = 25;
-    let place = Place::new();
-    std::fs::write(place.file("c"), "0\n").unwrap();
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.file("c"), "0\n").unwrap();
     let script = format!(
         "i=0; while [ $i -lt {ROUNDS} ]; do {} --url '{}' exec counter -- sh -c 'n=$(cat c); echo $((n+1)) > c' || exit 1; i=$((i+1)); done",
         env!("CARGO_BIN_EXE_distlock"),
-        place.url()
+        sandbox.url()
     );
     let mut loops: Vec<_> = (0..LOOPS)
         .map(|_| {
             let mut shell = std::process::Command::new("sh");
             Running::start(
-                shell.args(["-c", &script]).current_dir(place.file("")).stdin(std::process::Stdio::null()),
+                shell.args(["-c", &script]).current_dir(sandbox.file("")).stdin(std::process::Stdio::null()),
             )
         })
         .collect();
     for running in &mut loops {
         assert_eq!(running.code_at_last(), 0);
     }
-    assert_eq!(std::fs::read_to_string(place.file("c")).unwrap(), format!("{}\n", LOOPS * ROUNDS));
+    assert_eq!(std::fs::read_to_string(sandbox.file("c")).unwrap(), format!("{}\n", LOOPS * ROUNDS));
 }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::support::{Place, assert_code, bare, said, with_few_descriptors_it_is_70};
+use crate::support::{Sandbox, assert_code, bare, said, with_few_descriptors_it_is_70};
 
 #[test]
 fn the_commands_own_code_comes_through() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for code in [0, 1, 3, 64, 75, 255] {
-        let output = place.run(["exec", "job", "--", "sh", "-c", &format!("exit {code}")]);
+        let output = sandbox.run(["exec", "job", "--", "sh", "-c", &format!("exit {code}")]);
         assert_code(&output, code, code);
         assert_eq!(said(&output), "");
     }
@@ -20,18 +20,18 @@ fn the_commands_own_code_comes_through() {
 
 #[test]
 fn a_signal_that_ended_the_command_is_128_and_its_number() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for (signal, code) in [("TERM", 143), ("KILL", 137), ("INT", 130), ("USR1", 138)] {
-        let output = place.run(["exec", "job", "--", "sh", "-c", &format!("kill -{signal} $$")]);
+        let output = sandbox.run(["exec", "job", "--", "sh", "-c", &format!("kill -{signal} $$")]);
         assert_code(&output, code, signal);
     }
 }
 
 #[test]
 fn a_held_lock_exits_with_75_and_names_the_holder() {
-    let place = Place::new();
-    let holder = place.hold("job");
-    let output = place.run(["exec", "--no-wait", "job", "--", "touch", "ran"]);
+    let sandbox = Sandbox::new();
+    let holder = sandbox.hold("job");
+    let output = sandbox.run(["exec", "--no-wait", "job", "--", "touch", "ran"]);
     assert_code(&output, 75, "no wait");
     assert!(
         said(&output)
@@ -40,65 +40,65 @@ fn a_held_lock_exits_with_75_and_names_the_holder() {
     );
 
     let begun = Instant::now();
-    let output = place.run(["exec", "--wait", "200ms", "job", "--", "touch", "ran"]);
+    let output = sandbox.run(["exec", "--wait", "200ms", "job", "--", "touch", "ran"]);
     assert_code(&output, 75, "a wait");
     assert!(begun.elapsed() >= Duration::from_millis(200));
     assert!(said(&output).contains("could not acquire lock \"job\" within 200ms"), "{output:?}");
 
-    let output = place.run(["hold", "--no-wait", "job"]);
+    let output = sandbox.run(["hold", "--no-wait", "job"]);
     assert_code(&output, 75, "hold");
-    assert!(!place.file("ran").exists());
+    assert!(!sandbox.file("ran").exists());
 }
 
 #[test]
 fn the_code_for_that_can_be_chosen() {
-    let place = Place::new();
-    let _holder = place.hold("job");
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.hold("job");
     for code in ["0", "1", "9", "255"] {
-        let output = place.run(["exec", "--no-wait", "--conflict-exit-code", code, "job", "--", "true"]);
+        let output = sandbox.run(["exec", "--no-wait", "--conflict-exit-code", code, "job", "--", "true"]);
         assert_code(&output, code.parse().unwrap(), code);
     }
 }
 
 #[test]
 fn a_lost_lock_is_76() {
-    let place = Place::new();
-    let mut job = place.exec(&[], "sleep 1000 & wait");
+    let sandbox = Sandbox::new();
+    let mut job = sandbox.exec(&[], "sleep 1000 & wait");
     job.event("started");
-    assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
+    assert_code(&sandbox.run(["break", "--yes", "job"]), 0, "break");
     assert_eq!(job.code(), 76);
 }
 
 #[test]
 fn a_backend_that_does_not_answer_is_69() {
-    let place = Place::new();
-    assert_code(&place.run(["exec", "job", "--", "true"]), 0, "before");
-    let gate = fs::File::options().read(true).write(true).open(place.locks().join("gate")).unwrap();
+    let sandbox = Sandbox::new();
+    assert_code(&sandbox.run(["exec", "job", "--", "true"]), 0, "before");
+    let gate = fs::File::options().read(true).write(true).open(sandbox.locks().join("gate")).unwrap();
     let gate = Flock::lock(gate, FlockArg::LockExclusive).unwrap();
-    let url = format!("file:{}?gate_patience=50ms", place.locks().display());
+    let url = format!("file:{}?gate_patience=50ms", sandbox.locks().display());
     for arguments in [["exec", "--no-wait", "job", "true"].as_slice(), &["status", "job"]] {
         let output = bare().arg("--url").arg(&url).args(arguments).output().unwrap();
         assert_code(&output, 69, arguments);
         assert!(said(&output).contains("cannot be reached"), "{output:?}");
     }
     drop(gate);
-    assert_code(&place.run(["exec", "job", "--", "true"]), 0, "after");
+    assert_code(&sandbox.run(["exec", "job", "--", "true"]), 0, "after");
 }
 
 #[test]
 fn a_folder_that_others_may_use_is_refused_with_77() {
-    let place = Place::new();
-    fs::create_dir(place.locks()).unwrap();
-    fs::set_permissions(place.locks(), fs::Permissions::from_mode(0o777)).unwrap();
-    let output = place.run(["exec", "job", "--", "touch", "ran"]);
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.locks()).unwrap();
+    fs::set_permissions(sandbox.locks(), fs::Permissions::from_mode(0o777)).unwrap();
+    let output = sandbox.run(["exec", "job", "--", "touch", "ran"]);
     assert_code(&output, 77, "mode 0777");
     assert!(said(&output).contains("access was refused"), "{output:?}");
-    assert!(!place.file("ran").exists());
+    assert!(!sandbox.file("ran").exists());
 }
 
 #[test]
 fn bad_usage_is_64() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let long = "x".repeat(513);
     for arguments in [
         [].as_slice(),
@@ -129,7 +129,7 @@ fn bad_usage_is_64() {
         &["frobnicate"],
         &["completions", "cobol"],
     ] {
-        let output = place.run(arguments.iter().copied());
+        let output = sandbox.run(arguments.iter().copied());
         assert_code(&output, 64, arguments);
         assert_ne!(said(&output), "");
     }
@@ -156,14 +156,14 @@ fn a_bad_url_is_64_and_says_what_is_wrong_with_it() {
 
 #[test]
 fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
-    let place = Place::new();
-    fs::write(place.file("data"), "no program").unwrap();
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.file("data"), "no program").unwrap();
     for (program, code) in [("no-such-command", 127), ("./no-such-file", 127), ("./data", 126), ("/", 126)] {
-        let output = place.run(["exec", "job", "--", program]);
+        let output = sandbox.run(["exec", "job", "--", program]);
         assert_code(&output, code, program);
         assert!(said(&output).contains(program), "{output:?}");
     }
-    assert_eq!(place.status("job")["held"], false);
+    assert_eq!(sandbox.status("job")["held"], false);
 }
 
 #[test]
@@ -193,8 +193,8 @@ fn help_version_and_completions_are_0() {
 
 #[test]
 fn the_error_is_an_event_for_machines() {
-    let place = Place::new();
-    let output = place.run(["exec", "--json", "job", "--", "no-such-command"]);
+    let sandbox = Sandbox::new();
+    let output = sandbox.run(["exec", "--json", "job", "--", "no-such-command"]);
     let last = said(&output).lines().last().unwrap().to_owned();
     assert_code(&output, 127, &last);
     // distlock acquired and released the lock around the attempt.
@@ -204,8 +204,8 @@ fn the_error_is_an_event_for_machines() {
 
 #[test]
 fn too_few_descriptors_are_70_with_the_remedy() {
-    let place = Place::new();
-    with_few_descriptors_it_is_70(&place, 5..40);
+    let sandbox = Sandbox::new();
+    with_few_descriptors_it_is_70(&sandbox, 5..40);
 }
 
 #[test]
@@ -217,15 +217,15 @@ fn the_help_names_what_is_there_and_requires_nothing_that_is_not_required() {
         let words: Vec<_> = help.split_whitespace().collect();
         assert!(words.join(" ").contains("[env: DISTLOCK_URL]"), "{help}");
     }
-    let place = Place::new();
-    let output = bare().env("DISTLOCK_URL", place.url()).args(["exec", "job"]).output().unwrap();
+    let sandbox = Sandbox::new();
+    let output = bare().env("DISTLOCK_URL", sandbox.url()).args(["exec", "job"]).output().unwrap();
     assert_code(&output, 64, "no command");
     let usage = said(&output).lines().find(|line| line.starts_with("Usage:")).unwrap().to_owned();
     assert!(!usage.contains("--url"), "{usage}");
     let output =
-        bare().env("DISTLOCK_URL", place.url()).args(["exec", "job", "--", "true"]).output().unwrap();
+        bare().env("DISTLOCK_URL", sandbox.url()).args(["exec", "job", "--", "true"]).output().unwrap();
     assert_code(&output, 0, "the variable");
-    assert!(place.locks().exists());
+    assert!(sandbox.locks().exists());
 }
 
 #[test]

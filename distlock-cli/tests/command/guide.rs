@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{Place, Running, assert_code, until};
+use crate::support::{Running, Sandbox, assert_code, until};
 use crate::together::Places;
 
 const PAGES: [&str; 5] = [
@@ -35,11 +35,11 @@ fn words(keyword: &str) -> Vec<String> {
 }
 
 /// A folder with the programs that the scripts call, and with locks.
-struct Machine(Place);
+struct Machine(Sandbox);
 
 impl Machine {
     fn new() -> Self {
-        let machine = Self(Place::new());
+        let machine = Self(Sandbox::new());
         for name in ["report.sh", "migrate.sh", "poll.sh"] {
             machine.program(name, "echo ran >> runs");
         }

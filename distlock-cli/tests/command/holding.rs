@@ -3,29 +3,29 @@
 use nix::sys::signal::Signal;
 use std::process::Stdio;
 
-use crate::support::{Place, Running, assert_code, said, until};
+use crate::support::{Running, Sandbox, assert_code, said, until};
 
 #[test]
 fn it_holds_until_standard_input_closes() {
-    let place = Place::new();
-    let mut holder = Running::start(place.distlock(["hold", "--json", "a/b"]).stdin(Stdio::piped()));
+    let sandbox = Sandbox::new();
+    let mut holder = Running::start(sandbox.distlock(["hold", "--json", "a/b"]).stdin(Stdio::piped()));
     let acquired = holder.output_line();
-    let token = place.status("a/b")["holders"][0]["token"].as_str().unwrap().to_owned();
+    let token = sandbox.status("a/b")["holders"][0]["token"].as_str().unwrap().to_owned();
     assert_eq!(acquired, format!(r#"{{"event":"acquired","name":"a/b","token":"{token}"}}"#));
     holder.close_input();
     assert_eq!(holder.output_line(), r#"{"event":"released","name":"a/b"}"#);
     assert_eq!(holder.code(), 0);
     assert_eq!(holder.rest(), "");
-    assert_eq!(place.status("a/b")["held"], false);
+    assert_eq!(sandbox.status("a/b")["held"], false);
 }
 
 #[test]
 fn it_holds_until_a_signal_says_that_it_is_enough() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        let mut holder = place.hold("job");
+        let mut holder = sandbox.hold("job");
         holder.signal(Signal::SIGUSR1);
-        assert_eq!(place.status("job")["held"], true);
+        assert_eq!(sandbox.status("job")["held"], true);
         holder.signal(signal);
         assert_eq!(holder.output_event()["event"], "released");
         assert_eq!(holder.code(), 0, "{signal}");
@@ -34,23 +34,23 @@ fn it_holds_until_a_signal_says_that_it_is_enough() {
 
 #[test]
 fn a_loss_is_reported_and_exits_with_76() {
-    let place = Place::new();
-    let mut holder = place.hold("job");
-    assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("job");
+    assert_code(&sandbox.run(["break", "--yes", "job"]), 0, "break");
     assert_eq!(holder.output_line(), r#"{"event":"lost","name":"job","reason":"broken"}"#);
     assert_eq!(holder.code(), 76);
 }
 
 #[test]
 fn status_tells_holder_and_queue_in_order() {
-    let place = Place::new();
-    let holder = place.hold("job");
-    let first = Running::start(&mut place.distlock(["hold", "job"]));
-    place.until_waiting("job", 1);
-    let second = Running::start(&mut place.distlock(["hold", "job"]));
-    place.until_waiting("job", 2);
+    let sandbox = Sandbox::new();
+    let holder = sandbox.hold("job");
+    let first = Running::start(&mut sandbox.distlock(["hold", "job"]));
+    sandbox.until_waiting("job", 1);
+    let second = Running::start(&mut sandbox.distlock(["hold", "job"]));
+    sandbox.until_waiting("job", 2);
 
-    let status = place.status("job");
+    let status = sandbox.status("job");
     assert_eq!((status["name"].as_str(), status["held"].as_bool()), (Some("job"), Some(true)));
     let [held_by] = status["holders"].as_array().unwrap().as_slice() else { panic!("{status}") };
     assert_eq!(held_by["pid"], holder.pid().as_raw());
@@ -63,7 +63,7 @@ fn status_tells_holder_and_queue_in_order() {
     // A lock between processes has no lease.
     assert_eq!(status.get("remaining_ms"), None);
 
-    let output = place.run(["status", "job"]);
+    let output = sandbox.run(["status", "job"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with(&format!("lock \"job\" is held by pid {} on ", holder.pid())), "{text}");
     assert!(text.contains(&format!("1. pid {}", first.pid())), "{text}");
@@ -71,22 +71,22 @@ fn status_tells_holder_and_queue_in_order() {
 
 #[test]
 fn a_free_lock_is_free() {
-    let place = Place::new();
-    assert_eq!(place.status("job").to_string(), r#"{"name":"job","held":false,"holders":[],"waiters":[]}"#);
-    assert_eq!(place.run(["status", "job"]).stdout, b"lock \"job\" is free\n");
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.status("job").to_string(), r#"{"name":"job","held":false,"holders":[],"waiters":[]}"#);
+    assert_eq!(sandbox.run(["status", "job"]).stdout, b"lock \"job\" is free\n");
 }
 
 #[test]
 fn a_standard_input_that_is_closed_to_begin_with_is_warned_of() {
-    let place = Place::new();
-    let output = place.run(["hold", "job"]);
+    let sandbox = Sandbox::new();
+    let output = sandbox.run(["hold", "job"]);
     assert_code(&output, 0, "no input");
     assert!(
         said(&output).contains("standard input is closed, so the lock was released immediately"),
         "{output:?}"
     );
 
-    let mut holder = Running::start(place.distlock(["hold", "-v", "job"]).stdin(Stdio::piped()));
+    let mut holder = Running::start(sandbox.distlock(["hold", "-v", "job"]).stdin(Stdio::piped()));
     while !holder.error_line().contains("until Ctrl-D") {}
     let pid = holder.pid();
     until("the input is read", || waits_for_input(pid));

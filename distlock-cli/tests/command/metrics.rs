@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::support::{Place, Running, assert_code, bare, said};
+use crate::support::{Running, Sandbox, assert_code, bare, said};
 
 /// Asserts that the file has this line.
 fn assert_has(file: &Path, line: &str) {
@@ -21,10 +21,10 @@ fn beside(file: &Path) -> Vec<String> {
 
 #[test]
 fn a_run_leaves_its_metrics_whether_or_not_it_has_the_lock() {
-    let place = Place::new();
-    let file = place.file("job.prom");
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("job.prom");
     let option = format!("--metrics-file={}", file.display());
-    assert_code(&place.run(["exec", &option, "job", "--", "sh", "-c", "exit 3"]), 3, "exec");
+    assert_code(&sandbox.run(["exec", &option, "job", "--", "sh", "-c", "exit 3"]), 3, "exec");
     assert_has(&file, "# TYPE distlock_acquire_wait_seconds summary");
     assert_has(
         &file,
@@ -40,8 +40,8 @@ fn a_run_leaves_its_metrics_whether_or_not_it_has_the_lock() {
     assert_has(&file, r#"distlock_exit_code{lock="job"} 3"#);
     assert_eq!(beside(&file), ["job.prom"]);
 
-    let _holder = place.hold("job");
-    assert_code(&place.run(["hold", &option, "--no-wait", "job"]), 75, "hold");
+    let _holder = sandbox.hold("job");
+    assert_code(&sandbox.run(["hold", &option, "--no-wait", "job"]), 75, "hold");
     assert_has(
         &file,
         r#"distlock_acquire_wait_seconds_count{lock="job",backend="file",mode="exclusive",outcome="busy"} 1"#,
@@ -52,12 +52,13 @@ fn a_run_leaves_its_metrics_whether_or_not_it_has_the_lock() {
 
 #[test]
 fn a_loss_and_a_failure_are_in_the_file() {
-    let place = Place::new();
-    let file = place.file("job.prom");
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("job.prom");
     let option = format!("--metrics-file={}", file.display());
-    let mut holder = Running::start(place.distlock(["hold", "--json", &option, "job"]).stdin(Stdio::piped()));
+    let mut holder =
+        Running::start(sandbox.distlock(["hold", "--json", &option, "job"]).stdin(Stdio::piped()));
     holder.says_acquired();
-    assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
+    assert_code(&sandbox.run(["break", "--yes", "job"]), 0, "break");
     assert_eq!(holder.code(), 76);
     assert_has(&file, r#"distlock_lost_total{lock="job",backend="file",mode="exclusive",reason="broken"} 1"#);
     assert_has(&file, r#"distlock_exit_code{lock="job"} 76"#);
@@ -73,10 +74,10 @@ fn a_loss_and_a_failure_are_in_the_file() {
 
 #[test]
 fn a_file_that_cannot_be_written_is_a_warning() {
-    let place = Place::new();
-    let file = place.file("no such folder").join("job.prom");
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("no such folder").join("job.prom");
     let option = format!("--metrics-file={}", file.display());
-    let output = place.run(["exec", &option, "job", "--", "sh", "-c", "exit 3"]);
+    let output = sandbox.run(["exec", &option, "job", "--", "sh", "-c", "exit 3"]);
     assert_code(&output, 3, "exec");
     assert!(said(&output).contains("cannot write the metrics to"), "{}", said(&output));
 }

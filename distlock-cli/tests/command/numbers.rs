@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::support::Place;
+use crate::support::Sandbox;
 
 /// The functions that all scripts share.
 const HELP: &str = r#"
@@ -22,14 +22,14 @@ start_as() {
 "#;
 
 /// The output of a script that starts in a namespace of its own, where `$D` is distlock.
-fn in_a_namespace(place: &Place, script: &str) -> String {
-    std::fs::write(place.file("help"), HELP).unwrap();
+fn in_a_namespace(sandbox: &Sandbox, script: &str) -> String {
+    std::fs::write(sandbox.file("help"), HELP).unwrap();
     let output: Output = Command::new("unshare")
         .args(["--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child", "--"])
         .args(["sh", "-c", &format!(". ./help; {script}")])
-        .env("D", format!("{} --url {}", env!("CARGO_BIN_EXE_distlock"), place.url()))
+        .env("D", format!("{} --url {}", env!("CARGO_BIN_EXE_distlock"), sandbox.url()))
         .env_remove("DISTLOCK_URL")
-        .current_dir(place.file(""))
+        .current_dir(sandbox.file(""))
         .output()
         .unwrap();
     assert!(
@@ -41,16 +41,16 @@ fn in_a_namespace(place: &Place, script: &str) -> String {
 
 #[test]
 fn a_program_that_has_the_number_of_a_command_that_has_ended_is_left_alone() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     std::fs::write(
-        place.file("helper"),
+        sandbox.file("helper"),
         "trap 'echo told >> told' TERM\n(trap '' TERM; exec sleep 1000) &\necho > ready\nwhile :; do wait; done\n",
     )
     .unwrap();
-    std::fs::write(place.file("command"), "setsid sh helper &\necho $$ > command-pid\nexec sleep 1000\n")
+    std::fs::write(sandbox.file("command"), "setsid sh helper &\necho $$ > command-pid\nexec sleep 1000\n")
         .unwrap();
     let status = in_a_namespace(
-        &place,
+        &sandbox,
         r#"
         $D exec --grace 10m job -- sh command & distlock=$!
         until_is 'test -s command-pid -a -e ready'
@@ -70,14 +70,14 @@ fn a_program_that_has_the_number_of_a_command_that_has_ended_is_left_alone() {
 
 #[test]
 fn a_helper_that_has_the_number_of_a_child_from_before_is_ended() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     std::fs::write(
-        place.file("command"),
+        sandbox.file("command"),
         ". ./help\nuntil_is 'is_gone $1'\nstart_as $1 sleep 1000\necho > ready\nwait\n",
     )
     .unwrap();
     let lives = in_a_namespace(
-        &place,
+        &sandbox,
         r#"
         sh -c 'sleep 1000 & echo $! > other; exec $D exec job -- sh command $!' & distlock=$!
         until_is 'test -s other'

@@ -2,72 +2,72 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, assert_code, last_event, said, until};
+use crate::support::{Sandbox, assert_code, last_event, said, until};
 
-pub(crate) fn a_slot_runs_once_and_a_failure_consumes_it(place: &Place) {
+pub(crate) fn a_slot_runs_once_and_a_failure_consumes_it(sandbox: &Sandbox) {
     for (slot, code, runs) in [("monday", 3, 1), ("monday", 0, 1), ("tuesday", 3, 2)] {
         let script = "echo ran >> runs; echo $DISTLOCK_TOKEN; exit 3";
-        let output = place.run(["exec", "--json", "--once", slot, "job", "--", "sh", "-c", script]);
+        let output = sandbox.run(["exec", "--json", "--once", slot, "job", "--", "sh", "-c", script]);
         assert_code(&output, code, slot);
         let said = said(&output);
         let skipped = format!("{{\"event\":\"skipped\",\"name\":\"job\",\"slot\":\"{slot}\"}}");
         assert_eq!(said.contains(&skipped), code == 0, "{said}");
         assert_eq!(said.contains(r#""event":"released""#), code == 3, "{said}");
-        assert_eq!(std::fs::read_to_string(place.file("runs")).unwrap().lines().count(), runs);
+        assert_eq!(std::fs::read_to_string(sandbox.file("runs")).unwrap().lines().count(), runs);
     }
-    assert_code(&place.run(["exec", "--once", "monday", "other", "--", "true"]), 0, "of another name");
-    assert_eq!(place.status("job")["held"], false);
+    assert_code(&sandbox.run(["exec", "--once", "monday", "other", "--", "true"]), 0, "of another name");
+    assert_eq!(sandbox.status("job")["held"], false);
 }
 
-pub(crate) fn two_slots_do_not_run_at_the_same_time(place: &Place) {
-    let mut first = place.exec(&["--once", "monday"], "echo ready; mkfifo pipe; read line < pipe");
+pub(crate) fn two_slots_do_not_run_at_the_same_time(sandbox: &Sandbox) {
+    let mut first = sandbox.exec(&["--once", "monday"], "echo ready; mkfifo pipe; read line < pipe");
     assert_eq!(first.output_line(), "ready");
-    let output = place.run(["exec", "--once", "tuesday", "--no-wait", "job", "--", "touch", "ran"]);
+    let output = sandbox.run(["exec", "--once", "tuesday", "--no-wait", "job", "--", "touch", "ran"]);
     assert_code(&output, 75, "no wait");
-    let mut second = place.exec(&["--once", "tuesday"], "exit 4");
-    place.until_waiting("job", 1);
-    until("the command listens", || place.file("pipe").exists());
-    std::fs::write(place.file("pipe"), "go\n").unwrap();
+    let mut second = sandbox.exec(&["--once", "tuesday"], "exit 4");
+    sandbox.until_waiting("job", 1);
+    until("the command listens", || sandbox.file("pipe").exists());
+    std::fs::write(sandbox.file("pipe"), "go\n").unwrap();
     assert_eq!((first.code(), second.code()), (0, 4));
-    assert!(!place.file("ran").exists());
+    assert!(!sandbox.file("ran").exists());
 }
 
-pub(crate) fn a_slot_whose_lock_is_lost_ends_its_command_with_its_grace(place: &Place) {
-    let mut job = place.exec(
+pub(crate) fn a_slot_whose_lock_is_lost_ends_its_command_with_its_grace(sandbox: &Sandbox) {
+    let mut job = sandbox.exec(
         &["--once", "monday"],
         "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.01; done",
     );
     assert_eq!(job.output_line(), "ready");
-    place.take_away();
+    sandbox.take_away();
     job.event("lost");
     assert_eq!(job.event("terminating")["signal"], "SIGTERM");
     assert_eq!(job.output_line(), "told");
     assert_eq!(job.code(), 76);
-    assert_code(&place.run(["exec", "--once", "monday", "job", "--", "touch", "ran"]), 0, "it has run");
-    assert!(!place.file("ran").exists());
+    assert_code(&sandbox.run(["exec", "--once", "monday", "job", "--", "touch", "ran"]), 0, "it has run");
+    assert!(!sandbox.file("ran").exists());
 }
 
-pub(crate) fn a_lock_is_kept_after_its_release(place: &Place) {
+pub(crate) fn a_lock_is_kept_after_its_release(sandbox: &Sandbox) {
     let kept = ["exec", "--at-least", "10m", "--no-wait", "job", "--", "touch", "ran"];
-    assert_code(&place.run(kept), 0, "the first");
-    std::fs::remove_file(place.file("ran")).unwrap();
-    let output = place.run(kept);
+    assert_code(&sandbox.run(kept), 0, "the first");
+    std::fs::remove_file(sandbox.file("ran")).unwrap();
+    let output = sandbox.run(kept);
     assert_code(&output, 75, "the second");
     let told = said(&output);
     assert!(told.contains("no one holds it, but it is kept free until 20"), "{told}");
     assert!(told.contains(" UTC, for ") && told.contains("--at-least"), "{told}");
-    let output = place.run([["--json"].as_slice(), &kept].concat());
+    let output = sandbox.run([["--json"].as_slice(), &kept].concat());
     let event = last_event(&output);
     assert!((1..=600_000).contains(&event["pause_ms"].as_u64().unwrap()), "{event}");
-    assert!(!place.file("ran").exists());
+    assert!(!sandbox.file("ran").exists());
 }
 
-pub(crate) fn a_slot_is_forgotten_after_its_time(place: &Place) {
+pub(crate) fn a_slot_is_forgotten_after_its_time(sandbox: &Sandbox) {
     let begun = Instant::now();
     let run = |keep| {
-        place.run(["exec", "--once", "monday", "--keep", keep, "job", "--", "sh", "-c", "echo ran >> runs"])
+        sandbox.run(["exec", "--once", "monday", "--keep", keep, "job", "--", "sh", "-c", "echo ran >> runs"])
     };
-    let runs = || std::fs::read_to_string(place.file("runs")).unwrap().lines().count();
+    let runs = || std::fs::read_to_string(sandbox.file("runs")).unwrap().lines().count();
     assert_code(&run("2s"), 0, "the first");
     until("it runs again", || {
         assert_code(&run("10m"), 0, "another");
@@ -85,7 +85,7 @@ macro_rules! with_files {
             $(
                 #[test]
                 fn $case() {
-                    super::$case(&crate::support::Place::new());
+                    super::$case(&crate::support::Sandbox::new());
                 }
             )+
         }

@@ -1,11 +1,11 @@
 //! The output without a terminal.
 
-use crate::support::{Place, Running, assert_code, said};
+use crate::support::{Running, Sandbox, assert_code, said};
 
 #[test]
 fn the_log_has_no_colours_in_a_pipe() {
-    let place = Place::new();
-    let mut command = place.distlock(["exec", "-vv", "job", "--", "true"]);
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.distlock(["exec", "-vv", "job", "--", "true"]);
     let output = command.env_remove("NO_COLOR").env("TERM", "xterm").output().unwrap();
     assert_code(&output, 0, "-vv");
     assert!(said(&output).contains("granted"), "{output:?}");
@@ -14,11 +14,11 @@ fn the_log_has_no_colours_in_a_pipe() {
 
 #[test]
 fn a_wait_that_takes_a_while_says_who_holds_the_lock() {
-    let place = Place::new();
-    let mut holder = place.hold("job");
-    let mut quiet = Running::start(&mut place.distlock(["exec", "-q", "job", "--", "true"]));
-    place.until_waiting("job", 1);
-    let mut waiter = Running::start(&mut place.distlock(["exec", "job", "--", "true"]));
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("job");
+    let mut quiet = Running::start(&mut sandbox.distlock(["exec", "-q", "job", "--", "true"]));
+    sandbox.until_waiting("job", 1);
+    let mut waiter = Running::start(&mut sandbox.distlock(["exec", "job", "--", "true"]));
     let line = waiter.error_line();
     assert!(line.contains(&format!("waiting for lock \"job\", held by pid {} on ", holder.pid())), "{line}");
     holder.close_input();

@@ -1,13 +1,13 @@
 //! Secrets are not shown.
 
-use crate::support::{Place, bare, code_of};
+use crate::support::{Sandbox, bare, code_of};
 
 const SECRET: &str = "canary-7391";
 
 #[test]
 fn a_url_with_a_secret_is_not_passed_on() {
-    let place = Place::new();
-    let show = ["exec", "--url", &place.url(), "job", "--", "sh", "-c", "echo ${DISTLOCK_URL-none}"];
+    let sandbox = Sandbox::new();
+    let show = ["exec", "--url", &sandbox.url(), "job", "--", "sh", "-c", "echo ${DISTLOCK_URL-none}"];
     for (url, seen) in [
         (format!("redis://user:{SECRET}@cache/"), "none"),
         (format!("redis://cache/?password={SECRET}"), "none"),

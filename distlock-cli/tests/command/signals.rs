@@ -5,11 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-use crate::support::{Place, Running, bare, code_of, is_stopped, lives, until, until_file_has};
+use crate::support::{Running, Sandbox, bare, code_of, is_stopped, lives, until, until_file_has};
 
 #[test]
 fn signals_reach_the_command() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for (signal, name) in [
         (Signal::SIGTERM, "TERM"),
         (Signal::SIGHUP, "HUP"),
@@ -18,7 +18,7 @@ fn signals_reach_the_command() {
         (Signal::SIGUSR1, "USR1"),
         (Signal::SIGUSR2, "USR2"),
     ] {
-        let mut job = place.exec(
+        let mut job = sandbox.exec(
             &[],
             &format!("trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.01; done"),
         );
@@ -31,23 +31,23 @@ fn signals_reach_the_command() {
 
 #[test]
 fn the_lock_is_released_when_the_command_has_ended_and_not_before() {
-    let place = Place::new();
-    let mut job = place.exec(&[], "trap 'echo stopping; read line < pipe; exit 0' TERM; mkfifo pipe; echo ready; while :; do sleep 0.01; done");
+    let sandbox = Sandbox::new();
+    let mut job = sandbox.exec(&[], "trap 'echo stopping; read line < pipe; exit 0' TERM; mkfifo pipe; echo ready; while :; do sleep 0.01; done");
     assert_eq!(job.output_line(), "ready");
     job.signal(Signal::SIGTERM);
     assert_eq!(job.output_line(), "stopping");
     // The command takes its time to stop; no other command gets the lock meanwhile.
-    assert_eq!(place.run(["exec", "--no-wait", "job", "--", "true"]).status.code(), Some(75));
+    assert_eq!(sandbox.run(["exec", "--no-wait", "job", "--", "true"]).status.code(), Some(75));
     assert!(job.runs());
-    std::fs::write(place.file("pipe"), "go\n").unwrap();
+    std::fs::write(sandbox.file("pipe"), "go\n").unwrap();
     assert_eq!(job.code(), 0);
-    assert_eq!(place.status("job")["held"], false);
+    assert_eq!(sandbox.status("job")["held"], false);
 }
 
 #[test]
 fn what_ends_the_command_ends_its_helpers_too() {
-    let place = Place::new();
-    let mut job = place.exec(&[], "sleep 1000 & echo $!; wait");
+    let sandbox = Sandbox::new();
+    let mut job = sandbox.exec(&[], "sleep 1000 & echo $!; wait");
     let helper = job.pid_line();
     job.signal(Signal::SIGTERM);
     assert_eq!(job.code(), 143);
@@ -56,8 +56,8 @@ fn what_ends_the_command_ends_its_helpers_too() {
 
 #[test]
 fn a_signal_while_waiting_ends_the_wait_and_leaves_the_queue() {
-    let place = Place::new();
-    let mut holder = place.hold("job");
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("job");
     for (signal, code) in [
         (Signal::SIGTERM, 143),
         (Signal::SIGINT, 130),
@@ -67,28 +67,28 @@ fn a_signal_while_waiting_ends_the_wait_and_leaves_the_queue() {
         (Signal::SIGUSR2, 140),
     ] {
         for subcommand in [["exec", "job", "touch", "ran"].as_slice(), &["hold", "job"]] {
-            let mut waiter = Running::start(&mut place.distlock(subcommand.iter().copied()));
-            place.until_waiting("job", 1);
+            let mut waiter = Running::start(&mut sandbox.distlock(subcommand.iter().copied()));
+            sandbox.until_waiting("job", 1);
             waiter.signal(signal);
             assert_eq!(waiter.code(), code, "{signal}");
-            assert_eq!(place.status("job")["waiters"].as_array().unwrap().len(), 0);
+            assert_eq!(sandbox.status("job")["waiters"].as_array().unwrap().len(), 0);
         }
     }
     holder.close_input();
     assert_eq!(holder.code(), 0);
-    assert!(!place.file("ran").exists());
+    assert!(!sandbox.file("ran").exists());
 }
 
 #[test]
 fn what_was_ignored_stays_ignored() {
     // As `nohup` does.
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let distlock = env!("CARGO_BIN_EXE_distlock");
     let script = format!(
         "trap '' HUP; exec {distlock} --url '{}' exec job -- sh -c 'echo $$; exec sleep 1000'",
-        place.url()
+        sandbox.url()
     );
-    let mut job = Running::start(bare_shell(&script).current_dir(place.file("")));
+    let mut job = Running::start(bare_shell(&script).current_dir(sandbox.file("")));
     let child = job.pid_line();
     job.signal(Signal::SIGHUP);
     nix::sys::signal::kill(child, Signal::SIGHUP).unwrap();
@@ -99,9 +99,9 @@ fn what_was_ignored_stays_ignored() {
 
 #[test]
 fn a_mask_that_blocks_sigchld_keeps_nothing_from_ending_and_is_passed_on() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let mut command = std::process::Command::new("env");
-    command.args(["--block-signal=CHLD,WINCH", env!("CARGO_BIN_EXE_distlock"), "--url", &place.url()]);
+    command.args(["--block-signal=CHLD,WINCH", env!("CARGO_BIN_EXE_distlock"), "--url", &sandbox.url()]);
     command.args(["exec", "job", "--", "grep", "SigBlk", "/proc/self/status"]);
     let mut job = Running::start(&mut command);
     let blocked = job.output_line();
@@ -113,9 +113,9 @@ fn a_mask_that_blocks_sigchld_keeps_nothing_from_ending_and_is_passed_on() {
 
 #[test]
 fn the_command_gets_the_default_action_of_every_signal_and_no_mask() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let mut command =
-        place.distlock(["exec", "job", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]);
+        sandbox.distlock(["exec", "job", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]);
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     // Above them are those that the C library uses itself.
@@ -127,11 +127,11 @@ fn the_command_gets_the_default_action_of_every_signal_and_no_mask() {
 
 #[test]
 fn a_script_without_a_first_line_gets_many_arguments() {
-    let place = Place::new();
-    let script = place.file("script");
+    let sandbox = Sandbox::new();
+    let script = sandbox.file("script");
     std::fs::write(&script, "echo $# $DISTLOCK_NAME").unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = place.distlock(["exec", "job", "--", script.to_str().unwrap()]);
+    let mut command = sandbox.distlock(["exec", "job", "--", script.to_str().unwrap()]);
     command.args((0..100_000).map(|number| number.to_string()));
     let output = command.output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "100000 job\n");
@@ -139,8 +139,8 @@ fn a_script_without_a_first_line_gets_many_arguments() {
 
 #[test]
 fn stopping_and_continuing_reach_the_command() {
-    let place = Place::new();
-    let mut job = place.exec(&[], "echo $$; exec sleep 1000");
+    let sandbox = Sandbox::new();
+    let mut job = sandbox.exec(&[], "echo $$; exec sleep 1000");
     let child = job.pid_line();
     job.signal(Signal::SIGTSTP);
     until("both stop", || is_stopped(child) && is_stopped(job.pid()));
@@ -152,12 +152,12 @@ fn stopping_and_continuing_reach_the_command() {
 
 #[test]
 fn a_stopped_command_keeps_the_lock_and_distlock_awake() {
-    let place = Place::new();
-    let mut job = place.exec(&[], "echo $$; exec sleep 1000");
+    let sandbox = Sandbox::new();
+    let mut job = sandbox.exec(&[], "echo $$; exec sleep 1000");
     let child = job.pid_line();
     nix::sys::signal::kill(child, Signal::SIGSTOP).unwrap();
     until("the command stops", || is_stopped(child));
-    assert_eq!(place.status("job")["held"], true);
+    assert_eq!(sandbox.status("job")["held"], true);
     assert!(!is_stopped(job.pid()));
     nix::sys::signal::kill(child, Signal::SIGCONT).unwrap();
     job.signal(Signal::SIGTERM);
@@ -166,8 +166,8 @@ fn a_stopped_command_keeps_the_lock_and_distlock_awake() {
 
 #[test]
 fn the_command_has_a_group_of_its_own_and_what_it_needs_in_its_environment() {
-    let place = Place::new();
-    let mut job = place.exec(&[], "ps -o pgid= -p $$ 2>/dev/null || cut -d' ' -f5 /proc/$$/stat; echo $$; echo \"$DISTLOCK_NAME\"; echo $DISTLOCK_TOKEN");
+    let sandbox = Sandbox::new();
+    let mut job = sandbox.exec(&[], "ps -o pgid= -p $$ 2>/dev/null || cut -d' ' -f5 /proc/$$/stat; echo $$; echo \"$DISTLOCK_NAME\"; echo $DISTLOCK_TOKEN");
     let group: i32 = job.output_line().trim().parse().unwrap();
     let child = job.pid_line();
     assert_eq!(Pid::from_raw(group), child);
@@ -180,10 +180,10 @@ fn the_command_has_a_group_of_its_own_and_what_it_needs_in_its_environment() {
 
 #[test]
 fn output_and_input_are_the_commands_own() {
-    let place = Place::new();
-    let input = place.file("input");
+    let sandbox = Sandbox::new();
+    let input = sandbox.file("input");
     std::fs::write(&input, "one\ntwo\n").unwrap();
-    let output = place
+    let output = sandbox
         .distlock(["exec", "job", "--", "sh", "-c", "cat; echo oops >&2"])
         .stdin(std::fs::File::open(&input).unwrap())
         .output()

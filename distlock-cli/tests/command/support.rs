@@ -20,23 +20,23 @@ use tempfile::TempDir;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Locks of one test, by default in a folder, and space for files.
-pub(crate) struct Place {
+pub(crate) struct Sandbox {
     folder: TempDir,
     server: Option<String>,
     options: &'static str,
 }
 
-impl Place {
+impl Sandbox {
     pub(crate) fn new() -> Self {
         Self::with("")
     }
 
-    /// A place with these options for the locks of its folder: `&max_hold=1h`.
+    /// A sandbox with these options for the locks of its folder: `&max_hold=1h`.
     pub(crate) fn with(options: &'static str) -> Self {
         Self { folder: tempfile::tempdir().unwrap(), server: None, options }
     }
 
-    /// A place with the locks of a server.
+    /// A sandbox with the locks of a server.
     #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
     pub(crate) fn at(url: String) -> Self {
         Self { server: Some(url), ..Self::new() }
@@ -61,7 +61,7 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// `distlock` with these arguments, on the locks of this place.
+    /// `distlock` with these arguments, on the locks of this sandbox.
     pub(crate) fn distlock<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = bare();
         command.arg("--url").arg(self.url()).args(arguments).current_dir(self.folder.path());
@@ -296,12 +296,12 @@ pub(crate) fn code_of(status: ExitStatus) -> i32 {
 /// Runs the command with each of these limits on open files: it must exit with 70 and the remedy until there are enough, and
 /// from then on with 0; never with another code.
 #[track_caller]
-pub(crate) fn with_few_descriptors_it_is_70(place: &Place, limits: Range<u32>) {
+pub(crate) fn with_few_descriptors_it_is_70(sandbox: &Sandbox, limits: Range<u32>) {
     let mut codes = Vec::new();
     for limit in limits {
         let script = format!("ulimit -n {limit} && exec {} exec job -- true", env!("CARGO_BIN_EXE_distlock"));
         let output =
-            Command::new("sh").args(["-c", &script]).env("DISTLOCK_URL", place.url()).output().unwrap();
+            Command::new("sh").args(["-c", &script]).env("DISTLOCK_URL", sandbox.url()).output().unwrap();
         let code = code_of(output.status);
         if code == 70 {
             assert!(said(&output).contains("ulimit -n"), "{limit}: {output:?}");

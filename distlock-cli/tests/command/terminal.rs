@@ -14,7 +14,7 @@ use std::thread;
 
 use nix::unistd::Pid;
 
-use crate::support::{DEFAULT_SIGNALS, PATIENCE, Place, is_stopped, lives, until, until_file_has};
+use crate::support::{DEFAULT_SIGNALS, PATIENCE, Sandbox, is_stopped, lives, until, until_file_has};
 
 pub(crate) const PROMPT: &str = "at-the-prompt>";
 const CTRL_C: &str = "\x03";
@@ -22,7 +22,7 @@ const CTRL_D: &str = "\x04";
 const CTRL_BACKSLASH: &str = "\x1c";
 pub(crate) const CTRL_Z: &str = "\x1a";
 
-/// A terminal with an interactive shell, in which `$D` is distlock on the locks of a place.
+/// A terminal with an interactive shell, in which `$D` is distlock on the locks of a sandbox.
 pub(crate) struct Screen {
     shell: Child,
     keyboard: File,
@@ -31,17 +31,17 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    pub(crate) fn open(place: &Place) -> Self {
+    pub(crate) fn open(sandbox: &Sandbox) -> Self {
         let (terminal, line) = pty_process::blocking::open().unwrap();
         let [env, default_signals] = DEFAULT_SIGNALS;
         let shell = pty_process::blocking::Command::new(env)
             .args([default_signals, "bash", "--norc", "--noprofile", "-i"])
             .env("PS1", PROMPT)
-            .env("D", format!("{} --url {}", env!("CARGO_BIN_EXE_distlock"), place.url()))
+            .env("D", format!("{} --url {}", env!("CARGO_BIN_EXE_distlock"), sandbox.url()))
             .env("TERM", "dumb")
             .env_remove("DISTLOCK_URL")
             .env_remove("PROMPT_COMMAND")
-            .current_dir(place.file(""))
+            .current_dir(sandbox.file(""))
             .spawn(line)
             .unwrap();
         let keyboard = File::from(OwnedFd::from(terminal));
@@ -114,8 +114,8 @@ impl Drop for Screen {
 
 #[test]
 fn the_command_reads_from_the_terminal() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter(r#"$D exec job -- sh -c 'read line; echo "go""t $line"; test -t 1'"#);
     screen.press("hello\n");
     screen.expect("got hello");
@@ -124,21 +124,21 @@ fn the_command_reads_from_the_terminal() {
 
 #[test]
 fn ctrl_c_ends_the_command_and_the_loop_around_it() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter(r#"for i in 1 2 3; do $D exec job -- sh -c 'echo start""ed $$; exec sleep 1000'; done"#);
     let child = screen.number_after("started ");
     screen.press(CTRL_C);
     let shown = screen.expect(PROMPT);
     assert!(!shown.contains("started"), "{shown}");
     assert!(!lives(child));
-    assert_eq!(place.status("job")["held"], false);
+    assert_eq!(sandbox.status("job")["held"], false);
 }
 
 #[test]
 fn ctrl_c_has_the_code_that_it_has_without_distlock() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter(r#"$D exec job -- sh -c 'echo start""ed; exec sleep 1000'"#);
     screen.expect("started");
     screen.press(CTRL_C);
@@ -151,8 +151,8 @@ fn ctrl_c_has_the_code_that_it_has_without_distlock() {
 
 #[test]
 fn ctrl_z_stops_the_command_and_fg_continues_it() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter(r#"$D exec job -- sh -c 'echo start""ed $$; read line; echo "go""t $line"'"#);
     let child = screen.number_after("started ");
     for round in 0..3 {
@@ -160,7 +160,7 @@ fn ctrl_z_stops_the_command_and_fg_continues_it() {
         screen.expect("Stopped");
         screen.expect(PROMPT);
         assert!(is_stopped(child), "round {round}");
-        assert_eq!(place.status("job")["held"], true);
+        assert_eq!(sandbox.status("job")["held"], true);
         screen.enter("fg");
         until("the command goes on", || !is_stopped(child));
     }
@@ -171,8 +171,8 @@ fn ctrl_z_stops_the_command_and_fg_continues_it() {
 
 #[test]
 fn bg_lets_it_go_on_in_the_background() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter(r#"$D exec job -- sh -c 'mkfifo pipe; echo start""ed $$; read line < pipe; touch done'"#);
     let child = screen.number_after("started ");
     screen.press(CTRL_Z);
@@ -191,8 +191,8 @@ fn bg_lets_it_go_on_in_the_background() {
 
 #[test]
 fn a_background_command_that_wants_the_terminal_is_stopped_until_fg() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter(r#"$D exec job -- sh -c 'echo start""ed $$; read line; echo "go""t $line"' &"#);
     let child = screen.number_after("started ");
     until("the shell notices that it is stopped", || {
@@ -209,8 +209,8 @@ fn a_background_command_that_wants_the_terminal_is_stopped_until_fg() {
 
 #[test]
 fn in_a_pipeline_the_command_gets_the_terminal_when_it_asks_for_it() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter(r#"$D exec job -- sh -c 'read line < /dev/tty; echo "go""t $line"' | cat"#);
     screen.press("hello\n");
     screen.expect("got hello");
@@ -219,8 +219,8 @@ fn in_a_pipeline_the_command_gets_the_terminal_when_it_asks_for_it() {
 
 #[test]
 fn in_a_pipeline_ctrl_c_and_ctrl_z_reach_the_command() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter(r#"$D exec job -- sh -c 'echo start""ed $$ >&2; exec sleep 1000' | cat"#);
     let child = screen.number_after("started ");
     screen.press(CTRL_Z);
@@ -232,58 +232,58 @@ fn in_a_pipeline_ctrl_c_and_ctrl_z_reach_the_command() {
     screen.press(CTRL_C);
     screen.expect(PROMPT);
     until("the command ends", || !lives(child));
-    until("the lock is free", || place.status("job")["held"] == false);
+    until("the lock is free", || sandbox.status("job")["held"] == false);
 }
 
 #[test]
 fn ctrl_c_ends_a_whole_script() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     std::fs::write(
-        place.file("script"),
+        sandbox.file("script"),
         "$D exec job -- sh -c 'echo started; exec sleep 1000'\ntouch went-on\n",
     )
     .unwrap();
-    let mut screen = Screen::open(&place);
+    let mut screen = Screen::open(&sandbox);
     screen.enter("bash script");
     screen.expect("started");
     screen.press(CTRL_C);
     screen.expect_prompt_after(130);
-    assert!(!place.file("went-on").exists());
+    assert!(!sandbox.file("went-on").exists());
 }
 
 #[test]
 fn ctrl_c_ends_a_whole_script_after_keys_that_the_command_survives() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let command = r#"trap "echo survived" QUIT; echo started; while :; do sleep 0.01; done"#;
-    std::fs::write(place.file("script"), format!("$D exec job -- sh -c '{command}'\ntouch went-on\n"))
+    std::fs::write(sandbox.file("script"), format!("$D exec job -- sh -c '{command}'\ntouch went-on\n"))
         .unwrap();
-    let mut screen = Screen::open(&place);
+    let mut screen = Screen::open(&sandbox);
     screen.enter("bash script");
     screen.expect("started");
     screen.press(CTRL_BACKSLASH);
     screen.expect("survived");
     screen.press(CTRL_C);
     screen.expect_prompt_after(130);
-    assert!(!place.file("went-on").exists());
+    assert!(!sandbox.file("went-on").exists());
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn ctrl_c_ends_a_whole_script_although_its_witness_has_been_killed() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     std::fs::write(
-        place.file("script"),
+        sandbox.file("script"),
         "$D exec job -- sh -c 'echo started $$; exec sleep 1000'\ntouch went-on\n",
     )
     .unwrap();
-    let mut screen = Screen::open(&place);
+    let mut screen = Screen::open(&sandbox);
     screen.enter("bash script");
     let witness = witness_in(screen.number_after("started "));
     nix::sys::signal::kill(witness, nix::sys::signal::Signal::SIGKILL).unwrap();
     until("the witness is gone", || !std::path::Path::new(&format!("/proc/{witness}")).exists());
     screen.press(CTRL_C);
     screen.expect_prompt_after(130);
-    assert!(!place.file("went-on").exists());
+    assert!(!sandbox.file("went-on").exists());
 }
 
 /// The witness in a group.
@@ -301,9 +301,9 @@ fn witness_in(group: Pid) -> Pid {
 
 #[test]
 fn a_command_that_interrupts_itself_does_not_end_the_script_around_it() {
-    let place = Place::new();
-    std::fs::write(place.file("script"), "$D exec job -- sh -c 'kill -INT $$'\necho code=$?=\n").unwrap();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.file("script"), "$D exec job -- sh -c 'kill -INT $$'\necho code=$?=\n").unwrap();
+    let mut screen = Screen::open(&sandbox);
     screen.enter("bash script");
     screen.expect("code=130=");
     screen.expect_prompt_after(0);
@@ -311,13 +311,13 @@ fn a_command_that_interrupts_itself_does_not_end_the_script_around_it() {
 
 #[test]
 fn ctrl_z_stops_a_whole_script_and_fg_continues_it() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     std::fs::write(
-        place.file("script"),
+        sandbox.file("script"),
         "$D exec job -- sh -c 'echo started; read line; echo got $line'\necho went on\n",
     )
     .unwrap();
-    let mut screen = Screen::open(&place);
+    let mut screen = Screen::open(&sandbox);
     screen.enter("sh script");
     screen.expect("started");
     screen.press(CTRL_Z);
@@ -332,13 +332,13 @@ fn ctrl_z_stops_a_whole_script_and_fg_continues_it() {
 
 #[test]
 fn a_script_has_the_terminal_back_when_the_command_has_ended() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     std::fs::write(
-        place.file("script"),
+        sandbox.file("script"),
         "$D exec job -- sh -c 'echo started; read line'\nread line; echo got $line\n",
     )
     .unwrap();
-    let mut screen = Screen::open(&place);
+    let mut screen = Screen::open(&sandbox);
     screen.enter("sh script");
     screen.expect("started");
     screen.press("for the command\n");
@@ -349,8 +349,8 @@ fn a_script_has_the_terminal_back_when_the_command_has_ended() {
 
 #[test]
 fn an_interactive_shell_runs_under_a_lock() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter("PS1='ins''ide>' $D exec job -- bash --norc --noprofile -i");
     screen.expect("inside>");
     screen.enter(r#"sh -c 'echo sleep""ing $$; exec sleep 1000'"#);
@@ -373,14 +373,14 @@ fn an_interactive_shell_runs_under_a_lock() {
 
 #[test]
 fn a_stopped_command_ends_when_its_lock_was_lost_meanwhile() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter(r#"$D exec job -- sh -c 'echo start""ed $$; exec sleep 1000'"#);
     let child = screen.number_after("started ");
     screen.press(CTRL_Z);
     screen.expect("Stopped");
     screen.expect(PROMPT);
-    assert!(place.run(["break", "--yes", "job"]).status.success());
+    assert!(sandbox.run(["break", "--yes", "job"]).status.success());
     screen.enter("fg");
     screen.expect("was lost");
     screen.expect_prompt_after(76);
@@ -389,12 +389,12 @@ fn a_stopped_command_ends_when_its_lock_was_lost_meanwhile() {
 
 #[test]
 fn ctrl_z_does_not_keep_a_command_from_being_killed_after_a_loss() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     let command = r#"trap "" TERM; echo start""ed $$; exec sleep 1000"#;
     screen.enter(&format!("$D exec --grace 3s job -- sh -c '{command}'"));
     let child = screen.number_after("started ");
-    assert!(place.run(["break", "--yes", "job"]).status.success());
+    assert!(sandbox.run(["break", "--yes", "job"]).status.success());
     screen.expect("gets SIGTERM");
     screen.press(CTRL_Z);
     screen.expect("gets SIGKILL");
@@ -406,16 +406,16 @@ fn ctrl_z_does_not_keep_a_command_from_being_killed_after_a_loss() {
 #[test]
 #[cfg(target_os = "linux")]
 fn with_a_lease_ctrl_z_stops_what_has_left_the_group_or_does_not_listen_and_fg_continues_it() {
-    let place = Place::with("&max_hold=1h");
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::with("&max_hold=1h");
+    let mut screen = Screen::open(&sandbox);
     let deaf = r#"trap "" TSTP; mkfifo pipe; echo $$ > deaf; read line < pipe"#;
-    std::fs::write(place.file("script"), deaf).unwrap();
+    std::fs::write(sandbox.file("script"), deaf).unwrap();
     let command = r#"setsid sleep 1000 & echo away $!; sh script & echo start""ed $$; read line"#;
     screen.enter(&format!("$D exec job -- sh -c '{command}'"));
     let away = screen.number_after("away ");
     let child = screen.number_after("started ");
-    until_file_has(&place.file("deaf"), "\n");
-    let deaf = std::fs::read_to_string(place.file("deaf")).unwrap();
+    until_file_has(&sandbox.file("deaf"), "\n");
+    let deaf = std::fs::read_to_string(sandbox.file("deaf")).unwrap();
     let deaf = Pid::from_raw(deaf.trim().parse().unwrap());
     screen.press(CTRL_Z);
     screen.expect("Stopped");
@@ -436,9 +436,9 @@ fn with_a_lease_ctrl_z_stops_what_has_left_the_group_or_does_not_listen_and_fg_c
 
 #[test]
 fn a_waiter_says_who_holds_the_lock_and_ctrl_c_ends_the_wait() {
-    let place = Place::new();
-    let holder = place.hold("job");
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let holder = sandbox.hold("job");
+    let mut screen = Screen::open(&sandbox);
     screen.enter("for i in 1 2 3; do $D exec job -- echo ra''n; done");
     screen.expect(&format!("waiting for lock \"job\", held by pid {} on ", holder.pid()));
     screen.expect(" since ");
@@ -446,7 +446,7 @@ fn a_waiter_says_who_holds_the_lock_and_ctrl_c_ends_the_wait() {
     screen.press(CTRL_C);
     let shown = screen.expect(PROMPT);
     assert!(!shown.contains("waiting") && !shown.contains("ran"), "{shown}");
-    assert_eq!(place.status("job")["waiters"].as_array().unwrap().len(), 0);
+    assert_eq!(sandbox.status("job")["waiters"].as_array().unwrap().len(), 0);
     screen.enter("$D exec job -- true");
     screen.expect("waiting");
     screen.press(CTRL_C);
@@ -455,39 +455,39 @@ fn a_waiter_says_who_holds_the_lock_and_ctrl_c_ends_the_wait() {
 
 #[test]
 fn hold_ends_with_ctrl_d() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter("$D hold job");
     screen.expect("holding lock \"job\"");
-    assert_eq!(place.status("job")["held"], true);
+    assert_eq!(sandbox.status("job")["held"], true);
     screen.press(CTRL_D);
     screen.expect_prompt_after(0);
-    assert_eq!(place.status("job")["held"], false);
+    assert_eq!(sandbox.status("job")["held"], false);
 }
 
 #[test]
 fn hold_in_the_background_keeps_the_lock_and_fg_brings_it_back() {
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter("$D hold job &");
     screen.expect("holding lock \"job\"");
     screen.enter("echo typed by som''eone else");
     screen.expect("typed by someone else");
-    let holder = &place.status("job")["holders"][0]["pid"];
+    let holder = &sandbox.status("job")["holders"][0]["pid"];
     let holder = Pid::from_raw(i32::try_from(holder.as_i64().unwrap()).unwrap());
     assert!(!is_stopped(holder));
     screen.enter("fg");
     screen.expect("hold job");
     screen.press(CTRL_D);
     screen.expect_prompt_after(0);
-    assert_eq!(place.status("job")["held"], false);
+    assert_eq!(sandbox.status("job")["held"], false);
 }
 
 #[test]
 fn break_shows_the_holder_and_asks() {
-    let place = Place::new();
-    let mut holder = place.hold("job");
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("job");
+    let mut screen = Screen::open(&sandbox);
     screen.enter("$D break job");
     screen.expect(&format!("lock \"job\" is held by pid {}", holder.pid()));
     screen.expect("[y/N]");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 
-use crate::support::{Place, Running, assert_code, lives, until};
+use crate::support::{Running, Sandbox, assert_code, lives, until};
 use crate::terminal::Screen;
 
 /// The grace of [`exec`], and how much later SIGKILL may arrive on a machine that stalls for seconds.
@@ -49,15 +49,16 @@ impl Unread {
     }
 }
 
-fn exec<'a>(place: &Place, options: &[&'a str], command: &[&'a str]) -> Command {
-    place.distlock([["exec"].as_slice(), options, &["--grace", "1s", "job", "--"], command].concat())
+fn exec<'a>(sandbox: &Sandbox, options: &[&'a str], command: &[&'a str]) -> Command {
+    sandbox.distlock([["exec"].as_slice(), options, &["--grace", "1s", "job", "--"], command].concat())
 }
 
 #[test]
 fn a_command_starts_and_ends() {
-    let (place, unread) = (Place::new(), Unread::new());
+    let (sandbox, unread) = (Sandbox::new(), Unread::new());
     for options in HOW_MUCH {
-        let mut job = Running::start_as_it_is(exec(&place, options, &["echo", "ran"]).stderr(unread.stdio()));
+        let mut job =
+            Running::start_as_it_is(exec(&sandbox, options, &["echo", "ran"]).stderr(unread.stdio()));
         assert_eq!(job.output_line(), "ran", "{options:?}");
         assert_eq!(job.code(), 0, "{options:?}");
     }
@@ -65,14 +66,14 @@ fn a_command_starts_and_ends() {
 
 #[test]
 fn a_lost_command_is_ended() {
-    let (place, unread) = (Place::new(), Unread::new());
+    let (sandbox, unread) = (Sandbox::new(), Unread::new());
     for options in HOW_MUCH {
         let script = "trap '' TERM; echo $$; while :; do sleep 0.01; done";
-        let command = &mut exec(&place, options, &["sh", "-c", script]);
+        let command = &mut exec(&sandbox, options, &["sh", "-c", script]);
         let mut job = Running::start_as_it_is(command.stderr(unread.stdio()));
         let child = job.pid_line();
         let begun = Instant::now();
-        assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
+        assert_code(&sandbox.run(["break", "--yes", "job"]), 0, "break");
         until("the command ends", || !lives(child));
         let killed_after = begun.elapsed();
         assert!((GRACE..GRACE + ON_ANY_MACHINE).contains(&killed_after), "{options:?}: {killed_after:?}");
@@ -82,25 +83,25 @@ fn a_lost_command_is_ended() {
 
 #[test]
 fn a_wait_ends_at_a_signal_and_when_its_time_is_over() {
-    let (place, unread) = (Place::new(), Unread::new());
-    let _holder = place.hold("job");
+    let (sandbox, unread) = (Sandbox::new(), Unread::new());
+    let _holder = sandbox.hold("job");
     for options in HOW_MUCH {
-        let mut waiter = Running::start_as_it_is(exec(&place, options, &["true"]).stderr(unread.stdio()));
-        place.until_waiting("job", 1);
+        let mut waiter = Running::start_as_it_is(exec(&sandbox, options, &["true"]).stderr(unread.stdio()));
+        sandbox.until_waiting("job", 1);
         waiter.signal(Signal::SIGTERM);
         assert_eq!(waiter.code(), 143, "{options:?}");
         let options = [options, &["--wait", "400ms"]].concat();
-        let mut waiter = Running::start_as_it_is(exec(&place, &options, &["true"]).stderr(unread.stdio()));
+        let mut waiter = Running::start_as_it_is(exec(&sandbox, &options, &["true"]).stderr(unread.stdio()));
         assert_eq!(waiter.code(), 75, "{options:?}");
     }
 }
 
 #[test]
 fn a_hold_ends() {
-    let (place, unread) = (Place::new(), Unread::new());
-    let mut command = place.distlock(["hold", "--json", "job"]);
+    let (sandbox, unread) = (Sandbox::new(), Unread::new());
+    let mut command = sandbox.distlock(["hold", "--json", "job"]);
     let mut holder = command.stdin(Stdio::piped()).stdout(unread.stdio()).spawn().unwrap();
-    until("it is held", || place.status("job")["held"] == true);
+    until("it is held", || sandbox.status("job")["held"] == true);
     drop(holder.stdin.take());
     until("it lets go", || holder.try_wait().unwrap().is_some_and(|status| status.success()));
 }
@@ -109,12 +110,12 @@ fn a_hold_ends() {
 fn a_lost_command_is_ended_on_a_terminal_whose_output_is_held() {
     const CTRL_S: &str = "\x13";
     const CTRL_Q: &str = "\x11";
-    let place = Place::new();
-    let mut screen = Screen::open(&place);
+    let sandbox = Sandbox::new();
+    let mut screen = Screen::open(&sandbox);
     screen.enter(r#"$D exec -v job -- sh -c 'echo start""ed $$; exec sleep 1000'"#);
     let child = screen.number_after("started ");
     screen.press(CTRL_S);
-    assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
+    assert_code(&sandbox.run(["break", "--yes", "job"]), 0, "break");
     until("the command ends", || !lives(child));
     screen.press(CTRL_Q);
     screen.expect_prompt_after(76);

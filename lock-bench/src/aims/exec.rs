@@ -1,6 +1,6 @@
 //! The aim of the command distlock.
 
-use super::look::{middle_half, ratio};
+use super::finder::{middle_half, ratio};
 use super::{Judged, Verdict};
 use crate::workload::ExecRow;
 use crate::workload::exec::{DISTLOCK, FLOCK};

@@ -1,6 +1,6 @@
 //! The aims of locks that several can hold: the same for every server.
 
-use super::look::middle_half;
+use super::finder::middle_half;
 use super::{Judged, Verdict};
 use crate::contender::{Contender, Family};
 use crate::runtimes::RuntimeKind;

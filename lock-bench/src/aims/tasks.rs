@@ -1,6 +1,6 @@
 //! The aims of many tasks of one client: the same for every server.
 
-use super::look::{middle_half, ratio};
+use super::finder::{middle_half, ratio};
 use super::{Judged, Verdict};
 use crate::contender::Contender;
 use crate::runtimes::RuntimeKind;

@@ -2,10 +2,10 @@
 
 mod aims;
 mod connection;
+mod monitor;
 mod peer_distributed_lock;
 mod raw;
 mod server;
-mod survey;
 
 use std::time::Duration;
 
@@ -88,8 +88,8 @@ const COMMON: Subject = Subject {
     },
     renewals_in_a_lease: 4,
     start: server::none,
-    survey: survey::connect,
-    tally: None,
+    monitor: monitor::connect,
+    request_counter: None,
 };
 
 /// The name of the lease option in a URL of distlock.

@@ -1,12 +1,12 @@
 //! Redis: its contenders and aims.
 
 mod connection;
+mod monitor;
 mod peer_distributed_lock;
 mod peer_rslock;
 mod raw;
 mod scripts;
 mod server;
-mod survey;
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ pub(crate) static SUBJECT: Subject = Subject {
     },
     renewals_in_a_lease: 4,
     start: server::start,
-    survey: survey::connect,
-    tally: None,
+    monitor: monitor::connect,
+    request_counter: None,
 };
 
 /// The name of the lease option in a URL of distlock.

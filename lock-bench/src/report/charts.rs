@@ -1,7 +1,7 @@
 //! The charts of the page: their axes and their lines.
 
 use super::chart::{Axis, Chart, Line, Marks, Point, Scale, time};
-use super::page::{class_of, title_of};
+use super::html_page::{class_of, title_of};
 use crate::results::Report;
 use crate::runtimes::RuntimeKind;
 use crate::samples::Summary;

@@ -3,7 +3,7 @@
 mod chart;
 mod charts;
 mod figure;
-mod page;
+mod html_page;
 mod table;
 
 use std::fs;
@@ -43,7 +43,7 @@ pub(crate) fn write(report: &Report, options: &Options, files: Files, subject: &
     }
     if let Some(path) = &options.html {
         let path = files.path(path, subject);
-        fs::write(&path, page::html(report)).context(path.display())?;
+        fs::write(&path, html_page::html(report)).context(path.display())?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use crate::contender::{Client, Contender, Target};
 use crate::failure::{Context, Outcome};
-use crate::subject::Survey;
+use crate::subject::ServerMonitor;
 
 /// The number of clients that connect at the same time.
 const AT_ONCE: usize = 32;
@@ -47,9 +47,9 @@ const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Waits until the connections of the previous clients have ended, so that the server has no more than `left`; gives up
 /// after some time.
-pub(super) async fn until_gone(survey: &mut dyn Survey, left: u64) -> Outcome<()> {
+pub(super) async fn until_gone(monitor: &mut dyn ServerMonitor, left: u64) -> Outcome<()> {
     let give_up = Instant::now() + GONE_WITHIN;
-    while survey.counters().await?.connections > left && Instant::now() < give_up {
+    while monitor.counters().await?.connections > left && Instant::now() < give_up {
         tokio::time::sleep(SETTLED_FOR).await;
     }
     Ok(())
@@ -59,12 +59,12 @@ const SETTLED_FOR: Duration = Duration::from_millis(200);
 const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Returns how many connections the server has after those of previous clients have ended.
-pub(super) async fn settled_connections(survey: &mut dyn Survey) -> Outcome<u64> {
+pub(super) async fn settled_connections(monitor: &mut dyn ServerMonitor) -> Outcome<u64> {
     let give_up = Instant::now() + SETTLED_WITHIN;
-    let mut before = survey.counters().await?.connections;
+    let mut before = monitor.counters().await?.connections;
     loop {
         tokio::time::sleep(SETTLED_FOR).await;
-        let now = survey.counters().await?.connections;
+        let now = monitor.counters().await?.connections;
         if now >= before || Instant::now() > give_up {
             return Ok(now);
         }

@@ -1,23 +1,26 @@
-//! A survey that counts requests by kind, whether or not the server does.
+//! A monitor that counts requests by kind, whether or not the server does.
 
 use async_trait::async_trait;
 
 use crate::contender::Target;
 use crate::failure::Outcome;
-use crate::subject::{Command, Counters, Sender, Subject, Survey, Tally};
+use crate::subject::{Command, Counters, RequestCounter, Sender, ServerMonitor, Subject};
 
 pub(super) struct Counted {
-    survey: Box<dyn Survey>,
-    tally: Option<Box<dyn Tally>>,
+    monitor: Box<dyn ServerMonitor>,
+    request_counter: Option<Box<dyn RequestCounter>>,
     target: Target,
 }
 
 impl Counted {
     pub(super) async fn start(subject: &Subject, target: &Target) -> Outcome<Self> {
-        let survey = (subject.survey)(target.clone()).await?;
-        let tally = subject.tally.map(|tally| tally(target)).transpose()?;
-        let url = tally.as_ref().map_or_else(|| target.url.clone(), |tally| tally.url());
-        Ok(Self { survey, tally, target: Target { url, ..target.clone() } })
+        let monitor = (subject.monitor)(target.clone()).await?;
+        let request_counter =
+            subject.request_counter.map(|request_counter| request_counter(target)).transpose()?;
+        let url = request_counter
+            .as_ref()
+            .map_or_else(|| target.url.clone(), |request_counter| request_counter.url());
+        Ok(Self { monitor, request_counter, target: Target { url, ..target.clone() } })
     }
 
     /// Returns where clients have to connect to be counted.
@@ -27,17 +30,17 @@ impl Counted {
 }
 
 #[async_trait]
-impl Survey for Counted {
+impl ServerMonitor for Counted {
     async fn describe(&mut self) -> Outcome<String> {
-        self.survey.describe().await
+        self.monitor.describe().await
     }
 
     async fn counters(&mut self) -> Outcome<Counters> {
-        let mut counters = self.survey.counters().await?;
-        if let Some(tally) = &self.tally {
+        let mut counters = self.monitor.counters().await?;
+        if let Some(request_counter) = &self.request_counter {
             let command = |calls| Command { calls, microseconds: 0, sender: Sender::Client };
             counters.commands =
-                tally.requests().into_iter().map(|(kind, calls)| (kind, command(calls))).collect();
+                request_counter.requests().into_iter().map(|(kind, calls)| (kind, command(calls))).collect();
         }
         Ok(counters)
     }

@@ -11,7 +11,7 @@ use crate::plan::{CyclePlan, Plan, Workload};
 use crate::process;
 use crate::progress::Progress;
 use crate::runtimes::RuntimeKind;
-use crate::subject::{Subject, Survey};
+use crate::subject::{ServerMonitor, Subject};
 
 /// Runs all contenders in turns, on one runtime.
 pub(crate) async fn run(
@@ -20,7 +20,7 @@ pub(crate) async fn run(
     runtime: RuntimeKind,
     progress: Progress,
 ) -> Outcome<(Vec<CycleRow>, Vec<EchoRow>)> {
-    let mut survey = (subject.survey)(plan.target.clone()).await?;
+    let mut monitor = (subject.monitor)(plan.target.clone()).await?;
     let mut echoes = Vec::new();
     for echo in subject.echoes {
         echoes.push(EchoTurns::connect(echo, &plan.target).await);
@@ -39,7 +39,7 @@ pub(crate) async fn run(
                 // Each time another contender is first, so that none always follows the same one.
                 let index = (place + round + turn) % turns.len();
                 if let Some(turns) = turns.get_mut(index) {
-                    turns.turn(&plan.cycle, survey.as_mut()).await;
+                    turns.turn(&plan.cycle, monitor.as_mut()).await;
                 }
             }
         }
@@ -71,9 +71,9 @@ impl Turns {
         Self { contender, connected, found: Found::default() }
     }
 
-    async fn turn(&mut self, plan: &CyclePlan, survey: &mut dyn Survey) {
+    async fn turn(&mut self, plan: &CyclePlan, monitor: &mut dyn ServerMonitor) {
         let Ok(client) = &self.connected else { return };
-        if let Err(failure) = self.found.turn(self.contender, client, plan, survey).await {
+        if let Err(failure) = self.found.turn(self.contender, client, plan, monitor).await {
             self.connected = Err(failure);
         }
     }
@@ -112,12 +112,12 @@ impl Found {
         contender: &Contender,
         client: &Client,
         plan: &CyclePlan,
-        survey: &mut dyn Survey,
+        monitor: &mut dyn ServerMonitor,
     ) -> Outcome<()> {
         client.warm_up(plan).await?;
-        let counters = survey.counters().await?;
+        let counters = monitor.counters().await?;
         let turn = client.turn(plan).await?;
-        let done = survey.counters().await?.since(&counters);
+        let done = monitor.counters().await?.since(&counters);
         self.calls += done.sent_by_clients(contender.own_commands).calls;
         self.server_microseconds += done.microseconds(contender.own_commands);
         self.rounds.extend(turn.cycle.median());

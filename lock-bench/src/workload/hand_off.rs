@@ -14,7 +14,7 @@ use crate::failure::Outcome;
 use crate::plan::{HandOffTurn, Plan, Workload};
 use crate::progress::Progress;
 use crate::runtimes::RuntimeKind;
-use crate::subject::{Counters, Subject, Survey};
+use crate::subject::{Counters, ServerMonitor, Subject};
 use crowd::Crowd;
 
 /// Runs all contenders in turns, on one runtime. The clients of a turn are created for it and closed after it.
@@ -26,9 +26,9 @@ pub(crate) async fn run(
 ) -> Outcome<(Vec<HandOffRow>, Vec<EchoRow>)> {
     let mut turns: Vec<Turns> = Vec::new();
     for contender in plan.contenders.iter().filter(|contender| contender.waits.hands_on()) {
-        let place = Place::of(contender, &plan.target).await;
+        let runner = Runner::of(contender, &plan.target).await;
         // One after the other, because they are compared with each other.
-        turns.extend(plan.hand_off.clients.iter().map(|&clients| Turns::new(contender, clients, &place)));
+        turns.extend(plan.hand_off.clients.iter().map(|&clients| Turns::new(contender, clients, &runner)));
     }
     take_turns("hand-off", turns, subject, &plan, runtime, &progress).await
 }
@@ -42,14 +42,14 @@ pub(super) async fn take_turns(
     runtime: RuntimeKind,
     progress: &Progress,
 ) -> Outcome<(Vec<HandOffRow>, Vec<EchoRow>)> {
-    let mut survey = (subject.survey)(plan.target.clone()).await?;
+    let mut monitor = (subject.monitor)(plan.target.clone()).await?;
     let mut echoes = Vec::new();
     for echo in subject.echoes {
         echoes.push(EchoTurns::connect(echo, &plan.target).await);
     }
     for round in 0..plan.rounds {
-        for place in 0..turns.len() {
-            let index = (place + round) % turns.len();
+        for runner in 0..turns.len() {
+            let index = (runner + round) % turns.len();
             if let Some(turn) = turns.get_mut(index) {
                 progress.step(&format!(
                     "{what}, {}, round {} of {}: {}, {}",
@@ -59,7 +59,7 @@ pub(super) async fn take_turns(
                     turn.clients,
                     turn.contender.id
                 ));
-                turn.turn(plan, round, survey.as_mut()).await;
+                turn.turn(plan, round, monitor.as_mut()).await;
                 turn.compare(&mut echoes, plan.hand_off.echo_turn).await;
             }
         }
@@ -71,7 +71,7 @@ pub(super) async fn take_turns(
 pub(super) struct Turns {
     contender: &'static Contender,
     clients: usize,
-    place: Outcome<Place>,
+    runner: Outcome<Runner>,
     total: HandOffs,
     rounds: Vec<f64>,
     echo_rounds: BTreeMap<String, Vec<f64>>,
@@ -82,14 +82,14 @@ pub(super) struct Turns {
 
 /// Where the clients of a contender are created.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum Runner {
     Here(&'static Contender, Target),
     /// Here, and all of them are tasks of one client.
     OneClient(&'static Contender, Target),
     InAnotherProgram(Arc<dyn Program>),
 }
 
-impl Place {
+impl Runner {
     pub(super) async fn of(contender: &'static Contender, target: &Target) -> Outcome<Self> {
         match contender.connect {
             Connect::Here(_) => Ok(Self::Here(contender, target.clone())),
@@ -103,37 +103,41 @@ type Done = Option<Counters>;
 
 /// Creates clients, lets them hand on the lock `name`, and ends them.
 pub(super) async fn take_turn(
-    place: &Place,
+    runner: &Runner,
     turn: &HandOffTurn,
     name: &str,
-    survey: &mut dyn Survey,
+    monitor: &mut dyn ServerMonitor,
 ) -> Outcome<(HandOffs, Done)> {
-    match place {
-        Place::Here(contender, target) => {
-            measure(Crowd::gather(contender, turn, name, target).await?, turn, survey).await
+    match runner {
+        Runner::Here(contender, target) => {
+            measure(Crowd::gather(contender, turn, name, target).await?, turn, monitor).await
         }
-        Place::OneClient(contender, target) => {
-            measure(Crowd::of_one_client(contender, turn, name, target).await?, turn, survey).await
+        Runner::OneClient(contender, target) => {
+            measure(Crowd::of_one_client(contender, turn, name, target).await?, turn, monitor).await
         }
         // Only the program knows when its turn begins.
-        Place::InAnotherProgram(program) => Ok((program.hand_offs(name, turn).await?, None)),
+        Runner::InAnotherProgram(program) => Ok((program.hand_offs(name, turn).await?, None)),
     }
 }
 
-async fn measure(crowd: Crowd, turn: &HandOffTurn, survey: &mut dyn Survey) -> Outcome<(HandOffs, Done)> {
+async fn measure(
+    crowd: Crowd,
+    turn: &HandOffTurn,
+    monitor: &mut dyn ServerMonitor,
+) -> Outcome<(HandOffs, Done)> {
     crowd.warm_up(turn.warm_up).await;
-    let counters = survey.counters().await?;
+    let counters = monitor.counters().await?;
     let measured = crowd.measure(turn.length).await;
-    let done = survey.counters().await?.since(&counters);
+    let done = monitor.counters().await?.since(&counters);
     Ok((crowd.disperse(measured).await?, Some(done)))
 }
 
 impl Turns {
-    pub(super) fn new(contender: &'static Contender, clients: usize, place: &Outcome<Place>) -> Self {
+    pub(super) fn new(contender: &'static Contender, clients: usize, runner: &Outcome<Runner>) -> Self {
         Self {
             contender,
             clients,
-            place: place.clone(),
+            runner: runner.clone(),
             total: HandOffs::default(),
             rounds: Vec::new(),
             echo_rounds: BTreeMap::new(),
@@ -143,16 +147,16 @@ impl Turns {
         }
     }
 
-    async fn turn(&mut self, plan: &Plan, round: usize, survey: &mut dyn Survey) {
-        let Ok(place) = self.place.clone() else { return };
-        if let Err(failure) = self.measure(&place, plan, round, survey).await {
-            self.place = Err(failure);
+    async fn turn(&mut self, plan: &Plan, round: usize, monitor: &mut dyn ServerMonitor) {
+        let Ok(runner) = self.runner.clone() else { return };
+        if let Err(failure) = self.measure(&runner, plan, round, monitor).await {
+            self.runner = Err(failure);
         }
     }
 
     /// Measures the distance to the server at this moment, for contenders that are compared with it.
     async fn compare(&mut self, echoes: &mut [EchoTurns], length: Duration) {
-        if self.contender.family != Family::Distlock || self.place.is_err() {
+        if self.contender.family != Family::Distlock || self.runner.is_err() {
             return;
         }
         for echo in echoes {
@@ -163,18 +167,18 @@ impl Turns {
 
     async fn measure(
         &mut self,
-        place: &Place,
+        runner: &Runner,
         plan: &Plan,
         round: usize,
-        survey: &mut dyn Survey,
+        monitor: &mut dyn ServerMonitor,
     ) -> Outcome<()> {
         // A new name each time, so that remains of pollers do not disturb.
         let name = format!("bench-hand-off-{}-{}-{round}-{:x}", self.contender.id, self.clients, unique());
-        let turn = match place {
-            Place::OneClient(..) => plan.hand_off.turn_of_tasks(self.clients),
-            Place::Here(..) | Place::InAnotherProgram(_) => plan.hand_off.turn_of(self.clients),
+        let turn = match runner {
+            Runner::OneClient(..) => plan.hand_off.turn_of_tasks(self.clients),
+            Runner::Here(..) | Runner::InAnotherProgram(_) => plan.hand_off.turn_of(self.clients),
         };
-        let (seen, done) = take_turn(place, &turn, &name, survey).await?;
+        let (seen, done) = take_turn(runner, &turn, &name, monitor).await?;
         if let Some(done) = done {
             self.calls += done.sent_by_clients(self.contender.own_commands).calls;
             self.server_microseconds += done.microseconds(self.contender.own_commands);
@@ -209,7 +213,7 @@ impl Turns {
             server_microseconds_per_section: if_counted(self.server_microseconds),
             client_processor_microseconds: per_section(total.processor.as_secs_f64() * 1e6),
             fairness: self.fairness,
-            trouble: self.place.err().map(|failure| failure.to_string()),
+            trouble: self.runner.err().map(|failure| failure.to_string()),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::contender::{Client, Contender, Family, Renewal};
 use crate::failure::{Failure, Outcome};
 use crate::plan::{Peers, Plan};
 use crate::progress::Progress;
-use crate::subject::{Counters, Subject, Survey};
+use crate::subject::{Counters, ServerMonitor, Subject};
 
 pub(super) const NAME_PREFIX: &str = "bench-many-";
 
@@ -27,11 +27,11 @@ const AT_ONCE: usize = 64;
 
 /// Runs one contender after the other. Contenders that do not renew are left out.
 pub(crate) async fn run(subject: &'static Subject, plan: Plan, progress: Progress) -> Outcome<Vec<ManyRow>> {
-    let mut survey = Counted::start(subject, &plan.target).await?;
+    let mut monitor = Counted::start(subject, &plan.target).await?;
     let mut rows = Vec::new();
     for contender in plan.contenders.iter().filter(|contender| takes_part(contender, plan.many.peers)) {
         progress.step(&format!("many: {} holds, {}", plan.many.holds, contender.id));
-        rows.push(measure(subject, &plan, contender, &mut survey).await.unwrap_or_else(|failure| ManyRow {
+        rows.push(measure(subject, &plan, contender, &mut monitor).await.unwrap_or_else(|failure| ManyRow {
             trouble: Some(failure.to_string()),
             ..empty(contender, plan.many.holds)
         }));
@@ -62,14 +62,14 @@ async fn measure(
     subject: &'static Subject,
     plan: &Plan,
     contender: &'static Contender,
-    survey: &mut Counted,
+    monitor: &mut Counted,
 ) -> Outcome<ManyRow> {
     let holds = plan.many.holds;
-    let connections = clients::settled_connections(survey).await?;
-    let mut worker = Worker::start(subject.id, contender, Work::Many, holds, survey.target())?;
+    let connections = clients::settled_connections(monitor).await?;
+    let mut worker = Worker::start(subject.id, contender, Work::Many, holds, monitor.target())?;
     let prepared: Prepared = worker.hear().await?;
-    until_quiet(contender, holds, survey).await?;
-    let (load, counters) = observe(&mut worker, contender, survey, plan.many.window).await?;
+    until_quiet(contender, holds, monitor).await?;
+    let (load, counters) = observe(&mut worker, contender, monitor, plan.many.window).await?;
     worker.say(RELEASE).await?;
     let released: Released = worker.hear().await?;
     worker.end().await;
@@ -98,13 +98,17 @@ fn renewing(load: &Load) -> f64 {
 }
 
 /// Waits until hardly any requests reach the server: by then all `count` holds or waiters are in place.
-pub(super) async fn until_quiet(contender: &Contender, count: usize, survey: &mut dyn Survey) -> Outcome<()> {
+pub(super) async fn until_quiet(
+    contender: &Contender,
+    count: usize,
+    monitor: &mut dyn ServerMonitor,
+) -> Outcome<()> {
     let give_up = Instant::now() + QUIET_WITHIN;
     let few = u64::try_from(count / 10).unwrap_or(0).max(2);
-    let mut before = survey.counters().await?;
+    let mut before = monitor.counters().await?;
     while Instant::now() < give_up {
         tokio::time::sleep(QUIET_FOR).await;
-        let now = survey.counters().await?;
+        let now = monitor.counters().await?;
         if now.since(&before).sent_by_clients(contender.own_commands).calls <= few {
             return Ok(());
         }
@@ -117,16 +121,16 @@ pub(super) async fn until_quiet(contender: &Contender, count: usize, survey: &mu
 pub(super) async fn observe(
     worker: &mut Worker,
     contender: &Contender,
-    survey: &mut dyn Survey,
+    monitor: &mut dyn ServerMonitor,
     window: Duration,
 ) -> Outcome<(Load, Counters)> {
-    let before = survey.counters().await?;
+    let before = monitor.counters().await?;
     worker.say(BEGIN).await?;
     worker.hear::<()>().await?;
     tokio::time::sleep(window).await;
     worker.say(END).await?;
     let used: Used = worker.hear().await?;
-    let counters = survey.counters().await?;
+    let counters = monitor.counters().await?;
     let done = counters.since(&before);
     #[expect(clippy::cast_precision_loss, reason = "counts of seconds of work")]
     let per_second = |count: u64| count as f64 / used.seconds;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::RequestsRow;
 use super::cycle;
-use super::hand_off::{self, Place};
+use super::hand_off::{self, Runner};
 use crate::contender::{Contender, Target};
 use crate::failure::{Context, Outcome};
 use crate::plan::{CyclePlan, HandOffTurn, Plan, Workload};
 use crate::progress::Progress;
-use crate::subject::{Subject, Survey, Tally};
+use crate::subject::{RequestCounter, ServerMonitor, Subject};
 
 const CYCLES: usize = 50;
 /// Nothing is timed, so a short turn of hand-offs is as good as a long one.
@@ -24,18 +24,18 @@ pub(crate) async fn run(
     plan: Plan,
     progress: Progress,
 ) -> Outcome<Vec<RequestsRow>> {
-    let Some(tally) = subject.tally else { return Ok(Vec::new()) };
-    let mut survey = (subject.survey)(plan.target.clone()).await?;
+    let Some(request_counter) = subject.request_counter else { return Ok(Vec::new()) };
+    let mut monitor = (subject.monitor)(plan.target.clone()).await?;
     let mut rows = Vec::new();
     for contender in &plan.contenders {
         for (workload, clients) in turns(contender, &plan) {
             progress.step(&format!("requests, {clients} clients, {}", contender.id));
-            let tally = tally(&plan.target)?;
-            let target = Target { url: tally.url(), ..plan.target.clone() };
-            let counting = Counting { contender, target: &target, tally: tally.as_ref() };
+            let request_counter = request_counter(&plan.target)?;
+            let target = Target { url: request_counter.url(), ..plan.target.clone() };
+            let counting = Counting { contender, target: &target, request_counter: request_counter.as_ref() };
             let counted = match workload {
                 Workload::Cycle => counting.cycles(&plan.cycle).await,
-                _ => counting.hand_offs(clients, &plan, survey.as_mut()).await,
+                _ => counting.hand_offs(clients, &plan, monitor.as_mut()).await,
             };
             rows.push(row(contender, workload, clients, counted));
         }
@@ -71,30 +71,35 @@ pub(super) fn difference(
 struct Counting<'a> {
     contender: &'static Contender,
     target: &'a Target,
-    tally: &'a dyn Tally,
+    request_counter: &'a dyn RequestCounter,
 }
 
 impl Counting<'_> {
     async fn cycles(&self, plan: &CyclePlan) -> Outcome<Counted> {
         let client = cycle::Client::connect(self.contender, self.target).await?;
         client.warm_up(&CyclePlan { warm_up: CYCLES_BEFORE, ..plan.clone() }).await?;
-        let before = self.tally.requests();
+        let before = self.request_counter.requests();
         let turn = CyclePlan { most: CYCLES, turn: Duration::from_secs(60), ..plan.clone() };
         let cycles = client.turn(&turn).await?;
-        let requests = difference(self.tally.requests(), &before);
+        let requests = difference(self.request_counter.requests(), &before);
         client.close().await;
         Ok((u64::try_from(cycles.cycle.len()).unwrap_or(u64::MAX), requests))
     }
 
     /// Counts from the first to the last request of the clients, so that each request belongs to a section.
-    async fn hand_offs(&self, clients: usize, plan: &Plan, survey: &mut dyn Survey) -> Outcome<Counted> {
-        let place = Place::of(self.contender, self.target).await?;
+    async fn hand_offs(
+        &self,
+        clients: usize,
+        plan: &Plan,
+        monitor: &mut dyn ServerMonitor,
+    ) -> Outcome<Counted> {
+        let runner = Runner::of(self.contender, self.target).await?;
         let name = format!("bench-requests-{}-{clients}-{:x}", self.contender.id, hand_off::unique());
-        let before = self.tally.requests();
+        let before = self.request_counter.requests();
         let turn = plan.hand_off.turn_of(clients);
         let turn = HandOffTurn { length: turn.length.min(LONGEST), ..turn };
-        let (seen, _) = hand_off::take_turn(&place, &turn, &name, survey).await?;
-        let requests = difference(self.tally.requests(), &before);
+        let (seen, _) = hand_off::take_turn(&runner, &turn, &name, monitor).await?;
+        let requests = difference(self.request_counter.requests(), &before);
         Ok((seen.all_sections, requests))
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use distlock::status::Mode;
 use tokio::task::JoinHandle;
 
-use super::hand_off::{Place, unique};
+use super::hand_off::{Runner, unique};
 use super::{Grants, Shares, SharingRow, clients};
 use crate::contender::{Client, Contender, Lock};
 use crate::failure::{Context, Outcome};
@@ -26,14 +26,14 @@ pub(crate) async fn run(plan: Plan, runtime: RuntimeKind, progress: Progress) ->
     let mut turns = Vec::new();
     for contender in plan.contenders.iter().filter(|contender| contender.may_share()) {
         // If it cannot be had at all, the other workloads say so.
-        let Ok(place) = Place::of(contender, &plan.target).await else { continue };
-        for scenario in within_reach(&place, &plan).await {
-            turns.push(Turns::new(contender, scenario, place.clone()));
+        let Ok(runner) = Runner::of(contender, &plan.target).await else { continue };
+        for scenario in within_reach(&runner, &plan).await {
+            turns.push(Turns::new(contender, scenario, runner.clone()));
         }
     }
     for round in 0..plan.rounds {
-        for place in 0..turns.len() {
-            let index = (place + round) % turns.len();
+        for runner in 0..turns.len() {
+            let index = (runner + round) % turns.len();
             if let Some(turn) = turns.get_mut(index) {
                 progress.step(&format!(
                     "sharing, {}, round {} of {}: {}, {}",
@@ -51,10 +51,10 @@ pub(crate) async fn run(plan: Plan, runtime: RuntimeKind, progress: Progress) ->
 }
 
 /// The scenarios that the contender has the modes for; none if it can only exclude.
-async fn within_reach(place: &Place, plan: &Plan) -> Vec<&'static Scenario> {
-    let contender = match place {
-        Place::Here(contender, _) | Place::OneClient(contender, _) => contender,
-        Place::InAnotherProgram(_) => return Scenario::ALL.iter().collect(),
+async fn within_reach(runner: &Runner, plan: &Plan) -> Vec<&'static Scenario> {
+    let contender = match runner {
+        Runner::Here(contender, _) | Runner::OneClient(contender, _) => contender,
+        Runner::InAnotherProgram(_) => return Scenario::ALL.iter().collect(),
     };
     // If it cannot connect, its turns say so.
     let Ok(client) = contender.client(plan.target.clone()).await else { return Vec::new() };
@@ -69,7 +69,7 @@ async fn within_reach(place: &Place, plan: &Plan) -> Vec<&'static Scenario> {
 struct Turns {
     contender: &'static Contender,
     scenario: &'static Scenario,
-    place: Place,
+    runner: Runner,
     seen: Seen,
     rounds: Vec<f64>,
     fairness: Vec<Grants>,
@@ -84,9 +84,9 @@ struct Seen {
 }
 
 impl Turns {
-    fn new(contender: &'static Contender, scenario: &'static Scenario, place: Place) -> Self {
+    fn new(contender: &'static Contender, scenario: &'static Scenario, runner: Runner) -> Self {
         let (rounds, fairness) = (Vec::new(), Vec::new());
-        Self { contender, scenario, place, seen: Seen::default(), rounds, fairness, trouble: None }
+        Self { contender, scenario, runner, seen: Seen::default(), rounds, fairness, trouble: None }
     }
 
     async fn turn(&mut self, plan: &Plan, round: usize) {
@@ -102,14 +102,14 @@ impl Turns {
         let count = self.scenario.clients_of(plan);
         let turn = plan.hand_off.turn_of(count);
         let name = format!("bench-sharing-{}-{}-{round}-{:x}", self.contender.id, self.scenario.id, unique());
-        let Shares { waits, mut grants, length } = match &self.place {
-            Place::Here(contender, target) | Place::OneClient(contender, target) => {
+        let Shares { waits, mut grants, length } = match &self.runner {
+            Runner::Here(contender, target) | Runner::OneClient(contender, target) => {
                 let clients = clients::connect(contender, count, target).await?;
                 let measured = measure(&clients, self.scenario, &turn, &name).await;
                 clients::close(clients).await;
                 measured?
             }
-            Place::InAnotherProgram(program) => program.shares(&name, self.scenario, &turn).await?,
+            Runner::InAnotherProgram(program) => program.shares(&name, self.scenario, &turn).await?,
         };
         grants.sort_unstable();
         let sections: u64 = grants.iter().sum();
@@ -147,7 +147,7 @@ const MEASURED: u8 = 1;
 const ENDED: u8 = 2;
 
 /// The records of one client, of the measured time: from each call of acquire until it has returned.
-type Diary = Samples;
+type ClientRecord = Samples;
 
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 const FEW: u64 = 10;
@@ -187,9 +187,9 @@ async fn measure(
     board.phase.store(ENDED, Ordering::SeqCst);
     let length = begun.elapsed();
     let mut shares = Shares { length, ..Shares::default() };
-    for diary in diaries(tasks).await? {
-        shares.grants.push(u64::try_from(diary.len()).unwrap_or(u64::MAX));
-        shares.waits.append(diary);
+    for record in records(tasks).await? {
+        shares.grants.push(u64::try_from(record.len()).unwrap_or(u64::MAX));
+        shares.waits.append(record);
     }
     Ok(shares)
 }
@@ -198,12 +198,12 @@ async fn measure(
 ///
 /// # Errors
 /// The error of the first client that failed.
-async fn diaries(tasks: Vec<JoinHandle<Outcome<Diary>>>) -> Outcome<Vec<Diary>> {
+async fn records(tasks: Vec<JoinHandle<Outcome<ClientRecord>>>) -> Outcome<Vec<ClientRecord>> {
     let give_up = tokio::time::Instant::now() + DRAIN;
     let mut ended = Vec::new();
     for mut task in tasks {
         match tokio::time::timeout_at(give_up, &mut task).await {
-            Ok(diary) => ended.push(diary.context("a client").and_then(|diary| diary)),
+            Ok(record) => ended.push(record.context("a client").and_then(|record| record)),
             Err(late) => {
                 task.abort();
                 ended.push(Err(late).context("a client did not end"));
@@ -219,8 +219,8 @@ async fn take_part(
     scenario: &'static Scenario,
     hold: Duration,
     board: Arc<Board>,
-) -> Outcome<Diary> {
-    let mut diary = Diary::default();
+) -> Outcome<ClientRecord> {
+    let mut record = ClientRecord::default();
     let mut turn = Scenario::first_turn_of(index);
     while board.phase.load(Ordering::SeqCst) != ENDED {
         let lock = locks.get(scenario.lock_of(turn)).context("a lock of the scenario")?;
@@ -229,7 +229,7 @@ async fn take_part(
         let section = lock.acquire().await?;
         board.sections.fetch_add(1, Ordering::SeqCst);
         if board.phase.load(Ordering::SeqCst) == MEASURED {
-            diary.push(asked.elapsed());
+            record.push(asked.elapsed());
         }
         if !hold.is_zero() {
             tokio::time::sleep(hold).await;
@@ -238,5 +238,5 @@ async fn take_part(
         // Where everything succeeds at once, nothing else has let the other tasks of the runtime run.
         tokio::task::yield_now().await;
     }
-    Ok(diary)
+    Ok(record)
 }

@@ -2,7 +2,7 @@
 //! next, and how many requests that needs.
 
 use super::HandOffRow;
-use super::hand_off::{Place, Turns, take_turns};
+use super::hand_off::{Runner, Turns, take_turns};
 use crate::failure::Outcome;
 use crate::plan::Plan;
 use crate::progress::Progress;
@@ -18,8 +18,8 @@ pub(crate) async fn run(
 ) -> Outcome<Vec<HandOffRow>> {
     let mut turns = Vec::new();
     for contender in &plan.tasks.contenders {
-        let place = Ok(Place::OneClient(contender, plan.target.clone()));
-        turns.extend(plan.tasks.tasks.iter().map(|&tasks| Turns::new(contender, tasks, &place)));
+        let runner = Ok(Runner::OneClient(contender, plan.target.clone()));
+        turns.extend(plan.tasks.tasks.iter().map(|&tasks| Turns::new(contender, tasks, &runner)));
     }
     if turns.is_empty() {
         return Ok(Vec::new());

@@ -10,7 +10,7 @@ use crate::contender::{Contender, Driving, Family, Target, Waits};
 use crate::failure::Outcome;
 use crate::plan::{Peers, Plan};
 use crate::progress::Progress;
-use crate::subject::{Counters, Subject, Survey as _};
+use crate::subject::{Counters, ServerMonitor as _, Subject};
 
 const NAME: &str = "bench-waiting";
 
@@ -20,8 +20,8 @@ pub(crate) async fn run(
     plan: Plan,
     progress: Progress,
 ) -> Outcome<Vec<WaitingRow>> {
-    let mut survey = Counted::start(subject, &plan.target).await?;
-    let before = survey.counters().await?;
+    let mut monitor = Counted::start(subject, &plan.target).await?;
+    let before = monitor.counters().await?;
     let mut rows = Vec::new();
     let mut contenders = plan.contenders.clone();
     contenders.retain(|contender| takes_part(contender, plan.waiting.peers));
@@ -29,7 +29,7 @@ pub(crate) async fn run(
     contenders.sort_by_key(|contender| contender.family != Family::Raw);
     for contender in contenders {
         progress.step(&format!("waiting: {} waiters, {}", plan.waiting.waiters, contender.id));
-        let measured = measure(subject, &plan, contender, &mut survey, &before).await;
+        let measured = measure(subject, &plan, contender, &mut monitor, &before).await;
         rows.push(measured.unwrap_or_else(|failure| WaitingRow {
             trouble: Some(failure.to_string()),
             ..empty(contender, plan.waiting.waiters)
@@ -66,18 +66,18 @@ async fn measure(
     subject: &'static Subject,
     plan: &Plan,
     contender: &'static Contender,
-    survey: &mut Counted,
+    monitor: &mut Counted,
     before: &Counters,
 ) -> Outcome<WaitingRow> {
     let waiters = plan.waiting.waiters;
-    clients::until_gone(survey, before.connections).await?;
-    let connections = clients::settled_connections(survey).await?;
+    clients::until_gone(monitor, before.connections).await?;
+    let connections = clients::settled_connections(monitor).await?;
     let holder = contender.client(plan.target.clone()).await?;
     let lock = holder.lock(&name(contender))?;
     let held = lock.acquire().await?;
-    let mut worker = Worker::start(subject.id, contender, Work::Waiting, waiters, survey.target())?;
+    let mut worker = Worker::start(subject.id, contender, Work::Waiting, waiters, monitor.target())?;
     let _: Prepared = worker.hear().await?;
-    until_quiet(contender, waiters, survey).await?;
+    until_quiet(contender, waiters, monitor).await?;
     if contender.family == Family::Distlock {
         tokio::time::sleep(plan.waiting.settling).await;
     }
@@ -86,7 +86,7 @@ async fn measure(
         // Their load is always the same.
         Family::Peer | Family::Raw => plan.target.renewal_interval().min(plan.waiting.window),
     };
-    let (load, counters) = observe(&mut worker, contender, survey, window).await?;
+    let (load, counters) = observe(&mut worker, contender, monitor, window).await?;
     worker.say(RELEASE).await?;
     let released: Released = worker.hear().await?;
     worker.end().await;

@@ -12,12 +12,12 @@ use crate::failure::{Context, Failure, Outcome};
 pub(super) type Connection = Driven<Client>;
 
 /// The part after the scheme in a URL of distlock: the servers, and the directory of the locks.
-pub(super) struct Place<'a> {
+pub(super) struct ZooKeeperUrl<'a> {
     pub(super) servers: &'a str,
     directory: &'a str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ZooKeeperUrl<'a> {
     pub(super) fn of(target: &'a Target) -> Outcome<Self> {
         let rest = target.url.strip_prefix("zookeeper://").context("the URL is none of ZooKeeper")?;
         let rest = rest.split(['?', '#']).next().unwrap_or(rest);
@@ -42,7 +42,7 @@ pub(super) fn directory() -> CreateOptions<'static> {
 }
 
 pub(super) async fn open(target: &Target, driving: Driving) -> Outcome<Connection> {
-    let servers = Place::of(target)?.servers.to_owned();
+    let servers = ZooKeeperUrl::of(target)?.servers.to_owned();
     Driven::open(driving, connect(servers, target.lease)).await
 }
 

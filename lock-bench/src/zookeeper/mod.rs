@@ -1,12 +1,12 @@
 //! ZooKeeper: its contenders and aims.
 
 mod connection;
+mod monitor;
 mod peer_curator;
 mod peer_lock_client;
 mod raw;
+mod request_counter;
 mod server;
-mod survey;
-mod tally;
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ pub(crate) static SUBJECT: Subject = Subject {
     },
     renewals_in_a_lease: 6,
     start: server::start,
-    survey: survey::connect,
-    tally: Some(tally::start),
+    monitor: monitor::connect,
+    request_counter: Some(request_counter::start),
 };
 
 /// The name of the lease option in a URL of distlock.

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use distlock::status::Mode;
 use test_servers::{CuratorCycleTurn, CuratorHandOffTurn, CuratorPeer, CuratorShareTurn};
 
-use super::connection::Place;
+use super::connection::ZooKeeperUrl;
 use crate::contender::{Connecting, Program, Target};
 use crate::failure::{Context, Outcome};
 use crate::plan::{CyclePlan, HandOffTurn};
@@ -22,7 +22,7 @@ const CYCLES_BEFORE_ALL: usize = 1000;
 
 pub(super) fn start(target: Target) -> Connecting<Arc<dyn Program>> {
     Box::pin(async move {
-        let servers = Place::of(&target)?.servers;
+        let servers = ZooKeeperUrl::of(&target)?.servers;
         let peer = CuratorPeer::start(servers, target.lease).await.context("Curator")?;
         let curator = Curator { peer, target };
         let warm_up = CyclePlan {
@@ -45,7 +45,7 @@ struct Curator {
 #[async_trait]
 impl Program for Curator {
     async fn cycles(&self, name: &str, plan: &CyclePlan) -> Outcome<Cycles> {
-        let path = Place::of(&self.target)?.of_lock(name);
+        let path = ZooKeeperUrl::of(&self.target)?.of_lock(name);
         let turn = CuratorCycleTurn { warm_up: plan.warm_up, length: plan.turn, most: plan.most };
         let told = self.peer.cycles(&path, &turn).await.context("Curator")?;
         let cycle = told.acquire.iter().zip(&told.release).map(|(acquire, release)| *acquire + *release);
@@ -58,7 +58,7 @@ impl Program for Curator {
     }
 
     async fn hand_offs(&self, name: &str, turn: &HandOffTurn) -> Outcome<HandOffs> {
-        let path = Place::of(&self.target)?.of_lock(name);
+        let path = ZooKeeperUrl::of(&self.target)?.of_lock(name);
         let HandOffTurn { clients, warm_up, length, hold, think } = *turn;
         let turn = CuratorHandOffTurn { clients, warm_up, length, hold, think };
         let told = self.peer.hand_offs(&path, &turn).await.context("Curator")?;
@@ -77,7 +77,7 @@ impl Program for Curator {
     }
 
     async fn shares(&self, name: &str, scenario: &Scenario, turn: &HandOffTurn) -> Outcome<Shares> {
-        let path = Place::of(&self.target)?.of_lock(name);
+        let path = ZooKeeperUrl::of(&self.target)?.of_lock(name);
         let modes = scenario.modes();
         let kinds: Vec<_> = modes.iter().map(|mode| kind(*mode, modes.len())).collect();
         let kinds: Vec<_> = kinds.iter().map(String::as_str).collect();

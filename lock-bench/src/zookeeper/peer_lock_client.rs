@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use zookeeper_client::{LockOptions, LockPrefix, OwnedLockClient};
 
-use super::connection::{self, ACLS, Connection, Place};
+use super::connection::{self, ACLS, Connection, ZooKeeperUrl};
 use crate::contender::{Client, Connecting, Driving, Held, Lock, Target};
 use crate::failure::{Context, Outcome};
 
@@ -25,7 +25,7 @@ struct Session {
 #[async_trait]
 impl Client for Session {
     fn lock(&self, name: &str) -> Outcome<Box<dyn Lock>> {
-        let directory = Place::of(&self.target)?.of_lock(name);
+        let directory = ZooKeeperUrl::of(&self.target)?.of_lock(name);
         Ok(Box::new(Directory { client: self.connection.connection.clone(), directory }))
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::connection::{self, ACLS, Connection, Place};
+use super::connection::{self, ACLS, Connection, ZooKeeperUrl};
 use crate::contender::{Client, Connecting, Driving, Echo, Held, Lock, Ping, Target};
 use crate::failure::{Context, Outcome};
 
@@ -62,7 +62,7 @@ struct Raw {
 #[async_trait]
 impl Client for Raw {
     fn lock(&self, name: &str) -> Outcome<Box<dyn Lock>> {
-        let path = Place::of(&self.target)?.of_lock(name);
+        let path = ZooKeeperUrl::of(&self.target)?.of_lock(name);
         let prefix = Arc::from(format!("{path}/{NODE}"));
         Ok(Box::new(Parent { client: self.connection.connection.clone(), path, prefix }))
     }

@@ -7,7 +7,7 @@ use lock_core::ErrorKind;
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, connect, soon, until};
 
 cases!("demotion":
@@ -31,10 +31,10 @@ async fn a_holder_at_a_demoted_server_is_notified(flavour: MySqlFlavour) -> Outc
     let stage = Stage::alone(flavour).await?;
     let client = stage.client(WATCHFUL).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.query("SET GLOBAL read_only = 1").await?;
-    diary.abort().await?;
+    recorder.abort().await?;
     ensure!(!guard.hold().is_valid(), "lost, and valid");
     drop(guard);
     until("what counts no more is given back", || async { Ok(stage.holder_of(ROOM).await?.is_none()) })

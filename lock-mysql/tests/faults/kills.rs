@@ -5,7 +5,7 @@ use lock_core::{ErrorKind, LossReason};
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, soon, until};
 
 cases!("kills":
@@ -23,12 +23,12 @@ async fn a_killed_holder_is_notified(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client(KILLABLE).await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
     stage.server.end_connection(&stage.holder().await?).await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
     let (next, _) = waiter.granted().await?;
     ensure!(next.token() > guard.token(), "{:?} was followed by {:?}", guard.token(), next.token());
@@ -80,14 +80,14 @@ async fn an_interrupted_holder_holds(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client("lease=10m&validation_interval=10ms").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let holder = stage.holder().await?;
     for _ in 0..500 {
         stage.server.query(&format!("KILL QUERY {holder}")).await?;
     }
     ensure!(stage.holder().await? == holder, "another connection has the lock");
-    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "{:?}", diary.events());
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "{:?}", recorder.events());
     guard.release().await?;
     stage.works(&client).await
 }

@@ -7,7 +7,7 @@ use lock_core::Operation;
 use test_servers::{Direction, Losing, MySqlFlavour};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::logs;
 use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
 
@@ -97,12 +97,12 @@ async fn the_reply_to_a_release_is_lost(flavour: MySqlFlavour) -> Outcome {
         let proxy = stage.proxy()?;
         let client = stage.client_at(proxy.address(), "lease=10m&timeout=300ms").await?;
         let lock = client.mutex(ROOM)?;
-        let diary = Diary::of(&lock);
+        let recorder = EventRecorder::of(&lock);
         let guard = lock.acquire().await?;
         proxy.lose_reply(Operation::Release, losing);
         soon("the release", guard.release()).await??;
         soon("the undoing", client.idle()).await?;
-        ensure!(diary.aborts() == 0, "{losing:?}: {:?}", diary.events());
+        ensure!(recorder.aborts() == 0, "{losing:?}: {:?}", recorder.events());
         ensure!(stage.holder_of(ROOM).await?.is_none(), "{losing:?}: released, and held");
         stage.works(&client).await?;
     }
@@ -115,13 +115,13 @@ async fn the_reply_to_a_check_is_late(flavour: MySqlFlavour) -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=16s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     proxy.delay(Direction::ToClient, Duration::from_secs(5));
-    diary.suspect().await?;
+    recorder.suspect().await?;
     proxy.heal();
-    diary.restored().await?;
-    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "{:?}", diary.events());
+    recorder.restored().await?;
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "{:?}", recorder.events());
     guard.release().await?;
     stage.works(&client).await
 }

@@ -8,7 +8,7 @@ use lock_core::{ErrorKind, Operation};
 use test_servers::{Direction, MySqlFlavour, MySqlOptions, MySqlSession};
 
 use crate::case::{cases, ensure};
-use crate::diary::{Diary, Event};
+use crate::event_recorder::{Event, EventRecorder};
 use crate::logs;
 use crate::stage::{LONG, Stage, Waiter, soon, until};
 
@@ -315,7 +315,7 @@ async fn a_check_is_not_kept_waiting_by_a_burst(flavour: MySqlFlavour) -> Outcom
     let options = "lease=30s&timeout=5s&max_connections=2&locks_per_connection=1000";
     let client = stage.client_at(proxy.address(), options).await?;
     let lock = client.mutex("held")?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let held = lock.acquire().await?;
     proxy.delay(Direction::ToClient, Duration::from_millis(60));
     // The tries take eighteen seconds, in which there are two checks, and each check has five seconds.
@@ -327,7 +327,7 @@ async fn a_check_is_not_kept_waiting_by_a_burst(flavour: MySqlFlavour) -> Outcom
     for attempt in tries {
         soon("an answer", attempt).await???;
     }
-    ensure!(!diary.events().contains(&Event::Suspect), "{:?}", diary.events());
+    ensure!(!recorder.events().contains(&Event::Suspect), "{:?}", recorder.events());
     proxy.delay(Direction::ToClient, Duration::ZERO);
     // The release goes behind those of the tries, which take a while on a busy machine.
     soon("the releases of the tries", client.idle()).await?;

@@ -39,7 +39,7 @@ mod tokens;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conformance_tests::faults::{Program, diary, helper, logs};
+use conformance_tests::faults::{Program, event_recorder, helper, logs};
 use test_servers::MySqlFlavour;
 
 /// Many cases wait for leases to end, and each has a server, which takes memory.

@@ -7,7 +7,7 @@ use lock_core::LossReason;
 use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, soon};
 
 cases!("restarts":
@@ -23,10 +23,10 @@ async fn while_held_and_the_holder_is_notified(flavour: MySqlFlavour) -> Outcome
     let stage = Stage::new(flavour).await?;
     let client = stage.client(WATCHFUL).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.restart().await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
     drop(guard);
     soon("the undoing", client.idle()).await?;

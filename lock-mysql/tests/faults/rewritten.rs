@@ -7,7 +7,7 @@ use lock_core::{ErrorKind, LossReason};
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::middleman::{Middleman, Way, url_without_password};
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, poll_times, reach, soon, until};
 
@@ -85,9 +85,9 @@ async fn a_lock_without_a_holder_at_a_check_is_a_loss(flavour: MySqlFlavour) -> 
     let (stage, middleman) = rewriting(flavour, "SELECT /*distlock renew*/", EARLIER_AT_A_CHECK).await?;
     let client = reach(&middleman.url(WATCHFUL)).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Deleted, "lost because {reason}");
     drop(guard);
     soon("the undoing", client.idle()).await?;
@@ -101,11 +101,11 @@ async fn what_another_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome
     let ours = reach(&middleman.url("lease=16s")).await?;
     let theirs = reach(&url_without_password(stage.server.address(), LONG)).await?;
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     let (next, _) = waiter.granted().await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Taken, "lost because {reason}");
     drop(guard);
     soon("the undoing", ours.idle()).await?;
@@ -131,9 +131,9 @@ async fn a_session_that_has_become_anothers_is_a_loss(flavour: MySqlFlavour) -> 
     let (stage, middleman) = rewriting(flavour, check, marked).await?;
     let client = reach(&middleman.url(WATCHFUL)).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
     drop(guard);
     until("the lock is free", || async { Ok(stage.holder_of(ROOM).await?.is_none()) }).await

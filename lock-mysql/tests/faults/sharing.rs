@@ -7,7 +7,7 @@ use lock_core::{ErrorKind, LockClient, LockGuard, LossReason, Mode};
 use test_servers::{Direction, MySqlFlavour};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::middleman::{Middleman, Way, url_without_password};
 use crate::stage::{
     KILLABLE, LONG, ROOM, Stage, WATCHFUL, Waiter, connect, reach, soon, until, with_options,
@@ -100,14 +100,14 @@ async fn a_killed_reader_is_notified_and_the_others_stay(flavour: MySqlFlavour) 
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client(KILLABLE).await?, stage.client(LONG).await?);
     let lock = ours.rw_lock(ROOM)?.read();
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let lost = lock.acquire().await?;
     let first = readers(&stage).await?;
     let (beside, other) = (reader(&ours).await?, reader(&theirs).await?);
     stage.server.end_connection(&first[0]).await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
-    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     ensure!(beside.hold().is_valid() && other.hold().is_valid(), "another reader was lost, too");
     ensure!(!is_writable(&theirs).await?, "a writer is beside readers");
     drop(lost);
@@ -245,14 +245,14 @@ async fn a_silent_reader_learns_of_the_loss_before_its_slot_is_free(flavour: MyS
     let proxy = stage.proxy()?;
     let (ours, theirs) = (stage.client_at(proxy.address(), "lease=12s").await?, stage.client(LONG).await?);
     let lock = ours.rw_lock(ROOM)?.read();
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = writer(&theirs)?;
     stage.queued(1).await?;
     let severed = Instant::now();
     proxy.blackhole(Direction::ToServer);
     proxy.blackhole(Direction::ToClient);
-    let (reason, aborted) = diary.abort().await?;
+    let (reason, aborted) = recorder.abort().await?;
     ensure!(reason == LossReason::Expired, "lost because {reason}");
     ensure!(aborted < severed + lease, "told {:?} after the cut", aborted - severed);
     let (next, granted) = waiter.granted().await?;

@@ -7,7 +7,7 @@ use lock_core::{ErrorKind, LossReason};
 use test_servers::{Direction, MySqlFlavour};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
 
 cases!("silence":
@@ -48,7 +48,7 @@ async fn stops_in_time(flavour: MySqlFlavour, directions: &[Direction]) -> Outco
     let proxy = stage.proxy()?;
     let (ours, theirs) = (stage.client_at(proxy.address(), "lease=12s").await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
@@ -56,9 +56,9 @@ async fn stops_in_time(flavour: MySqlFlavour, directions: &[Direction]) -> Outco
     for direction in directions {
         proxy.blackhole(*direction);
     }
-    let suspected = diary.suspect().await?;
-    let (reason, aborted) = diary.abort().await?;
-    ensure!(reason == LossReason::Expired && suspected <= aborted, "{:?}", diary.events());
+    let suspected = recorder.suspect().await?;
+    let (reason, aborted) = recorder.abort().await?;
+    ensure!(reason == LossReason::Expired && suspected <= aborted, "{:?}", recorder.events());
     ensure!(aborted < severed + lease, "told {:?} after the last contact", aborted - severed);
     let (next, granted) = waiter.granted().await?;
     ensure!(aborted < granted, "another had the lock before the abort");
@@ -71,7 +71,7 @@ async fn stops_in_time(flavour: MySqlFlavour, directions: &[Direction]) -> Outco
     proxy.heal();
     drop(guard);
     soon("the undoing", ours.idle()).await?;
-    ensure!(next.hold().is_valid() && diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(next.hold().is_valid() && recorder.aborts() == 1, "{:?}", recorder.events());
     next.release().await?;
     stage.works(&ours).await
 }

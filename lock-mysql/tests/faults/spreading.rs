@@ -7,7 +7,7 @@ use lock_core::{ErrorKind, LossReason, Operation};
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::middleman::{Carrier, Middleman, Way, url_without_password};
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, connect, reach, soon, until};
 
@@ -48,14 +48,14 @@ async fn after_the_grant_is_a_loss(flavour: MySqlFlavour) -> Outcome {
     let middleman = middleman_that_spreads(&stage, Operation::Renew).await?;
     let client = reach(&middleman.url(WATCHFUL)).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&reach(&url_without_password(stage.server.address(), LONG)).await?)?;
     // The hold ends before the lock is free.
     let (next, _) = waiter.granted().await?;
     ensure!(!guard.hold().is_valid(), "two hold the lock");
     next.release().await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
     drop(guard);
     soon("the undoing", client.idle()).await?;

@@ -90,8 +90,8 @@ async fn an_index_is_built_beside_quiet_waiters_that_keep_their_places() -> Outc
         stage.queued(number + 1).await?;
         clients.push(client);
     }
-    let places = stage.waiters().await?;
-    let slots = [
+    let sessions = stage.waiters().await?;
+    let semaphores = [
         Waiter::start(clients[0].semaphore(ROOM, 1)?.permits(1)?),
         Waiter::start(clients[1].semaphore(ROOM, 1)?.permits(1)?),
     ];
@@ -101,7 +101,7 @@ async fn an_index_is_built_beside_quiet_waiters_that_keep_their_places() -> Outc
     let took = build_an_index(&stage).await?;
     ensure!(took < BOUND, "the index took {took:?}");
     let now = stage.waiters().await?;
-    ensure!(places.iter().all(|session| now.contains(session)), "{places:?} wait, and now {now:?}");
+    ensure!(sessions.iter().all(|session| now.contains(session)), "{sessions:?} wait, and now {now:?}");
     held.release().await?;
     for waiter in waiters {
         let (guard, _) = waiter.granted().await?;
@@ -110,9 +110,9 @@ async fn an_index_is_built_beside_quiet_waiters_that_keep_their_places() -> Outc
     }
     permits.release().await?;
     // In whatever order: they began to wait at the same time.
-    let [first, second] = slots.map(|slot| {
+    let [first, second] = semaphores.map(|waiter| {
         tokio::spawn(async move {
-            let (guard, _) = slot.granted().await?;
+            let (guard, _) = waiter.granted().await?;
             Outcome::Ok(guard.release().await?)
         })
     });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use conformance_tests::faults::diary::Diary;
+use conformance_tests::faults::event_recorder::EventRecorder;
 use lock_core::Operation;
 use test_servers::{Direction, Losing};
 
@@ -119,12 +119,12 @@ async fn the_reply_to_a_release_is_lost() -> Outcome {
         let proxy = stage.proxy()?;
         let client = stage.client_at(proxy.address(), "lease=10m&timeout=300ms").await?;
         let lock = client.mutex(ROOM)?;
-        let diary = Diary::of(&lock);
+        let recorder = EventRecorder::of(&lock);
         let guard = lock.acquire().await?;
         proxy.lose_reply(Operation::Release, losing);
         soon("the release", guard.release()).await??;
         soon("the undoing", client.idle()).await?;
-        ensure!(diary.aborts() == 0, "{losing:?}: {:?}", diary.events());
+        ensure!(recorder.aborts() == 0, "{losing:?}: {:?}", recorder.events());
         ensure!(stage.holder_of(ROOM).await?.is_none(), "{losing:?}: released, and held");
         stage.works(&client).await?;
     }

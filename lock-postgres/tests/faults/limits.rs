@@ -77,7 +77,7 @@ async fn a_server_without_room_is_asked_again() -> Outcome {
     until("there is room again", || async { Ok(connect(&stage.url()).await.is_ok()) }).await
 }
 
-/// A table with 240 places.
+/// A table with 240 entries.
 fn small() -> PostgresOptions {
     let options = PostgresOptions::new().user("locks", "secret", &[]);
     options.setting("max_connections", "24").setting("max_locks_per_transaction", "10")
@@ -110,7 +110,7 @@ async fn a_nearly_full_table_of_locks_is_refused_and_others_can_connect() -> Out
     let taken = stage.number(TAKEN).await?;
     ensure!(
         taken > PLACES - 20 && taken <= PLACES + 5,
-        "{taken} places are taken with {} locks",
+        "{taken} entries are taken with {} locks",
         guards.len()
     );
     ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "a lock was lost");

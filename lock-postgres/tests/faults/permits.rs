@@ -33,9 +33,9 @@ fn waiter(client: &LockClient, take: u32) -> Outcome<Waiter> {
 
 /// Waits until this many wait, the one at the head included.
 async fn queued(stage: &Stage, client: &LockClient, count: usize) -> Outcome {
-    let slots = client.semaphore(ROOM, 3)?;
+    let semaphore = client.semaphore(ROOM, 3)?;
     // A busy server may not answer in time.
-    let waits = || async { Ok(slots.status().await.is_ok_and(|status| status.waiters.len() == count)) };
+    let waits = || async { Ok(semaphore.status().await.is_ok_and(|status| status.waiters.len() == count)) };
     until(&format!("{count} wait"), waits).await?;
     ensure!(stage.waiters().await?.len() < count.max(1), "the head waits at the server");
     Ok(())
@@ -145,10 +145,10 @@ async fn a_head_whom_nothing_reaches_lets_the_next_one_look() -> Outcome {
 async fn dropped_at_the_moment_of_the_grant_leave_nothing() -> Outcome {
     let stage = Stage::new().await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let slots = client.semaphore(ROOM, 3)?;
+    let semaphore = client.semaphore(ROOM, 3)?;
     for round in 0..60 {
         let held = permits(&holder, 3).await?;
-        let mut acquiring = Box::pin(slots.acquire(2));
+        let mut acquiring = Box::pin(semaphore.acquire(2));
         ensure!(poll_times(acquiring.as_mut(), 1).await?.is_none(), "a fourth permit");
         if round % 2 == 0 {
             queued(&stage, &holder, 1).await?;
@@ -199,9 +199,9 @@ async fn the_reply_to_an_acquire_is_lost() -> Outcome {
         let stage = Stage::new().await?;
         let proxy = stage.proxy()?;
         let client = stage.client_at(proxy.address(), "lease=10m&timeout=300ms").await?;
-        let slots = client.semaphore(ROOM, 3)?;
+        let semaphore = client.semaphore(ROOM, 3)?;
         proxy.lose_reply(Operation::Acquire, losing);
-        match slots.try_acquire(2).await {
+        match semaphore.try_acquire(2).await {
             Ok(Some(guard)) => guard.release().await?,
             Ok(None) => ensure!(false, "{losing:?}: free permits were refused"),
             Err(error) => ensure!(error.is_retryable(), "{losing:?}: {error}"),

@@ -1,7 +1,7 @@
 //! A pooler in front of the server: one that gives a session to several clients is refused.
 
 use conformance_tests::Outcome;
-use conformance_tests::faults::diary::Diary;
+use conformance_tests::faults::event_recorder::EventRecorder;
 use lock_core::{ErrorKind, LossReason};
 use test_servers::{PgBouncer, PoolMode, left_out};
 
@@ -34,7 +34,7 @@ async fn are_refused_in_all_modes() -> Outcome {
     Ok(())
 }
 
-/// Then the session of the server has neither the lease nor the mark.
+/// Then the session of the server has neither the lease nor the tag.
 async fn that_drop_what_they_do_not_know_are_refused() -> Outcome {
     if left_out("pgbouncer").is_some() {
         return Ok(());
@@ -66,10 +66,10 @@ async fn in_session_mode_keep_the_promise() -> Outcome {
     waiter.give_up().await?;
     stage.queued(0).await?;
     guard.release().await?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let _guard = lock.acquire().await?;
     stage.terminate(&stage.holder().await?).await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
     stage.works(&theirs).await
 }

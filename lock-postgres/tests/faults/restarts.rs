@@ -1,7 +1,7 @@
 //! Restarts of the server, and standbys.
 
 use conformance_tests::Outcome;
-use conformance_tests::faults::diary::Diary;
+use conformance_tests::faults::event_recorder::EventRecorder;
 use lock_core::{ErrorKind, LossReason};
 
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, cases, connect, ensure, soon};
@@ -16,10 +16,10 @@ async fn a_holder_learns_of_it_and_tokens_rise() -> Outcome {
     let stage = Stage::alone().await?;
     let client = stage.client(WATCHFUL).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.restart().await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
     let before = guard.token();
     drop(guard);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use conformance_tests::faults::diary::Diary;
+use conformance_tests::faults::event_recorder::EventRecorder;
 use lock_core::{ErrorKind, LossReason};
 use test_servers::Direction;
 
@@ -41,7 +41,7 @@ async fn stops_in_time(directions: &[Direction]) -> Outcome {
     let proxy = stage.proxy()?;
     let (ours, theirs) = (stage.client_at(proxy.address(), "lease=12s").await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
@@ -49,9 +49,9 @@ async fn stops_in_time(directions: &[Direction]) -> Outcome {
         proxy.blackhole(*direction);
     }
     let severed = Instant::now();
-    let suspected = diary.suspect().await?;
-    let (reason, aborted) = diary.abort().await?;
-    ensure!(reason == LossReason::Expired && suspected <= aborted, "{:?}", diary.events());
+    let suspected = recorder.suspect().await?;
+    let (reason, aborted) = recorder.abort().await?;
+    ensure!(reason == LossReason::Expired && suspected <= aborted, "{:?}", recorder.events());
     ensure!(aborted < severed + lease, "told {:?} after the last contact", aborted - severed);
     let (next, granted) = waiter.granted().await?;
     ensure!(aborted < granted, "another had the lock before the abort");
@@ -64,7 +64,7 @@ async fn stops_in_time(directions: &[Direction]) -> Outcome {
     proxy.heal();
     drop(guard);
     soon("the undoing", ours.idle()).await?;
-    ensure!(next.hold().is_valid() && diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(next.hold().is_valid() && recorder.aborts() == 1, "{:?}", recorder.events());
     next.release().await?;
     stage.works(&ours).await
 }
@@ -142,13 +142,13 @@ async fn a_stopped_server_costs_the_lock_in_time() -> Outcome {
     let stage = Stage::alone().await?;
     let (ours, theirs) = (stage.client("lease=8s").await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
     stage.server.stop()?;
     let stopped = Instant::now();
-    let (reason, aborted) = diary.abort().await?;
+    let (reason, aborted) = recorder.abort().await?;
     ensure!(reason == LossReason::Expired, "lost because {reason}");
     ensure!(aborted < stopped + lease, "told {:?} after the last contact", aborted - stopped);
     stage.server.resume()?;

@@ -1,7 +1,7 @@
 //! `pg_terminate_backend` and `pg_cancel_backend` for holders and waiters.
 
 use conformance_tests::Outcome;
-use conformance_tests::faults::diary::Diary;
+use conformance_tests::faults::event_recorder::EventRecorder;
 use lock_core::{ErrorKind, LossReason};
 
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, cases, ensure, soon};
@@ -19,12 +19,12 @@ async fn a_terminated_holder_learns_of_it() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, theirs) = (stage.client(WATCHFUL).await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
     stage.terminate(&stage.holder().await?).await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
     let (next, _) = waiter.granted().await?;
     ensure!(next.token() > guard.token(), "{:?} was followed by {:?}", guard.token(), next.token());

@@ -9,7 +9,7 @@ use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Passwo
 use test_servers::RedisOptions;
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::logs;
 use crate::stage::{LONG, ROOM, Stage, Waiter, connect, until, with_options};
 
@@ -95,24 +95,24 @@ async fn a_password_that_is_changed_meanwhile() -> Outcome {
     let stage = Stage::with(RedisOptions::new().password("old-7c21")).await?;
     let client = stage.client("lease=3s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.command(&["ACL", "SETUSER", "default", "resetpass", ">new-1b5e"]).await?;
     stage.server.command(&["CLIENT", "KILL", "USER", "default"]).await?;
-    diary.suspect().await?;
+    recorder.suspect().await?;
     until("the client knows that it is refused", || async {
         let error = client.mutex("another room")?.try_acquire().await.err();
         Ok(error.is_some_and(|error| error.kind() == ErrorKind::Denied))
     })
     .await?;
-    diary.abort().await?;
+    recorder.abort().await?;
     drop(guard);
     stage.server.command(&["ACL", "SETUSER", "default", "resetpass", ">old-7c21"]).await?;
     stage.works(&client).await?;
     for secret in ["old-7c21", "new-1b5e"] {
         ensure!(logs::lines_with(&[secret]).is_empty(), "{:?}", logs::lines_with(&[secret]));
     }
-    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     Ok(())
 }
 
@@ -296,16 +296,16 @@ async fn a_permission_that_is_taken_away_meanwhile() -> Outcome {
     let stage = Stage::with(RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all")).await?;
     let client = stage.client("lease=3s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.command(&["ACL", "SETUSER", "app", "resetkeys"]).await?;
     let answer = client.mutex("another room")?.try_acquire_for(Duration::from_secs(20)).await;
     let error = answer.err().ok_or_else(|| Failure::new("no client may do that"))?;
     ensure!(error.kind() == ErrorKind::Denied && !error.is_retryable(), "{error:?}");
-    diary.abort().await?;
+    recorder.abort().await?;
     drop(guard);
     stage.server.command(&["ACL", "SETUSER", "app", "~distlock:*"]).await?;
     stage.works(&client).await?;
-    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     Ok(())
 }

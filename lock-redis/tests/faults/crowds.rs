@@ -7,7 +7,7 @@ use lock_core::{LockClient, LockGuard, Operation};
 use test_servers::{Direction, TcpProxy};
 
 use crate::case::{cases, ensure};
-use crate::diary::{Diary, Event};
+use crate::event_recorder::{Event, EventRecorder};
 use crate::stage::{LONG, ROOM, Stage, Waiter, key, soon, until};
 
 cases!("crowds":
@@ -63,7 +63,7 @@ async fn requests_that_wait_for_their_turn_break_no_connection() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=60s&timeout=6s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let connections = stage.connections().await?;
     proxy.delay(Direction::ToClient, way);
@@ -76,7 +76,7 @@ async fn requests_that_wait_for_their_turn_break_no_connection() -> Outcome {
     drop(held);
     soon("the releases", client.idle()).await?;
     guard.release().await?;
-    ensure!(!diary.events().contains(&Event::Suspect), "{:?}", diary.events());
+    ensure!(!recorder.events().contains(&Event::Suspect), "{:?}", recorder.events());
     stage.nothing_is_left("after the releases").await
 }
 

@@ -7,7 +7,7 @@ use lock_core::LossReason;
 use test_servers::Direction;
 
 use crate::case::{cases, ensure};
-use crate::diary::{Diary, Event};
+use crate::event_recorder::{Event, EventRecorder};
 use crate::stage::{LONG, ROOM, Stage, Waiter, soon};
 
 cases!("delays":
@@ -33,13 +33,13 @@ async fn stops_in_time(delay: Duration) -> Outcome {
     let ours = stage.client_at(proxy.address(), "lease=3s").await?;
     let theirs = stage.client(LONG).await?;
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
     proxy.delay(Direction::ToServer, delay);
     proxy.delay(Direction::ToClient, delay);
-    let (reason, aborted) = diary.abort().await?;
+    let (reason, aborted) = recorder.abort().await?;
     ensure!(reason == LossReason::Expired && !guard.hold().is_valid(), "lost because {reason}");
     let (next, granted) = waiter.granted().await?;
     ensure!(aborted < granted, "another had the lock before the abort");
@@ -50,7 +50,7 @@ async fn stops_in_time(delay: Duration) -> Outcome {
     ensure!(next.hold().is_valid(), "the next hold has ended");
     next.release().await?;
     stage.works(&ours).await?;
-    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     Ok(())
 }
 
@@ -74,12 +74,12 @@ async fn of_the_granting_answer_do_not_lengthen_the_lease() -> Outcome {
     let theirs = stage.client("lease=8s").await?;
     for wait in [Duration::ZERO, Duration::from_secs(60)] {
         let lock = ours.mutex(format!("{ROOM} {wait:?}"))?;
-        let diary = Diary::of(&lock);
+        let recorder = EventRecorder::of(&lock);
         proxy.delay(Direction::ToClient, Duration::from_millis(1200));
         let guard = lock.try_acquire_for(wait).await?;
         proxy.blackhole(Direction::ToServer);
         let waiter = Waiter::start(theirs.mutex(lock.name().as_str())?);
-        let (_, aborted) = diary.abort().await?;
+        let (_, aborted) = recorder.abort().await?;
         let (next, granted) = waiter.granted().await?;
         ensure!(aborted < granted, "another had the lock {:?} before the abort", aborted - granted);
         proxy.heal();
@@ -97,12 +97,12 @@ async fn of_a_tenth_of_the_lease_are_borne() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=12s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     proxy.delay(Direction::ToServer, Duration::from_millis(600));
     proxy.delay(Direction::ToClient, Duration::from_millis(600));
     tokio::time::sleep(Duration::from_secs(18)).await;
-    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
     stage.nothing_is_left("after the release").await
 }
@@ -132,7 +132,7 @@ async fn late_answers_break_nothing(is_waited_for: impl Fn(u32) -> bool) -> Outc
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=60s&timeout=2s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let connections = stage.connections().await?;
     let mut asking = Vec::new();
@@ -154,7 +154,7 @@ async fn late_answers_break_nothing(is_waited_for: impl Fn(u32) -> bool) -> Outc
     proxy.heal();
     ensure!(stage.connections().await? == connections, "another connection was made");
     guard.release().await?;
-    ensure!(!diary.events().contains(&Event::Suspect), "{:?}", diary.events());
+    ensure!(!recorder.events().contains(&Event::Suspect), "{:?}", recorder.events());
     Ok(())
 }
 
@@ -183,7 +183,7 @@ async fn replies_are_reset_halfway() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=20s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     for _ in 0..5 {
         proxy.reset_next_reply();
         let guard = soon("the lock", lock.acquire()).await??;
@@ -193,6 +193,6 @@ async fn replies_are_reset_halfway() -> Outcome {
         client.idle().await;
         stage.nothing_is_left("after a release").await?;
     }
-    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     Ok(())
 }

@@ -6,7 +6,7 @@ use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, FencingToken, HolderId, LossReason};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{LONG, ROOM, Stage, Waiter, connect, key, soon, until, with_options};
 
 cases!("loss":
@@ -30,12 +30,12 @@ async fn is_told(words: &[&str], expected: LossReason) -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LEASE).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let token = guard.token();
     let began = Instant::now();
     stage.server.command(words).await?;
-    let (reason, told) = diary.abort().await?;
+    let (reason, told) = recorder.abort().await?;
     ensure!(reason == expected, "{words:?} was told as {reason:?}");
     ensure!(told < began + NOTICED_WITHIN, "told after {:?}", told - began);
     ensure!(soon("lost()", guard.lost()).await? == Some(expected) && !guard.hold().is_valid(), "no loss");
@@ -46,7 +46,7 @@ async fn is_told(words: &[&str], expected: LossReason) -> Outcome {
     let again = soon("the lock", lock.acquire()).await??;
     ensure!(again.token() > token, "the token fell from {token:?} to {:?}", again.token());
     again.release().await?;
-    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     Ok(())
 }
 
@@ -102,13 +102,13 @@ async fn a_release_reports_a_loss_that_was_not_noticed_before() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.command(&["DEL", &key(ROOM, 'l')]).await?;
     let released = guard.release().await.map_err(|error| (error.kind(), error.loss()));
     ensure!(released == Err((ErrorKind::Lost, Some(LossReason::Deleted))), "answered {released:?}");
     // The owner itself ended the hold, so no listener hears of a loss.
-    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     Ok(())
 }
 
@@ -117,12 +117,12 @@ async fn a_broken_hold_is_reported_at_once() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, operator) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let status = operator.status(ROOM).await?;
     let began = Instant::now();
     operator.break_holder(ROOM, &status.holders[0].id).await?;
-    let (reason, told) = diary.abort().await?;
+    let (reason, told) = recorder.abort().await?;
     ensure!(reason == LossReason::Broken, "lost because {reason}");
     ensure!(told < began + Duration::from_secs(30), "told after {:?}", told - began);
     ensure!(!guard.hold().is_valid(), "a broken hold is valid");

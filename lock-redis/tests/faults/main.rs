@@ -26,7 +26,7 @@ mod stopped;
 
 use std::process::ExitCode;
 
-use conformance_tests::faults::{Program, case, diary, helper, logs};
+use conformance_tests::faults::{Program, case, event_recorder, helper, logs};
 use test_servers::left_out;
 
 fn main() -> ExitCode {

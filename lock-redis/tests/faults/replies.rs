@@ -5,7 +5,7 @@ use lock_core::{LockClient, Operation};
 use test_servers::{Direction, Losing, TcpProxy};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{LONG, ROOM, Stage, Waiter, key, soon, until};
 
 cases!("replies":
@@ -96,7 +96,7 @@ async fn of_a_place_in_the_queue() -> Outcome {
 async fn of_a_release() -> Outcome {
     let (stage, proxy, client) = stage().await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let other = stage.client(LONG).await?;
     for way in WAYS {
         let guard = lock.acquire().await?;
@@ -114,7 +114,7 @@ async fn of_a_release() -> Outcome {
         next.release().await?;
         stage.nothing_is_left(format_args!("{way:?}")).await?;
     }
-    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     Ok(())
 }
 
@@ -142,15 +142,15 @@ async fn of_a_renewal() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=6s&timeout=300ms").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     for way in WAYS {
         let asked = proxy.requests(Operation::Renew);
         proxy.lose_reply(Operation::Renew, way);
         until("it was renewed again", || async { Ok(proxy.requests(Operation::Renew) >= asked + 2) }).await?;
-        diary.restored().await?;
+        recorder.restored().await?;
     }
-    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
     stage.nothing_is_left("after the release").await
 }

@@ -7,7 +7,7 @@ use lock_core::{ErrorKind, LossReason};
 use test_servers::{Data, RedisOptions};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{LONG, ROOM, Stage, Waiter, soon};
 
 cases!("restarts":
@@ -23,12 +23,12 @@ async fn with_its_data_and_the_hold_goes_on() -> Outcome {
     let stage = Stage::with(RedisOptions::new().append_only()).await?;
     let client = stage.client("lease=12s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.restart(Data::Kept).await?;
-    diary.suspect().await?;
-    diary.restored().await?;
-    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    recorder.suspect().await?;
+    recorder.restored().await?;
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     let other = stage.client(LONG).await?;
     ensure!(other.mutex(ROOM)?.try_acquire().await?.is_none(), "another has the lock");
     guard.release().await?;
@@ -40,18 +40,18 @@ async fn without_its_data_and_the_hold_is_lost() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("lease=20s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let token = guard.token();
     stage.server.restart(Data::Lost).await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Deleted, "lost because {reason}");
     let released = guard.release().await.map_err(|error| error.kind());
     ensure!(released == Err(ErrorKind::Lost), "the release was answered {released:?}");
     let again = soon("the lock", lock.acquire()).await??;
     ensure!(again.token() > token, "the token fell from {token:?} to {:?}", again.token());
     again.release().await?;
-    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use lock_core::{LockGuard, LossReason, Operation, Owner, Wait};
 use test_servers::{Data, Direction, Losing, RedisOptions};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::helper::Helper;
 use crate::stage::{LONG, ROOM, Stage, Waiter, key, read_side, soon, until, with_options};
 
@@ -100,7 +100,7 @@ async fn a_silent_reader_is_lost_alone_and_in_time() -> Outcome {
         let silent = stage.client_at(proxy.address(), "lease=3s").await?;
         let (beside, writer) = (stage.client("lease=9s").await?, stage.client(LONG).await?);
         let lock = read_side(&silent)?;
-        let diary = Diary::of(&lock);
+        let recorder = EventRecorder::of(&lock);
         let lost = lock.acquire().await?;
         let kept = read_side(&beside)?.acquire().await?;
         let waiter = Waiter::of(&writer)?;
@@ -108,7 +108,7 @@ async fn a_silent_reader_is_lost_alone_and_in_time() -> Outcome {
         for direction in directions {
             proxy.blackhole(*direction);
         }
-        let (reason, told) = diary.abort().await?;
+        let (reason, told) = recorder.abort().await?;
         ensure!(reason == LossReason::Expired, "lost because {reason}");
         until("the server has removed it", || async {
             Ok(stage.number(&["ZCARD", &key(ROOM, 'q')]).await? == 2)
@@ -177,13 +177,13 @@ async fn a_broken_connection_costs_no_reader_its_hold() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=12s").await?;
     let lock = read_side(&client)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guards = [lock.acquire().await?, lock.acquire().await?];
     let permits = client.semaphore(ROOM, 3)?.acquire(2).await?;
     proxy.sever();
-    diary.suspect().await?;
+    recorder.suspect().await?;
     proxy.heal();
-    diary.restored().await?;
+    recorder.restored().await?;
     let other = stage.client(LONG).await?;
     ensure!(other.mutex(ROOM)?.try_acquire().await?.is_none(), "a writer is beside readers");
     ensure!(other.semaphore(ROOM, 3)?.try_acquire(2).await?.is_none(), "four of three permits");
@@ -203,12 +203,12 @@ async fn a_restart_with_its_data_costs_no_reader_its_hold() -> Outcome {
     let stage = Stage::with(RedisOptions::new().append_only()).await?;
     let client = stage.client("lease=12s").await?;
     let lock = read_side(&client)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guards = [lock.acquire().await?, lock.acquire().await?];
     stage.server.restart(Data::Kept).await?;
-    diary.suspect().await?;
-    diary.restored().await?;
-    ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "lost: {:?}", diary.events());
+    recorder.suspect().await?;
+    recorder.restored().await?;
+    ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "lost: {:?}", recorder.events());
     let other = stage.client(LONG).await?;
     ensure!(other.mutex(ROOM)?.try_acquire().await?.is_none(), "a writer is beside readers");
     release_all(guards).await?;

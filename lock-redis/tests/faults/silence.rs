@@ -7,7 +7,7 @@ use lock_core::{LossReason, Operation};
 use test_servers::{Direction, TcpProxy};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{LONG, ROOM, Stage, Waiter, until};
 
 cases!("silence":
@@ -102,7 +102,7 @@ async fn stops_in_time(directions: &[Direction]) -> Outcome {
     let ours = stage.client_at(proxy.address(), "lease=9s").await?;
     let theirs = stage.client(LONG).await?;
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
@@ -111,8 +111,8 @@ async fn stops_in_time(directions: &[Direction]) -> Outcome {
     for direction in directions {
         proxy.blackhole(*direction);
     }
-    let suspected = diary.suspect().await?;
-    let (reason, aborted) = diary.abort().await?;
+    let suspected = recorder.suspect().await?;
+    let (reason, aborted) = recorder.abort().await?;
     ensure!(reason == LossReason::Expired, "lost because {reason}");
     ensure!(!guard.hold().is_valid(), "it is lost and says that it is valid");
     let (next, granted) = waiter.granted().await?;
@@ -128,7 +128,7 @@ async fn stops_in_time(directions: &[Direction]) -> Outcome {
     next.release().await?;
     let (guard, _) = again.granted().await?;
     guard.release().await?;
-    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     Ok(())
 }
 
@@ -140,16 +140,16 @@ async fn a_half_open_connection_is_replaced_and_the_hold_goes_on() -> Outcome {
     let switch = TcpProxy::start(old.address())?;
     let client = stage.client_at(switch.address(), "lease=15s&timeout=500ms").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     switch.turn_to(new.address());
     old.blackhole(Direction::ToServer);
     old.blackhole(Direction::ToClient);
-    diary.suspect().await?;
-    diary.restored().await?;
-    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    recorder.suspect().await?;
+    recorder.restored().await?;
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
-    ensure!(diary.aborts() == 0, "lost: {:?}", diary.events());
+    ensure!(recorder.aborts() == 0, "lost: {:?}", recorder.events());
     Ok(())
 }
 
@@ -206,7 +206,7 @@ async fn a_grant_that_is_pushed_lasts_from_the_last_heartbeat() -> Outcome {
     let held = holder.mutex(ROOM)?.acquire().await?;
     let ours = stage.client_at(proxy.address(), "lease=12s").await?;
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let first = Waiter::start(lock);
     stage.queued(1).await?;
     let second = Waiter::of(&next)?;
@@ -215,7 +215,7 @@ async fn a_grant_that_is_pushed_lasts_from_the_last_heartbeat() -> Outcome {
     tokio::time::sleep(Duration::from_millis(700)).await;
     held.release().await?;
     let (guard, granted) = first.granted().await?;
-    let (reason, aborted) = diary.abort().await?;
+    let (reason, aborted) = recorder.abort().await?;
     ensure!(reason == LossReason::Expired && granted < aborted, "lost because {reason}");
     let (next, passed_on) = second.granted().await?;
     ensure!(aborted < passed_on, "another had the lock {:?} before the abort", aborted - passed_on);

@@ -7,7 +7,7 @@ use lock_core::{ErrorKind, LockError, LockGuard, LossReason, Operation, TakenAwa
 use test_servers::{TcpProxy, Value};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
 
 cases!("states":
@@ -63,13 +63,13 @@ async fn out_of_memory_ends_no_hold_and_no_hand_off() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, theirs) = (stage.client("lease=8s").await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
     fill(&stage).await?;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
     let (guard, _) = waiter.granted().await?;
     guard.release().await?;
@@ -100,7 +100,7 @@ async fn a_primary_that_becomes_a_replica_and_a_primary_again() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("lease=20s&timeout=500ms").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     // No primary is there: the replica keeps its data, and takes no writes.
     stage.server.command(&["REPLICAOF", "127.0.0.1", "1"]).await?;
@@ -108,13 +108,13 @@ async fn a_primary_that_becomes_a_replica_and_a_primary_again() -> Outcome {
     let refused = other.try_acquire().await;
     let error = refused.err().ok_or_else(|| Failure::new("a replica has given a lock"))?;
     ensure!(error.is_retryable() && error.to_string().contains("primary"), "{error}");
-    diary.suspect().await?;
+    recorder.suspect().await?;
     let waiter = Waiter::start(other);
     stage.server.command(&["REPLICAOF", "NO", "ONE"]).await?;
-    diary.restored().await?;
+    recorder.restored().await?;
     let (room, _) = waiter.granted().await?;
     room.release().await?;
-    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
     stage.nothing_is_left("after the release").await
 }
@@ -125,12 +125,12 @@ async fn a_primary_that_another_has_replaced_is_left() -> Outcome {
     let switch = TcpProxy::start(old.server.address())?;
     let client = old.client_at(switch.address(), "lease=12s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     switch.turn_to(new.server.address());
     old.server.command(&["REPLICAOF", "127.0.0.1", &new.server.address().port().to_string()]).await?;
     // The new primary does not know the hold.
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Deleted, "lost because {reason}");
     drop(guard);
     new.works(&client).await?;
@@ -175,14 +175,14 @@ async fn a_script_that_blocks_the_server_costs_no_hold() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("lease=8s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     block(&stage).await?;
-    let suspected = diary.suspect().await;
+    let suspected = recorder.suspect().await;
     unblock(&stage).await?;
     suspected?;
-    diary.restored().await?;
-    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    recorder.restored().await?;
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     Ok(guard.release().await?)
 }
 
@@ -227,7 +227,7 @@ async fn forgotten_scripts_cost_no_renewal() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=12s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     for _ in 0..3 {
         flush_scripts(&stage).await?;
@@ -238,10 +238,10 @@ async fn forgotten_scripts_cost_no_renewal() -> Outcome {
         })
         .await?;
     }
-    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
-    let noise = diary.events();
-    ensure!(!noise.contains(&crate::diary::Event::Suspect), "{noise:?}");
+    let noise = recorder.events();
+    ensure!(!noise.contains(&crate::event_recorder::Event::Suspect), "{noise:?}");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use conformance_tests::Outcome;
 use lock_core::{ErrorKind, LossReason};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{ROOM, Stage, Waiter};
 
 cases!("stopped":
@@ -24,16 +24,16 @@ async fn for_half_of_the_lease_and_the_hold_goes_on() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("lease=12s&timeout=500ms").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let stopped = Instant::now();
     stage.server.stop()?;
-    diary.suspect().await?;
+    recorder.suspect().await?;
     tokio::time::sleep((lease / 2).saturating_sub(stopped.elapsed())).await;
     stage.server.resume()?;
-    diary.restored().await?;
+    recorder.restored().await?;
     tokio::time::sleep(lease).await;
-    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
     stage.nothing_is_left("after the release").await?;
     stage.works(&client).await
@@ -44,15 +44,15 @@ async fn for_twice_the_lease_and_the_hold_is_lost_in_time() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, theirs) = (stage.client("lease=8s").await?, stage.client("lease=8s").await?);
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
     stage.server.stop()?;
     let stopped = Instant::now();
-    let suspected = diary.suspect().await?;
-    let (reason, aborted) = diary.abort().await?;
-    ensure!(reason == LossReason::Expired && suspected <= aborted, "{:?}", diary.events());
+    let suspected = recorder.suspect().await?;
+    let (reason, aborted) = recorder.abort().await?;
+    ensure!(reason == LossReason::Expired && suspected <= aborted, "{:?}", recorder.events());
     // The last renewal that arrived was sent before the server stopped.
     ensure!(aborted < stopped + lease, "told {:?} after the server stopped", aborted - stopped);
     tokio::time::sleep((lease * 2).saturating_sub(stopped.elapsed())).await;
@@ -66,7 +66,7 @@ async fn for_twice_the_lease_and_the_hold_is_lost_in_time() -> Outcome {
     tokio::time::sleep(lease).await;
     ensure!(next.hold().is_valid(), "the next hold has ended");
     next.release().await?;
-    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     stage.works(&ours).await
 }
 

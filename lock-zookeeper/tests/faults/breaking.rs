@@ -7,7 +7,7 @@ use lock_core::{HolderId, LossReason, TakenAway};
 use test_servers::{Access, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::helper::Helper;
 use crate::stage::{LONG, ROOM, Stage, Waiter, connect_patiently, soon};
 
@@ -34,7 +34,7 @@ async fn broken_after(hold_for: Duration) -> Outcome {
     let (operator, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
     for _ in 0..4 {
-        let diary = Diary::of(&lock);
+        let recorder = EventRecorder::of(&lock);
         let guard = soon("the lock", lock.acquire()).await??;
         let waiter = Waiter::of(&third)?;
         tokio::time::sleep(hold_for).await;
@@ -42,7 +42,7 @@ async fn broken_after(hold_for: Duration) -> Outcome {
         let began = Instant::now();
         let broken = operator.break_holder(ROOM, &holder).await?;
         ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
-        let (reason, told) = diary.abort().await?;
+        let (reason, told) = recorder.abort().await?;
         ensure!(told < began + AT_ONCE, "told after {:?}", told - began);
         ensure!(!guard.hold().is_valid(), "a broken hold is valid");
         ensure!(reason == LossReason::Broken, "{reason:?}");
@@ -78,14 +78,14 @@ async fn a_broken_hold_is_its_holders_until_the_abort_margin_is_over() -> Outcom
     let (ours, operator) = (stage.client(SLOW_TO_STOP).await?, stage.client(LONG).await?);
     let third = stage.client(LONG).await?;
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = soon("the lock", lock.acquire()).await??;
     let waiter = stage.in_line(&third, 2).await?;
     let holder = HolderId::new(stage.nodes().await?[0].as_str());
     let began = Instant::now();
     let broken = operator.break_holder(ROOM, &holder).await?;
     ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
-    let (reason, told) = diary.abort().await?;
+    let (reason, told) = recorder.abort().await?;
     ensure!(reason == LossReason::Broken && !guard.hold().is_valid(), "{reason:?}");
     let (next, granted) = waiter.granted().await?;
     ensure!(told < granted && granted >= began + MARGIN, "another had it {:?} later", granted - began);
@@ -129,7 +129,7 @@ async fn a_hold_of_which_nothing_may_be_read_is_its_holders_until_it_has_stopped
     let ours = connect_patiently(&stage.url_as("one:right", SLOW_TO_STOP)).await?;
     let operator = stage.client(LONG).await?;
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = soon("the lock", lock.acquire()).await??;
     let access = Access::new().grant("cdrwa", "digest", ONE).grant("w", "world", "anyone");
     stage.server.set_access(&stage.path(0).await?, &access).await?;
@@ -138,7 +138,7 @@ async fn a_hold_of_which_nothing_may_be_read_is_its_holders_until_it_has_stopped
     let broken = soon("the answer", operator.break_holder(ROOM, &holder)).await??;
     let took = began.elapsed();
     ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Broken && !guard.hold().is_valid(), "{reason:?}");
     ensure!(took >= MARGIN, "another could have had it {took:?} later");
     stage.works(&operator).await
@@ -227,14 +227,14 @@ async fn a_break_whose_second_half_arrives_late_breaks_no_other_holder() -> Outc
     let (first, second) = (stage.client_at(slow.address(), LONG).await?, stage.client(LONG).await?);
     let operator = stage.client_at(late.address(), LONG).await?;
     let lock = first.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let held = lock.acquire().await?;
     let waiter = stage.in_line(&second, 2).await?;
     let holder = HolderId::new(stage.nodes().await?[0].as_str());
     slow.hold_request(ZooKeeperRequest::Delete);
     late.hold_request(ZooKeeperRequest::Delete);
     let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &holder).await });
-    let (reason, aborted) = diary.abort().await?;
+    let (reason, aborted) = recorder.abort().await?;
     ensure!(reason == LossReason::Broken, "{reason:?}");
     soon("the holder's own order", slow.request_is_held()).await?;
     soon("the second half", late.request_is_held()).await?;

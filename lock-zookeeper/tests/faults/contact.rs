@@ -7,7 +7,7 @@ use lock_core::{ErrorKind, LossReason};
 use test_servers::{Data, Direction, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{
     ENDING, LONG, ROOM, Stage, Waiter, between_heartbeats, connect, refusal, session_of, soon, until,
 };
@@ -38,7 +38,7 @@ async fn lost_by_its_deadline(silent: &[Direction]) -> Outcome {
     let client = stage.client_at(proxy.address(), &session_of(ENDING)).await?;
     let other = stage.client(LONG).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
     between_heartbeats(&guard, ENDING).await?;
@@ -46,9 +46,9 @@ async fn lost_by_its_deadline(silent: &[Direction]) -> Outcome {
     for direction in silent {
         proxy.blackhole(*direction);
     }
-    let suspected = diary.suspect().await?;
-    let (reason, aborted) = diary.abort().await?;
-    ensure!(reason == LossReason::Expired && suspected <= aborted, "{reason:?}: {:?}", diary.events());
+    let suspected = recorder.suspect().await?;
+    let (reason, aborted) = recorder.abort().await?;
+    ensure!(reason == LossReason::Expired && suspected <= aborted, "{reason:?}: {:?}", recorder.events());
     // Two thirds of the session after the last heartbeat that was answered, and in any case before the session can end.
     ensure!(aborted < began + ENDING * 2 / 3, "told {:?} after the silence began", aborted - began);
     ensure!(!guard.hold().is_valid(), "still valid");
@@ -65,7 +65,7 @@ async fn lost_by_its_deadline(silent: &[Direction]) -> Outcome {
     soon("the rest", client.idle()).await?;
     stage.is_held_by(&next, "after all").await?;
     next.release().await?;
-    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     stage.works(&client).await
 }
 
@@ -83,14 +83,14 @@ async fn a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that
     let client = stage.client_at(proxy.address(), "session_timeout=15s").await?;
     let other = stage.client(LONG).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let session = stage.session(0).await?;
     let waiter = stage.in_line(&other, 2).await?;
     proxy.sever();
     // For a machine that stalls when contact is about to return.
     ensure!(stage.server.prolong_session(session).await?, "the session has ended already");
-    diary.abort().await?;
+    recorder.abort().await?;
     ensure!(stage.nodes().await?.len() == 2, "no client was there to remove it");
     proxy.heal();
     let (next, _) = waiter.granted().await?;
@@ -111,7 +111,7 @@ async fn a_hold_is_given_back_by_a_session_that_recovers_after_any_lease_would_h
     let client = stage.client_at(proxy.address(), "session_timeout=20s&abort_margin=4s").await?;
     let other = stage.client(LONG).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let (lost, session) = (guard.lost(), stage.session(0).await?);
     let waiter = stage.in_line(&other, 2).await?;
@@ -119,7 +119,7 @@ async fn a_hold_is_given_back_by_a_session_that_recovers_after_any_lease_would_h
     proxy.sever();
     let severed = Instant::now();
     ensure!(stage.server.prolong_session(session).await?, "the session has ended already");
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Expired, "{reason:?}");
     // Four thirds of the session without the margin are over by then. The client has not given the session up yet: it tries to
     // connect after 25 seconds, and would give up after 28.
@@ -180,21 +180,21 @@ async fn a_lost_connection_is_reported_at_once_and_its_return_as_well() -> Outco
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let began = Instant::now();
     proxy.sever();
-    let told = diary.suspect().await?;
+    let told = recorder.suspect().await?;
     // The next heartbeat is due after ten seconds.
     ensure!(told < began + Duration::from_secs(8), "told after {:?}", told - began);
     ensure!(guard.hold().is_valid(), "suspect is not lost");
     let status = soon("the answer", client.status(ROOM)).await?;
     ensure!(status.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unreachable), "{status:?}");
     proxy.heal();
-    diary.restored().await?;
+    recorder.restored().await?;
     stage.is_held_by(&guard, "after the return").await?;
     guard.release().await?;
-    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     stage.nothing_is_left_now("after the release").await
 }
 
@@ -202,15 +202,15 @@ async fn a_server_that_stands_still_for_half_a_session_costs_no_hold() -> Outcom
     let stage = Stage::alone().await?;
     let client = stage.client("session_timeout=30s").await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.stop()?;
     tokio::time::sleep(Duration::from_secs(15)).await;
     stage.server.resume()?;
-    diary.restored().await?;
+    recorder.restored().await?;
     until("it was renewed", || async { Ok(guard.hold().remaining() > Some(Duration::from_secs(15))) })
         .await?;
-    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
     stage.nothing_is_left_now("after the release").await?;
     stage.works(&client).await
@@ -221,13 +221,13 @@ async fn a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time() ->
     let stage = Stage::alone().await?;
     let (ours, theirs) = (stage.client(&session_of(SESSION)).await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = stage.in_line(&theirs, 2).await?;
     between_heartbeats(&guard, SESSION).await?;
     let stopped = Instant::now();
     stage.server.stop()?;
-    let (reason, aborted) = diary.abort().await?;
+    let (reason, aborted) = recorder.abort().await?;
     ensure!(reason == LossReason::Expired, "{reason:?}");
     ensure!(aborted < stopped + SESSION * 2 / 3, "told {:?} after the server stopped", aborted - stopped);
     tokio::time::sleep((SESSION * 2).saturating_sub(stopped.elapsed())).await;
@@ -239,7 +239,7 @@ async fn a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time() ->
     soon("the rest", ours.idle()).await?;
     stage.is_held_by(&next, "after all").await?;
     next.release().await?;
-    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     stage.works(&ours).await
 }
 

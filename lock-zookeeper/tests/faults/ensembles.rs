@@ -13,7 +13,7 @@ use test_servers::{
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{LONG, ROOM, Waiter, connect_patiently, soon, until, with_options};
 
 cases!("ensembles":
@@ -75,7 +75,7 @@ fn proxy_of(ensemble: &ZooKeeperEnsemble, member: usize) -> Outcome<TcpProxy> {
 struct Pair {
     client: LockClient,
     guard: LockGuard,
-    diary: Diary,
+    recorder: EventRecorder,
     waiter: Waiter,
 }
 
@@ -83,17 +83,17 @@ impl Pair {
     async fn new(holder: &str, next: &LockClient, name: &str) -> Outcome<Self> {
         let client = connect_patiently(holder).await?;
         let lock = client.mutex(name)?;
-        let diary = Diary::of(&lock);
+        let recorder = EventRecorder::of(&lock);
         let guard = soon("the lock", lock.acquire()).await??;
         let waiter = Waiter::start(next.mutex(name)?);
         until("it waits", || async { Ok(next.status(name).await?.waiters.len() == 1) }).await?;
-        Ok(Self { client, guard, diary, waiter })
+        Ok(Self { client, guard, recorder, waiter })
     }
 
     /// The holder learns of its loss before the other client has the lock.
     async fn ends_in_time(self, when: &str) -> Outcome {
         let (next, granted) = self.waiter.granted().await?;
-        let (reason, aborted) = self.diary.abort().await?;
+        let (reason, aborted) = self.recorder.abort().await?;
         let early = granted.saturating_duration_since(aborted);
         ensure!(aborted < granted, "{when}: both held for {:?} ({reason})", aborted - granted);
         ensure!(!self.guard.hold().is_valid() && next.hold().is_valid(), "{when}: told {early:?} before");

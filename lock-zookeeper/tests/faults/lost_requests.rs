@@ -7,7 +7,7 @@ use lock_core::LockClient;
 use test_servers::{Losing, NodeKind, TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{IMPATIENT, LONG, LOSSES, Loss, ROOM, Stage, Waiter, soon, until};
 
 cases!("lost_requests":
@@ -42,7 +42,7 @@ async fn of_a_release() -> Outcome {
     let (stage, proxy, client, other) = stage("session_timeout=15s").await?;
     let just_renewed = Duration::from_secs(9);
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     for loss in LOSSES {
         let guard = soon("the lock", lock.acquire()).await??;
         let waiter = stage.in_line(&other, 2).await?;
@@ -56,7 +56,7 @@ async fn of_a_release() -> Outcome {
         next.release().await?;
         stage.nothing_is_left(format_args!("{loss:?}")).await?;
     }
-    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     Ok(())
 }
 
@@ -110,7 +110,7 @@ async fn of_a_heartbeat_on_a_connection_that_is_dead() -> Outcome {
 async fn heartbeats_are_lost(session: u64, which: impl Fn(Losing) -> bool) -> Outcome {
     let (stage, proxy, client, _other) = stage(&format!("session_timeout={session}s")).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     for loss in LOSSES.into_iter().filter(|loss| which(loss.1)) {
         let connected = proxy.requests(ZooKeeperRequest::Connect);
@@ -126,8 +126,8 @@ async fn heartbeats_are_lost(session: u64, which: impl Fn(Losing) -> bool) -> Ou
         .await?;
         stage.is_held_by(&guard, format_args!("{loss:?}")).await?;
     }
-    diary.restored().await?;
-    ensure!(diary.aborts() == 0, "lost: {:?}", diary.events());
+    recorder.restored().await?;
+    ensure!(recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
     stage.nothing_is_left_now("after the release").await
 }
@@ -212,7 +212,7 @@ async fn of_a_look_at_several_predecessors() -> Outcome {
 async fn of_a_connection_anew() -> Outcome {
     let (stage, proxy, client, other) = stage(PATIENT).await?;
     let lock = client.mutex("another room")?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let mine = lock.acquire().await?;
     for request in [ZooKeeperRequest::Connect, ZooKeeperRequest::SetWatches] {
         for loss in LOSSES.into_iter().filter(|loss| loss.1 != Losing::Silence) {
@@ -228,6 +228,6 @@ async fn of_a_connection_anew() -> Outcome {
             is_served(&stage, waiter, held, loss).await?;
         }
     }
-    ensure!(mine.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    ensure!(mine.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     Ok(mine.release().await?)
 }

@@ -7,7 +7,7 @@ use lock_core::{ErrorKind, FencingToken, LossReason};
 use test_servers::{Losing, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{ENDING, LONG, NODES_OF_A_HOLD, ROOM, Stage, Waiter, session_of, soon, until};
 
 cases!("nodes":
@@ -171,12 +171,12 @@ async fn the_own_node_deleted_while_holding() -> Outcome {
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = client.mutex(ROOM)?;
     for _ in 0..3 {
-        let diary = Diary::of(&lock);
+        let recorder = EventRecorder::of(&lock);
         let guard = lock.acquire().await?;
         let waiter = stage.in_line(&other, 2).await?;
         let began = Instant::now();
         stage.server.delete(&stage.path(0).await?).await?;
-        let (reason, told) = diary.abort().await?;
+        let (reason, told) = recorder.abort().await?;
         ensure!(reason == LossReason::Deleted, "told as {reason:?}");
         ensure!(told < began + BEFORE_A_HEARTBEAT, "told after {:?}", told - began);
         ensure!(!guard.hold().is_valid(), "still valid");
@@ -196,13 +196,13 @@ async fn the_own_node_deleted_in_the_first_moments_of_a_hold() -> Outcome {
     let lock = client.mutex(ROOM)?;
     stage.works(&client).await?;
     for milliseconds in [0, 0, 1, 5, 15, 25] {
-        let diary = Diary::of(&lock);
+        let recorder = EventRecorder::of(&lock);
         let guard = lock.acquire().await?;
         tokio::time::sleep(Duration::from_millis(milliseconds)).await;
         let path = stage.path(0).await?;
         let began = Instant::now();
         stage.server.delete(&path).await?;
-        let (reason, told) = diary.abort().await?;
+        let (reason, told) = recorder.abort().await?;
         ensure!(reason == LossReason::Deleted, "told as {reason:?}");
         ensure!(told < began + BEFORE_A_HEARTBEAT, "told after {:?}", told - began);
         ensure!(!guard.hold().is_valid(), "still valid");
@@ -220,7 +220,7 @@ async fn the_own_node_deleted_before_the_grant_is_read() -> Outcome {
     let other = stage.client(LONG).await?;
     stage.works(&other).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     proxy.hold_reply(ZooKeeperRequest::Create);
     let waiter = Waiter::of(&client)?;
     soon("the answer", proxy.reply_is_held()).await?;
@@ -229,7 +229,7 @@ async fn the_own_node_deleted_before_the_grant_is_read() -> Outcome {
     let next = soon("the lock", other.mutex(ROOM)?.acquire()).await??;
     proxy.let_replies_go();
     let (guard, _) = waiter.granted().await?;
-    let (reason, told) = diary.abort().await?;
+    let (reason, told) = recorder.abort().await?;
     ensure!(reason == LossReason::Deleted, "told as {reason:?}");
     ensure!(told < began + BEFORE_A_HEARTBEAT, "told after {:?}", told - began);
     drop(guard);
@@ -243,7 +243,7 @@ async fn the_own_node_written_to_by_another_program() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
     for _ in 0..5 {
@@ -256,7 +256,7 @@ async fn the_own_node_written_to_by_another_program() -> Outcome {
     ensure!(!waiter.is_finished(), "a note was a grant");
     // And the watches continue: a deletion is reported as such.
     stage.server.delete(&stage.path(0).await?).await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Deleted, "told as {reason:?}");
     drop(guard);
     let (guard, _) = waiter.granted().await?;
@@ -269,7 +269,7 @@ async fn a_release_reports_a_loss_that_was_not_noticed_before() -> Outcome {
     let client = stage.client_at(proxy.address(), LONG).await?;
     stage.works(&client).await?;
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     proxy.hold_reply(ZooKeeperRequest::Read);
     soon("the watch", proxy.reply_is_held()).await?;
@@ -280,7 +280,7 @@ async fn a_release_reports_a_loss_that_was_not_noticed_before() -> Outcome {
     let released = soon("the release", releasing).await??.map_err(|error| (error.kind(), error.loss()));
     ensure!(released == Err((ErrorKind::Lost, Some(LossReason::Deleted))), "answered {released:?}");
     // The owner ended the hold itself, so no listener hears of a loss.
-    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     Ok(())
 }
 
@@ -302,11 +302,11 @@ async fn the_directory_deleted_while_held() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = client.mutex(ROOM)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let token = guard.token();
     delete_directory(&stage).await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Deleted, "told as {reason:?}");
     drop(guard);
     // The numbers start again, and the tokens still rise.

@@ -7,7 +7,7 @@ use lock_core::{ErrorKind, LockClient, LockGuard, LossReason, Semaphore};
 use test_servers::{Data, Direction, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{
     BY_THE_END_OF_A_SESSION, ENDING, IMPATIENT, LONG, LOSSES, ROOM, Stage, Waiter, between_heartbeats,
     refusal, session_of, soon, until,
@@ -82,11 +82,11 @@ async fn a_holder_whose_connection_is_cut_keeps_its_permits() -> Outcome {
     let proxy = stage.proxy()?;
     let (client, other) = (stage.client_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
     let lock = slots(&client)?.permits(2)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let (guard, beside) = (lock.acquire().await?, slots(&other)?.acquire(1).await?);
     proxy.cut();
-    let suspected = diary.suspect().await?;
-    ensure!(diary.restored().await? >= suspected && diary.aborts() == 0, "{:?}", diary.events());
+    let suspected = recorder.suspect().await?;
+    ensure!(recorder.restored().await? >= suspected && recorder.aborts() == 0, "{:?}", recorder.events());
     ensure!(slots(&other)?.try_acquire(1).await?.is_none(), "a permit was given twice");
     ensure!(guard.hold().is_valid(), "the permits were lost");
     guard.release().await?;
@@ -99,13 +99,13 @@ async fn a_holder_without_answers_is_notified_in_time_and_the_others_stay() -> O
     let client = stage.client_at(proxy.address(), &session_of(ENDING)).await?;
     let other = stage.client(LONG).await?;
     let lock = slots(&client)?.permits(2)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let (guard, beside) = (lock.acquire().await?, slots(&other)?.acquire(1).await?);
     between_heartbeats(&guard, ENDING).await?;
     proxy.blackhole(Direction::ToServer);
     proxy.blackhole(Direction::ToClient);
     let began = Instant::now();
-    let (reason, aborted) = diary.abort().await?;
+    let (reason, aborted) = recorder.abort().await?;
     ensure!(reason == LossReason::Expired && !guard.hold().is_valid(), "{reason:?}");
     ensure!(aborted < began + ENDING * 2 / 3, "told {:?} after the silence began", aborted - began);
     the_other_stays(&stage, &other, beside).await?;
@@ -118,12 +118,12 @@ async fn a_holder_whose_session_ends_is_notified_and_the_others_stay() -> Outcom
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = slots(&client)?.permits(2)?;
-    let diary = Diary::of(&lock);
+    let recorder = EventRecorder::of(&lock);
     let (guard, beside) = (lock.acquire().await?, slots(&other)?.acquire(1).await?);
     let node = stage.server.node(&paths(&stage, "leases").await?[0]).await?;
     let session = node.and_then(|node| node.session).ok_or_else(|| Failure::new("it has no session"))?;
     stage.server.close_session(session).await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(BY_THE_END_OF_A_SESSION.contains(&reason), "{reason:?}");
     drop(guard);
     the_other_stays(&stage, &other, beside).await
@@ -150,12 +150,12 @@ async fn one_of_several_permits_that_is_deleted_is_the_loss_of_all() -> Outcome 
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = slots(&client)?.permits(2)?;
     for (number, hold_for) in [(0, 0), (0, 60), (1, 0), (1, 60)] {
-        let diary = Diary::of(&lock);
+        let recorder = EventRecorder::of(&lock);
         let (guard, beside) = (lock.acquire().await?, slots(&other)?.acquire(1).await?);
         tokio::time::sleep(Duration::from_millis(hold_for)).await;
         let began = Instant::now();
         stage.server.delete(&paths(&stage, "leases").await?[number]).await?;
-        let (reason, told) = diary.abort().await?;
+        let (reason, told) = recorder.abort().await?;
         ensure!(reason == LossReason::Deleted, "{reason:?}");
         // Before the next heartbeat.
         ensure!(told < began + Duration::from_secs(8), "told after {:?}", told - began);

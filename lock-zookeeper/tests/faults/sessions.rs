@@ -8,7 +8,7 @@ use lock_core::ErrorKind;
 use test_servers::{TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::logs;
 use crate::stage::{
     BY_THE_END_OF_A_SESSION, LONG, Lost, NODES_OF_A_HOLD, ROOM, Stage, Waiter, connect_patiently, refusal,
@@ -150,11 +150,11 @@ async fn ended_while_holding() -> Outcome {
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = client.mutex(ROOM)?;
     for _ in 0..3 {
-        let diary = Diary::of(&lock);
+        let recorder = EventRecorder::of(&lock);
         let guard = lock.acquire().await?;
         let waiter = stage.in_line(&other, 2).await?;
         stage.server.close_session(stage.session(0).await?).await?;
-        let (reason, _) = diary.abort().await?;
+        let (reason, _) = recorder.abort().await?;
         ensure!(BY_THE_END_OF_A_SESSION.contains(&reason), "told as {reason:?}");
         ensure!(!guard.hold().is_valid(), "still valid");
         let released = guard.release().await.map_err(|error| (error.kind(), error.loss()));

@@ -8,7 +8,7 @@ use lock_core::{DistributedLock, ErrorKind, LockClient, LockGuard, LossReason, R
 use test_servers::{Data, Direction, NodeKind, TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::event_recorder::EventRecorder;
 use crate::stage::{
     BY_THE_END_OF_A_SESSION, ENDING, IMPATIENT, LONG, LOSSES, ROOM, Stage, Waiter, between_heartbeats,
     refusal, session_of, soon, until,
@@ -75,13 +75,13 @@ async fn is_refused(side: &Arc<dyn DistributedLock>, what: &str) -> Outcome {
 async fn two_readers(
     stage: &Stage,
     options: &str,
-) -> Outcome<(TcpProxy, [LockClient; 2], [LockGuard; 2], Diary)> {
+) -> Outcome<(TcpProxy, [LockClient; 2], [LockGuard; 2], EventRecorder)> {
     let proxy = stage.proxy()?;
     let (client, other) = (stage.client_at(proxy.address(), options).await?, stage.client(LONG).await?);
     let (read, beside) = (room(&client)?.read(), room(&other)?.read());
-    let diary = Diary::of(&read);
+    let recorder = EventRecorder::of(&read);
     let guards = [read.acquire().await?, beside.acquire().await?];
-    Ok((proxy, [client, other], guards, diary))
+    Ok((proxy, [client, other], guards, recorder))
 }
 
 /// The other reader stays, and a writer comes only after it.
@@ -116,10 +116,10 @@ async fn a_reader_whose_creation_is_lost_reads_once() -> Outcome {
 
 async fn a_reader_whose_connection_is_cut_goes_on_reading() -> Outcome {
     let stage = Stage::new().await?;
-    let (proxy, clients, [guard, beside], diary) = two_readers(&stage, LONG).await?;
+    let (proxy, clients, [guard, beside], recorder) = two_readers(&stage, LONG).await?;
     proxy.cut();
-    let suspected = diary.suspect().await?;
-    ensure!(diary.restored().await? >= suspected && diary.aborts() == 0, "{:?}", diary.events());
+    let suspected = recorder.suspect().await?;
+    ensure!(recorder.restored().await? >= suspected && recorder.aborts() == 0, "{:?}", recorder.events());
     is_refused(&room(&clients[1])?.write(), "a writer beside readers").await?;
     ensure!(guard.hold().is_valid() && beside.hold().is_valid(), "a reader was lost");
     guard.release().await?;
@@ -128,12 +128,12 @@ async fn a_reader_whose_connection_is_cut_goes_on_reading() -> Outcome {
 
 async fn a_reader_without_answers_is_notified_in_time_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
-    let (proxy, clients, [guard, beside], diary) = two_readers(&stage, &session_of(ENDING)).await?;
+    let (proxy, clients, [guard, beside], recorder) = two_readers(&stage, &session_of(ENDING)).await?;
     between_heartbeats(&guard, ENDING).await?;
     proxy.blackhole(Direction::ToServer);
     proxy.blackhole(Direction::ToClient);
     let began = Instant::now();
-    let (reason, aborted) = diary.abort().await?;
+    let (reason, aborted) = recorder.abort().await?;
     ensure!(reason == LossReason::Expired && !guard.hold().is_valid(), "{reason:?}");
     ensure!(aborted < began + ENDING * 2 / 3, "told {:?} after the silence began", aborted - began);
     ensure!(paths_with(&stage, "__READ__").await?.len() == 2, "its session has ended before it was told");
@@ -146,10 +146,10 @@ async fn a_reader_without_answers_is_notified_in_time_and_the_others_stay() -> O
 
 async fn a_reader_whose_session_ends_is_notified_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
-    let (_proxy, clients, [guard, beside], diary) = two_readers(&stage, LONG).await?;
+    let (_proxy, clients, [guard, beside], recorder) = two_readers(&stage, LONG).await?;
     let session = session_at(&stage, &paths_with(&stage, "__READ__").await?[0]).await?;
     stage.server.close_session(session).await?;
-    let (reason, _) = diary.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(BY_THE_END_OF_A_SESSION.contains(&reason), "{reason:?}");
     let released = guard.release().await.map_err(|error| error.kind());
     ensure!(released == Err(ErrorKind::Lost), "answered {released:?}");
@@ -178,10 +178,10 @@ async fn a_server_that_is_started_again_keeps_readers() -> Outcome {
 
 async fn a_readers_node_that_is_deleted_is_reported_at_once_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
-    let (_proxy, clients, [guard, beside], diary) = two_readers(&stage, LONG).await?;
+    let (_proxy, clients, [guard, beside], recorder) = two_readers(&stage, LONG).await?;
     let began = Instant::now();
     stage.server.delete(&paths_with(&stage, "__READ__").await?[0]).await?;
-    let (reason, told) = diary.abort().await?;
+    let (reason, told) = recorder.abort().await?;
     ensure!(reason == LossReason::Deleted, "{reason:?}");
     // Before the next heartbeat.
     ensure!(told < began + Duration::from_secs(8), "told after {:?}", told - began);
@@ -195,13 +195,13 @@ async fn either_half_of_an_exclusive_hold_that_is_deleted_is_a_loss() -> Outcome
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = client.mutex(ROOM)?;
     for (word, hold_for) in [("lock-", 0), ("lock-", 60), ("__WRIT__", 0), ("__WRIT__", 60)] {
-        let diary = Diary::of(&lock);
+        let recorder = EventRecorder::of(&lock);
         let guard = lock.acquire().await?;
         tokio::time::sleep(Duration::from_millis(hold_for)).await;
         let waiter = waiting(&stage, room(&other)?.write(), 4).await?;
         let began = Instant::now();
         stage.server.delete(&paths_with(&stage, word).await?[0]).await?;
-        let (reason, told) = diary.abort().await?;
+        let (reason, told) = recorder.abort().await?;
         ensure!(reason == LossReason::Deleted, "{word}: {reason:?}");
         ensure!(told < began + Duration::from_secs(8), "{word}: told after {:?}", told - began);
         drop(guard);
@@ -361,18 +361,19 @@ async fn an_heir_of_curators_is_in_the_way_of_writers() -> Outcome {
     let behind = waiting(&stage, room(&clients[1])?.read(), 4).await?;
     let last = waiting(&stage, room(&clients[2])?.write(), 6).await?;
     let number = writer.rsplit("__WRIT__").next().unwrap_or_default();
-    let heir = format!("{}/_c_0c9f4f5e-2c1b-4a7d-9d0e-3b6f5c8a1e22-__READ__{number}", stage.directory(ROOM));
-    stage.server.create(&heir, b"10.0.0.7", NodeKind::Lasting).await?;
+    let successor =
+        format!("{}/_c_0c9f4f5e-2c1b-4a7d-9d0e-3b6f5c8a1e22-__READ__{number}", stage.directory(ROOM));
+    stage.server.create(&successor, b"10.0.0.7", NodeKind::Lasting).await?;
     stage.server.delete(&writer).await?;
     let own = session_at(&stage, &stage.path(0).await?).await?;
-    stage.is_watched(std::slice::from_ref(&heir), own).await?;
+    stage.is_watched(std::slice::from_ref(&successor), own).await?;
     ensure!(
         ![&ours, &behind, &last].iter().any(|waiter| waiter.is_finished()),
         "a writer is beside a reader"
     );
     let status = clients[0].status(ROOM).await?;
     ensure!(status.holders.len() == 1 && status.waiters.len() == 3, "{status:?}");
-    stage.server.delete(&heir).await?;
+    stage.server.delete(&successor).await?;
     for waiter in [ours, behind, last] {
         let (guard, _) = waiter.granted().await?;
         guard.release().await?;

@@ -5,7 +5,7 @@
 //! `libcurator-recipes-java`, and runs in a process of its own, which can be killed and stopped.
 
 mod classes;
-mod conversation;
+mod connection;
 mod turns;
 
 #[cfg(test)]
@@ -25,7 +25,7 @@ use crate::failure::{During, Failure, Outcome};
 use crate::ports::random_word;
 use crate::process::process_methods;
 use classes::Classes;
-use conversation::Conversation;
+use connection::Connection;
 
 pub use turns::{
     CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorShareTurn, CuratorShares,
@@ -42,7 +42,7 @@ const WORD_VARIABLE: &str = "CURATOR_PEER_WORD";
 /// timeout.
 #[derive(Debug)]
 pub struct CuratorPeer {
-    conversation: Conversation,
+    connection: Connection,
     /// Declared before the folder, so that it is dropped first.
     process: ServerProcess,
     _folder: TempDir,
@@ -104,8 +104,8 @@ impl CuratorPeer {
         command.env(WORD_VARIABLE, &word).arg("CuratorPeer");
         command.args([&port.to_string(), servers, &session_timeout.as_millis().to_string()]);
         let process = ServerProcess::start("curator", command, folder.path(), MISSING)?;
-        let conversation = Conversation::begin(&listener, &word, &process).await?;
-        Ok(Self { conversation, process, _folder: folder })
+        let connection = Connection::begin(&listener, &word, &process).await?;
+        Ok(Self { connection, process, _folder: folder })
     }
 
     /// Waits for the lock whose contenders are the children of `path`.
@@ -218,7 +218,7 @@ impl CuratorPeer {
 
     async fn ask<T: serde::de::DeserializeOwned>(&self, words: &[&str]) -> Outcome<T> {
         let verb = words.first().copied().unwrap_or_default();
-        match self.conversation.ask(words).await {
+        match self.connection.ask(words).await {
             Ok(answer) => serde_json::from_value(answer).map_err(|error| {
                 Failure::new(format!("Curator, {verb}: an answer of another kind: {error}"))
             }),

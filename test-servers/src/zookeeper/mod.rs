@@ -3,6 +3,7 @@
 mod access;
 mod conversation;
 mod ensemble;
+mod four_letter_words;
 mod java;
 mod jute;
 mod network;
@@ -10,7 +11,6 @@ mod node;
 mod options;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::collections::HashMap;
 use std::fs;
@@ -30,9 +30,9 @@ use options::{DATA, KEY_STORE, Means, Ports, USERS};
 
 pub use conversation::{ZooKeeperConversation, ZooKeeperRequest};
 pub use ensemble::ZooKeeperEnsemble;
+pub use four_letter_words::Role;
 pub use node::{Access, NodeKind, ZooKeeperNode};
 pub use options::ZooKeeperOptions;
-pub use words::Role;
 
 const NAME: &str = "zookeeper";
 const CONFIGURATION: &str = "zoo.cfg";
@@ -129,7 +129,7 @@ impl ZooKeeperServer {
     /// Dropping the future only stops the waiting.
     pub async fn ready(&self) -> Outcome {
         let serves = || async {
-            words::serves(self.plain_address()).await?;
+            four_letter_words::serves(self.plain_address()).await?;
             // The TLS port is opened a moment later.
             TcpStream::connect(self.address()).await?;
             Ok(())
@@ -187,7 +187,7 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Dropping the future only stops the request.
     pub async fn role(&self) -> Outcome<Role> {
-        words::role(self.plain_address()).await
+        four_letter_words::role(self.plain_address()).await
     }
 
     /// Returns its answer to a four-letter word: `srvr`, `cons`, `dump`, `wchp`.
@@ -198,7 +198,7 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Dropping the future only stops the request.
     pub async fn word(&self, word: &str) -> Outcome<String> {
-        words::ask(self.plain_address(), word).await
+        four_letter_words::ask(self.plain_address(), word).await
     }
 
     /// Returns the sessions that watch the data or the existence of the node at `path`.
@@ -209,7 +209,7 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Dropping the future only stops the request.
     pub async fn watchers(&self, path: &str) -> Outcome<Vec<i64>> {
-        Ok(words::watchers_in(&self.word("wchp").await?, path))
+        Ok(four_letter_words::watchers_in(&self.word("wchp").await?, path))
     }
 
     /// Returns its metrics from `mntr`: `zk_packets_received`, `zk_watch_count`, `zk_ephemerals_count`.
@@ -220,7 +220,7 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Dropping the future only stops the request.
     pub async fn figures(&self) -> Outcome<HashMap<String, String>> {
-        words::figures(self.plain_address()).await
+        four_letter_words::figures(self.plain_address()).await
     }
 
     /// Returns the names of the node's children, in the order of the numbers that the server appended to them, others
@@ -300,7 +300,7 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Dropping the future only stops the request.
     pub async fn knows_session(&self, session: i64) -> Outcome<bool> {
-        Ok(words::has_number(&self.word("dump").await?, session))
+        Ok(four_letter_words::has_number(&self.word("dump").await?, session))
     }
 
     /// Closes a session, with all its nodes, as its client could. The client loses its connection, connects again

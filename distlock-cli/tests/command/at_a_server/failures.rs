@@ -5,30 +5,30 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::{Server, with_option};
-use crate::support::{Place, Running, assert_code, bare, said, with_few_descriptors_it_is_70};
+use crate::support::{Running, Sandbox, assert_code, bare, said, with_few_descriptors_it_is_70};
 
 pub(crate) fn a_server_that_is_away_is_69<S: Server>(server: &S) {
     server.kill();
-    let place = patient(server, "2s");
+    let sandbox = patient(server, "2s");
     for arguments in [["exec", "job", "touch", "ran"].as_slice(), &["status", "job"], &["hold", "job"]] {
-        let output = place.run(arguments.iter().copied());
+        let output = sandbox.run(arguments.iter().copied());
         assert_code(&output, 69, arguments);
         assert!(said(&output).contains(S::AWAY), "{output:?}");
         assert!(said(&output).contains(": tried for 2s: "), "{output:?}");
-        assert_names_the_server_and_each_cause_once(&said(&output), &place.url());
+        assert_names_the_server_and_each_cause_once(&said(&output), &sandbox.url());
     }
-    assert!(!place.file("ran").exists());
+    assert!(!sandbox.file("ran").exists());
 }
 
-/// A place for clients that try so long to connect.
-fn patient<S: Server>(server: &S, time: &str) -> Place {
-    Place::at(with_option(&server.place(S::BRIEF).url(), &format!("connect_timeout={time}")))
+/// A sandbox for clients that try so long to connect.
+fn patient<S: Server>(server: &S, time: &str) -> Sandbox {
+    Sandbox::at(with_option(&server.sandbox(S::BRIEF).url(), &format!("connect_timeout={time}")))
 }
 
 /// Starts the command while there is no server, and returns once it has tried to connect.
-fn tried_in_vain(place: &Place, options: &[&str]) -> Running {
+fn tried_in_vain(sandbox: &Sandbox, options: &[&str]) -> Running {
     let arguments = [["exec", "-vv"].as_slice(), options, &["job", "--", "true"]].concat();
-    let job = Running::start(&mut place.distlock(arguments));
+    let job = Running::start(&mut sandbox.distlock(arguments));
     while !job.error_line().contains("not connected yet") {}
     job
 }
@@ -45,8 +45,8 @@ pub(crate) fn a_server_that_starts_late_is_waited_for<S: Server>(server: &S) {
 
 pub(crate) fn the_wait_for_a_server_is_reported<S: Server>(server: &S) {
     server.kill();
-    let place = patient(server, "10m");
-    let mut job = Running::start(&mut place.distlock(["exec", "job", "--", "true"]));
+    let sandbox = patient(server, "10m");
+    let mut job = Running::start(&mut sandbox.distlock(["exec", "job", "--", "true"]));
     assert_eq!(job.error_line(), "distlock: no contact with the server yet; trying again");
     server.restart();
     assert_eq!(job.code_at_last(), 0, "{:?}", job.error_lines());
@@ -81,25 +81,25 @@ fn assert_names_the_server_and_each_cause_once(said: &str, url: &str) {
 
 pub(crate) fn a_server_that_does_not_answer_is_69<S: Server>(server: &S) {
     server.stop();
-    let output = server.place(S::BRIEF).run(["exec", "--no-wait", "job", "--", "true"]);
+    let output = server.sandbox(S::BRIEF).run(["exec", "--no-wait", "job", "--", "true"]);
     assert_code(&output, 69, "stopped");
     assert!(said(&output).contains(S::SILENT), "{output:?}");
     server.resume();
-    assert_code(&server.place("60s").run(["exec", "job", "--", "true"]), 0, "resumed");
+    assert_code(&server.sandbox("60s").run(["exec", "job", "--", "true"]), 0, "resumed");
 }
 
 /// The server refuses a command with this URL, and the message contains these words.
 pub(crate) fn is_77(url: String, words: &str) {
-    let place = Place::at(url);
-    let output = place.run(["exec", "job", "--", "touch", "ran"]);
-    assert_code(&output, 77, place.url());
+    let sandbox = Sandbox::at(url);
+    let output = sandbox.run(["exec", "job", "--", "touch", "ran"]);
+    assert_code(&output, 77, sandbox.url());
     assert!(said(&output).contains(words), "{output:?}");
-    assert!(!place.file("ran").exists());
+    assert!(!sandbox.file("ran").exists());
 }
 
 /// An invalid URL, and a part of the message about it.
 pub(crate) fn is_64(url: &str, part: &str) {
-    let output = Place::at(url.to_owned()).run(["exec", "job", "--", "true"]);
+    let output = Sandbox::at(url.to_owned()).run(["exec", "job", "--", "true"]);
     assert_code(&output, 64, url);
     assert!(said(&output).contains(part) && said(&output).contains("--url"), "{url}: {output:?}");
     let output = bare().env("DISTLOCK_URL", url).args(["status", "job"]).output().unwrap();
@@ -110,34 +110,34 @@ pub(crate) fn is_64(url: &str, part: &str) {
 /// A grace of five seconds does not fit into the first length, and the default grace fits into all others. A command with a
 /// length that fits ends with `code`, because it need not reach a server.
 pub(crate) fn lengths_and_graces(
-    place: impl Fn(&str) -> Place,
+    sandbox: impl Fn(&str) -> Sandbox,
     too_short: &str,
     words: &str,
     others: &[&str],
     code: i32,
 ) {
-    let output = place(too_short).run(["exec", "--grace", "5s", "job", "--", "true"]);
+    let output = sandbox(too_short).run(["exec", "--grace", "5s", "job", "--", "true"]);
     assert_code(&output, 64, too_short);
     assert!(said(&output).contains(words) && said(&output).contains("--grace"), "{output:?}");
     for other in others {
-        assert_code(&place(other).run(["exec", "job", "--", "true"]), code, other);
+        assert_code(&sandbox(other).run(["exec", "job", "--", "true"]), code, other);
     }
     // A grace that is not used needs no time.
-    let output = place(too_short).run(["exec", "--grace", "5s", "--on-lost", "ignore", "job", "true"]);
+    let output = sandbox(too_short).run(["exec", "--grace", "5s", "--on-lost", "ignore", "job", "true"]);
     assert_code(&output, code, "ignore");
 }
 
 pub(crate) fn a_held_lock_exits_with_75_and_names_the_holder<S: Server>(server: &S) {
-    let place = server.place("60s");
-    let holder = place.hold("job");
+    let sandbox = server.sandbox("60s");
+    let holder = sandbox.hold("job");
     let held_by = format!("held by {}", server.people_read(holder.pid()));
     for wait in ["--no-wait", "--wait=5s"] {
-        let output = place.run(["exec", wait, "job", "--", "touch", "ran"]);
+        let output = sandbox.run(["exec", wait, "job", "--", "touch", "ran"]);
         assert_code(&output, 75, wait);
         assert!(said(&output).contains(&held_by), "{output:?}");
     }
-    assert_eq!(place.status("job")["waiters"].as_array().unwrap().len(), 0);
-    assert!(!place.file("ran").exists());
+    assert_eq!(sandbox.status("job")["waiters"].as_array().unwrap().len(), 0);
+    assert!(!sandbox.file("ran").exists());
 }
 
 /// How long leaving a silent server may take on any machine, and a grace that the command does not wait for because it holds
@@ -146,10 +146,10 @@ const SOON: Duration = Duration::from_secs(60);
 const LONG_GRACE: [&str; 2] = ["--grace", "2m"];
 
 pub(crate) fn a_signal_ends_a_wait_although_the_server_is_silent<S: Server>(server: &S) {
-    let place = server.place("10m");
-    let _holder = place.hold("job");
-    let mut waiter = place.exec(&LONG_GRACE, "touch ran");
-    place.until_waiting("job", 1);
+    let sandbox = server.sandbox("10m");
+    let _holder = sandbox.hold("job");
+    let mut waiter = sandbox.exec(&LONG_GRACE, "touch ran");
+    sandbox.until_waiting("job", 1);
     server.stop();
     let begun = Instant::now();
     waiter.signal(Signal::SIGTERM);
@@ -159,12 +159,12 @@ pub(crate) fn a_signal_ends_a_wait_although_the_server_is_silent<S: Server>(serv
 
 pub(crate) fn a_wait_that_ends_while_the_server_is_silent_is_69_and_says_so<S: Server>(server: &S) {
     const WAIT: Duration = Duration::from_secs(15);
-    let place = server.place("10m");
-    let _holder = place.hold("job");
+    let sandbox = server.sandbox("10m");
+    let _holder = sandbox.hold("job");
     let options = [LONG_GRACE.as_slice(), &["--wait", "15s"]].concat();
     let begun = Instant::now();
-    let mut waiter = place.exec(&options, "touch ran");
-    place.until_waiting("job", 1);
+    let mut waiter = sandbox.exec(&options, "touch ran");
+    sandbox.until_waiting("job", 1);
     server.stop();
     let message = waiter.event("error")["message"].as_str().unwrap().to_owned();
     assert!(message.contains("cannot be reached"), "{message}");
@@ -173,6 +173,6 @@ pub(crate) fn a_wait_that_ends_while_the_server_is_silent_is_69_and_says_so<S: S
 }
 
 pub(crate) fn too_few_descriptors_are_70_with_the_remedy_and_never_a_panic<S: Server>(server: &S) {
-    let place = server.place("60s");
-    with_few_descriptors_it_is_70(&place, 8..36);
+    let sandbox = server.sandbox("60s");
+    with_few_descriptors_it_is_70(&sandbox, 8..36);
 }

@@ -8,12 +8,12 @@ use test_servers::Direction;
 
 use super::Server;
 use crate::steady::on_a_machine_that_runs;
-use crate::support::{Place, Running, assert_code, is_stopped, lives, until};
+use crate::support::{Running, Sandbox, assert_code, is_stopped, lives, until};
 use crate::terminal::{CTRL_Z, PROMPT, Screen};
 
 /// When `harm` takes the lock away, distlock ends the command and gives one of these reasons.
-pub(crate) fn the_command_ends(place: &Place, reasons: &[&str], harm: impl FnOnce()) {
-    let mut job = place.exec(&[], "echo $$; exec sleep 1000");
+pub(crate) fn the_command_ends(sandbox: &Sandbox, reasons: &[&str], harm: impl FnOnce()) {
+    let mut job = sandbox.exec(&[], "echo $$; exec sleep 1000");
     let child = job.pid_line();
     harm();
     let lost = job.event("lost");
@@ -29,9 +29,9 @@ fn longest<S: Server>(silence: u64, grace: u64) -> u128 {
 }
 
 pub(crate) fn a_server_that_returns_in_time_is_suspect_and_then_restored<S: Server>(server: &S) {
-    let place = server.place("60s");
-    let mut job = place.exec(&[], "echo ready; mkfifo pipe; read line < pipe; exit 4");
-    let mut holder = Running::start(place.distlock(["hold", "--json", "other"]).stdin(Stdio::piped()));
+    let sandbox = server.sandbox("60s");
+    let mut job = sandbox.exec(&[], "echo ready; mkfifo pipe; read line < pipe; exit 4");
+    let mut holder = Running::start(sandbox.distlock(["hold", "--json", "other"]).stdin(Stdio::piped()));
     assert_eq!(job.output_line(), "ready");
     holder.says_acquired();
     server.stop();
@@ -46,15 +46,15 @@ pub(crate) fn a_server_that_returns_in_time_is_suspect_and_then_restored<S: Serv
     holder.close_input();
     assert_eq!(holder.output_line(), r#"{"event":"released","name":"other"}"#);
     assert_eq!(holder.code(), 0);
-    until("the command listens", || place.file("pipe").exists());
-    std::fs::write(place.file("pipe"), "go\n").unwrap();
+    until("the command listens", || sandbox.file("pipe").exists());
+    std::fs::write(sandbox.file("pipe"), "go\n").unwrap();
     assert_eq!(job.code(), 4);
 }
 
 pub(crate) fn a_server_that_is_silent_for_too_long_ends_command_and_hold<S: Server>(server: &S) {
-    let place = server.place(S::BRIEF);
-    let mut job = place.exec(&[], "trap '' TERM; echo $$; while :; do sleep 0.01; done");
-    let mut holder = Running::start(place.distlock(["hold", "--json", "other"]).stdin(Stdio::piped()));
+    let sandbox = server.sandbox(S::BRIEF);
+    let mut job = sandbox.exec(&[], "trap '' TERM; echo $$; while :; do sleep 0.01; done");
+    let mut holder = Running::start(sandbox.distlock(["hold", "--json", "other"]).stdin(Stdio::piped()));
     let child = job.pid_line();
     holder.says_acquired();
     server.fall_silent();
@@ -76,9 +76,9 @@ pub(crate) fn the_lock_is_not_granted_again_before_the_command_is_killed<S: Serv
         let cut_off = server.place_behind(&proxy, "15s");
         let mut job = cut_off.exec(&[], "trap '' TERM; echo $$; while :; do sleep 0.01; done");
         let child = job.pid_line();
-        let place = server.place("60s");
-        let mut rival = place.exec(&[], &format!("kill -0 {child} && echo beside || echo alone"));
-        place.until_waiting("job", 1);
+        let sandbox = server.sandbox("60s");
+        let mut rival = sandbox.exec(&[], &format!("kill -0 {child} && echo beside || echo alone"));
+        sandbox.until_waiting("job", 1);
         proxy.blackhole(Direction::ToServer);
         proxy.blackhole(Direction::ToClient);
         assert_eq!(job.event("lost")["reason"], "expired");
@@ -101,14 +101,14 @@ pub(crate) fn distlock_that_was_stopped_for_too_long_ends_its_command_and_takes_
 ) where
     S: Server,
 {
-    let place = server.place(S::BRIEF);
-    let mut job = place.exec(&[], "echo $$; exec sleep 1000");
+    let sandbox = server.sandbox(S::BRIEF);
+    let mut job = sandbox.exec(&[], "echo $$; exec sleep 1000");
     let child = job.pid_line();
     let first = job.event("acquired")["token"].as_str().unwrap().parse::<u64>().unwrap();
     job.signal(Signal::SIGSTOP);
     until("it stops", || is_stopped(job.pid()));
     // Another client has the lock once the server has given up on the first one, with a lease of its own that no stall ends.
-    let patient = server.place("60s");
+    let patient = server.sandbox("60s");
     let mut next = Running::start(patient.distlock(["hold", "--json", "job"]).stdin(Stdio::piped()));
     assert_eq!(next.output_event()["event"], "waiting");
     let second = next.output_event()["token"].as_str().unwrap().parse::<u64>().unwrap();
@@ -127,14 +127,14 @@ pub(crate) fn distlock_that_was_stopped_for_too_long_ends_its_command_and_takes_
 }
 
 pub(crate) fn ctrl_z_for_longer_than_the_lease_loses_the_lock<S: Server>(server: &S) {
-    let place = server.place(S::BRIEF);
-    let mut screen = Screen::open(&place);
+    let sandbox = server.sandbox(S::BRIEF);
+    let mut screen = Screen::open(&sandbox);
     screen.enter(r#"$D exec job -- sh -c 'echo start""ed $$; exec sleep 1000'"#);
     let child = screen.number_after("started ");
     screen.press(CTRL_Z);
     screen.expect("Stopped");
     screen.expect(PROMPT);
-    assert_code(&place.run(["exec", "--wait", "5m", "job", "--", "true"]), 0, "the next one");
+    assert_code(&sandbox.run(["exec", "--wait", "5m", "job", "--", "true"]), 0, "the next one");
     screen.enter("fg");
     screen.expect("was lost");
     screen.expect_prompt_after(76);
@@ -142,14 +142,14 @@ pub(crate) fn ctrl_z_for_longer_than_the_lease_loses_the_lock<S: Server>(server:
 }
 
 pub(crate) fn with_ignore_the_loss_is_reported_and_the_command_runs_on<S: Server>(server: &S) {
-    let place = server.place(S::BRIEF);
-    let mut job = place.exec(&["--on-lost", "ignore"], "echo ready; mkfifo pipe; read line < pipe; exit 4");
+    let sandbox = server.sandbox(S::BRIEF);
+    let mut job = sandbox.exec(&["--on-lost", "ignore"], "echo ready; mkfifo pipe; read line < pipe; exit 4");
     assert_eq!(job.output_line(), "ready");
     server.stop();
     assert_eq!(job.event("lost")["reason"], "expired");
     assert!(job.runs());
     server.resume();
-    until("the command listens", || place.file("pipe").exists());
-    std::fs::write(place.file("pipe"), "go\n").unwrap();
+    until("the command listens", || sandbox.file("pipe").exists());
+    std::fs::write(sandbox.file("pipe"), "go\n").unwrap();
     assert_eq!(job.code(), 4);
 }

@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use test_servers::TcpProxy;
 
-use crate::support::Place;
+use crate::support::Sandbox;
 use crate::together::Places;
 
 /// A server of one test, which ends with the test.
@@ -34,17 +34,17 @@ pub(crate) trait Server {
     /// How many loops count at the same time, and how often each.
     const LOOPS: [usize; 2];
 
-    /// A place whose locks this server keeps; it gives those of a client that is silent for `silence` to other clients.
-    fn place(&self, silence: &str) -> Place;
+    /// A sandbox whose locks this server keeps; it gives those of a client that is silent for `silence` to other clients.
+    fn sandbox(&self, silence: &str) -> Sandbox;
 
     /// The same, through a proxy.
-    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Place;
+    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Sandbox;
 
     /// A proxy in front of the server.
     fn proxy(&self) -> TcpProxy;
 
-    /// A place whose locks are other locks, even with the same names.
-    fn elsewhere(&self) -> Place;
+    /// A sandbox whose locks are other locks, even with the same names.
+    fn elsewhere(&self) -> Sandbox;
 
     /// How much of that silence a hold relies on.
     fn lease_in(silence: Duration) -> Duration {
@@ -84,7 +84,7 @@ pub(crate) trait Server {
 /// The locks of a server, for the cases of readers and permits.
 pub(crate) fn places<S: Server>(server: Option<S>) -> Option<(S, Places)> {
     let server = server?;
-    let places = Places { backend: S::NAME, calm: server.place("60s"), brief: server.place(S::BRIEF) };
+    let places = Places { backend: S::NAME, calm: server.sandbox("60s"), brief: server.sandbox(S::BRIEF) };
     Some((server, places))
 }
 

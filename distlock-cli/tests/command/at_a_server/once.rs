@@ -7,7 +7,7 @@ macro_rules! at_a_server {
     ($($case:ident),+ $(,)?) => {
         $(
             pub(crate) fn $case<S: Server>(server: &S) {
-                once::$case(&server.place("60s"));
+                once::$case(&server.sandbox("60s"));
             }
         )+
     };
@@ -22,12 +22,12 @@ at_a_server!(
 );
 
 pub(crate) fn a_slot_whose_release_is_not_confirmed_says_so<S: Server>(server: &S) {
-    let place = server.place("60s");
+    let sandbox = server.sandbox("60s");
     let mut job =
-        place.exec(&["--once", "monday"], "echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 3");
+        sandbox.exec(&["--once", "monday"], "echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 3");
     assert_eq!(job.output_line(), "ready");
     server.stop();
-    std::fs::write(place.file("go"), "").unwrap();
+    std::fs::write(sandbox.file("go"), "").unwrap();
     assert_eq!(job.event("exited")["code"], 3);
     assert!(job.event("unconfirmed")["message"].as_str().unwrap().contains("cannot release"));
     assert_eq!(job.code(), 3);

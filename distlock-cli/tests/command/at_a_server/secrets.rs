@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Server, with_option};
-use crate::support::{Place, Running, bare, code_of};
+use crate::support::{Running, Sandbox, bare, code_of};
 
 /// The password in all tests.
 pub(crate) const SECRET: &str = "canary-5813";
@@ -19,8 +19,8 @@ fn told_about(pid: i32) -> String {
 }
 
 /// The URL with the password, and one that names a file with the password instead.
-pub(crate) fn with_and_without(url: String, place: &Place) -> [String; 2] {
-    let file = place.file("password");
+pub(crate) fn with_and_without(url: String, sandbox: &Sandbox) -> [String; 2] {
+    let file = sandbox.file("password");
     std::fs::write(&file, format!("{SECRET}\n")).unwrap();
     // Without a user, nothing is left before the host.
     let bare = url.replace(&format!("//:{SECRET}@"), "//").replace(&format!(":{SECRET}"), "");

@@ -7,13 +7,13 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::Server;
-use crate::support::{Place, Running, assert_code, lives, said, until};
+use crate::support::{Running, Sandbox, assert_code, lives, said, until};
 use crate::terminal::Screen;
 
 pub(crate) fn loops_on_several_processes_lose_no_increment_and_tokens_rise<S: Server>(server: &S) {
     let [loops, rounds] = S::LOOPS;
-    let place = server.place("60s");
-    std::fs::write(place.file("c"), "0\n").unwrap();
+    let sandbox = server.sandbox("60s");
+    std::fs::write(sandbox.file("c"), "0\n").unwrap();
     let script = format!(
         "i=0; while [ $i -lt {rounds} ]; do '{}' exec counter -- \
          sh -c 'n=$(cat c); echo $((n+1)) > c; echo $DISTLOCK_TOKEN >> tokens' || exit 1; i=$((i+1)); done",
@@ -22,15 +22,15 @@ pub(crate) fn loops_on_several_processes_lose_no_increment_and_tokens_rise<S: Se
     let mut running: Vec<_> = (0..loops)
         .map(|_| {
             let mut shell = Command::new("sh");
-            shell.args(["-c", &script]).current_dir(place.file("")).stdin(Stdio::null());
-            Running::start(shell.env("DISTLOCK_URL", place.url()))
+            shell.args(["-c", &script]).current_dir(sandbox.file("")).stdin(Stdio::null());
+            Running::start(shell.env("DISTLOCK_URL", sandbox.url()))
         })
         .collect();
     for one in &mut running {
         assert_eq!(one.code_at_last(), 0);
     }
-    assert_eq!(std::fs::read_to_string(place.file("c")).unwrap(), format!("{}\n", loops * rounds));
-    let tokens: Vec<u64> = std::fs::read_to_string(place.file("tokens"))
+    assert_eq!(std::fs::read_to_string(sandbox.file("c")).unwrap(), format!("{}\n", loops * rounds));
+    let tokens: Vec<u64> = std::fs::read_to_string(sandbox.file("tokens"))
         .unwrap()
         .lines()
         .map(|token| token.parse().unwrap())
@@ -39,9 +39,10 @@ pub(crate) fn loops_on_several_processes_lose_no_increment_and_tokens_rise<S: Se
     assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
 }
 
-/// In a place with the server's defaults, and the default grace for them.
-pub(crate) fn runs_and_has_name_and_token(place: &Place) {
-    let output = place.run(["exec", "job", "--", "sh", "-c", "echo $DISTLOCK_NAME $DISTLOCK_TOKEN; exit 3"]);
+/// In a sandbox with the server's defaults, and the default grace for them.
+pub(crate) fn runs_and_has_name_and_token(sandbox: &Sandbox) {
+    let output =
+        sandbox.run(["exec", "job", "--", "sh", "-c", "echo $DISTLOCK_NAME $DISTLOCK_TOKEN; exit 3"]);
     assert_code(&output, 3, "the command's own");
     let told = String::from_utf8(output.stdout).unwrap();
     let token = told.strip_prefix("job ").unwrap_or_else(|| panic!("{told}")).trim_end();
@@ -70,39 +71,42 @@ impl Seen {
 }
 
 pub(crate) fn holder_and_queue<S: Server>(server: &S) -> Seen {
-    let place = server.place("60s");
+    let sandbox = server.sandbox("60s");
     let begun = SystemTime::now();
-    let holder = place.hold("job");
-    let first = Running::start(&mut place.distlock(["hold", "job"]));
-    place.until_waiting("job", 1);
-    let second = Running::start(&mut place.distlock(["exec", "job", "true"]));
-    place.until_waiting("job", 2);
+    let holder = sandbox.hold("job");
+    let first = Running::start(&mut sandbox.distlock(["hold", "job"]));
+    sandbox.until_waiting("job", 1);
+    let second = Running::start(&mut sandbox.distlock(["exec", "job", "true"]));
+    sandbox.until_waiting("job", 2);
 
-    let status = place.status("job");
+    let status = sandbox.status("job");
     assert_eq!((status["name"].as_str(), status["held"].as_bool()), (Some("job"), Some(true)));
     let [held_by] = status["holders"].as_array().unwrap().as_slice() else { panic!("{status}") };
     server.assert_is(held_by, holder.pid());
     let waiters: Vec<_> = status["waiters"].as_array().unwrap().iter().map(|waiter| &waiter["pid"]).collect();
     assert_eq!(waiters, [first.pid().as_raw(), second.pid().as_raw()]);
 
-    let text = String::from_utf8(place.run(["status", "job"]).stdout).unwrap();
+    let text = String::from_utf8(sandbox.run(["status", "job"]).stdout).unwrap();
     let holders = server.people_read(holder.pid());
     assert!(text.starts_with(&format!("lock \"job\" is held by {holders}")), "{text}");
     assert!(text.contains(&format!("1. pid {}", first.pid())), "{text}");
-    assert_eq!(place.status("free").to_string(), r#"{"name":"free","held":false,"holders":[],"waiters":[]}"#);
+    assert_eq!(
+        sandbox.status("free").to_string(),
+        r#"{"name":"free","held":false,"holders":[],"waiters":[]}"#
+    );
     Seen { begun, status, text, _participants: [holder, first, second] }
 }
 
 /// The holder gets one of these reasons.
-pub(crate) fn break_serves_the_next<S: Server>(server: &S, place: &Place, reason: &str) {
-    let mut job = place.exec(&[], "trap 'echo told; exit 0' TERM; echo $$; while :; do sleep 0.01; done");
+pub(crate) fn break_serves_the_next<S: Server>(server: &S, sandbox: &Sandbox, reason: &str) {
+    let mut job = sandbox.exec(&[], "trap 'echo told; exit 0' TERM; echo $$; while :; do sleep 0.01; done");
     let child = job.pid_line();
-    let mut next = place.exec(&[], "echo mine");
-    place.until_waiting("job", 1);
-    let id = place.status("job")["holders"][0]["id"].as_str().unwrap().to_owned();
-    assert_code(&place.run(["break", "--yes", "--holder", "somebody-else", "job"]), 75, "another");
+    let mut next = sandbox.exec(&[], "echo mine");
+    sandbox.until_waiting("job", 1);
+    let id = sandbox.status("job")["holders"][0]["id"].as_str().unwrap().to_owned();
+    assert_code(&sandbox.run(["break", "--yes", "--holder", "somebody-else", "job"]), 75, "another");
     assert!(job.runs());
-    let output = place.run(["break", "--yes", "--holder", &id, "job"]);
+    let output = sandbox.run(["break", "--yes", "--holder", &id, "job"]);
     assert_code(&output, 0, "the holder");
     let took = format!("took lock \"job\" from {}", server.people_read(job.pid()));
     assert!(said(&output).contains(&took), "{output:?}");
@@ -118,9 +122,9 @@ pub(crate) fn break_serves_the_next<S: Server>(server: &S, place: &Place, reason
 }
 
 pub(crate) fn a_waiter_says_on_a_terminal_who_holds_the_lock<S: Server>(server: &S) {
-    let place = server.place("60s");
-    let mut holder = place.hold("job");
-    let mut screen = Screen::open(&place);
+    let sandbox = server.sandbox("60s");
+    let mut holder = sandbox.hold("job");
+    let mut screen = Screen::open(&sandbox);
     screen.enter("$D exec --wait 10m job -- echo ra''n");
     screen.expect(&format!("waiting for lock \"job\", held by {}", server.people_read(holder.pid())));
     screen.expect(" since ");
@@ -131,23 +135,23 @@ pub(crate) fn a_waiter_says_on_a_terminal_who_holds_the_lock<S: Server>(server: 
 }
 
 pub(crate) fn a_signal_while_waiting_leaves_the_queue_at_once<S: Server>(server: &S) {
-    let place = server.place("60s");
-    let _holder = place.hold("job");
-    let mut waiter = place.exec(&[], "touch ran");
-    place.until_waiting("job", 1);
+    let sandbox = server.sandbox("60s");
+    let _holder = sandbox.hold("job");
+    let mut waiter = sandbox.exec(&[], "touch ran");
+    sandbox.until_waiting("job", 1);
     waiter.signal(Signal::SIGTERM);
     assert_eq!(waiter.code(), 143);
-    assert_eq!(place.status("job")["waiters"].as_array().unwrap().len(), 0);
-    assert!(!place.file("ran").exists());
+    assert_eq!(sandbox.status("job")["waiters"].as_array().unwrap().len(), 0);
+    assert!(!sandbox.file("ran").exists());
 }
 
 /// The server may have to find out by itself that the holder is gone.
 pub(crate) fn a_killed_holder_takes_its_command_along_and_the_next_has_the_lock<S: Server>(server: &S) {
-    let place = server.place(S::BRIEF);
-    let mut job = place.exec(&[], "echo $$; exec sleep 1000");
+    let sandbox = server.sandbox(S::BRIEF);
+    let mut job = sandbox.exec(&[], "echo $$; exec sleep 1000");
     let child = job.pid_line();
-    let mut next = place.exec(&[], "echo mine");
-    place.until_waiting("job", 1);
+    let mut next = sandbox.exec(&[], "echo mine");
+    sandbox.until_waiting("job", 1);
     job.signal(Signal::SIGKILL);
     assert_eq!(next.output_line(), "mine");
     until("the command ends with distlock", || !lives(child));
@@ -155,9 +159,9 @@ pub(crate) fn a_killed_holder_takes_its_command_along_and_the_next_has_the_lock<
 }
 
 pub(crate) fn locks_elsewhere_and_of_other_names_are_other_locks<S: Server>(server: &S) {
-    let place = server.place("60s");
-    let _holder = place.hold("job");
+    let sandbox = server.sandbox("60s");
+    let _holder = sandbox.hold("job");
     assert_code(&server.elsewhere().run(["exec", "--no-wait", "job", "--", "true"]), 0, "elsewhere");
-    assert_code(&place.run(["exec", "--no-wait", "Job", "--", "true"]), 0, "another name");
-    assert_code(&place.run(["exec", "--no-wait", "job", "--", "true"]), 75, "the same");
+    assert_code(&sandbox.run(["exec", "--no-wait", "Job", "--", "true"]), 0, "another name");
+    assert_code(&sandbox.run(["exec", "--no-wait", "job", "--", "true"]), 75, "the same");
 }

@@ -4,7 +4,7 @@ use test_servers::{MySqlFlavour, MySqlOptions};
 
 use super::server::{Server, Tokens};
 use crate::at_a_server::failures::{is_64, is_77, lengths_and_graces};
-use crate::support::{Place, assert_code, said};
+use crate::support::{Sandbox, assert_code, said};
 
 mod mariadb {
     use super::Server;
@@ -54,7 +54,7 @@ fn a_refused_login_or_permission_exits_with_77() {
         ] {
             is_77(server.url().replace("app:right@", login), part);
         }
-        assert_code(&Place::at(server.url()).run(["exec", "job", "--", "true"]), 0, "no rights are needed");
+        assert_code(&Sandbox::at(server.url()).run(["exec", "job", "--", "true"]), 0, "no rights are needed");
         // Writing tokens into a table needs more.
         is_77(format!("{}&fencing=table", server.url()), "permissions");
         is_77(server.url().replace("/locks", "/mysql"), "access was refused");
@@ -72,16 +72,16 @@ fn a_database_that_is_not_there_is_64() {
 #[test]
 fn a_replica_is_69_and_says_where_to_go() {
     for server in [Server::mariadb(), Server::mysql57()].into_iter().flatten() {
-        let place = server.place_with(&[("connect_timeout", "0s")]);
+        let sandbox = server.place_with(&[("connect_timeout", "0s")]);
         server.execute("SET GLOBAL read_only = 1");
         for arguments in [["exec", "job", "touch", "ran"].as_slice(), &["status", "job"], &["hold", "job"]] {
-            let output = place.run(arguments.iter().copied());
+            let output = sandbox.run(arguments.iter().copied());
             assert_code(&output, 69, arguments);
             assert!(said(&output).contains("connect to the primary"), "{output:?}");
         }
-        assert!(!place.file("ran").exists());
+        assert!(!sandbox.file("ran").exists());
         server.execute("SET GLOBAL read_only = 0");
-        assert_code(&place.run(["exec", "job", "--", "true"]), 0, "a primary again");
+        assert_code(&sandbox.run(["exec", "job", "--", "true"]), 0, "a primary again");
     }
 }
 
@@ -114,6 +114,7 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
 #[test]
 fn a_lease_too_short_for_the_grace_is_64_and_says_which_to_change() {
     // Refused before distlock connects: there is no such server.
-    let place = |lease: &str| Place::at(format!("mysql://app@127.0.0.1:1?lease={lease}&connect_timeout=0s"));
-    lengths_and_graces(place, "6s", "a lease of 6s", &["2s", "6s", "30s", "1h"], 69);
+    let sandbox =
+        |lease: &str| Sandbox::at(format!("mysql://app@127.0.0.1:1?lease={lease}&connect_timeout=0s"));
+    lengths_and_graces(sandbox, "6s", "a lease of 6s", &["2s", "6s", "30s", "1h"], 69);
 }

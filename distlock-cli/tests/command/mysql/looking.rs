@@ -31,7 +31,7 @@ fn status_tells_holder_and_queue(server: &Server) {
 
 /// The interval between two checks ends soon, and the holder then learns of the break.
 fn break_ends_the_command_of_the_holder(server: &Server) {
-    break_serves_the_next(server, &server.place("20s"), "connection_lost");
+    break_serves_the_next(server, &server.sandbox("20s"), "connection_lost");
 }
 
 fn break_tells_what_it_costs(server: &Server) {
@@ -60,22 +60,22 @@ fn break_tells_what_it_costs_where_the_server_knows() {
 }
 
 fn break_costs(server: &Server, cost: &Value) {
-    let place = server.place("20s");
+    let sandbox = server.sandbox("20s");
     let holder = server.runtime().block_on(async {
-        let locks = distlock::connect(place.url()).await.unwrap();
+        let locks = distlock::connect(sandbox.url()).await.unwrap();
         let guards = [
             locks.mutex("job").unwrap().acquire().await.unwrap(),
             locks.mutex("other").unwrap().acquire().await.unwrap(),
         ];
         (locks, guards)
     });
-    let output = place.run(["break", "--yes", "--json", "job"]);
+    let output = sandbox.run(["break", "--yes", "--json", "job"]);
     assert_code(&output, 0, "--json");
     let event: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&event["event"], &event["name"]), (&"broken".into(), &"job".into()));
     assert_eq!(&event["also_lost"], cost, "{event}");
     for name in ["job", "other"] {
-        assert_eq!(place.status(name)["held"], false, "{name}");
+        assert_eq!(sandbox.status(name)["held"], false, "{name}");
     }
     server.runtime().block_on(async {
         for guard in &holder.1 {
@@ -86,19 +86,19 @@ fn break_costs(server: &Server, cost: &Value) {
 }
 
 fn break_says_it_to_people(server: &Server) {
-    let place = server.place("20s");
-    let mut holder = place.hold("job");
-    let output = place.run(["break", "job"]);
+    let sandbox = server.sandbox("20s");
+    let mut holder = sandbox.hold("job");
+    let output = sandbox.run(["break", "job"]);
     assert_code(&output, 64, "without --yes");
     let who = server.people_read(holder.pid());
     assert!(said(&output).contains("--yes") && said(&output).contains(&who), "{output:?}");
-    let output = place.run(["break", "--yes", "job"]);
+    let output = sandbox.run(["break", "--yes", "job"]);
     assert_code(&output, 0, "with --yes");
     assert!(said(&output).contains(&format!("took lock \"job\" from {who}")), "{output:?}");
     assert_eq!(said(&output).contains(COST), server.tokens() == Tokens::Minted, "{output:?}");
     assert_eq!(holder.output_event()["reason"], "connection_lost");
     assert_eq!(holder.code(), 76);
-    let output = place.run(["break", "--yes", "job"]);
+    let output = sandbox.run(["break", "--yes", "job"]);
     assert_code(&output, 0, "free");
     assert!(said(&output).contains("is not held"), "{output:?}");
 }
@@ -106,9 +106,9 @@ fn break_says_it_to_people(server: &Server) {
 #[test]
 fn break_asks_on_a_terminal_with_what_it_costs_in_view() {
     let Some(server) = Server::mariadb() else { return };
-    let place = server.place("20s");
-    let mut holder = place.hold("job");
-    let mut screen = Screen::open(&place);
+    let sandbox = server.sandbox("20s");
+    let mut holder = sandbox.hold("job");
+    let mut screen = Screen::open(&sandbox);
     screen.enter("$D break job");
     screen.expect(&format!("lock \"job\" is held by {}", server.people_read(holder.pid())));
     screen.expect("with every other lock on it");

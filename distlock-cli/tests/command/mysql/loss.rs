@@ -42,23 +42,23 @@ fn on_both(check: impl Fn(&Server)) {
 #[test]
 fn a_killed_connection_ends_the_command() {
     on_both(|server| {
-        let place = server.place(LEASE);
-        the_command_ends(&place, &["connection_lost"], || server.kill_holder_of("job"));
+        let sandbox = server.sandbox(LEASE);
+        the_command_ends(&sandbox, &["connection_lost"], || server.kill_holder_of("job"));
     });
 }
 
 #[test]
 fn a_server_that_is_started_anew_ends_the_command() {
     on_both(|server| {
-        let place = server.place(LEASE);
-        the_command_ends(&place, &["connection_lost"], || server.restart());
+        let sandbox = server.sandbox(LEASE);
+        the_command_ends(&sandbox, &["connection_lost"], || server.restart());
     });
 }
 
 #[test]
 fn a_primary_that_becomes_a_replica_ends_the_command() {
     on_both(|server| {
-        let place = server.place(LEASE);
-        the_command_ends(&place, &["session_closed"], || server.execute("SET GLOBAL read_only = 1"));
+        let sandbox = server.sandbox(LEASE);
+        the_command_ends(&sandbox, &["session_closed"], || server.execute("SET GLOBAL read_only = 1"));
     });
 }

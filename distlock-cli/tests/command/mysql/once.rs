@@ -15,11 +15,11 @@ cases!(Server::mariadb_with_table(), once: [
 #[test]
 fn a_server_that_cannot_remember_is_64_and_the_command_does_not_run() {
     let Some(server) = Server::mariadb() else { return };
-    let place = server.place("60s");
+    let sandbox = server.sandbox("60s");
     for option in ["--once=monday", "--at-least=50s"] {
-        let output = place.run(["exec", option, "job", "--", "touch", "ran"]);
+        let output = sandbox.run(["exec", option, "job", "--", "touch", "ran"]);
         assert_code(&output, 64, option);
         assert!(said(&output).contains("cannot remember"), "{output:?}");
     }
-    assert!(!place.file("ran").exists());
+    assert!(!sandbox.file("ran").exists());
 }

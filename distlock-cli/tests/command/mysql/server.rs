@@ -8,7 +8,7 @@ use test_servers::{Certificates, MySqlFlavour, MySqlOptions, MySqlServer, TcpPro
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server;
-use crate::support::Place;
+use crate::support::Sandbox;
 
 const DATABASE: &str = "locks";
 
@@ -74,9 +74,9 @@ impl Server {
         }
     }
 
-    pub(super) fn place_with(&self, options: &[(&str, &str)]) -> Place {
+    pub(super) fn place_with(&self, options: &[(&str, &str)]) -> Sandbox {
         let options = options.iter().map(|(name, value)| format!("&{name}={value}")).collect::<Vec<_>>();
-        Place::at(self.url() + &options.concat())
+        Sandbox::at(self.url() + &options.concat())
     }
 
     pub(super) fn certificates(&self) -> &Certificates {
@@ -113,19 +113,19 @@ impl at_a_server::Server for Server {
     const SILENT: &'static str = "did not answer";
     const LOOPS: [usize; 2] = [4, 8];
 
-    fn place(&self, silence: &str) -> Place {
+    fn sandbox(&self, silence: &str) -> Sandbox {
         self.place_with(&[("lease", silence)])
     }
 
-    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Place {
-        Place::at(format!("{}&lease={silence}", self.url_at(proxy.address())))
+    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Sandbox {
+        Sandbox::at(format!("{}&lease={silence}", self.url_at(proxy.address())))
     }
 
     fn proxy(&self) -> TcpProxy {
         TcpProxy::start(self.mysql.address()).unwrap()
     }
 
-    fn elsewhere(&self) -> Place {
+    fn elsewhere(&self) -> Sandbox {
         self.place_with(&[("prefix", "elsewhere")])
     }
 

@@ -5,7 +5,7 @@ use test_servers::PostgresOptions;
 use super::server::Server;
 use crate::at_a_server::cases;
 use crate::at_a_server::failures::{is_64, is_77, lengths_and_graces};
-use crate::support::{Place, assert_code, said};
+use crate::support::{Sandbox, assert_code, said};
 
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
@@ -25,7 +25,7 @@ fn a_refused_login_or_permission_exits_with_77() {
     for login in ["app:wrong@", "stranger:right@", "app@"] {
         is_77(server.url().replace("app:right@", login), "check user, password");
     }
-    assert_code(&Place::at(server.url()).run(["exec", "job", "--", "true"]), 0, "no rights are needed");
+    assert_code(&Sandbox::at(server.url()).run(["exec", "job", "--", "true"]), 0, "no rights are needed");
     for fencing in ["sequence", "table"] {
         is_77(format!("{}&fencing={fencing}", server.url()), "permission");
     }
@@ -40,16 +40,16 @@ fn a_database_that_is_not_there_is_64() {
 #[test]
 fn a_standby_is_69_and_says_where_to_go() {
     let Some(server) = Server::start() else { return };
-    let place = server.place_with(&[("connect_timeout", "0s")]);
+    let sandbox = server.place_with(&[("connect_timeout", "0s")]);
     server.restart_as_standby();
     for arguments in [["exec", "job", "touch", "ran"].as_slice(), &["status", "job"], &["hold", "job"]] {
-        let output = place.run(arguments.iter().copied());
+        let output = sandbox.run(arguments.iter().copied());
         assert_code(&output, 69, arguments);
         assert!(said(&output).contains("connect to the primary"), "{output:?}");
     }
-    assert!(!place.file("ran").exists());
+    assert!(!sandbox.file("ran").exists());
     server.promote();
-    assert_code(&place.run(["exec", "job", "--", "true"]), 0, "a primary");
+    assert_code(&sandbox.run(["exec", "job", "--", "true"]), 0, "a primary");
 }
 
 /// The first statement of a session needs more than the server has.
@@ -58,9 +58,9 @@ fn a_server_without_room_is_69_and_says_what_to_raise() {
     let options = PostgresOptions::new().user("app", "right", &[]);
     let options = options.setting("max_connections", "4").setting("superuser_reserved_connections", "3");
     let Some(server) = Server::start_with(options) else { return };
-    let place = server.place_with(&[("connect_timeout", "0s")]);
-    let holder = place.hold("job");
-    let output = place.run(["exec", "other", "true"]);
+    let sandbox = server.place_with(&[("connect_timeout", "0s")]);
+    let holder = sandbox.hold("job");
+    let output = sandbox.run(["exec", "other", "true"]);
     assert_code(&output, 69, "no room");
     assert!(said(&output).contains("raise max_connections"), "{output:?}");
     drop(holder);
@@ -95,7 +95,7 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
 #[test]
 fn a_lease_too_short_for_the_grace_is_64_and_says_which_to_change() {
     // Refused before distlock connects: there is no such server.
-    let place =
-        |lease: &str| Place::at(format!("postgres://app@127.0.0.1:1?lease={lease}&connect_timeout=0s"));
-    lengths_and_graces(place, "6s", "a lease of 6s", &["2s", "6s", "30s", "1h"], 69);
+    let sandbox =
+        |lease: &str| Sandbox::at(format!("postgres://app@127.0.0.1:1?lease={lease}&connect_timeout=0s"));
+    lengths_and_graces(sandbox, "6s", "a lease of 6s", &["2s", "6s", "30s", "1h"], 69);
 }

@@ -25,29 +25,29 @@ fn status_tells_holder_and_queue() {
 #[test]
 fn break_ends_the_command_of_the_holder() {
     let Some(server) = Server::start() else { return };
-    break_serves_the_next(&server, &server.place("20s"), "connection_lost");
+    break_serves_the_next(&server, &server.sandbox("20s"), "connection_lost");
 }
 
 #[test]
 fn break_tells_what_it_costs() {
     let Some(server) = Server::start() else { return };
     for (names, cost) in [(["job", "other"].as_slice(), Value::Null), (&["job"], json!([]))] {
-        let place = server.place("20s");
+        let sandbox = server.sandbox("20s");
         let (locks, guards) = server.runtime().block_on(async {
-            let locks = distlock::connect(place.url()).await.unwrap();
+            let locks = distlock::connect(sandbox.url()).await.unwrap();
             let mut guards = Vec::new();
             for name in names {
                 guards.push(locks.mutex(*name).unwrap().acquire().await.unwrap());
             }
             (locks, guards)
         });
-        let output = place.run(["break", "--yes", "--json", "job"]);
+        let output = sandbox.run(["break", "--yes", "--json", "job"]);
         assert_code(&output, 0, "--json");
         let event: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&event["event"], &event["name"]), (&"broken".into(), &"job".into()));
         assert_eq!(event["also_lost"], cost, "{event}");
         for name in names {
-            assert_eq!(place.status(name)["held"], false, "{name}");
+            assert_eq!(sandbox.status(name)["held"], false, "{name}");
         }
         server.runtime().block_on(async {
             for guard in &guards {
@@ -61,19 +61,19 @@ fn break_tells_what_it_costs() {
 #[test]
 fn break_says_it_to_people() {
     let Some(server) = Server::start() else { return };
-    let place = server.place("20s");
-    let mut holder = place.hold("job");
-    let output = place.run(["break", "job"]);
+    let sandbox = server.sandbox("20s");
+    let mut holder = sandbox.hold("job");
+    let output = sandbox.run(["break", "job"]);
     assert_code(&output, 64, "without --yes");
     let who = server.people_read(holder.pid());
     assert!(said(&output).contains("--yes") && said(&output).contains(&who), "{output:?}");
-    let output = place.run(["break", "--yes", "job"]);
+    let output = sandbox.run(["break", "--yes", "job"]);
     assert_code(&output, 0, "with --yes");
     assert!(said(&output).contains(&format!("took lock \"job\" from {who}")), "{output:?}");
     assert!(!said(&output).contains(COST), "it had no other: {output:?}");
     assert_eq!(holder.output_event()["reason"], "connection_lost");
     assert_eq!(holder.code(), 76);
-    let output = place.run(["break", "--yes", "job"]);
+    let output = sandbox.run(["break", "--yes", "job"]);
     assert_code(&output, 0, "free");
     assert!(said(&output).contains("is not held"), "{output:?}");
 }

@@ -28,8 +28,8 @@ fn without_any_option_the_command_runs() {
 #[test]
 fn without_tokens_the_command_has_none() {
     let Some(server) = Server::start() else { return };
-    let place = server.place_with(&[("fencing", "none")]);
-    let output = place.run(["exec", "job", "--", "sh", "-c", "echo ${DISTLOCK_TOKEN-none}"]);
+    let sandbox = server.place_with(&[("fencing", "none")]);
+    let output = sandbox.run(["exec", "job", "--", "sh", "-c", "echo ${DISTLOCK_TOKEN-none}"]);
     assert_code(&output, 0, "none");
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "none\n");
 }
@@ -38,13 +38,13 @@ fn without_tokens_the_command_has_none() {
 #[test]
 fn a_killed_holder_takes_its_command_along_and_the_next_has_the_lock_before_the_lease_ends() {
     let Some(server) = Server::start() else { return };
-    let place = server.place("1h");
-    let mut job = place.exec(&[], "echo $$; exec sleep 1000");
+    let sandbox = server.sandbox("1h");
+    let mut job = sandbox.exec(&[], "echo $$; exec sleep 1000");
     let child = job.pid_line();
-    let mut next = place.exec(&[], "touch mine");
-    place.until_waiting("job", 1);
+    let mut next = sandbox.exec(&[], "touch mine");
+    sandbox.until_waiting("job", 1);
     job.signal(Signal::SIGKILL);
-    until("the next one has the lock", || place.file("mine").exists());
+    until("the next one has the lock", || sandbox.file("mine").exists());
     until("the command ends with distlock", || !lives(child));
     assert_eq!(next.code(), 0);
 }

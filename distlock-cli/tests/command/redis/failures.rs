@@ -5,7 +5,7 @@ use test_servers::RedisOptions;
 use super::server::Server;
 use crate::at_a_server::cases;
 use crate::at_a_server::failures::{is_64, is_77, lengths_and_graces};
-use crate::support::Place;
+use crate::support::Sandbox;
 
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
@@ -59,6 +59,6 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
 #[test]
 fn a_lease_too_short_for_the_grace_is_64_and_says_which_to_change() {
     // Refused before distlock connects: there is no such server.
-    let place = |lease: &str| Place::at(format!("redis://127.0.0.1:1?lease={lease}&connect_timeout=0s"));
-    lengths_and_graces(place, "6s", "a lease of 6s", &["1s", "6s", "30s", "1h"], 69);
+    let sandbox = |lease: &str| Sandbox::at(format!("redis://127.0.0.1:1?lease={lease}&connect_timeout=0s"));
+    lengths_and_graces(sandbox, "6s", "a lease of 6s", &["1s", "6s", "30s", "1h"], 69);
 }

@@ -17,12 +17,12 @@ cases!(Server::start(), loss: [
 #[test]
 fn a_deleted_or_stolen_key_ends_the_command() {
     let Some(server) = Server::start() else { return };
-    let place = server.place("20s");
+    let sandbox = server.sandbox("20s");
     for (words, reason) in [
         (["DEL", "distlock:{job}:l"].as_slice(), "deleted"),
         (&["SET", "distlock:{job}:l", "somebody-else", "PX", "60000"], "taken"),
     ] {
-        the_command_ends(&place, &[reason], || drop(server.command(words)));
+        the_command_ends(&sandbox, &[reason], || drop(server.command(words)));
         server.command(&["DEL", "distlock:{job}:l"]);
     }
 }

@@ -6,7 +6,7 @@ use super::server::Server;
 use crate::at_a_server::secrets::{
     SECRET, nothing_that_is_said_has_it, processes_do_not_show_it, with_and_without,
 };
-use crate::support::Place;
+use crate::support::Sandbox;
 
 fn guarded() -> Option<Server> {
     Server::start_with(RedisOptions::new().password(SECRET))
@@ -15,13 +15,13 @@ fn guarded() -> Option<Server> {
 #[test]
 fn the_command_and_those_who_look_at_it_do_not_see_it() {
     let Some(server) = guarded() else { return };
-    let place = Place::new();
-    processes_do_not_show_it(&with_and_without(server.url(), &place));
+    let sandbox = Sandbox::new();
+    processes_do_not_show_it(&with_and_without(server.url(), &sandbox));
 }
 
 #[test]
 fn messages_and_logs_do_not_have_it() {
     let Some(server) = guarded() else { return };
-    let place = Place::new();
-    nothing_that_is_said_has_it(&server, with_and_without(server.url(), &place), "lease=soon");
+    let sandbox = Sandbox::new();
+    nothing_that_is_said_has_it(&server, with_and_without(server.url(), &sandbox), "lease=soon");
 }

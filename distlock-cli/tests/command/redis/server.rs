@@ -4,7 +4,7 @@ use test_servers::{Certificates, Data, RedisOptions, RedisServer, TcpProxy, Valu
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server;
-use crate::support::Place;
+use crate::support::Sandbox;
 
 /// A server, which ends with the test.
 pub(super) struct Server {
@@ -49,20 +49,20 @@ impl at_a_server::Server for Server {
     const SILENT: &'static str = "did not answer";
     const LOOPS: [usize; 2] = [6, 15];
 
-    fn place(&self, silence: &str) -> Place {
-        Place::at(format!("{}?lease={silence}", self.url()))
+    fn sandbox(&self, silence: &str) -> Sandbox {
+        Sandbox::at(format!("{}?lease={silence}", self.url()))
     }
 
-    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Place {
-        Place::at(format!("{}?lease={silence}", self.redis.url_at(proxy.address())))
+    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Sandbox {
+        Sandbox::at(format!("{}?lease={silence}", self.redis.url_at(proxy.address())))
     }
 
     fn proxy(&self) -> TcpProxy {
         TcpProxy::start(self.redis.address()).unwrap()
     }
 
-    fn elsewhere(&self) -> Place {
-        Place::at(format!("{}?prefix=elsewhere", self.url()))
+    fn elsewhere(&self) -> Sandbox {
+        Sandbox::at(format!("{}?prefix=elsewhere", self.url()))
     }
 
     fn stop(&self) {

@@ -26,5 +26,5 @@ fn status_tells_holder_queue_token_and_what_is_left_of_the_lease() {
 #[test]
 fn break_ends_the_command_of_the_holder_and_serves_the_next() {
     let Some(server) = Server::start() else { return };
-    break_serves_the_next(&server, &server.place("60s"), "broken");
+    break_serves_the_next(&server, &server.sandbox("60s"), "broken");
 }

@@ -15,7 +15,7 @@ cases!(Server::start(), loss: [
 #[test]
 fn a_deleted_node_ends_the_command() {
     let Some(server) = Server::start() else { return };
-    the_command_ends(&server.place("60s"), &["deleted"], || {
+    the_command_ends(&server.sandbox("60s"), &["deleted"], || {
         let (path, _) = server.nodes("job").remove(0);
         server.delete(&path);
     });
@@ -25,7 +25,7 @@ fn a_deleted_node_ends_the_command() {
 fn a_session_that_an_operator_ends_ends_the_command() {
     let Some(server) = Server::start() else { return };
     // The node disappears with the session: the reason is the one that is noticed first.
-    the_command_ends(&server.place("60s"), &["session_closed", "deleted"], || {
+    the_command_ends(&server.sandbox("60s"), &["session_closed", "deleted"], || {
         let (_, node) = server.nodes("job").remove(0);
         server.close_session(node.session.unwrap());
     });

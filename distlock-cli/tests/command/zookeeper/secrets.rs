@@ -6,13 +6,13 @@ use super::server::Server;
 use crate::at_a_server::secrets::{
     SECRET, nothing_that_is_said_has_it, processes_do_not_show_it, with_and_without,
 };
-use crate::support::Place;
+use crate::support::Sandbox;
 
 #[test]
 fn the_command_and_those_who_look_at_it_do_not_see_it() {
     let Some(server) = Server::start_with(ZooKeeperOptions::new().digest_user("app", SECRET)) else { return };
-    let place = Place::new();
-    processes_do_not_show_it(&with_and_without(server.url(), &place));
+    let sandbox = Sandbox::new();
+    processes_do_not_show_it(&with_and_without(server.url(), &sandbox));
 }
 
 #[test]
@@ -21,7 +21,11 @@ fn messages_and_logs_do_not_have_it() {
         [ZooKeeperOptions::new().digest_user("app", SECRET), ZooKeeperOptions::new().sasl_user("app", SECRET)]
     {
         let Some(server) = Server::start_with(options) else { return };
-        let place = Place::new();
-        nothing_that_is_said_has_it(&server, with_and_without(server.url(), &place), "session_timeout=soon");
+        let sandbox = Sandbox::new();
+        nothing_that_is_said_has_it(
+            &server,
+            with_and_without(server.url(), &sandbox),
+            "session_timeout=soon",
+        );
     }
 }

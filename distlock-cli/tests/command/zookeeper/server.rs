@@ -7,7 +7,7 @@ use test_servers::{Data, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperSer
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server;
-use crate::support::Place;
+use crate::support::Sandbox;
 
 /// The folder of the locks.
 const FOLDER: &str = "/locks";
@@ -43,8 +43,8 @@ impl Server {
         self.zookeeper.url_of(&[address], FOLDER, options)
     }
 
-    pub(super) fn place_with(&self, options: &[(&str, &str)]) -> Place {
-        Place::at(self.url_of(self.zookeeper.address(), options))
+    pub(super) fn place_with(&self, options: &[(&str, &str)]) -> Sandbox {
+        Sandbox::at(self.url_of(self.zookeeper.address(), options))
     }
 
     /// The nodes of the lock, the holder's first, each with its path.
@@ -80,20 +80,20 @@ impl at_a_server::Server for Server {
     const SILENT: &'static str = "can be reached";
     const LOOPS: [usize; 2] = [4, 8];
 
-    fn place(&self, silence: &str) -> Place {
+    fn sandbox(&self, silence: &str) -> Sandbox {
         self.place_with(&[("session_timeout", silence)])
     }
 
-    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Place {
-        Place::at(self.url_of(proxy.address(), &[("session_timeout", silence)]))
+    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Sandbox {
+        Sandbox::at(self.url_of(proxy.address(), &[("session_timeout", silence)]))
     }
 
     fn proxy(&self) -> TcpProxy {
         self.zookeeper.proxy().unwrap()
     }
 
-    fn elsewhere(&self) -> Place {
-        Place::at(self.url().replace(FOLDER, "/elsewhere/locks"))
+    fn elsewhere(&self) -> Sandbox {
+        Sandbox::at(self.url().replace(FOLDER, "/elsewhere/locks"))
     }
 
     /// A client has to hear from the servers within two thirds of a session.

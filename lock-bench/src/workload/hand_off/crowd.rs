@@ -44,14 +44,14 @@ struct Board {
     released_at: AtomicU64,
     /// Since when each client waits; unset while it does not wait.
     waiting_since: Vec<AtomicU64>,
-    diaries: Vec<Mutex<Diary>>,
+    records: Vec<Mutex<ClientRecord>>,
 }
 
 const UNSET: u64 = u64::MAX;
 
 /// The records of one client.
 #[derive(Default)]
-struct Diary {
+struct ClientRecord {
     times: Samples,
     grants: u64,
     same_again: u64,
@@ -110,7 +110,7 @@ impl Crowd {
             releaser: AtomicUsize::new(usize::MAX),
             released_at: AtomicU64::new(UNSET),
             waiting_since: (0..count).map(|_| AtomicU64::new(UNSET)).collect(),
-            diaries: (0..count).map(|_| Mutex::default()).collect(),
+            records: (0..count).map(|_| Mutex::default()).collect(),
         });
         let tasks = locks?
             .into_iter()
@@ -191,13 +191,13 @@ impl Board {
             all_sections: self.sections.load(Ordering::SeqCst),
             ..HandOffs::default()
         };
-        for diary in &self.diaries {
-            let diary = mem::take(&mut *diary.lock().unwrap_or_else(PoisonError::into_inner));
-            seen.times.append(diary.times);
-            seen.grants.push(diary.grants);
-            seen.sections += diary.grants;
-            seen.same_again += diary.same_again;
-            seen.longest_wait = seen.longest_wait.max(Duration::from_nanos(diary.longest_wait));
+        for record in &self.records {
+            let record = mem::take(&mut *record.lock().unwrap_or_else(PoisonError::into_inner));
+            seen.times.append(record.times);
+            seen.grants.push(record.grants);
+            seen.sections += record.grants;
+            seen.same_again += record.same_again;
+            seen.longest_wait = seen.longest_wait.max(Duration::from_nanos(record.longest_wait));
         }
         seen.grants.sort_unstable();
         seen
@@ -212,14 +212,14 @@ impl Board {
         if !self.is_measured(granted) || !self.is_measured(released) {
             return;
         }
-        let Some(diary) = self.diaries.get(index) else { return };
-        let mut diary = diary.lock().unwrap_or_else(PoisonError::into_inner);
-        diary.grants += 1;
-        diary.longest_wait = diary.longest_wait.max(granted - asked);
+        let Some(record) = self.records.get(index) else { return };
+        let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.grants += 1;
+        record.longest_wait = record.longest_wait.max(granted - asked);
         if self.releaser.load(Ordering::SeqCst) == index {
-            diary.same_again += 1;
+            record.same_again += 1;
         } else {
-            diary.times.push(Duration::from_nanos(granted.saturating_sub(released)));
+            record.times.push(Duration::from_nanos(granted.saturating_sub(released)));
         }
     }
 

@@ -9,12 +9,12 @@ use super::protocol::Command;
 
 /// A process or a thread.
 #[derive(Debug)]
-pub(super) enum Life {
+pub(super) enum Host {
     Process { child: Child, input: ChildStdin },
     Thread { commands: UnboundedSender<Command> },
 }
 
-impl Life {
+impl Host {
     pub(super) fn tell(&mut self, command: &Command) -> io::Result<()> {
         match self {
             Self::Process { input, .. } => {
@@ -83,7 +83,7 @@ fn not_a_process() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "the worker is a thread, not a process")
 }
 
-impl Drop for Life {
+impl Drop for Host {
     fn drop(&mut self) {
         if let Self::Process { child, .. } = self {
             // It may already have ended; then there is nothing to kill, and a destructor cannot report an error.

@@ -1,22 +1,22 @@
-//! Checks that no two clients believe to hold a lock at the same time.
+//! Checks mutual exclusion: no two clients believe that they hold a lock at the same time.
 
 use std::fmt;
 
 /// An interval in which a client believed that it held a lock: from the return of its acquisition to the first line of
 /// its listener's `on_abort` or the call of `unlock`, whichever came first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Belief {
+pub struct HoldInterval {
     /// The client.
     pub who: String,
     /// The lock.
     pub lock: String,
     /// When the acquisition had returned.
     pub from: u64,
-    /// When the belief ended; `None` when it never did.
+    /// When the interval ended; `None` when it never did.
     pub until: Option<u64>,
 }
 
-impl Belief {
+impl HoldInterval {
     fn end(&self) -> u64 {
         self.until.unwrap_or(u64::MAX)
     }
@@ -26,9 +26,9 @@ impl Belief {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overlap {
     /// The one that held it first.
-    pub first: Belief,
+    pub first: HoldInterval,
     /// The one that should have waited.
-    pub second: Belief,
+    pub second: HoldInterval,
 }
 
 impl fmt::Display for Overlap {
@@ -47,25 +47,25 @@ impl fmt::Display for Overlap {
     }
 }
 
-/// Finds overlapping beliefs in the same lock. Each belief is reported against the one before it that lasts longest. A
-/// belief that begins at the nanosecond at which another ends does not overlap with it.
-pub fn overlaps(beliefs: &[Belief]) -> Vec<Overlap> {
-    let mut ordered: Vec<_> = beliefs.iter().collect();
+/// Finds overlapping intervals in the same lock. Each interval is reported against the one before it that lasts longest. A
+/// interval that begins at the nanosecond at which another ends does not overlap with it.
+pub fn overlaps(intervals: &[HoldInterval]) -> Vec<Overlap> {
+    let mut ordered: Vec<_> = intervals.iter().collect();
     ordered
         .sort_by(|one, other| (&one.lock, one.from, one.end()).cmp(&(&other.lock, other.from, other.end())));
     let mut found = Vec::new();
-    let mut farthest: Option<&Belief> = None;
-    for belief in ordered {
+    let mut farthest: Option<&HoldInterval> = None;
+    for interval in ordered {
         match farthest {
-            Some(earlier) if earlier.lock == belief.lock => {
-                if belief.from < earlier.end() {
-                    found.push(Overlap { first: earlier.clone(), second: belief.clone() });
+            Some(earlier) if earlier.lock == interval.lock => {
+                if interval.from < earlier.end() {
+                    found.push(Overlap { first: earlier.clone(), second: interval.clone() });
                 }
-                if belief.end() > earlier.end() {
-                    farthest = Some(belief);
+                if interval.end() > earlier.end() {
+                    farthest = Some(interval);
                 }
             }
-            _ => farthest = Some(belief),
+            _ => farthest = Some(interval),
         }
     }
     found
@@ -75,12 +75,12 @@ pub fn overlaps(beliefs: &[Belief]) -> Vec<Overlap> {
 mod tests {
     use super::*;
 
-    fn belief(who: &str, lock: &str, from: u64, until: impl Into<Option<u64>>) -> Belief {
-        Belief { who: who.to_owned(), lock: lock.to_owned(), from, until: until.into() }
+    fn interval(who: &str, lock: &str, from: u64, until: impl Into<Option<u64>>) -> HoldInterval {
+        HoldInterval { who: who.to_owned(), lock: lock.to_owned(), from, until: until.into() }
     }
 
-    fn pairs(beliefs: &[Belief]) -> Vec<(String, String)> {
-        let found = overlaps(beliefs);
+    fn pairs(intervals: &[HoldInterval]) -> Vec<(String, String)> {
+        let found = overlaps(intervals);
         found.into_iter().map(|overlap| (overlap.first.who, overlap.second.who)).collect()
     }
 
@@ -91,29 +91,30 @@ mod tests {
     #[test]
     fn holders_one_after_the_other_are_fine() {
         assert!(overlaps(&[]).is_empty());
-        let good = [belief("b", "x", 20, 30), belief("a", "x", 10, 20), belief("c", "x", 31, None)];
+        let good = [interval("b", "x", 20, 30), interval("a", "x", 10, 20), interval("c", "x", 31, None)];
         assert_eq!(pairs(&good), []);
     }
 
     #[test]
     fn different_locks_do_not_conflict() {
-        assert_eq!(pairs(&[belief("a", "x", 10, 20), belief("b", "y", 10, 20)]), []);
+        assert_eq!(pairs(&[interval("a", "x", 10, 20), interval("b", "y", 10, 20)]), []);
     }
 
     #[test]
     fn two_holders_at_once_are_found() {
-        assert_eq!(pairs(&[belief("a", "x", 10, 20), belief("b", "x", 19, 30)]), [pair("a", "b")]);
+        assert_eq!(pairs(&[interval("a", "x", 10, 20), interval("b", "x", 19, 30)]), [pair("a", "b")]);
     }
 
     #[test]
     fn one_within_another_is_found_also_behind_a_shorter_one() {
-        let bad = [belief("long", "x", 0, 100), belief("short", "x", 10, 20), belief("late", "x", 50, 60)];
+        let bad =
+            [interval("long", "x", 0, 100), interval("short", "x", 10, 20), interval("late", "x", 50, 60)];
         assert_eq!(pairs(&bad), [pair("long", "short"), pair("long", "late")]);
     }
 
     #[test]
     fn one_who_never_stops_believing_conflicts_with_all_who_follow() {
-        let bad = [belief("stuck", "x", 5, None), belief("next", "x", 6, 7)];
+        let bad = [interval("stuck", "x", 5, None), interval("next", "x", 6, 7)];
         assert_eq!(pairs(&bad), [pair("stuck", "next")]);
         let text = overlaps(&bad)[0].to_string();
         assert!(text.contains("stuck") && text.contains("the end"), "{text}");
@@ -121,6 +122,6 @@ mod tests {
 
     #[test]
     fn two_who_begin_at_once_are_found() {
-        assert_eq!(pairs(&[belief("a", "x", 10, 11), belief("b", "x", 10, 11)]).len(), 1);
+        assert_eq!(pairs(&[interval("a", "x", 10, 11), interval("b", "x", 10, 11)]).len(), 1);
     }
 }

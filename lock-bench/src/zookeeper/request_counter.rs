@@ -10,18 +10,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use super::connection::Place;
+use super::connection::ZooKeeperUrl;
 use crate::contender::Target;
 use crate::failure::{Context, Outcome};
-use crate::subject::Tally;
+use crate::subject::RequestCounter;
 
 type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
 
 /// Larger than any message that ZooKeeper accepts.
 const LONGEST: u32 = 16 << 20;
 
-pub(super) fn start(target: &Target) -> Outcome<Box<dyn Tally>> {
-    let servers = Place::of(target)?.servers;
+pub(super) fn start(target: &Target) -> Outcome<Box<dyn RequestCounter>> {
+    let servers = ZooKeeperUrl::of(target)?.servers;
     let server = servers.split(',').next().unwrap_or_default().to_owned();
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("a port for counting")?;
     listener.set_nonblocking(true).context("a port for counting")?;
@@ -50,7 +50,7 @@ struct Proxy {
     _running: oneshot::Sender<()>,
 }
 
-impl Tally for Proxy {
+impl RequestCounter for Proxy {
     fn url(&self) -> String {
         self.url.clone()
     }

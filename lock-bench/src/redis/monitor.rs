@@ -8,12 +8,12 @@ use super::connection::{self, Connection};
 use crate::contender::{Connecting, Driving, Target};
 use crate::failure::{Context, Outcome};
 use crate::process;
-use crate::subject::{Command, Counters, Sender, Survey};
+use crate::subject::{Command, Counters, Sender, ServerMonitor};
 
-pub(super) fn connect(target: Target) -> Connecting<Box<dyn Survey>> {
+pub(super) fn connect(target: Target) -> Connecting<Box<dyn ServerMonitor>> {
     Box::pin(async move {
         let connection = connection::open(&target.url, Driving::OtherThread).await?;
-        Ok(Box::new(Server { connection, process: target.server_process }) as Box<dyn Survey>)
+        Ok(Box::new(Server { connection, process: target.server_process }) as Box<dyn ServerMonitor>)
     })
 }
 
@@ -30,7 +30,7 @@ impl Server {
 }
 
 #[async_trait]
-impl Survey for Server {
+impl ServerMonitor for Server {
     async fn describe(&mut self) -> Outcome<String> {
         let text = self.information("server").await?;
         Ok(format!("Redis {}", field(&text, "redis_version").unwrap_or("of an unknown version")))
@@ -54,7 +54,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// Parses lines such as `cmdstat_client|list:calls=3,usec=12,usec_per_call=4.00,…`, without INFO, which the survey
+/// Parses lines such as `cmdstat_client|list:calls=3,usec=12,usec_per_call=4.00,…`, without INFO, which the monitor
 /// itself sends.
 fn command_statistics(text: &str) -> BTreeMap<String, Command> {
     let statistic = |line: &str| {

@@ -17,14 +17,14 @@ pub(crate) struct Found {
     pub(super) detail: String,
 }
 
-pub(crate) struct Look<'a> {
+pub(crate) struct Finder<'a> {
     pub(crate) subject: &'a Subject,
     pub(crate) contenders: &'a [&'static Contender],
     pub(crate) contender: &'static Contender,
     pub(crate) results: &'a Results,
 }
 
-impl Look<'_> {
+impl Finder<'_> {
     /// Returns what was measured; `runtime` is `None` for a measure that does not depend on it.
     pub(crate) fn find(&self, measure: Measure, runtime: Option<RuntimeKind>) -> Option<Found> {
         match runtime {

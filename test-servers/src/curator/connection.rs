@@ -1,4 +1,4 @@
-//! The protocol between a test and the Java program: each line is a number and a message, in both directions.
+//! The connection between a test and the Java program: each line is a number and a message, in both directions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 type Awaited = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Value>>>>>;
 
 #[derive(Debug)]
-pub(super) struct Conversation {
+pub(super) struct Connection {
     said: AtomicU64,
     output: tokio::sync::Mutex<OwnedWriteHalf>,
     awaited: Awaited,
     reader: JoinHandle<()>,
 }
 
-impl Conversation {
+impl Connection {
     /// Waits until `process` has connected to the listener, has sent the word, and is connected to its servers.
     pub(super) async fn begin(listener: &TcpListener, word: &str, process: &ServerProcess) -> Outcome<Self> {
         let beginning = async {
@@ -68,7 +68,7 @@ impl Conversation {
     }
 }
 
-impl Drop for Conversation {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.reader.abort();
     }

@@ -11,9 +11,9 @@ use super::connection::{self, Connection};
 use crate::contender::{Connecting, Driving, Target};
 use crate::failure::{Context, Outcome};
 use crate::process;
-use crate::subject::{Command, Counters, Sender, Survey};
+use crate::subject::{Command, Counters, Sender, ServerMonitor};
 
-/// By the word with which a statement begins, without those of the survey itself.
+/// By the word with which a statement begins, without those of the monitor itself.
 const STATEMENTS: &str = "SELECT lower(substring(regexp_replace(query,'/\\*.*?\\*/','','g') FROM '[a-zA-Z]+')),\
                           sum(calls)::text,(sum(total_exec_time)*1000)::bigint::text \
                           FROM pg_stat_statements JOIN pg_database ON oid=dbid \
@@ -21,12 +21,12 @@ const STATEMENTS: &str = "SELECT lower(substring(regexp_replace(query,'/\\*.*?\\
 
 const CONNECTIONS: &str = "SELECT count(*)::text FROM pg_stat_activity WHERE backend_type='client backend'";
 
-pub(super) fn connect(target: Target) -> Connecting<Box<dyn Survey>> {
+pub(super) fn connect(target: Target) -> Connecting<Box<dyn ServerMonitor>> {
     Box::pin(async move {
         let connection = connection::open(&target, Driving::OtherThread).await?;
         let has = "SELECT 1 FROM pg_extension WHERE extname='pg_stat_statements'";
         let counts = !connection.connection.rows(has.to_owned()).await?.is_empty();
-        Ok(Box::new(Server { connection, counts, process: target.server_process }) as Box<dyn Survey>)
+        Ok(Box::new(Server { connection, counts, process: target.server_process }) as Box<dyn ServerMonitor>)
     })
 }
 
@@ -38,7 +38,7 @@ struct Server {
 }
 
 #[async_trait]
-impl Survey for Server {
+impl ServerMonitor for Server {
     async fn describe(&mut self) -> Outcome<String> {
         let rows = self.connection.connection.rows("SHOW server_version".to_owned()).await?;
         let version = rows.first().and_then(|row| text(row, 0)).context("it does not say its version")?;
@@ -59,7 +59,7 @@ impl Survey for Server {
         let bytes = processes.iter().filter_map(|process| process::resident_bytes_of(*process));
         Ok(Counters {
             commands,
-            // The connection of this survey is counted too.
+            // The connection of this monitor is counted too.
             connections: connected.saturating_sub(1),
             processor_seconds: seconds.sum(),
             coarse_processor_seconds: None,

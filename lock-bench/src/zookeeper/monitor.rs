@@ -4,17 +4,17 @@ use async_trait::async_trait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::connection::Place;
+use super::connection::ZooKeeperUrl;
 use crate::contender::{Connecting, Target};
 use crate::failure::{Context, Outcome};
 use crate::process;
-use crate::subject::{Counters, Survey};
+use crate::subject::{Counters, ServerMonitor};
 
-pub(super) fn connect(target: Target) -> Connecting<Box<dyn Survey>> {
+pub(super) fn connect(target: Target) -> Connecting<Box<dyn ServerMonitor>> {
     Box::pin(async move {
         // Any of the servers will do.
-        let server = Place::of(&target)?.servers.split(',').next().unwrap_or_default().to_owned();
-        Ok(Box::new(Server { address: server, process: target.server_process }) as Box<dyn Survey>)
+        let server = ZooKeeperUrl::of(&target)?.servers.split(',').next().unwrap_or_default().to_owned();
+        Ok(Box::new(Server { address: server, process: target.server_process }) as Box<dyn ServerMonitor>)
     })
 }
 
@@ -34,7 +34,7 @@ impl Server {
 }
 
 #[async_trait]
-impl Survey for Server {
+impl ServerMonitor for Server {
     async fn describe(&mut self) -> Outcome<String> {
         let text = self.word("srvr").await?;
         let version = field(&text, "Zookeeper version").unwrap_or("of an unknown version");
@@ -48,7 +48,7 @@ impl Survey for Server {
         let text = self.word("srvr").await?;
         let connections = field(&text, "Connections").and_then(|text| text.parse::<u64>().ok());
         Ok(Counters {
-            // The connection of this survey is counted too.
+            // The connection of this monitor is counted too.
             connections: connections.unwrap_or(0).saturating_sub(1),
             processor_seconds: self.process.and_then(process::processor_seconds_of).unwrap_or(0.0),
             coarse_processor_seconds: self.process.and_then(process::coarse_processor_seconds_of),

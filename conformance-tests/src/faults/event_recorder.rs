@@ -12,13 +12,13 @@ pub use crate::probe::{Event, Level};
 
 /// Records the events of a lock.
 #[derive(Debug)]
-pub struct Diary(Arc<probe::Diary>);
+pub struct EventRecorder(Arc<probe::EventRecorder>);
 
-impl Diary {
-    /// Creates a diary that listens to the lock.
+impl EventRecorder {
+    /// Creates a recorder that listens to the lock.
     #[must_use]
     pub fn of(lock: &Arc<dyn DistributedLock>) -> Self {
-        Self(probe::Diary::of(lock))
+        Self(probe::EventRecorder::of(lock))
     }
 
     /// Returns the events so far, in order.

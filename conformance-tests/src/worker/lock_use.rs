@@ -11,7 +11,7 @@ use super::protocol::Report;
 
 /// A way to hold a lock. The worker reports `Inside` as soon as it holds it, and stays until it is told to leave.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Scene {
+pub(crate) enum LockUse {
     /// In the body of a `with_lock`.
     Body,
     /// As the work of this slot.
@@ -24,9 +24,9 @@ pub(crate) enum Scene {
     Leader(String),
 }
 
-impl Scene {
-    /// Plays it until `leave`. Returns `Released`, or `Refused` for a slot that has run.
-    pub(super) async fn play(
+impl LockUse {
+    /// Holds the lock until `leave`. Returns `Released`, or `Refused` for a slot that has run.
+    pub(super) async fn run(
         self,
         client: &LockClient,
         name: &str,

@@ -35,7 +35,7 @@ pub(crate) struct Line {
 
 /// Takes lines, and never blocks. Cheap to clone; all clones share one queue.
 #[derive(Debug, Clone)]
-pub(crate) struct Outlet(Arc<Shared>);
+pub(crate) struct OutputWriter(Arc<Shared>);
 
 struct Shared {
     queue: Mutex<Queue>,
@@ -61,8 +61,8 @@ impl fmt::Debug for Shared {
     }
 }
 
-impl Outlet {
-    /// An outlet to this process's standard output and error.
+impl OutputWriter {
+    /// An output to this process's standard output and error.
     pub(crate) fn new(notice: fn(u64) -> Line) -> Self {
         Self::with(notice, write)
     }
@@ -169,7 +169,7 @@ fn write(line: &Line) {
 
 /// Where the library's log goes.
 #[derive(Debug)]
-pub(crate) struct Log(Outlet);
+pub(crate) struct Log(OutputWriter);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -195,34 +195,34 @@ mod tests {
         Line { to: To::Error, text: text.to_owned() }
     }
 
-    /// An outlet that writes a line for each permit, and the lines that it has written.
-    fn outlet() -> (Outlet, Sender<()>, Receiver<String>) {
+    /// An output that writes a line for each permit, and the lines that it has written.
+    fn output() -> (OutputWriter, Sender<()>, Receiver<String>) {
         let (permit, permits) = channel::<()>();
         let (sender, written) = channel();
-        let outlet = Outlet::with(
+        let output = OutputWriter::with(
             |count| line(&format!("{count} dropped")),
             move |line| {
                 let _ = sender.send(line.text.clone());
                 let _ = permits.recv();
             },
         );
-        (outlet, permit, written)
+        (output, permit, written)
     }
 
     #[test]
     fn unread_events_are_dropped_and_counted_and_the_log_first() {
-        let (outlet, permit, written) = outlet();
-        outlet.say(line("first"));
+        let (output, permit, written) = output();
+        output.say(line("first"));
         assert_eq!(written.recv_timeout(LONG).unwrap(), "first");
         for _ in 0..MOST_LINES {
-            outlet.log().write_all(b"log").unwrap();
+            output.log().write_all(b"log").unwrap();
         }
-        outlet.say(line("event"));
+        output.say(line("event"));
         for _ in 0..MOST_LINES {
-            outlet.say(line("more"));
+            output.say(line("more"));
         }
         drop(permit);
-        outlet.flush(LONG);
+        output.flush(LONG);
         let rest: Vec<_> = written.try_iter().collect();
         let count = |text: &str| rest.iter().filter(|line| line.as_str() == text).count();
         assert_eq!((count("log"), count("event")), (MOST_LINES_OF_LOG, 1));
@@ -235,8 +235,8 @@ mod tests {
 
     #[test]
     fn a_flush_ends_without_a_reader() {
-        let (outlet, _permit, _written) = outlet();
-        outlet.say(line("first"));
-        outlet.flush(Duration::from_millis(10));
+        let (output, _permit, _written) = output();
+        output.say(line("first"));
+        output.flush(Duration::from_millis(10));
     }
 }
