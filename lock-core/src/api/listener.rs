@@ -36,9 +36,9 @@ use crate::types::loss::LossReason;
 ///
 /// use lock_core::{Hold, LockListener, LossReason};
 ///
-/// struct Diary;
+/// struct EventLog;
 ///
-/// impl LockListener for Diary {
+/// impl LockListener for EventLog {
 ///     fn on_abort(&self, hold: &Hold, reason: &LossReason) {
 ///         eprintln!("{} is lost: {reason}", hold.name());
 ///     }
@@ -69,7 +69,7 @@ use crate::types::loss::LossReason;
 /// }
 ///
 /// # lock_core::example(async |locks| {
-/// let subscription = locks.add_listener(Arc::new(Diary)); // until the subscription is dropped
+/// let subscription = locks.add_listener(Arc::new(EventLog)); // until the subscription is dropped
 /// let guard = locks.mutex("orders/42")?.acquire().await?;
 /// # Ok(()) });
 /// ```

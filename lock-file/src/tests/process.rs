@@ -96,9 +96,9 @@ impl Process {
 
     /// Makes the process start a child that inherits the lock.
     #[track_caller]
-    pub(super) fn starts_child(&mut self, name: &str) -> Heir {
+    pub(super) fn starts_child(&mut self, name: &str) -> InheritingChild {
         self.say(&format!("child {name}"));
-        Heir(Pid::from_raw(self.expect("child").parse().unwrap()).unwrap())
+        InheritingChild(Pid::from_raw(self.expect("child").parse().unwrap()).unwrap())
     }
 
     /// Makes the process unable to open more descriptors, or restores its limit.
@@ -214,9 +214,9 @@ fn gate_is_free(folder: &Path) -> bool {
 }
 
 /// A process that has inherited a lock; it ends when this is dropped.
-pub(super) struct Heir(Pid);
+pub(super) struct InheritingChild(Pid);
 
-impl Drop for Heir {
+impl Drop for InheritingChild {
     fn drop(&mut self) {
         let _ = kill_process(self.0, Signal::KILL);
     }
