@@ -24,8 +24,7 @@ mod runtime {
 use std::future::poll_fn;
 
 use local::{
-    Admission, Attempt, Attempted, Entered, Exited, LocalMutex, Occupant, Order, Patience, Settled, Ticket,
-    Undo,
+    Attempt, Attempted, Entered, Exited, LocalMutex, Occupant, Order, Patience, Settled, Ticket, Undo,
 };
 use loom::future::block_on;
 use loom::sync::Arc;
@@ -219,14 +218,14 @@ impl World {
     }
 
     /// Gives a request that shares the lock its place.
-    fn request_admission(&self, order: Order) -> Ticket {
+    fn enqueue(&self, order: Order) -> Ticket {
         self.local.request_admission(ask(FOREVER, &Plain), FOREVER, order)
     }
 
     /// Waits for the turn of a request, and sends it.
     fn send(&self, ticket: Ticket) {
         let admission = block_on(poll_fn(|context| self.local.poll_admission(ticket, context)));
-        assert!(matches!(admission, Admission::Admitted));
+        assert!(matches!(admission, local::Admission::Admitted));
     }
 
     /// A request has been granted.
@@ -607,7 +606,7 @@ fn a_shared_request_and_a_writer_that_come_together_are_both_served() {
         let world = World::new();
         let shared = Arc::clone(&world);
         let sharing = thread::spawn(move || {
-            let ticket = shared.request_admission(Order::BehindExclusive);
+            let ticket = shared.enqueue(Order::BehindExclusive);
             shared.send(ticket);
             shared.drive(shared.local.request_confirmed(ticket, ask));
             shared.leave_admissions(ticket);
@@ -624,7 +623,7 @@ fn a_shared_request_and_a_writer_that_come_together_are_both_served() {
 fn a_writer_that_comes_after_a_shared_request_is_sent_after_it() {
     explore(|| {
         let world = World::new();
-        let ticket = world.request_admission(Order::BehindExclusive);
+        let ticket = world.enqueue(Order::BehindExclusive);
         let shared = Arc::clone(&world);
         let sharing = thread::spawn(move || {
             shared.send(ticket);
@@ -644,7 +643,7 @@ fn a_writer_that_leaves_does_not_let_the_next_one_overtake_a_shared_request() {
         let world = World::new();
         let (first, start) = world.enter(1);
         let Entered::Waiting(first) = first else { panic!("a free lock starts an attempt") };
-        let ticket = world.request_admission(Order::BehindExclusive);
+        let ticket = world.enqueue(Order::BehindExclusive);
         let (second, none) = world.enter(2);
         assert!(none.is_none());
         let Entered::Waiting(second) = second else { panic!("it waits") };
@@ -667,8 +666,7 @@ fn a_writer_that_leaves_does_not_let_the_next_one_overtake_a_shared_request() {
 fn requests_that_exclude_each_other_are_sent_one_by_one() {
     explore(|| {
         let world = World::new();
-        let (first, second) =
-            (world.request_admission(Order::BehindAll), world.request_admission(Order::BehindAll));
+        let (first, second) = (world.enqueue(Order::BehindAll), world.enqueue(Order::BehindAll));
         let shared = Arc::clone(&world);
         let sharing = thread::spawn(move || {
             shared.send(second);
