@@ -21,7 +21,7 @@ pub(crate) async fn is_there(session: &Session, path: &str) -> Result<bool, Fail
     }
 }
 
-/// Makes sure that the node exists, by heartbeats that verify_node enough for a hold to begin.
+/// Makes sure that the node exists, by heartbeats that prove enough for a hold to begin.
 pub(crate) async fn verify_node(session: &Session, path: &str) -> Result<NodeState, Failure> {
     while !is_fresh(session) {
         if !is_there(session, path).await? {
@@ -37,7 +37,7 @@ pub(crate) async fn verify_node(session: &Session, path: &str) -> Result<NodeSta
     Ok(NodeState::Kept)
 }
 
-/// Whether enough is left of what the last answers verify_node for a hold to begin.
+/// Whether enough is left of what the last answers prove for a hold to begin.
 pub(crate) fn is_fresh(session: &Session) -> bool {
     session.clock().now() < session.anchor().plus(session.term() / 2)
 }
