@@ -8,7 +8,7 @@ use crate::spi::AttemptId;
 use crate::types::error::{LockError, Operation};
 
 #[derive(Debug, Default)]
-pub(super) struct Faults;
+pub(super) struct Faults {}
 
 #[allow(clippy::unused_self, reason = "the methods are those of the faults")]
 impl Faults {
