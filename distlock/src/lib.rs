@@ -91,7 +91,7 @@ pub mod status {
 pub mod capabilities {
     pub use lock_core::{
         Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits,
-        Reach, Remembering, Reserving, Sharing,
+        Pipelining, Reach, Remembering, Reserving, Sharing,
     };
 }
 

@@ -56,8 +56,8 @@ pub use spi::{
     InspectRequest, LeaseState, Memo, Released, Remembered, Term, Updated, Wait,
 };
 pub use types::capabilities::{
-    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach,
-    Remembering, Reserving, Sharing,
+    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits,
+    Pipelining, Reach, Remembering, Reserving, Sharing,
 };
 pub use types::error::{ErrorKind, LockError, Operation};
 pub use types::loss::{HoldEnd, LossReason};

@@ -35,7 +35,14 @@ use state::{HoldState, Phase};
 const FOREVER: Patience = Patience::Until(u64::MAX);
 type Reason = &'static str;
 #[derive(Clone)]
-struct Hold(Arc<HoldState<Reason>>);
+struct Hold(Arc<HoldState<Reason>>, Pipelining);
+
+/// Whether an attempt is sent right behind a release.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pipelining {
+    No,
+    Yes,
+}
 
 /// All waiters ask for the same.
 #[derive(Clone)]
@@ -62,6 +69,10 @@ impl Occupant for Hold {
     }
 
     fn lost_unseen(&self) {}
+
+    fn may_be_followed(&self) -> bool {
+        self.1 == Pipelining::Yes
+    }
 }
 
 /// An attempt: whether it was stopped.
@@ -96,11 +107,17 @@ struct World {
     failures: AtomicUsize,
     /// How many holds may still follow on another one without the server.
     sections: AtomicUsize,
+    pipelining: Pipelining,
 }
 
 impl World {
     fn new() -> Arc<Self> {
+        Self::with(Pipelining::No)
+    }
+
+    fn with(pipelining: Pipelining) -> Arc<Self> {
         Arc::new(Self {
+            pipelining,
             local: LocalMutex::new(),
             remotely_held: AtomicUsize::new(0),
             inside: AtomicUsize::new(0),
@@ -124,14 +141,18 @@ impl World {
                 next = self.local.cleared(ask);
                 continue;
             }
-            // A client never queues behind itself: its own release has been answered before it asks again.
+            // A client never queues behind itself: its own release has been carried out before it asks again.
             assert_eq!(self.remotely_held.fetch_add(1, Ordering::SeqCst), 0);
             self.acquisitions.fetch_add(1, Ordering::SeqCst);
-            let hold = Hold(Arc::new(HoldState::new(u64::MAX)));
+            let hold = self.new_hold();
             let (undo, following) = self.local.attempted(Attempted::Granted(hold), ask);
             next = following;
             self.undo(undo);
         }
+    }
+
+    fn new_hold(&self) -> Hold {
+        Hold(Arc::new(HoldState::new(u64::MAX)), self.pipelining)
     }
 
     fn undo(&self, undo: Undo<Hold, Ask>) {
@@ -184,6 +205,12 @@ impl World {
 
     fn unlock(&self, owner: u8) -> Result<(), Reason> {
         let (exited, start) = self.local.exit(owner, None, ask);
+        if let (Exited::Release(hold), true) = (&exited, start.is_some()) {
+            assert!(self.pipelining == Pipelining::Yes, "the release has not been answered");
+            self.release_remotely(hold);
+            self.drive(start);
+            return Ok(());
+        }
         self.drive(start);
         match exited {
             Exited::StillHeld => Ok(()),
@@ -194,7 +221,7 @@ impl World {
                 if self.sections.load(Ordering::SeqCst) > 0 && self.local.next_options().is_some() {
                     self.sections.fetch_sub(1, Ordering::SeqCst);
                     hold.0.finish(None);
-                    let (undo, start) = self.local.hand_off(Hold(Arc::new(HoldState::new(u64::MAX))), ask);
+                    let (undo, start) = self.local.hand_off(self.new_hold(), ask);
                     self.undo(undo);
                     self.drive(start);
                     return Ok(());
@@ -248,7 +275,7 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// With and without a lock that is passed on.
+/// With and without a lock that is passed on, and with attempts that are sent right behind a release.
 #[test]
 fn two_owners_are_never_inside_together_and_neither_is_forgotten() {
     fn section(world: &World, owner: u8) {
@@ -257,9 +284,9 @@ fn two_owners_are_never_inside_together_and_neither_is_forgotten() {
         assert_eq!(world.inside.fetch_sub(1, Ordering::SeqCst), 1);
         world.unlock(owner).unwrap();
     }
-    for sections in 0..2 {
+    for (sections, pipelining) in [(0, Pipelining::No), (1, Pipelining::No), (0, Pipelining::Yes)] {
         explore(move || {
-            let world = World::new();
+            let world = World::with(pipelining);
             world.sections.store(sections, Ordering::SeqCst);
             let other = Arc::clone(&world);
             let thread = thread::spawn(move || section(&other, 1));
@@ -286,6 +313,38 @@ fn a_waiter_that_leaves_while_the_lock_is_passed_to_it_gives_it_back() {
 }
 
 #[test]
+fn a_waiter_that_leaves_while_its_attempt_is_sent_behind_a_release_leaves_nothing() {
+    explore(|| {
+        let world = World::with(Pipelining::Yes);
+        assert!(world.lock(1));
+        let Entered::Waiting(first) = world.enter(2).0 else { panic!("the lock is held") };
+        let Entered::Waiting(second) = world.enter(3).0 else { panic!("the lock is held") };
+        let holder = Arc::clone(&world);
+        let unlocking = thread::spawn(move || holder.unlock(1).unwrap());
+        world.undo(world.local.leave(first));
+        world.undo(world.local.leave(second));
+        unlocking.join().unwrap();
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_try_beside_an_attempt_that_is_sent_behind_a_release_is_answered() {
+    explore(|| {
+        let world = World::with(Pipelining::Yes);
+        assert!(world.lock(1));
+        let Entered::Waiting(ticket) = world.enter(2).0 else { panic!("the lock is held") };
+        let holder = Arc::clone(&world);
+        let unlocking = thread::spawn(move || holder.unlock(1).unwrap());
+        assert!(!world.try_lock(3), "a waiter comes before it");
+        assert!(matches!(world.wait(ticket), Settled::Granted(_)));
+        unlocking.join().unwrap();
+        world.unlock(2).unwrap();
+        world.assert_empty();
+    });
+}
+
+#[test]
 fn a_hold_that_is_lost_while_it_is_passed_on_is_replaced_for_its_waiter() {
     explore(|| {
         let world = World::new();
@@ -293,7 +352,7 @@ fn a_hold_that_is_lost_while_it_is_passed_on_is_replaced_for_its_waiter() {
         let Entered::Waiting(ticket) = world.enter(2).0 else { panic!("the lock is held") };
         let Exited::Release(hold) = world.local.exit(1, None, ask).0 else { panic!("it was the last entry") };
         hold.0.finish(None);
-        let section = Hold(Arc::new(HoldState::new(u64::MAX)));
+        let section = world.new_hold();
         let (server, lost) = (Arc::clone(&world), section.clone());
         let losing = thread::spawn(move || {
             assert!(lost.0.lose("taken"));

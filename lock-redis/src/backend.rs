@@ -11,7 +11,7 @@ use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Describing,
     Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
     LeaseState, Leasing, LockError, LockKind, LockStatus, Memo, Mode, Modes, NameRules, Operation,
-    PermitLimits, PhysicalName, Reach, Remembered, Remembering, Reserving, Updated,
+    PermitLimits, PhysicalName, Pipelining, Reach, Remembered, Remembering, Reserving, Updated,
 };
 use redis::Value;
 
@@ -150,6 +150,7 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
         .with_leasing(Leasing::PerHold { shortest: SHORTEST_LEASE, longest: LONGEST_LEASE })
         .with_leftovers_gone_after(options.lease)
         .with_reserving(Reserving::AtMost(MOST_TOKENS))
+        .with_pipelining(Pipelining::Supported)
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
 }
 

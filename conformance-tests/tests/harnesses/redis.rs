@@ -16,7 +16,7 @@ use test_servers::{Losing, RedisOptions, RedisServer, TcpProxy, Value, left_out}
 use tokio::sync::Mutex;
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(5);
 
 /// Outlasts every case.
 const LASTING: Duration = Duration::from_secs(600);

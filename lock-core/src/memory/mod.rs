@@ -41,8 +41,8 @@ use crate::spi::{
     Released, Remembered, Term, Updated, Wait,
 };
 use crate::types::capabilities::{
-    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach,
-    Remembering, Reserving,
+    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits,
+    Pipelining, Reach, Remembering, Reserving,
 };
 use crate::types::error::{LockError, Operation};
 use crate::types::name::{CharacterSet, LockName, NameRules};
@@ -136,9 +136,10 @@ impl MemoryServer {
         context: BackendContext,
     ) -> Result<MemoryBackend, LockError> {
         options.lease.map_or(Ok(()), |lease| context.check_lease(lease))?;
+        let capabilities = capabilities().with_pipelining(options.pipelining);
         let capabilities = match options.lease {
-            Some(lease) => capabilities().with_leftovers_gone_after(lease),
-            None => capabilities(),
+            Some(lease) => capabilities.with_leftovers_gone_after(lease),
+            None => capabilities,
         };
         Ok(MemoryBackend {
             server: Arc::clone(&self.0),
@@ -241,6 +242,7 @@ pub struct MemoryOptions {
     lease: Option<Duration>,
     #[cfg(feature = "testing")]
     replies: Replies,
+    pipelining: Pipelining,
 }
 
 /// When the server's replies arrive. Needs the feature `testing`.
@@ -269,6 +271,14 @@ impl MemoryOptions {
     #[must_use]
     pub fn replies(mut self, replies: Replies) -> Self {
         self.replies = replies;
+        self
+    }
+
+    /// Sets whether an acquisition is sent right behind a release; not by default. The server carries requests out in
+    /// their order, unless [a fault](faults) delays one.
+    #[must_use]
+    pub fn pipelining(mut self, pipelining: Pipelining) -> Self {
+        self.pipelining = pipelining;
         self
     }
 

@@ -155,7 +155,8 @@ impl QueuedWait {
             Prospect::Attempt(attempt) if attempt.handle.poll_contact(context).is_ready() => {
                 return Poll::Ready(());
             }
-            Prospect::Attempt(_) => self.since,
+            // Until a moment ago, the lock may have been held through this same client.
+            Prospect::Attempt(attempt) => attempt.handle.since().max(self.since),
             // Until a moment ago, the lock was held through this same client.
             Prospect::Answer => clock.now(),
         };

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use crate::policy::cleanup::{Answer, Outcome as ReleaseOutcome, Successor};
@@ -24,7 +25,10 @@ use crate::runtime::clock::Clock;
 use crate::runtime::engine::{can_begin_here, contained};
 use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
-use crate::spi::{AcquireRequest, AnyLease, Backoff, Grant, Memo, Remembered, Term, Validity, Wait};
+use crate::spi::{
+    AcquireRequest, AnyLease, AttemptHandle, Backoff, Grant, Memo, Remembered, Term, Validity, Wait,
+};
+use crate::types::capabilities::Pipelining;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::name::LockName;
@@ -34,10 +38,12 @@ type Outcome = Attempted<Arc<HoldCore>, LockError>;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Makes the attempt and those that follow from it, until the queue needs none.
+/// Makes the attempt and those that follow from it, until the queue needs none. The outcome of the first is reported when
+/// the release that it was sent behind has been answered.
 pub(crate) fn drive(
     entry: Arc<Entry>,
     first: Arc<AcquireRequest>,
+    mut release: Option<oneshot::Receiver<()>>,
 ) -> impl Future<Output = ()> + Send + 'static {
     // Created now and not at the first poll, because a runtime that has ended never polls.
     let mut unfinished = Unfinished { entry, state: Progress::UnderWay };
@@ -48,6 +54,10 @@ pub(crate) fn drive(
         while let Some(request) = next {
             unfinished.is(Progress::UnderWay);
             let outcome = make_attempt(&entry, &request).await;
+            if let Some(answered) = release.take() {
+                // An error says the same: nothing is ever sent.
+                let _ = answered.await;
+            }
             match outcome {
                 Some(Attempted::Granted(_) | Attempted::Refused { .. }) => entry.leave_admissions(),
                 Some(Attempted::Failed(_) | Attempted::Void) | None => entry.enqueue_clearing(),
@@ -332,10 +342,29 @@ impl Entry {
     /// Makes an attempt, with its first poll on this thread.
     pub(super) fn start_here(self: &Arc<Self>, start: Option<Arc<AcquireRequest>>) {
         if let Some(request) = start {
-            let handle = request.handle.clone();
-            let work = drive(Arc::clone(self), request).instrument(log::span(self.name()));
-            handle.begin(self.client.engine(), work);
+            self.begin_here(request, None);
         }
+    }
+
+    fn begin_here(self: &Arc<Self>, request: Arc<AcquireRequest>, release: Option<oneshot::Receiver<()>>) {
+        let handle = request.handle.clone();
+        let work = drive(Arc::clone(self), request, release).instrument(log::span(self.name()));
+        handle.begin(self.client.engine(), work);
+    }
+
+    /// Ends a hold at the server, and makes the attempt that follows without waiting for the answer: both leave together.
+    pub(super) fn give_back_before(
+        self: &Arc<Self>,
+        hold: &Arc<HoldCore>,
+        start: Option<Arc<AcquireRequest>>,
+    ) -> Arc<ReleaseOutcome> {
+        let Some(request) = start else { return self.give_back(hold) };
+        self.client.renewer.unregister(hold);
+        let (answered, answer) = oneshot::channel();
+        let successor = SentBehind { attempt: request.handle.clone(), _answered: answered };
+        let outcome = self.client.cleanup.release(hold, Arc::new(successor));
+        self.begin_here(request, Some(answer));
+        outcome
     }
 
     /// Makes the attempt that follows the end of another one or of a hold, where that ended.
@@ -346,7 +375,8 @@ impl Entry {
     /// Makes an attempt on the engine, because it does not concern the caller.
     pub(super) fn start_there(self: &Arc<Self>, start: Option<Arc<AcquireRequest>>) {
         if let Some(request) = start {
-            self.client.engine().spawn(drive(Arc::clone(self), request).instrument(log::span(self.name())));
+            let work = drive(Arc::clone(self), request, None);
+            self.client.engine().spawn(work.instrument(log::span(self.name())));
         }
     }
 
@@ -399,6 +429,20 @@ impl Successor for Entry {
     }
 }
 
+/// The attempt that was sent behind a release. Its outcome may be reported when this is dropped.
+struct SentBehind {
+    attempt: AttemptHandle,
+    _answered: oneshot::Sender<()>,
+}
+
+impl Successor for SentBehind {
+    fn overdue(&self, error: &LockError) {
+        self.attempt.overdue(error);
+    }
+
+    fn proceed(self: Arc<Self>, _: Answer) {}
+}
+
 /// What a hold needs of its lock.
 impl Home for Entry {
     fn name(&self) -> &LockName {
@@ -446,6 +490,11 @@ impl Home for Entry {
 
     fn seen(&self) {
         self.lost_unseen.end_row();
+    }
+
+    /// Those that share a lock have entries of their own, and wait for their admission until a release is answered.
+    fn pipelines(&self) -> bool {
+        self.sharing.is_none() && self.pipelining == Pipelining::Supported
     }
 
     fn lost_unseen(&self, hold: &HoldCore, reason: LossReason) {

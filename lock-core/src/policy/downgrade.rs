@@ -43,7 +43,7 @@ impl Entry {
             physical: self.physical.clone(),
             mode: Mode::Shared,
             options: Arc::clone(options),
-            handle: AttemptHandle::for_waiters(Wait::Forever, self.as_waiters()),
+            handle: AttemptHandle::for_waiters(Wait::Forever, self.as_waiters(), self.clock().now()),
         })
     }
 

@@ -18,6 +18,7 @@ use crate::policy::shared_entries::{SharedEntries, Sharing};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::sync::Mutex;
 use crate::spi::{AcquireRequest, AttemptHandle, HoldOptions, Mode, Wait, Waiters};
+use crate::types::capabilities::Pipelining;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
@@ -28,6 +29,7 @@ pub(crate) struct Entry {
     pub(super) name: LockName,
     pub(super) physical: PhysicalName,
     pub(super) mode: Mode,
+    pub(super) pipelining: Pipelining,
     /// Set when this is the entry of one that shares the lock.
     pub(super) sharing: Option<Sharing>,
     /// The entries of those that share the lock.
@@ -61,6 +63,7 @@ impl Entry {
             mode,
             sharing,
             shared_entries: SharedEntries::default(),
+            pipelining: client.backend().capabilities().pipelining,
             physical: client.backend().capabilities().names.apply(&name),
             name,
             client,
@@ -127,7 +130,7 @@ impl Entry {
             *self.last_holder.lock() = None;
         }
         let waiters: std::sync::Weak<Self> = Arc::downgrade(self);
-        let handle = AttemptHandle::for_waiters(patience.into(), waiters);
+        let handle = AttemptHandle::for_waiters(patience.into(), waiters, self.clock().now());
         if let (Some(place), Patience::Until(_)) = (self.lost_unseen.take_place(), patience) {
             handle.keep_place(place);
         }

@@ -8,6 +8,7 @@ use crate::policy::entry::Entry;
 use crate::policy::hold::HoldCore;
 use crate::policy::local::Exited;
 use crate::runtime::race::within;
+use crate::spi::AcquireRequest;
 use crate::types::error::{LockError, Operation};
 use crate::types::owner::Owner;
 
@@ -21,7 +22,7 @@ impl Entry {
     ) -> Result<(), LockError> {
         let (exited, start) =
             self.local.exit(owner, of, |patience, options| self.new_attempt(patience, options));
-        self.start_there(start);
+        let behind = self.start_unless_behind(&exited, start);
         match exited {
             Exited::StillHeld => Ok(()),
             Exited::NotOwner => Err(self.not_owner(owner)),
@@ -30,11 +31,27 @@ impl Entry {
                 Err(self.lost(Operation::Release, reason))
             }
             Exited::Release(hold) if self.hand_on(&hold) => Ok(()),
-            Exited::Release(hold) => self.outcome_of(&hold, self.give_back(&hold)).await,
+            Exited::Release(hold) => {
+                let released = self.give_back_before(&hold, behind);
+                self.outcome_of(&hold, released).await
+            }
             Exited::Downgrade { hold, reader } => {
                 self.outcome_of(&hold, self.downgrade(&hold, &reader)).await
             }
         }
+    }
+
+    /// Makes the attempt that follows the end of an entry; returns it instead if it leaves right behind the release.
+    fn start_unless_behind(
+        self: &Arc<Self>,
+        exited: &Exited<Arc<HoldCore>>,
+        start: Option<Arc<AcquireRequest>>,
+    ) -> Option<Arc<AcquireRequest>> {
+        if matches!(exited, Exited::Release(_)) {
+            return start;
+        }
+        self.start_there(start);
+        None
     }
 
     /// Passes the lock to the next task without the server, if the client does that. Returns whether it has.
@@ -77,10 +94,10 @@ impl Entry {
     pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner, hold: &Arc<HoldCore>) {
         let (exited, start) =
             self.local.exit_in_silence(owner, hold, |patience, options| self.new_attempt(patience, options));
-        self.start_there(start);
+        let behind = self.start_unless_behind(&exited, start);
         match exited {
             Exited::Release(hold) if self.hand_on(&hold) => {}
-            Exited::Release(hold) => drop(self.give_back(&hold)),
+            Exited::Release(hold) => drop(self.give_back_before(&hold, behind)),
             Exited::Downgrade { hold, reader } => drop(self.downgrade(&hold, &reader)),
             Exited::Lost(_) => self.retire(),
             Exited::StillHeld | Exited::NotOwner => {}

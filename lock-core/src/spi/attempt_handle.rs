@@ -69,6 +69,8 @@ pub struct AttemptHandle(Arc<State>);
 struct State {
     /// How long the waiter waits for whom the attempt was begun.
     wait: Wait,
+    /// When the core made it.
+    since: Moment,
     /// The queue of all waiters that want the attempt; empty in a test without the core.
     waiters: Weak<dyn Waiters>,
     /// When the last of the waiters that want the attempt stops waiting.
@@ -138,13 +140,14 @@ impl AttemptHandle {
             fn queued(self: Arc<Self>, _: &AttemptHandle) {}
         }
 
-        Self::for_waiters(wait, Weak::<Nowhere>::new())
+        Self::for_waiters(wait, Weak::<Nowhere>::new(), Moment::from_nanoseconds(0))
     }
 
-    pub(crate) fn for_waiters(wait: Wait, waiters: Weak<dyn Waiters>) -> Self {
+    pub(crate) fn for_waiters(wait: Wait, waiters: Weak<dyn Waiters>, since: Moment) -> Self {
         let until = wait.deadline().as_nanoseconds();
         Self(Arc::new(State {
             wait,
+            since,
             waiters,
             until: AtomicU64::new(until),
             place: AtomicU64::new(0),
@@ -206,15 +209,7 @@ impl AttemptHandle {
     /// ```
     pub fn busy(&self) {
         self.continue_on_engine();
-        let awaiting = {
-            let mut inner = self.0.inner.lock();
-            if matches!(inner.contact, Contact::Queued) {
-                return;
-            }
-            inner.contact = Contact::Busy;
-            std::mem::take(&mut inner.awaiting_contact)
-        };
-        awaiting.into_iter().for_each(Waker::wake);
+        self.set_contact_if(|contact| !matches!(contact, Contact::Queued), Contact::Busy);
     }
 
     /// The attempt is not sent before another one of the same client.
@@ -255,6 +250,27 @@ impl AttemptHandle {
     /// [`AttemptHandle::queued`], it ends with this error instead of "not acquired".
     pub fn unreachable(&self, error: LockError) {
         self.set_contact(Contact::Unreachable(error));
+    }
+
+    /// The server has not answered a request that was sent before the attempt: if the wait ends before the server has
+    /// answered at all, it ends with this error.
+    pub(crate) fn overdue(&self, error: &LockError) {
+        self.set_contact_if(
+            |contact| matches!(contact, Contact::Unconfirmed),
+            Contact::Unreachable(error.clone()),
+        );
+    }
+
+    fn set_contact_if(&self, may_change: impl FnOnce(&Contact) -> bool, contact: Contact) {
+        let awaiting = {
+            let mut inner = self.0.inner.lock();
+            if !may_change(&inner.contact) {
+                return;
+            }
+            inner.contact = contact;
+            std::mem::take(&mut inner.awaiting_contact)
+        };
+        awaiting.into_iter().for_each(Waker::wake);
     }
 
     /// Returns whether the contact was not confirmed before.
@@ -300,6 +316,11 @@ impl AttemptHandle {
         let mut inner = self.0.inner.lock();
         inner.hold = Some(hold);
         inner.loss
+    }
+
+    /// When the attempt was made.
+    pub(crate) fn since(&self) -> Moment {
+        self.0.since
     }
 
     pub(crate) fn wait(&self) -> Wait {

@@ -119,6 +119,18 @@ pub enum Reserving {
     AtMost(NonZeroU32),
 }
 
+/// Whether an acquisition may be sent before the release ahead of it has been answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Pipelining {
+    /// The next waiter of a client acquires the lock when the server has answered the release of the last holder.
+    #[default]
+    Unsupported,
+    /// The server carries out the requests of a client in the order of their first polls, usually because they share a
+    /// connection. The next waiter of a client acquires the lock right behind the release, in the same round trip.
+    Supported,
+}
+
 /// Whether several can hold a lock together: the read side of read-write locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -246,6 +258,8 @@ pub struct Capabilities {
     pub leasing: Leasing,
     /// How many tokens an acquisition can reserve.
     pub reserving: Reserving,
+    /// Whether an acquisition may be sent right behind a release.
+    pub pipelining: Pipelining,
     /// The modes that it has besides the exclusive one. The core refuses the others before anything is sent.
     pub modes: Modes,
     /// What the server accepts as the name of a lock.
@@ -270,6 +284,7 @@ impl Capabilities {
             remembering: Remembering::Unsupported,
             leasing: Leasing::PerClient,
             reserving: Reserving::Unsupported,
+            pipelining: Pipelining::Unsupported,
             modes: Modes::exclusive(),
             names,
             leftovers_last: None,
@@ -324,6 +339,16 @@ impl Capabilities {
     #[must_use]
     pub const fn with_reserving(mut self, reserving: Reserving) -> Self {
         self.reserving = reserving;
+        self
+    }
+
+    /// Sets whether an acquisition may be sent right behind a release.
+    ///
+    /// The server has to carry both out as it would carry out two separate calls: if the release is lost, or fails, or
+    /// comes late, then the acquisition queues behind the hold that still stands.
+    #[must_use]
+    pub const fn with_pipelining(mut self, pipelining: Pipelining) -> Self {
+        self.pipelining = pipelining;
         self
     }
 

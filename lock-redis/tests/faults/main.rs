@@ -13,6 +13,7 @@ mod connections;
 mod crowds;
 mod delays;
 mod loss;
+mod pipelining;
 mod places;
 mod preflight;
 mod processes;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         connections::cases(),
         delays::cases(),
         loss::cases(),
+        pipelining::cases(),
         places::cases(),
         preflight::cases(),
         processes::cases(),

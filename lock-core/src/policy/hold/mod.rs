@@ -62,6 +62,11 @@ pub(crate) trait Home: Send + Sync {
 
     /// The hold was lost before its waiter saw it, and another attempt replaces it.
     fn lost_unseen(&self, hold: &HoldCore, reason: LossReason);
+
+    /// Whether an attempt may be sent before the release of a hold has been answered.
+    fn pipelines(&self) -> bool {
+        false
+    }
 }
 
 pub(crate) struct HoldCore {
@@ -556,6 +561,11 @@ impl Occupant for Arc<HoldCore> {
     fn lost_unseen(&self) {
         let reason = self.verify().err().unwrap_or(LossReason::Expired);
         self.home.lost_unseen(self, reason);
+    }
+
+    /// A hold of a series passes to the next waiter without the server.
+    fn may_be_followed(&self) -> bool {
+        self.grant().series.is_none() && self.home.pipelines()
     }
 
     fn attach_reader(&self, reader: &Self) {

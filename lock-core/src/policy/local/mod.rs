@@ -16,6 +16,8 @@
 //!   granted**. A head that leaves passes the attempt on, and with it the place in the remote queue.
 //! * *Clearing*: a release or a cancel has been sent, and the server has not answered it for the first time. No attempt
 //!   starts meanwhile, so that a client never queues behind itself.
+//! * Where a server keeps the order of requests, *Held* becomes *Attempting* at once: the attempt of a waiter leaves right
+//!   behind the release, and its outcome is reported when the release has been answered. A try waits for that answer.
 //! * A loss frees the mutex although its owner has not unlocked; a tombstone reports the loss to that owner, once,
 //!   unless all of its entries end before that without a caller that could receive the report.
 //! * Requests that share the lock (readers, and the permits of a semaphore) have an attempt each, beside this one. They
@@ -67,6 +69,11 @@ pub(crate) trait Occupant: Clone {
 
     /// The hold was lost before its waiter saw it, and another attempt replaces it.
     fn lost_unseen(&self);
+
+    /// Returns whether an attempt may be sent before the release of this hold has been answered.
+    fn may_be_followed(&self) -> bool {
+        false
+    }
 
     /// The owner of this exclusive hold also reads, in a hold that is to outlast this one.
     fn attach_reader(&self, reader: &Self) {
@@ -184,7 +191,7 @@ pub(crate) enum Exited<H: Occupant> {
     Lost(H::Loss),
     StillHeld,
     /// That was the last entry: release the hold, then call [`LocalMutex::cleared`]; or [pass](LocalMutex::pass) on one
-    /// that takes its place.
+    /// that takes its place. If an attempt comes with it, send that right behind the release instead.
     Release(H),
     /// That was the last entry, and the owner still reads: let `reader` have what `hold` has at the server, then call
     /// [`LocalMutex::cleared`].

@@ -450,9 +450,11 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
                 Exited::Lost(loss)
             }
             Ok(()) if is_last => {
-                let hold = holder.hold.clone();
-                self.occupancy = Occupancy::Clearing { overdue: None };
-                match hold.reader() {
+                let (hold, reader) = (holder.hold.clone(), holder.hold.reader());
+                let is_followed = reader.is_none() && self.is_followed(&hold);
+                self.occupancy =
+                    if is_followed { Occupancy::Free } else { Occupancy::Clearing { overdue: None } };
+                match reader {
                     Some(reader) => Exited::Downgrade { hold, reader },
                     None => Exited::Release(hold),
                 }
@@ -462,6 +464,13 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
                 Exited::StillHeld
             }
         }
+    }
+
+    /// Returns whether an attempt leaves right behind the release of `hold`. One that tries once does not: the answer
+    /// that the lock is held would be wrong if the release failed.
+    fn is_followed(&self, hold: &H) -> bool {
+        let Some((head, patience)) = self.head_and_patience() else { return false };
+        patience != Patience::Once && self.admissions.ahead_of(head).is_none() && hold.may_be_followed()
     }
 
     /// Ends an entry without a caller: the tombstone of a loss stays for the owner's other entries.
