@@ -669,12 +669,11 @@ impl Actor {
     async fn send_release(&mut self, key: Key, has: &Has, operation: Operation) -> Result<Released, Broken> {
         let mut failure = None;
         for _ in 0..RELEASES_SENT {
-            let answer = match Repeated::to_release(has) {
-                Some(release) => self.repeat(operation, release, key, None).await,
-                None => {
-                    let statement = statement::release(key, has, self.session.tag, operation);
-                    self.ask(operation, statement).await
-                }
+            let answer = if let Some(release) = Repeated::to_release(has) {
+                self.repeat(operation, release, key, None).await
+            } else {
+                let statement = statement::release(key, has, self.session.tag, operation);
+                self.ask(operation, statement).await
             };
             match answer {
                 Ok(answer) => match answer.value() {

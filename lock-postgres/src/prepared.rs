@@ -157,8 +157,8 @@ mod tests {
         assert!(message(&mut prepared).ends_with("*/SELECT 7,true"));
         prepared.is_answered(Repeated::Take);
         let second = message(&mut prepared);
-        let prepares = "PREPARE distlock_take(bigint,boolean) AS SELECT $1,$2;EXECUTE";
-        assert!(second.contains(prepares) && second.ends_with(ARGUMENTS.1), "{second}");
+        let preparation = "PREPARE distlock_take(bigint,boolean) AS SELECT $1,$2;EXECUTE";
+        assert!(second.contains(preparation) && second.ends_with(ARGUMENTS.1), "{second}");
         prepared.is_answered(Repeated::Take);
         for _ in 0..2 {
             assert!(message(&mut prepared).ends_with("*/EXECUTE distlock_take(7,true)"));

@@ -17,13 +17,11 @@ pub(super) fn check(context: &Context, metadata: &Metadata) -> Result<(), Failur
     let target = target.display().to_string();
     let used = kibibytes(&Process::new("du", &["-sk", &target]).stdout()?, 0);
     let free = kibibytes(&Process::new("df", &["-Pk", &target]).stdout()?, 3);
-    match (used, free) {
-        (Some(used), Some(free)) => enough(&target, used, free),
-        _ => {
-            context.skip("free disk space: du and df answered something else than numbers");
-            Ok(())
-        }
+    if let (Some(used), Some(free)) = (used, free) {
+        return enough(&target, used, free);
     }
+    context.skip("free disk space: du and df answered something else than numbers");
+    Ok(())
 }
 
 /// Reads a column of the last line that `du` or `df` printed; in bytes.
