@@ -14,14 +14,14 @@ use lock_core::{
 };
 use tokio::sync::oneshot;
 
+use crate::admission::{Passed, Patience};
 use crate::batch::{Caller, Promise};
 use crate::failure::{Failure, nonsense};
 use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray};
-use crate::mark;
 use crate::options::TokenSource;
-use crate::passage::{Passed, Patience};
 use crate::pool::Pool;
 use crate::session::{Answer, Session};
+use crate::session_tag;
 use crate::statement::{self, Checked, Holder, Waiter, checked};
 
 /// How long the server has to interrupt a wait. After that the client drops the connection, which the server notices within a
@@ -53,7 +53,7 @@ pub(crate) struct Held {
 struct Member {
     id: AttemptId,
     /// The lock by which the status sees that this one of several has not ended.
-    mark: Option<Name>,
+    reader_lock: Option<Name>,
 }
 
 impl Held {
@@ -63,15 +63,15 @@ impl Held {
 
     /// What was the hold of `former`, and is that of `id` now.
     pub(crate) fn after(former: AttemptId, id: AttemptId, locks: Vec<Name>) -> Self {
-        Self { former: Some(former), ..Self::new(id, vec![Member { id, mark: None }], locks) }
+        Self { former: Some(former), ..Self::new(id, vec![Member { id, reader_lock: None }], locks) }
     }
 
     fn is(&self, id: AttemptId) -> bool {
         self.former == Some(id) || self.members.iter().any(|member| member.id == id)
     }
 
-    fn marks(&self) -> Vec<Name> {
-        self.members.iter().filter_map(|member| member.mark.clone()).collect()
+    fn reader_locks(&self) -> Vec<Name> {
+        self.members.iter().filter_map(|member| member.reader_lock.clone()).collect()
     }
 }
 
@@ -98,7 +98,7 @@ impl Drop for Ending {
         self.pool.context.group_lost(self.link.group, LossReason::ConnectionLost);
         self.pool.remove(self.link.group);
         // The server frees the locks as soon as it notices; the control connection makes sure that it does.
-        self.pool.control.bury(Arc::clone(&self.link));
+        self.pool.control.terminate(Arc::clone(&self.link));
     }
 }
 
@@ -164,7 +164,7 @@ impl Actor {
     async fn retire(self) {
         self.link.reaches(Stage::Ended);
         self.session.close().await;
-        self.link.reaches(Stage::Buried);
+        self.link.reaches(Stage::Terminated);
     }
 
     fn die(self, error: &LockError) {
@@ -259,11 +259,11 @@ impl Actor {
     /// Turns the outcome into the answers for the callers that asked for the lock.
     async fn conclude(&mut self, claim: &Claim, passed: Passed, callers: Vec<Caller>) -> Result<(), Broken> {
         let name = Arc::clone(&claim.parts.gate);
-        let is_marked = callers.len() > 1 && self.pool.settings.fencing == TokenSource::Table;
+        let has_reader_lock = callers.len() > 1 && self.pool.settings.fencing == TokenSource::Table;
         let mut has = |locks| {
             let member = |caller: &Caller| Member {
                 id: caller.id,
-                mark: is_marked.then(|| mark::of_reader(&caller.id.to_string())),
+                reader_lock: has_reader_lock.then(|| session_tag::of_reader(&caller.id.to_string())),
             };
             let held = Held::new(claim.id, callers.iter().map(member).collect(), locks);
             self.held.insert(Arc::clone(&name), held);
@@ -342,7 +342,7 @@ impl Actor {
     async fn tokens(&mut self, claim: &Claim, first: u64) -> Result<Vec<Option<u64>>, Failure> {
         let Some(held) = self.held.get(&claim.parts.gate) else { return Ok(Vec::new()) };
         let ids: Vec<_> = held.members.iter().map(|member| member.id).collect();
-        let (marks, slot) = (held.marks(), held.locks.first().cloned());
+        let (reader_locks, slot) = (held.reader_locks(), held.locks.first().cloned());
         match (self.pool.settings.fencing, &claim.holder, slot) {
             (TokenSource::Clock, ..) if ids.len() == 1 => Ok(vec![Some(first)]),
             (TokenSource::Clock, ..) => {
@@ -350,7 +350,7 @@ impl Actor {
                 Ok(std::iter::once(first).chain(more).map(Some).collect())
             }
             (TokenSource::Table, Some(holder), Some(slot)) => {
-                self.take_marks(&marks).await?;
+                self.take_reader_locks(&reader_locks).await?;
                 let last = self.write(self.minting(claim, &ids, &slot, holder)).await?.last_insert_id;
                 let below = statement::below_the_last(ids.len());
                 Ok(below.map(|below| Some(last.saturating_sub(below))).collect())
@@ -368,11 +368,11 @@ impl Actor {
         }
     }
 
-    async fn take_marks(&mut self, marks: &[Name]) -> Result<(), Failure> {
-        if marks.is_empty() {
+    async fn take_reader_locks(&mut self, reader_locks: &[Name]) -> Result<(), Failure> {
+        if reader_locks.is_empty() {
             return Ok(());
         }
-        let answer = self.ask(Operation::Acquire, statement::take_marks(marks)).await?;
+        let answer = self.ask(Operation::Acquire, statement::take_reader_locks(reader_locks)).await?;
         if answer.value().is_some_and(|words| words.split(' ').all(|word| word == "1")) {
             return Ok(());
         }
@@ -402,7 +402,7 @@ impl Actor {
             let answer = self.ask(Operation::Renew, statement).await?;
             let text = answer.value().unwrap_or_default();
             // An answer of another session means that this connection is unusable.
-            match checked(text, self.session.number, self.session.mark, names.len())
+            match checked(text, self.session.number, self.session.tag, names.len())
                 .map_err(Failure::Broken)?
             {
                 Checked::States(more) => states.extend(more),
@@ -475,15 +475,15 @@ impl Actor {
             std::mem::take(&mut held.members).into_iter().partition(|member| member.id == id);
         held.members = others;
         let ended: Vec<Member> = ended;
-        let marks: Vec<_> = ended.into_iter().filter_map(|member| member.mark).collect();
-        self.send_release(&marks, operation).await
+        let reader_locks: Vec<_> = ended.into_iter().filter_map(|member| member.reader_lock).collect();
+        self.send_release(&reader_locks, operation).await
     }
 
     /// Releases all that attempts have, or may have, in a hold.
     pub(crate) async fn give_back(&mut self, name: &Name, operation: Operation) -> Result<Released, Broken> {
         // First, so that a silent server costs no more than its timeout: the client no longer relies on this lock.
         let held = self.held.remove(name);
-        let locks = held.map(|held| [held.marks(), held.locks].concat()).unwrap_or_default();
+        let locks = held.map(|held| [held.reader_locks(), held.locks].concat()).unwrap_or_default();
         let released = self.send_release(&locks, operation).await?;
         self.pool.vacate(self.link.group, name);
         Ok(released)

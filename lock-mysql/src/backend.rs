@@ -18,13 +18,13 @@ use lock_core::{
 
 use crate::attempt::Attempt;
 use crate::batch::{Batches, Waiting};
+use crate::connector::Connector;
 use crate::control::Control;
 use crate::failure::{Failure, gone, no_answer, read_only};
 use crate::inspection;
 use crate::layout;
 use crate::link::{Link, Name};
-use crate::memos;
-use crate::opener::Opener;
+use crate::once_slots;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
 use crate::parts::{MOST_PERMITS, Parts};
 use crate::pool::Pool;
@@ -49,7 +49,7 @@ pub(crate) struct MySqlBackend {
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
     /// A second connection of that kind, for writes to tables: nothing that is urgent waits behind them.
-    pub(crate) clerk: Arc<Control>,
+    pub(crate) auxiliary: Arc<Control>,
     pub(crate) pool: Arc<Pool>,
     /// Where attempts may have left something.
     attempts: Mutex<HashMap<AttemptId, Placed>>,
@@ -82,21 +82,21 @@ pub(crate) struct Lease {
 impl MySqlBackend {
     pub(crate) async fn connect(context: BackendContext, options: MySqlOptions) -> Result<Self, LockError> {
         let settings = Arc::new(Settings::new(&context, &options)?);
-        let opener = Opener::new(context.clone(), Arc::clone(&settings));
-        let mut session = opener.open().await?;
+        let connector = Connector::new(context.clone(), Arc::clone(&settings));
+        let mut session = connector.open().await?;
         if settings.fencing == TokenSource::Table {
             prepare_table(&context, &settings, &mut session).await?;
         }
-        let control = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&opener));
-        let clerk = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&opener));
-        let pool = Pool::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), opener);
+        let control = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&connector));
+        let auxiliary = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&connector));
+        let pool = Pool::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), connector);
         pool.adopt(session);
         if let Some(every) = options.validation_interval {
             context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
         }
         let capabilities = capabilities(&options);
         let (attempts, batches) = (Mutex::default(), Batches::default());
-        Ok(Self { context, settings, control, clerk, pool, attempts, batches, capabilities })
+        Ok(Self { context, settings, control, auxiliary, pool, attempts, batches, capabilities })
     }
 
     /// The lock, as the server knows it.
@@ -139,7 +139,7 @@ impl MySqlBackend {
             waiting.stop.notify_one();
         }
         match self.given_back(&link, &name, (hold, id), operation).await {
-            Err(_) if link.is_buried() => {}
+            Err(_) if link.is_terminated() => {}
             released => drop(released?),
         }
         self.forget(id);
@@ -166,7 +166,7 @@ impl MySqlBackend {
                 None if !link.has_ended() => return Ok(Released::WasLost(LossReason::Deleted)),
                 None => {}
             }
-            link.buried().await;
+            link.terminated().await;
             // If the connection ended during the request, the server may have carried it out.
             if has_ended { Ok(Released::WasLost(LossReason::ConnectionLost)) } else { Err(gone(operation)) }
         };
@@ -282,7 +282,7 @@ impl Backend for MySqlBackend {
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
         let part = (lease.hold, lease.id);
         let released = self.given_back(&lease.link, &lease.name, part, Operation::Release).await;
-        if released.is_ok() || lease.link.is_buried() {
+        if released.is_ok() || lease.link.is_terminated() {
             self.forget(lease.id);
         }
         released
@@ -314,7 +314,7 @@ impl Backend for MySqlBackend {
         let statement = statement::describe(&lease.name, lease.id, link.connection, &holder);
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
-        let asked = self.clerk.ask_of(&link.run, Operation::Describe, statement);
+        let asked = self.auxiliary.ask_of(&link.run, Operation::Describe, statement);
         match within(clock, deadline, asked).await {
             Some(Ok(answer)) if answer.value() == Some("1") => Ok(Updated::Done),
             Some(Ok(_)) => Ok(lost),
@@ -325,7 +325,7 @@ impl Backend for MySqlBackend {
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
-        memos::remember(self, memo, keep).await
+        once_slots::remember(self, memo, keep).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {
@@ -342,7 +342,7 @@ impl Backend for MySqlBackend {
 
     async fn close(&self) {
         self.pool.close();
-        tokio::join!(self.clerk.close(), self.control.close());
+        tokio::join!(self.auxiliary.close(), self.control.close());
     }
 }
 

@@ -12,12 +12,12 @@ use lock_core::spi::within;
 use lock_core::{BackendContext, Backoff, LockError, Operation};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::connector::Connector;
 use crate::failure::{Failure, gone, no_answer};
 use crate::link::{Link, Name, Stage};
-use crate::mark::Mark;
-use crate::opener::Opener;
 use crate::run::Run;
 use crate::session::{Answer, Session};
+use crate::session_tag::SessionTag;
 use crate::settings::Settings;
 use crate::statement;
 
@@ -44,7 +44,7 @@ enum Subject {
     OfRun(Run, String),
     /// Which connection holds this lock, and which has the lock of this session, in that run of the server. One statement asks
     /// about several waits.
-    Wait(Run, Name, Mark),
+    Wait(Run, Name, SessionTag),
     /// The last question.
     Farewell,
 }
@@ -56,12 +56,16 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn start(context: BackendContext, settings: Arc<Settings>, opener: Arc<Opener>) -> Arc<Self> {
+    pub(crate) fn start(
+        context: BackendContext,
+        settings: Arc<Settings>,
+        connector: Arc<Connector>,
+    ) -> Arc<Self> {
         let (questions, asked) = mpsc::unbounded_channel();
         let desk = Desk {
             context: context.clone(),
             settings: Arc::clone(&settings),
-            opener,
+            connector,
             session: None,
             put_off: VecDeque::new(),
         };
@@ -121,7 +125,7 @@ impl Control {
     pub(crate) async fn look_at_wait(&self, name: &Name, link: &Link) -> Result<Seen, LockError> {
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
-        let subject = Subject::Wait(link.run.clone(), Arc::clone(name), link.mark);
+        let subject = Subject::Wait(link.run.clone(), Arc::clone(name), link.tag);
         let asked = within(clock, deadline, self.put(Operation::Acquire, subject)).await;
         let answer = asked.unwrap_or_else(|| Err(Failure::silence(Operation::Acquire)));
         let answer = answer.map_err(Failure::into_error)?;
@@ -145,7 +149,7 @@ impl Control {
     }
 
     /// Makes sure that the server forgets a connection and everything on it, however long that takes.
-    pub(crate) fn bury(self: &Arc<Self>, link: Arc<Link>) {
+    pub(crate) fn terminate(self: &Arc<Self>, link: Arc<Link>) {
         let this = Arc::clone(self);
         self.context.spawn(async move {
             let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -168,7 +172,7 @@ impl Control {
                 let clock = this.context.clock();
                 clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
             }
-            link.reaches(Stage::Buried);
+            link.reaches(Stage::Terminated);
         });
     }
 
@@ -220,7 +224,7 @@ impl fmt::Debug for Control {
 struct Desk {
     context: BackendContext,
     settings: Arc<Settings>,
-    opener: Arc<Opener>,
+    connector: Arc<Connector>,
     session: Option<Session>,
     /// Other questions that were taken out of the queue while gathering those about waits.
     put_off: VecDeque<Question>,
@@ -285,7 +289,7 @@ impl Desk {
 
     async fn answer_about_waits(&mut self, questions: Vec<Question>) {
         let names = questions.iter().filter_map(|question| match &question.subject {
-            Subject::Wait(_, name, mark) => Some([name.to_string(), mark.lock()]),
+            Subject::Wait(_, name, tag) => Some([name.to_string(), tag.lock()]),
             _ => None,
         });
         let statement = statement::holders(names.flatten(), Operation::Inspect);
@@ -357,7 +361,7 @@ impl Desk {
 
     async fn connected(&mut self) -> Result<&Session, LockError> {
         if self.session.is_none() {
-            self.session = Some(self.opener.open().await?);
+            self.session = Some(self.connector.open().await?);
         }
         self.session.as_ref().ok_or_else(|| gone(Operation::Connect))
     }

@@ -17,7 +17,7 @@ use lock_core::{Mode, Operation};
 use crate::link::{Claim, Name};
 use crate::options::TokenSource;
 use crate::parts::{MOST_SLOTS, Parts, count};
-use crate::statement::{LONGEST_WAIT, MARK, READ_ONLY, TABLE, Waiter, is_read_only, mark};
+use crate::statement::{LONGEST_WAIT, READ_ONLY, TABLE, TAG, Waiter, comment, is_read_only};
 
 /// What all attempts of a client have in common.
 #[derive(Debug, Clone, Copy)]
@@ -51,8 +51,8 @@ impl Claim {
     pub(crate) fn take(&self, manner: Manner) -> String {
         let gate = &self.parts.gate;
         let word = self.through_the_gate(0, manner, Otherwise::LetItGo);
-        let marked = format!("CONCAT({MARK},'@',IFNULL(IS_USED_LOCK('{gate}'),0))");
-        let mut text = answer(&mark(Operation::Acquire), &word, &marked);
+        let tagged = format!("CONCAT({TAG},'@',IFNULL(IS_USED_LOCK('{gate}'),0))");
+        let mut text = answer(&comment(Operation::Acquire), &word, &tagged);
         if manner.tokens == TokenSource::Table {
             let columns = "token,attempt,connection,run,since,holder";
             // Writing to a string cannot fail.
@@ -64,7 +64,7 @@ impl Claim {
     /// Waits for the gate, and takes what can be taken then.
     pub(crate) fn wait(&self, manner: Manner, waiter: &Waiter) -> String {
         let word = self.through_the_gate(LONGEST_WAIT, manner, Otherwise::KeepTheGate);
-        answer(&waiter.comment(), &word, MARK)
+        answer(&waiter.comment(), &word, TAG)
     }
 
     /// Goes on behind the gate, which is this session's. An exclusive attempt waits for the slots in turn.
@@ -81,13 +81,13 @@ impl Claim {
         } else {
             self.behind_the_gate(manner, Otherwise::KeepTheGate)
         };
-        answer(comment, &word, MARK)
+        answer(comment, &word, TAG)
     }
 
     /// Makes an exclusive hold a reader's: takes a slot, and then lets the gate go.
     pub(crate) fn share(&self, manner: Manner) -> String {
         let word = self.behind_the_gate(manner, Otherwise::KeepTheGate);
-        answer(&mark(Operation::Downgrade), &word, MARK)
+        answer(&comment(Operation::Downgrade), &word, TAG)
     }
 
     /// Takes these slots with their sizes, and then lets the gate go.
@@ -99,7 +99,7 @@ impl Claim {
         let numbers = joined(slots.iter().map(usize::to_string), ",");
         let word =
             format!("IF({all},CONCAT('{numbers}',':',{mint},':',IFNULL(RELEASE_LOCK('{gate}'),-1)),NULL)");
-        answer(&mark(Operation::Acquire), &word, MARK)
+        answer(&comment(Operation::Acquire), &word, TAG)
     }
 
     /// `ELT` evaluates its first argument, and then the one that this selects.
@@ -180,8 +180,8 @@ impl Claim {
 }
 
 /// The answer is one text, because each column costs both sides more than its content. Its words are those of [`Answered`].
-fn answer(comment: &str, word: &str, mark: &str) -> String {
-    format!("SELECT {comment} CONCAT_WS(' ',{word},{READ_ONLY},{mark})a")
+fn answer(comment: &str, word: &str, tag: &str) -> String {
+    format!("SELECT {comment} CONCAT_WS(' ',{word},{READ_ONLY},{tag})a")
 }
 
 fn joined(parts: impl Iterator<Item = String>, with: &str) -> String {
@@ -245,8 +245,8 @@ pub(crate) struct Answered {
     /// None if the statement was interrupted.
     pub(crate) word: Option<Word>,
     pub(crate) is_read_only: bool,
-    /// The mark of the session that answered.
-    pub(crate) mark: u64,
+    /// The tag of the session that answered.
+    pub(crate) tag: u64,
     /// The connection that has the gate now, if the statement asks for it and one has.
     pub(crate) holder: Option<u64>,
 }
@@ -254,16 +254,16 @@ pub(crate) struct Answered {
 impl Answered {
     pub(crate) fn read(text: &str) -> Option<Self> {
         let words: Vec<_> = text.split(' ').collect();
-        let (word, read_only, mark) = match words.as_slice() {
-            [word, read_only, mark] => (Some(Word::read(word)?), read_only, mark),
+        let (word, read_only, tag) = match words.as_slice() {
+            [word, read_only, tag] => (Some(Word::read(word)?), read_only, tag),
             // The server leaves NULL out.
-            [read_only, mark] => (None, read_only, mark),
+            [read_only, tag] => (None, read_only, tag),
             _ => return None,
         };
-        let (mark, holder) = mark.split_once('@').unwrap_or((mark, "0"));
-        let (mark, holder) = (mark.parse().ok()?, holder.parse().ok()?);
+        let (tag, holder) = tag.split_once('@').unwrap_or((tag, "0"));
+        let (tag, holder) = (tag.parse().ok()?, holder.parse().ok()?);
         let holder = Some(holder).filter(|holder| *holder != 0);
-        Some(Self { word, is_read_only: is_read_only(read_only), mark, holder })
+        Some(Self { word, is_read_only: is_read_only(read_only), tag, holder })
     }
 }
 
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn what_is_granted_is_distinguished_from_what_is_not() {
-        let answer = |word, is_read_only, holder| Some(Answered { word, is_read_only, mark: 7, holder });
+        let answer = |word, is_read_only, holder| Some(Answered { word, is_read_only, tag: 7, holder });
         let answered = |word, is_read_only| answer(word, is_read_only, None);
         let slots = |slots: &[usize], gate| Word::Slots { slots: slots.to_vec(), token: 9, gate };
         for (text, read) in [

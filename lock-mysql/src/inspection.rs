@@ -1,6 +1,6 @@
 //! Inspects the holder and the waiters of a lock, and breaks holds.
 //!
-//! The server knows which *connection* holds a lock, and some servers know [a little more](crate::survey). A waiter describes
+//! The server knows which *connection* holds a lock, and some servers know [a little more](crate::lock_tables). A waiter describes
 //! itself in its statement, which is visible for as long as it waits. A holder describes itself only in the
 //! [table](crate::TokenSource::Table).
 
@@ -19,13 +19,13 @@ use crate::backend::MySqlBackend;
 use crate::failure::{no_answer, nonsense};
 use crate::gate;
 use crate::link::{Name, Refusal};
-use crate::mark;
+use crate::lock_tables::{self, Belongings};
 use crate::options::TokenSource;
 use crate::parts::{MOST_SLOTS, Parts, mode_of};
 use crate::run::Run;
 use crate::session::Row;
+use crate::session_tag;
 use crate::statement::{self, Holder, Waiter};
-use crate::survey::{self, Belongings};
 
 /// The pause between two checks whether a killed connection has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -153,7 +153,7 @@ impl Holding {
         if together.is_empty() || !together.iter().all(is_id) {
             return Ok(());
         }
-        let names = together.iter().map(|attempt| mark::of_reader(attempt).to_string());
+        let names = together.iter().map(|attempt| session_tag::of_reader(attempt).to_string());
         let answer = backend.control.ask(operation, statement::holders(names, operation)).await?;
         let connections = answer.value().unwrap_or_default().split(' ');
         let readers = together.iter().zip(statement::below_the_last(together.len())).zip(connections);
@@ -333,7 +333,7 @@ async fn waiters(
     let (run, answer) = backend.control.ask_with_run(Operation::Inspect, statement).await?;
     let mut rows = answer.rows;
     let known: HashSet<_> = rows.iter().filter_map(|row| row.first().cloned()).collect();
-    let more = survey::waiters(backend, &run, parts).await?;
+    let more = lock_tables::waiters(backend, &run, parts).await?;
     rows.extend(more.into_iter().filter(|row| row.first().is_some_and(|number| !known.contains(number))));
     rows.retain(|row| row.get(2).and_then(Option::as_deref).is_some_and(|text| Waiter::is_for(text, parts)));
     let Some((first, record)) = head else { return Ok(in_order(&rows)) };

@@ -22,9 +22,9 @@
 //!   for that long. Any statement renews it for all locks of the connection.
 //! * *The token* is the server's `UUID_SHORT()`, evaluated after the grant in the same statement; or it comes from a table, minted
 //!   by the session that holds the lock, while it does.
-//! * *Each session* has a mark ([`mark`]): a random number, by which a client recognises a session that belongs to it alone. A lock
+//! * *Each session* has a tag ([`session_tag`]): a random number, by which a client recognises a session that belongs to it alone. A lock
 //!   named after the number shows other connections that the server still has this one.
-//! * *The end of a connection* that may hold something needs care ([`control::Control::bury`]). Nothing is left for certain only if
+//! * *The end of a connection* that may hold something needs care ([`control::Control::terminate`]). Nothing is left for certain only if
 //!   the server no longer knows its number, in the same run of the server.
 //!
 //! # How a holder learns of a loss
@@ -39,9 +39,11 @@
 
 mod actor;
 mod address;
+mod admission;
 mod attempt;
 mod backend;
 mod batch;
+mod connector;
 mod control;
 mod driver;
 mod failure;
@@ -49,19 +51,17 @@ mod gate;
 mod inspection;
 mod layout;
 mod link;
-mod mark;
-mod memos;
-mod opener;
+mod lock_tables;
+mod once_slots;
 mod options;
 mod parts;
-mod passage;
 mod pool;
 mod run;
 mod server;
 mod session;
+mod session_tag;
 mod settings;
 mod statement;
-mod survey;
 
 pub use driver::DRIVER;
 pub use options::{MySqlOptions, TokenSource, connect, lease_of};

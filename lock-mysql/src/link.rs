@@ -11,10 +11,10 @@ use lock_core::{AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, 
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::batch::Promise;
-use crate::mark::Mark;
 use crate::parts::Parts;
 use crate::run::Run;
 use crate::session::Session;
+use crate::session_tag::SessionTag;
 use crate::statement::{Holder, Waiter};
 
 /// A lock's name at the server.
@@ -88,7 +88,7 @@ pub(crate) enum Stage {
     /// This side no longer receives anything from it; the server may not know that yet.
     Ended,
     /// The server has freed everything that was held or waited for on it.
-    Buried,
+    Terminated,
 }
 
 /// A connection, for tasks that do not own it. It never comes back: the next connection is another link.
@@ -96,7 +96,7 @@ pub(crate) struct Link {
     pub(crate) group: GroupId,
     /// The number that the server gave it.
     pub(crate) connection: u64,
-    pub(crate) mark: Mark,
+    pub(crate) tag: SessionTag,
     pub(crate) run: Run,
     orders: mpsc::UnboundedSender<Order>,
     checks: mpsc::UnboundedSender<Order>,
@@ -140,7 +140,7 @@ impl Link {
         let link = Self {
             group,
             connection: session.number,
-            mark: session.mark,
+            tag: session.tag,
             run: session.run.clone(),
             orders,
             checks,
@@ -202,14 +202,14 @@ impl Link {
         *self.stage.borrow() > Stage::Alive
     }
 
-    pub(crate) fn is_buried(&self) -> bool {
-        *self.stage.borrow() == Stage::Buried
+    pub(crate) fn is_terminated(&self) -> bool {
+        *self.stage.borrow() == Stage::Terminated
     }
 
     /// Waits until the server has freed everything that was held or waited for on this connection.
-    pub(crate) async fn buried(&self) {
+    pub(crate) async fn terminated(&self) {
         // `self` keeps the sender alive.
-        let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Buried).await;
+        let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Terminated).await;
     }
 
     pub(crate) fn take(&self, claim: Claim) -> Asked {

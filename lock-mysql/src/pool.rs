@@ -18,10 +18,10 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::actor::Actor;
 use crate::batch::{Promise, Waiting};
+use crate::connector::Connector;
 use crate::control::Control;
 use crate::failure::gone;
 use crate::link::{Asked, Claim, GivenBack, Link, Name, Order};
-use crate::opener::Opener;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::statement::Waiter;
@@ -33,7 +33,7 @@ pub(crate) struct Pool {
     pub(crate) context: BackendContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
-    opener: Arc<Opener>,
+    connector: Arc<Connector>,
     inner: Mutex<Inner>,
     /// Notified when something has become free.
     changed: Notify,
@@ -130,9 +130,16 @@ impl Pool {
         context: BackendContext,
         settings: Arc<Settings>,
         control: Arc<Control>,
-        opener: Arc<Opener>,
+        connector: Arc<Connector>,
     ) -> Arc<Self> {
-        Arc::new(Self { context, settings, control, opener, inner: Mutex::default(), changed: Notify::new() })
+        Arc::new(Self {
+            context,
+            settings,
+            control,
+            connector,
+            inner: Mutex::default(),
+            changed: Notify::new(),
+        })
     }
 
     fn update(&self, group: GroupId, change: impl FnOnce(&mut Entry)) {
@@ -270,7 +277,7 @@ impl Pool {
     fn why_no_room(&self) -> LockError {
         // If no more connections are allowed, an earlier failure to open one is not the reason.
         let is_full = self.connections() >= self.settings.max_connections;
-        let failure = if is_full { None } else { self.opener.failure() };
+        let failure = if is_full { None } else { self.connector.failure() };
         failure.unwrap_or_else(|| self.no_room())
     }
 
@@ -285,7 +292,7 @@ impl Pool {
     fn open(self: &Arc<Self>) {
         let this = Arc::clone(self);
         self.context.spawn(async move {
-            match this.opener.open().await {
+            match this.connector.open().await {
                 Ok(session) => this.opened(session),
                 Err(error) => this.not_opened(error),
             }

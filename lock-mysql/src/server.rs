@@ -6,10 +6,10 @@ use std::time::Duration;
 use lock_core::{ErrorKind, LockError, Operation};
 
 use crate::failure::read_only;
-use crate::mark::Mark;
 use crate::run::Run;
 use crate::session::Row;
-use crate::statement::{self, MARK, READ_ONLY};
+use crate::session_tag::SessionTag;
+use crate::statement::{self, READ_ONLY, TAG};
 
 /// The oldest `MySQL` on which a session holds several locks.
 const OLDEST_MYSQL: Version = Version(5, 7, 5);
@@ -56,8 +56,8 @@ pub(crate) struct Facts {
     version_text: String,
     pub(crate) connection: u64,
     is_read_only: bool,
-    /// The mark of another client that has the session too, or had it; normally `0`.
-    earlier_mark: String,
+    /// The tag of another client that has the session too, or had it; normally `0`.
+    earlier_tag: String,
     pub(crate) run: Run,
     is_galera: bool,
     has_innodb: bool,
@@ -71,7 +71,7 @@ pub(crate) fn question() -> String {
     format!(
         "SET /*distlock connect*/ SESSION sql_select_limit=DEFAULT,SESSION time_zone='+00:00';\
          SELECT VERSION(),CAST(CONNECTION_ID() AS CHAR),{READ_ONLY},CONCAT_WS(':',@@hostname,@@port),\
-         CAST(UUID_SHORT() AS CHAR),CAST(UNIX_TIMESTAMP(NOW(6)) AS CHAR),{MARK};\
+         CAST(UUID_SHORT() AS CHAR),CAST(UNIX_TIMESTAMP(NOW(6)) AS CHAR),{TAG};\
          SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on','wsrep_provider','innodb_read_only')"
     )
 }
@@ -80,7 +80,7 @@ impl Facts {
     /// Reads the answers to the [`question`].
     pub(crate) fn read(rows: &[Row]) -> Option<Self> {
         let (row, variables) = rows.split_first()?;
-        let [version, connection, is_read_only, address, number, now, mark] = row.as_slice() else {
+        let [version, connection, is_read_only, address, number, now, tag] = row.as_slice() else {
             return None;
         };
         let address = address.as_deref().unwrap_or_default().chars();
@@ -98,15 +98,15 @@ impl Facts {
             is_read_only: statement::is_read_only(is_read_only.as_deref()?)
                 || setting("innodb_read_only") == "ON",
             has_innodb: !setting("innodb_read_only").is_empty(),
-            earlier_mark: mark.clone()?,
+            earlier_tag: tag.clone()?,
             run: Run::new(&address, number.as_deref()?.parse().ok()?, now),
             is_galera: setting("wsrep_on") == "ON" && !matches!(setting("wsrep_provider"), "" | "none"),
         })
     }
 
     /// Whether another client has the session too, or had it.
-    pub(crate) fn is_marked(&self) -> bool {
-        self.earlier_mark != "0"
+    pub(crate) fn is_tagged(&self) -> bool {
+        self.earlier_tag != "0"
     }
 
     fn flavour(&self) -> Flavour {
@@ -156,11 +156,11 @@ impl Facts {
 
     /// The statements that prepare a connection for locks. The server frees it after `lease_seconds` of silence, and ends no wait
     /// for a lock early. A statement that writes a token does not wait, because other attempts' locks may be on the same
-    /// connection. The session gets its mark, and takes the lock of the mark.
+    /// connection. The session gets its tag, and takes the lock of the tag.
     ///
     /// The answer is that to a question about the connection's number, which differs if a proxy spreads one connection over
     /// several.
-    pub(crate) fn settings(&self, lease_seconds: u64, mark: Mark) -> String {
+    pub(crate) fn settings(&self, lease_seconds: u64, tag: SessionTag) -> String {
         let version = self.version();
         let limit = match self.flavour() {
             Flavour::MySql if version.is_none_or(|version| version >= MYSQL_LIMITS_STATEMENTS) => {
@@ -178,8 +178,8 @@ impl Facts {
              SET SESSION TRANSACTION READ WRITE;\
              SELECT CAST(CONNECTION_ID() AS CHAR),CAST(@@session.wait_timeout AS CHAR),\
              CAST(GET_LOCK('{}',0) AS CHAR)",
-            statement::set(mark),
-            mark.lock()
+            statement::set(tag),
+            tag.lock()
         )
     }
 }
@@ -227,12 +227,16 @@ mod tests {
 
     #[test]
     fn each_is_told_in_its_own_words_to_let_waits_take_long() {
-        assert!(facts("5.7.29", "0", "OFF").settings(30, Mark::new(8)).contains("max_execution_time=0"));
         assert!(
-            facts("10.11.19-MariaDB", "0", "OFF").settings(30, Mark::new(8)).contains("max_statement_time=0")
+            facts("5.7.29", "0", "OFF").settings(30, SessionTag::new(8)).contains("max_execution_time=0")
         );
-        assert!(!facts("5.7.6", "0", "OFF").settings(30, Mark::new(8)).contains("max_execution_time"));
-        let settings = facts("5.7.29", "0", "OFF").settings(30, Mark::new(8));
+        assert!(
+            facts("10.11.19-MariaDB", "0", "OFF")
+                .settings(30, SessionTag::new(8))
+                .contains("max_statement_time=0")
+        );
+        assert!(!facts("5.7.6", "0", "OFF").settings(30, SessionTag::new(8)).contains("max_execution_time"));
+        let settings = facts("5.7.29", "0", "OFF").settings(30, SessionTag::new(8));
         for part in ["wait_timeout=30", "@distlock=4;", "GET_LOCK('distlock+0000000000000004',0)"] {
             assert!(settings.contains(part), "{settings}");
         }

@@ -9,9 +9,9 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _};
 
 use crate::failure::{Failure, no_answer, nonsense};
-use crate::mark::Mark;
 use crate::run::Run;
 use crate::server::{Facts, question};
+use crate::session_tag::SessionTag;
 
 /// The client drops the connection if the server does not answer the farewell in this time.
 const LONGEST_FAREWELL: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ pub(crate) struct Session {
     connection: MySqlConnection,
     /// The number that the server gave it.
     pub(crate) number: u64,
-    pub(crate) mark: Mark,
+    pub(crate) tag: SessionTag,
     pub(crate) run: Run,
     /// How long an answer took.
     pub(crate) round_trip: Duration,
@@ -81,13 +81,13 @@ impl Session {
         let facts = Facts::read(&about.rows)
             .ok_or_else(|| nonsense(Operation::Connect, "it does not say what it is"))?;
         facts.check()?;
-        if facts.is_marked() {
+        if facts.is_tagged() {
             return Err(unsupported(
                 "a proxy between this client and the server shares one of its connections among several clients",
             ));
         }
-        let mark = Mark::random()?;
-        let again = ask(&mut connection, facts.settings(lease_seconds, mark)).await.map_err(failed)?;
+        let tag = SessionTag::random()?;
+        let again = ask(&mut connection, facts.settings(lease_seconds, tag)).await.map_err(failed)?;
         // ProxySQL answers exactly this text itself, with its own number, and also carries out KILL with its own numbers.
         let sent = clock.now();
         let number = ask(&mut connection, "SELECT CONNECTION_ID()".to_owned()).await.map_err(failed)?;
@@ -108,7 +108,7 @@ impl Session {
         if again.rows.first().and_then(|row| row.get(2)) != Some(&Some("1".to_owned())) {
             return Err(nonsense(Operation::Connect, "it refuses a lock with a new random name"));
         }
-        Ok(Self { connection, number: facts.connection, mark, run: facts.run, round_trip })
+        Ok(Self { connection, number: facts.connection, tag, run: facts.run, round_trip })
     }
 
     /// Carries out a statement.

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::nonsense;
 use crate::link::{Claim, Name};
-use crate::mark::Mark;
 use crate::parts::Parts;
 use crate::run::Run;
+use crate::session_tag::SessionTag;
 
 /// How long a wait lasts at the server, in seconds: longer than a usual wait, and short enough for any server. A wait that reaches
 /// this end starts again.
@@ -29,12 +29,12 @@ pub(crate) fn is_read_only(answer: &str) -> bool {
 
 const COMMENT: &str = "/*distlock ";
 
-/// The number of the session's mark, or zero.
-pub(crate) const MARK: &str = "IFNULL(@distlock,0)";
+/// The number of the session's tag, or zero.
+pub(crate) const TAG: &str = "IFNULL(@distlock,0)";
 
-/// The part of a SET that marks the session.
-pub(crate) fn set(mark: Mark) -> String {
-    format!("@distlock={}", mark.number())
+/// The part of a SET that tags the session.
+pub(crate) fn set(tag: SessionTag) -> String {
+    format!("@distlock={}", tag.number())
 }
 
 /// The table of tokens that have to outlast a server.
@@ -79,13 +79,13 @@ fn word(operation: Operation) -> &'static str {
     OPERATIONS.iter().find(|(known, _)| *known == operation).map_or("other", |(_, word)| *word)
 }
 
-pub(crate) fn mark(operation: Operation) -> String {
+pub(crate) fn comment(operation: Operation) -> String {
     format!("{COMMENT}{}*/", word(operation))
 }
 
 /// Asks for a sign of life; the answer is that to [`READ_ONLY`].
 pub(crate) fn ping() -> String {
-    format!("SELECT {} CAST({READ_ONLY} AS CHAR)", mark(Operation::Ping))
+    format!("SELECT {} CAST({READ_ONLY} AS CHAR)", comment(Operation::Ping))
 }
 
 /// A waiter's description of itself. It is part of its statement, which operators can see at the server.
@@ -135,7 +135,7 @@ fn may_wait_for(parts: &Parts, text: &str) -> String {
 /// Releases locks. The answer is a word for each: 1 if it was this session's, 0 if it is another's, -1 if it is free or the statement
 /// was interrupted.
 pub(crate) fn release<'a>(names: impl Iterator<Item = &'a str>, operation: Operation) -> String {
-    let mut text = format!("SELECT {} CONCAT_WS(' '", mark(operation));
+    let mut text = format!("SELECT {} CONCAT_WS(' '", comment(operation));
     for name in names {
         // Writing to a string cannot fail.
         let _ = write!(text, ",IFNULL(RELEASE_LOCK('{name}'),-1)");
@@ -146,7 +146,7 @@ pub(crate) fn release<'a>(names: impl Iterator<Item = &'a str>, operation: Opera
 
 /// Asks which connections hold these locks.
 pub(crate) fn check<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let mut text = format!("SELECT {} CONCAT_WS(' ',{MARK},{READ_ONLY}", mark(Operation::Renew));
+    let mut text = format!("SELECT {} CONCAT_WS(' ',{TAG},{READ_ONLY}", comment(Operation::Renew));
     for name in names {
         // Writing to a string cannot fail.
         let _ = write!(text, ",IFNULL(IS_USED_LOCK('{name}'),0)");
@@ -163,8 +163,13 @@ pub(crate) enum Checked {
     ReadOnly,
 }
 
-/// Reads the answer to [`check`] for `count` locks of a connection with this mark.
-pub(crate) fn checked(text: &str, connection: u64, mark: Mark, count: usize) -> Result<Checked, LockError> {
+/// Reads the answer to [`check`] for `count` locks of a connection with this tag.
+pub(crate) fn checked(
+    text: &str,
+    connection: u64,
+    tag: SessionTag,
+    count: usize,
+) -> Result<Checked, LockError> {
     let broken = || nonsense(Operation::Renew, text);
     let words: Vec<_> = text.split(' ').collect();
     let [answering, read_only, holders @ ..] = words.as_slice() else { return Err(broken()) };
@@ -174,7 +179,7 @@ pub(crate) fn checked(text: &str, connection: u64, mark: Mark, count: usize) -> 
     if holders.len() != count {
         return Err(broken());
     }
-    if answering != mark.number() {
+    if answering != tag.number() {
         return Err(nonsense(
             Operation::Renew,
             "another session has answered, or other clients share this session",
@@ -193,26 +198,26 @@ pub(crate) fn checked(text: &str, connection: u64, mark: Mark, count: usize) -> 
 
 /// Interrupts what a connection waits for.
 pub(crate) fn interrupt(connection: u64) -> String {
-    format!("KILL {} QUERY {connection}", mark(Operation::Cancel))
+    format!("KILL {} QUERY {connection}", comment(Operation::Cancel))
 }
 
 /// Ends a connection.
 pub(crate) fn end(connection: u64, operation: Operation) -> String {
-    format!("KILL {} CONNECTION {connection}", mark(operation))
+    format!("KILL {} CONNECTION {connection}", comment(operation))
 }
 
 /// What a connection does; no row if it does not exist.
 pub(crate) fn state_of(connection: u64, operation: Operation) -> String {
     format!(
         "SELECT {} IFNULL(STATE,'') FROM information_schema.PROCESSLIST WHERE ID={connection}",
-        mark(operation)
+        comment(operation)
     )
 }
 
 /// Which connections hold these locks, in order and separated by spaces; 0 for a free lock. The server's cost depends on the number
 /// of names, not on the number of its connections.
 pub(crate) fn holders(names: impl Iterator<Item = String>, operation: Operation) -> String {
-    let mut text = format!("SELECT {} CONCAT_WS(' '", mark(operation));
+    let mut text = format!("SELECT {} CONCAT_WS(' '", comment(operation));
     for name in names {
         // Writing to a string cannot fail.
         let _ = write!(text, ",IFNULL(IS_USED_LOCK('{name}'),0)");
@@ -223,7 +228,7 @@ pub(crate) fn holders(names: impl Iterator<Item = String>, operation: Operation)
 
 /// The connection that holds the lock.
 pub(crate) fn holder(name: &str, operation: Operation) -> String {
-    format!("SELECT {} CAST(IFNULL(IS_USED_LOCK('{name}'),0) AS CHAR)", mark(operation))
+    format!("SELECT {} CAST(IFNULL(IS_USED_LOCK('{name}'),0) AS CHAR)", comment(operation))
 }
 
 /// The waiters for the lock: since which second, and with which statement.
@@ -231,7 +236,7 @@ pub(crate) fn waiters(parts: &Parts) -> String {
     format!(
         "SELECT {} CAST(ID AS CHAR),CAST(UNIX_TIMESTAMP()-TIME AS CHAR),INFO FROM information_schema.PROCESSLIST \
          WHERE STATE='User lock' AND {}",
-        mark(Operation::Inspect),
+        comment(Operation::Inspect),
         may_wait_for(parts, "INFO")
     )
 }
@@ -241,7 +246,7 @@ pub(crate) fn waiters_by_schema(parts: &Parts) -> String {
     format!(
         "SELECT {} CAST(PROCESSLIST_ID AS CHAR),CAST(UNIX_TIMESTAMP()-PROCESSLIST_TIME AS CHAR),PROCESSLIST_INFO \
          FROM performance_schema.threads WHERE PROCESSLIST_STATE='User lock' AND {}",
-        mark(Operation::Inspect),
+        comment(Operation::Inspect),
         may_wait_for(parts, "PROCESSLIST_INFO")
     )
 }
@@ -251,7 +256,7 @@ pub(crate) fn locks_by_plugin(connection: u64, operation: Operation) -> String {
     format!(
         "SELECT {} TABLE_SCHEMA,CAST(LOCK_TIME_MS AS CHAR) FROM information_schema.METADATA_LOCK_INFO \
          WHERE LOCK_TYPE='User lock' AND THREAD_ID={connection}",
-        mark(operation)
+        comment(operation)
     )
 }
 
@@ -261,7 +266,7 @@ pub(crate) fn locks_by_schema(connection: u64, operation: Operation) -> String {
         "SELECT {} OBJECT_NAME,NULL FROM performance_schema.metadata_locks \
          JOIN performance_schema.threads ON THREAD_ID=OWNER_THREAD_ID \
          WHERE OBJECT_TYPE='USER LEVEL LOCK' AND LOCK_STATUS='GRANTED' AND PROCESSLIST_ID={connection}",
-        mark(operation)
+        comment(operation)
     )
 }
 
@@ -269,7 +274,7 @@ pub(crate) fn locks_by_schema(connection: u64, operation: Operation) -> String {
 pub(crate) fn peer(connection: u64) -> String {
     format!(
         "SELECT {} HOST FROM information_schema.PROCESSLIST WHERE ID={connection}",
-        mark(Operation::Inspect)
+        comment(Operation::Inspect)
     )
 }
 
@@ -284,7 +289,7 @@ pub(crate) fn create_table() -> String {
          since BIGINT UNSIGNED NOT NULL,\
          holder BLOB NOT NULL\
          ) ENGINE=InnoDB",
-        mark(Operation::Connect)
+        comment(Operation::Connect)
     )
 }
 
@@ -294,7 +299,7 @@ pub(crate) fn probe_table() -> String {
     format!(
         "INSERT {} INTO {TABLE} ({columns}) SELECT {columns} FROM (SELECT * FROM {TABLE} WHERE name='') AS nothing \
          ON DUPLICATE KEY UPDATE token=VALUES(token)",
-        mark(Operation::Connect)
+        comment(Operation::Connect)
     )
 }
 
@@ -354,14 +359,14 @@ pub(crate) fn mint(claim: &Claim, run: &Run, holder: &Holder) -> String {
          VALUES ('{name}',LAST_INSERT_ID({NOW}){more},'{attempt}',CONNECTION_ID(),'{run}',{NOW},x'{bytes}') \
          ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+1,{NOW})){more},attempt=VALUES(attempt),\
          connection=VALUES(connection),run=VALUES(run),since=VALUES(since),holder=VALUES(holder)",
-        mark(Operation::Acquire)
+        comment(Operation::Acquire)
     )
 }
 
 /// Mints the tokens of those that share a hold, which are not below any before them, and records them in the row of their first slot. The
 /// answer contains the last token as the last inserted id.
 pub(crate) fn mint_beside(gate: &str, slot: &str, ids: &[AttemptId], run: &Run, holder: &Holder) -> String {
-    let (comment, count) = (mark(Operation::Acquire), ids.len());
+    let (comment, count) = (comment(Operation::Acquire), ids.len());
     let Some(first) = ids.first() else { return String::new() };
     let together = if count > 1 { ids.iter().map(ToString::to_string).collect() } else { Vec::new() };
     let holder = Holder { together, ..Holder::clone(holder) };
@@ -384,7 +389,7 @@ pub(crate) fn note(gate: &str, attempt: AttemptId, run: &Run, holder: &Holder) -
 }
 
 fn record(name: &str, token: &str, attempt: AttemptId, run: &Run, holder: &Holder) -> String {
-    let (comment, bytes) = (mark(Operation::Acquire), holder.digits());
+    let (comment, bytes) = (comment(Operation::Acquire), holder.digits());
     let first = if token == "token" { "0" } else { token };
     format!(
         "INSERT {comment} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
@@ -396,19 +401,19 @@ fn record(name: &str, token: &str, attempt: AttemptId, run: &Run, holder: &Holde
 
 /// Tokens that are not minted with a lock.
 pub(crate) fn numbers(count: usize, operation: Operation) -> String {
-    format!("SELECT {} CONCAT_WS(' '{})a", mark(operation), ",UUID_SHORT()".repeat(count))
+    format!("SELECT {} CONCAT_WS(' '{})a", comment(operation), ",UUID_SHORT()".repeat(count))
 }
 
 /// Takes the locks that show who has a part in a hold. The answer is 1 for each that was taken.
-pub(crate) fn take_marks(names: &[Name]) -> String {
+pub(crate) fn take_reader_locks(names: &[Name]) -> String {
     let locks: Vec<_> = names.iter().map(|name| format!("IFNULL(GET_LOCK('{name}',0),0)")).collect();
-    format!("SELECT {} CONCAT_WS(' ',{})a", mark(Operation::Acquire), locks.join(","))
+    format!("SELECT {} CONCAT_WS(' ',{})a", comment(Operation::Acquire), locks.join(","))
 }
 
 /// Replaces what the table says of a holder, if its connection still has the lock and the row is still its own. The answer is the
 /// number of such rows.
 pub(crate) fn describe(name: &str, attempt: AttemptId, connection: u64, holder: &Holder) -> String {
-    let (comment, bytes) = (mark(Operation::Describe), holder.digits());
+    let (comment, bytes) = (comment(Operation::Describe), holder.digits());
     let own = format!(
         "WHERE name='{name}' AND attempt='{attempt}' AND connection={connection} \
          AND IS_USED_LOCK('{name}')={connection}"
@@ -430,7 +435,7 @@ pub(crate) fn create_slots() -> String {
          PRIMARY KEY (name,id),\
          KEY (kept_until)\
          ) ENGINE=InnoDB",
-        mark(Operation::Remember),
+        comment(Operation::Remember),
         Memo::MAX_LENGTH
     )
 }
@@ -441,7 +446,7 @@ pub(crate) fn create_slots() -> String {
 /// The reading locks the row, because only then does it see what the writing has seen. When `MariaDB` commits, a row is free to be
 /// locked a moment before snapshots show it: a plain reading would miss a row that the writing has just found.
 pub(crate) fn remember(name: &str, memo: &Memo, writer: &str, keep: Duration) -> String {
-    let (comment, id, slot) = (mark(Operation::Remember), memo.key(), digits(memo.slot().as_bytes()));
+    let (comment, id, slot) = (comment(Operation::Remember), memo.key(), digits(memo.slot().as_bytes()));
     let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1000);
     format!(
         "INSERT {comment} INTO {SLOTS} (name,id,slot,writer,kept_until) \
@@ -457,7 +462,7 @@ pub(crate) fn remember(name: &str, memo: &Memo, writer: &str, keep: Duration) ->
 pub(crate) fn forget_slots() -> String {
     format!(
         "DELETE {} FROM {SLOTS} WHERE kept_until<={NOW} ORDER BY kept_until LIMIT {SWEPT_AT_ONCE}",
-        mark(Operation::Remember)
+        comment(Operation::Remember)
     )
 }
 
@@ -467,7 +472,7 @@ pub(crate) fn last_holders(names: impl Iterator<Item = Name>, operation: Operati
     format!(
         "SELECT {} name,CAST(token AS CHAR),attempt,CAST(connection AS CHAR),run,CAST(since AS CHAR),\
          CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE name IN ({})",
-        mark(operation),
+        comment(operation),
         names.join(",")
     )
 }
@@ -480,7 +485,7 @@ fn layout_row(prefix: &str) -> String {
 /// Which layout these clients use, and how many slots they have for readers.
 pub(crate) fn layout_of(prefix: &str) -> String {
     let row = layout_row(prefix);
-    format!("SELECT {} run FROM {TABLE} WHERE name='{row}' LOCK IN SHARE MODE", mark(Operation::Connect))
+    format!("SELECT {} run FROM {TABLE} WHERE name='{row}' LOCK IN SHARE MODE", comment(Operation::Connect))
 }
 
 /// Writes the layout down, unless that has been done.
@@ -489,7 +494,7 @@ pub(crate) fn write_layout(prefix: &str, layout: &str) -> String {
     format!(
         "INSERT {} IGNORE INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
          VALUES ('{row}',0,'',0,'{layout}',0,'')",
-        mark(Operation::Connect)
+        comment(Operation::Connect)
     )
 }
 
@@ -498,7 +503,7 @@ pub(crate) fn also_held(connection: u64, name: &str) -> String {
     format!(
         "SELECT {} CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE connection={connection} \
          AND name<>'{name}' AND IS_USED_LOCK(name)={connection}",
-        mark(Operation::Break)
+        comment(Operation::Break)
     )
 }
 
@@ -544,8 +549,8 @@ mod tests {
 
     #[test]
     fn what_is_held_is_distinguished_from_what_is_not() {
-        let (connection, mark) = (7, Mark::new(10));
-        let checked = |text, count| checked(text, connection, mark, count);
+        let (connection, tag) = (7, SessionTag::new(10));
+        let checked = |text, count| checked(text, connection, tag, count);
         let Ok(Checked::States(states)) = checked("5 0 7 0 8", 3) else { panic!("not read") };
         let lost = LeaseState::Lost;
         assert_eq!(states, [LeaseState::Held, lost(LossReason::Deleted), lost(LossReason::Taken)]);

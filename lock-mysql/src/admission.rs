@@ -20,10 +20,10 @@ use crate::batch::Waiting;
 use crate::failure::{Failure, nonsense, read_only};
 use crate::gate::{Answered, Found, Gate, Word, choose, size_of, sizes};
 use crate::link::{Claim, Name, Refusal, Taken};
-use crate::mark::Mark;
 use crate::options::TokenSource;
 use crate::session::Answer;
-use crate::statement::{self, Waiter, mark};
+use crate::session_tag::SessionTag;
+use crate::statement::{self, Waiter, comment};
 
 /// How long the first in the queue pauses before it looks again for slots or permits.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -65,7 +65,7 @@ pub(crate) enum Patience<'a> {
 impl Patience<'_> {
     fn comment(&self) -> String {
         match self {
-            Self::Tries => mark(Operation::Acquire),
+            Self::Tries => comment(Operation::Acquire),
             Self::Waits { waiter, .. } => waiter.comment(),
         }
     }
@@ -107,7 +107,7 @@ impl Actor {
             }
             let sent = self.now();
             let said = self.put(patience, statement).await;
-            let step = match read(said, self.session.mark) {
+            let step = match read(said, self.session.tag) {
                 Ok((word, refusal)) => self.step(claim, word, refusal, sent, &mut misfits).await,
                 Err(failure) => return Passed::Unclear { may_have, failure },
             };
@@ -281,7 +281,7 @@ impl Actor {
         }
         let manner = self.pool.settings.manner;
         let said = self.ask(Operation::Downgrade, claim.share(manner)).await;
-        match read(said, self.session.mark) {
+        match read(said, self.session.tag) {
             Ok((Word::Slots { slots, token, gate: still }, _)) => {
                 let locks = claim.parts.held_with(&slots, claim.mode);
                 self.held.insert(gate, Held::after(former, claim.id, locks));
@@ -355,10 +355,10 @@ fn broken(error: LockError) -> Passed {
 }
 
 /// Reads the answer to an attempt's statement. An error without a failure means that the statement was interrupted.
-fn read(said: Result<Answer, Failure>, expected: Mark) -> Result<(Word, Refusal), Option<Failure>> {
+fn read(said: Result<Answer, Failure>, expected: SessionTag) -> Result<(Word, Refusal), Option<Failure>> {
     let answer = said.map_err(|failure| Some(failure).filter(|failure| !failure.is_interruption()))?;
     let Some(answered) = answer.value().and_then(Answered::read) else { return Err(None) };
-    if answered.mark != expected.number() {
+    if answered.tag != expected.number() {
         let cause = "another session has answered, or other clients share this session";
         return Err(Some(Failure::Broken(nonsense(Operation::Acquire, cause))));
     }

@@ -45,7 +45,7 @@ async fn ask(backend: &MySqlBackend, memo: &Memo, keep: Duration) -> Result<Reme
     let mut round = 0;
     loop {
         round += 1;
-        match backend.clerk.try_to_ask(Operation::Remember, statement.clone()).await {
+        match backend.auxiliary.try_to_ask(Operation::Remember, statement.clone()).await {
             // Its time was over between the two statements, and another client has removed it.
             Ok(answer) if answer.rows.is_empty() && round < MOST_ROUNDS => {}
             Ok(answer) => {
@@ -55,7 +55,7 @@ async fn ask(backend: &MySqlBackend, memo: &Memo, keep: Duration) -> Result<Reme
             }
             Err(failure) if round >= MOST_ROUNDS => return Err(failure.into_error()),
             Err(failure) if failure.is_missing_table() => {
-                backend.clerk.ask(Operation::Remember, statement::create_slots()).await?;
+                backend.auxiliary.ask(Operation::Remember, statement::create_slots()).await?;
             }
             // The server has undone the statement.
             Err(failure) if failure.is_deadlock() => {}
@@ -76,9 +76,9 @@ fn read(row: &Row, writer: &str) -> Option<Remembered> {
 
 /// Removes some rows whose time is over, in the background. A later call removes more.
 fn sweep(backend: &MySqlBackend) {
-    let clerk = std::sync::Arc::clone(&backend.clerk);
+    let auxiliary = std::sync::Arc::clone(&backend.auxiliary);
     backend.context.spawn(async move {
-        match clerk.ask(Operation::Remember, statement::forget_slots()).await {
+        match auxiliary.ask(Operation::Remember, statement::forget_slots()).await {
             Err(error) if !error.is_retryable() => {
                 tracing::warn!(target: "distlock", %error, "slots whose time is over stay in the table");
             }

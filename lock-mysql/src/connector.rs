@@ -14,7 +14,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Opens connections. After a failure only one caller at a time tries, after a pause that grows with each failure.
-pub(crate) struct Opener {
+pub(crate) struct Connector {
     context: BackendContext,
     settings: Arc<Settings>,
     outage: Mutex<Option<Outage>>,
@@ -30,7 +30,7 @@ struct Outage {
     again_at: Moment,
 }
 
-impl Opener {
+impl Connector {
     pub(crate) fn new(context: BackendContext, settings: Arc<Settings>) -> Arc<Self> {
         Arc::new(Self { context, settings, outage: Mutex::default(), turn: tokio::sync::Mutex::default() })
     }
@@ -87,8 +87,8 @@ impl Opener {
     }
 }
 
-impl fmt::Debug for Opener {
+impl fmt::Debug for Connector {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Opener").field("failure", &self.failure()).finish_non_exhaustive()
+        formatter.debug_struct("Connector").field("failure", &self.failure()).finish_non_exhaustive()
     }
 }

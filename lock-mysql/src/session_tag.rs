@@ -1,8 +1,8 @@
-//! The mark of a session, by which a client distinguishes its own session from one that it shares with other clients, and from
+//! The tag of a session, by which a client distinguishes its own session from one that it shares with other clients, and from
 //! one that no longer exists.
 //!
 //! When a client opens a session, it gives it a random number in a variable, and takes a lock named after the number.
-//! * An answer without the number comes from another session, or from one that another client has marked since.
+//! * An answer without the number comes from another session, or from one that another client has tagged since.
 //! * As long as the lock is held, the server has the session. The client can look this up at once, however many connections there
 //!   are, and also while the session waits.
 
@@ -20,9 +20,9 @@ pub(crate) fn of_reader(attempt: &str) -> Name {
 
 /// The number that identifies a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark(u64);
+pub(crate) struct SessionTag(u64);
 
-impl Mark {
+impl SessionTag {
     pub(crate) fn random() -> Result<Self, LockError> {
         let number = getrandom::u64().map_err(|error| {
             LockError::new(ErrorKind::Internal, Operation::Connect)
@@ -31,7 +31,7 @@ impl Mark {
         Ok(Self::new(number))
     }
 
-    /// The mark with a number that is not zero and that every server reads the same, as signed or unsigned.
+    /// The tag with a number that is not zero and that every server reads the same, as signed or unsigned.
     pub(crate) fn new(number: u64) -> Self {
         Self((number >> 1).max(1))
     }
@@ -57,10 +57,10 @@ mod tests {
 
     #[test]
     fn the_lock_of_a_session_is_its_own() {
-        let lock = Mark::new(u64::MAX).lock();
+        let lock = SessionTag::new(u64::MAX).lock();
         assert_eq!(lock, "distlock+7fffffffffffffff");
-        assert!(Mark::is_lock(&lock) && !Mark::is_lock("distlock:room"));
+        assert!(SessionTag::is_lock(&lock) && !SessionTag::is_lock("distlock:room"));
         assert!(!lock.chars().all(crate::options::is_plain));
-        assert_ne!(Mark::new(0).number(), 0);
+        assert_ne!(SessionTag::new(0).number(), 0);
     }
 }

@@ -15,10 +15,10 @@ use lock_core::{LockError, LockName, Operation};
 use crate::backend::MySqlBackend;
 use crate::failure::Failure;
 use crate::link::Name;
-use crate::mark::Mark;
 use crate::parts::Parts;
 use crate::run::Run;
 use crate::session::Row;
+use crate::session_tag::SessionTag;
 use crate::statement;
 
 /// The locks of a connection, and for how long it has had each, if that is known.
@@ -55,7 +55,8 @@ impl Belongings {
     /// The other locks that are users' locks. Those of clients with this prefix have the names that their users gave them, unless
     /// such a name was too long or too special for a server.
     pub(crate) fn others_than(&self, name: &Name, prefix: &str) -> Vec<LockName> {
-        let others = self.0.keys().filter(|other| !Mark::is_lock(other)).map(|other| Parts::base_of(other));
+        let others =
+            self.0.keys().filter(|other| !SessionTag::is_lock(other)).map(|other| Parts::base_of(other));
         let others: BTreeSet<_> = others.filter(|other| *other != Parts::base_of(name)).collect();
         let plain = others.into_iter().map(|other| match other.split_once(':') {
             Some((before, rest)) if before == prefix => rest,
@@ -105,7 +106,7 @@ mod tests {
             row("locks:c|3", None),
             row("locks:a/b|3", None),
             row("d", None),
-            row(&Mark::new(8).lock(), None),
+            row(&SessionTag::new(8).lock(), None),
         ];
         let belongings = Belongings(rows.iter().filter_map(belonging).collect());
         let name: Name = "locks:a/b".into();
