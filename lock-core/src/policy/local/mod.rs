@@ -190,8 +190,9 @@ pub(crate) enum Exited<H: Occupant> {
     NotOwner,
     Lost(H::Loss),
     StillHeld,
-    /// That was the last entry: release the hold, then call [`LocalMutex::cleared`]; or [pass](LocalMutex::pass) on one
-    /// that takes its place. If an attempt comes with it, send that right behind the release instead.
+    /// That was the last entry: release the hold, then call [`LocalMutex::cleared`]; or
+    /// [hand it on](LocalMutex::hand_off) to one that takes its place. If an attempt comes with it, send that right
+    /// behind the release instead.
     Release(H),
     /// That was the last entry, and the owner still reads: let `reader` have what `hold` has at the server, then call
     /// [`LocalMutex::cleared`].
