@@ -139,3 +139,35 @@ mod never {
         }
     }
 }
+
+#[tokio::test]
+async fn an_error_about_permits_names_the_semaphore() {
+    let server = MemoryServer::new();
+    let client = client(&server);
+    let render = client.semaphore("render", 2).unwrap();
+    let held = render.acquire(2).await.unwrap();
+    let says = |error: &LockError, words: &str| {
+        let words = words.replace("SERVER", SERVER);
+        assert!(error.to_string().starts_with(&words), "{error}");
+    };
+    let busy = render.permits(1).unwrap().acquire_for(Duration::ZERO).await.unwrap_err();
+    says(&busy, "cannot acquire semaphore \"render\" at SERVER: too few of its permits are free: ");
+
+    let too_many = render.permits(3).err().unwrap();
+    says(&too_many, "cannot acquire semaphore \"render\": an option is not acceptable: it has 2 permits");
+    let other_size = client.semaphore("render", 3).unwrap().try_acquire(1).await.unwrap_err();
+    says(&other_size, "cannot acquire semaphore \"render\" at SERVER: an option is not acceptable: ");
+
+    server.faults().sever();
+    let unreachable = render.status().await.unwrap_err();
+    says(&unreachable, "cannot inspect semaphore \"render\" at SERVER: the backend cannot be reached");
+    server.faults().heal();
+
+    let holder = held.hold().id().clone();
+    render.break_holder(&holder).await.unwrap();
+    held.lost().await;
+    says(
+        &held.release().await.unwrap_err(),
+        "cannot release semaphore \"render\" at SERVER: the permits were lost",
+    );
+}

@@ -156,7 +156,9 @@ impl dyn DistributedLock + '_ {
         }
         let released = guard.release().await;
         match (outcome, released) {
-            (Err(reason), Ok(())) => Err(LockError::lost(Operation::Release, self.name(), reason).into()),
+            (Err(reason), Ok(())) => {
+                Err(LockError::lost(Operation::Release, self.name(), reason).of(self.mode().kind()).into())
+            }
             (Err(_), Err(error)) => Err(error.into()),
             (Ok(_), Err(error)) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotOwner) => {
                 Err(error.into())
@@ -176,6 +178,7 @@ impl dyn DistributedLock + '_ {
 fn unlocked_inside(lock: &(dyn DistributedLock + '_)) -> LockError {
     LockError::new(ErrorKind::NotOwner, Operation::Release)
         .on(lock.name())
+        .of(lock.mode().kind())
         .because("the body unlocked more often than it locked")
         .remedy("unlock in the body only what it locked itself")
 }

@@ -265,7 +265,7 @@ impl LockClient {
     pub(super) async fn status_of(&self, name: LockName, kind: LockKind) -> Result<LockStatus, LockError> {
         let request = self.inspect_request(name, kind);
         if self.capabilities().inspection == Inspection::None {
-            return Err(self.unsupported(Operation::Inspect, &request.name));
+            return Err(self.unsupported(Operation::Inspect, &request.name).of(kind));
         }
         let name = request.name.clone();
         let asked = self.on_engine(Operation::Inspect, |remote| async move {
@@ -273,7 +273,7 @@ impl LockClient {
             remote.metrics.request(Request::Inspect, &answer);
             answer
         });
-        asked.await.map_err(|error| error.on(&name).during(Operation::Inspect))
+        asked.await.map_err(|error| error.on(&name).of(kind).during(Operation::Inspect))
     }
 
     /// Takes the lock away from `holder`, which reports it as lost. Does nothing if `holder` does not hold the lock any
@@ -310,7 +310,7 @@ impl LockClient {
     ) -> Result<Broken, LockError> {
         let request = self.inspect_request(name, kind);
         if self.capabilities().breaking == Breaking::Unsupported {
-            return Err(self.unsupported(Operation::Break, &request.name));
+            return Err(self.unsupported(Operation::Break, &request.name).of(kind));
         }
         let (name, holder) = (request.name.clone(), holder.clone());
         let broken = self.on_engine(Operation::Break, |remote| async move {
@@ -318,7 +318,7 @@ impl LockClient {
             remote.metrics.request(Request::Break, &answer);
             answer
         });
-        broken.await.map_err(|error| error.on(&name).during(Operation::Break))
+        broken.await.map_err(|error| error.on(&name).of(kind).during(Operation::Break))
     }
 
     /// Asks the server for a sign of life, in one small round trip through a connection of this client. For readiness

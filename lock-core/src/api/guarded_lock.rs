@@ -119,7 +119,7 @@ impl GuardOrigin {
     pub(crate) fn lost(&self, hold: &Hold, reason: LossReason) -> LockError {
         match self {
             Self::Entry(entry) => entry.lost(Operation::Release, reason),
-            Self::Other(_) => LockError::lost(Operation::Release, hold.name(), reason),
+            Self::Other(_) => LockError::lost(Operation::Release, hold.name(), reason).of(hold.mode().kind()),
         }
     }
 

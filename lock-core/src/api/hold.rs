@@ -9,7 +9,7 @@ use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::{HoldEnd, LossReason};
-use crate::types::mode::Mode;
+use crate::types::mode::{LockKind, Mode};
 use crate::types::name::LockName;
 use crate::types::status::HolderId;
 use crate::types::token::FencingToken;
@@ -74,10 +74,17 @@ impl Hold {
     /// [`ErrorKind::Unsupported`].
     pub fn require_token(&self) -> Result<FencingToken, LockError> {
         self.token().ok_or_else(|| {
+            let remedy = match self.mode().kind() {
+                LockKind::Lock => {
+                    "choose a backend, or an option of the backend, that gives out fencing tokens"
+                }
+                LockKind::Semaphore => "use a lock where a store checks fencing tokens",
+            };
             LockError::new(ErrorKind::Unsupported, Operation::Acquire)
                 .on(self.name())
-                .because("the lock has no fencing token")
-                .remedy("choose a backend, or an option of the backend, that gives out fencing tokens")
+                .of(self.mode().kind())
+                .because("no fencing token came with the grant")
+                .remedy(remedy)
         })
     }
 

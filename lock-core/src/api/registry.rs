@@ -30,13 +30,13 @@ impl Registry {
         refuse_reserved(&lock.0)?;
         let mut locks = self.0.lock();
         if let Some(error) = &locks.closed {
-            return Err(error.clone().on(&lock.0));
+            return Err(error.clone().on(&lock.0).of(lock.1));
         }
         if let Some(entry) = locks.by_name.get(&lock).and_then(Weak::upgrade) {
             return Ok(entry);
         }
         let observer: Arc<Publisher> = Arc::clone(publisher);
-        let entry = Arc::new(Entry::new(lock.0.clone(), Arc::clone(context), observer));
+        let entry = Arc::new(Entry::new(lock.0.clone(), lock.1, Arc::clone(context), observer));
         locks.forget_unused();
         locks.by_name.insert(lock, Arc::downgrade(&entry));
         Ok(entry)

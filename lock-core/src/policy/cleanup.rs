@@ -412,7 +412,7 @@ impl Report {
 
     /// Adds the lock and the server to the error.
     fn about(&self, error: LockError) -> LockError {
-        error.on(self.hold.name()).at(self.hold.server())
+        error.on(self.hold.name()).of(self.hold.grant().mode.kind()).at(self.hold.server())
     }
 }
 

@@ -17,7 +17,7 @@ use crate::policy::metrics::Subject;
 use crate::policy::shared_entries::{SharedEntries, Sharing};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::sync::Mutex;
-use crate::spi::{AcquireRequest, AttemptHandle, HoldOptions, Mode, Wait, Waiters};
+use crate::spi::{AcquireRequest, AttemptHandle, HoldOptions, LockKind, Mode, Wait, Waiters};
 use crate::types::capabilities::Pipelining;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -28,6 +28,8 @@ use crate::types::status::{HolderInfo, Participant};
 pub(crate) struct Entry {
     pub(super) name: LockName,
     pub(super) physical: PhysicalName,
+    /// What has the name.
+    kind: LockKind,
     pub(super) mode: Mode,
     pub(super) pipelining: Pipelining,
     /// Set when this is the entry of one that shares the lock.
@@ -48,8 +50,13 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(name: LockName, client: Arc<ClientContext>, observer: Arc<dyn Observer>) -> Self {
-        Self::of(name, client, observer, Mode::Exclusive, None)
+    pub(crate) fn new(
+        name: LockName,
+        kind: LockKind,
+        client: Arc<ClientContext>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        Self { kind, ..Self::of(name, client, observer, Mode::Exclusive, None) }
     }
 
     pub(super) fn of(
@@ -60,6 +67,7 @@ impl Entry {
         sharing: Option<Sharing>,
     ) -> Self {
         Self {
+            kind: mode.kind(),
             mode,
             sharing,
             shared_entries: SharedEntries::default(),
@@ -163,7 +171,7 @@ impl Entry {
 
     /// Adds the lock and the server to the error.
     pub(crate) fn about(&self, error: LockError) -> LockError {
-        error.on(&self.name).at(self.client.server())
+        error.on(&self.name).of(self.kind).at(self.client.server())
     }
 
     pub(crate) fn lost(&self, operation: Operation, reason: LossReason) -> LockError {
@@ -192,6 +200,7 @@ impl Entry {
     pub(crate) fn not_owner(&self, owner: Owner) -> LockError {
         LockError::new(ErrorKind::NotOwner, Operation::Release)
             .on(&self.name)
+            .of(self.kind)
             .because(format!("{owner:?} has no entry"))
             .remedy("unlock in the task or scope that locked, once for each lock")
     }

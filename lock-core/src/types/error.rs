@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::types::loss::LossReason;
+use crate::types::mode::LockKind;
 use crate::types::name::LockName;
 use crate::types::status::Participant;
 
@@ -170,6 +171,8 @@ struct Details {
     kind: ErrorKind,
     operation: Operation,
     name: Option<LockName>,
+    /// What has the name.
+    named: LockKind,
     server: Option<Arc<str>>,
     cause: Cow<'static, str>,
     remedy: Cow<'static, str>,
@@ -183,7 +186,7 @@ struct Details {
 
 impl Details {
     fn text(&self) -> String {
-        let name = self.name.as_ref().map(|name| format!(" lock {name:?}"));
+        let name = self.name.as_ref().map(|name| format!(" {} {name:?}", self.named));
         let reason = self.loss.map(|reason| format!(": {reason}"));
         let holder = self.holder.as_ref().map(|holder| format!(": {holder}"));
         let cause = if self.cause.is_empty() { None } else { Some(format!(": {}", self.cause)) };
@@ -205,7 +208,17 @@ impl Details {
                     humantime::format_duration(pause)
                 )
             }
-            _ => self.kind.to_string(),
+            _ => self.of_semaphore().unwrap_or_else(|| self.kind.describe()).to_owned(),
+        }
+    }
+
+    /// The words of kinds that are about the one holder of a lock, for a semaphore, which has several.
+    fn of_semaphore(&self) -> Option<&'static str> {
+        match (self.named, self.kind) {
+            (LockKind::Semaphore, ErrorKind::Lost) => Some("the permits were lost"),
+            (LockKind::Semaphore, ErrorKind::NotOwner) => Some("the caller holds none of its permits"),
+            (LockKind::Semaphore, ErrorKind::Busy) => Some("too few of its permits are free"),
+            _ => None,
         }
     }
 
@@ -231,6 +244,7 @@ impl LockError {
             kind,
             operation,
             name: None,
+            named: LockKind::Lock,
             server: None,
             cause: Cow::Borrowed(""),
             remedy: Cow::Borrowed(""),
@@ -269,6 +283,7 @@ impl LockError {
     pub fn other_permits(name: &LockName, asked: u32, is: u32) -> Self {
         Self::new(ErrorKind::InvalidOption, Operation::Acquire)
             .on(name)
+            .of(LockKind::Semaphore)
             .because(format!("its holders and waiters use it with {is} permits, not {asked}"))
             .remedy("use the same number everywhere, or wait until the semaphore is free and has no waiters")
     }
@@ -295,6 +310,11 @@ impl LockError {
     #[must_use]
     pub fn on(self, name: &LockName) -> Self {
         self.with(|details| details.name = Some(name.clone()))
+    }
+
+    /// Sets what has the name: a lock, or a semaphore.
+    pub(crate) fn of(self, named: LockKind) -> Self {
+        self.with(|details| details.named = named)
     }
 
     /// Sets the server that the failed operation was about.

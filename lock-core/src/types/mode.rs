@@ -62,3 +62,12 @@ pub enum LockKind {
     /// A semaphore.
     Semaphore,
 }
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Lock => "lock",
+            Self::Semaphore => "semaphore",
+        })
+    }
+}

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::api::client::LockClient;
 use crate::api::lock::DistributedLock;
 use crate::api::options::LockOptions;
-use crate::spi::Mode;
+use crate::spi::{LockKind, Mode};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
 
@@ -137,6 +137,7 @@ impl LockClient {
         let Some(of) = NonZeroU32::new(size) else {
             return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
                 .on(&LockName::new(name)?)
+                .of(LockKind::Semaphore)
                 .because("a semaphore has at least one permit"));
         };
         let shared = self.shared_lock(name, Mode::Permits { take: NonZeroU32::MIN, of })?;

@@ -9,7 +9,7 @@ use crate::api::client::LockClient;
 use crate::api::guard::LockGuard;
 use crate::api::lock::DistributedLock;
 use crate::api::sharing::SharedLock;
-use crate::spi::Mode;
+use crate::spi::{LockKind, Mode};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
 use crate::types::status::{Broken, HolderId, LockStatus};
@@ -91,7 +91,8 @@ impl Semaphore {
 
     fn taking(&self, take: u32) -> Result<SharedLock, LockError> {
         let refused = |cause: String| {
-            LockError::new(ErrorKind::InvalidOption, Operation::Acquire).on(self.name()).because(cause)
+            let error = LockError::new(ErrorKind::InvalidOption, Operation::Acquire).on(self.name());
+            error.of(LockKind::Semaphore).because(cause)
         };
         let Some(take) = NonZeroU32::new(take) else {
             return Err(refused("an acquisition takes at least one permit".to_owned()));
