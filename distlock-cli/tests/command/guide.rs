@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{Running, Sandbox, assert_code, until};
-use crate::together::Places;
 
 const PAGES: [&str; 5] = [
     include_str!("../../../docs/guide.md"),
@@ -35,11 +34,11 @@ fn words(keyword: &str) -> Vec<String> {
 }
 
 /// A folder with the programs that the scripts call, and with locks.
-struct Machine(Sandbox);
+pub(crate) struct Machine(Sandbox);
 
 impl Machine {
-    fn new() -> Self {
-        let machine = Self(Sandbox::new());
+    pub(crate) fn with(locks: Sandbox) -> Self {
+        let machine = Self(locks);
         for name in ["report.sh", "migrate.sh", "poll.sh"] {
             machine.program(name, "echo ran >> runs");
         }
@@ -73,6 +72,44 @@ impl Machine {
     }
 }
 
+/// A test for each recipe: `recipes!(…)` with what makes an `Option` of something that lives as long as the test, and of
+/// the sandbox of its locks.
+macro_rules! recipes {
+    ($start:expr) => {
+        crate::guide::recipes!(
+            $start,
+            [
+                a_cron_job_does_nothing_while_the_last_one_runs,
+                a_night_whose_report_has_run_is_not_reported_again,
+                a_late_clock_finds_the_pause_after_a_job,
+                a_late_clock_finds_the_lock_still_held,
+                a_recorded_night_is_not_done_again_and_a_failed_one_is,
+                a_container_runs_the_report_under_the_lock,
+                a_program_runs_on_the_leader_alone,
+                exports_run_beside_each_other_and_the_import_alone,
+                a_large_render_and_a_small_one_use_all_licences,
+                a_unit_ends_with_the_code_that_it_counts_as_success,
+                a_recipe_of_make_runs_under_the_lock,
+            ]
+        );
+    };
+    ($start:expr, [$($recipe:ident),+ $(,)?]) => {
+        $(
+            #[test]
+            fn $recipe() {
+                if let Some((_server, locks)) = $start {
+                    crate::guide::$recipe(&crate::guide::Machine::with(locks));
+                }
+            }
+        )+
+    };
+}
+pub(crate) use recipes;
+
+mod files {
+    super::recipes!(Some(((), crate::support::Sandbox::new())));
+}
+
 #[test]
 fn every_block_of_the_guide_has_its_test() {
     let counts = ["sh", "dockerfile", "ini", "make"].map(|language| blocks(language).len());
@@ -82,9 +119,7 @@ fn every_block_of_the_guide_has_its_test() {
     assert_eq!(counts.iter().sum::<usize>() + rust, all, "another language");
 }
 
-#[test]
-fn a_cron_job_does_nothing_while_the_last_one_runs() {
-    let machine = Machine::new();
+pub(crate) fn a_cron_job_does_nothing_while_the_last_one_runs(machine: &Machine) {
     let holder = machine.0.hold("nightly-report");
     assert_code(&machine.run(script("-- ./report.sh")), 0, "held");
     assert_eq!(machine.runs(), 0);
@@ -93,9 +128,7 @@ fn a_cron_job_does_nothing_while_the_last_one_runs() {
     assert_eq!(machine.runs(), 1);
 }
 
-#[test]
-fn a_night_whose_report_has_run_is_not_reported_again() {
-    let machine = Machine::new();
+pub(crate) fn a_night_whose_report_has_run_is_not_reported_again(machine: &Machine) {
     for (night, reports) in [("2026-11-22", 1), ("2026-11-22", 1), ("2026-11-23", 2)] {
         machine.program("date", &format!("echo {night}"));
         assert_code(&machine.run(script("--once")), 0, night);
@@ -108,18 +141,14 @@ fn a_night_whose_report_has_run_is_not_reported_again() {
     }
 }
 
-#[test]
-fn a_late_clock_finds_the_pause_after_a_job() {
-    let machine = Machine::new();
+pub(crate) fn a_late_clock_finds_the_pause_after_a_job(machine: &Machine) {
     for clock in ["punctual", "late"] {
         assert_code(&machine.run(script("--at-least")), 0, clock);
         assert_eq!(machine.runs(), 1);
     }
 }
 
-#[test]
-fn a_late_clock_finds_the_lock_still_held() {
-    let machine = Machine::new();
+pub(crate) fn a_late_clock_finds_the_lock_still_held(machine: &Machine) {
     machine.program("sleep", "touch asleep; while [ -e asleep ] && ! [ -e awake ]; do /bin/sleep 0.01; done");
     let mut punctual = Running::start(&mut machine.command(script("sleep 120")));
     until("the report is done", || machine.0.file("asleep").exists());
@@ -132,9 +161,7 @@ fn a_late_clock_finds_the_lock_still_held() {
     assert_code(&machine.run(script("sleep 120")), 3, "the code of the report");
 }
 
-#[test]
-fn a_recorded_night_is_not_done_again_and_a_failed_one_is() {
-    let machine = Machine::new();
+pub(crate) fn a_recorded_night_is_not_done_again_and_a_failed_one_is(machine: &Machine) {
     machine.program("report.sh", "exit 3");
     assert_code(&machine.run(script("reported")), 3, "it fails");
     machine.program("report.sh", "echo ran >> runs");
@@ -144,9 +171,7 @@ fn a_recorded_night_is_not_done_again_and_a_failed_one_is() {
     }
 }
 
-#[test]
-fn a_container_runs_the_report_under_the_lock() {
-    let machine = Machine::new();
+pub(crate) fn a_container_runs_the_report_under_the_lock(machine: &Machine) {
     let words = [words("ENTRYPOINT"), words("CMD")].concat().join(" ");
     assert_code(&machine.run(&words), 0, &words);
     assert_eq!(machine.runs(), 1);
@@ -155,9 +180,7 @@ fn a_container_runs_the_report_under_the_lock() {
     assert_code(&machine.run(script("docker run")), 0, "docker");
 }
 
-#[test]
-fn a_program_runs_on_the_leader_alone() {
-    let machine = Machine::new();
+pub(crate) fn a_program_runs_on_the_leader_alone(machine: &Machine) {
     machine.program("scheduler.sh", "echo ran >> runs; mkfifo pipe; read line < pipe");
     let mut leader = Running::start(&mut machine.command(script("distlock elect")));
     until("it runs", || machine.runs() == 1 && machine.0.file("pipe").exists());
@@ -174,12 +197,7 @@ fn a_program_runs_on_the_leader_alone() {
 /// Begins, and ends when there is a file of this name.
 const UNTIL_DONE: &str = "echo begun >> runs; while [ ! -e done ]; do sleep 0.01; done";
 
-#[test]
-fn exports_run_beside_each_other_and_the_import_alone() {
-    let machine = Machine::new();
-    if !Places::of_files().have_readers() {
-        return;
-    }
+pub(crate) fn exports_run_beside_each_other_and_the_import_alone(machine: &Machine) {
     machine.program("export.sh", UNTIL_DONE);
     machine.program("import.sh", "echo ran >> imports");
     let mut exports = [0, 1].map(|_| Running::start(&mut machine.command(script("./export.sh"))));
@@ -192,12 +210,7 @@ fn exports_run_beside_each_other_and_the_import_alone() {
     assert!(machine.0.file("imports").exists());
 }
 
-#[test]
-fn a_large_render_and_a_small_one_use_all_licences() {
-    let machine = Machine::new();
-    if !Places::of_files().have_permits() {
-        return;
-    }
+pub(crate) fn a_large_render_and_a_small_one_use_all_licences(machine: &Machine) {
     machine.program("render.sh", UNTIL_DONE);
     let [small, large] = ["-- ./render.sh", "--large"].map(script);
     assert!(!small.contains("--large"));
@@ -209,9 +222,7 @@ fn a_large_render_and_a_small_one_use_all_licences() {
     assert_eq!(renders.each_mut().map(Running::code), [0; 2]);
 }
 
-#[test]
-fn a_unit_ends_with_the_code_that_it_counts_as_success() {
-    let machine = Machine::new();
+pub(crate) fn a_unit_ends_with_the_code_that_it_counts_as_success(machine: &Machine) {
     let unit = blocks("ini")[0];
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     let line = line.replace("/usr/local/bin/", "");
@@ -222,9 +233,7 @@ fn a_unit_ends_with_the_code_that_it_counts_as_success() {
     assert_code(&machine.run(&line), 75, &line);
 }
 
-#[test]
-fn a_recipe_of_make_runs_under_the_lock() {
-    let machine = Machine::new();
+pub(crate) fn a_recipe_of_make_runs_under_the_lock(machine: &Machine) {
     let recipe = blocks("make")[0].lines().find_map(|line| line.strip_prefix('\t')).unwrap();
     assert_code(&machine.run(recipe), 0, recipe);
     assert_eq!(machine.runs(), 1);

@@ -11,6 +11,8 @@ use crate::support::Sandbox;
 /// A server, which ends with the test.
 pub(super) struct Server {
     postgres: PostgresServer,
+    /// What all URLs end with.
+    options: &'static str,
     runtime: Runtime,
 }
 
@@ -20,6 +22,12 @@ impl Server {
         Self::start_with(PostgresOptions::new().user("app", "right", &[]))
     }
 
+    /// Starts a server with a user who may create tables, and has clients keep records in one.
+    pub(super) fn with_table() -> Option<Self> {
+        let options = PostgresOptions::new().user("app", "right", &["CREATE ON SCHEMA public"]);
+        Some(Self { options: "&fencing=table", ..Self::start_with(options)? })
+    }
+
     pub(super) fn start_with(options: PostgresOptions) -> Option<Self> {
         if let Some(reason) = left_out("postgres") {
             eprintln!("postgres: {reason}");
@@ -27,12 +35,12 @@ impl Server {
         }
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let postgres = runtime.block_on(PostgresServer::start_with(options)).unwrap();
-        Some(Self { postgres, runtime })
+        Some(Self { postgres, options: "", runtime })
     }
 
     /// The URL with the login of the first user.
     pub(super) fn url(&self) -> String {
-        self.postgres.url()
+        self.postgres.url() + self.options
     }
 
     pub(super) fn place_with(&self, options: &[(&str, &str)]) -> Sandbox {
@@ -80,7 +88,7 @@ impl at_a_server::Server for Server {
     }
 
     fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Sandbox {
-        Sandbox::at(format!("{}&lease={silence}", self.postgres.url_at(proxy.address())))
+        Sandbox::at(format!("{}{}&lease={silence}", self.postgres.url_at(proxy.address()), self.options))
     }
 
     fn proxy(&self) -> TcpProxy {

@@ -1,0 +1,25 @@
+//! Work that runs once for each slot, and locks that are kept for a while after their release.
+
+use super::server::Server;
+use crate::at_a_server::{Server as _, cases};
+use crate::support::{assert_code, said};
+
+cases!(Server::with_table(), once: [
+    a_slot_runs_once_and_a_failure_consumes_it,
+    two_slots_do_not_run_at_the_same_time,
+    a_slot_whose_lock_is_lost_ends_its_command_with_its_grace,
+    a_slot_is_forgotten_after_its_time,
+    a_lock_is_kept_after_its_release,
+]);
+
+#[test]
+fn without_a_table_it_is_64_and_the_command_does_not_run() {
+    let Some(server) = Server::start() else { return };
+    let sandbox = server.sandbox("60s");
+    for option in ["--once=monday", "--at-least=50s"] {
+        let output = sandbox.run(["exec", option, "job", "--", "touch", "ran"]);
+        assert_code(&output, 64, option);
+        assert!(said(&output).contains("cannot remember"), "{output:?}");
+    }
+    assert!(!sandbox.file("ran").exists());
+}
