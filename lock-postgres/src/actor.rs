@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lock_core::Released;
 use lock_core::spi::within;
@@ -15,25 +14,16 @@ use tokio::sync::oneshot;
 use crate::budget::Reservation;
 use crate::failure::{Failure, gone, nonsense, shared_session, standby};
 use crate::key::Key;
-use crate::link::{Claim, Command, Has, Link, LinkState, Mailbox, Taken, Waiting, Wanted};
-use crate::options::{self, TokenSource};
-use crate::permits::Permits;
+use crate::link::{Claim, Command, Has, Link, LinkState, Mailbox, Taken, Wanted};
+use crate::options::TokenSource;
 use crate::pool::Pool;
 use crate::prepared::Repeated;
-use crate::quiet_wait;
 use crate::session::{Answer, Session};
-use crate::statement::{self, Answered, Checked, NameHolder, Waiter, checked};
+use crate::statement::{self, Answered, Checked, NameHolder, checked};
 use crate::table;
 
-/// How long the server has to cancel a wait. After that the client drops the connection, and ends the session from another.
-const CANCELLATION_TIMEOUT: Duration = Duration::from_millis(400);
-
-/// The pause before the client cancels a wait again: the first time, it may not have begun yet.
-const CANCEL_AGAIN: Duration = Duration::from_millis(50);
-
-/// The pauses between two looks for permits of the session that is at the head of the queue.
-const FIRST_LOOK_FOR_PERMITS: Duration = Duration::from_millis(2);
-const LONGEST_LOOK_FOR_PERMITS: Duration = Duration::from_millis(50);
+mod downgrade;
+mod waits;
 
 /// How often the client sends a cancelled release again before it gives up the connection.
 const RELEASES_SENT: usize = 5;
@@ -261,165 +251,6 @@ impl Actor {
         let _ = answer.send(Err(error));
     }
 
-    async fn wait(
-        &mut self,
-        claim: Claim,
-        waiter: &Waiter,
-        waiting: &Waiting,
-        answer: oneshot::Sender<Result<Taken, LockError>>,
-    ) -> Result<(), Broken> {
-        let is_closed = answer.is_closed();
-        let reservation = match self.reserve(&claim) {
-            Ok(reservation) if !is_closed => reservation,
-            refused => {
-                self.pool.share(self.link.group);
-                let error = refused.err().unwrap_or_else(|| gone(Operation::Acquire));
-                self.refuse(&claim, error, answer);
-                return Ok(());
-            }
-        };
-        let (mut sent, mut said) = loop {
-            let sent = self.now();
-            let said = self.send_wait(&claim, &reservation, waiter, waiting).await;
-            let is_interrupted = said.as_ref().is_err_and(Failure::is_interruption);
-            if !is_interrupted || !waiting.begins_anew() {
-                break (sent, said);
-            }
-            // It may have got the lock all the same, and would get it twice.
-            self.send_release(claim.key, &Has::at_most(claim.wanted), Operation::Cancel).await?;
-            waiting.has_begun_anew();
-        };
-        if let (Ok(Answered::AtHead), Wanted::Permits(permits)) = (&said, claim.wanted) {
-            waiting.reaches_head();
-            (sent, said) = self.wait_for_permits(&claim, permits, waiter, waiting).await;
-        }
-        waiting.is_over();
-        if !matches!(said, Err(Failure::Broken(_))) {
-            self.heard = sent;
-        }
-        self.limit = if said.is_ok() { StatementLimit::Off } else { StatementLimit::Unknown };
-        self.conclude(claim, reservation, sent, said, answer).await?;
-        self.pool.share(self.link.group);
-        Ok(())
-    }
-
-    /// Waits at the server until it has the lock, or only permits are missing.
-    async fn send_wait(
-        &mut self,
-        claim: &Claim,
-        reservation: &Reservation,
-        waiter: &Waiter,
-        waiting: &Waiting,
-    ) -> Result<Answered, Failure> {
-        let settings = Arc::clone(&self.pool.settings);
-        let (fencing, tag, limit) = (settings.fencing, self.session.tag, reservation.limit());
-        if settings.waiting != options::Waiting::Quiet {
-            let beginning = statement::begins_wait(waiter, self.limit != StatementLimit::Off);
-            let Some(wait) = Repeated::to_wait(claim, fencing).filter(|_| limit.is_none()) else {
-                let statement = beginning + &statement::wait(claim, fencing, tag, limit);
-                let sent = self.now();
-                let answer = self.ask_until(waiting.ended(), statement).await?;
-                if let Some(taken) = statement::counted(&answer) {
-                    // The server counted before it waited, and that is not how long it took to count.
-                    reservation.counted(taken, sent, Duration::ZERO);
-                }
-                return read(&answer);
-            };
-            let message = self.message(&beginning, wait, claim.key, None);
-            let answer = self.ask_until(waiting.ended(), message).await;
-            return read(&self.noted(wait, answer)?);
-        }
-        let sent = self.now();
-        let answer = self.ask(Operation::Acquire, quiet_wait::begin(claim.key, tag, limit)).await?;
-        if let Some(taken) = statement::counted(&answer) {
-            reservation.counted(taken, sent, self.now().since(sent));
-        }
-        if answer.value() != Some(&claim.key.to_string()) {
-            return read(&answer);
-        }
-        let wait = quiet_wait::wait(claim.wanted, tag, waiter);
-        match self.ask_until(waiting.ended(), wait).await {
-            Err(failure) if failure.is_raised() => return Ok(Answered::Elsewhere),
-            Err(failure) => return Err(failure),
-            Ok(_) => {}
-        }
-        let answer = self.ask(Operation::Acquire, quiet_wait::check(claim, fencing, tag)).await?;
-        match (read(&answer)?, claim.wanted) {
-            (Answered::Granted(..), Wanted::Permits(permits)) => {
-                let poll = statement::poll(claim, permits, fencing, tag, waiter);
-                read(&self.ask(Operation::Acquire, poll).await?)
-            }
-            (Answered::Refused(_), _) => {
-                Err(Failure::Broken(nonsense(Operation::Acquire, "the wait is over without the lock")))
-            }
-            (answered, _) => Ok(answered),
-        }
-    }
-
-    /// Looks again and again for permits, and at once when this client has given some back. No other client can take any
-    /// meanwhile. A waiter that has gone meanwhile keeps the gate, and the one that concludes gives it back.
-    async fn wait_for_permits(
-        &mut self,
-        claim: &Claim,
-        permits: Permits,
-        waiter: &Waiter,
-        waiting: &Waiting,
-    ) -> (Moment, Result<Answered, Failure>) {
-        let pool = Arc::clone(&self.pool);
-        let (fencing, tag) = (pool.settings.fencing, self.session.tag);
-        let statement = statement::poll(claim, permits, fencing, tag, waiter);
-        let mut pause = FIRST_LOOK_FOR_PERMITS;
-        let mut given_back = pool.given_back();
-        loop {
-            let next = self.now().plus(pause);
-            pause = (pause * 3 / 2).min(LONGEST_LOOK_FOR_PERMITS);
-            tokio::select! {
-                biased;
-                () = waiting.stopped() => return (self.now(), Err(Failure::stopped(Operation::Acquire))),
-                () = given_back => {}
-                () = pool.context.clock().sleep_until(next) => {}
-            }
-            // Before the server looks: what is given back later makes it look again.
-            given_back = pool.given_back();
-            let sent = self.now();
-            let said = self.ask(Operation::Acquire, statement.clone()).await.and_then(|said| read(&said));
-            if !matches!(said, Ok(Answered::AtHead)) {
-                return (sent, said);
-            }
-        }
-    }
-
-    /// Waits for the server's answer. If its caller has gone, it cancels the statement. Then the server must answer both
-    /// before the connection is used again, because a late cancellation hits whatever runs at that time.
-    async fn ask_until(
-        &mut self,
-        stop: impl Future<Output = ()>,
-        statement: String,
-    ) -> Result<Answer, Failure> {
-        let (pool, id) = (&self.pool, self.session.id);
-        let clock = pool.context.clock();
-        let mut asking = std::pin::pin!(self.session.ask(Operation::Acquire, statement));
-        tokio::select! {
-            biased;
-            answer = &mut asking => return answer,
-            () = stop => {}
-        }
-        // Dropping the connection would lose everything else that is held on it.
-        let usual = clock.now().plus(CANCELLATION_TIMEOUT);
-        let deadline =
-            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(pool.settings.lease)) };
-        let cancelled = async {
-            loop {
-                pool.control.cancel(id).await.map_err(Failure::Broken)?;
-                let again = clock.now().plus(CANCEL_AGAIN);
-                if let Some(answer) = within(clock, again, asking.as_mut()).await {
-                    return answer;
-                }
-            }
-        };
-        within(clock, deadline, cancelled).await.unwrap_or_else(|| Err(Failure::silence(Operation::Cancel)))
-    }
-
     /// Turns the server's answer into the answer for the caller that asked for the lock.
     async fn conclude(
         &mut self,
@@ -486,72 +317,6 @@ impl Actor {
             self.pool.vacate(self.link.group, key);
         }
         Ok(())
-    }
-
-    /// Makes an exclusive hold a shared one. A statement that fails may have done so all the same; it is sent again until its
-    /// answer says so.
-    async fn downgrade(
-        &mut self,
-        claim: Claim,
-        from: AttemptId,
-        answer: oneshot::Sender<Result<Option<Taken>, LockError>>,
-    ) -> Result<(), Broken> {
-        let taken = match self.held.get_mut(&claim.key) {
-            Some(held) if held.id == claim.id => Ok(()),
-            Some(held) if held.id == from => {
-                held.has = Has::Either;
-                self.share(&claim).await
-            }
-            _ => {
-                let _ = answer.send(Ok(None));
-                return Ok(());
-            }
-        };
-        let granted = match taken {
-            Ok(()) => self.granted_reader(&claim).await,
-            Err(failure) => Err(failure),
-        };
-        match granted {
-            Err(Failure::Broken(error)) => Err(Broken(error)),
-            granted => {
-                // If the caller has gone, it asks again.
-                let _ = answer.send(granted.map(Some).map_err(Failure::into_error));
-                Ok(())
-            }
-        }
-    }
-
-    async fn share(&mut self, claim: &Claim) -> Result<(), Failure> {
-        let Claim { key, id, .. } = *claim;
-        let settings = Arc::clone(&self.pool.settings);
-        let limit = settings.request_timeout / 2;
-        let statement = statement::downgrade(key, settings.fencing, self.session.tag, limit);
-        let answer = self.ask(Operation::Downgrade, statement).await?;
-        let Answered::Granted(token, _) = read(&answer)? else {
-            return Err(match self.explain_elsewhere().await {
-                Err(failure) => failure,
-                Ok(_) => Failure::Broken(shared_session(Operation::Downgrade)),
-            });
-        };
-        if let Some(held) = self.held.get_mut(&key) {
-            held.id = id;
-            held.has = Has::Shared;
-            held.token = settings.fencing.is_in_grant().then(|| FencingToken::new(token));
-        }
-        self.pool.passes_on(self.link.group, key, id);
-        Ok(())
-    }
-
-    async fn granted_reader(&mut self, claim: &Claim) -> Result<Taken, Failure> {
-        let known = self.held.get(&claim.key).and_then(|held| held.token);
-        let token = match (self.pool.settings.fencing, known) {
-            (TokenSource::Table, None) => Some(FencingToken::new(self.mint(claim).await?)),
-            (_, known) => known,
-        };
-        if let Some(held) = self.held.get_mut(&claim.key) {
-            held.token = token;
-        }
-        Ok(Taken::Granted { token, anchor: self.heard })
     }
 
     /// Why the server did not look at the lock.

@@ -17,9 +17,10 @@ use crate::address::client_of;
 use crate::backend::PostgresBackend;
 use crate::failure::{no_answer, nonsense};
 use crate::permits::Part;
+use crate::pg_locks::{self, Looked};
 use crate::server::SessionId;
 use crate::session::Row;
-use crate::statement::{self, Looked, Waiter};
+use crate::statement::{self, Waiter};
 use crate::table::Holder;
 
 /// The pause between two checks whether a session has ended.
@@ -140,7 +141,7 @@ async fn parties(
 ) -> Result<Vec<Party>, LockError> {
     let answer = backend
         .control
-        .ask(operation, statement::participants(looked, backend.settings.fencing, operation))
+        .ask(operation, pg_locks::participants(looked, backend.settings.fencing, operation))
         .await?;
     let parties: Option<Vec<_>> = answer.rows.iter().map(Party::read).collect();
     let parties = parties.ok_or_else(|| nonsense(operation, "it does not say who holds the lock"))?;
@@ -204,7 +205,7 @@ async fn end_session_of(
             .because("the session belongs to another user, and this user may not see which session it is")
             .remedy("GRANT pg_signal_backend, pg_read_all_stats to this user, or break it as the other user")
     })?;
-    let answer = backend.control.ask(Operation::Break, statement::others(looked, session)).await?;
+    let answer = backend.control.ask(Operation::Break, pg_locks::others(looked, session)).await?;
     let has_no_others = answer.value() == Some("0");
     let answer = backend.control.ask(Operation::Break, statement::end(session, Operation::Break)).await?;
     if answer.rows.is_empty() {

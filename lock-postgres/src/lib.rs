@@ -53,6 +53,7 @@ mod key;
 mod link;
 mod options;
 mod permits;
+mod pg_locks;
 mod pool;
 mod prepared;
 mod quiet_wait;

@@ -12,8 +12,9 @@ use lock_core::Operation;
 
 use crate::key::Key;
 use crate::options::TokenSource;
+use crate::pg_locks::{KEY_OF_ROW, Looked, held_here};
 use crate::session_tag::SessionTag;
-use crate::statement::{KEY_OF_ROW, Looked, answered, held_here, token};
+use crate::statement::{answered, token};
 
 /// The most permits of a semaphore. The keys of each semaphore have room for as many, twice.
 pub(crate) const MOST_PERMITS: u32 = 256;

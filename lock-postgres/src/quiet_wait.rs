@@ -10,8 +10,9 @@ use lock_core::Operation;
 use crate::key::Key;
 use crate::link::{Claim, Wanted};
 use crate::options::TokenSource;
+use crate::pg_locks::{Looked, held_here};
 use crate::session_tag::SessionTag;
-use crate::statement::{Looked, Waiter, comment, held_here, tokens_from, within_limit};
+use crate::statement::{Waiter, comment, tokens_from, within_limit};
 
 /// The domains whose checks wait, in a schema of their own. What they are assigned does not matter.
 const EXCLUSIVE: &str = "distlock.wait";

@@ -10,22 +10,17 @@ use lock_core::{LockError, Operation};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{nonsense, shared_session};
-use crate::key::{Key, SEMAPHORE_KEYS};
+use crate::key::Key;
 use crate::link::{Claim, Has, Wanted};
 use crate::options::TokenSource;
 use crate::permits::{self, Gate, Permits};
+use crate::pg_locks::{Looked, held_here, holder, named};
 use crate::server::{START, SessionId};
 use crate::session::{Answer, Row};
 use crate::session_tag::SessionTag;
 use crate::table;
 
 const COMMENT: &str = "/*distlock ";
-
-/// The name of the column with a holder.
-const HOLDER: &str = "holder";
-
-/// Stands for the key in the query for a holder.
-const KEY_OF_HOLDER: &str = "KEY_OF_LOCK";
 
 /// The sequence of tokens that rise whatever the clock does.
 const SEQUENCE: &str = "distlock_tokens";
@@ -401,104 +396,6 @@ pub(crate) fn waited_for(ids: &[SessionId]) -> String {
          (extract(epoch FROM clock_timestamp()-statement_timestamp())*1000000)::bigint::text",
         comment(Operation::Inspect),
         pids.join(",")
-    )
-}
-
-/// The condition on a row of `pg_locks` that it is about this database.
-const HERE: &str = "database=(SELECT oid FROM pg_database WHERE datname=current_database())";
-
-/// The condition on a row of `pg_locks` that it is about these keys, of which there are `count`, all with the same upper half.
-pub(crate) fn is_of(key: Key, count: u64) -> String {
-    let (high, low) = key.halves();
-    let last = low + count - 1;
-    format!(
-        "locktype='advisory' AND objsubid=1 AND classid={high}::oid AND objid BETWEEN {low}::oid AND {last}::oid AND {HERE}"
-    )
-}
-
-/// The SQL expression for the key in a row of `pg_locks`.
-pub(crate) const KEY_OF_ROW: &str = "(classid::bigint<<32|objid::bigint)";
-
-/// The condition on a row of `pg_locks` that this session has it.
-pub(crate) fn held_here(looked: Looked) -> String {
-    format!("{} AND granted AND pid=pg_backend_pid()", looked.condition())
-}
-
-/// What is looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Looked {
-    Lock(Key),
-    /// With the first of its keys.
-    Semaphore(Key),
-}
-
-impl Looked {
-    fn condition(self) -> String {
-        match self {
-            Self::Lock(key) => is_of(key, 1),
-            Self::Semaphore(key) => is_of(key, SEMAPHORE_KEYS),
-        }
-    }
-
-    /// The first of the keys.
-    fn first(self) -> u64 {
-        let (Self::Lock(key) | Self::Semaphore(key)) = self;
-        key.halves().1
-    }
-}
-
-/// What is said of a session that holds a lock or waits for it: the process, whether it has it, the start of its session, its
-/// name, its address, its statement, since when it waits, the mode, how many keys after the `first` this one is, and what the
-/// table says of the holder of the lock with the key `kept`. Then where that comes from.
-fn party(first: u64, kept: Option<&str>, statement: &str) -> (String, String) {
-    let (record, join) = match kept {
-        Some(key) => (table::RECORD, table::join(key)),
-        None => ("NULL::text,NULL::text,NULL::text,NULL::text", String::new()),
-    };
-    let columns = format!(
-        "pid::text,granted::text,{START}::text,application_name,host(client_addr),{statement},\
-         (extract(epoch FROM waitstart)*1000000)::bigint::text,mode,(objid::bigint-{first})::text,{record}"
-    );
-    (columns, format!("FROM pg_locks LEFT JOIN pg_stat_activity USING (pid){join}"))
-}
-
-/// Who holds the lock and who waits for it, in order.
-pub(crate) fn participants(looked: Looked, tokens: TokenSource, operation: Operation) -> String {
-    let kept = match looked {
-        Looked::Lock(key) if tokens == TokenSource::Table => Some(key.to_string()),
-        _ => None,
-    };
-    let (columns, source) = party(looked.first(), kept.as_deref(), "query");
-    let (comment, condition) = (comment(operation), looked.condition());
-    format!("{comment}SELECT {columns} {source} WHERE {condition} ORDER BY granted DESC,waitstart,pid")
-}
-
-/// The expression for the same of one holder. The server plans the query within it only when it evaluates the expression:
-/// planned with each request, it would cost more than all the rest of the request.
-fn holder(key: &str, tokens: TokenSource) -> String {
-    let kept = (tokens == TokenSource::Table).then_some(KEY_OF_HOLDER);
-    let (columns, source) = party(0, kept, "NULL::text");
-    format!(
-        "query_to_xml(replace($holder$SELECT json_build_array({columns})::text AS {HOLDER} {source} \
-         WHERE locktype='advisory' AND objsubid=1 AND {KEY_OF_ROW}={KEY_OF_HOLDER} AND {HERE} AND granted \
-         LIMIT 1$holder$,'{KEY_OF_HOLDER}',({key})::text),false,true,'')"
-    )
-}
-
-/// Reads the value of that expression.
-fn named(xml: &str) -> Option<Row> {
-    let (_, rest) = xml.split_once(&format!("<{HOLDER}>"))?;
-    let (escaped, _) = rest.split_once(&format!("</{HOLDER}>"))?;
-    let json = escaped.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-    serde_json::from_str(&json).ok()
-}
-
-/// How many advisory locks a session has besides this one.
-pub(crate) fn others(looked: Looked, id: SessionId) -> String {
-    let (comment, condition) = (comment(Operation::Break), looked.condition());
-    format!(
-        "{comment}SELECT count(*)::text FROM pg_locks WHERE locktype='advisory' AND granted AND pid={} AND NOT ({condition})",
-        id.pid
     )
 }
 

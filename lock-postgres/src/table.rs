@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::key::Key;
 use crate::link::Claim;
+use crate::pg_locks::is_of;
 use crate::server::{START, SessionId};
-use crate::statement::{NOW, comment, is_of};
+use crate::statement::{NOW, comment};
 
 /// The table of tokens that have to outlast a server, and of those who hold locks.
 pub(crate) const TOKENS: &str = "distlock_tokens_of_locks";

@@ -1,0 +1,80 @@
+//! A writer that becomes a reader.
+
+use std::sync::Arc;
+
+use lock_core::{AttemptId, FencingToken, LockError, Operation};
+use tokio::sync::oneshot;
+
+use super::{Actor, Broken, read};
+use crate::failure::{Failure, shared_session};
+use crate::link::{Claim, Has, Taken};
+use crate::options::TokenSource;
+use crate::statement::{self, Answered};
+
+impl Actor {
+    /// Makes an exclusive hold a shared one. A statement that fails may have done so all the same; it is sent again until its
+    /// answer says so.
+    pub(super) async fn downgrade(
+        &mut self,
+        claim: Claim,
+        from: AttemptId,
+        answer: oneshot::Sender<Result<Option<Taken>, LockError>>,
+    ) -> Result<(), Broken> {
+        let taken = match self.held.get_mut(&claim.key) {
+            Some(held) if held.id == claim.id => Ok(()),
+            Some(held) if held.id == from => {
+                held.has = Has::Either;
+                self.share(&claim).await
+            }
+            _ => {
+                let _ = answer.send(Ok(None));
+                return Ok(());
+            }
+        };
+        let granted = match taken {
+            Ok(()) => self.granted_reader(&claim).await,
+            Err(failure) => Err(failure),
+        };
+        match granted {
+            Err(Failure::Broken(error)) => Err(Broken(error)),
+            granted => {
+                // If the caller has gone, it asks again.
+                let _ = answer.send(granted.map(Some).map_err(Failure::into_error));
+                Ok(())
+            }
+        }
+    }
+
+    async fn share(&mut self, claim: &Claim) -> Result<(), Failure> {
+        let Claim { key, id, .. } = *claim;
+        let settings = Arc::clone(&self.pool.settings);
+        let limit = settings.request_timeout / 2;
+        let statement = statement::downgrade(key, settings.fencing, self.session.tag, limit);
+        let answer = self.ask(Operation::Downgrade, statement).await?;
+        let Answered::Granted(token, _) = read(&answer)? else {
+            return Err(match self.explain_elsewhere().await {
+                Err(failure) => failure,
+                Ok(_) => Failure::Broken(shared_session(Operation::Downgrade)),
+            });
+        };
+        if let Some(held) = self.held.get_mut(&key) {
+            held.id = id;
+            held.has = Has::Shared;
+            held.token = settings.fencing.is_in_grant().then(|| FencingToken::new(token));
+        }
+        self.pool.passes_on(self.link.group, key, id);
+        Ok(())
+    }
+
+    async fn granted_reader(&mut self, claim: &Claim) -> Result<Taken, Failure> {
+        let known = self.held.get(&claim.key).and_then(|held| held.token);
+        let token = match (self.pool.settings.fencing, known) {
+            (TokenSource::Table, None) => Some(FencingToken::new(self.mint(claim).await?)),
+            (_, known) => known,
+        };
+        if let Some(held) = self.held.get_mut(&claim.key) {
+            held.token = token;
+        }
+        Ok(Taken::Granted { token, anchor: self.heard })
+    }
+}
