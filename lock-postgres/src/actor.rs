@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lock_core::Released;
 use lock_core::spi::within;
-use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
+use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation, Sleep};
 use tokio::sync::oneshot;
 
 use crate::budget::Reservation;
@@ -17,9 +17,9 @@ use crate::key::Key;
 use crate::link::{Claim, Command, Has, Link, LinkState, Mailbox, Taken, Wanted};
 use crate::options::TokenSource;
 use crate::pool::Pool;
-use crate::prepared::Repeated;
+use crate::prepared::Call;
 use crate::session::{Answer, Session};
-use crate::statement::{self, Answered, Checked, NameHolder, checked};
+use crate::statement::{self, Answered, Checked, checked};
 use crate::table;
 
 mod downgrade;
@@ -78,13 +78,26 @@ pub(crate) struct Actor {
     /// The moment just before the last answered statement was sent.
     heard: Moment,
     limit: StatementLimit,
+    /// Rings when the connection may have been unused for long. It is set again only then: an alarm for each command would have to be
+    /// set and cancelled each time.
+    may_be_idle: Sleep,
 }
 
 impl Actor {
     pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
         let heard = pool.context.clock().now();
+        let may_be_idle = pool.context.clock().sleep_until(heard.plus(pool.settings.longest_idle()));
         let ending = Ending { pool: Arc::clone(&pool), link: Arc::clone(&link) };
-        Self { pool, link, ending, session, held: HashMap::new(), heard, limit: StatementLimit::On }
+        Self {
+            pool,
+            link,
+            ending,
+            session,
+            held: HashMap::new(),
+            heard,
+            limit: StatementLimit::On,
+            may_be_idle,
+        }
     }
 
     pub(crate) async fn work(mut self, mut mailbox: Mailbox) {
@@ -113,17 +126,25 @@ impl Actor {
     }
 
     /// The next command; `None` after so long without one that the pool has dropped the connection.
-    async fn next(&self, mailbox: &mut Mailbox) -> Option<Command> {
+    async fn next(&mut self, mailbox: &mut Mailbox) -> Option<Command> {
+        let longest_idle = self.pool.settings.longest_idle();
         loop {
             if !self.held.is_empty() {
                 return mailbox.next().await;
             }
-            let idle_until = self.now().plus(self.pool.settings.longest_idle());
-            match within(self.pool.context.clock(), idle_until, mailbox.next()).await {
-                Some(command) => return command,
-                None if self.pool.retire(self.link.group) => return None,
-                None => {}
+            tokio::select! {
+                biased;
+                command = mailbox.next() => return command,
+                () = &mut self.may_be_idle => {}
             }
+            let mut idle_until = self.heard.plus(longest_idle);
+            if idle_until <= self.now() {
+                if self.pool.retire(self.link.group) {
+                    return None;
+                }
+                idle_until = self.now().plus(longest_idle);
+            }
+            self.may_be_idle = self.pool.context.clock().sleep_until(idle_until);
         }
     }
 
@@ -168,34 +189,27 @@ impl Actor {
         answer
     }
 
-    /// Carries out such a statement as [`ask`](Self::ask) does.
+    /// Carries out such a statement as [`ask`](Self::ask) does. The beginning of the message is a comment.
     async fn repeat(
         &mut self,
         operation: Operation,
-        repeated: Repeated,
-        key: Key,
-        name_holder: Option<NameHolder>,
-    ) -> Result<Answer, Failure> {
-        let message = self.message(&statement::comment(operation), repeated, key, name_holder);
-        let answer = self.ask(operation, message).await;
-        self.noted(repeated, answer)
-    }
-
-    fn message(
-        &self,
         beginning: &str,
-        repeated: Repeated,
-        key: Key,
-        name_holder: Option<NameHolder>,
-    ) -> String {
-        let text = || repeated.text(self.pool.settings.fencing, self.session.tag);
-        self.session.prepared.message(beginning, repeated, (key, name_holder), text)
+        call: &Call,
+    ) -> Result<Answer, Failure> {
+        let message = self.message(beginning, call);
+        let answer = self.ask(operation, message).await;
+        self.noted(call, answer)
     }
 
-    fn noted(&mut self, repeated: Repeated, answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
+    fn message(&self, beginning: &str, call: &Call) -> String {
+        let text = || call.statement.text(self.pool.settings.fencing, self.session.tag);
+        self.session.prepared.message(beginning, call, text)
+    }
+
+    fn noted(&mut self, call: &Call, answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
         match &answer {
-            Ok(_) => self.session.prepared.is_answered(repeated),
-            Err(_) => self.session.prepared.is_refused(repeated),
+            Ok(_) => self.session.prepared.is_answered(call.statement),
+            Err(_) => self.session.prepared.is_refused(call.statement),
         }
         answer
     }
@@ -219,9 +233,9 @@ impl Actor {
         let sent = self.now();
         let name_holder = self.pool.holder_lookup.next(sent, self.pool.settings.fencing);
         let (fencing, tag) = (self.pool.settings.fencing, self.session.tag);
-        let said = match Repeated::to_take(&claim, fencing) {
+        let said = match Call::to_take(&claim, fencing, name_holder) {
             Some(take) if reservation.limit().is_none() => {
-                self.repeat(Operation::Acquire, take, claim.key, Some(name_holder)).await
+                self.repeat(Operation::Acquire, &statement::comment(Operation::Acquire), &take).await
             }
             _ => {
                 let statement = statement::take(&claim, fencing, tag, reservation.limit(), name_holder);
@@ -434,8 +448,8 @@ impl Actor {
     async fn send_release(&mut self, key: Key, has: &Has, operation: Operation) -> Result<Released, Broken> {
         let mut failure = None;
         for _ in 0..RELEASES_SENT {
-            let answer = if let Some(release) = Repeated::to_release(has) {
-                self.repeat(operation, release, key, None).await
+            let answer = if let Some(release) = Call::to_release(key, has) {
+                self.repeat(operation, &statement::comment(operation), &release).await
             } else {
                 let statement = statement::release(key, has, self.session.tag, operation);
                 self.ask(operation, statement).await

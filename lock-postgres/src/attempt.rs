@@ -57,7 +57,7 @@ impl<'a> Attempt<'a> {
         // The core may have called before for this attempt, with an unknown outcome.
         self.backend.undo(self.claim.id, Operation::Cancel).await?;
         match self.request.wait() {
-            Wait::Try => self.try_once().await,
+            Wait::Try => Box::pin(self.try_once()).await,
             Wait::Until(_) | Wait::Forever => self.wait().await,
         }
     }
@@ -85,18 +85,19 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Boxes what a wait without a limit does not need: the space for it would be allocated with each wait.
     async fn wait(&self) -> Result<Option<Grant<Lease>>, LockError> {
         if let Wait::Until(_) = self.request.wait()
-            && let Some(grant) = self.try_before_waiting().await?
+            && let Some(grant) = Box::pin(self.try_before_waiting()).await?
         {
             return Ok(Some(grant));
         }
         if self.backend.settings.waiting == options::Waiting::Poll {
-            return self.poll().await;
+            return Box::pin(self.poll()).await;
         }
         let own = match self.backend.pool.idle() {
             Some(own) => own,
-            None => match self.own_or_grant().await? {
+            None => match Box::pin(self.own_or_grant()).await? {
                 Way::Own(own) => own,
                 Way::Granted(grant) => return Ok(Some(grant)),
             },

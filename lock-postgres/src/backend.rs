@@ -157,6 +157,16 @@ impl PostgresBackend {
     /// Makes sure that nothing of an attempt is left, and that nothing of it appears later.
     pub(crate) async fn undo(&self, id: AttemptId, operation: Operation) -> Result<(), LockError> {
         let Some(placed) = self.attempts.lock().get(&id).cloned() else { return Ok(()) };
+        // Boxed: most attempts have left nothing, and need no space for this.
+        Box::pin(self.undo_placed(id, placed, operation)).await
+    }
+
+    async fn undo_placed(
+        &self,
+        id: AttemptId,
+        placed: Placed,
+        operation: Operation,
+    ) -> Result<(), LockError> {
         let Placed { link, key, waiting } = placed;
         if let Some(waiting) = waiting {
             waiting.stop();

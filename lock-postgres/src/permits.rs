@@ -6,7 +6,7 @@
 //! * *a lock for each number of permits*, shared by those that hold permits of a semaphore of that size, and one that all of
 //!   them share. They say whether a number is that of the present holders.
 //!
-//! A statement of procedural SQL takes the permits, because it says in which order the server does what.
+//! One statement takes the permits, or none.
 
 use lock_core::Operation;
 
@@ -14,7 +14,7 @@ use crate::key::Key;
 use crate::options::TokenSource;
 use crate::pg_locks::{KEY_OF_ROW, Looked, held_here};
 use crate::session_tag::SessionTag;
-use crate::statement::{answered, token};
+use crate::statement::{answered, token, within_limit};
 
 /// The most permits of a semaphore. The keys of each semaphore have room for as many, twice.
 pub(crate) const MOST_PERMITS: u32 = 256;
@@ -71,67 +71,70 @@ impl Part {
     }
 }
 
-/// Takes permits. `limit` is the most entries of the table of locks that may be taken, if the server has to count them.
-pub(crate) fn take(
-    key: Key,
-    permits: Permits,
-    gate: Gate,
-    tokens: TokenSource,
-    tag: SessionTag,
-    limit: Option<u64>,
-) -> String {
-    let Permits { take, of } = permits;
-    let (is_here, token) = (tag.is_here(), token(tokens));
-    let (permit_keys, numbers, number, anyone) =
-        (key.plus(FIRST_PERMIT), key.plus(NUMBERS), key.plus(NUMBERS + of), key.plus(ANYONE));
-    let count = limit.map(|limit| {
-        format!("taken:=(SELECT count(*) FROM pg_locks);IF taken>{limit} THEN answer:='full '||taken;END IF;")
-    });
-    let count = count.unwrap_or_default();
-    let pass = match gate {
-        Gate::Try => format!("IF NOT pg_try_advisory_lock({key}) THEN answer:='passing';END IF;"),
-        Gate::Wait => format!("PERFORM pg_advisory_lock({key});"),
-        Gate::Passed => String::new(),
+/// The statement that takes permits, for the [`arguments`] of a request. `limit` is the most entries of the table of locks that may be
+/// taken, if the server has to count them.
+///
+/// Each step needs what the one before it has found, so the server carries them out in this order. No holder comes while a session
+/// has the gate.
+pub(crate) fn take(gate: Gate, tokens: TokenSource, tag: SessionTag, limit: Option<u64>) -> String {
+    let (pass, too_few) = match gate {
+        Gate::Try => ("pg_try_advisory_lock($1)", "0"),
+        Gate::Wait => ("pg_advisory_lock($1) IS NOT NULL", AT_HEAD),
+        Gate::Passed => ("true", AT_HEAD),
     };
-    let keep = if gate == Gate::Try { "false" } else { "answer='few'" };
-    let refused = if gate == Gate::Try { "0" } else { "few" };
-    let body = format!(
-        "DECLARE got int[]:='{{}}';one int;taken bigint;answer text;BEGIN \
-         IF NOT {is_here} OR pg_is_in_recovery() THEN answer:='elsewhere';ELSE \
-         {count}\
-         IF answer IS NULL THEN {pass}END IF;\
-         IF answer IS NULL THEN \
-         IF pg_try_advisory_lock({number}) THEN PERFORM pg_advisory_unlock({number});\
-         IF pg_try_advisory_lock({anyone}) THEN PERFORM pg_advisory_unlock({anyone});ELSE \
-         FOR i IN 1..{MOST_PERMITS} LOOP \
-         IF pg_try_advisory_lock({numbers}+i) THEN PERFORM pg_advisory_unlock({numbers}+i);\
-         ELSE answer:='of '||i;EXIT;END IF;END LOOP;\
-         END IF;END IF;\
-         IF answer IS NULL THEN \
-         FOR i IN 0..{of}-1 LOOP EXIT WHEN cardinality(got)={take};\
-         IF pg_try_advisory_lock({permit_keys}+i) THEN got:=got||i;END IF;END LOOP;\
-         IF cardinality(got)={take} THEN \
-         PERFORM pg_advisory_lock_shared({number}),pg_advisory_lock_shared({anyone});\
-         answer:={token}||' '||array_to_string(got,' ');ELSE \
-         FOREACH one IN ARRAY got LOOP PERFORM pg_advisory_unlock({permit_keys}+one);END LOOP;\
-         answer:='{refused}';END IF;END IF;\
-         IF NOT coalesce({keep},false) THEN PERFORM pg_advisory_unlock({key});END IF;\
-         END IF;END IF;\
-         PERFORM set_config('distlock.answer',answer,true);END"
+    let (number, token) = (other_number(), token(tokens));
+    let steps = format!(
+        "(WITH gate AS MATERIALIZED (SELECT {pass} AS passed),\
+         numbered AS MATERIALIZED (SELECT passed,CASE WHEN passed THEN {number} END AS other FROM gate),\
+         tried AS MATERIALIZED (SELECT passed,other,CASE WHEN other=0 THEN \
+         ARRAY(SELECT i FROM generate_series(0,$3-1) AS i WHERE pg_try_advisory_lock($1+{FIRST_PERMIT}+i) LIMIT $2) \
+         END AS permits FROM numbered),\
+         answered AS MATERIALIZED (SELECT CASE WHEN NOT passed THEN 'passing' WHEN other>0 THEN 'of '||other \
+         WHEN cardinality(permits)=$2 THEN CASE WHEN pg_advisory_lock_shared($1+{NUMBERS}+$3) IS NOT NULL \
+         AND pg_advisory_lock_shared($1+{ANYONE}) IS NOT NULL THEN {token}||' '||array_to_string(permits,' ') END \
+         WHEN (SELECT count(pg_advisory_unlock($1+{FIRST_PERMIT}+i)) FROM unnest(permits) AS i)>=0 \
+         THEN '{too_few}' END AS answer FROM tried) \
+         SELECT CASE WHEN answer IN ('passing','{AT_HEAD}') THEN answer \
+         WHEN pg_advisory_unlock($1) IS NOT NULL THEN answer END FROM answered)"
     );
-    format!("DO $d${body}$d$;SELECT current_setting('distlock.answer')")
+    within_limit(tag, limit, &steps)
 }
 
-/// Gives permits back. Those who look at the numbers meanwhile never find one without the other that it belongs to.
-pub(crate) fn release(key: Key, of: u32, held: &[u32], tag: SessionTag, operation: Operation) -> String {
-    let unlocks =
-        held.iter().map(|permit| format!("pg_advisory_unlock({}),", key.plus(FIRST_PERMIT + permit)));
-    let unlocks: String = unlocks.collect();
-    let (anyone, number) = (key.plus(ANYONE), key.plus(NUMBERS + of));
-    let all = format!(
-        "NOT false=ANY(ARRAY[pg_advisory_unlock_shared({anyone}),{unlocks}pg_advisory_unlock_shared({number})])"
+/// The answer to a request that keeps the gate, because too few permits are free.
+const AT_HEAD: &str = "few";
+
+/// The expression for another number of permits with which the semaphore is used, or 0.
+fn other_number() -> String {
+    let is_used = format!(
+        "CASE WHEN pg_try_advisory_lock($1+{NUMBERS}+i) THEN NOT pg_advisory_unlock($1+{NUMBERS}+i) ELSE true END"
     );
-    answered(tag, operation, &all)
+    format!(
+        "CASE WHEN pg_try_advisory_lock($1+{NUMBERS}+$3) THEN CASE WHEN pg_advisory_unlock($1+{NUMBERS}+$3) THEN \
+         CASE WHEN pg_try_advisory_lock($1+{ANYONE}) THEN CASE WHEN pg_advisory_unlock($1+{ANYONE}) THEN 0 END \
+         ELSE COALESCE((SELECT i FROM generate_series(1,{MOST_PERMITS}) AS i WHERE {is_used} LIMIT 1),0) END \
+         END ELSE 0 END"
+    )
+}
+
+/// What stands in the place of `$1`, `$2` and `$3`: the first key, how many permits, and of how many.
+pub(crate) fn arguments(key: Key, permits: Permits) -> Vec<String> {
+    vec![key.to_string(), permits.take.to_string(), permits.of.to_string()]
+}
+
+/// The condition that the session had the permits `$3` of a semaphore of `$2` with the first key `$1`, which it has no longer when the
+/// server has evaluated it.
+pub(crate) fn gives_back() -> String {
+    format!(
+        "NOT false=ANY(ARRAY[pg_advisory_unlock_shared($1+{ANYONE}),\
+         (SELECT bool_and(pg_advisory_unlock($1+{FIRST_PERMIT}+i)) FROM unnest($3::integer[]) AS i),\
+         pg_advisory_unlock_shared($1+{NUMBERS}+$2)])"
+    )
+}
+
+/// What stands in the place of its `$1`, `$2` and `$3`.
+pub(crate) fn held(key: Key, of: u32, permits: &[u32]) -> Vec<String> {
+    let permits: Vec<_> = permits.iter().map(u32::to_string).collect();
+    vec![key.to_string(), of.to_string(), format!("'{{{}}}'", permits.join(","))]
 }
 
 /// Gives back whatever a session has of a semaphore.
@@ -148,10 +151,6 @@ pub(crate) fn clear(key: Key, tag: SessionTag, operation: Operation) -> String {
 mod tests {
     use super::*;
 
-    fn all(permits: Permits, gate: Gate) -> String {
-        take(Key::of_semaphore("", "render"), permits, gate, TokenSource::Clock, SessionTag::new(7), None)
-    }
-
     #[test]
     fn each_part_has_keys_of_its_own() {
         assert_eq!(Part::at(0), Part::Gate);
@@ -167,13 +166,21 @@ mod tests {
         assert!(u64::from(NUMBERS + MOST_PERMITS) < crate::key::SEMAPHORE_KEYS);
     }
 
+    fn taking(gate: Gate, limit: Option<u64>) -> String {
+        take(gate, TokenSource::Clock, SessionTag::new(7), limit)
+    }
+
     #[test]
     fn only_who_waits_keeps_the_gate() {
-        let permits = Permits { take: 2, of: 3 };
-        assert!(!all(permits, Gate::Try).contains("few"));
+        assert!(taking(Gate::Try, None).contains("THEN '0'"));
         for gate in [Gate::Wait, Gate::Passed] {
-            assert!(all(permits, gate).contains("answer:='few'"));
+            assert!(taking(gate, None).contains("THEN 'few'"));
         }
-        assert!(!all(permits, Gate::Passed).contains("answer:='passing'"));
+    }
+
+    #[test]
+    fn the_server_says_what_it_has_counted() {
+        assert!(taking(Gate::Wait, Some(7)).contains(",taken::text FROM"));
+        assert!(!taking(Gate::Wait, None).contains("taken::text"));
     }
 }

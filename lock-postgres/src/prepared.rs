@@ -7,6 +7,7 @@
 use crate::key::Key;
 use crate::link::{Claim, Has, Wanted};
 use crate::options::TokenSource;
+use crate::permits::{self, Gate, Permits};
 use crate::session_tag::SessionTag;
 use crate::statement::{self, NameHolder};
 
@@ -15,69 +16,123 @@ use crate::statement::{self, NameHolder};
 pub(crate) enum Repeated {
     Take,
     TakeShared,
+    TakePermits,
     Wait,
     WaitShared,
+    WaitForPermits,
+    LookForPermits,
     Release,
     ReleaseShared,
+    ReleasePermits,
+}
+
+const STATEMENTS: usize = 10;
+
+/// A statement with its arguments, as SQL expressions.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) statement: Repeated,
+    arguments: Vec<String>,
+}
+
+impl Call {
+    /// Tries a lock; `None` where the statement depends on more than its arguments.
+    pub(crate) fn to_take(claim: &Claim, tokens: TokenSource, name_holder: NameHolder) -> Option<Self> {
+        let statements = [Repeated::Take, Repeated::TakeShared, Repeated::TakePermits];
+        let mut call = Self::to_acquire(claim, tokens, statements)?;
+        if !matches!(claim.wanted, Wanted::Permits(_)) {
+            call.arguments.push(name_holder.literal().to_owned());
+        }
+        Some(call)
+    }
+
+    /// Waits for a lock; `None` in the same cases.
+    pub(crate) fn to_wait(claim: &Claim, tokens: TokenSource) -> Option<Self> {
+        Self::to_acquire(claim, tokens, [Repeated::Wait, Repeated::WaitShared, Repeated::WaitForPermits])
+    }
+
+    fn to_acquire(claim: &Claim, tokens: TokenSource, statements: [Repeated; 3]) -> Option<Self> {
+        if tokens == TokenSource::Sequence && claim.sections.get() > 1 {
+            return None;
+        }
+        let [exclusive, shared, permits] = statements;
+        let on_key = |statement| Self { statement, arguments: vec![claim.key.to_string()] };
+        Some(match claim.wanted {
+            Wanted::Exclusive => on_key(exclusive),
+            Wanted::Shared => on_key(shared),
+            Wanted::Permits(wanted) => {
+                Self { statement: permits, arguments: permits::arguments(claim.key, wanted) }
+            }
+        })
+    }
+
+    /// Looks for permits in the session that has the gate of the semaphore.
+    pub(crate) fn to_look(key: Key, permits: Permits) -> Self {
+        Self { statement: Repeated::LookForPermits, arguments: permits::arguments(key, permits) }
+    }
+
+    /// Gives a lock back; `None` where it is not known what the session has.
+    pub(crate) fn to_release(key: Key, has: &Has) -> Option<Self> {
+        let on_key = |statement| Self { statement, arguments: vec![key.to_string()] };
+        Some(match has {
+            Has::Exclusive => on_key(Repeated::Release),
+            Has::Shared => on_key(Repeated::ReleaseShared),
+            Has::Permits { of, numbers } => {
+                Self { statement: Repeated::ReleasePermits, arguments: permits::held(key, *of, numbers) }
+            }
+            Has::Either | Has::PartOfSemaphore => return None,
+        })
+    }
+}
+
+/// The statement with these arguments in the places of `$1`, `$2` and so on.
+pub(crate) fn filled_in(mut text: String, arguments: &[String]) -> String {
+    for (argument, number) in arguments.iter().zip(1..) {
+        text = text.replace(&format!("${number}"), argument);
+    }
+    text
 }
 
 impl Repeated {
-    /// What tries a lock; `None` for permits, and where the statement depends on more than the key.
-    pub(crate) fn to_take(claim: &Claim, tokens: TokenSource) -> Option<Self> {
-        Self::to_acquire(claim, tokens, [Self::Take, Self::TakeShared])
-    }
-
-    /// What waits for a lock; `None` in the same cases.
-    pub(crate) fn to_wait(claim: &Claim, tokens: TokenSource) -> Option<Self> {
-        Self::to_acquire(claim, tokens, [Self::Wait, Self::WaitShared])
-    }
-
-    fn to_acquire(claim: &Claim, tokens: TokenSource, [exclusive, shared]: [Self; 2]) -> Option<Self> {
-        match claim.wanted {
-            _ if tokens == TokenSource::Sequence && claim.sections.get() > 1 => None,
-            Wanted::Exclusive => Some(exclusive),
-            Wanted::Shared => Some(shared),
-            Wanted::Permits(_) => None,
-        }
-    }
-
-    /// What gives a lock back; `None` for permits, and where it is not known what the session has.
-    pub(crate) fn to_release(has: &Has) -> Option<Self> {
-        match has {
-            Has::Exclusive => Some(Self::Release),
-            Has::Shared => Some(Self::ReleaseShared),
-            Has::Either | Has::Permits { .. } | Has::PartOfSemaphore => None,
-        }
-    }
-
     fn name(self) -> &'static str {
         match self {
             Self::Take => "distlock_take",
             Self::TakeShared => "distlock_take_shared",
+            Self::TakePermits => "distlock_take_permits",
             Self::Wait => "distlock_wait",
             Self::WaitShared => "distlock_wait_shared",
+            Self::WaitForPermits => "distlock_wait_for_permits",
+            Self::LookForPermits => "distlock_look_for_permits",
             Self::Release => "distlock_release",
             Self::ReleaseShared => "distlock_release_shared",
+            Self::ReleasePermits => "distlock_release_permits",
         }
     }
 
-    /// The types of its arguments: the key, and where a lock may be refused, whether that says who holds it.
+    /// The types of its arguments: the key, and where a lock may be refused, whether that says who holds it. For permits also their
+    /// numbers.
     fn parameters(self) -> &'static str {
         match self {
             Self::Take | Self::TakeShared => "bigint,boolean",
             Self::Wait | Self::WaitShared | Self::Release | Self::ReleaseShared => "bigint",
+            Self::TakePermits | Self::WaitForPermits | Self::LookForPermits => "bigint,integer,integer",
+            Self::ReleasePermits => "bigint,integer,integer[]",
         }
     }
 
-    /// The statement, with `$1` and `$2` in the place of its arguments.
+    /// The statement, with `$1`, `$2` and so on in the places of its arguments.
     pub(crate) fn text(self, tokens: TokenSource, tag: SessionTag) -> String {
         match self {
             Self::Take => statement::take_again(Wanted::Exclusive, tokens, tag),
             Self::TakeShared => statement::take_again(Wanted::Shared, tokens, tag),
+            Self::TakePermits => permits::take(Gate::Try, tokens, tag, None),
             Self::Wait => statement::wait_again(Wanted::Exclusive, tokens, tag),
             Self::WaitShared => statement::wait_again(Wanted::Shared, tokens, tag),
+            Self::WaitForPermits => permits::take(Gate::Wait, tokens, tag, None),
+            Self::LookForPermits => permits::take(Gate::Passed, tokens, tag, None),
             Self::Release => statement::release_again(&Has::Exclusive, tag),
             Self::ReleaseShared => statement::release_again(&Has::Shared, tag),
+            Self::ReleasePermits => statement::in_session(tag, &permits::gives_back()),
         }
     }
 }
@@ -96,30 +151,19 @@ enum Use {
 /// What one session has prepared.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    uses: [Use; 6],
+    uses: [Use; STATEMENTS],
 }
 
 impl Prepared {
-    /// The message that carries the statement out, after its beginning. `name_holder` is for those that try a lock.
-    pub(crate) fn message(
-        &self,
-        beginning: &str,
-        repeated: Repeated,
-        (key, name_holder): (Key, Option<NameHolder>),
-        text: impl FnOnce() -> String,
-    ) -> String {
-        let name = repeated.name();
-        let (key, name_holder) = (key.to_string(), name_holder.map(NameHolder::literal));
-        let arguments = name_holder.map_or_else(|| key.clone(), |name_holder| format!("{key},{name_holder}"));
-        let message = match self.uses[repeated as usize] {
-            Use::Prepared => format!("EXECUTE {name}({arguments})"),
-            Use::Once => {
-                let prepare = format!("PREPARE {name}({}) AS {}", repeated.parameters(), text());
-                format!("{prepare};EXECUTE {name}({arguments})")
-            }
-            Use::Never | Use::Failed => {
-                text().replace("$1", &key).replace("$2", name_holder.unwrap_or_default())
-            }
+    /// The message that carries the statement out, after its beginning.
+    pub(crate) fn message(&self, beginning: &str, call: &Call, text: impl FnOnce() -> String) -> String {
+        let Call { statement, arguments } = call;
+        let name = statement.name();
+        let execute = || format!("EXECUTE {name}({})", arguments.join(","));
+        let message = match self.uses[*statement as usize] {
+            Use::Prepared => execute(),
+            Use::Once => format!("PREPARE {name}({}) AS {};{}", statement.parameters(), text(), execute()),
+            Use::Never | Use::Failed => filled_in(text(), arguments),
         };
         format!("{beginning}{message}")
     }
@@ -144,11 +188,9 @@ impl Prepared {
 mod tests {
     use super::*;
 
-    const ARGUMENTS: (Option<NameHolder>, &str) = (Some(NameHolder::Yes), "distlock_take(7,true)");
-
     fn message(prepared: &mut Prepared) -> String {
-        let arguments = (Key::of_number(7), ARGUMENTS.0);
-        prepared.message("/**/", Repeated::Take, arguments, || "SELECT $1,$2".to_owned())
+        let call = Call { statement: Repeated::Take, arguments: vec!["7".to_owned(), "true".to_owned()] };
+        prepared.message("/**/", &call, || "SELECT $1,$2".to_owned())
     }
 
     #[test]
@@ -158,7 +200,7 @@ mod tests {
         prepared.is_answered(Repeated::Take);
         let second = message(&mut prepared);
         let preparation = "PREPARE distlock_take(bigint,boolean) AS SELECT $1,$2;EXECUTE";
-        assert!(second.contains(preparation) && second.ends_with(ARGUMENTS.1), "{second}");
+        assert!(second.contains(preparation) && second.ends_with("distlock_take(7,true)"), "{second}");
         prepared.is_answered(Repeated::Take);
         for _ in 0..2 {
             assert!(message(&mut prepared).ends_with("*/EXECUTE distlock_take(7,true)"));

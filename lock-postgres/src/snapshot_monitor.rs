@@ -44,6 +44,10 @@ struct Watch {
     is_running: bool,
 }
 
+fn is_over(waiting: &Weak<link::Waiting>) -> bool {
+    waiting.upgrade().is_none_or(|waiting| waiting.has_answer())
+}
+
 impl SnapshotMonitor {
     pub(crate) fn new(context: BackendContext, settings: Arc<Settings>, control: Arc<Control>) -> Arc<Self> {
         Arc::new(Self {
@@ -58,6 +62,10 @@ impl SnapshotMonitor {
     /// Monitors this wait until it is over.
     pub(crate) fn add(self: &Arc<Self>, session: SessionId, waiting: &Arc<link::Waiting>) {
         let mut watch = self.watch.lock();
+        // Otherwise a client whose waits are short would keep all that begin until the next look.
+        while watch.waits.last().is_some_and(|(_, waiting)| is_over(waiting)) {
+            watch.waits.pop();
+        }
         watch.waits.push((session, Arc::downgrade(waiting)));
         if !std::mem::replace(&mut watch.is_running, true) {
             self.context.spawn(Arc::clone(self).monitor());
@@ -67,7 +75,7 @@ impl SnapshotMonitor {
     /// The waits that are not over. If there is none, the watch ends.
     fn waits(&self) -> Option<Vec<(SessionId, Arc<link::Waiting>)>> {
         let mut watch = self.watch.lock();
-        watch.waits.retain(|(_, waiting)| waiting.upgrade().is_some_and(|waiting| !waiting.has_answer()));
+        watch.waits.retain(|(_, waiting)| !is_over(waiting));
         watch.is_running = !watch.waits.is_empty();
         let waits = watch.waits.iter().filter_map(|(session, waiting)| Some((*session, waiting.upgrade()?)));
         watch.is_running.then(|| waits.collect())

@@ -13,8 +13,9 @@ use crate::failure::{nonsense, shared_session};
 use crate::key::Key;
 use crate::link::{Claim, Has, Wanted};
 use crate::options::TokenSource;
-use crate::permits::{self, Gate, Permits};
+use crate::permits::{self, Gate};
 use crate::pg_locks::{Looked, held_here, holder, named};
+use crate::prepared::filled_in;
 use crate::server::{START, SessionId};
 use crate::session::{Answer, Row};
 use crate::session_tag::SessionTag;
@@ -119,7 +120,7 @@ pub(crate) fn answered(tag: SessionTag, operation: Operation, condition: &str) -
     format!("{}{}", comment(operation), in_session(tag, condition))
 }
 
-fn in_session(tag: SessionTag, condition: &str) -> String {
+pub(crate) fn in_session(tag: SessionTag, condition: &str) -> String {
     format!("SELECT (CASE WHEN {} THEN {condition} END)::text", tag.is_here())
 }
 
@@ -141,7 +142,8 @@ pub(crate) fn take(
 ) -> String {
     let comment = comment(Operation::Acquire);
     if let Wanted::Permits(permits) = claim.wanted {
-        return format!("{comment}{}", permits::take(claim.key, permits, Gate::Try, tokens, tag, limit));
+        let take = permits::take(Gate::Try, tokens, tag, limit);
+        return format!("{comment}{}", filled_in(take, &permits::arguments(claim.key, permits)));
     }
     let token = tokens_from(tokens, claim.sections);
     let take = take_lock(claim.wanted, &claim.key.to_string(), &token, tokens, name_holder.literal());
@@ -180,7 +182,8 @@ impl NameHolder {
 /// Waits for the lock. It follows what [`begins_wait`] says.
 pub(crate) fn wait(claim: &Claim, tokens: TokenSource, tag: SessionTag, limit: Option<u64>) -> String {
     if let Wanted::Permits(permits) = claim.wanted {
-        return permits::take(claim.key, permits, Gate::Wait, tokens, tag, limit);
+        let take = permits::take(Gate::Wait, tokens, tag, limit);
+        return filled_in(take, &permits::arguments(claim.key, permits));
     }
     let token = tokens_from(tokens, claim.sections);
     within_limit(tag, limit, &wait_for_lock(claim.wanted, &claim.key.to_string(), &token))
@@ -200,18 +203,6 @@ fn wait_for_lock(wanted: Wanted, key: &str, token: &str) -> String {
 /// fails, the server takes that back.
 pub(crate) fn begins_wait(waiter: &Waiter, is_limited: bool) -> String {
     format!("{}{}", waiter.comment(), if is_limited { "SET statement_timeout=0;" } else { "" })
-}
-
-/// Looks for permits in the session that has the gate of the semaphore.
-pub(crate) fn poll(
-    claim: &Claim,
-    permits: Permits,
-    tokens: TokenSource,
-    tag: SessionTag,
-    waiter: &Waiter,
-) -> String {
-    let poll = permits::take(claim.key, permits, Gate::Passed, tokens, tag, None);
-    format!("{}{poll}", waiter.comment())
 }
 
 /// Makes an exclusive lock of this session a shared one, without a gap. The session goes before those that wait, as they would
@@ -297,8 +288,7 @@ pub(crate) fn release(key: Key, has: &Has, tag: SessionTag, operation: Operation
         Has::Exclusive | Has::Shared | Has::Either => {
             answered(tag, operation, &unlocks(&key.to_string(), has))
         }
-        Has::Permits { of, numbers } => permits::release(key, *of, numbers, tag, operation),
-        Has::PartOfSemaphore => permits::clear(key, tag, operation),
+        Has::Permits { .. } | Has::PartOfSemaphore => permits::clear(key, tag, operation),
     }
 }
 
@@ -424,6 +414,7 @@ pub(crate) fn probe(tokens: TokenSource) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::permits::Permits;
 
     fn tag() -> SessionTag {
         SessionTag::new(10)

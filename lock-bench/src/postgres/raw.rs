@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use distlock::status::Mode;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tokio::sync::Mutex;
@@ -78,6 +79,16 @@ impl Client for Raw {
         Ok(Box::new(Named { statements, texts: Texts::of(name, self.minted) }))
     }
 
+    /// Only without numbers: one such contender is enough to compare with.
+    fn share(&self, name: &str, mode: Mode) -> Outcome<Option<Box<dyn Lock>>> {
+        let texts = match (mode, self.minted) {
+            (Mode::Exclusive, Minted::Nothing) => Texts::of(name, Minted::Nothing),
+            (Mode::Shared, Minted::Nothing) => Texts::to_share(name),
+            _ => return Ok(None),
+        };
+        Ok(Some(Box::new(Named { statements: self.connection.connection.clone(), texts })))
+    }
+
     async fn close(self: Box<Self>) {}
 }
 
@@ -99,6 +110,12 @@ impl Texts {
             ),
         };
         Self { acquire: acquire.into(), release: format!("SELECT pg_advisory_unlock({key})").into() }
+    }
+
+    fn to_share(name: &str) -> Self {
+        let key = distlock::postgres::key(name);
+        let acquire = format!("SELECT pg_advisory_lock_shared({key})");
+        Self { acquire: acquire.into(), release: format!("SELECT pg_advisory_unlock_shared({key})").into() }
     }
 }
 

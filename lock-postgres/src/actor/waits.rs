@@ -13,7 +13,7 @@ use crate::failure::{Failure, gone, nonsense};
 use crate::link::{Claim, Has, Taken, Waiting, Wanted};
 use crate::options;
 use crate::permits::Permits;
-use crate::prepared::Repeated;
+use crate::prepared::Call;
 use crate::quiet_wait;
 use crate::session::Answer;
 use crate::statement::{self, Answered, Waiter};
@@ -25,7 +25,7 @@ const CANCELLATION_TIMEOUT: Duration = Duration::from_millis(400);
 const CANCEL_AGAIN: Duration = Duration::from_millis(50);
 
 /// The pauses between two looks for permits of the session that is at the head of the queue.
-const FIRST_LOOK_FOR_PERMITS: Duration = Duration::from_millis(2);
+const FIRST_LOOK_FOR_PERMITS: Duration = Duration::from_micros(500);
 const LONGEST_LOOK_FOR_PERMITS: Duration = Duration::from_millis(50);
 
 impl Actor {
@@ -83,7 +83,7 @@ impl Actor {
         let (fencing, tag, limit) = (settings.fencing, self.session.tag, reservation.limit());
         if settings.waiting != options::Waiting::Quiet {
             let beginning = statement::begins_wait(waiter, self.limit != StatementLimit::Off);
-            let Some(wait) = Repeated::to_wait(claim, fencing).filter(|_| limit.is_none()) else {
+            let Some(wait) = Call::to_wait(claim, fencing).filter(|_| limit.is_none()) else {
                 let statement = beginning + &statement::wait(claim, fencing, tag, limit);
                 let sent = self.now();
                 let answer = self.ask_until(waiting.ended(), statement).await?;
@@ -93,9 +93,9 @@ impl Actor {
                 }
                 return read(&answer);
             };
-            let message = self.message(&beginning, wait, claim.key, None);
+            let message = self.message(&beginning, &wait);
             let answer = self.ask_until(waiting.ended(), message).await;
-            return read(&self.noted(wait, answer)?);
+            return read(&self.noted(&wait, answer)?);
         }
         let sent = self.now();
         let answer = self.ask(Operation::Acquire, quiet_wait::begin(claim.key, tag, limit)).await?;
@@ -114,8 +114,8 @@ impl Actor {
         let answer = self.ask(Operation::Acquire, quiet_wait::check(claim, fencing, tag)).await?;
         match (read(&answer)?, claim.wanted) {
             (Answered::Granted(..), Wanted::Permits(permits)) => {
-                let poll = statement::poll(claim, permits, fencing, tag, waiter);
-                read(&self.ask(Operation::Acquire, poll).await?)
+                let look = Call::to_look(claim.key, permits);
+                read(&self.repeat(Operation::Acquire, &waiter.comment(), &look).await?)
             }
             (Answered::Refused(_), _) => {
                 Err(Failure::Broken(nonsense(Operation::Acquire, "the wait is over without the lock")))
@@ -134,8 +134,7 @@ impl Actor {
         waiting: &Waiting,
     ) -> (Moment, Result<Answered, Failure>) {
         let pool = Arc::clone(&self.pool);
-        let (fencing, tag) = (pool.settings.fencing, self.session.tag);
-        let statement = statement::poll(claim, permits, fencing, tag, waiter);
+        let (beginning, look) = (waiter.comment(), Call::to_look(claim.key, permits));
         let mut pause = FIRST_LOOK_FOR_PERMITS;
         let mut given_back = pool.given_back();
         loop {
@@ -150,7 +149,8 @@ impl Actor {
             // Before the server looks: what is given back later makes it look again.
             given_back = pool.given_back();
             let sent = self.now();
-            let said = self.ask(Operation::Acquire, statement.clone()).await.and_then(|said| read(&said));
+            let said = self.repeat(Operation::Acquire, &beginning, &look).await;
+            let said = said.and_then(|said| read(&said));
             if !matches!(said, Ok(Answered::AtHead)) {
                 return (sent, said);
             }
