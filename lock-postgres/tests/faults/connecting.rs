@@ -19,6 +19,7 @@ cases!("connecting":
     shows_who_a_client_is,
     a_lock_belongs_to_a_database_and_a_prefix,
     a_password_of_the_program_is_asked_for_by_each_connection,
+    an_idle_client_closes_its_connections,
 );
 
 async fn is_refused_with_what_to_do() -> Outcome {
@@ -135,4 +136,14 @@ async fn a_password_of_the_program_is_asked_for_by_each_connection() -> Outcome 
     let shown = format!("{client:?} {client:#?}");
     ensure!(!shown.contains("c1d9") && logs::lines_with(&["c1d9"]).is_empty(), "{shown}");
     Ok(())
+}
+
+async fn an_idle_client_closes_its_connections() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client("lease=4s").await?;
+    stage.works(&client).await?;
+    until("no connection is left", || async { Ok(stage.connections().await? == 0) }).await?;
+    let ended_by_server = "SELECT sessions_fatal FROM pg_stat_database WHERE datname=current_database()";
+    ensure!(stage.number(ended_by_server).await? == 0, "the lease of a connection has ended before");
+    stage.works(&client).await
 }
