@@ -306,6 +306,7 @@ impl Backend for FileBackend {
         let cleaner = Arc::clone(&self.cleaner);
         let work = gated_action::run(&self.resources, move |gate| {
             cleaner.finish(gate);
+            gate.folder().remove_kept_folders();
             file_cleaner::sweep(gate);
             Ok(())
         });

@@ -92,7 +92,7 @@ impl WatchedTask for FileCleaner {
     }
 }
 
-/// Checks some of the folder's locks, and removes the files of killed holders and waiters.
+/// Checks some of the folder's locks, and removes the files of killed holders and waiters, and folders that killed clients kept.
 ///
 /// Best effort: a file that stays does no harm.
 pub(crate) fn sweep(gate: &Gate) {
@@ -106,6 +106,7 @@ pub(crate) fn sweep(gate: &Gate) {
     found.truncate(SWEPT_AT_ONCE);
     for subject in &found {
         let _ = holders::clean(gate, subject);
+        holders::remove_empty_folders(gate, subject);
     }
 }
 

@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::failure::Failure;
+use crate::kept_folders::KeptFolders;
 use crate::network;
 use crate::subject::FOLDERS;
 
@@ -60,6 +61,7 @@ pub(crate) struct Folder {
     path: PathBuf,
     directory: OwnedFd,
     identity: Identity,
+    kept: KeptFolders,
 }
 
 impl Folder {
@@ -80,7 +82,7 @@ impl Folder {
         check_mode(&stat, &path, "chmod 700")?;
         check_owners_bits(&stat, &path)?;
         network::check(&directory, &stat, &path)?;
-        let folder = Self { identity: Identity::of(&stat), path, directory };
+        let folder = Self { identity: Identity::of(&stat), path, directory, kept: KeptFolders::default() };
         folder.make_folders()?;
         Ok(folder)
     }
@@ -140,6 +142,19 @@ impl Folder {
     /// Removes a subfolder if it is empty. Ignores all errors, because the next process tries again.
     pub(crate) fn remove_empty_folder(&self, relative: &str) {
         let _ = rustix::fs::unlinkat(&self.directory, relative, AtFlags::REMOVEDIR);
+    }
+
+    /// To be called after a file in this subfolder was removed: the subfolder stays for the next one. One that was kept for
+    /// longer may be removed for it.
+    pub(crate) fn keep_folder(&self, relative: &str) {
+        if let Some(excess) = self.kept.keep(relative) {
+            self.remove_empty_folder(&excess);
+        }
+    }
+
+    /// Removes the subfolders that were kept, if they are empty.
+    pub(crate) fn remove_kept_folders(&self) {
+        self.kept.end().iter().for_each(|relative| self.remove_empty_folder(relative));
     }
 
     /// The names in a subfolder, or `None` if it does not exist.
@@ -263,6 +278,12 @@ impl Folder {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(Failure::system("remove", &self.path_of(relative), errno)),
         }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        self.remove_kept_folders();
     }
 }
 

@@ -14,7 +14,7 @@ use crate::locked_file::{LockedFile, Standing};
 pub(crate) struct Held {
     file: LockedFile,
     token: u64,
-    /// The folder of those that share it, which goes with the last of them.
+    /// The folder of those that share it.
     shares: Option<String>,
 }
 
@@ -68,10 +68,11 @@ impl Held {
             self.file.remove();
         }
         self.file.unlock()?;
-        match (gate, &self.shares) {
-            (None, _) if standing == Standing::Ours => self.file.touch(),
-            (Some(_), Some(shares)) => self.file.folder().remove_empty_folder(shares),
-            _ => {}
+        if gate.is_none() && standing == Standing::Ours {
+            self.file.touch();
+        }
+        if let Some(shares) = &self.shares {
+            self.file.folder().keep_folder(shares);
         }
         Ok(standing)
     }

@@ -69,3 +69,9 @@ pub(crate) fn clean(gate: &Gate, subject: &Subject) -> Result<(), Failure> {
     Members::of_shares(gate.folder(), subject).clean()?;
     Members::of_queue(gate.folder(), subject).clean().map(drop)
 }
+
+/// Removes the folders of those that share and of those that wait, if they are empty.
+pub(crate) fn remove_empty_folders(gate: &Gate, subject: &Subject) {
+    gate.folder().remove_empty_folder(&subject.shares());
+    gate.folder().remove_empty_folder(&subject.queue());
+}

@@ -52,6 +52,7 @@ mod gated_action;
 mod held;
 mod hold;
 mod holders;
+mod kept_folders;
 mod locked_file;
 mod members;
 mod network;

@@ -118,17 +118,12 @@ impl<'a> Members<'a> {
         self.folder.path_of(&self.file(member))
     }
 
-    /// All members, dead ones too, in order; `None` if there is no folder.
-    fn read(&self) -> Result<Option<Vec<Member>>, Failure> {
-        let Some(names) = self.folder.list(&self.directory)? else { return Ok(None) };
-        let mut list: Vec<Member> = names.iter().filter_map(|name| Member::parse(name)).collect();
-        list.sort_unstable();
-        Ok(Some(list))
-    }
-
     /// All members, dead ones too, in order.
     pub(crate) fn list(&self) -> Result<Vec<Member>, Failure> {
-        Ok(self.read()?.unwrap_or_default())
+        let names = self.folder.list(&self.directory)?.unwrap_or_default();
+        let mut list: Vec<Member> = names.iter().filter_map(|name| Member::parse(name)).collect();
+        list.sort_unstable();
+        Ok(list)
     }
 
     /// The last of `list` that is alive. Removes the dead ones behind it.
@@ -155,14 +150,9 @@ impl<'a> Members<'a> {
         Ok(())
     }
 
-    /// The last member that is alive. Removes the files that dead ones left behind it, and the folder if it is empty.
+    /// The last member that is alive. Removes the files that dead ones left behind it.
     pub(crate) fn clean(&self) -> Result<Option<Member>, Failure> {
-        let Some(list) = self.read()? else { return Ok(None) };
-        let alive = self.last_alive(&list)?;
-        if alive.is_none() {
-            self.folder.remove_empty_folder(&self.directory);
-        }
-        Ok(alive)
+        self.last_alive(&self.list()?)
     }
 
     fn remove(&self, member: Member) -> Result<(), Failure> {

@@ -53,6 +53,6 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let _ = self.file.unlock();
         self.file.remove();
-        self.folder().remove_empty_folder(&self.directory);
+        self.folder().keep_folder(&self.directory);
     }
 }

@@ -133,6 +133,6 @@ pub(crate) fn break_holder(gate: &Gate, subject: &Subject, id: &str) -> Result<b
     let found = living.find(|(_, file)| Record::read(file).is_some_and(|holder| holder.id == id));
     let Some((member, file)) = found else { return Ok(false) };
     take_away(gate.folder(), &members.file(member), &file)?;
-    gate.folder().remove_empty_folder(members.directory());
+    gate.folder().keep_folder(members.directory());
     Ok(true)
 }

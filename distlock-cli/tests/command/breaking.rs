@@ -24,14 +24,14 @@ fn it_takes_the_lock_from_the_named_holder_alone() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("job");
     let id = sandbox.status("job")["holders"][0]["id"].as_str().unwrap().to_owned();
-    let output = sandbox.run(["break", "--yes", "--json", "--holder", "somebody-else", "job"]);
+    let output = sandbox.run(["break", "--yes", "--json", "--holder", "another-holder", "job"]);
     assert_code(&output, 75, "another holder");
     let event: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(event["event"], "held_by_another");
     assert_eq!(event["holders"][0]["id"], id.as_str());
     assert_eq!(sandbox.status("job")["held"], true);
 
-    let output = sandbox.run(["break", "--yes", "--holder", "somebody-else", "job"]);
+    let output = sandbox.run(["break", "--yes", "--holder", "another-holder", "job"]);
     assert!(said(&output).contains("look at it with: distlock status job)"), "{output:?}");
 
     let output = sandbox.run(["break", "--yes", "--json", "--holder", &id, "job"]);

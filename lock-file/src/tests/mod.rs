@@ -40,17 +40,30 @@ impl Scratch {
         client_in(&self.path)
     }
 
-    /// Waits until everything in the folder but the gate has been cleaned away.
+    /// Waits until all files in the folder but the gate have been cleaned away.
     #[track_caller]
     fn is_empty_soon(&self) {
         eventually("nothing is left in the folder", || self.leftovers().is_empty());
     }
 
-    /// The files in the folder, without the gate.
+    /// The files in the folder, without the gate. Clients keep empty folders.
     fn leftovers(&self) -> Vec<PathBuf> {
-        let inside = |name: &str| std::fs::read_dir(self.path.join(name)).unwrap();
-        FOLDERS.into_iter().flat_map(inside).map(|entry| entry.unwrap().path()).collect()
+        self.entries()
+            .into_iter()
+            .flat_map(|path| if path.is_dir() { inside(&path) } else { vec![path] })
+            .collect()
     }
+
+    /// The folders that clients keep for locks and semaphores, and the files of those who hold alone.
+    fn entries(&self) -> Vec<PathBuf> {
+        FOLDERS.into_iter().flat_map(|name| inside(&self.path.join(name))).collect()
+    }
+}
+
+/// What is in a folder; nothing if it has been removed.
+fn inside(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().path()).collect()
 }
 
 fn client_in(folder: &Path) -> LockClient {

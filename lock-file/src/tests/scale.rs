@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-use lock_core::{Backend, FencingToken, Released, Wait};
+use lock_core::{Backend, FencingToken, LockClient, Released, Wait};
 use rustix::process::geteuid;
 
 use super::attempts::Bare;
@@ -39,6 +39,27 @@ fn eight_processes_lose_no_count() {
     assert_eq!(std::fs::read_to_string(&counter).unwrap(), "1600");
     assert_eq!(tokens.len(), 1600);
     scratch.is_empty_soon();
+}
+
+#[test]
+fn a_client_keeps_some_folders_until_it_ends() {
+    type End = fn(LockClient);
+    let close: End = |client| block_on(client.close(SOON)).unwrap();
+    let scratch = Scratch::new();
+    for (end, names) in [(close, 1), (drop, 1), (drop, 200)] {
+        let client = scratch.client();
+        for name in 0..names {
+            let read = client.rw_lock(&format!("lock-{name}")).unwrap().read();
+            let permit = client.semaphore(&format!("semaphore-{name}"), 2).unwrap().permits(1).unwrap();
+            for lock in [read, permit] {
+                block_on(async { lock.acquire().await?.release().await }).unwrap();
+            }
+        }
+        assert_eq!(scratch.entries().len(), (2 * names).min(64));
+        assert!(scratch.leftovers().is_empty());
+        end(client);
+        eventually("no folder is left", || scratch.entries().is_empty());
+    }
 }
 
 #[test]

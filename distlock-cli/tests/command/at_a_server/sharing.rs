@@ -104,7 +104,7 @@ pub(crate) fn break_serves_the_next<S: Server>(server: &S, sandbox: &Sandbox, re
     let mut next = sandbox.exec(&[], "echo mine");
     sandbox.until_waiting("job", 1);
     let id = sandbox.status("job")["holders"][0]["id"].as_str().unwrap().to_owned();
-    assert_code(&sandbox.run(["break", "--yes", "--holder", "somebody-else", "job"]), 75, "another");
+    assert_code(&sandbox.run(["break", "--yes", "--holder", "another-holder", "job"]), 75, "another");
     assert!(job.runs());
     let output = sandbox.run(["break", "--yes", "--holder", &id, "job"]);
     assert_code(&output, 0, "the holder");

@@ -20,7 +20,7 @@ fn a_deleted_or_stolen_key_ends_the_command() {
     let sandbox = server.sandbox("20s");
     for (words, reason) in [
         (["DEL", "distlock:{job}:l"].as_slice(), "deleted"),
-        (&["SET", "distlock:{job}:l", "somebody-else", "PX", "60000"], "taken"),
+        (&["SET", "distlock:{job}:l", "another-holder", "PX", "60000"], "taken"),
     ] {
         the_command_ends(&sandbox, &[reason], || drop(server.command(words)));
         server.command(&["DEL", "distlock:{job}:l"]);
