@@ -1,10 +1,11 @@
 //! `distlock break`: takes a lock away from its holder, after the user has confirmed it.
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime};
 
 use distlock::capabilities::{Breaking, Capabilities, Reach};
-use distlock::status::{Broken, LockKind, Others, Participant, TakenAway};
+use distlock::status::{Broken, LockKind, LockStatus, Mode, Others, Participant, TakenAway};
 use distlock::{LockClient, LockName};
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use crate::condition::Condition;
 use crate::connection::{self, Address};
 use crate::event::with_head;
 use crate::exit::{self, Ending, Failure};
-use crate::named::Named;
+use crate::named::{Named, is_in_use};
 use crate::participants;
 use crate::report::write_output;
 
@@ -42,10 +43,7 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
     let wanted = arguments.holder.as_deref();
     let chosen: Vec<_> =
         status.holders.iter().filter(|holder| wanted.is_none_or(|id| holder.id.as_str() == id)).collect();
-    let Some(first) = chosen.first() else {
-        let outcome = if status.is_held() { Outcome::HeldByAnother } else { Outcome::NotHeld };
-        return tell(common, arguments, outcome, &status.holders);
-    };
+    let Some(first) = chosen.first() else { return tell_none(locks, common, arguments, &status).await };
     if wanted.is_none() && chosen.len() > 1 {
         return tell(common, arguments, Outcome::SeveralHolders, &status.holders);
     }
@@ -60,9 +58,29 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
     if broken.taken_away == TakenAway::Yes {
         return tell_broken(common, arguments, &sentence, &from, &broken, warning);
     }
-    let now = named.status(locks).await?;
-    let outcome = if now.is_held() { Outcome::HeldByAnother } else { Outcome::NotHeld };
-    tell(common, arguments, outcome, &now.holders)
+    tell_none(locks, common, arguments, &named.status(locks).await?).await
+}
+
+/// Reports that there is nothing to take away: nobody holds it, or not the holder who was named.
+async fn tell_none(
+    locks: &LockClient,
+    common: &Common,
+    arguments: &Break,
+    status: &LockStatus,
+) -> Result<Ending, Failure> {
+    if status.is_held() {
+        return tell(common, arguments, Outcome::HeldByAnother, &status.holders);
+    }
+    let named = arguments.target.named();
+    if !common.json
+        && !common.quiet
+        && !is_in_use(status)
+        && let Some(hint) = named.hint(locks).await
+    {
+        let _ = writeln!(io::stderr(), "distlock: {} ({hint})", sentence(Outcome::NotHeld, named, &[]));
+        return Ok(Ending::Code(code_for(Outcome::NotHeld)));
+    }
+    tell(common, arguments, Outcome::NotHeld, &[])
 }
 
 /// The names of the other locks that the break has cost, or `null` if they are incomplete.
@@ -203,7 +221,7 @@ fn sentence(outcome: Outcome, named: Named<'_>, holders: &[Participant]) -> Stri
     let now = SystemTime::now();
     let who = participants::describe_all(holders, now);
     match outcome {
-        Outcome::Broken => format!("took {named} from {who}"),
+        Outcome::Broken => format!("took {}{named} from {who}", part_taken(holders)),
         Outcome::NotHeld => format!("{named} is not held; nothing to take away"),
         Outcome::HeldByAnother => {
             let option = if named.kind == LockKind::Semaphore { "--semaphore " } else { "" };
@@ -221,6 +239,16 @@ fn sentence(outcome: Outcome, named: Named<'_>, holders: &[Participant]) -> Stri
             format!("{named} has several holders; choose one of them:{holders}")
         }
         Outcome::Declined => format!("{named} was left alone"),
+    }
+}
+
+/// What was taken of a lock or a semaphore that several may hold.
+fn part_taken(holders: &[Participant]) -> String {
+    match holders.first().map(|holder| holder.mode) {
+        Some(Mode::Shared) => "a share of ".to_owned(),
+        Some(Mode::Permits { take: NonZeroU32::MIN, .. }) => "1 permit of ".to_owned(),
+        Some(Mode::Permits { take, .. }) => format!("{take} permits of "),
+        _ => String::new(),
     }
 }
 

@@ -34,6 +34,21 @@ impl<'a> Named<'a> {
         }
     }
 
+    /// After a status that shows nobody: which option leads to what is in use and has the same name, a semaphore or a lock.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub(crate) async fn hint(self, locks: &LockClient) -> Option<String> {
+        let (kind, option) = match self.kind {
+            LockKind::Semaphore => (LockKind::Lock, "leave out --semaphore"),
+            _ => (LockKind::Semaphore, "add --semaphore"),
+        };
+        let other = Self { kind, ..self };
+        // A backend may have no semaphores; then there is nothing to hint at.
+        let status = other.status(locks).await.ok()?;
+        is_in_use(&status).then(|| format!("{other} is in use: {option}"))
+    }
+
     /// Takes it away from this holder.
     pub(crate) async fn break_holder(
         self,
@@ -65,6 +80,11 @@ impl Display for Named<'_> {
         };
         write!(formatter, "{kind} {:?}", self.name)
     }
+}
+
+/// Whether anybody holds it or waits for it.
+pub(crate) fn is_in_use(status: &LockStatus) -> bool {
+    status.is_held() || !status.waiters.is_empty()
 }
 
 /// The lock that acquires `name` in this mode.

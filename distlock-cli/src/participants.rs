@@ -109,9 +109,18 @@ fn since(participant: &Participant, now: SystemTime) -> Option<String> {
     Some(format!(" since {}{}", moment(since), ago.unwrap_or_default()))
 }
 
-/// Describes all participants in one line.
+/// How many participants are described in one line; `status` shows all.
+const MOST_IN_A_LINE: usize = 3;
+
+/// Describes the participants in one line: the first of them, and how many others there are.
 pub(crate) fn describe_all(participants: &[Participant], now: SystemTime) -> String {
-    participants.iter().map(|participant| describe(participant, now)).collect::<Vec<_>>().join(", ")
+    let first = participants.iter().take(MOST_IN_A_LINE).map(|participant| describe(participant, now));
+    let first = first.collect::<Vec<_>>().join(", ");
+    match participants.len().saturating_sub(MOST_IN_A_LINE) {
+        0 => first,
+        1 => format!("{first} and 1 other"),
+        others => format!("{first} and {others} others"),
+    }
 }
 
 /// Makes text of other programs safe to print, without control sequences for a terminal.
@@ -162,6 +171,16 @@ mod tests {
             "pid 4711 on cache-1\\u{1b}[2J (\"nightly\") since 1970-01-02 00:00:00 UTC (5m 3s ago)"
         );
         assert_eq!(describe(&Participant::new(HolderId::new("7f")), now), "holder 7f");
+    }
+
+    #[test]
+    fn many_holders_fit_in_a_line() {
+        let holders: Vec<_> =
+            ["a", "b", "c", "d", "e"].map(|id| Participant::new(HolderId::new(id))).into_iter().collect();
+        let text = |count: usize| describe_all(&holders[..count], SystemTime::UNIX_EPOCH);
+        assert_eq!(text(3), "holder a, holder b, holder c");
+        assert_eq!(text(4), "holder a, holder b, holder c and 1 other");
+        assert_eq!(text(5), "holder a, holder b, holder c and 2 others");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime};
 
+use distlock::LockClient;
 use distlock::capabilities::{Capabilities, Inspection, Reach};
 use distlock::status::{LockKind, LockStatus, Mode, Participant};
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use crate::condition::Condition;
 use crate::connection::{self, Address};
 use crate::event::{milliseconds, with_head};
 use crate::exit::{self, Ending, Failure};
-use crate::named::{Named, fencing_token};
+use crate::named::{Named, fencing_token, is_in_use};
 use crate::participants;
 use crate::report::write_output;
 
@@ -20,16 +21,23 @@ use crate::report::write_output;
 pub(crate) async fn run(common: &Common, status: &Status) -> Result<Ending, Failure> {
     let locks = Address::find(common.url.as_deref())?.open(Duration::ZERO).await?;
     let named = status.target.named();
-    let answer = named.status(&locks).await;
-    let capabilities = locks.capabilities().clone();
+    let output = output(&locks, named, common).await;
     connection::close(&locks).await;
-    let answer = answer?;
-    if common.json {
-        write_output(&format!("{}\n", to_json(named, &answer)))?;
-    } else {
-        write_output(&to_text(named, &answer, &capabilities, SystemTime::now()))?;
-    }
+    write_output(&output?)?;
     Ok(Ending::Code(exit::SUCCESS))
+}
+
+async fn output(locks: &LockClient, named: Named<'_>, common: &Common) -> Result<String, Failure> {
+    let status = named.status(locks).await?;
+    if common.json {
+        return Ok(format!("{}\n", to_json(named, &status)));
+    }
+    if !is_in_use(&status)
+        && let Some(hint) = named.hint(locks).await
+    {
+        return Ok(format!("{named} is free ({hint})\n"));
+    }
+    Ok(to_text(named, &status, locks.capabilities(), SystemTime::now()))
 }
 
 fn to_json(named: Named<'_>, status: &LockStatus) -> Value {

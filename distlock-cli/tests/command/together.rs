@@ -211,6 +211,11 @@ pub(crate) fn at_most_so_many_run_at_a_time(places: &Places) {
     assert_eq!((&status["size"], &status["free_permits"]), (&2.into(), &0.into()), "{status}");
     assert_eq!(status["waiters"][0]["permits"], 1, "{status}");
     assert_code(&tried(sandbox, &[]), 0, "the lock of that name is another thing");
+    let hint = "(semaphore \"job\" is in use: add --semaphore)\n";
+    assert_eq!(text(sandbox, &[]), format!("lock \"job\" is free {hint}"));
+    let output = sandbox.run(["break", "--yes", "job"]);
+    assert_code(&output, 0, "nobody has the lock");
+    assert!(said(&output).ends_with(hint), "{output:?}");
 
     std::fs::write(sandbox.file("first"), "").unwrap();
     assert_eq!(third.output_line(), "none");
@@ -264,15 +269,15 @@ pub(crate) fn a_killed_holder_frees_its_permits(places: &Places) {
 
 pub(crate) fn one_of_several_holders_is_taken_away(places: &Places) {
     if places.have_readers() {
-        one_of_them_is_taken_away(&places.calm, &["--shared"], &[]);
+        one_of_them_is_taken_away(&places.calm, &["--shared"], &[], "a share of lock");
     }
     if places.have_permits() {
-        one_of_them_is_taken_away(&places.calm, &["--limit", "3"], &["--semaphore"]);
+        one_of_them_is_taken_away(&places.calm, &["--limit", "3"], &["--semaphore"], "1 permit of semaphore");
     }
 }
 
-/// Runs with `options` are taken away with `selection`.
-fn one_of_them_is_taken_away(sandbox: &Sandbox, options: &[&str], selection: &[&str]) {
+/// Runs with `options` are taken away with `selection`, and each has this part.
+fn one_of_them_is_taken_away(sandbox: &Sandbox, options: &[&str], selection: &[&str], part: &str) {
     let arguments =
         |rest: &[&'static str]| [["break", "--yes"].as_slice(), selection, rest, &["job"]].concat();
     let mut first = start(sandbox, options, &until_there_is("done"));
@@ -296,7 +301,9 @@ fn one_of_them_is_taken_away(sandbox: &Sandbox, options: &[&str], selection: &[&
     assert_eq!((&event["event"], ids(&event)), (&"several_holders".into(), all));
 
     let arguments = [["break", "--yes", "--holder", &first_id].as_slice(), selection, &["job"]].concat();
-    assert_code(&sandbox.run(arguments.iter().copied()), 0, "the first");
+    let output = sandbox.run(arguments.iter().copied());
+    assert_code(&output, 0, "the first");
+    assert!(said(&output).contains(&format!("took {part} \"job\" from ")), "{output:?}");
     assert_eq!(first.code(), 76);
     assert!(second.runs());
     until("one is left", || ids(&status_of()).len() == 1);
