@@ -336,12 +336,15 @@ impl Attempt {
             return Next::Over;
         };
         let folder = self.resources.lock_folder.folder();
-        let path = match behind {
-            Behind::Waiter(waiter) => Members::of_queue(&folder, &self.wanted.subject).path_of(*waiter),
-            Behind::Holder(Some(holder)) => folder.path_of(holder),
-            Behind::Holder(None) => return Next::Again(WHEN_TROUBLED),
-        };
-        Next::Watch { path, otherwise: self.resources.poll_interval }
+        let otherwise = self.resources.poll_interval;
+        match behind {
+            Behind::Waiter(waiter) => {
+                let path = Members::of_queue(&folder, &self.wanted.subject).path_of(*waiter);
+                Next::WatchTicket { path, otherwise }
+            }
+            Behind::Holder(Some(holder)) => Next::Watch { path: folder.path_of(holder), otherwise },
+            Behind::Holder(None) => Next::Again(WHEN_TROUBLED),
+        }
     }
 
     /// Whether the waiter right before this one is alive, so that it cannot be this one's turn yet.

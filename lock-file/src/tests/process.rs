@@ -50,7 +50,7 @@ impl Process {
 
     /// A process that does not poll for changes that the system can report.
     pub(super) fn without_polling(folder: &Path) -> Self {
-        Self::spawn(command(folder).env(NO_POLLING, "1"))
+        Self::spawn(&mut without_polling(folder))
     }
 
     pub(super) fn spawn(command: &mut Command) -> Self {
@@ -98,7 +98,10 @@ impl Process {
     #[track_caller]
     pub(super) fn starts_child(&mut self, name: &str) -> InheritingChild {
         self.say(&format!("child {name}"));
-        InheritingChild(Pid::from_raw(self.expect("child").parse().unwrap()).unwrap())
+        let pid = self.expect("child");
+        // The process that starts it may go on a moment before the child has closed what it does not inherit.
+        eventually("the child has only one of the files", || files_of_locks(&pid) == 1);
+        InheritingChild(Pid::from_raw(pid.parse().unwrap()).unwrap())
     }
 
     /// Makes the process unable to open more descriptors, or restores its limit.
@@ -220,6 +223,20 @@ impl Drop for InheritingChild {
     fn drop(&mut self) {
         let _ = kill_process(self.0, Signal::KILL);
     }
+}
+
+/// How many files and folders of locks a process has open.
+fn files_of_locks(pid: &str) -> usize {
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let open = descriptors.filter_map(|descriptor| std::fs::read_link(descriptor.path()).ok());
+    open.filter(|path| path.components().any(|part| part.as_os_str() == "locks")).count()
+}
+
+/// Starts [`Process::without_polling`].
+pub(super) fn without_polling(folder: &Path) -> Command {
+    let mut command = command(folder);
+    command.env(NO_POLLING, "1");
+    command
 }
 
 pub(super) fn command(folder: &Path) -> Command {

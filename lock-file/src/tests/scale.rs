@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::{Backend, FencingToken, LockClient, Released, Wait};
 use rustix::process::geteuid;
 
 use super::attempts::Bare;
-use super::process::{Process, command, observer};
+use super::process::{Process, command, observer, without_polling};
 use super::{SOON, Scratch, block_on, eventually, pids_of_waiters, status};
 use crate::watcher::RETRIES_END;
 
@@ -49,8 +51,8 @@ fn a_client_keeps_some_folders_until_it_ends() {
     for (end, names) in [(close, 1), (drop, 1), (drop, 200)] {
         let client = scratch.client();
         for name in 0..names {
-            let read = client.rw_lock(&format!("lock-{name}")).unwrap().read();
-            let permit = client.semaphore(&format!("semaphore-{name}"), 2).unwrap().permits(1).unwrap();
+            let read = client.rw_lock(format!("lock-{name}")).unwrap().read();
+            let permit = client.semaphore(format!("semaphore-{name}"), 2).unwrap().permits(1).unwrap();
             for lock in [read, permit] {
                 block_on(async { lock.acquire().await?.release().await }).unwrap();
             }
@@ -184,20 +186,40 @@ fn a_hundred_thousand_cycles_leave_nothing() {
     assert!(descriptors < 900, "{descriptors}");
 }
 
-/// While all inotify instances of the user are in use, waiters and holders check from time to time.
-#[test]
-fn works_without_inotify() {
-    let scratch = Scratch::new();
-    std::fs::set_permissions(
-        scratch.path.parent().unwrap(),
-        std::os::unix::fs::PermissionsExt::from_mode(0o777),
-    )
-    .unwrap();
-    let program = scratch.path.with_extension("helper");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    let start = || {
-        let helper = command(&scratch.path);
-        let mut command = Command::new(&program);
+/// A user all of whose inotify instances are in use.
+struct WithoutInotify {
+    scratch: Scratch,
+    program: PathBuf,
+    /// Has all instances.
+    holder: Process,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl WithoutInotify {
+    fn new() -> Self {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let scratch = Scratch::new();
+        let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(scratch.path.parent().unwrap(), open_to_all).unwrap();
+        let program = scratch.path.with_extension("helper");
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let mut holder = Self::spawn(&program, &mut command(&scratch.path));
+        holder.say("exhaust");
+        assert_ne!(holder.expect("exhausted"), "0");
+        Self { scratch, program, holder, _alone: alone }
+    }
+
+    /// Starts a process of this user.
+    fn start(&self, helper: &mut Command) -> Process {
+        let mut process = Self::spawn(&self.program, helper);
+        process.say("exhaust");
+        assert_eq!(process.expect("exhausted"), "0");
+        process
+    }
+
+    fn spawn(program: &Path, helper: &mut Command) -> Process {
+        let mut command = Command::new(program);
         command
             .args(helper.get_args())
             .envs(helper.get_envs().filter_map(|(key, value)| Some((key, value?))));
@@ -207,25 +229,50 @@ fn works_without_inotify() {
             command.uid(54_322).gid(54_322).current_dir("/");
         }
         Process::spawn(&mut command)
-    };
-    let (mut holder, mut waiter, mut last) = (start(), start(), start());
-    holder.say("exhaust");
-    assert_ne!(holder.expect("exhausted"), "0");
-    for process in [&mut waiter, &mut last] {
-        process.say("exhaust");
-        assert_eq!(process.expect("exhausted"), "0");
     }
-    holder.acquires("a");
+
+    fn until_so_many_wait(&self, count: usize) {
+        let queue = self.scratch.path.join("queue/a");
+        eventually("they wait", || std::fs::read_dir(&queue).map_or(0, Iterator::count) == count);
+    }
+}
+
+/// Where nobody waits before them, waiters and holders check from time to time.
+#[test]
+fn works_without_inotify() {
+    let mut user = WithoutInotify::new();
+    let [mut waiter, mut last] = [0, 1].map(|_| user.start(&mut command(&user.scratch.path)));
+    user.holder.acquires("a");
     waiter.say("acquire a");
-    eventually("the first waits", || scratch.path.join("queue/a").is_dir());
+    user.until_so_many_wait(1);
     last.say("acquire a");
-    eventually("the second waits", || std::fs::read_dir(scratch.path.join("queue/a")).unwrap().count() == 2);
+    user.until_so_many_wait(2);
+    let WithoutInotify { scratch, holder, .. } = &mut user;
     holder.say("release a");
     holder.expect("released");
     waiter.expect("granted");
     waiter.say("lost a");
     std::fs::remove_file(scratch.path.join("held/a")).unwrap();
     waiter.expect("lost Deleted");
+    last.expect("granted");
+}
+
+/// The last waiter does not check from time to time, so if it gets the lock at all, it has learned of the end of the one before.
+#[test]
+fn without_inotify_a_waiter_waits_for_the_end_of_the_one_before_it() {
+    let mut user = WithoutInotify::new();
+    let mut before = user.start(&mut command(&user.scratch.path));
+    let mut last = user.start(&mut without_polling(&user.scratch.path));
+    user.holder.acquires("a");
+    before.say("acquire a");
+    user.until_so_many_wait(1);
+    last.say("acquire a");
+    user.until_so_many_wait(2);
+    before.stop_outside_the_gate(&user.scratch.path);
+    user.holder.say("release a");
+    user.holder.expect("released");
+    assert!(last.has_said_nothing());
+    before.kill();
     last.expect("granted");
 }
 
