@@ -104,7 +104,7 @@ pub mod spi {
     pub use lock_core::spi::{
         AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, ClientCertificate,
         Downgraded, Endpoint, Grant, GroupId, InspectRequest, LeaseState, Memo, Mutex, Released, Remembered,
-        Term, TlsFiles, TlsOptions, Updated, Wait, split_port, within,
+        SharedBackoff, Term, TlsFiles, TlsOptions, Updated, Wait, split_port, within,
     };
     pub use lock_core::{
         Alarm, AlarmHandle, CharacterSet, Clock, Connecting, Driver, GuardedLock, HoldControl, Listeners,

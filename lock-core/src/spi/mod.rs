@@ -236,6 +236,7 @@ mod erased;
 mod grant;
 mod hold_options;
 mod memo;
+mod shared_backoff;
 mod validity;
 
 pub use attempt::{AcquireRequest, AttemptId, InspectRequest, Wait};
@@ -246,6 +247,7 @@ pub use connection::{ClientCertificate, Endpoint, TlsFiles, TlsOptions, split_po
 pub use context::BackendContext;
 pub use grant::{Downgraded, Grant, GroupId, LeaseState, Released, Term, Updated};
 pub use memo::{Memo, Remembered};
+pub use shared_backoff::SharedBackoff;
 
 pub use crate::types::mode::{LockKind, Mode};
 
