@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::admission::{Passed, Patience};
 use crate::batch::{Caller, Promise};
 use crate::failure::{Failure, nonsense};
+use crate::gate::Manner;
 use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray};
 use crate::options::TokenSource;
 use crate::pool::Pool;
@@ -108,6 +109,7 @@ pub(crate) struct Actor {
     /// Before the session, so that it is dropped first.
     ending: Ending,
     pub(crate) session: Session,
+    pub(crate) manner: Manner,
     /// By the names of gates.
     pub(crate) held: HashMap<Name, Held>,
     /// The moment just before the last answered statement was sent.
@@ -118,7 +120,8 @@ impl Actor {
     pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
         let heard = pool.context.clock().now();
         let ending = Ending { pool: Arc::clone(&pool), link: Arc::clone(&link) };
-        Self { pool, link, ending, session, held: HashMap::new(), heard }
+        let manner = pool.settings.manner.starting_with(session.number);
+        Self { pool, link, ending, session, manner, held: HashMap::new(), heard }
     }
 
     pub(crate) async fn work(mut self, mut tray: Tray) {

@@ -90,7 +90,7 @@ enum Step {
 impl Actor {
     /// Makes an attempt.
     pub(crate) async fn pass(&mut self, claim: &Claim, patience: &Patience<'_>) -> Passed {
-        let manner = self.pool.settings.manner;
+        let manner = self.manner;
         let mut statement = match patience {
             Patience::Tries => claim.take(manner),
             Patience::Waits { waiter, .. } => claim.wait(manner, waiter),
@@ -183,6 +183,9 @@ impl Actor {
             Word::All(token) => Step::End(Passed::Granted { locks: vec![Arc::clone(gate)], token, sent }),
             Word::Slots { slots, token, gate: still } => {
                 let locks = claim.parts.held_with(&slots, claim.mode);
+                if let (Mode::Shared, [slot]) = (claim.mode, slots.as_slice()) {
+                    self.manner.first_slot = *slot;
+                }
                 match self.let_go(claim, still).await {
                     Ok(()) => Step::End(Passed::Granted { locks, token, sent }),
                     Err(Broken(error)) => Step::End(broken(error)),
@@ -197,7 +200,7 @@ impl Actor {
             return Step::End(broken(nonsense(Operation::Acquire, "it speaks of permits")));
         };
         match choose(used, take, of) {
-            Found::Free(slots) => Step::Next(claim.take_permits(&slots, self.pool.settings.manner)),
+            Found::Free(slots) => Step::Next(claim.take_permits(&slots, self.manner)),
             Found::TooFew => Step::Short(Gate::Kept),
             Found::OtherSize(_) if *misfits + 1 < LOOKS_AT_A_SIZE => {
                 *misfits += 1;
@@ -214,7 +217,7 @@ impl Actor {
                     // It has just been released, or belongs to another program.
                     Ok(None) => Step::Short(Gate::Kept),
                     Err(failure) => Step::End(Passed::Unclear {
-                        may_have: claim.all_parts(self.pool.settings.manner),
+                        may_have: claim.all_parts(self.manner),
                         failure: Some(failure),
                     }),
                 }
@@ -279,7 +282,7 @@ impl Actor {
         if held.id != former {
             return Ok(Taken::Interrupted);
         }
-        let manner = self.pool.settings.manner;
+        let manner = self.manner;
         let said = self.ask(Operation::Downgrade, claim.share(manner)).await;
         match read(said, self.session.tag) {
             Ok((Word::Slots { slots, token, gate: still }, _)) => {
@@ -296,7 +299,7 @@ impl Actor {
     /// Finds out what a statement has done that was interrupted. If the gate is still held, nothing has happened.
     async fn settle(&mut self, former: AttemptId, claim: &Claim) -> Result<Taken, Failure> {
         let sent = self.now();
-        let mut parts = claim.all_parts(self.pool.settings.manner);
+        let mut parts = claim.all_parts(self.manner);
         let states = self.look(&parts).await?;
         let mut is_held = states.iter().map(|state| *state == LeaseState::Held);
         parts.retain(|_| is_held.next() == Some(true));
@@ -313,7 +316,7 @@ impl Actor {
         }
         let gate = Arc::clone(&claim.parts.gate);
         if parts.is_empty() {
-            let all = claim.all_parts(self.pool.settings.manner);
+            let all = claim.all_parts(self.manner);
             self.held.insert(Arc::clone(&gate), Held::after(former, claim.id, all));
             self.give_back(&gate, Operation::Cancel).await.map_err(broken)?;
             return Ok(Taken::Interrupted);

@@ -3,8 +3,15 @@
 //! Each attempt goes through the *gate*, at which the server queues all of them in order.
 //! * An exclusive holder keeps the gate. It has seen each reader's slot free since it has the gate.
 //! * A reader takes a slot while it has the gate, and then lets the gate go. Permits are taken in the same way.
+//! * While nobody has the gate, a reader passes by: it takes a slot, and keeps it if the gate is still free then. Otherwise it gives
+//!   the slot back before it queues at the gate.
 //!
-//! As slots are only taken behind the gate, a slot that an attempt behind the gate sees free stays free.
+//! A writer looks at each slot after it has taken the gate, and a reader that passes by looks at the gate after it has taken its slot. So one
+//! of the two sees the other, whichever comes first. A writer may see a slot for the moment in which its reader gives it back, so a slot
+//! that a writer has seen free is not held later, as long as the writer has the gate.
+//!
+//! The statements count in a variable of the session, in loops of `BENCHMARK`. With a function for each slot instead, the server
+//! would need longer to parse an uncontended statement than for everything else that it does with it.
 //!
 //! A function whose statement is interrupted answers NULL on some servers, and the statement goes on. So a NULL never counts as 1:
 //! what follows is evaluated only after a 1, and an answer that lacks something is not an answer.
@@ -19,14 +26,24 @@ use crate::options::TokenSource;
 use crate::parts::{MOST_SLOTS, Parts, count};
 use crate::statement::{LONGEST_WAIT, READ_ONLY, TABLE, TAG, Waiter, comment, is_read_only};
 
-/// What all attempts of a client have in common.
+/// What all attempts on a connection have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
     pub(crate) tokens: TokenSource,
     /// How many slots a lock has for readers.
     pub(crate) readers: usize,
+    /// The slot that a reader tries first. It is best if each connection has its own.
+    pub(crate) first_slot: usize,
     /// How long one statement waits for a reader's slot to become free, in seconds.
     pub(crate) slice: u64,
+}
+
+impl Manner {
+    /// That of the connection with this number.
+    pub(crate) fn starting_with(self, connection: u64) -> Self {
+        let slots = u64::try_from(self.readers.max(1)).unwrap_or(u64::MAX);
+        Self { first_slot: usize::try_from(connection % slots).unwrap_or_default(), ..self }
+    }
 }
 
 /// The number for a token, or for none.
@@ -44,6 +61,9 @@ enum Otherwise {
 const BUSY: &str = "0";
 const SHORT: &str = "-1";
 const SHORT_AND_GONE: &str = "-2";
+
+/// The variable of the session in which statements count.
+const COUNT: &str = "@distlock_count";
 
 impl Claim {
     /// Takes what can be taken at once. The answer also says which connection has the gate now, and in a second column what the table
@@ -102,10 +122,23 @@ impl Claim {
         answer(&comment(Operation::Acquire), &word, TAG)
     }
 
-    /// `ELT` evaluates its first argument, and then the one that this selects.
+    /// `ELT` evaluates its first argument, and then the one that this selects. `IFNULL` evaluates its second one only after a NULL.
     fn through_the_gate(&self, seconds: u32, manner: Manner, otherwise: Otherwise) -> String {
         let (gate, behind) = (&self.parts.gate, self.behind_the_gate(manner, otherwise));
-        format!("ELT(1+IFNULL(GET_LOCK('{gate}',{seconds}),2),'{BUSY}',{behind},NULL)")
+        let through = format!("ELT(1+IFNULL(GET_LOCK('{gate}',{seconds}),2),'{BUSY}',{behind},NULL)");
+        match self.mode {
+            Mode::Shared => format!("IFNULL({},{through})", self.past_the_gate(manner)),
+            _ => through,
+        }
+    }
+
+    /// Takes a reader's slot while the gate is free, or gives NULL. What is no answer says that the slot may be left.
+    fn past_the_gate(&self, manner: Manner) -> String {
+        let (mint, index) = (self.mint(manner), manner.first_slot);
+        let (slot, is_free) = (self.parts.slot(index), format!("IS_FREE_LOCK('{}')=1", self.parts.gate));
+        format!(
+            "IF({is_free} AND GET_LOCK('{slot}',0)=1,IF({is_free},CONCAT('{index}:',{mint},':1'),IF(RELEASE_LOCK('{slot}')=1,NULL,'')),NULL)"
+        )
     }
 
     fn behind_the_gate(&self, manner: Manner, otherwise: Otherwise) -> String {
@@ -114,26 +147,35 @@ impl Claim {
             Otherwise::KeepTheGate => format!("'{SHORT}'"),
             Otherwise::LetItGo => format!("IF(RELEASE_LOCK('{gate}')=1,'{SHORT_AND_GONE}','{SHORT}')"),
         };
-        let slots = (0..manner.readers).map(|index| (index, self.parts.slot(index)));
         match self.mode {
             Mode::Permits { of, .. } => self.used(count(of)),
             Mode::Shared => {
-                let mut slots: Vec<_> = slots.collect();
-                // Readers that come one after the other find different slots first.
-                slots.rotate_left(self.first_choice(manner.readers));
-                let cases =
-                    slots.iter().map(|(index, slot)| format!("WHEN GET_LOCK('{slot}',0)=1 THEN {index}"));
-                let cases = joined(cases, " ");
+                let slot = self.take_a_slot(manner);
                 // `CONCAT` evaluates nothing behind a NULL, which is what there is without a slot.
-                format!(
-                    "IFNULL(CONCAT(CASE {cases} END,':',{mint},':',IFNULL(RELEASE_LOCK('{gate}'),-1)),{short})"
-                )
+                format!("IFNULL(CONCAT({slot},':',{mint},':',IFNULL(RELEASE_LOCK('{gate}'),-1)),{short})")
             }
             _ => {
-                let free = joined(slots.map(|(_, slot)| format!("IS_FREE_LOCK('{slot}')=1")), " AND ");
-                format!("IF({free},{mint},{short})")
+                format!("IF({},{mint},{short})", self.are_slots_free(manner))
             }
         }
+    }
+
+    /// Counts the free slots; the count stays at the first that is not free.
+    fn are_slots_free(&self, manner: Manner) -> String {
+        let (stem, slots) = (self.parts.stem(), manner.readers);
+        format!(
+            "({COUNT}:=0)=0 AND BENCHMARK({slots},{COUNT}:={COUNT}+IS_FREE_LOCK(CONCAT('{stem}',{COUNT})))=0 AND {COUNT}={slots}"
+        )
+    }
+
+    /// Takes the first slot that is free, and gives its number, or NULL. A count below zero says which one it is.
+    fn take_a_slot(&self, manner: Manner) -> String {
+        let (stem, slots, first) = (self.parts.stem(), manner.readers, manner.first_slot);
+        format!(
+            "IF(({COUNT}:={first})={first} AND BENCHMARK({slots},IF({COUNT}<0,0,\
+             IF(GET_LOCK(CONCAT('{stem}',{COUNT} MOD {slots}),0)=1,{COUNT}:=-1-{COUNT} MOD {slots},{COUNT}:={COUNT}+1)))=0 \
+             AND {COUNT}<0,-1-{COUNT},NULL)"
+        )
     }
 
     /// The token, and the last one that the statement reserves after it. The server counts for all locks at once: what another one
@@ -146,10 +188,6 @@ impl Claim {
             }
             _ => mint.to_owned(),
         }
-    }
-
-    fn first_choice(&self, slots: usize) -> usize {
-        usize::try_from(self.id.get() % 1021).unwrap_or(0) % slots.max(1)
     }
 
     /// Which connections have the slots, and the sizes of those below `of`. A size is read before its slot, because a client that has a slot
@@ -324,7 +362,7 @@ mod tests {
     use super::*;
     use crate::statement::operation_of;
 
-    const MANNER: Manner = Manner { tokens: TokenSource::Clock, readers: 3, slice: 30 };
+    const MANNER: Manner = Manner { tokens: TokenSource::Clock, readers: 3, first_slot: 1, slice: 30 };
 
     fn permits(take: u32, of: u32) -> Mode {
         Mode::Permits { take: NonZeroU32::new(take).unwrap(), of: NonZeroU32::new(of).unwrap() }
@@ -349,15 +387,25 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_looks_at_each_slot_and_a_reader_begins_somewhere() {
+    fn a_writer_looks_at_each_slot_behind_the_gate() {
         let take = claim(Mode::Exclusive).take(MANNER);
-        let free =
-            "IF(IS_FREE_LOCK('a|0')=1 AND IS_FREE_LOCK('a|1')=1 AND IS_FREE_LOCK('a|2')=1,UUID_SHORT(),";
-        assert!(take.contains(free) && take.contains("GET_LOCK('a',0)"), "{take}");
+        let [gate, slots, mint] = ["GET_LOCK('a',0)", "IS_FREE_LOCK(CONCAT('a|',", "UUID_SHORT()"]
+            .map(|text| take.find(text).unwrap());
+        assert!(gate < slots && slots < mint, "{take}");
+    }
+
+    #[test]
+    fn a_reader_that_passes_by_looks_at_the_gate_after_it_has_its_slot() {
         let wait = claim(Mode::Shared).wait(MANNER, &waiter());
-        let slots = "CASE WHEN GET_LOCK('a|1',0)=1 THEN 1 WHEN GET_LOCK('a|2',0)=1 THEN 2 \
-                     WHEN GET_LOCK('a|0',0)=1 THEN 0 END";
-        assert!(wait.contains(slots) && wait.contains("GET_LOCK('a',86400)"), "{wait}");
+        let parts = [
+            "IF(GET_LOCK('a|1',0)=1",
+            "IF(IS_FREE_LOCK('a')=1,CONCAT('1:',UUID_SHORT(),':1')",
+            "RELEASE_LOCK('a|1')",
+            "GET_LOCK('a',86400)",
+        ];
+        let wait = wait.replace("IF(IS_FREE_LOCK('a')=1 AND ", "IF(");
+        let places: Vec<_> = parts.iter().map(|part| wait.find(part).unwrap()).collect();
+        assert!(places.is_sorted(), "{wait}");
     }
 
     #[test]

@@ -50,6 +50,7 @@ impl Settings {
         let manner = Manner {
             tokens: options.fencing,
             readers: options.reader_slots,
+            first_slot: 0,
             slice: whole_seconds(options.lease),
         };
         Ok(Self {

@@ -17,6 +17,10 @@ cases!("sharing":
     a_killed_reader_is_notified_and_the_others_stay,
     a_writer_that_is_interrupted_behind_the_gate_is_beside_no_reader,
     a_writer_that_is_killed_behind_the_gate_waits_again,
+    a_writer_looks_at_each_slot,
+    a_reader_finds_the_only_free_slot,
+    a_reader_that_passes_by_the_gate_gives_way_to_a_writer,
+    a_reader_that_is_interrupted_with_a_slot_leaves_none,
     a_reader_that_is_interrupted_with_gate_and_slot_leaves_no_gate,
     a_writer_that_is_interrupted_while_it_releases_a_slot_leaves_none,
     a_downgrade_that_is_interrupted_lets_no_writer_in,
@@ -69,15 +73,31 @@ pub async fn nothing_is_left(stage: &Stage) -> Outcome {
 }
 
 /// A server with a user without a password, and a proxy that replaces `old` with `new` in statements. A session holds what the new
-/// text waits for.
+/// text waits for. All readers go through the gate.
 pub async fn pinned(
     flavour: MySqlFlavour,
     old: &'static str,
     new: &'static str,
 ) -> Outcome<(Stage, Middleman, test_servers::MySqlSession)> {
+    let passing = "IF(IS_FREE_LOCK('distlock:room')=1 AND ";
+    rewritten(flavour, move |text| text.replace(passing, "IF(0 AND ").replace(old, new)).await
+}
+
+/// The same with readers that pass by the gate.
+async fn pinned_beside_the_gate(
+    flavour: MySqlFlavour,
+    old: &'static str,
+    new: &'static str,
+) -> Outcome<(Stage, Middleman, test_servers::MySqlSession)> {
+    rewritten(flavour, move |text| text.replace(old, new)).await
+}
+
+async fn rewritten(
+    flavour: MySqlFlavour,
+    rewrite: impl Fn(&str) -> String + Send + Sync + 'static,
+) -> Outcome<(Stage, Middleman, test_servers::MySqlSession)> {
     let stage = Stage::new(flavour).await?;
-    let route = move |text: &str| (Way::First, text.replace(old, new));
-    let middleman = Middleman::start(stage.server.address(), route).await?;
+    let middleman = Middleman::start(stage.server.address(), move |text| (Way::First, rewrite(text))).await?;
     let mut pin = stage.server.session().await?;
     pin.query("SELECT GET_LOCK('pin', 0)").await?;
     Ok((stage, middleman, pin))
@@ -165,6 +185,81 @@ async fn behind_the_gate(flavour: MySqlFlavour, command: &str) -> Outcome {
     let (guard, _) = waiter.granted().await?;
     guard.release().await?;
     soon("the undoing", theirs.idle()).await?;
+    nothing_is_left(&stage).await
+}
+
+async fn a_writer_looks_at_each_slot(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let (client, mut stranger) = (stage.client(LONG).await?, stage.server.session().await?);
+    for slot in 0..16 {
+        stranger.query(&format!("SELECT GET_LOCK('distlock:room|{slot}', 0)")).await?;
+        ensure!(!is_writable(&client).await?, "a writer is beside the reader with slot {slot}");
+        stranger.query(&format!("SELECT RELEASE_LOCK('distlock:room|{slot}')")).await?;
+        ensure!(is_writable(&client).await?, "a free lock was refused");
+    }
+    nothing_is_left(&stage).await
+}
+
+async fn a_reader_finds_the_only_free_slot(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let (client, mut stranger) = (stage.client(LONG).await?, stage.server.session().await?);
+    for slot in 0..16 {
+        stranger.query(&format!("SELECT GET_LOCK('distlock:room|{slot}', 0)")).await?;
+    }
+    ensure!(client.rw_lock(ROOM)?.read().try_acquire().await?.is_none(), "there is another slot");
+    for slot in [0, 7, 15] {
+        stranger.query(&format!("SELECT RELEASE_LOCK('distlock:room|{slot}')")).await?;
+        let guard = reader(&client).await?;
+        let name = format!("room|{slot}");
+        ensure!(stage.holder_of(&name).await?.is_some(), "the reader has another slot than {slot}");
+        guard.release().await?;
+        stranger.query(&format!("SELECT GET_LOCK('distlock:room|{slot}', 0)")).await?;
+    }
+    Ok(())
+}
+
+/// The writer comes when the reader has seen that the gate is free, and has no slot yet.
+async fn a_reader_that_passes_by_the_gate_gives_way_to_a_writer(flavour: MySqlFlavour) -> Outcome {
+    let slot = " AND GET_LOCK('distlock:room|";
+    let later = " AND GET_LOCK('pin',600)=1 AND RELEASE_LOCK('pin')=1 AND GET_LOCK('distlock:room|";
+    let (stage, middleman, mut pin) = pinned_beside_the_gate(flavour, slot, later).await?;
+    let ours = reach(&middleman.url(LONG)).await?;
+    let theirs = reach(&url_without_password(stage.server.address(), LONG)).await?;
+    let waiter = Waiter::start(ours.rw_lock(ROOM)?.read());
+    stage.queued(1).await?;
+    let written = theirs.rw_lock(ROOM)?.write().acquire().await?;
+    pin.query("SELECT RELEASE_LOCK('pin')").await?;
+    let is_at_the_gate = || async {
+        let pin = stage.server.value("SELECT IS_FREE_LOCK('pin')").await?;
+        Ok(pin.as_deref() == Some("1") && stage.waiting().await? == 1)
+    };
+    until("the reader waits at the gate", is_at_the_gate).await?;
+    ensure!(!waiter.is_finished(), "a reader is beside a writer");
+    ensure!(readers(&stage).await?.is_empty(), "the reader keeps a slot");
+    let token = written.token();
+    written.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    ensure!(guard.token() > token, "{:?} follows {token:?}", guard.token());
+    guard.release().await?;
+    nothing_is_left(&stage).await
+}
+
+/// The interruption hits the statement when it has a slot and has not looked at the gate again.
+async fn a_reader_that_is_interrupted_with_a_slot_leaves_none(flavour: MySqlFlavour) -> Outcome {
+    let look = "IF(IS_FREE_LOCK('distlock:room')=1,CONCAT(";
+    let later = "IF(GET_LOCK('pin',600)*IS_FREE_LOCK('distlock:room')=1,CONCAT(";
+    let (stage, middleman, pin) = pinned_beside_the_gate(flavour, look, later).await?;
+    let ours = reach(&middleman.url(LONG)).await?;
+    let theirs = reach(&url_without_password(stage.server.address(), LONG)).await?;
+    let waiter = Waiter::start(ours.rw_lock(ROOM)?.read());
+    interrupt(&stage, pin).await?;
+    let (guard, _) = waiter.granted().await?;
+    ensure!(readers(&stage).await?.len() == 1, "{:?} have slots", readers(&stage).await?);
+    ensure!(stage.holder_of(ROOM).await?.is_none(), "the gate is left");
+    reader(&theirs).await?.release().await?;
+    ensure!(!is_writable(&theirs).await?, "a writer is beside a reader");
+    guard.release().await?;
+    ensure!(is_writable(&theirs).await?, "a free lock was refused");
     nothing_is_left(&stage).await
 }
 
