@@ -33,8 +33,9 @@ const LOOK_WITHOUT_A_PLACE: Duration = Duration::from_secs(1);
 const PAUSES_AT_THE_GATE: [Duration; 4] =
     [Duration::from_millis(1), Duration::from_millis(3), Duration::from_millis(6), Duration::from_millis(10)];
 
-/// The pause before the first look whether a wait has its place.
-const FIRST_LOOK_AT_A_PLACE: Duration = Duration::from_millis(1);
+/// The pause before the first look whether a wait has its place. Readers that crowd at a lock without a writer wait for less, and for the
+/// server such a look is more work than what they wait for.
+const FIRST_LOOK_AT_A_PLACE: Duration = Duration::from_millis(5);
 
 /// How often in a row the lock may be found free before the client gives the connection up: another client may just have been about
 /// to get it.

@@ -11,7 +11,8 @@
 //! that a writer has seen free is not held later, as long as the writer has the gate.
 //!
 //! The statements count in a variable of the session, in loops of `BENCHMARK`. With a function for each slot instead, the server
-//! would need longer to parse an uncontended statement than for everything else that it does with it.
+//! would need longer to parse an uncontended statement than for everything else that it does with it. A loop that is interrupted ends
+//! before its last count.
 //!
 //! A function whose statement is interrupted answers NULL on some servers, and the statement goes on. So a NULL never counts as 1:
 //! what follows is evaluated only after a 1, and an answer that lacks something is not an answer.
@@ -64,6 +65,9 @@ const SHORT_AND_GONE: &str = "-2";
 
 /// The variable of the session in which statements count.
 const COUNT: &str = "@distlock_count";
+
+/// The variable in which a statement gathers what it has seen.
+const USED: &str = "@distlock_used";
 
 impl Claim {
     /// Takes what can be taken at once. The answer also says which connection has the gate now, and in a second column what the table
@@ -164,7 +168,8 @@ impl Claim {
     fn are_slots_free(&self, manner: Manner) -> String {
         let (stem, slots) = (self.parts.stem(), manner.readers);
         format!(
-            "({COUNT}:=0)=0 AND BENCHMARK({slots},{COUNT}:={COUNT}+IS_FREE_LOCK(CONCAT('{stem}',{COUNT})))=0 AND {COUNT}={slots}"
+            "({COUNT}:=0)=0 AND BENCHMARK({slots},{COUNT}:={COUNT}+IS_FREE_LOCK(CONCAT('{stem}',{COUNT})))=0 \
+             AND {COUNT}={slots}"
         )
     }
 
@@ -190,18 +195,17 @@ impl Claim {
         }
     }
 
-    /// Which connections have the slots, and the sizes of those below `of`. A size is read before its slot, because a client that has a slot
-    /// had its size before.
+    /// Which connections have the slots, and the sizes of those below `of`, each with a comma behind it. A size is read before its slot,
+    /// because a client that has a slot had its size before.
     fn used(&self, of: usize) -> String {
-        let mut text = "CONCAT_WS(','".to_owned();
-        for index in 0..MOST_SLOTS {
-            let names = (index < of).then(|| self.parts.size(index, of)).into_iter();
-            for name in names.chain([self.parts.slot(index)]) {
-                let _ = write!(text, ",IFNULL(IS_USED_LOCK('{name}'),0)");
-            }
-        }
-        text.push(')');
-        text
+        let (stem, last) = (self.parts.stem(), MOST_SLOTS - 1);
+        let size = format!("CONCAT(IFNULL(IS_USED_LOCK(CONCAT('{stem}',{COUNT},'/{of}')),0),',')");
+        let slot = format!("IFNULL(IS_USED_LOCK(CONCAT('{stem}',{COUNT})),0)");
+        let next = format!("IF(({COUNT}:={COUNT}+1)<{of},{size},'')");
+        format!(
+            "IF(({COUNT}:=-1)<0 AND ({USED}:='')='' AND BENCHMARK({MOST_SLOTS},{USED}:=CONCAT({USED},{next},{slot},','))=0 \
+             AND {COUNT}={last},{USED},NULL)"
+        )
     }
 
     /// All locks that this attempt may have after any of its statements.
@@ -261,8 +265,9 @@ impl Word {
                 let slots = slots.split(',').map(|slot| slot.parse().ok()).collect::<Option<_>>()?;
                 Self::Slots { slots, token: token.parse().ok()?, gate }
             }
-            _ if text.contains(',') => {
-                Self::Used(text.split(',').map(|number| number.parse().ok()).collect::<Option<_>>()?)
+            _ if text.ends_with(',') => {
+                let used = text.split_terminator(',').map(|number| number.parse().ok());
+                Self::Used(used.collect::<Option<_>>()?)
             }
             _ if text.contains('-') => {
                 let mut numbers = text.split('-').map(|number| number.parse().ok());
@@ -426,7 +431,8 @@ mod tests {
             ("7-107 0 7", None),
             ("3:9:1 0 7", answered(Some(slots(&[3], Gate::Gone)), false)),
             ("3,4:9:-1 0 7", answered(Some(slots(&[3, 4], Gate::Kept)), false)),
-            ("0,12 0 7", answered(Some(Word::Used(vec![0, 12])), false)),
+            ("0,12, 0 7", answered(Some(Word::Used(vec![0, 12])), false)),
+            ("0,12 0 7", None),
             ("0 0 7@0", answered(Some(Word::Busy), false)),
             ("0 0 7@12", answer(Some(Word::Busy), false, Some(12))),
             ("0 0 7@", None),
@@ -470,7 +476,8 @@ mod tests {
         let take = claim.take_permits(&[1], MANNER);
         assert!(take.find("GET_LOCK('a|p1/2',0)").unwrap() < take.find("GET_LOCK('a|p1',0)").unwrap());
         let look = claim.take(MANNER);
-        assert!(look.find("IS_USED_LOCK('a|p1/2')").unwrap() < look.find("IS_USED_LOCK('a|p1')").unwrap());
+        let [size, slot] = ["CONCAT('a|p',@distlock_count,'/2')", "CONCAT('a|p',@distlock_count))"];
+        assert!(look.find(size).unwrap() < look.find(slot).unwrap());
         assert_eq!(claim.parts.kind, LockKind::Semaphore);
     }
 }

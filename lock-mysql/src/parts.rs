@@ -78,11 +78,11 @@ pub(crate) fn count(permits: NonZeroU32) -> usize {
 }
 
 fn base(name: &Name) -> Name {
-    let rules = NameRules::new(CharacterSet::ANY, LONGEST_BASE);
-    match LockName::new(&**name) {
-        Ok(long) if name.len() > LONGEST_BASE => rules.apply(&long).as_str().into(),
-        _ => Arc::clone(name),
+    if name.len() <= LONGEST_BASE {
+        return Arc::clone(name);
     }
+    let rules = NameRules::new(CharacterSet::ANY, LONGEST_BASE);
+    LockName::new(&**name).map_or_else(|_| Arc::clone(name), |long| rules.apply(&long).as_str().into())
 }
 
 /// A mode, as it is written in a statement or a record; an exclusive one is left out.
