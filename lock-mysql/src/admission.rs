@@ -184,7 +184,7 @@ impl Actor {
             Word::Slots { slots, token, gate: still } => {
                 let locks = claim.parts.held_with(&slots, claim.mode);
                 if let (Mode::Shared, [slot]) = (claim.mode, slots.as_slice()) {
-                    self.manner.first_slot = *slot;
+                    self.manner.has_had(*slot);
                 }
                 match self.let_go(claim, still).await {
                     Ok(()) => Step::End(Passed::Granted { locks, token, sent }),
