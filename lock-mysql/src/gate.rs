@@ -171,12 +171,13 @@ impl Claim {
         }
     }
 
-    /// Counts the free slots; the count stays at the first that is not free.
+    /// Counts the free slots; the count stays at the first that is not free. It is not left at its end, so that no statement can take the
+    /// count of an earlier one for its own, in whatever order a server evaluates.
     fn are_slots_free(&self, manner: Manner) -> String {
         let (stem, slots) = (self.parts.stem(), manner.readers);
         format!(
             "({COUNT}:=0)=0 AND BENCHMARK({slots},{COUNT}:={COUNT}+IS_FREE_LOCK(CONCAT('{stem}',{COUNT})))=0 \
-             AND {COUNT}={slots}"
+             AND {COUNT}={slots} AND ({COUNT}:=-1)<0"
         )
     }
 
