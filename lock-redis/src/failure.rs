@@ -35,38 +35,49 @@ pub(crate) fn is_forgotten_script(error: &RedisError) -> bool {
 
 /// Whether the server is no longer a primary.
 pub(crate) fn is_no_primary(error: &RedisError) -> bool {
-    matches!(code_of(error).as_deref(), Some("READONLY" | "MASTERDOWN"))
+    matches!(code_of(error), Some("READONLY" | "MASTERDOWN"))
 }
 
 /// Whether the server refuses the command: to this user, or to all users, for whom it then reports an unknown command.
 pub(crate) fn is_refused(error: &RedisError) -> bool {
     let is_unknown = || error.detail().is_some_and(|text| text.to_lowercase().starts_with("unknown "));
-    match code_of(error).as_deref() {
+    match code_of(error) {
         Some("NOPERM") => true,
         Some("ERR") => is_unknown(),
         _ => false,
     }
 }
 
-/// The error code; also that of a command inside a script, which servers before 7.0 mention only in the text.
-fn code_of(error: &RedisError) -> Option<String> {
+/// What a server says about a command inside a script that the user may not run, without a code: before 7.2, and since.
+const REFUSED_INSIDE: [&str; 2] = ["The user executing the script", "ACL failure in script"];
+
+/// The error code; also that of a command inside a script, which servers mention only in the text: before 7.0 any, and later
+/// that of a refusal.
+fn code_of(error: &RedisError) -> Option<&str> {
     let code = error.code()?;
+    // Where a script returns such an error, 6.2 puts the place in the script first.
+    if code != "ERR" && !code.starts_with('@') {
+        return Some(code);
+    }
     let text = error.detail().unwrap_or_default();
+    if text.contains("max number of clients") {
+        return Some("MAXCLIENTS");
+    }
+    if REFUSED_INSIDE.iter().any(|refused| text.contains(refused)) {
+        return Some("NOPERM");
+    }
     let mentioned = text.split_whitespace().find_map(|word| {
         let word = word.strip_prefix('-')?;
-        (word == "NOPERM" || PASSING.iter().any(|(code, _)| *code == word)).then(|| word.to_owned())
+        PASSING.iter().any(|(passing, _)| *passing == word).then_some(word)
     });
-    if code == "ERR" && text.contains("max number of clients") {
-        return Some("MAXCLIENTS".to_owned());
-    }
-    Some(if code == "ERR" { mentioned.unwrap_or_else(|| code.to_owned()) } else { code.to_owned() })
+    mentioned.or(Some(code))
 }
 
 /// The error for users, without secrets.
 pub(crate) fn explain(operation: Operation, error: RedisError) -> LockError {
     let Some(code) = code_of(&error) else { return explain_connection(operation, error) };
-    let new = |kind| LockError::new(kind, operation).because(server_text(&code, &error));
-    let explained = match code.as_str() {
+    let new = |kind| LockError::new(kind, operation).because(server_text(code, &error));
+    let explained = match code {
         "NOAUTH" | "WRONGPASS" => new(ErrorKind::Denied).remedy("check user and password"),
         "NOPERM" => {
             new(ErrorKind::Denied).remedy("give the user the permissions that docs/backends/redis.md lists")
@@ -141,4 +152,65 @@ pub(crate) fn nonsense(operation: Operation, what: impl std::fmt::Display) -> Lo
     LockError::new(ErrorKind::Server, operation)
         .because(format!("the server's reply is invalid: {what}"))
         .remedy("check that no other program uses the keys, or choose another prefix")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the client crate makes of an error reply.
+    fn reply(text: &str) -> RedisError {
+        let reply = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();
+        reply.extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn a_command_that_is_refused_inside_a_script_is_denied() {
+        for text in [
+            // 6.2
+            "ERR Error running script (call to f_5e): @user_script:8: @user_script: 8: The user executing the script can't run \
+             this command or subcommand",
+            "@user_script: 8: The user executing the script can't access at least one of the keys mentioned in the command \
+             arguments",
+            // 7.0
+            "ERR The user executing the script can't run this command or subcommand script: 5e, on @user_script:8.",
+            "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments \
+             script: 5e, on @user_script:8.",
+            // 7.2 and newer, Valkey
+            "ERR ACL failure in script: User app has no permissions to run the 'del' command script: 5e, on @user_script:8.",
+            "ERR ACL failure in script: No permissions to access a key script: 5e, on @user_script:8.",
+            // Outside of scripts
+            "NOPERM this user has no permissions to access one of the keys used as arguments",
+        ] {
+            let error = reply(text);
+            assert!(is_refused(&error), "{text}");
+            let explained = explain(Operation::Release, error);
+            assert_eq!(explained.kind(), ErrorKind::Denied, "{text}");
+            assert!(!explained.is_retryable() && explained.to_string().contains("redis.md"), "{explained}");
+        }
+    }
+
+    #[test]
+    fn a_passing_state_inside_a_script_may_be_retried() {
+        for text in [
+            // 6.2
+            "ERR Error running script (call to f_5e): @user_script:8: -OOM command not allowed when used memory > 'maxmemory'.",
+            "@user_script: 3: -READONLY You can't write against a read only replica.",
+            // 7.0 and newer
+            "OOM command not allowed when used memory > 'maxmemory'. script: 5e, on @user_script:8.",
+            "READONLY You can't write against a read only replica. script: 5e, on @user_script:8.",
+            "ERR max number of clients reached",
+        ] {
+            let error = reply(text);
+            assert!(!is_refused(&error), "{text}");
+            let explained = explain(Operation::Acquire, error);
+            assert_eq!((explained.kind(), explained.is_retryable()), (ErrorKind::Server, true), "{text}");
+        }
+    }
+
+    #[test]
+    fn any_other_error_of_a_script_is_the_servers() {
+        let explained = explain(Operation::Acquire, reply("ERR user_script:1: attempt to call a nil value"));
+        assert_eq!((explained.kind(), explained.is_retryable()), (ErrorKind::Server, false));
+    }
 }
