@@ -49,14 +49,6 @@ impl Intent {
             Self::Beat => Line::Heartbeats,
         }
     }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Try => "try",
-            Self::Wait => "wait",
-            Self::Beat => "beat",
-        }
-    }
 }
 
 /// What ended a pause.
@@ -209,15 +201,14 @@ impl<'a> Attempt<'a> {
             _ => ACQUIRE_SHARED,
         };
         let mut command = self.keys.call(script);
-        command.arg(self.id()).arg(intent.word()).arg(milliseconds(self.lease)).arg(self.who(link));
-        match intent {
-            Intent::Try => {}
-            Intent::Beat => {
-                command.arg(beat).arg(0);
-            }
-            Intent::Wait => {
-                command.arg(beat).arg(self.request.place().map_or(0, std::num::NonZeroU64::get));
-            }
+        command.arg(self.id()).arg(milliseconds(self.lease)).arg(self.who(link));
+        if intent != Intent::Try {
+            command.arg(beat);
+        }
+        match (intent, self.request.place()) {
+            (Intent::Beat, _) => drop(command.arg("-")),
+            (Intent::Wait, Some(place)) => drop(command.arg(place.get())),
+            _ => {}
         }
         let answer: Value = turn.call(script, command).await?;
         Acquired::read(&answer)

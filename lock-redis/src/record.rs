@@ -57,7 +57,7 @@ impl Acquired {
     pub(crate) fn read(answer: &Value) -> Result<Self, LockError> {
         let parts = match answer {
             Value::Int(-1) => return Ok(Self::Gone),
-            Value::Int(token @ 1..) => return Ok(Self::Held(FencingToken::new(token.unsigned_abs()))),
+            Value::BulkString(token) => return Self::held(token),
             Value::Array(parts) => parts.as_slice(),
             _ => &[],
         };
@@ -78,6 +78,13 @@ impl Acquired {
             }
             _ => Err(nonsense(Operation::Acquire, format!("{answer:?}"))),
         }
+    }
+
+    fn held(token: &[u8]) -> Result<Self, LockError> {
+        let number = std::str::from_utf8(token).ok().and_then(|token| token.parse().ok());
+        let number = number.filter(|number| *number > 0);
+        let token = number.ok_or_else(|| nonsense(Operation::Acquire, String::from_utf8_lossy(token)))?;
+        Ok(Self::Held(FencingToken::new(token)))
     }
 }
 
@@ -231,6 +238,13 @@ mod tests {
     }
 
     #[test]
+    fn reads_the_token_of_a_grant() {
+        let token = 1_700_000_000_000_001;
+        let held = Acquired::Held(FencingToken::new(token));
+        assert_eq!(Acquired::read(&bulk(&token.to_string())).unwrap(), held);
+    }
+
+    #[test]
     fn shows_a_hold_that_another_program_wrote_as_far_as_it_goes() {
         let name = LockName::new("a").unwrap();
         let read = status(&name, &[bulk("thief"), Value::Int(-1)]).unwrap();
@@ -287,7 +301,9 @@ mod tests {
         let name = LockName::new("a").unwrap();
         assert!(status(&name, &[]).is_err());
         assert!(status(&name, &[bulk(""), Value::Int(-2), bulk("ee")]).is_err());
-        for answer in [Value::Nil, Value::Int(0), Value::Int(-2), Value::Array(vec![Value::Int(7)])] {
+        let numbers = [Value::Int(0), Value::Int(7), Value::Array(vec![Value::Int(7)])];
+        let texts = ["", "0", "-1", "7 ", "seven"].map(bulk);
+        for answer in numbers.into_iter().chain(texts).chain([Value::Nil]) {
             assert!(Acquired::read(&answer).is_err(), "{answer:?}");
         }
         assert!(loss(Operation::Renew, 1).is_err());

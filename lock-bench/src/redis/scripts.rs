@@ -11,6 +11,9 @@ use super::connection::{self, Connection};
 use crate::contender::{Client, Connecting, Driving, Held, Lock, Target};
 use crate::failure::{Context, Failure, Outcome};
 
+/// As long as what a client says of itself.
+const WHO: &str = r#"distlock:c:00000000000000000000000000000000:1 {"host":"localhost","pid":12345}"#;
+
 /// The connection on the caller's runtime.
 pub(super) fn caller(target: Target) -> Connecting<Box<dyn Client>> {
     Box::pin(async move {
@@ -46,7 +49,7 @@ struct Parts {
 #[async_trait]
 impl Client for Bare {
     fn lock(&self, name: &str) -> Outcome<Box<dyn Lock>> {
-        let keys = ["hold", "queue", "waiters", "fence", "broken"].map(|part| format!("{{{name}}}:{part}"));
+        let keys = ["l", "q", "w", "f", "b"].map(|part| format!("distlock:{{{name}}}:{part}"));
         let commands = self.connection.connection.clone();
         Ok(Box::new(Keys { names: Arc::new(keys), commands, parts: Arc::clone(&self.parts) }))
     }
@@ -64,12 +67,11 @@ struct Keys {
 #[async_trait]
 impl Lock for Keys {
     async fn acquire(&self) -> Outcome<Box<dyn Held>> {
-        // As long as those of distlock.
-        let id = format!("{:024x}", self.parts.attempts.fetch_add(1, Ordering::Relaxed));
+        let id = format!("{:032x}", self.parts.attempts.fetch_add(1, Ordering::Relaxed));
         let mut call = self.parts.acquire.prepare_invoke();
-        call.key(&self.names[..]).arg(&id).arg("try").arg(self.parts.milliseconds).arg("- host 1 0");
+        call.key(&self.names[..]).arg(&id).arg(self.parts.milliseconds).arg(WHO).arg(1);
         match call.invoke_async(&mut self.commands.clone()).await.context("acquire")? {
-            Value::Int(_) => Ok(Box::new(Hold { of: self.clone(), id })),
+            Value::BulkString(_) => Ok(Box::new(Hold { of: self.clone(), id })),
             _ => Err(Failure::new("the lock is not free, and this does not wait")),
         }
     }

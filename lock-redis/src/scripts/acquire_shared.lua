@@ -1,11 +1,11 @@
 -- Acquires the lock together with others, or permits of a semaphore, or takes or keeps a place in the queue. As `acquire`, with
 -- an id that says how it is shared.
-local id, intent, lease, who = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local id, lease, who, beat, place = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local hold, fence = call('GET', HOLD), call('GET', FENCE)
 
 -- The usual case: no one holds the lock exclusively or waits, there are enough permits, and the clock is ahead of the fence.
-if not hold and intent ~= 'beat' and call('ZCOUNT', QUEUE, '100000000000000', '+inf') == 0 then
+if not hold and place ~= '-' and call('ZCOUNT', QUEUE, '100000000000000', '+inf') == 0 then
   time = call('TIME')
   local now = time[1] * 1000000 + time[2]
   local past = not fence and 0 or tonumber(string.match(fence, '^v1 (%d+)$'))
@@ -20,7 +20,7 @@ if not hold and intent ~= 'beat' and call('ZCOUNT', QUEUE, '100000000000000', '+
     call('ZADD', QUEUE, string.format('%.0f', math.floor(now / 1000) + lease), id)
     if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end
     if call('PTTL', WAITERS) < tonumber(lease) then call('PEXPIRE', WAITERS, lease) end
-    return now
+    return token
   end
 end
 

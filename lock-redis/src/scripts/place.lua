@@ -1,7 +1,6 @@
 if not score then
-  local place = tonumber(ARGV[6])
-  if place > 0 then
-    score = math.max(100000000000000, math.min(place, now))
+  if place then
+    score = math.max(100000000000000, math.min(tonumber(place), now))
   else
     local tail = call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')
     score = math.max(now, (tonumber(tail[2]) or 0) + 1)
@@ -12,5 +11,5 @@ else
   call('HDEL', WAITERS, id)
 end
 if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end
-call('HSET', WAITERS, id, ends .. ' ' .. ARGV[5] .. ' ' .. who)
+call('HSET', WAITERS, id, ends .. ' ' .. beat .. ' ' .. who)
 if call('PTTL', WAITERS) < tonumber(lease) then call('PEXPIRE', WAITERS, lease) end

@@ -6,8 +6,8 @@ local ends = string.format('%.0f', now_ms + lease)
 -- Held exclusively, so that there is no one to let in.
 if hold and string.match(hold, '^%S+ v(%d+) ') == '1' and (not score or (tonumber(score) or 0) >= 100000000000000) then
   score = tonumber(score)
-  if intent == 'try' then return {call('PTTL', HOLD), 0, 0, hold} end
-  if intent == 'beat' and not score then return -1 end
+  if not beat then return {call('PTTL', HOLD), 0, 0, hold} end
+  if place == '-' and not score then return -1 end
 --#include place.lua
   return {call('PTTL', HOLD), call('ZCOUNT', QUEUE, '100000000000000', '(' .. string.format('%.0f', score)), score, hold}
 end
@@ -28,7 +28,7 @@ if score and score < FIRST_ARRIVAL then
   local token = held_together(id, lease)
   if token then
     promote()
-    return token
+    return whole(token)
   end
   leave(id)
   score = nil
@@ -50,8 +50,8 @@ local function answer(rank, more)
   return {left, rank, score or 0, next[1] .. ' v1 ' .. (call('HGET', WAITERS, next[1]) or '')}
 end
 
-local more, is_new = 0, not score and tonumber(ARGV[6] or 0) == 0
-if is_new and intent ~= 'beat' and not hold then
+local more, is_new = 0, not score and not place
+if is_new and not hold then
   local token
   token, more = promote(id, who, ends)
   if token then
@@ -59,15 +59,15 @@ if is_new and intent ~= 'beat' and not hold then
       keep_until_lease_ends(QUEUE, lease)
       keep_until_lease_ends(WAITERS, lease)
     end
-    return token
+    return whole(token)
   end
   local _, of = permits(id)
   local is = of and string.match(call('ZRANGE', QUEUE, '0', '0')[1] or '', '/(%d+)$')
   if is ~= of and more == 0 then return {-1, tonumber(is)} end
 end
-if intent == 'try' then return answer(0, more) end
+if not beat then return answer(0, more) end
 
-if not score and intent == 'beat' then
+if not score and place == '-' then
   if not hold then promote() end
   return -1
 end
@@ -76,6 +76,6 @@ end
 if not is_new and not hold then
   local token
   token, more = promote(id)
-  if token then return token end
+  if token then return whole(token) end
 end
 return answer(call('ZCOUNT', QUEUE, ARRIVALS, '(' .. whole(score)), more)

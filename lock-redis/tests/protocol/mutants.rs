@@ -42,13 +42,13 @@ mutants! {
         DESCRIBE, "if not hold then promote() end\n" => "", lease::a_late_description_changes_nothing_and_hands_over;
     // Attempts and places.
     "a heartbeat makes a place":
-        QUEUE, "if intent == 'beat' and not score then return -1 end" => "", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
+        QUEUE, "if place == '-' and not score then return -1 end" => "if place == '-' then place = nil end", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
     "a heartbeat makes a place for a free lock":
-        QUEUE, "if not score and intent == 'beat' then" => "if false then", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
+        QUEUE, "if not score and place == '-' then" => "if place == '-' then place = nil end if false then", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
     "a heartbeat makes a place for a hold that expired":
-        QUEUE, "if intent == 'beat' and not score then return -1 end" => "", beat::a_heartbeat_of_an_expired_hold_makes_no_place;
+        QUEUE, "if place == '-' and not score then return -1 end" => "if place == '-' then place = nil end", beat::a_heartbeat_of_an_expired_hold_makes_no_place;
     "a heartbeat takes a free lock without a place":
-        ACQUIRE, "intent ~= 'beat' and" => "", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
+        ACQUIRE, "place ~= '-' and" => "", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
     "a heartbeat of a place that is gone leaves the lock free":
         QUEUE, "  if not hold then promote() end\n" => "", beat::a_heartbeat_of_a_place_that_is_gone_passes_the_lock_on;
     "a newcomer queues and promotes no waiter":
@@ -57,7 +57,14 @@ mutants! {
         PROMOTE, "if who then mine = enter(me, who, ends) end" => "",
         queue::a_newcomer_gets_a_free_lock_past_the_dead;
     "a newcomer overtakes the queue when the lock is free":
-        ACQUIRE, "and call('EXISTS', QUEUE) == 0" => "", queue::a_free_lock_is_the_first_waiters;
+        ACQUIRE, "call('EXISTS', HOLD, QUEUE) == 0" => "call('EXISTS', HOLD) == 0", queue::a_free_lock_is_the_first_waiters;
+    "a newcomer takes a lock that is held":
+        ACQUIRE, "call('EXISTS', HOLD, QUEUE) == 0" => "call('EXISTS', QUEUE) == 0", acquire::a_try_never_waits;
+    "a fence of another program is overwritten":
+        ACQUIRE, " and string.find(fence, '^v1 %d+$')" => "",
+        foreign::a_fence_by_another_program_is_an_error_before_any_write;
+    "a time with few microseconds is a shorter token":
+        ACQUIRE, "if #fraction < 6 then" => "if false then", fence::a_time_with_few_microseconds_has_all_digits;
     "a newcomer that looks at the queue overtakes it":
         PROMOTE, "while not hold do" => "if who then mine = enter(me, who, ends) end while not hold do", queue::a_free_lock_is_the_first_waiters;
     "a heartbeat promotes no waiter":
@@ -69,20 +76,20 @@ mutants! {
     "a try takes the lock from those that no script has looked at":
         PROMOTE, "then more = 1 break end\n    looked" => "then more = 1 mine = enter(me, who, ends) break end\n    looked", queue::many_dead_waiters_are_looked_at_in_pieces;
     "a try takes a place":
-        QUEUE, "if intent == 'try' then return {call('PTTL', HOLD), 0, 0, hold} end" => "", acquire::a_try_never_waits;
+        QUEUE, "if not beat then return {call('PTTL', HOLD), 0, 0, hold} end" => "beat = beat or '0'", acquire::a_try_never_waits;
     "an attempt that holds is not known again":
         ACQUIRE, "string.find(hold, id, 1, true) == 1" => "false", acquire::an_attempt_sent_twice_holds_once;
     "an attempt sent twice does not renew":
-        ACQUIRE, "    call('PEXPIRE', HOLD, lease)\n" => "", beat::a_heartbeat_finds_a_grant_whose_push_was_lost;
+        ACQUIRE, "  call('PEXPIRE', HOLD, lease)\n" => "", beat::a_heartbeat_finds_a_grant_whose_push_was_lost;
     "an id anywhere in the hold is the owner's":
         ACQUIRE, "string.find(hold, id, 1, true) == 1" => "string.find(hold, id, 1, true)",
         acquire::an_id_inside_of_the_hold_is_not_the_owner;
     "an attempt sent twice gets a new place":
-        PLACE, "if not score then" => "if intent == 'wait' then", acquire::an_attempt_sent_twice_waits_once;
+        PLACE, "if not score then" => "if place ~= '-' then", acquire::an_attempt_sent_twice_waits_once;
     "a lost place is lost":
-        PLACE, "if place > 0 then" => "if false then", queue::a_lost_place_comes_before_later_arrivals;
+        PLACE, "if place then" => "if false then", queue::a_lost_place_comes_before_later_arrivals;
     "a place may be in the future":
-        PLACE, "math.min(place, now)" => "place", queue::a_place_in_the_future_is_now;
+        PLACE, "math.min(tonumber(place), now)" => "tonumber(place)", queue::a_place_in_the_future_is_now;
     "two arrivals in one microsecond have one score":
         PLACE, "math.max(now, (tonumber(tail[2]) or 0) + 1)" => "now",
         queue::two_arrivals_in_one_microsecond_keep_their_order;
@@ -161,20 +168,20 @@ mutants! {
 
     // Fencing.
     "the fence knows no time":
-        ACQUIRE, "local now = time[1] * 1000000 + time[2]" => "local now = 1", fence::tokens_rise_when_all_keys_are_deleted;
+        ACQUIRE, "local token = time[1] .. fraction" => "local token = '1'", fence::tokens_rise_when_all_keys_are_deleted;
     "the fence of a hand-off knows no time":
         GRANT, "last = math.max(last + 1, now)" => "last = last + 1", fence::tokens_rise_when_all_keys_are_deleted;
     "the fence knows no time after a flush":
-        ACQUIRE, "local now = time[1] * 1000000 + time[2]" => "local now = 1", fence::tokens_rise_after_a_flush;
+        ACQUIRE, "local token = time[1] .. fraction" => "local token = '1'", fence::tokens_rise_after_a_flush;
     "the fence knows no time after a restart":
-        ACQUIRE, "local now = time[1] * 1000000 + time[2]" => "local now = 1",
+        ACQUIRE, "local token = time[1] .. fraction" => "local token = '1'",
         fence::tokens_rise_after_a_restart_without_data;
     "the fence knows no time after an expiry":
-        ACQUIRE, "'86400000') then return now end" => "'86400000') then return 1 end", fence::tokens_rise_over_expiry;
+        ACQUIRE, "    return token\n" => "    return '1'\n", fence::tokens_rise_over_expiry;
     "a hand-off has a token of its own":
         GRANT, "last = math.max(last + 1, now)" => "last = 1e12", fence::tokens_rise_over_releases_and_hand_offs;
     "the fence is the time alone":
-        ACQUIRE, "past and past < now" => "past", fence::tokens_rise_when_the_clock_is_behind;
+        ACQUIRE, "#fence == #text and fence < text and" => "", fence::tokens_rise_when_the_clock_is_behind;
     "the fence of a hand-off is the time alone":
         GRANT, "last = math.max(last + 1, now)" => "last = now", fence::tokens_rise_when_the_clock_is_behind;
     "the fence repeats the last":
@@ -267,7 +274,7 @@ mutants! {
         ACQUIRE_SHARED, "call('ZCOUNT', QUEUE, '100000000000000', '+inf') == 0" => "true",
         sharing::a_reader_stands_behind_a_writer_that_waits;
     "a reader is beside a writer":
-        ACQUIRE_SHARED, "not hold and intent" => "intent", sharing::readers_are_beside_each_other;
+        ACQUIRE_SHARED, "not hold and place" => "place", sharing::readers_are_beside_each_other;
     "a writer is beside readers":
         PROMOTE, "elseif is_held and not string" => "elseif not is_held and not string", sharing::readers_are_beside_each_other;
     "a writer enters when the first reader goes":
@@ -310,7 +317,7 @@ mutants! {
     "a release of nothing lets none in":
         RELEASE_SHARED, "local _, more = promote()" => "local more = 0", sharing::a_silent_writer_at_the_head_stops_none;
     "a reader that asks again lets none in":
-        QUEUE, "    promote()\n    return token" => "    return token", sharing::a_silent_writer_at_the_head_stops_none;
+        QUEUE, "    promote()\n    return whole(token)" => "    return whole(token)", sharing::a_silent_writer_at_the_head_stops_none;
     "a waiter is not told of the head's deadline":
         QUEUE, "if rank > 0 then" => "if false then", sharing::a_silent_writer_at_the_head_stops_none;
     "a silent head is looked at only if it fits":
@@ -382,15 +389,15 @@ mutants! {
         PROMOTE, "<= 0 then call('ZREM', QUEUE, '/' .. of) end" => "<= 0 then end", permits::another_number_is_reported;
 
     // Keys of other programs.
-    "a fence of another type is overwritten":
-        ACQUIRE, "fence and 'XX' or 'NX', " => "", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+    "a fence of another type is not named":
+        ACQUIRE, "redis.pcall('GET', FENCE)" => "call('GET', FENCE)", foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence that is no number is overwritten":
-        ACQUIRE, "past and past < now" => "true", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+        ACQUIRE, "#fence == #text and fence < text and string.find(fence, '^v1 %d+$')" => "true", foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence that is no number is not named":
         GRANT, "if token and token < 9007199254740991" => "if true",
         foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence that begins with a number is overwritten":
-        ACQUIRE, "'^v1 (%d+)$'" => "'^v1 (%d+)'", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+        ACQUIRE, "'^v1 %d+$'" => "'^v1 %d+'", foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence that only begins with a number is overwritten":
         GRANT, "'^v1 (%d+)$'" => "'^v1 (%d+)'", foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a token that Lua cannot count on from is another program's neither":
@@ -400,7 +407,7 @@ mutants! {
         GRANT, "9007199254740991" => "9007199254740992",
         foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a hold is left where there is no fence":
-        ACQUIRE, "      call('DEL', HOLD)\n" => "", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+        ACQUIRE, "  time = call('TIME')\n" => "  time = call('TIME') call('SET', HOLD, id, 'PX', lease)\n", foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence of another program makes a release an error":
         GRANT, "last, trouble = look() end" => "last, trouble = call('HKEYS', FENCE), nil end",
         foreign::a_fence_by_another_program_undoes_no_release;
@@ -457,13 +464,13 @@ mutants! {
     "a key on another node":
         PROMOTE, "call('SET', FENCE, " => "call('SET', 'fence', ", keys::one_node_of_a_cluster_has_them_all;
     "a hold does not say since when":
-        ACQUIRE, "token .. ' ' .. token .. ' ' .. who" => "token .. ' 0 ' .. who", acquire::a_hold_says_who_and_since_when;
+        ACQUIRE, "' ' .. token .. ' ' .. who" => "' 0 ' .. who", acquire::a_hold_says_who_and_since_when;
     "a waiter holds as another client":
         PROMOTE, "enter(id, its, deadline)" => "enter(id, channel .. ' ' .. id, deadline)", inspect::it_shows_who_was_granted;
     "the lock is given for ever":
-        ACQUIRE, "' ' .. who, 'NX', 'PX', lease)" => "' ' .. who, 'NX')", acquire::a_free_lock_is_granted_in_one_call;
+        ACQUIRE, "' ' .. who, 'PX', lease)" => "' ' .. who)", acquire::a_free_lock_is_granted_in_one_call;
     "a hold by another program is none":
-        ACQUIRE, "local hold, fence = found[1], found[2]" =>
-        "local hold, fence = found[1], found[2] if hold and not string.match(hold, '^%S+ v1 %d+ ') then hold = false end",
+        ACQUIRE, "call('EXISTS', HOLD, QUEUE) == 0" =>
+        "(call('EXISTS', HOLD, QUEUE) == 0 or not string.match(call('GET', HOLD) or 'a v1 1 ', '^%S+ v1 %d+ '))",
         foreign::a_hold_by_another_program_is_respected;
 }

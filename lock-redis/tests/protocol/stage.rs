@@ -128,21 +128,27 @@ impl<'a> Stage<'a> {
 
     pub(crate) fn acquire_command(&self, request: &Request) -> Cmd {
         let Request { id, intent, lease, beat, channel, place } = request;
-        let numbers = [lease.to_string(), beat.to_string(), place.to_string()];
+        let [lease, beat, place] = [lease.to_string(), beat.to_string(), place.to_string()];
         let who = format!("{channel} {HOLDER}");
         let script = match id {
             _ if is_shared(id) => ACQUIRE_SHARED,
             _ if id.contains('+') => ACQUIRE_SERIES,
             _ => ACQUIRE,
         };
-        self.script(script, &[id, intent, &numbers[0], &who, &numbers[1], &numbers[2]])
+        let how: &[&str] = match *intent {
+            "try" => &[],
+            "beat" => &[&beat, "-"],
+            _ if place == "0" => &[&beat],
+            _ => &[&beat, &place],
+        };
+        self.script(script, &[&[id.as_str(), &lease, &who], how].concat())
     }
 
     pub(crate) fn acquire(&mut self, request: &Request) -> Result<Acquired, Failure> {
         let answer: Value = self.acquire_command(request).query(&mut self.connection)?;
         match answer {
             Value::Int(-1) => Ok(Acquired::Gone),
-            Value::Int(token) => Ok(Acquired::Held { token: token.try_into()? }),
+            Value::BulkString(token) => Ok(Acquired::Held { token: String::from_utf8(token)?.parse()? }),
             Value::Array(parts) if parts.len() == 2 => {
                 let (-1, permits) = redis::from_redis_value(Value::Array(parts))? else {
                     return Err(failure("two numbers that say nothing"));

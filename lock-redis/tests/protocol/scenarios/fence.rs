@@ -108,6 +108,22 @@ pub(crate) fn a_series_has_its_tokens_alone(scripts: &Scripts, server: &Server) 
     same("the token of the reader", &token, &(ahead + 1113).cast_signed())
 }
 
+/// Early in a second the server's time has fewer digits of microseconds.
+pub(crate) fn a_time_with_few_microseconds_has_all_digits(scripts: &Scripts, server: &Server) -> Outcome {
+    loop {
+        // Without a fence, which would show that the token is too low.
+        let mut stage = Stage::new(scripts, server)?;
+        stage.until("a second begins", |stage| Ok(stage.server_time()? % 1_000_000 < 50_000))?;
+        let before = stage.server_time()?;
+        let token = stage.must_get(&tries("a"))?;
+        let after = stage.server_time()?;
+        holds(&format!("{before} <= {token} <= {after}"), before <= token && token <= after)?;
+        if token % 1_000_000 < 100_000 {
+            return Ok(());
+        }
+    }
+}
+
 /// A token in microseconds has sixteen digits, and Lua keeps fourteen when it converts a number to text.
 pub(crate) fn tokens_keep_all_their_digits(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;

@@ -96,13 +96,16 @@ fn must_name(command: &Cmd, stage: &mut Stage<'_>, suffix: &str) -> Outcome {
 }
 
 /// Values of another program where the scripts expect a text of their own.
-const FOREIGN: [&[&str]; 9] = [
+const FOREIGN: [&[&str]; 11] = [
     &["HSET", "field", "value"],
     &["SET", "hello"],
     &["SET", ""],
     &["SET", "12.5"],
     &["SET", "12 of them"],
     &["SET", "v1 12.5"],
+    // As long as a token with its mark, and before it.
+    &["SET", "another program's!!"],
+    &["SET", "v1 1000000000000.00"],
     &["SET", "v1 12345678901234567890"],
     // Even the server's time stays below these numbers; above them Lua cannot represent the next one.
     &["SET", "v1 9007199254740991"],

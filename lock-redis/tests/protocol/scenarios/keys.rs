@@ -78,7 +78,7 @@ pub(crate) fn every_key_is_declared(scripts: &Scripts, _: &Server) -> Outcome {
         let words: Vec<&str> = command.split('"').skip(1).step_by(2).collect();
         match words[..] {
             ["TIME"] | ["PUBSUB" | "PUBLISH", ..] => {}
-            ["MGET", ref keys @ ..] => seen.extend(keys.iter().map(|key| (*key).to_owned())),
+            ["MGET" | "EXISTS", ref keys @ ..] => seen.extend(keys.iter().map(|key| (*key).to_owned())),
             [_, key, ..] => {
                 seen.insert(key.to_owned());
             }
