@@ -64,6 +64,8 @@ pub(crate) struct Attempt<'a> {
     backend: &'a RedisBackend,
     request: &'a AcquireRequest,
     keys: Keys,
+    /// The id at the server.
+    id: String,
     lease: Duration,
     /// The time between two heartbeats of a waiter.
     interval: Duration,
@@ -87,6 +89,7 @@ impl<'a> Attempt<'a> {
             backend,
             request,
             keys: backend.keys(request.physical(), request.mode().kind()),
+            id: id_at_server(request.id(), request.mode(), request.sections()),
             lease,
             interval,
             holder,
@@ -201,7 +204,7 @@ impl<'a> Attempt<'a> {
             _ => ACQUIRE_SHARED,
         };
         let mut command = self.keys.call(script);
-        command.arg(self.id()).arg(milliseconds(self.lease)).arg(self.who(link));
+        command.arg(&self.id).arg(milliseconds(self.lease)).arg(self.who(link));
         if intent != Intent::Try {
             command.arg(beat);
         }
@@ -212,10 +215,6 @@ impl<'a> Attempt<'a> {
         }
         let answer: Value = turn.call(script, command).await?;
         Acquired::read(&answer)
-    }
-
-    fn id(&self) -> String {
-        id_at_server(self.request.id(), self.request.mode(), self.request.sections())
     }
 
     /// Whether more sections may follow the grant without the server.
@@ -231,7 +230,7 @@ impl<'a> Attempt<'a> {
         let turn = link.turn(Line::of(Operation::Downgrade), Operation::Downgrade).await?;
         let sent = self.now();
         let mut command = self.keys.call(DOWNGRADE);
-        command.arg(&*held.id).arg(self.id()).arg(milliseconds(self.lease)).arg(self.who(&link));
+        command.arg(&*held.id).arg(&self.id).arg(milliseconds(self.lease)).arg(self.who(&link));
         let answer: Value = turn.call(DOWNGRADE, command).await?;
         if let Value::Int(code) = answer {
             return Ok(Downgraded::WasLost(loss(Operation::Downgrade, code)?));
@@ -328,18 +327,19 @@ impl<'a> Attempt<'a> {
             .retryable())
     }
 
-    fn hold(&self, expected: Expected, token: lock_core::FencingToken, since: Moment) -> Grant<Lease> {
+    fn hold(self, expected: Expected, token: lock_core::FencingToken, since: Moment) -> Grant<Lease> {
         let address = expected.into_hold(self.request.attempt());
         self.grant(address, token, since)
     }
 
-    fn grant(&self, address: Address, token: lock_core::FencingToken, anchor: Moment) -> Grant<Lease> {
+    fn grant(self, address: Address, token: lock_core::FencingToken, anchor: Moment) -> Grant<Lease> {
         let membership = self.backend.groups.enter();
         let group = membership.group();
         let mode = self.request.mode();
-        let lease = Lease::new(self.keys.clone(), self.id(), mode, self.lease, address, membership);
+        let is_told = mode != Mode::Exclusive || self.is_series();
+        let lease = Lease::new(self.keys, self.id, mode, self.lease, address, membership);
         let term = Term::Leased { anchor, length: self.lease };
-        let holder = (mode != Mode::Exclusive || self.is_series()).then(|| HolderId::new(&lease.id));
+        let holder = is_told.then(|| HolderId::new(&lease.id));
         let grant = Grant::new(lease, group, term).with_token(token).with_sections(self.request.sections());
         match holder {
             Some(holder) => grant.with_holder(holder),

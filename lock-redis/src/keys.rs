@@ -14,6 +14,12 @@ pub(crate) struct Keys(Box<str>);
 /// The hold, the queue, the waiters, the fence and the marks of broken holds, in the order in which the scripts take them.
 const SUFFIXES: [&str; 5] = [":l", ":q", ":w", ":f", ":b"];
 
+/// The words of a call of `acquire`, which has the most.
+const MOST_WORDS: usize = 3 + SUFFIXES.len() + 5;
+
+/// Room for the arguments of a usual `acquire`, in bytes.
+const USUAL_ARGUMENTS: usize = 256;
+
 impl Keys {
     pub(crate) fn of(prefix: &str, name: &PhysicalName, kind: LockKind) -> Self {
         let part = if kind == LockKind::Semaphore { ":s" } else { "" };
@@ -22,8 +28,9 @@ impl Keys {
 
     /// Builds the call of `script` for this lock, without the script's own arguments.
     pub(crate) fn call(&self, script: &Script) -> Cmd {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(script.digest()).arg(SUFFIXES.len());
+        let all_keys = SUFFIXES.len() * (self.0.len() + 2);
+        let mut command = Cmd::with_capacity(MOST_WORDS, script.digest().len() + all_keys + USUAL_ARGUMENTS);
+        command.arg("EVALSHA").arg(script.digest()).arg(SUFFIXES.len());
         let mut key = String::with_capacity(self.0.len() + 2);
         for suffix in SUFFIXES {
             key.clear();

@@ -139,8 +139,8 @@ impl Link {
     async fn in_time<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let mut answer = pin!(answer);
         let mut since = self.context.clock().now();
+        let mut left = self.patience;
         loop {
-            let left = since.plus(self.patience).since(self.context.clock().now());
             // The second wait is for a reply that arrived while this process was suspended and can be read only now.
             for patience in [left, self.patience / 8] {
                 if let Ok(answer) = tokio::time::timeout(patience, answer.as_mut()).await {
@@ -151,6 +151,7 @@ impl Link {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
             since = self.last_heard();
+            left = since.plus(self.patience).since(self.context.clock().now());
         }
     }
 
