@@ -1,8 +1,11 @@
 //! The workload *sharing*: clients that read and write, or take permits, beside each other. It measures how often they get
 //! what they want, and how evenly.
 
+use std::future::poll_fn;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use distlock::status::Mode;
@@ -236,7 +239,21 @@ async fn take_part(
         }
         section.release().await?;
         // Where everything succeeds at once, nothing else has let the other tasks of the runtime run.
-        tokio::task::yield_now().await;
+        let_others_run().await;
     }
     Ok(record)
+}
+
+/// Goes to the end of the runtime's queue. Tokio's `yield_now` does not: of the tasks that it defers the last one runs first, so that
+/// some tasks would have fewer turns whatever the lock does.
+async fn let_others_run() {
+    let mut has_waited = false;
+    poll_fn(|context| {
+        if mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
