@@ -309,6 +309,35 @@ async fn a_reader_that_came_before_the_next_writer_is_not_overtaken() {
 }
 
 #[tokio::test]
+async fn a_writer_behind_a_reader_that_is_not_queued_yet_is_sent_when_the_release_has_been_answered() {
+    let server = MemoryServer::new();
+    // Its work goes on only while this task lets it.
+    let builder = ClientBuilder::new().engine(lock_core::EngineChoice::Caller);
+    let client = server.client_with(options(), builder).unwrap();
+    let lock = client.rw_lock(NAME).unwrap();
+    let (read, write) = (lock.read(), lock.write());
+    let first = write.acquire().await.unwrap();
+    let (of_reader, of_release) = (Gate::new(), Gate::new());
+    server.faults().inject(Operation::Acquire, Fault::Delay(of_reader.clone()));
+    let reader = ByHand::begun(read.acquire());
+    of_reader.reached().await;
+    let second = ByHand::begun(write.acquire());
+    server.faults().inject(Operation::Release, Fault::Delay(of_release.clone()));
+    let released = ByHand::begun(first.release());
+    of_release.reached().await;
+    of_reader.open();
+    eventually("the reader is queued", || server.waiting_for(&name(NAME)) > 0).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(server.waiting_for(&name(NAME)), 1, "the writer has been sent");
+    of_release.open();
+    released.output().await.unwrap();
+    reader.output().await.unwrap().release().await.unwrap();
+    second.output().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_client_that_closes_while_both_are_on_their_way_leaves_nothing() {
     let server = MemoryServer::new();
     let (client, lock) = pipelined(&server);
