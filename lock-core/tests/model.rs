@@ -8,6 +8,8 @@
 
 #[path = "../src/policy/local/mod.rs"]
 mod local;
+#[path = "../src/runtime/number_map.rs"]
+mod number_map;
 #[path = "../src/policy/hold/state.rs"]
 mod state;
 #[path = "../src/runtime/waker.rs"]
@@ -21,7 +23,7 @@ mod next_waiter;
 
 /// Provides what the modules import.
 mod runtime {
-    pub(crate) use super::{sync, waker};
+    pub(crate) use super::{number_map, sync, waker};
 }
 
 use std::future::poll_fn;

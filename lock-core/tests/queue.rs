@@ -10,6 +10,8 @@
 mod counts;
 #[path = "../src/policy/local/mod.rs"]
 mod local;
+#[path = "../src/runtime/number_map.rs"]
+mod number_map;
 #[path = "../src/runtime/sync.rs"]
 mod sync;
 #[path = "../src/runtime/waker.rs"]
@@ -17,7 +19,7 @@ mod waker;
 
 /// Provides what the module imports.
 mod runtime {
-    pub(crate) use super::{sync, waker};
+    pub(crate) use super::{number_map, sync, waker};
 }
 
 use std::cell::Cell;

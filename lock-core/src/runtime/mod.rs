@@ -8,6 +8,7 @@ pub(crate) mod dispatcher;
 pub(crate) mod engine;
 #[cfg(feature = "testing")]
 pub(crate) mod manual_clock;
+pub(crate) mod number_map;
 pub(crate) mod pending;
 pub(crate) mod race;
 pub(crate) mod sync;

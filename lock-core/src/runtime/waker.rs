@@ -38,6 +38,32 @@ pub fn with_waker<T>(context: &Context<'_>, look: impl FnOnce(&mut Option<Waker>
     found
 }
 
+/// Wakers that are to be woken when a mutex has been unlocked. One of them, as many as there usually are, needs no memory.
+#[derive(Debug, Default)]
+pub(crate) struct Wakers {
+    first: Option<Waker>,
+    others: Vec<Waker>,
+}
+
+impl Wakers {
+    pub(crate) fn wake(self) {
+        if let Some(first) = self.first {
+            first.wake();
+            self.others.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+impl Extend<Waker> for Wakers {
+    fn extend<T: IntoIterator<Item = Waker>>(&mut self, wakers: T) {
+        let mut wakers = wakers.into_iter();
+        if self.first.is_none() {
+            self.first = wakers.next();
+        }
+        self.others.extend(wakers);
+    }
+}
+
 /// A waker that runs a function when it is dropped.
 #[cfg(test)]
 pub(crate) fn waker_with_an_end(end: impl FnOnce() + Send + Sync + 'static) -> Waker {

@@ -1,11 +1,11 @@
 //! Which requests of the admission queue may go to the server now, and which are refused.
 
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use super::admission_queue::{Member, Request, RequestState};
 use super::state::{Confirmed, Occupancy, State};
-use super::{Admission, Attempt, EntryOwner, LocalMutex, Occupant, Order, Patience, Settled, Ticket, wake};
-use crate::runtime::waker::with_waker;
+use super::{Admission, Attempt, EntryOwner, LocalMutex, Occupant, Order, Patience, Settled, Ticket};
+use crate::runtime::waker::{Wakers, with_waker};
 
 /// Requests that share the lock.
 impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
@@ -71,20 +71,20 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         make: impl FnOnce(Patience, &H::Options) -> A,
         change: impl FnOnce(&mut State<O, H, A>) -> Option<Member<A>>,
     ) -> Option<A> {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut state = self.state.lock();
         let former = change(&mut state);
         let start = state.start_next(make, &mut wakers);
         drop(state);
         drop(former);
-        wake(wakers);
+        wakers.wake();
         start
     }
 
     /// The answer to a release or a cancel in the admission queue is overdue: a wait behind it that ends now ends with
     /// `failure`.
     pub(crate) fn clearing_overdue(&self, ticket: Ticket, failure: &A::Failure) {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut state = self.state.lock();
         if let Some(Member::Clearing { overdue }) = state.admissions.get_mut(ticket) {
             *overdue = Some(failure.clone());
@@ -95,12 +95,12 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
             state.wake_admitted(&mut wakers);
         }
         drop(state);
-        wake(wakers);
+        wakers.wake();
     }
 
     /// The server has confirmed that an attempt is queued: those behind it may go.
     pub(crate) fn attempt_confirmed(&self, is_it: impl FnOnce(&A) -> bool) {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut state = self.state.lock();
         if let Occupancy::Attempting { attempt, confirmed, .. } = &mut state.occupancy
             && is_it(attempt)
@@ -109,7 +109,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
             state.wake_admitted(&mut wakers);
         }
         drop(state);
-        wake(wakers);
+        wakers.wake();
     }
 
     /// Returns whether this attempt is under way.
@@ -135,7 +135,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     /// Wakes those whose turn has come, and those that try once.
-    pub(super) fn wake_admitted(&mut self, wakers: &mut Vec<Waker>) {
+    pub(super) fn wake_admitted(&mut self, wakers: &mut Wakers) {
         if self.admissions.is_empty() {
             return;
         }

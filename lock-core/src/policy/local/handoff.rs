@@ -1,7 +1,8 @@
 //! The hand-off of a lock from task to task of a client, without the server.
 
 use super::state::Occupancy;
-use super::{Attempt, Attempted, EntryOwner, LocalMutex, Occupant, Patience, Undo, wake};
+use super::{Attempt, Attempted, EntryOwner, LocalMutex, Occupant, Patience, Undo};
+use crate::runtime::waker::Wakers;
 
 impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     /// Returns what the next waiter asks for, if the lock may pass to it without the server: then no request to share the
@@ -20,7 +21,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         hold: H,
         make: impl FnOnce(Patience, &H::Options) -> A,
     ) -> (Undo<H, A>, Option<A>) {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut state = self.state.lock();
         state.occupancy = Occupancy::Free;
         let undo = match state.head_and_patience() {
@@ -29,7 +30,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         };
         let start = state.start_next(make, &mut wakers);
         drop(state);
-        wake(wakers);
+        wakers.wake();
         (undo, start)
     }
 }

@@ -34,12 +34,13 @@ mod queue;
 mod state;
 
 use std::hash::Hash;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use crate::runtime::sync::Mutex;
-use crate::runtime::waker::with_waker;
+use crate::runtime::waker::{Wakers, with_waker};
 pub(crate) use admission_queue::{Admission, Order};
 use admission_queue::{Member, Request, RequestState};
+use queue::Unclaimed;
 use state::{Holder, Observed, Occupancy, State};
 
 /// What the mutex needs to know about a hold.
@@ -215,7 +216,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         options: H::Options,
         make: impl FnOnce(Patience, &H::Options) -> A,
     ) -> (Entered<H, A::Failure>, Option<A>) {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut state = self.state.lock();
         let entered = state.enter(owner, patience, options, &mut wakers);
         let start = state.start_next(make, &mut wakers);
@@ -225,7 +226,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
             entered => entered,
         };
         drop(state);
-        wake(wakers);
+        wakers.wake();
         (entered, start)
     }
 
@@ -265,7 +266,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         ticket: Ticket,
         no_answer: impl FnOnce() -> A::Failure,
     ) -> (Settled<H, A::Failure>, Undo<H, A>) {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut state = self.state.lock();
         if let Some(settled) = state.take_settled(ticket) {
             return (settled, Undo::Nothing);
@@ -280,7 +281,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         let (undo, waiter) = state.leave(ticket, &mut wakers);
         drop(state);
         drop(waiter);
-        wake(wakers);
+        wakers.wake();
         (failure.map_or(Settled::Refused, Settled::Failed), undo)
     }
 
@@ -310,10 +311,10 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
 
     /// Ends the wait of `ticket`, because its future was dropped.
     pub(crate) fn leave(&self, ticket: Ticket) -> Undo<H, A> {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let (undo, waiter) = self.state.lock().leave(ticket, &mut wakers);
         drop(waiter);
-        wake(wakers);
+        wakers.wake();
         undo
     }
 
@@ -323,12 +324,12 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         outcome: Attempted<H, A::Failure>,
         make: impl FnOnce(Patience, &H::Options) -> A,
     ) -> (Undo<H, A>, Option<A>) {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut state = self.state.lock();
         let undo = state.attempted(outcome, &mut wakers);
         let start = state.start_next(make, &mut wakers);
         drop(state);
-        wake(wakers);
+        wakers.wake();
         (undo, start)
     }
 
@@ -356,29 +357,29 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
 
     fn end_entry(
         &self,
-        end: impl FnOnce(&mut State<O, H, A>, &mut Vec<Waker>) -> Exited<H>,
+        end: impl FnOnce(&mut State<O, H, A>, &mut Wakers) -> Exited<H>,
         make: impl FnOnce(Patience, &H::Options) -> A,
     ) -> (Exited<H>, Option<A>) {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut state = self.state.lock();
         let exited = end(&mut state, &mut wakers);
         let start = state.start_next(make, &mut wakers);
         drop(state);
-        wake(wakers);
+        wakers.wake();
         (exited, start)
     }
 
     /// Reports the first answer to a release or a cancel, whatever the answer is.
     #[must_use = "no other caller makes this attempt"]
     pub(crate) fn cleared(&self, make: impl FnOnce(Patience, &H::Options) -> A) -> Option<A> {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut state = self.state.lock();
         if matches!(state.occupancy, Occupancy::Clearing { .. }) {
             state.occupancy = Occupancy::Free;
         }
         let start = state.start_next(make, &mut wakers);
         drop(state);
-        wake(wakers);
+        wakers.wake();
         start
     }
 
@@ -386,7 +387,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     ///
     /// Waiters that try once fail immediately.
     pub(crate) fn overdue(&self, failure: &A::Failure) {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut state = self.state.lock();
         if let Occupancy::Clearing { overdue } = &mut state.occupancy {
             *overdue = Some(failure.clone());
@@ -394,7 +395,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
             wakers.extend(state.queue.wakers_when_time_is_up());
         }
         drop(state);
-        wake(wakers);
+        wakers.wake();
     }
 
     /// Reports that `hold` has been lost. The caller has changed the state of the hold before.
@@ -405,18 +406,18 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         loss: &H::Loss,
         make: impl FnOnce(Patience, &H::Options) -> A,
     ) -> Option<A> {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut state = self.state.lock();
         state.lost(hold, loss, &mut wakers);
         let start = state.start_next(make, &mut wakers);
         drop(state);
-        wake(wakers);
+        wakers.wake();
         start
     }
 
     /// Refuses all callers from now on, including those that already wait.
     pub(crate) fn close(&self, failure: &A::Failure) -> Undo<H, A> {
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut state = self.state.lock();
         state.closed = Some(failure.clone());
         for ticket in state.queue.tickets() {
@@ -424,7 +425,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         }
         let undo = state.abandon_attempt();
         drop(state);
-        wake(wakers);
+        wakers.wake();
         undo
     }
 
@@ -453,7 +454,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         let mut state = self.state.lock();
         let is_free = matches!(state.occupancy, Occupancy::Free) && state.queue.is_empty();
         if is_free {
-            let (observed, unclaimed) = (Observed::Yes, std::collections::BTreeMap::new());
+            let (observed, unclaimed) = (Observed::Yes, Unclaimed::default());
             state.occupancy = Occupancy::Held(Holder { owner, hold, entries: 1, observed, unclaimed });
         }
         is_free
@@ -486,11 +487,5 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
             Occupancy::Held(holder) => Some((holder.owner, holder.hold.clone())),
             _ => None,
         }
-    }
-}
-
-fn wake(wakers: Vec<Waker>) {
-    for waker in wakers {
-        waker.wake();
     }
 }

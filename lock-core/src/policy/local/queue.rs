@@ -2,11 +2,13 @@
 //! without visiting all of them.
 
 use std::collections::btree_map::OccupiedEntry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::task::Waker;
 
 use super::{EntryOwner, Patience, Ticket};
+use crate::runtime::number_map::NumberMap;
 
 pub(super) struct Waiter<O, T> {
     pub(super) owner: O,
@@ -15,6 +17,9 @@ pub(super) struct Waiter<O, T> {
     pub(super) time: Time,
     pub(super) waker: Option<Waker>,
 }
+
+/// Waiters of one owner that the lock was granted to, in the order of their tickets.
+pub(super) struct Unclaimed<O, T>(VecDeque<(Ticket, Waiter<O, T>)>);
 
 /// Whether a waiter still has time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,7 +44,7 @@ pub(super) struct Queue<O, T> {
 }
 
 struct Index<O> {
-    by_owner: HashMap<O, BTreeSet<Ticket>>,
+    by_owner: NumberMap<O, Tickets>,
     /// The waiters that try once.
     trying: BTreeSet<Ticket>,
     /// The waiters whose time is up.
@@ -48,10 +53,16 @@ struct Index<O> {
     ends: BTreeMap<u64, usize>,
 }
 
+/// The tickets of one owner. Nearly every owner has only one.
+struct Tickets {
+    first: Ticket,
+    others: BTreeSet<Ticket>,
+}
+
 impl<O: EntryOwner> Index<O> {
     fn new() -> Self {
         Self {
-            by_owner: HashMap::new(),
+            by_owner: NumberMap::default(),
             trying: BTreeSet::new(),
             late: BTreeSet::new(),
             ends: BTreeMap::new(),
@@ -59,7 +70,12 @@ impl<O: EntryOwner> Index<O> {
     }
 
     fn add<T>(&mut self, ticket: Ticket, waiter: &Waiter<O, T>) -> End {
-        self.by_owner.entry(waiter.owner).or_default().insert(ticket);
+        match self.by_owner.entry(waiter.owner) {
+            Entry::Occupied(mut tickets) => tickets.get_mut().insert(ticket),
+            Entry::Vacant(none) => {
+                none.insert(Tickets::one(ticket));
+            }
+        }
         if waiter.time == Time::Up {
             self.late.insert(ticket);
         }
@@ -78,11 +94,10 @@ impl<O: EntryOwner> Index<O> {
 
     fn remove<T>(&mut self, ticket: Ticket, waiter: &Waiter<O, T>) {
         self.late.remove(&ticket);
-        if let Some(tickets) = self.by_owner.get_mut(&waiter.owner) {
-            tickets.remove(&ticket);
-            if tickets.is_empty() {
-                self.by_owner.remove(&waiter.owner);
-            }
+        if let Entry::Occupied(mut tickets) = self.by_owner.entry(waiter.owner)
+            && tickets.get_mut().remove(ticket) == Left::None
+        {
+            tickets.remove();
         }
         match waiter.patience {
             Patience::Once => {
@@ -98,6 +113,34 @@ impl<O: EntryOwner> Index<O> {
             }
         }
     }
+}
+
+impl Tickets {
+    fn one(ticket: Ticket) -> Self {
+        Self { first: ticket, others: BTreeSet::new() }
+    }
+
+    fn insert(&mut self, ticket: Ticket) {
+        self.others.insert(self.first.max(ticket));
+        self.first = self.first.min(ticket);
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> Left {
+        if ticket != self.first {
+            self.others.remove(&ticket);
+            return Left::Some;
+        }
+        let Some(next) = self.others.pop_first() else { return Left::None };
+        self.first = next;
+        Left::Some
+    }
+}
+
+/// Whether an owner has a ticket left.
+#[derive(PartialEq, Eq)]
+enum Left {
+    Some,
+    None,
 }
 
 impl<O: EntryOwner, T> Queue<O, T> {
@@ -157,11 +200,19 @@ impl<O: EntryOwner, T> Queue<O, T> {
         self.waiters.keys().copied().collect()
     }
 
-    pub(super) fn tickets_of(&self, owner: O) -> Vec<Ticket> {
-        match &self.index {
-            Some(index) => index.by_owner.get(&owner).into_iter().flatten().copied().collect(),
-            None => self.only(|waiter| waiter.owner == owner),
-        }
+    /// Removes all waiters of an owner.
+    pub(super) fn take_all_of(&mut self, owner: O) -> Unclaimed<O, T> {
+        let tickets = match &mut self.index {
+            Some(index) => index.by_owner.remove(&owner),
+            None => self.head().filter(|_| self.only_owner() == Some(owner)).map(Tickets::one),
+        };
+        let tickets =
+            tickets.into_iter().flat_map(|tickets| std::iter::once(tickets.first).chain(tickets.others));
+        Unclaimed(tickets.filter_map(|ticket| Some((ticket, self.take(ticket)?))).collect())
+    }
+
+    fn only_owner(&self) -> Option<O> {
+        self.waiters.first_key_value().map(|(_, waiter)| waiter.owner)
     }
 
     pub(super) fn tickets_of_those_who_try_once(&self) -> Vec<Ticket> {
@@ -216,6 +267,49 @@ impl<O: EntryOwner, T> Queue<O, T> {
             Patience::Once => None,
             Patience::Until(until) => Some(until),
         }
+    }
+}
+
+impl<O, T> Default for Unclaimed<O, T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<O, T> Unclaimed<O, T> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter<O, T>> {
+        let place = self.place_of(ticket)?;
+        self.0.get_mut(place).map(|(_, waiter)| waiter)
+    }
+
+    pub(super) fn take(&mut self, ticket: Ticket) -> Option<Waiter<O, T>> {
+        let (_, waiter) = self.0.remove(self.place_of(ticket)?)?;
+        if self.0.is_empty() {
+            // Frees the memory: there is one of these for each lock that is held.
+            *self = Self::default();
+        }
+        Some(waiter)
+    }
+
+    fn place_of(&self, ticket: Ticket) -> Option<usize> {
+        self.0.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()
+    }
+
+    pub(super) fn wakers(&mut self) -> impl Iterator<Item = Waker> {
+        self.0.iter_mut().filter_map(|(_, waiter)| waiter.waker.take())
+    }
+}
+
+impl<O, T> IntoIterator for Unclaimed<O, T> {
+    type Item = (Ticket, Waiter<O, T>);
+    type IntoIter = std::collections::vec_deque::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }
 

@@ -2,11 +2,11 @@
 //! task or calls other code: the caller does that after it has unlocked the mutex.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::task::Waker;
 
 use super::admission_queue::{AdmissionQueue, Member};
-use super::queue::{End, Queue, Time, Waiter};
+use super::queue::{End, Queue, Time, Unclaimed, Waiter};
 use super::{Attempt, Attempted, Entered, EntryOwner, Exited, Occupant, Patience, Settled, Ticket, Undo};
+use crate::runtime::waker::Wakers;
 
 pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) occupancy: Occupancy<O, H, A>,
@@ -50,7 +50,7 @@ pub(super) struct Holder<O, H: Occupant> {
     pub(super) observed: Observed,
     /// Waiters of the owner that the hold was granted to and that have not seen it yet. There is more than one if
     /// branches of one task wait for the same lock: the first grant is reentry for the others.
-    pub(super) unclaimed: BTreeMap<Ticket, Waiter<O, H::Options>>,
+    pub(super) unclaimed: Unclaimed<O, H::Options>,
 }
 
 /// A loss that its owner does not know of yet.
@@ -94,7 +94,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         owner: O,
         patience: Patience,
         options: H::Options,
-        wakers: &mut Vec<Waker>,
+        wakers: &mut Wakers,
     ) -> Entered<H, A::Failure> {
         if let Some(failure) = &self.closed {
             return Entered::Settled(Settled::Failed(failure.clone()));
@@ -118,7 +118,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         Entered::Waiting(ticket)
     }
 
-    fn reenter(&mut self, owner: O, wakers: &mut Vec<Waker>) -> Option<Settled<H, A::Failure>> {
+    fn reenter(&mut self, owner: O, wakers: &mut Wakers) -> Option<Settled<H, A::Failure>> {
         let holder = self.holder_if(owner)?;
         match holder.hold.verify() {
             Ok(()) => {
@@ -173,7 +173,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
 
     fn claim(&mut self, ticket: Ticket) -> Option<H> {
         let Occupancy::Held(holder) = &mut self.occupancy else { return None };
-        let waiter = holder.unclaimed.get(&ticket)?;
+        let waiter = holder.unclaimed.get_mut(ticket)?;
         if holder.observed == Observed::NotYet
             && waiter.patience != Patience::Once
             && holder.hold.verify().is_err()
@@ -181,7 +181,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             // The report of the loss is on its way, and will make the waiter continue waiting.
             return None;
         }
-        take(&mut holder.unclaimed, ticket);
+        holder.unclaimed.take(ticket);
         holder.entries += 1;
         holder.observed = Observed::Yes;
         Some(holder.hold.clone())
@@ -190,7 +190,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     /// Returns a waiter that has not seen the result of its wait.
     pub(super) fn waiter(&mut self, ticket: Ticket) -> Option<&mut Waiter<O, H::Options>> {
         let unclaimed = match &mut self.occupancy {
-            Occupancy::Held(holder) => holder.unclaimed.get_mut(&ticket),
+            Occupancy::Held(holder) => holder.unclaimed.get_mut(ticket),
             _ => None,
         };
         unclaimed.or_else(|| self.queue.get_mut(ticket))
@@ -208,12 +208,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         self.tombstones.remove(position).map(|tombstone| tombstone.loss)
     }
 
-    pub(super) fn settle(
-        &mut self,
-        ticket: Ticket,
-        settled: Settled<H, A::Failure>,
-        wakers: &mut Vec<Waker>,
-    ) {
+    pub(super) fn settle(&mut self, ticket: Ticket, settled: Settled<H, A::Failure>, wakers: &mut Wakers) {
         if let Some(waiter) = self.queue.take(ticket) {
             self.settled.insert(ticket, settled);
             wakers.extend(waiter.waker);
@@ -228,7 +223,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     pub(super) fn start_next(
         &mut self,
         make: impl FnOnce(Patience, &H::Options) -> A,
-        wakers: &mut Vec<Waker>,
+        wakers: &mut Wakers,
     ) -> Option<A> {
         let start = self.start_head(make, wakers);
         self.wake_admitted(wakers);
@@ -238,7 +233,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     fn start_head(
         &mut self,
         make: impl FnOnce(Patience, &H::Options) -> A,
-        wakers: &mut Vec<Waker>,
+        wakers: &mut Wakers,
     ) -> Option<A> {
         if !matches!(self.occupancy, Occupancy::Free)
             || self.admissions.ahead_of(self.queue.head()?).is_some()
@@ -268,18 +263,14 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     pub(super) fn settle_those_who_try_once(
         &mut self,
         settled: &Settled<H, A::Failure>,
-        wakers: &mut Vec<Waker>,
+        wakers: &mut Wakers,
     ) {
         for ticket in self.queue.tickets_of_those_who_try_once() {
             self.settle(ticket, settled.clone(), wakers);
         }
     }
 
-    pub(super) fn attempted(
-        &mut self,
-        outcome: Attempted<H, A::Failure>,
-        wakers: &mut Vec<Waker>,
-    ) -> Undo<H, A> {
+    pub(super) fn attempted(&mut self, outcome: Attempted<H, A::Failure>, wakers: &mut Wakers) -> Undo<H, A> {
         if !matches!(self.occupancy, Occupancy::Attempting { .. }) {
             // The last waiter has left meanwhile, so no waiter wants a grant. Whatever else there is to undo is undone
             // in any case, which ends the clearing.
@@ -327,7 +318,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         hold: H,
         ticket: Ticket,
         patience: Patience,
-        wakers: &mut Vec<Waker>,
+        wakers: &mut Wakers,
     ) -> Undo<H, A> {
         match hold.verify() {
             Ok(()) if !self.suits(&hold, ticket) => return self.undo_unwanted(Attempted::Granted(hold)),
@@ -357,17 +348,12 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     /// Gives the hold to a waiter, and to all other waiters with the same owner.
-    pub(super) fn give(&mut self, ticket: Ticket, hold: H, wakers: &mut Vec<Waker>) {
+    pub(super) fn give(&mut self, ticket: Ticket, hold: H, wakers: &mut Wakers) {
         let Some(owner) = self.queue.get(ticket).map(|waiter| waiter.owner) else {
             return;
         };
-        let mut unclaimed = BTreeMap::new();
-        for ticket in self.queue.tickets_of(owner) {
-            if let Some(mut waiter) = self.queue.take(ticket) {
-                wakers.extend(waiter.waker.take());
-                unclaimed.insert(ticket, waiter);
-            }
-        }
+        let mut unclaimed = self.queue.take_all_of(owner);
+        wakers.extend(unclaimed.wakers());
         self.occupancy =
             Occupancy::Held(Holder { owner, hold, entries: 0, observed: Observed::NotYet, unclaimed });
         self.settle_those_who_try_once(&Settled::Refused, wakers);
@@ -376,7 +362,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     /// Also returns the waiter, if there was one: its waker is dropped after the mutex is unlocked.
-    pub(super) fn leave(&mut self, ticket: Ticket, wakers: &mut Vec<Waker>) -> Left<O, H, A> {
+    pub(super) fn leave(&mut self, ticket: Ticket, wakers: &mut Wakers) -> Left<O, H, A> {
         if let Some(waiter) = self.queue.take(ticket) {
             // The attempt passes to the next waiter, unless that one would overtake others with it.
             let is_passed_on =
@@ -389,7 +375,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             return (Undo::Nothing, None);
         }
         let unclaimed = match &mut self.occupancy {
-            Occupancy::Held(holder) => take(&mut holder.unclaimed, ticket),
+            Occupancy::Held(holder) => holder.unclaimed.take(ticket),
             _ => None,
         };
         let undo = if unclaimed.is_some() { self.pass_on(ticket, wakers) } else { Undo::Nothing };
@@ -408,7 +394,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
 
     /// Handles a grant whose waiter left before it saw it: no code has used the grant, so the next in the queue may
     /// have it.
-    fn pass_on(&mut self, ticket: Ticket, wakers: &mut Vec<Waker>) -> Undo<H, A> {
+    fn pass_on(&mut self, ticket: Ticket, wakers: &mut Wakers) -> Undo<H, A> {
         let Occupancy::Held(holder) = &mut self.occupancy else {
             return Undo::Nothing;
         };
@@ -436,7 +422,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    pub(super) fn exit(&mut self, owner: O, of: Option<&H>, wakers: &mut Vec<Waker>) -> Exited<H> {
+    pub(super) fn exit(&mut self, owner: O, of: Option<&H>, wakers: &mut Wakers) -> Exited<H> {
         let is_meant = |hold: &H| of.is_none_or(|of| hold.is_same(of));
         let holder = self.holder_if(owner).filter(|holder| holder.entries > 0 && is_meant(&holder.hold));
         let Some(holder) = holder else {
@@ -474,7 +460,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     /// Ends an entry without a caller: the tombstone of a loss stays for the owner's other entries.
-    pub(super) fn exit_in_silence(&mut self, owner: O, of: &H, wakers: &mut Vec<Waker>) -> Exited<H> {
+    pub(super) fn exit_in_silence(&mut self, owner: O, of: &H, wakers: &mut Wakers) -> Exited<H> {
         let others = self.entries_into(owner, of).saturating_sub(1);
         let exited = self.exit(owner, Some(of), wakers);
         if let Exited::Lost(loss) = &exited {
@@ -504,7 +490,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
 
     /// The owner itself has found the loss and gets it as its result now. There is no tombstone, and the later report
     /// of the loss finds nothing to do.
-    fn end_lost_hold(&mut self, loss: &H::Loss, wakers: &mut Vec<Waker>) {
+    fn end_lost_hold(&mut self, loss: &H::Loss, wakers: &mut Wakers) {
         let holder = std::mem::replace(&mut self.occupancy, Occupancy::Free);
         if let Occupancy::Held(holder) = holder {
             self.end_unclaimed(holder, loss, wakers);
@@ -513,7 +499,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
 
     /// The hold is lost before all of its waiters have claimed it. If the owner had not seen it, its waiters continue to
     /// wait, each in its place; otherwise they get the loss as their result.
-    fn end_unclaimed(&mut self, holder: Holder<O, H>, loss: &H::Loss, wakers: &mut Vec<Waker>) {
+    fn end_unclaimed(&mut self, holder: Holder<O, H>, loss: &H::Loss, wakers: &mut Wakers) {
         for (ticket, waiter) in holder.unclaimed {
             let settled = match &self.closed {
                 _ if holder.observed == Observed::Yes || waiter.patience == Patience::Once => {
@@ -531,7 +517,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    pub(super) fn lost(&mut self, hold: &H, loss: &H::Loss, wakers: &mut Vec<Waker>) {
+    pub(super) fn lost(&mut self, hold: &H, loss: &H::Loss, wakers: &mut Wakers) {
         match std::mem::replace(&mut self.occupancy, Occupancy::Free) {
             Occupancy::Held(holder) if holder.hold.is_same(hold) => {
                 self.leave_tombstone(holder.owner, hold, holder.entries, loss.clone());
@@ -555,9 +541,9 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
 
 /// Removes an entry, and frees the map's memory with the last one: there is one such map for each lock that is held.
 fn take<V>(map: &mut BTreeMap<Ticket, V>, ticket: Ticket) -> Option<V> {
-    let entry = map.remove(&ticket);
+    let entry = map.remove(&ticket)?;
     if map.is_empty() {
         *map = BTreeMap::new();
     }
-    entry
+    Some(entry)
 }
