@@ -100,6 +100,10 @@ impl Listening {
         self.to_client.iter().chain(self.to_locks.get(lock).into_iter().flatten())
     }
 
+    fn is_empty(&self) -> bool {
+        self.to_client.is_empty() && self.to_locks.is_empty()
+    }
+
     fn all(&self) -> impl Iterator<Item = &Arc<ListenerMailbox>> {
         self.to_client.iter().chain(self.to_locks.values().flatten())
     }
@@ -157,8 +161,12 @@ impl fmt::Debug for Listeners {
 impl Observer for Publisher {
     /// The caller holds the mutex of the hold's reports, so this runs no user code and drops no user value.
     fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+        let listening = self.read();
+        if listening.is_empty() {
+            return;
+        }
         let lock = (hold.name().clone(), hold.grant().mode.kind());
-        for mailbox in self.read().of(&lock) {
+        for mailbox in listening.of(&lock) {
             mailbox.post(Notification::OfHold(event, Hold(Arc::clone(hold))));
         }
     }

@@ -1,6 +1,7 @@
 //! The main lock type: a local reentrant FIFO mutex in front of a backend.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,8 +54,8 @@ impl ReentrantLock {
     }
 
     async fn acquire_hold(&self, owner: Owner, wait: Wait) -> Result<Option<Hold>, LockError> {
-        let hold =
-            watched(&self.entry, owner, wait, self.entry.acquire(&self.acquisition, owner, wait)).await?;
+        let acquiring = pin!(self.entry.acquire(&self.acquisition, owner, wait));
+        let hold = watched(&self.entry, owner, wait, acquiring).await?;
         if let (Some(hold), Some(task)) = (&hold, scope::outside_of_scopes()) {
             hold.set_acquired_in(task);
         }

@@ -1,7 +1,7 @@
 //! Callers that wait for a lock that they hold themselves.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -32,12 +32,13 @@ pub(crate) enum Rivals {
     OfShared,
 }
 
-/// Completes `acquiring`, a wait of `owner` for an exclusive hold, unless the caller would wait for ever for itself.
+/// Completes `acquiring`, a wait of `owner` for an exclusive hold, unless the caller would wait for ever for itself. The
+/// caller pins it: a future that is passed on takes its memory once more, for each waiter.
 pub(crate) async fn watched<T>(
     entry: &Entry,
     owner: Owner,
     wait: Wait,
-    acquiring: impl Future<Output = Result<T, LockError>>,
+    acquiring: Pin<&mut impl Future<Output = Result<T, LockError>>>,
 ) -> Result<T, LockError> {
     watched_against(Rivals::OfExclusive, entry, owner, wait, acquiring).await
 }
@@ -48,9 +49,8 @@ pub(crate) async fn watched_against<T>(
     entry: &Entry,
     owner: Owner,
     wait: Wait,
-    acquiring: impl Future<Output = Result<T, LockError>>,
+    mut acquiring: Pin<&mut impl Future<Output = Result<T, LockError>>>,
 ) -> Result<T, LockError> {
-    let mut acquiring = pin!(acquiring);
     let mut is_first = true;
     let outcome = poll_fn(|context| match acquiring.as_mut().poll(context) {
         Poll::Pending if std::mem::replace(&mut is_first, false) => {

@@ -345,16 +345,21 @@ impl MemoryBackend {
         }
     }
 
+    /// The anchor of a lease that is asked for now. Without a lease there is none, and the clock is not read.
+    fn anchor(&self, requested: &Requested) -> Option<Moment> {
+        requested.lease.map(|_| self.context.clock().now())
+    }
+
     fn name_holder(&self, requested: &Requested, request: &AcquireRequest) {
         if let Some(holder) = self.server.holder(requested) {
             request.attempt().held_by(holder);
         }
     }
 
-    fn grant(&self, requested: Requested, fate: Arc<Fate>, anchor: Moment) -> Grant<MemoryLease> {
-        let term = match requested.lease {
-            Some(length) => Term::Leased { anchor, length },
-            None => Term::UntilReported,
+    fn grant(&self, requested: Requested, fate: Arc<Fate>, anchor: Option<Moment>) -> Grant<MemoryLease> {
+        let term = match (requested.lease, anchor) {
+            (Some(length), Some(anchor)) => Term::Leased { anchor, length },
+            _ => Term::UntilReported,
         };
         let (token, sections) = (fate.token(), fate.sections());
         Grant::new(MemoryLease { requested, fate }, self.group, term)
@@ -386,7 +391,7 @@ impl Backend for MemoryBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<MemoryLease>>, LockError> {
         let requested = self.requested(request);
         let tries_once = request.wait() == Wait::Try;
-        let sent_at = self.context.clock().now();
+        let sent_at = self.anchor(&requested);
         let granted =
             self.call(Operation::Acquire, |server| server.request(&requested, tries_once, request)).await??;
         let (fate, anchor) = match granted {
@@ -431,7 +436,7 @@ impl Backend for MemoryBackend {
         request: &AcquireRequest,
     ) -> Result<Downgraded<MemoryLease>, LockError> {
         let requested = self.requested(request);
-        let anchor = self.context.clock().now();
+        let anchor = self.anchor(&requested);
         let downgrade = |server: &Server| server.downgrade(&lease.requested, &requested, request);
         Ok(match self.call(Operation::Downgrade, downgrade).await? {
             Some(fate) => Downgraded::Shared(self.grant(requested, fate, anchor)),

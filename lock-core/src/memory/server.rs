@@ -1,6 +1,7 @@
 //! The server of the memory backend: its table of locks.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::future::poll_fn;
 use std::num::NonZeroU32;
@@ -69,7 +70,8 @@ pub(super) struct Fate {
     token: FencingToken,
     /// How many tokens are reserved, from that one on.
     sections: NonZeroU32,
-    granted_at: Moment,
+    /// The moment of the grant, if it has a lease.
+    granted_at: Option<Moment>,
     loss: Mutex<Option<LossReason>>,
 }
 
@@ -82,7 +84,7 @@ impl Fate {
         self.sections
     }
 
-    pub(super) fn granted_at(&self) -> Moment {
+    pub(super) fn granted_at(&self) -> Option<Moment> {
         self.granted_at
     }
 
@@ -171,12 +173,12 @@ impl Server {
         request: &AcquireRequest,
     ) -> Result<Option<Arc<Fate>>, LockError> {
         let Requested { id, mode, .. } = *requested;
-        let mut locks = self.locks.lock();
-        let lock = locks.entry(requested.key()).or_default();
+        let (mut locks, key) = (self.locks.lock(), requested.key());
+        let lock = locks.entry(key.clone()).or_default();
         match (lock.ask(id, mode), mode) {
             (Asked::Holds, _) => return Ok(lock.holder(id).map(|holder| Arc::clone(&holder.fate))),
             (Asked::Free, _) => {
-                let holder = self.grant(&requested.key(), Waiter::new(requested, request));
+                let holder = self.grant(&key, Waiter::new(requested, request));
                 return Ok(Some(Arc::clone(&lock.hold(id, mode, holder).fate)));
             }
             (Asked::OtherPermits(is), Mode::Permits { of, .. }) => {
@@ -220,12 +222,13 @@ impl Server {
     pub(super) fn withdraw(&self, requested: &Requested) -> bool {
         let key = requested.key();
         let mut locks = self.locks.lock();
-        let Some(lock) = locks.get_mut(&key) else {
-            return false;
-        };
+        let Entry::Occupied(mut lock) = locks.entry(key.clone()) else { return false };
         let mut next = Vec::new();
-        let removed = lock.remove(requested.id, |_, _, waiter| self.promote(&key, waiter, &mut next));
-        forget_unused(&mut locks, &key);
+        let removed =
+            lock.get_mut().remove(requested.id, |_, _, waiter| self.promote(&key, waiter, &mut next));
+        if lock.get().is_empty() {
+            lock.remove();
+        }
         drop(locks);
         let was_held = removed.held.is_some();
         drop(removed);
@@ -354,7 +357,8 @@ impl Server {
         let sections = waiter.sections;
         let token = self.next_token.fetch_add(u64::from(sections.get()), Ordering::Relaxed);
         let token = FencingToken::new(token);
-        let fate = Arc::new(Fate { token, sections, granted_at: self.clock.now(), loss: Mutex::new(None) });
+        let granted_at = waiter.lease.map(|_| self.clock.now());
+        let fate = Arc::new(Fate { token, sections, granted_at, loss: Mutex::new(None) });
         let expires_at = self.end_of(waiter.lease);
         let alarm = waiter.lease.map(|_| {
             let alarm = LeaseEnd { server: Weak::clone(&self.this), key: key.clone(), id: waiter.id };

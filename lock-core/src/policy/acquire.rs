@@ -50,12 +50,17 @@ impl Entry {
                 self.start_there(start);
                 // A reentry is no wait.
                 if !matches!(settled, Settled::Granted(_)) {
-                    self.client.metrics().waited(self.counted_as(), Outcome::from(&settled), Duration::ZERO);
+                    self.client
+                        .metrics()
+                        .waited(self.counted_as(), Outcome::from(&settled), || Duration::ZERO);
                 }
                 settled
             }
             Entered::Waiting(ticket) => {
-                let wait = QueuedWait::new(self, ticket, patience, &acquisition.options);
+                // The attempt that it starts was made just now.
+                let since =
+                    start.as_ref().map_or_else(|| self.clock().now(), |request| request.handle.since());
+                let wait = QueuedWait::new(self, ticket, patience, &acquisition.options, since);
                 self.start_here(start);
                 wait.await
             }
@@ -122,7 +127,13 @@ struct QueuedWait {
 const FIRST_WORD: Duration = Duration::from_secs(1);
 
 impl QueuedWait {
-    fn new(entry: &Arc<Entry>, ticket: Ticket, patience: Patience, options: &HoldOptions) -> Self {
+    fn new(
+        entry: &Arc<Entry>,
+        ticket: Ticket,
+        patience: Patience,
+        options: &HoldOptions,
+        since: Moment,
+    ) -> Self {
         Self {
             entry: Arc::clone(entry),
             ticket: Some(ticket),
@@ -130,7 +141,7 @@ impl QueuedWait {
             first_word: None,
             patience,
             holder: Arc::clone(&options.holder),
-            since: entry.clock().now(),
+            since,
             has_waited: false,
             _counted: entry.client.metrics().waits(entry.counted_as()),
         }
@@ -199,7 +210,7 @@ impl QueuedWait {
     }
 
     fn log(&self, settled: &Settled<Arc<HoldCore>, LockError>) {
-        let (lock, waited) = (self.entry.logged(), self.waited());
+        let (lock, waited) = (self.entry.logged(), || self.waited());
         self.entry.client.metrics().waited(self.entry.counted_as(), Outcome::from(settled), waited);
         match settled {
             Settled::Granted(hold) => lock.granted(&self.holder, hold.grant().token, waited),
@@ -215,7 +226,7 @@ impl Drop for QueuedWait {
         if let Some(ticket) = self.ticket.take() {
             let undo = self.entry.local.leave(ticket);
             self.entry.undo(undo);
-            self.entry.client.metrics().waited(self.entry.counted_as(), Outcome::Cancelled, self.waited());
+            self.entry.client.metrics().waited(self.entry.counted_as(), Outcome::Cancelled, || self.waited());
         }
     }
 }

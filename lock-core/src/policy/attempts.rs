@@ -280,9 +280,9 @@ fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
     };
     let home: Arc<Entry> = Arc::clone(entry);
     let hold = HoldCore::new(home, granted);
-    client.renewer.register(&hold);
+    let group_end = client.renewer.register(&hold);
     let reported: std::sync::Weak<HoldCore> = Arc::downgrade(&hold);
-    let lost_before = request.handle.bind(reported).or_else(|| client.renewer.end_of(hold.grant().group));
+    let lost_before = request.handle.bind(reported).or(group_end);
     if let Some(reason) = lost_before {
         hold.declare_lost(reason);
     }

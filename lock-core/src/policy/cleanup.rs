@@ -9,7 +9,7 @@
 //! client ends its connections and sessions, and what is left of a lease ends with those.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -94,24 +94,25 @@ impl Cleanup {
         *self.stopped_by.lock()
     }
 
-    /// The moment at which an owner stops waiting for the release of this hold.
-    pub(super) fn answers_by(&self, hold: &HoldCore) -> Moment {
-        let bound = self.remote.clock.now().plus(RELEASE_TIMEOUT);
+    /// The moment at which an owner stops waiting for the release of this hold, which begins now.
+    pub(super) fn answers_by(hold: &HoldCore, now: Moment) -> Moment {
+        let bound = now.plus(RELEASE_TIMEOUT);
         hold.deadline().map_or(bound, |deadline| deadline.min(bound))
     }
 
     /// Releases a hold that its owner has ended, and that is not renewed any more. The successor continues at the first
     /// answer.
     pub(crate) fn release(&self, hold: &Arc<HoldCore>, successor: Arc<dyn Successor>) -> Arc<Outcome> {
-        let outcome = Arc::new(Outcome::new(self.answers_by(hold)));
+        let now = self.remote.clock.now();
+        let outcome = Arc::new(Outcome::new(Self::answers_by(hold, now)));
         let report = Report::new(hold, &outcome);
-        let first_answer = FirstAnswer(Some(successor));
+        let first_answer = FirstAnswer::to(successor, now);
         match hold.take_lease() {
             Some(lease) => {
                 let releasing =
                     Releasing { lease, hold: Arc::clone(hold), first_answer, report: Some(report) };
                 let task = self.task(hold.gone_by());
-                let releasing = self.unless_given_up(hold.name(), releasing.until_certain(task));
+                let releasing = self.unless_given_up(hold.name(), || releasing.until_certain(task));
                 self.remote.engine.begin(&outcome, releasing);
             }
             // The loss of the hold has been reported meanwhile, and is being handled.
@@ -133,7 +134,7 @@ impl Cleanup {
             return;
         };
         let releasing =
-            Releasing { lease, hold: Arc::clone(hold), first_answer: FirstAnswer(None), report: None };
+            Releasing { lease, hold: Arc::clone(hold), first_answer: FirstAnswer::to_nobody(), report: None };
         let task = Task { counted: undoing, ..self.task(hold.gone_by()) };
         let clock = self.remote.clock.clone();
         let stopped_by = clock.now().plus(time_to_stop(hold.abort_margin()));
@@ -142,7 +143,7 @@ impl Cleanup {
             *latest = (*latest).max(Some(stopped_by));
         }
         let hold = Arc::clone(hold);
-        let releasing = self.unless_given_up(hold.name(), releasing.until_certain(task));
+        let releasing = self.unless_given_up(hold.name(), || releasing.until_certain(task));
         self.remote.engine.spawn(async move {
             // Logged here, because the deadline thread may report the loss, and a logger may block.
             hold.log_loss(reason, known);
@@ -158,34 +159,43 @@ impl Cleanup {
     pub(crate) fn cancel(&self, request: &Arc<AcquireRequest>, successor: Arc<dyn Successor>) {
         let leftovers_last = self.remote.backend.capabilities().leftovers_last;
         let leftovers_last = leftovers_last.map(|longest| longest.max(request.lease().unwrap_or_default()));
-        let gone_by = leftovers_last.map_or(Moment::FOREVER, |longest| self.remote.clock.now().plus(longest));
+        let now = self.remote.clock.now();
+        let gone_by = leftovers_last.map_or(Moment::FOREVER, |longest| now.plus(longest));
         let mut task = self.task(gone_by);
         if let Some(counted) = request.handle.take_undoing() {
             task.counted = counted;
         }
-        let first_answer = FirstAnswer(Some(successor));
-        let cancelling = cancel_until_certain(task, Arc::clone(request), first_answer);
-        self.run(&request.name, cancelling);
+        let first_answer = FirstAnswer::to(successor, now);
+        let cancelled = Arc::clone(request);
+        self.run(&request.name, || cancel_until_certain(task, cancelled, first_answer));
     }
 
     /// Runs a task that the end of the client may cut short.
-    pub(super) fn run(&self, name: &LockName, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn run<F>(&self, name: &LockName, task: impl FnOnce() -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         self.remote.engine.run(self.unless_given_up(name, task));
     }
 
-    /// Runs a task for as long as it can make a difference.
-    fn unless_given_up(
+    /// Runs a task for as long as it can make a difference. The task is made where it stays: a future that is passed on
+    /// takes its memory once more.
+    fn unless_given_up<F>(
         &self,
         name: &LockName,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) -> impl Future<Output = ()> + Send + 'static {
+        task: impl FnOnce() -> F + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let (end, name, server) = (Arc::clone(&self.end), name.clone(), Arc::clone(&self.remote.server));
         async move {
-            let (mut task, mut given_up) = (pin!(task), pin!(end.comes()));
+            let (mut task, mut given_up) = (pin!(task()), None);
             let is_done = poll_fn(|context| {
                 if task.as_mut().poll(context).is_ready() {
                     return Poll::Ready(true);
                 }
+                let given_up = given_up.get_or_insert_with(|| Box::pin(end.comes()));
                 given_up.as_mut().poll(context).map(|()| false)
             });
             if !is_done.await {
@@ -235,23 +245,29 @@ impl Pauses {
 
 /// The successor, which continues after the first answer. It also continues when the task is dropped without an answer,
 /// because the runtime that it ran on has ended.
-pub(super) struct FirstAnswer(Option<Arc<dyn Successor>>);
+pub(super) struct FirstAnswer {
+    successor: Option<Arc<dyn Successor>>,
+    overdue: Moment,
+}
 
 impl FirstAnswer {
-    pub(super) fn for_successor(successor: Arc<dyn Successor>) -> Self {
-        Self(Some(successor))
+    /// The answer to a request that is sent now.
+    pub(super) fn to(successor: Arc<dyn Successor>, now: Moment) -> Self {
+        Self { successor: Some(successor), overdue: now.plus(OVERDUE) }
+    }
+
+    fn to_nobody() -> Self {
+        Self { successor: None, overdue: Moment::FOREVER }
     }
 
     /// Waits for an answer, and tells the successor when it is overdue.
     pub(super) async fn awaiting<T>(
         &self,
         clock: &Clock,
-        answer: impl Future<Output = Result<T, LockError>>,
+        mut answer: Pin<&mut impl Future<Output = Result<T, LockError>>>,
     ) -> Result<T, LockError> {
-        let Some(successor) = &self.0 else { return answer.await };
-        let mut answer = pin!(answer);
-        let overdue = clock.now().plus(OVERDUE);
-        if let Some(answered) = within(clock, overdue, answer.as_mut()).await {
+        let Some(successor) = &self.successor else { return answer.await };
+        if let Some(answered) = within(clock, self.overdue, answer.as_mut()).await {
             return answered;
         }
         successor.overdue(&no_answer());
@@ -259,7 +275,7 @@ impl FirstAnswer {
     }
 
     pub(super) fn answered(&mut self) {
-        if let Some(successor) = self.0.take() {
+        if let Some(successor) = self.successor.take() {
             successor.proceed(Answer::Arrived);
         }
     }
@@ -267,7 +283,7 @@ impl FirstAnswer {
 
 impl Drop for FirstAnswer {
     fn drop(&mut self) {
-        if let Some(successor) = self.0.take() {
+        if let Some(successor) = self.successor.take() {
             successor.proceed(Answer::Never);
         }
     }
@@ -289,8 +305,10 @@ async fn cancel_until_certain(task: Task, request: Arc<AcquireRequest>, first_an
     // Declared later so that it is dropped first: the successor continues before the task stops being counted.
     let mut first_answer = first_answer;
     loop {
-        let cancelling = contained(Operation::Cancel, remote.backend.cancel(&request));
-        let answer = first_answer.awaiting(&remote.clock, cancelling).await;
+        let answer = {
+            let cancelling = pin!(contained(Operation::Cancel, remote.backend.cancel(&request)));
+            first_answer.awaiting(&remote.clock, cancelling).await
+        };
         remote.metrics.request(Request::Cancel, &answer);
         let Err(error) = answer else { return first_answer.answered() };
         let lock = log::Lock { name: &request.name, server: &remote.server };
@@ -317,9 +335,11 @@ impl Releasing {
         let Self { lease, hold, mut first_answer, mut report } = self;
         let mut sent = Sent::First;
         loop {
-            let releasing = contained(Operation::Release, remote.backend.release(&lease));
-            let answer = first_answer.awaiting(&remote.clock, releasing);
-            let answer = report_when_due(&mut report, &remote.clock, answer).await;
+            let answer = {
+                let releasing = pin!(contained(Operation::Release, remote.backend.release(&lease)));
+                let answer = pin!(first_answer.awaiting(&remote.clock, releasing));
+                report_when_due(&mut report, &remote.clock, answer).await
+            };
             remote.metrics.request(Request::Release, &answer);
             match answer {
                 Ok(released) => {
@@ -337,7 +357,7 @@ impl Releasing {
             }
             first_answer.answered();
             sent = Sent::Again;
-            if report_when_due(&mut report, &remote.clock, pauses.next()).await.is_none() {
+            if report_when_due(&mut report, &remote.clock, Box::pin(pauses.next()).as_mut()).await.is_none() {
                 return;
             }
         }
@@ -370,9 +390,8 @@ enum Making {
 pub(super) async fn report_when_due<T>(
     report: &mut Option<Report>,
     clock: &Clock,
-    part: impl Future<Output = T>,
+    mut part: Pin<&mut impl Future<Output = T>>,
 ) -> T {
-    let mut part = pin!(part);
     if let Some(Report { outcome, .. }) = report {
         if let Some(done) = within(clock, outcome.due, part.as_mut()).await {
             return done;

@@ -16,6 +16,8 @@ pub(crate) struct ClientEnd {
     clock: Clock,
     held: Arc<HeldGroups>,
     state: watch::Sender<State>,
+    /// As in [`Contact`](super::contact::Contact).
+    _never_the_last: watch::Receiver<State>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,7 +30,8 @@ enum State {
 
 impl ClientEnd {
     pub(crate) fn new(clock: Clock, held: Arc<HeldGroups>) -> Self {
-        Self { clock, held, state: watch::Sender::new(State::InUse) }
+        let (state, receiver) = watch::channel(State::InUse);
+        Self { clock, held, state, _never_the_last: receiver }
     }
 
     pub(crate) fn unused(&self) {

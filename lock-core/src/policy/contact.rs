@@ -3,7 +3,11 @@
 use tokio::sync::watch;
 
 #[derive(Debug)]
-pub(crate) struct Contact(watch::Sender<State>);
+pub(crate) struct Contact {
+    state: watch::Sender<State>,
+    /// The last receiver that is dropped wakes the sender, which is more work than all the rest.
+    _never_the_last: watch::Receiver<State>,
+}
 
 #[derive(Debug, PartialEq)]
 enum State {
@@ -16,13 +20,14 @@ pub(crate) struct Return(watch::Receiver<State>);
 
 impl Default for Contact {
     fn default() -> Self {
-        Self(watch::Sender::new(State::Good))
+        let (state, receiver) = watch::channel(State::Good);
+        Self { state, _never_the_last: receiver }
     }
 }
 
 impl Contact {
     pub(crate) fn lost(&self) {
-        self.0.send_if_modified(|state| {
+        self.state.send_if_modified(|state| {
             *state = State::Lost;
             // Only a return ends a pause.
             false
@@ -30,11 +35,11 @@ impl Contact {
     }
 
     pub(crate) fn returned(&self) {
-        self.0.send_if_modified(|state| std::mem::replace(state, State::Good) == State::Lost);
+        self.state.send_if_modified(|state| std::mem::replace(state, State::Good) == State::Lost);
     }
 
     pub(crate) fn watch(&self) -> Return {
-        Return(self.0.subscribe())
+        Return(self.state.subscribe())
     }
 }
 

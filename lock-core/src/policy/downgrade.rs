@@ -1,5 +1,6 @@
 //! Lets a reader outlive the exclusive hold of its owner: what the exclusive hold has at the server becomes the reader's.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use crate::policy::cleanup::{
@@ -64,10 +65,10 @@ impl Entry {
                 return Some(lease);
             }
         }
-        renewer.register(reader);
+        let group_end = renewer.register(reader);
         let reported: Arc<dyn Reported> = Arc::clone(reader) as Arc<dyn Reported>;
         let lost_before = request.handle.bind(Arc::downgrade(&reported));
-        if let Some(reason) = lost_before.or_else(|| renewer.end_of(reader.grant().group)) {
+        if let Some(reason) = lost_before.or(group_end) {
             reader.declare_lost(reason);
         }
         if reader.is_standing() {
@@ -98,10 +99,11 @@ impl Cleanup {
         request: Arc<AcquireRequest>,
         entry: &Arc<Entry>,
     ) -> Arc<Outcome> {
-        let outcome = Arc::new(Outcome::new(self.answers_by(exclusive)));
+        let now = entry.clock().now();
+        let outcome = Arc::new(Outcome::new(Self::answers_by(exclusive, now)));
         let report = Report::new(exclusive, &outcome);
         let successor: Arc<Entry> = Arc::clone(entry);
-        let first_answer = FirstAnswer::for_successor(successor as Arc<dyn Successor>);
+        let first_answer = FirstAnswer::to(successor as Arc<dyn Successor>, now);
         match exclusive.take_lease() {
             Some(lease) => {
                 let downgrading = Downgrading {
@@ -114,7 +116,7 @@ impl Cleanup {
                     report: Some(report),
                 };
                 let task = self.task(exclusive.gone_by());
-                self.run(exclusive.name(), downgrading.until_certain(task));
+                self.run(exclusive.name(), || downgrading.until_certain(task));
             }
             None => report.certain(Released::Clean, Sent::First),
         }
@@ -127,10 +129,12 @@ impl Downgrading {
         let Task { remote, counted, mut pauses } = task;
         let mut sent = Sent::First;
         loop {
-            let downgrading =
-                contained(Operation::Downgrade, remote.backend.downgrade(&self.lease, &self.request));
-            let answer = self.first_answer.awaiting(&remote.clock, downgrading);
-            let answer = report_when_due(&mut self.report, &remote.clock, answer).await;
+            let answer = {
+                let downgrading = remote.backend.downgrade(&self.lease, &self.request);
+                let downgrading = pin!(contained(Operation::Downgrade, downgrading));
+                let answer = pin!(self.first_answer.awaiting(&remote.clock, downgrading));
+                report_when_due(&mut self.report, &remote.clock, answer).await
+            };
             match answer {
                 Ok(Downgraded::Shared(grant)) => {
                     return self.shared(grant, Task { remote, counted, pauses }).await;
@@ -152,7 +156,7 @@ impl Downgrading {
             }
             self.first_answer.answered();
             sent = Sent::Again;
-            let pause = report_when_due(&mut self.report, &remote.clock, pauses.next()).await;
+            let pause = report_when_due(&mut self.report, &remote.clock, pin!(pauses.next())).await;
             if pause.is_none() {
                 return;
             }
@@ -212,8 +216,11 @@ impl Task {
     ) {
         let _counted: Pending = self.counted;
         loop {
-            let releasing = contained(Operation::Release, self.remote.backend.release(lease));
-            match first_answer.awaiting(&self.remote.clock, releasing).await {
+            let answer = {
+                let releasing = pin!(contained(Operation::Release, self.remote.backend.release(lease)));
+                first_answer.awaiting(&self.remote.clock, releasing).await
+            };
+            match answer {
                 Ok(_) => return first_answer.answered(),
                 Err(error) => {
                     log::Lock { name: hold.name(), server: hold.server() }

@@ -1,6 +1,6 @@
 //! The holds of a client, by group, and when each group has to be renewed.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use crate::policy::contact::Contact;
 use crate::policy::hold::HoldCore;
 use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::number_map::NumberMap;
 use crate::runtime::sync::Mutex;
 use crate::spi::{GroupId, Groups};
 use crate::types::loss::LossReason;
@@ -17,21 +18,23 @@ use crate::types::loss::LossReason;
 #[derive(Default)]
 pub(crate) struct HeldGroups {
     all: Mutex<All>,
-    ended: Mutex<Ended>,
     emptied: Notify,
 }
 
 #[derive(Default)]
 struct All {
-    groups: HashMap<GroupId, Group>,
+    groups: NumberMap<GroupId, Group>,
     /// How many holds there are in all groups.
     holds: usize,
+    ended: Ended,
+    /// Whether a caller has ever waited until there are no holds.
+    is_awaited: bool,
 }
 
 /// The groups that were lost most recently.
 #[derive(Default)]
 struct Ended {
-    reasons: HashMap<GroupId, LossReason>,
+    reasons: NumberMap<GroupId, LossReason>,
     order: VecDeque<GroupId>,
 }
 
@@ -40,6 +43,10 @@ struct Ended {
 const MOST_ENDED: usize = 1 << 14;
 
 impl Ended {
+    fn reason(&self, group: GroupId) -> Option<LossReason> {
+        self.reasons.get(&group).copied()
+    }
+
     fn add(&mut self, group: GroupId, reason: LossReason) {
         if self.reasons.insert(group, reason).is_some() {
             return;
@@ -55,7 +62,8 @@ impl Ended {
 
 #[derive(Default)]
 struct Group {
-    holds: HashMap<usize, Kept>,
+    /// By their numbers.
+    holds: NumberMap<u64, Kept>,
     task: Option<Task>,
 }
 
@@ -85,40 +93,31 @@ struct Kept {
     renew_at: Moment,
 }
 
+/// What follows from a new hold.
+pub(super) struct Added {
+    /// Wakes the task of the group, which the caller has to start.
+    pub(super) woken: Option<Arc<Notify>>,
+    /// Why the group is lost, if it is.
+    pub(super) end: Option<LossReason>,
+}
+
 impl HeldGroups {
-    /// Adds a new hold. If the caller has to start the task of its group, returns what wakes that task.
-    pub(crate) fn add(&self, hold: &Arc<HoldCore>) -> Option<Arc<Notify>> {
+    /// Adds a new hold. A group that is lost at the same moment is lost before, or for this hold, too.
+    pub(super) fn add(&self, hold: &Arc<HoldCore>) -> Added {
         let renew_at = hold.first_renewal();
         let mut all = self.all.lock();
-        let All { groups, holds } = &mut *all;
+        let All { groups, holds, ended, .. } = &mut *all;
         let group = groups.entry(hold.grant().group).or_default();
         let kept = Kept { hold: Arc::clone(hold), renew_at };
-        if group.holds.insert(key(hold), kept).is_none() {
+        if group.holds.insert(hold.number(), kept).is_none() {
             *holds += 1;
         }
-        if renew_at == Moment::FOREVER {
-            return None;
-        }
-        if let Some(task) = &mut group.task {
-            if renew_at < task.looks_at {
-                task.looks_at = renew_at;
-                task.woken.notify_one();
-            }
-            return None;
-        }
-        let woken = Arc::new(Notify::new());
-        group.task = Some(Task { woken: Arc::clone(&woken), looks_at: renew_at });
-        Some(woken)
+        Added { woken: group.task_to_start(renew_at), end: ended.reason(hold.grant().group) }
     }
 
     /// Remembers that a group is lost, for grants in it that are not registered yet.
     pub(crate) fn end_group(&self, group: GroupId, reason: LossReason) {
-        self.ended.lock().add(group, reason);
-    }
-
-    /// Returns why the group is lost, if it is.
-    pub(crate) fn end_of(&self, group: GroupId) -> Option<LossReason> {
-        self.ended.lock().reasons.get(&group).copied()
+        self.all.lock().ended.add(group, reason);
     }
 
     /// Makes all leases of the group due for renewal now.
@@ -136,11 +135,11 @@ impl HeldGroups {
     /// Removes a hold that has ended, or whose release begins.
     pub(crate) fn remove(&self, hold: &Arc<HoldCore>) {
         let mut all = self.all.lock();
-        let All { groups, holds } = &mut *all;
+        let All { groups, holds, is_awaited, .. } = &mut *all;
         let Some(group) = groups.get_mut(&hold.grant().group) else {
             return;
         };
-        let removed = group.holds.remove(&key(hold));
+        let removed = group.holds.remove(&hold.number());
         // If a group has a task, that task removes it: usually the next hold comes sooner.
         if group.holds.is_empty() && group.task.is_none() {
             groups.remove(&hold.grant().group);
@@ -148,10 +147,10 @@ impl HeldGroups {
         if removed.is_some() {
             *holds -= 1;
         }
-        let is_empty = *holds == 0;
+        let is_noticed = *holds == 0 && *is_awaited;
         drop(all);
         drop(removed);
-        if is_empty {
+        if is_noticed {
             self.emptied.notify_waiters();
         }
     }
@@ -173,8 +172,12 @@ impl HeldGroups {
     pub(crate) async fn empty(&self) {
         loop {
             let emptied = self.emptied.notified();
-            if !self.holds_something() {
-                return;
+            {
+                let mut all = self.all.lock();
+                if all.holds == 0 {
+                    return;
+                }
+                all.is_awaited = true;
             }
             emptied.await;
         }
@@ -219,7 +222,7 @@ impl HeldGroups {
     pub(super) fn put_off(&self, hold: &Arc<HoldCore>, renew_at: Moment) {
         let mut all = self.all.lock();
         if let Some(kept) =
-            all.groups.get_mut(&hold.grant().group).and_then(|group| group.holds.get_mut(&key(hold)))
+            all.groups.get_mut(&hold.grant().group).and_then(|group| group.holds.get_mut(&hold.number()))
         {
             kept.renew_at = renew_at;
         }
@@ -227,6 +230,23 @@ impl HeldGroups {
 }
 
 impl Group {
+    /// A hold is to be renewed then. If the caller has to start the task for that, returns what wakes the task.
+    fn task_to_start(&mut self, renew_at: Moment) -> Option<Arc<Notify>> {
+        if renew_at == Moment::FOREVER {
+            return None;
+        }
+        if let Some(task) = &mut self.task {
+            if renew_at < task.looks_at {
+                task.looks_at = renew_at;
+                task.woken.notify_one();
+            }
+            return None;
+        }
+        let woken = Arc::new(Notify::new());
+        self.task = Some(Task { woken: Arc::clone(&woken), looks_at: renew_at });
+        Some(woken)
+    }
+
     fn all(&self) -> impl Iterator<Item = Arc<HoldCore>> {
         self.holds.values().map(|kept| Arc::clone(&kept.hold))
     }
@@ -239,10 +259,6 @@ impl fmt::Debug for HeldGroups {
             .field("groups", &self.all.lock().groups.len())
             .finish_non_exhaustive()
     }
-}
-
-fn key(hold: &Arc<HoldCore>) -> usize {
-    Arc::as_ptr(hold).addr()
 }
 
 /// Forwards the backend's reports on a group to all its holds.
@@ -285,10 +301,9 @@ mod tests {
             held.end_group(GroupId::new(number), LossReason::ConnectionLost);
             held.end_group(GroupId::new(number), LossReason::SessionClosed);
         }
-        let ended = held.ended.lock();
+        let ended = &held.all.lock().ended;
         assert_eq!((ended.reasons.len(), ended.order.len()), (MOST_ENDED, MOST_ENDED));
-        drop(ended);
-        assert_eq!(held.end_of(GroupId::new(groups - 1)), Some(LossReason::SessionClosed));
-        assert_eq!(held.end_of(GroupId::new(0)), None);
+        assert_eq!(ended.reason(GroupId::new(groups - 1)), Some(LossReason::SessionClosed));
+        assert_eq!(ended.reason(GroupId::new(0)), None);
     }
 }

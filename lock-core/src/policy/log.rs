@@ -1,4 +1,5 @@
-//! All log messages about locks, in one place, so that each event always has the same fields.
+//! All log messages about locks, in one place, so that each event always has the same fields. What takes time to find out
+//! is a closure, which is called only if the message is written.
 //!
 //! Everything that distlock logs, in every crate, has the target `distlock`. The crate's documentation lists the
 //! events.
@@ -39,17 +40,22 @@ impl Lock<'_> {
         debug!(target: "distlock", lock = %name, holder = %Holder(holder), %server, "waiting");
     }
 
-    pub(crate) fn granted(self, holder: &HolderInfo, token: Option<FencingToken>, waited: Duration) {
+    pub(crate) fn granted(
+        self,
+        holder: &HolderInfo,
+        token: Option<FencingToken>,
+        waited: impl Fn() -> Duration,
+    ) {
         let Self { name, server } = self;
         debug!(
             target: "distlock",
-            lock = %name, holder = %Holder(holder), token = token.map(display), ?waited, %server, "granted"
+            lock = %name, holder = %Holder(holder), token = token.map(display), waited = ?waited(), %server, "granted"
         );
     }
 
-    pub(crate) fn not_granted(self, waited: Duration, why: &dyn fmt::Display) {
+    pub(crate) fn not_granted(self, waited: impl Fn() -> Duration, why: &dyn fmt::Display) {
         let Self { name, server } = self;
-        debug!(target: "distlock", lock = %name, %why, ?waited, %server, "not granted");
+        debug!(target: "distlock", lock = %name, %why, waited = ?waited(), %server, "not granted");
     }
 
     /// A grant was lost before its waiter had it, and another attempt follows. A single loss is not logged. From the
@@ -134,11 +140,11 @@ impl Held<'_> {
         );
     }
 
-    pub(crate) fn released(self, found_lost: Option<LossReason>, held: Duration) {
+    pub(crate) fn released(self, found_lost: Option<LossReason>, held: impl Fn() -> Duration) {
         let Self { lock: Lock { name, server }, token } = self;
         debug!(
             target: "distlock",
-            lock = %name, token = token.map(display), ?held, found_lost = found_lost.map(display), %server,
+            lock = %name, token = token.map(display), held = ?held(), found_lost = found_lost.map(display), %server,
             "released"
         );
     }

@@ -231,9 +231,11 @@ impl Metrics {
         waiting
     }
 
-    pub(crate) fn waited(&self, subject: Subject<'_>, outcome: Outcome, waited: Duration) {
-        let labels = self.of_lock(subject, Some(("outcome", outcome.label())));
-        record::histogram(ACQUIRE_WAIT, &labels, Some(waited));
+    pub(crate) fn waited(&self, subject: Subject<'_>, outcome: Outcome, waited: impl FnOnce() -> Duration) {
+        if record::IS_ON {
+            let labels = self.of_lock(subject, Some(("outcome", outcome.label())));
+            record::histogram(ACQUIRE_WAIT, &labels, Some(waited()));
+        }
     }
 
     /// The owner has received a hold.
@@ -242,10 +244,18 @@ impl Metrics {
     }
 
     /// A hold that its owner had received has ended.
-    pub(crate) fn ended(&self, subject: Subject<'_>, held: Duration, loss: Option<LossReason>) {
+    pub(crate) fn ended(
+        &self,
+        subject: Subject<'_>,
+        held: impl FnOnce() -> Duration,
+        loss: Option<LossReason>,
+    ) {
+        if !record::IS_ON {
+            return;
+        }
         let labels = self.of_lock(subject, None);
         record::gauge_by(HOLDS, &labels, -1.0);
-        record::histogram(HOLD, &labels, Some(held));
+        record::histogram(HOLD, &labels, Some(held()));
         if let Some(reason) = loss {
             record::counter(LOST, &self.of_lock(subject, Some(("reason", reason_label(reason)))), 1);
         }

@@ -63,9 +63,9 @@ impl Entry {
         let Some(next) = next else { return false };
         let renewer = &self.client.renewer;
         // Registered first: a group that is lost meanwhile is lost for one of them.
-        renewer.register(&next);
+        let group_end = renewer.register(&next);
         renewer.unregister(hold);
-        let lost_before = next.take_reports().or_else(|| renewer.end_of(next.grant().group));
+        let lost_before = next.take_reports().or(group_end);
         // Its listeners learn of the end before the next one begins.
         hold.finish_release(None);
         if let Some(reason) = lost_before {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::policy::groups::{HeldGroups, Next};
+use crate::policy::groups::{Added, HeldGroups, Next};
 use crate::policy::hold::HoldCore;
 use crate::policy::log;
 use crate::policy::metrics::{Headroom, Request};
@@ -37,9 +37,10 @@ impl Renewer {
         Self { remote, held }
     }
 
-    /// Adds a new hold.
-    pub(crate) fn register(&self, hold: &Arc<HoldCore>) {
-        if let Some(woken) = self.held.add(hold) {
+    /// Adds a new hold. Returns why its group is lost, if it is.
+    pub(crate) fn register(&self, hold: &Arc<HoldCore>) -> Option<LossReason> {
+        let Added { woken, end } = self.held.add(hold);
+        if let Some(woken) = woken {
             let task = GroupTask {
                 remote: Arc::downgrade(&self.remote),
                 held: Arc::clone(&self.held),
@@ -50,16 +51,12 @@ impl Renewer {
             };
             self.remote.engine.spawn(task.run(woken));
         }
+        end
     }
 
     /// Removes a hold that has ended, or whose release begins.
     pub(crate) fn unregister(&self, hold: &Arc<HoldCore>) {
         self.held.remove(hold);
-    }
-
-    /// Returns why the group is lost, if it is.
-    pub(crate) fn end_of(&self, group: GroupId) -> Option<LossReason> {
-        self.held.end_of(group)
     }
 
     pub(crate) fn all_holds(&self) -> Vec<Arc<HoldCore>> {

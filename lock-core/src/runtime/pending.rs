@@ -1,7 +1,7 @@
 //! Counts unconfirmed work, and waits until there is none.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
@@ -9,6 +9,8 @@ use tokio::sync::Notify;
 pub(crate) struct PendingWork {
     count: AtomicUsize,
     finished: Notify,
+    /// Whether a caller has ever waited until there is no work.
+    is_awaited: AtomicBool,
 }
 
 impl PendingWork {
@@ -19,13 +21,15 @@ impl PendingWork {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
+        self.count.load(Ordering::SeqCst)
     }
 
     /// Waits until there is no work left.
     pub(crate) async fn finished(&self) {
         loop {
             let finished = self.finished.notified();
+            // Either this sees the end of the last piece of work, or that sees this.
+            self.is_awaited.store(true, Ordering::SeqCst);
             if self.count() == 0 {
                 return;
             }
@@ -40,7 +44,7 @@ pub(crate) struct Pending(Arc<PendingWork>);
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_awaited.load(Ordering::SeqCst) {
             self.0.finished.notify_waiters();
         }
     }

@@ -52,11 +52,8 @@ impl<B: Backend> Erased<B> {
         Self { backend, capabilities }
     }
 
-    fn recall(lease: &AnyLease) -> Result<Arc<B::Lease>, LockError> {
-        Arc::clone(lease).downcast().map_err(|_| {
-            LockError::new(ErrorKind::Internal, Operation::Renew)
-                .because("the lease belongs to another backend")
-        })
+    fn recall(lease: &AnyLease) -> Result<&B::Lease, LockError> {
+        lease.downcast_ref().ok_or_else(other_backend)
     }
 }
 
@@ -75,12 +72,13 @@ impl<B: Backend> AnyBackend for Erased<B> {
     }
 
     async fn renew(&self, group: GroupId, leases: &[AnyLease]) -> Result<Vec<LeaseState>, LockError> {
-        let leases = leases.iter().map(Self::recall).collect::<Result<Vec<_>, _>>()?;
+        let recall = |lease: &AnyLease| Arc::clone(lease).downcast().map_err(|_| other_backend());
+        let leases = leases.iter().map(recall).collect::<Result<Vec<_>, _>>()?;
         self.backend.renew(group, &leases).await
     }
 
     async fn release(&self, lease: &AnyLease) -> Result<Released, LockError> {
-        self.backend.release(&*Self::recall(lease)?).await
+        self.backend.release(Self::recall(lease)?).await
     }
 
     async fn downgrade(
@@ -88,7 +86,7 @@ impl<B: Backend> AnyBackend for Erased<B> {
         lease: &AnyLease,
         request: &AcquireRequest,
     ) -> Result<Downgraded<AnyLease>, LockError> {
-        Ok(match self.backend.downgrade(&*Self::recall(lease)?, request).await? {
+        Ok(match self.backend.downgrade(Self::recall(lease)?, request).await? {
             Downgraded::Shared(grant) => Downgraded::Shared(grant.erase()),
             Downgraded::WasLost(reason) => Downgraded::WasLost(reason),
         })
@@ -103,7 +101,7 @@ impl<B: Backend> AnyBackend for Erased<B> {
     }
 
     async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError> {
-        self.backend.update_holder(&*Self::recall(lease)?, holder).await
+        self.backend.update_holder(Self::recall(lease)?, holder).await
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
@@ -117,4 +115,8 @@ impl<B: Backend> AnyBackend for Erased<B> {
     async fn close(&self) {
         self.backend.close().await;
     }
+}
+
+fn other_backend() -> LockError {
+    LockError::new(ErrorKind::Internal, Operation::Renew).because("the lease belongs to another backend")
 }

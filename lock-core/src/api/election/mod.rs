@@ -5,6 +5,7 @@ mod observe;
 mod run;
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -194,7 +195,7 @@ impl Election {
             HoldOptions { holder: info, local_handoff: None, ..HoldOptions::clone(self.entry.options()) };
         let acquisition = Acquisition::new(Arc::new(options));
         let campaigning = self.entry.acquire(&acquisition, owner, wait);
-        let Some(hold) = watched(&self.entry, owner, wait, campaigning).await? else {
+        let Some(hold) = watched(&self.entry, owner, wait, pin!(campaigning)).await? else {
             return Ok(None);
         };
         if let Some(task) = scope::outside_of_scopes() {

@@ -1,6 +1,7 @@
 //! The side of a lock that is shared: the read side of a read-write lock, or permits of a semaphore.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -71,7 +72,7 @@ impl DistributedLock for SharedLock {
     }
 
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
-        let acquiring = self.main.acquire_shared(self.mode, &self.acquisition, owner, wait);
+        let acquiring = pin!(self.main.acquire_shared(self.mode, &self.acquisition, owner, wait));
         let shared = watched_against(Rivals::OfShared, &self.main, owner, wait, acquiring).await?;
         Ok(shared.map(|Shared { entry, hold }| {
             if let Some(task) = scope::outside_of_scopes() {

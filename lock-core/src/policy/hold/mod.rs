@@ -332,7 +332,7 @@ impl HoldCore {
     /// Counts the end of a hold that its owner has received.
     fn count_end(&self, loss: Option<LossReason>) {
         if let Some(metrics) = self.home.metrics() {
-            metrics.ended(self.counted_as(), self.age(), loss);
+            metrics.ended(self.counted_as(), || self.age(), loss);
         }
     }
 
@@ -455,7 +455,7 @@ impl HoldCore {
     /// The server has answered the release, or the owner does not wait for it any longer.
     pub(crate) fn finish_release(self: &Arc<Self>, loss: Option<LossReason>) {
         if self.state.finish(loss) {
-            self.logged().released(loss, self.age());
+            self.logged().released(loss, || self.age());
             let known = self.reports.ended(Event::Released, |event| self.home.publish(event, self));
             if known == Known::Yes {
                 self.count_end(loss);

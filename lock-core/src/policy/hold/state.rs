@@ -69,6 +69,13 @@ pub(crate) enum Checked {
     Over,
 }
 
+impl<R> Inner<R> {
+    /// Returns whether the deadline has passed. Most holds without a lease have none, so the clock need not be read.
+    fn has_passed(&self, now: impl FnOnce() -> u64) -> bool {
+        self.deadline != u64::MAX && now() >= self.deadline
+    }
+}
+
 impl<R: Clone> HoldState<R> {
     pub(crate) fn new(deadline: u64) -> Self {
         Self {
@@ -176,7 +183,7 @@ impl<R: Clone> HoldState<R> {
     pub(crate) fn begin_release(&self, now: impl FnOnce() -> u64, expired: R) -> Result<(), R> {
         let mut inner = self.inner.lock();
         match &inner.phase {
-            Phase::Standing if now() >= inner.deadline => Err(expired),
+            Phase::Standing if inner.has_passed(now) => Err(expired),
             Phase::Standing => {
                 inner.phase = Phase::Releasing;
                 Ok(())
@@ -190,8 +197,7 @@ impl<R: Clone> HoldState<R> {
     pub(crate) fn verify(&self, now: impl FnOnce() -> u64, expired: R) -> Result<(), R> {
         let inner = self.inner.lock();
         match &inner.phase {
-            // Most holds without a lease have no deadline, so the clock need not be read.
-            Phase::Standing if inner.deadline != u64::MAX && now() >= inner.deadline => Err(expired),
+            Phase::Standing if inner.has_passed(now) => Err(expired),
             Phase::Standing => Ok(()),
             Phase::Lost(reason) => Err(reason.clone()),
             Phase::Releasing | Phase::Released => Err(expired),
