@@ -41,10 +41,11 @@ impl Key {
         Self(number)
     }
 
-    /// The key that a name is, if it is one. No two names are the same key.
+    /// The key that a name is, if it is one. No two names are the same key. The lowest number is none: the server reads its digits
+    /// before its sign, and they are too many for a key.
     pub(crate) fn raw(name: &str) -> Option<Self> {
         let key = name.parse().ok()?;
-        (name == i64::to_string(&key)).then_some(Self(key))
+        (name == i64::to_string(&key) && key != i64::MIN).then_some(Self(key))
     }
 
     /// The first of the keys of a semaphore: it has a thousand and 24, none of which is the key of a lock's name. The number
@@ -83,8 +84,10 @@ mod tests {
 
     #[test]
     fn a_raw_key_has_one_name() {
-        assert_eq!(Key::raw("-42"), Some(Key(-42)));
-        for name in ["+42", "042", "-0", "9223372036854775808", "orders/42", ""] {
+        for key in [-42, i64::MIN + 1, i64::MAX] {
+            assert_eq!(Key::raw(&key.to_string()), Some(Key(key)));
+        }
+        for name in ["-9223372036854775808", "+42", "042", "-0", "9223372036854775808", "orders/42", ""] {
             assert_eq!(Key::raw(name), None, "{name}");
         }
     }
