@@ -104,7 +104,9 @@ impl PostgresBackend {
             (_, options::Keys::Raw) => Key::raw(text).ok_or_else(|| {
                 LockError::new(ErrorKind::InvalidName, Operation::Configure)
                     .on(name)
-                    .because("with keys=raw a name is a number from -9223372036854775807 to 9223372036854775807")
+                    .because(
+                        "with keys=raw a name is a number from -9223372036854775807 to 9223372036854775807",
+                    )
                     .remedy("write the number in decimal digits, or leave out keys=raw")
             }),
         }

@@ -4,7 +4,7 @@ use lock_core::LossReason;
 use rustix::process::Signal;
 
 use super::process::{Process, observer};
-use super::{Scratch, block_on, eventually, pid_of_holder, pids_of_waiters, status};
+use super::{Scratch, block_on, eventually, pid_of_holder, pids_of_waiters, remove_folder, status};
 use crate::sync_point::Point;
 
 #[test]
@@ -182,15 +182,6 @@ fn a_child_does_not_inherit_by_accident() {
     drop(child);
 }
 
-/// Removes a folder that a client may write to meanwhile.
-fn remove_folder(path: &std::path::Path) {
-    let removed = || match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => false,
-        removed => removed.map(|()| true).unwrap(),
-    };
-    assert!((0..100).any(|_| removed()), "{} is written to all the time", path.display());
-}
-
 #[test]
 fn a_holder_learns_that_its_file_or_folder_is_gone() {
     type Lose = fn(&Scratch);
@@ -232,7 +223,7 @@ fn a_waiter_whose_ticket_was_removed_draws_another() {
     let mut waiter = Process::start(&scratch.path);
     waiter.say("acquire a");
     eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
-    std::fs::remove_dir_all(scratch.path.join("queue")).unwrap();
+    remove_folder(&scratch.path.join("queue"));
     block_on(guard.release()).unwrap();
     waiter.expect("granted");
 }

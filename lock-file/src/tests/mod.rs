@@ -100,3 +100,12 @@ fn pids_of_waiters(client: &LockClient, name: &str) -> Vec<u32> {
 fn pid_of_holder(client: &LockClient, name: &str) -> Option<u32> {
     status(client, name).holders.first().map(|holder| holder.pid.unwrap())
 }
+
+/// Removes a folder that a client may write to meanwhile.
+fn remove_folder(path: &Path) {
+    let removed = || match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => false,
+        removed => removed.map(|()| true).unwrap(),
+    };
+    assert!((0..100).any(|_| removed()), "{} is written to all the time", path.display());
+}

@@ -7,7 +7,7 @@ use lock_core::{LockClient, LockGuard, LockStatus, LossReason, Mode};
 use rustix::process::Signal;
 
 use super::process::Process;
-use super::{SOON, Scratch, block_on, eventually, pids_of_waiters, status};
+use super::{SOON, Scratch, block_on, eventually, pids_of_waiters, remove_folder, status};
 
 /// Starts a process that begins to wait for what the word says, as the last of `count` waiters.
 fn waiting(scratch: &Scratch, client: &LockClient, word: &str, count: usize) -> Process {
@@ -273,7 +273,7 @@ fn a_holder_that_shares_learns_that_its_file_or_folder_is_gone() {
         ("file moved", |_, shares| {
             std::fs::rename(&shares_in(shares)[0], shares.with_extension("moved")).unwrap();
         }),
-        ("folder removed", |_, shares| std::fs::remove_dir_all(shares).unwrap()),
+        ("folder removed", |_, shares| remove_folder(shares)),
         ("all moved", |scratch, _| {
             std::fs::rename(&scratch.path, scratch.path.with_extension("moved")).unwrap();
         }),
@@ -311,7 +311,7 @@ fn waiters_whose_tickets_were_removed_draw_others() {
     for (queue, word) in [("queue", "read:a"), ("permits-queue", "1/3:a")] {
         let held = if queue == "queue" { try_write(&client) } else { try_permits(&client, 3, 3) };
         let waiter = waiting(&scratch, &client, word, 1);
-        std::fs::remove_dir_all(scratch.path.join(queue)).unwrap();
+        remove_folder(&scratch.path.join(queue));
         block_on(held.unwrap().release()).unwrap();
         waiter.expect("granted");
     }
