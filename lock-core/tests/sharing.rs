@@ -10,11 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use lock_core::memory::MemoryServer;
 use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
 use lock_core::{
-    ClientBuilder, ErrorKind, FencingToken, Hold, HoldEnd, LockError, LossReason, Mode, Operation, Owner,
-    Wait,
+    ErrorKind, FencingToken, Hold, HoldEnd, LockError, LossReason, Mode, Operation, Owner, Wait,
 };
 use support::{ByHand, LEASE, Recorder, Timed, Told, eventually, next};
 
@@ -78,16 +77,19 @@ impl Wake for Notes {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn when_the_writer_has_ended_the_reader_has_its_own_token() {
-    let options = MemoryOptions::new().replies(Replies::Later);
-    let client = MemoryServer::new().client_with(options, ClientBuilder::new()).unwrap();
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
     let catalog = client.rw_lock(NAME).unwrap();
     let writer = catalog.write().acquire().await.unwrap();
     let reader = catalog.read().acquire_as(writer.owner(), Wait::Try).await.unwrap().unwrap();
+    let gate = Gate::new();
+    server.faults().inject(Operation::Downgrade, Fault::DelayReply(gate.clone()));
     let written = writer.token();
     let notes = Arc::new(Notes { hold: reader.hold().clone(), token: Mutex::default() });
     let mut ending = pin!(writer.release());
     let waker = Waker::from(Arc::clone(&notes));
     assert!(ending.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    gate.open();
     eventually("the writer has ended", || notes.token.lock().unwrap().is_some()).await;
     assert!(*notes.token.lock().unwrap() > written);
     ending.await.unwrap();
