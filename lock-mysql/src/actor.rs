@@ -96,10 +96,10 @@ impl Drop for Ending {
             return;
         }
         self.link.reaches(Stage::Ended);
-        self.pool.context.group_lost(self.link.group, LossReason::ConnectionLost);
+        self.pool.server().context.group_lost(self.link.group, LossReason::ConnectionLost);
         self.pool.remove(self.link.group);
         // The server frees the locks as soon as it notices; the control connection makes sure that it does.
-        self.pool.control.terminate(Arc::clone(&self.link));
+        self.pool.server().control.terminate(Arc::clone(&self.link));
     }
 }
 
@@ -118,9 +118,9 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
-        let heard = pool.context.clock().now();
+        let heard = pool.server().context.clock().now();
         let ending = Ending { pool: Arc::clone(&pool), link: Arc::clone(&link) };
-        let manner = pool.settings.manner.starting_with(session.number);
+        let manner = pool.server().settings.manner.starting_with(session.number);
         Self { pool, link, ending, session, manner, held: HashMap::new(), heard }
     }
 
@@ -141,7 +141,8 @@ impl Actor {
                     return self.retire().await;
                 }
             };
-            self.pool.progresses(&self.link);
+            self.link.has_carried_out_one();
+            self.pool.progresses();
             if let Err(Broken(error)) = carried_out {
                 return self.die(&error);
             }
@@ -154,8 +155,8 @@ impl Actor {
             if !self.held.is_empty() {
                 return tray.next().await;
             }
-            let idle_until = self.now().plus(self.pool.settings.longest_idle());
-            match within(self.pool.context.clock(), idle_until, tray.next()).await {
+            let idle_until = self.now().plus(self.pool.server().settings.longest_idle());
+            match within(self.pool.server().context.clock(), idle_until, tray.next()).await {
                 Some(order) => return order,
                 None if self.pool.retire(self.link.group) => return None,
                 None => {}
@@ -183,17 +184,20 @@ impl Actor {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.pool.context.clock().now()
+        self.pool.server().context.clock().now()
     }
 
     /// Carries out a statement that does not wait. Without holds on this connection it has the usual timeout. Otherwise it has
     /// until the holds may end at the server, because dropping the connection would lose all of them.
     pub(crate) async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Failure> {
-        let clock = self.pool.context.clock();
+        let clock = self.pool.server().context.clock();
         let sent = clock.now();
-        let usual = sent.plus(self.pool.settings.request_timeout);
-        let deadline =
-            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(self.pool.settings.lease)) };
+        let usual = sent.plus(self.pool.server().settings.request_timeout);
+        let deadline = if self.held.is_empty() {
+            usual
+        } else {
+            usual.max(self.heard.plus(self.pool.server().settings.lease))
+        };
         self.link.is_asking(sent);
         let answer = within(clock, deadline, self.session.ask(operation, statement)).await;
         self.link.has_asked(self.now());
@@ -233,7 +237,7 @@ impl Actor {
         statement: String,
     ) -> Result<Answer, Failure> {
         let (pool, number, run) = (&self.pool, self.session.number, self.session.run.clone());
-        let clock = pool.context.clock();
+        let clock = pool.server().context.clock();
         let sent = clock.now();
         let mut asking = std::pin::pin!(self.session.ask(Operation::Acquire, statement));
         tokio::select! {
@@ -248,9 +252,12 @@ impl Actor {
         }
         // Dropping the connection would lose everything else that is held on it.
         let usual = clock.now().plus(PATIENCE_WITH_INTERRUPTION);
-        let deadline =
-            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(pool.settings.lease)) };
-        let interrupted = within(clock, deadline, pool.control.interrupt(number, &run)).await;
+        let deadline = if self.held.is_empty() {
+            usual
+        } else {
+            usual.max(self.heard.plus(pool.server().settings.lease))
+        };
+        let interrupted = within(clock, deadline, pool.server().control.interrupt(number, &run)).await;
         match interrupted {
             Some(Ok(())) => {}
             Some(Err(failure)) => return Err(Failure::Broken(failure.into_error())),
@@ -262,7 +269,7 @@ impl Actor {
     /// Turns the outcome into the answers for the callers that asked for the lock.
     async fn conclude(&mut self, claim: &Claim, passed: Passed, callers: Vec<Caller>) -> Result<(), Broken> {
         let name = Arc::clone(&claim.parts.gate);
-        let has_reader_lock = callers.len() > 1 && self.pool.settings.fencing == TokenSource::Table;
+        let has_reader_lock = callers.len() > 1 && self.pool.server().settings.fencing == TokenSource::Table;
         let mut has = |locks| {
             let member = |caller: &Caller| Member {
                 id: caller.id,
@@ -331,7 +338,7 @@ impl Actor {
         let tokens = self.tokens(claim, token).await?;
         let tokens = tokens.into_iter().map(|token| token.map(FencingToken::new)).collect();
         // If the answer took long, the server may have freed the lock and given it to another client meanwhile.
-        if self.now().since(sent) <= self.pool.settings.interval {
+        if self.now().since(sent) <= self.pool.server().settings.interval {
             return Ok(Some(Confirmed { tokens, anchor: sent }));
         }
         let anchor = self.now();
@@ -346,7 +353,7 @@ impl Actor {
         let Some(held) = self.held.get(&claim.parts.gate) else { return Ok(Vec::new()) };
         let ids: Vec<_> = held.members.iter().map(|member| member.id).collect();
         let (reader_locks, slot) = (held.reader_locks(), held.locks.first().cloned());
-        match (self.pool.settings.fencing, &claim.holder, slot) {
+        match (self.pool.server().settings.fencing, &claim.holder, slot) {
             (TokenSource::Clock, ..) if ids.len() == 1 => Ok(vec![Some(first)]),
             (TokenSource::Clock, ..) => {
                 let more = self.numbers(ids.len().saturating_sub(1), Operation::Acquire).await?;
@@ -388,10 +395,10 @@ impl Actor {
     /// Writes to the table. A write may block for many reasons, and the checks of the holds on this connection wait behind it. So it
     /// has a timeout of its own, and is interrupted then.
     pub(crate) async fn write(&mut self, statement: String) -> Result<Answer, Failure> {
-        let clock = self.pool.context.clock().clone();
+        let clock = self.pool.server().context.clock().clone();
         let sent = clock.now();
         self.link.is_asking(sent);
-        let end = sent.plus(self.pool.settings.request_timeout);
+        let end = sent.plus(self.pool.server().settings.request_timeout);
         let answer = self.ask_until(clock.sleep_until(end), statement).await;
         self.link.has_asked(self.now());
         answer
@@ -410,7 +417,7 @@ impl Actor {
             {
                 Checked::States(more) => states.extend(more),
                 Checked::ReadOnly => {
-                    tracing::warn!(target: "distlock", server = %self.pool.settings.endpoint, "the server has become read-only: its locks no longer exclude other clients");
+                    tracing::warn!(target: "distlock", server = %self.pool.server().settings.endpoint, "the server has become read-only: its locks no longer exclude other clients");
                     states.resize(states.len() + names.len(), LeaseState::Lost(LossReason::SessionClosed));
                 }
             }

@@ -157,7 +157,7 @@ impl Actor {
 
     /// Pauses, and returns whether the callers have gone meanwhile.
     async fn stopped_within(&self, patience: &Patience<'_>, pause: Duration) -> bool {
-        let clock = self.pool.context.clock();
+        let clock = self.pool.server().context.clock();
         let end = clock.now().plus(pause);
         match patience {
             Patience::Tries => {
@@ -337,7 +337,7 @@ impl Actor {
 
     /// A token for a hold that has none yet, if this client's tokens do not come from a table.
     async fn number(&mut self) -> Result<u64, Failure> {
-        if self.pool.settings.fencing != TokenSource::Clock {
+        if self.pool.server().settings.fencing != TokenSource::Clock {
             return Ok(1);
         }
         Ok(self.numbers(1, Operation::Downgrade).await?.first().copied().unwrap_or_default())

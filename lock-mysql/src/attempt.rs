@@ -3,21 +3,21 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::spi::within;
+use lock_core::spi::{PooledLink as _, within};
 use lock_core::{
     AcquireRequest, AttemptId, Downgraded, Grant, LockError, LossReason, Mode, Moment, Operation,
     Participant, Term, Wait,
 };
 
 use crate::backend::{Lease, MySqlBackend, Placed};
-use crate::batch::Waiting;
+use crate::batch::{Promise, Waiting};
 use crate::control::Seen;
 use crate::failure::{gone, no_answer};
 use crate::inspection;
 use crate::link::{Asked, Claim, Link, Taken};
 use crate::options::TokenSource;
 use crate::parts::word_of;
-use crate::pool::{OwnLink, Started};
+use crate::pool::{self, OwnLink, Started};
 use crate::statement::{Holder, Waiter};
 
 /// The pause before the next check of a wait if the lock was free or ours, or the server did not answer.
@@ -94,7 +94,7 @@ impl<'a> Attempt<'a> {
     async fn try_now(&self) -> Result<Option<Grant<Lease>>, LockError> {
         // A connection may have ended while it was unused, which shows only at the next statement; this may be so for all of them.
         for _ in 0..=self.backend.pool.connections().max(1) {
-            let started = self.backend.pool.take_somewhere(&self.claim).await?;
+            let started = pool::take_somewhere(&self.backend.pool, &self.claim).await?;
             match self.taken(started).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),
                 Outcome::Refused => return Ok(None),
@@ -166,7 +166,8 @@ impl<'a> Attempt<'a> {
     fn wait_on(&self, own: OwnLink) -> Way {
         let (id, gate) = (self.claim.id, &self.claim.parts.gate);
         let (waiting, asked) = Waiting::new(id, self.request.holder().label.clone());
-        let link = own.wait(self.claim.clone(), self.description(), &waiting);
+        let link = own.occupy(&self.claim);
+        link.wait(self.claim.clone(), self.description(), Promise(Arc::clone(&waiting)));
         match self.claim.mode {
             Mode::Shared => self.backend.batches.open(gate, &link, &waiting),
             _ => self.backend.batches.end(gate),
@@ -183,7 +184,7 @@ impl<'a> Attempt<'a> {
     /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over. A wait that ends without an
     /// answer does not know whether another client holds the lock, and a check from another connection may come too late.
     async fn try_before_waiting(&self) -> Result<Option<Grant<Lease>>, LockError> {
-        let started = self.backend.pool.take_somewhere(&self.claim).await?;
+        let started = pool::take_somewhere(&self.backend.pool, &self.claim).await?;
         match self.taken(started).await? {
             Outcome::Granted(grant) => return Ok(Some(grant)),
             Outcome::Refused => self.request.attempt().busy(),
@@ -199,7 +200,7 @@ impl<'a> Attempt<'a> {
         let mut is_told = false;
         let mut started = None;
         if self.claim.mode == Mode::Exclusive {
-            started = Some(pool.take_somewhere(&self.claim).await?);
+            started = Some(pool::take_somewhere(pool, &self.claim).await?);
         }
         let mut owning = std::pin::pin!(pool.own());
         loop {
@@ -225,7 +226,7 @@ impl<'a> Attempt<'a> {
                     "no connection is free to wait on: the client tries the lock now and then, and waiters at the server come first"
                 );
             }
-            started = pool.take(&self.claim);
+            started = pool::take(pool, &self.claim);
         }
     }
 
@@ -294,7 +295,7 @@ impl<'a> Attempt<'a> {
     pub(crate) async fn downgrade(self, lease: &Lease) -> Result<Downgraded<Lease>, LockError> {
         let lost = |reason| Ok(Downgraded::WasLost(reason));
         let (pool, link) = (&self.backend.pool, &lease.link);
-        let Some(asked) = pool.downgrade(link, lease.id, self.claim.clone()) else {
+        let Some(asked) = pool::downgrade(pool, link, lease.id, self.claim.clone()) else {
             return lost(LossReason::ConnectionLost);
         };
         self.placed(link, self.claim.id, None);

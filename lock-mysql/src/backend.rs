@@ -27,7 +27,7 @@ use crate::link::{Link, Name};
 use crate::once_slots;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
 use crate::parts::{MOST_PERMITS, Parts};
-use crate::pool::Pool;
+use crate::pool::{self, Pool};
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::statement::{self, Holder, LONGEST_WAIT};
@@ -89,7 +89,13 @@ impl MySqlBackend {
         }
         let control = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&connector));
         let auxiliary = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&connector));
-        let pool = Pool::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), connector);
+        let server = pool::Server {
+            context: context.clone(),
+            settings: Arc::clone(&settings),
+            control: Arc::clone(&control),
+            connector,
+        };
+        let pool = Pool::new(server);
         pool.adopt(session);
         if let Some(every) = options.validation_interval {
             context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
@@ -157,7 +163,7 @@ impl MySqlBackend {
     ) -> Result<Released, LockError> {
         let released = async {
             let has_ended = link.has_ended();
-            match self.pool.give_back(link, name, part, operation) {
+            match pool::give_back(&self.pool, link, name, part, operation) {
                 Some(released) => {
                     if let Ok(released) = released.await {
                         return released;

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::Released;
+use lock_core::spi::PooledLink;
 use lock_core::{AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Mode, Moment, Operation};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::batch::Promise;
 use crate::parts::Parts;
+use crate::pool::Occupant;
 use crate::run::Run;
 use crate::session::Session;
 use crate::session_tag::SessionTag;
@@ -177,23 +179,6 @@ impl Link {
         self.round_trip.store(took.min(lately.saturating_add(lately / 8 + 1_000)), Ordering::Relaxed);
     }
 
-    /// About the shortest time that a recent statement on this connection took.
-    pub(crate) fn round_trip(&self) -> Duration {
-        Duration::from_nanos(self.round_trip.load(Ordering::Relaxed))
-    }
-
-    /// An estimate of how long a new order will wait in the queue if each statement takes one round trip.
-    pub(crate) fn queueing_time(&self, round_trip: Duration) -> Duration {
-        let pending = u32::try_from(self.pending.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-        round_trip.saturating_mul(pending)
-    }
-
-    /// Whether a statement has had no answer for longer than `long`.
-    pub(crate) fn is_slow(&self, clock: &Clock, long: Duration) -> bool {
-        let since = self.busy_since.load(Ordering::Relaxed);
-        since != 0 && clock.now().since(Moment::from_nanoseconds(since)) > long
-    }
-
     pub(crate) fn reaches(&self, stage: Stage) {
         self.stage.send_modify(|reached| *reached = stage.max(*reached));
     }
@@ -210,13 +195,6 @@ impl Link {
     pub(crate) async fn terminated(&self) {
         // `self` keeps the sender alive.
         let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Terminated).await;
-    }
-
-    pub(crate) fn take(&self, claim: Claim) -> Asked {
-        let (answer, asked) = oneshot::channel();
-        // If the connection has ended, the answer's sender is dropped with the order, which reports this.
-        let _ = self.order(Order::Take { claim, answer });
-        asked
     }
 
     pub(crate) fn wait(&self, claim: Claim, waiter: Waiter, promise: Promise) {
@@ -243,6 +221,51 @@ impl Link {
         let (answer, asked) = oneshot::channel();
         self.order(Order::Check { leases, answer })?;
         asked.await.map_err(|_| Gone)
+    }
+}
+
+impl PooledLink for Link {
+    type Key = Name;
+    type Claim = Claim;
+    type Occupant = Occupant;
+    type Answer = Asked;
+
+    fn group(&self) -> GroupId {
+        self.group
+    }
+
+    fn key(claim: &Claim) -> Name {
+        Arc::clone(&claim.parts.gate)
+    }
+
+    fn attempt(claim: &Claim) -> AttemptId {
+        claim.id
+    }
+
+    fn take(&self, claim: Claim) -> Asked {
+        let (answer, asked) = oneshot::channel();
+        // If the connection has ended, the answer's sender is dropped with the order, which reports this.
+        let _ = self.order(Order::Take { claim, answer });
+        asked
+    }
+
+    fn close(&self) {
+        // One that has already ended needs nothing more.
+        let _ = self.order(Order::Close);
+    }
+
+    fn is_slow(&self, clock: &Clock, long: Duration) -> bool {
+        let since = self.busy_since.load(Ordering::Relaxed);
+        since != 0 && clock.now().since(Moment::from_nanoseconds(since)) > long
+    }
+
+    fn round_trip(&self) -> Duration {
+        Duration::from_nanos(self.round_trip.load(Ordering::Relaxed))
+    }
+
+    fn queueing_time(&self, round_trip: Duration) -> Duration {
+        let pending = u32::try_from(self.pending.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        round_trip.saturating_mul(pending)
     }
 }
 

@@ -44,10 +44,10 @@ impl Drop for Ending {
             return;
         }
         self.link.reaches(LinkState::Ended);
-        self.pool.context.group_lost(self.link.group, LossReason::ConnectionLost);
+        self.pool.server().context.group_lost(self.link.group, LossReason::ConnectionLost);
         self.pool.remove(self.link.group);
         // The server frees the locks as soon as it notices; the control connection makes sure that it does.
-        self.pool.control.terminate(Arc::clone(&self.link));
+        self.pool.server().control.terminate(Arc::clone(&self.link));
     }
 }
 
@@ -85,8 +85,9 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
-        let heard = pool.context.clock().now();
-        let may_be_idle = pool.context.clock().sleep_until(heard.plus(pool.settings.longest_idle()));
+        let heard = pool.server().context.clock().now();
+        let may_be_idle =
+            pool.server().context.clock().sleep_until(heard.plus(pool.server().settings.longest_idle()));
         let ending = Ending { pool: Arc::clone(&pool), link: Arc::clone(&link) };
         Self {
             pool,
@@ -127,7 +128,7 @@ impl Actor {
 
     /// The next command; `None` after so long without one that the pool has dropped the connection.
     async fn next(&mut self, mailbox: &mut Mailbox) -> Option<Command> {
-        let longest_idle = self.pool.settings.longest_idle();
+        let longest_idle = self.pool.server().settings.longest_idle();
         loop {
             if !self.held.is_empty() {
                 return mailbox.next().await;
@@ -144,7 +145,7 @@ impl Actor {
                 }
                 idle_until = self.now().plus(longest_idle);
             }
-            self.may_be_idle = self.pool.context.clock().sleep_until(idle_until);
+            self.may_be_idle = self.pool.server().context.clock().sleep_until(idle_until);
         }
     }
 
@@ -168,17 +169,20 @@ impl Actor {
     }
 
     fn now(&self) -> Moment {
-        self.pool.context.clock().now()
+        self.pool.server().context.clock().now()
     }
 
     /// Carries out a statement that does not wait. Without holds on this connection it has the usual timeout. Otherwise it has
     /// until the holds may end at the server, because dropping the connection would lose all of them.
     async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Failure> {
-        let clock = self.pool.context.clock();
+        let clock = self.pool.server().context.clock();
         let sent = clock.now();
-        let usual = sent.plus(self.pool.settings.request_timeout);
-        let deadline =
-            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(self.pool.settings.lease)) };
+        let usual = sent.plus(self.pool.server().settings.request_timeout);
+        let deadline = if self.held.is_empty() {
+            usual
+        } else {
+            usual.max(self.heard.plus(self.pool.server().settings.lease))
+        };
         self.link.is_asking(sent);
         let answer = within(clock, deadline, self.session.ask(operation, statement)).await;
         self.link.has_asked();
@@ -202,7 +206,7 @@ impl Actor {
     }
 
     fn message(&self, beginning: &str, call: &Call) -> String {
-        let text = || call.statement.text(self.pool.settings.fencing, self.session.tag);
+        let text = || call.statement.text(self.pool.server().settings.fencing, self.session.tag);
         self.session.prepared.message(beginning, call, text)
     }
 
@@ -220,7 +224,7 @@ impl Actor {
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
         if answer.is_closed() {
-            self.pool.vacate(self.link.group, claim.key);
+            self.pool.vacate(self.link.group, &claim.key);
             return Ok(());
         }
         let reservation = match self.reserve(&claim) {
@@ -231,8 +235,8 @@ impl Actor {
             }
         };
         let sent = self.now();
-        let name_holder = self.pool.holder_lookup.next(sent, self.pool.settings.fencing);
-        let (fencing, tag) = (self.pool.settings.fencing, self.session.tag);
+        let name_holder = self.pool.server().holder_lookup.next(sent, self.pool.server().settings.fencing);
+        let (fencing, tag) = (self.pool.server().settings.fencing, self.session.tag);
         let said = match Call::to_take(&claim, fencing, name_holder) {
             Some(take) if reservation.limit().is_none() => {
                 self.repeat(Operation::Acquire, &statement::comment(Operation::Acquire), &take).await
@@ -248,19 +252,19 @@ impl Actor {
         }
         let said = said.and_then(|said| read(&said));
         if let Ok(Answered::Refused(Some(_))) = said {
-            self.pool.holder_lookup.took(sent, took);
+            self.pool.server().holder_lookup.took(sent, took);
         }
         self.conclude(claim, reservation, sent, said, answer).await
     }
 
     /// Reserves entries in the server's table of locks.
     fn reserve(&self, claim: &Claim) -> Result<Reservation, LockError> {
-        self.pool.budget.claim(claim.wanted.locks(), self.session.capacity)
+        self.pool.server().budget.claim(claim.wanted.locks(), self.session.capacity)
     }
 
     /// Answers a request that is not sent to the server.
     fn refuse(&self, claim: &Claim, error: LockError, answer: oneshot::Sender<Result<Taken, LockError>>) {
-        self.pool.vacate(self.link.group, claim.key);
+        self.pool.vacate(self.link.group, &claim.key);
         // Sending fails if the caller has gone.
         let _ = answer.send(Err(error));
     }
@@ -328,7 +332,7 @@ impl Actor {
         if self.held.contains_key(&key) {
             self.give_back(key, Operation::Cancel).await?;
         } else {
-            self.pool.vacate(self.link.group, key);
+            self.pool.vacate(self.link.group, &key);
         }
         Ok(())
     }
@@ -344,13 +348,13 @@ impl Actor {
     /// Completes a grant: mints a token if that takes a statement of its own. The answer to a wait is no proof that the
     /// session still exists, and the moment before the wait is long gone; so the client asks once more.
     async fn confirm(&mut self, claim: &Claim, token: u64, sent: Moment) -> Result<Taken, Failure> {
-        let token = match self.pool.settings.fencing {
+        let token = match self.pool.server().settings.fencing {
             TokenSource::Clock | TokenSource::Sequence => Some(token),
             TokenSource::Table => Some(self.mint(claim).await?),
             TokenSource::None => None,
         };
         let token = token.map(FencingToken::new);
-        if self.now().since(sent) <= self.pool.settings.interval / 2 {
+        if self.now().since(sent) <= self.pool.server().settings.interval / 2 {
             return Ok(Taken::Granted { token, anchor: sent });
         }
         let anchor = self.now();
@@ -363,10 +367,10 @@ impl Actor {
     /// Writes to the table of tokens. A write may block for many reasons, and the checks of the holds on this connection wait
     /// behind it. So it has a limit of its own, and is cancelled then.
     async fn mint(&mut self, claim: &Claim) -> Result<u64, Failure> {
-        let clock = self.pool.context.clock().clone();
+        let clock = self.pool.server().context.clock().clone();
         let sent = clock.now();
         self.link.is_asking(sent);
-        let end = sent.plus(self.pool.settings.request_timeout);
+        let end = sent.plus(self.pool.server().settings.request_timeout);
         let mint = table::mint(claim, self.session.id);
         let answer = self.ask_until(clock.sleep_until(end), mint).await;
         self.link.has_asked();
@@ -378,7 +382,8 @@ impl Actor {
 
     /// Whether this is still our session, on a primary. Also ends what a wait has changed in the session.
     async fn look(&mut self) -> Result<Checked, Failure> {
-        let limit = (self.limit != StatementLimit::On).then(|| self.pool.settings.lease_milliseconds());
+        let limit =
+            (self.limit != StatementLimit::On).then(|| self.pool.server().settings.lease_milliseconds());
         let statement = statement::check(self.session.tag, limit);
         let answer = self.ask(Operation::Renew, statement).await?;
         self.limit = StatementLimit::On;
@@ -397,7 +402,7 @@ impl Actor {
         let state = match self.look().await {
             Ok(Checked::Held) => LeaseState::Held,
             Ok(Checked::Standby) => {
-                tracing::warn!(target: "distlock", server = %self.pool.settings.endpoint, "the server has become a standby: its locks no longer exclude other clients");
+                tracing::warn!(target: "distlock", server = %self.pool.server().settings.endpoint, "the server has become a standby: its locks no longer exclude other clients");
                 LeaseState::Lost(LossReason::SessionClosed)
             }
             Err(Failure::Broken(error)) => return Err(Broken(error)),
@@ -438,9 +443,9 @@ impl Actor {
         let has = held.as_ref().map_or(Has::Exclusive, |held| held.has.clone());
         let released = self.send_release(key, &has, operation).await?;
         drop(held);
-        self.pool.vacate(self.link.group, key);
+        self.pool.vacate(self.link.group, &key);
         if matches!(has, Has::Permits { .. } | Has::PartOfSemaphore) {
-            self.pool.gives_permits_back();
+            self.pool.server().permits.notify_waiters();
         }
         Ok(released)
     }

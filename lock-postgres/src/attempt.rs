@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::spi::within;
+use lock_core::spi::{PooledLink as _, within};
 use lock_core::{AcquireRequest, Backoff, ErrorKind, Grant, LockError, Moment, Operation, Wait};
 
 use crate::backend::{Lease, PostgresBackend};
@@ -103,10 +103,11 @@ impl<'a> Attempt<'a> {
             },
         };
         let waiting = Arc::new(Waiting::default());
-        let started = own.wait(self.claim.clone(), self.description(), Arc::clone(&waiting));
-        self.backend.remember(&self.claim, &started.link, Some(Arc::clone(&waiting)));
-        self.backend.snapshot_monitor.add(started.link.session, &waiting);
-        match self.watch(started, &waiting).await? {
+        let link = own.occupy(&self.claim);
+        let asked = link.wait(self.claim.clone(), self.description(), Arc::clone(&waiting));
+        self.backend.remember(&self.claim, &link, Some(Arc::clone(&waiting)));
+        self.backend.snapshot_monitor.add(link.session, &waiting);
+        match self.watch((link, asked), &waiting).await? {
             Outcome::Granted(grant) => Ok(Some(grant)),
             Outcome::Refused | Outcome::GateTaken | Outcome::Nothing => Ok(None),
         }
@@ -178,7 +179,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn taken(&self, started: Started) -> Result<Outcome, LockError> {
-        let Started { link, asked } = started;
+        let (link, asked) = started;
         self.backend.remember(&self.claim, &link, None);
         let clock = self.backend.context.clock();
         let limit = self.backend.settings.request_timeout;
@@ -219,7 +220,7 @@ impl<'a> Attempt<'a> {
     /// another session then holds. Otherwise the answer may never come, because the server has forgotten the wait or the grant
     /// was lost.
     async fn watch(&self, started: Started, waiting: &Waiting) -> Result<Outcome, LockError> {
-        let Started { link, mut asked } = started;
+        let (link, mut asked) = started;
         let attempt = self.request.attempt();
         let clock = self.backend.context.clock();
         let mut look_at = self.first_look();

@@ -26,7 +26,7 @@ use crate::key::Key;
 use crate::link::{Claim, Link, Taken, Waiting, Wanted};
 use crate::options::{self, PostgresOptions, TokenSource};
 use crate::permits::MOST_PERMITS;
-use crate::pool::Pool;
+use crate::pool::{self, Pool};
 use crate::quiet_wait;
 use crate::session::{Answer, Session};
 use crate::settings::{LONGEST_WAIT, Settings};
@@ -85,7 +85,9 @@ impl PostgresBackend {
         let auxiliary = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&connector));
         let snapshot_monitor =
             SnapshotMonitor::new(context.clone(), Arc::clone(&settings), Arc::clone(&control));
-        let pool = Pool::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), connector);
+        let server =
+            pool::Server::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), connector);
+        let pool = Pool::new(server);
         pool.adopt(session);
         if let Some(every) = options.validation_interval {
             context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
@@ -191,7 +193,7 @@ impl PostgresBackend {
     ) -> Result<Released, LockError> {
         let released = async {
             let has_ended = link.has_ended();
-            match self.pool.give_back(link, key, id, operation) {
+            match pool::give_back(&self.pool, link, key, id, operation) {
                 Some(released) => {
                     if let Ok(released) = released.await {
                         return released;
@@ -349,7 +351,7 @@ impl Backend for PostgresBackend {
         let link = &lease.link;
         let (id, claim) = (request.id(), self.claim(request, Wanted::Shared)?);
         self.remember(&claim, link, None);
-        let asked = self.pool.downgrade(link, lease.id, &claim);
+        let asked = pool::downgrade(&self.pool, link, lease.id, &claim);
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
         let answered = match asked {

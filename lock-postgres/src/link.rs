@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_core::Released;
+use lock_core::spi::PooledLink;
 use lock_core::{
     AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, LockName, Mode, Moment, Operation,
 };
@@ -284,12 +285,6 @@ impl Link {
         self.busy_since.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a statement has had no answer for longer than `long`.
-    pub(crate) fn is_slow(&self, clock: &Clock, long: Duration) -> bool {
-        let since = self.busy_since.load(Ordering::Relaxed);
-        since != 0 && clock.now().since(Moment::from_nanoseconds(since)) > long
-    }
-
     pub(crate) fn reaches(&self, state: LinkState) {
         self.state.send_modify(|reached| *reached = state.max(*reached));
     }
@@ -306,13 +301,6 @@ impl Link {
     pub(crate) async fn terminated(&self) {
         // `self` keeps the sender alive.
         let _ = self.state.subscribe().wait_for(|state| *state == LinkState::Terminated).await;
-    }
-
-    pub(crate) fn take(&self, claim: Claim) -> Asked {
-        let (answer, asked) = oneshot::channel();
-        // If the connection has ended, the answer's sender is dropped with the command, which reports this.
-        let _ = self.send(Command::Take { claim, answer });
-        asked
     }
 
     pub(crate) fn wait(&self, claim: Claim, waiter: Waiter, waiting: Arc<Waiting>) -> Asked {
@@ -342,6 +330,42 @@ impl Link {
         let (answer, asked) = oneshot::channel();
         self.send(Command::Check { leases, answer })?;
         asked.await.map_err(|_| Gone)
+    }
+}
+
+impl PooledLink for Link {
+    type Key = Key;
+    type Claim = Claim;
+    type Occupant = AttemptId;
+    type Answer = Asked;
+
+    fn group(&self) -> GroupId {
+        self.group
+    }
+
+    fn key(claim: &Claim) -> Key {
+        claim.key
+    }
+
+    fn attempt(claim: &Claim) -> AttemptId {
+        claim.id
+    }
+
+    fn take(&self, claim: Claim) -> Asked {
+        let (answer, asked) = oneshot::channel();
+        // If the connection has ended, the answer's sender is dropped with the command, which reports this.
+        let _ = self.send(Command::Take { claim, answer });
+        asked
+    }
+
+    fn close(&self) {
+        // One that has already ended needs nothing more.
+        let _ = self.send(Command::Close);
+    }
+
+    fn is_slow(&self, clock: &Clock, long: Duration) -> bool {
+        let since = self.busy_since.load(Ordering::Relaxed);
+        since != 0 && clock.now().since(Moment::from_nanoseconds(since)) > long
     }
 }
 

@@ -236,6 +236,8 @@ mod erased;
 mod grant;
 mod hold_options;
 mod memo;
+mod pool;
+mod pooled_server;
 mod shared_backoff;
 mod validity;
 
@@ -247,6 +249,8 @@ pub use connection::{ClientCertificate, Endpoint, TlsFiles, TlsOptions, split_po
 pub use context::BackendContext;
 pub use grant::{Downgraded, Grant, GroupId, LeaseState, Released, Term, Updated};
 pub use memo::{Memo, Remembered};
+pub use pool::{OwnLink, Pool};
+pub use pooled_server::{PoolLimits, PooledLink, PooledServer};
 pub use shared_backoff::SharedBackoff;
 
 pub use crate::types::mode::{LockKind, Mode};

@@ -9,6 +9,7 @@ use super::{Actor, Broken, read};
 use crate::failure::{Failure, shared_session};
 use crate::link::{Claim, Has, Taken};
 use crate::options::TokenSource;
+use crate::pool;
 use crate::statement::{self, Answered};
 
 impl Actor {
@@ -47,7 +48,7 @@ impl Actor {
 
     async fn share(&mut self, claim: &Claim) -> Result<(), Failure> {
         let Claim { key, id, .. } = *claim;
-        let settings = Arc::clone(&self.pool.settings);
+        let settings = Arc::clone(&self.pool.server().settings);
         let limit = settings.request_timeout / 2;
         let statement = statement::downgrade(key, settings.fencing, self.session.tag, limit);
         let answer = self.ask(Operation::Downgrade, statement).await?;
@@ -62,13 +63,13 @@ impl Actor {
             held.has = Has::Shared;
             held.token = settings.fencing.is_in_grant().then(|| FencingToken::new(token));
         }
-        self.pool.passes_on(self.link.group, key, id);
+        pool::pass_on(&self.pool, &self.link, key, id);
         Ok(())
     }
 
     async fn granted_reader(&mut self, claim: &Claim) -> Result<Taken, Failure> {
         let known = self.held.get(&claim.key).and_then(|held| held.token);
-        let token = match (self.pool.settings.fencing, known) {
+        let token = match (self.pool.server().settings.fencing, known) {
             (TokenSource::Table, None) => Some(FencingToken::new(self.mint(claim).await?)),
             (_, known) => known,
         };

@@ -79,7 +79,7 @@ impl Actor {
         waiter: &Waiter,
         waiting: &Waiting,
     ) -> Result<Answered, Failure> {
-        let settings = Arc::clone(&self.pool.settings);
+        let settings = Arc::clone(&self.pool.server().settings);
         let (fencing, tag, limit) = (settings.fencing, self.session.tag, reservation.limit());
         if settings.waiting != options::Waiting::Quiet {
             let beginning = statement::begins_wait(waiter, self.limit != StatementLimit::Off);
@@ -136,7 +136,7 @@ impl Actor {
         let pool = Arc::clone(&self.pool);
         let (beginning, look) = (waiter.comment(), Call::to_look(claim.key, permits));
         let mut pause = FIRST_LOOK_FOR_PERMITS;
-        let mut given_back = pool.given_back();
+        let mut given_back = pool.server().permits.notified();
         loop {
             let next = self.now().plus(pause);
             pause = (pause * 3 / 2).min(LONGEST_LOOK_FOR_PERMITS);
@@ -144,10 +144,10 @@ impl Actor {
                 biased;
                 () = waiting.stopped() => return (self.now(), Err(Failure::stopped(Operation::Acquire))),
                 () = given_back => {}
-                () = pool.context.clock().sleep_until(next) => {}
+                () = pool.server().context.clock().sleep_until(next) => {}
             }
             // Before the server looks: what is given back later makes it look again.
-            given_back = pool.given_back();
+            given_back = pool.server().permits.notified();
             let sent = self.now();
             let said = self.repeat(Operation::Acquire, &beginning, &look).await;
             let said = said.and_then(|said| read(&said));
@@ -165,7 +165,7 @@ impl Actor {
         statement: String,
     ) -> Result<Answer, Failure> {
         let (pool, id) = (&self.pool, self.session.id);
-        let clock = pool.context.clock();
+        let clock = pool.server().context.clock();
         let mut asking = std::pin::pin!(self.session.ask(Operation::Acquire, statement));
         tokio::select! {
             biased;
@@ -174,11 +174,14 @@ impl Actor {
         }
         // Dropping the connection would lose everything else that is held on it.
         let usual = clock.now().plus(CANCELLATION_TIMEOUT);
-        let deadline =
-            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(pool.settings.lease)) };
+        let deadline = if self.held.is_empty() {
+            usual
+        } else {
+            usual.max(self.heard.plus(pool.server().settings.lease))
+        };
         let cancelled = async {
             loop {
-                pool.control.cancel(id).await.map_err(Failure::Broken)?;
+                pool.server().control.cancel(id).await.map_err(Failure::Broken)?;
                 let again = clock.now().plus(CANCEL_AGAIN);
                 if let Some(answer) = within(clock, again, asking.as_mut()).await {
                     return answer;
