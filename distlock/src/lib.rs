@@ -103,8 +103,9 @@ pub mod capabilities {
 pub mod spi {
     pub use lock_core::spi::{
         AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, ClientCertificate,
-        Downgraded, Endpoint, Grant, GroupId, InspectRequest, LeaseState, Memo, Mutex, OwnLink, Pool, PoolLimits, PooledLink,
-        PooledServer, Released, Remembered, SharedBackoff, Term, TlsFiles, TlsOptions, Updated, Wait, split_port, within,
+        Downgraded, Endpoint, Grant, GroupId, InspectRequest, LeaseState, Memo, Mutex, OwnLink, Pool,
+        PoolLimits, PooledLink, PooledServer, Released, Remembered, SharedBackoff, Term, TlsFiles,
+        TlsOptions, Updated, Wait, split_port, within,
     };
     pub use lock_core::{
         Alarm, AlarmHandle, CharacterSet, Clock, Connecting, Driver, GuardedLock, HoldControl, Listeners,

@@ -18,7 +18,6 @@ use lock_core::{
 
 use crate::attempt::Attempt;
 use crate::batch::{Batches, Waiting};
-use crate::connector::Connector;
 use crate::control::Control;
 use crate::failure::{Failure, gone, no_answer, read_only};
 use crate::inspection;
@@ -82,18 +81,16 @@ pub(crate) struct Lease {
 impl MySqlBackend {
     pub(crate) async fn connect(context: BackendContext, options: MySqlOptions) -> Result<Self, LockError> {
         let settings = Arc::new(Settings::new(&context, &options)?);
-        let connector = Connector::new(context.clone(), Arc::clone(&settings));
-        let mut session = connector.open().await?;
+        let mut session = settings.open(&context).await?;
         if settings.fencing == TokenSource::Table {
             prepare_table(&context, &settings, &mut session).await?;
         }
-        let control = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&connector));
-        let auxiliary = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&connector));
+        let control = Control::start(context.clone(), Arc::clone(&settings));
+        let auxiliary = Control::start(context.clone(), Arc::clone(&settings));
         let server = pool::Server {
             context: context.clone(),
             settings: Arc::clone(&settings),
             control: Arc::clone(&control),
-            connector,
         };
         let pool = Pool::new(server);
         pool.adopt(session);

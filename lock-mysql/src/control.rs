@@ -12,7 +12,6 @@ use lock_core::spi::within;
 use lock_core::{BackendContext, Backoff, LockError, Operation};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::connector::Connector;
 use crate::failure::{Failure, gone, no_answer};
 use crate::link::{Link, Name, Stage};
 use crate::run::Run;
@@ -56,16 +55,11 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn start(
-        context: BackendContext,
-        settings: Arc<Settings>,
-        connector: Arc<Connector>,
-    ) -> Arc<Self> {
+    pub(crate) fn start(context: BackendContext, settings: Arc<Settings>) -> Arc<Self> {
         let (questions, asked) = mpsc::unbounded_channel();
         let desk = Desk {
             context: context.clone(),
             settings: Arc::clone(&settings),
-            connector,
             session: None,
             put_off: VecDeque::new(),
         };
@@ -224,7 +218,6 @@ impl fmt::Debug for Control {
 struct Desk {
     context: BackendContext,
     settings: Arc<Settings>,
-    connector: Arc<Connector>,
     session: Option<Session>,
     /// Other questions that were taken out of the queue while gathering those about waits.
     put_off: VecDeque<Question>,
@@ -361,7 +354,7 @@ impl Desk {
 
     async fn connected(&mut self) -> Result<&Session, LockError> {
         if self.session.is_none() {
-            self.session = Some(self.connector.open().await?);
+            self.session = Some(self.settings.open(&self.context).await?);
         }
         self.session.as_ref().ok_or_else(|| gone(Operation::Connect))
     }

@@ -43,7 +43,6 @@ mod admission;
 mod attempt;
 mod backend;
 mod batch;
-mod connector;
 mod control;
 mod driver;
 mod failure;

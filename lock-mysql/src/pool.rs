@@ -9,7 +9,6 @@ use lock_core::spi::{PoolLimits, PooledServer};
 use lock_core::{AttemptId, BackendContext, GroupId, LockError, Operation};
 
 use crate::actor::Actor;
-use crate::connector::Connector;
 use crate::control::Control;
 use crate::link::{Asked, Claim, GivenBack, Link, Name};
 use crate::session::Session;
@@ -23,7 +22,6 @@ pub(crate) struct Server {
     pub(crate) context: BackendContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
-    pub(crate) connector: Arc<Connector>,
 }
 
 /// Who has a lock on a connection: of readers that share a slot, the one that sent their wait.
@@ -66,11 +64,11 @@ impl PooledServer for Server {
     }
 
     async fn open(&self) -> Result<Session, LockError> {
-        self.connector.open().await
+        self.settings.open(&self.context).await
     }
 
     fn failure(&self) -> Option<LockError> {
-        self.connector.failure()
+        self.settings.failure()
     }
 
     fn driven(

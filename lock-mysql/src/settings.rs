@@ -1,9 +1,9 @@
-//! The settings of a client that its other modules need.
+//! The settings of a client that its other modules need, and opening connections with them.
 
 use std::time::Duration;
 
-use lock_core::spi::Endpoint;
-use lock_core::{BackendContext, LockError, Operation, Password};
+use lock_core::spi::{Endpoint, SharedBackoff};
+use lock_core::{BackendContext, Backoff, LockError, Operation, Password};
 use sqlx::mysql::MySqlConnectOptions;
 
 use crate::address::connect_options;
@@ -23,7 +23,12 @@ const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
 /// The client closes a connection without holds after this time.
 const LONGEST_IDLE: Duration = Duration::from_secs(30);
 
+/// The pauses while the server refuses connections.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 pub(crate) struct Settings {
+    backoff: SharedBackoff,
     connect_options: MySqlConnectOptions,
     password: Option<Password>,
     pub(crate) endpoint: Endpoint,
@@ -53,7 +58,9 @@ impl Settings {
             first_slot: 0,
             slice: whole_seconds(options.lease),
         };
+        let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         Ok(Self {
+            backoff: SharedBackoff::new(context.clock().clone(), pauses),
             connect_options: connect_options(options),
             password: options.password.clone(),
             endpoint: options.endpoint.clone(),
@@ -73,7 +80,20 @@ impl Settings {
         LONGEST_IDLE.min(self.lease / 2)
     }
 
+    /// Opens a connection. After a failure only one caller at a time tries.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the attempt, and the next caller has its turn.
     pub(crate) async fn open(&self, context: &BackendContext) -> Result<Session, LockError> {
+        self.backoff.attempt(Box::pin(self.open_now(context))).await
+    }
+
+    /// Why the last attempt to open a connection failed, if it did.
+    pub(crate) fn failure(&self) -> Option<LockError> {
+        self.backoff.failure()
+    }
+
+    async fn open_now(&self, context: &BackendContext) -> Result<Session, LockError> {
         let limit = self.time_to_connect();
         let password = context.password(self.password.as_ref(), limit).await?;
         // Its `Debug` output contains the password: never print it.

@@ -18,7 +18,6 @@ use lock_core::{
 };
 
 use crate::attempt::Attempt;
-use crate::connector::Connector;
 use crate::control::Control;
 use crate::failure::{Failure, gone, newer_layout, no_answer, not_quiet, standby};
 use crate::inspection;
@@ -78,15 +77,13 @@ impl PostgresBackend {
         options: PostgresOptions,
     ) -> Result<Self, LockError> {
         let settings = Arc::new(Settings::new(&context, &options)?);
-        let connector = Connector::new(context.clone(), Arc::clone(&settings));
-        let mut session = connector.open().await?;
+        let mut session = settings.open(&context).await?;
         prepare(&context, &settings, &mut session).await?;
-        let control = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&connector));
-        let auxiliary = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&connector));
+        let control = Control::start(context.clone(), Arc::clone(&settings));
+        let auxiliary = Control::start(context.clone(), Arc::clone(&settings));
         let snapshot_monitor =
             SnapshotMonitor::new(context.clone(), Arc::clone(&settings), Arc::clone(&control));
-        let server =
-            pool::Server::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), connector);
+        let server = pool::Server::new(context.clone(), Arc::clone(&settings), Arc::clone(&control));
         let pool = Pool::new(server);
         pool.adopt(session);
         if let Some(every) = options.validation_interval {

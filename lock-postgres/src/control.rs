@@ -12,7 +12,6 @@ use lock_core::spi::within;
 use lock_core::{BackendContext, Backoff, LockError, Operation};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::connector::Connector;
 use crate::failure::{Failure, gone};
 use crate::link::{Link, LinkState};
 use crate::server::SessionId;
@@ -61,16 +60,11 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn start(
-        context: BackendContext,
-        settings: Arc<Settings>,
-        connector: Arc<Connector>,
-    ) -> Arc<Self> {
+    pub(crate) fn start(context: BackendContext, settings: Arc<Settings>) -> Arc<Self> {
         let (requests, asked) = mpsc::unbounded_channel();
         let worker = Worker {
             context: context.clone(),
             settings: Arc::clone(&settings),
-            connector,
             session: None,
             deferred: VecDeque::new(),
         };
@@ -168,7 +162,6 @@ impl fmt::Debug for Control {
 struct Worker {
     context: BackendContext,
     settings: Arc<Settings>,
-    connector: Arc<Connector>,
     session: Option<Session>,
     /// Other requests that were taken out of the queue while gathering those about waits.
     deferred: VecDeque<Request>,
@@ -261,7 +254,7 @@ impl Worker {
     async fn ask(&mut self, operation: Operation, statement: &str) -> Result<Answer, Failure> {
         let mut session = match self.session.take() {
             Some(session) => session,
-            None => self.connector.open().await.map_err(Failure::Broken)?,
+            None => self.settings.open(&self.context).await.map_err(Failure::Broken)?,
         };
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);

@@ -43,7 +43,6 @@ mod address;
 mod attempt;
 mod backend;
 mod budget;
-mod connector;
 mod control;
 mod driver;
 mod failure;

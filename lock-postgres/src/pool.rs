@@ -11,7 +11,6 @@ use tokio::sync::Notify;
 
 use crate::actor::Actor;
 use crate::budget::Budget;
-use crate::connector::Connector;
 use crate::control::Control;
 use crate::holder_lookup::HolderLookup;
 use crate::key::Key;
@@ -27,7 +26,6 @@ pub(crate) struct Server {
     pub(crate) context: BackendContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
-    connector: Arc<Connector>,
     /// What the client may still take of the server's table of locks.
     pub(crate) budget: Arc<Budget>,
     /// When refusals may say who holds a lock.
@@ -37,12 +35,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(
-        context: BackendContext,
-        settings: Arc<Settings>,
-        control: Arc<Control>,
-        connector: Arc<Connector>,
-    ) -> Self {
+    pub(crate) fn new(context: BackendContext, settings: Arc<Settings>, control: Arc<Control>) -> Self {
         Self {
             budget: Budget::new(context.clock().clone()),
             holder_lookup: HolderLookup::default(),
@@ -50,7 +43,6 @@ impl Server {
             context,
             settings,
             control,
-            connector,
         }
     }
 }
@@ -75,11 +67,11 @@ impl PooledServer for Server {
     }
 
     async fn open(&self) -> Result<Session, LockError> {
-        self.connector.open().await
+        self.settings.open(&self.context).await
     }
 
     fn failure(&self) -> Option<LockError> {
-        self.connector.failure()
+        self.settings.failure()
     }
 
     fn driven(

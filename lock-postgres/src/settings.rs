@@ -1,9 +1,9 @@
-//! The settings of a client that its other modules need.
+//! The settings of a client that its other modules need, and opening connections with them.
 
 use std::time::Duration;
 
-use lock_core::spi::Endpoint;
-use lock_core::{BackendContext, LockError, Password};
+use lock_core::spi::{Endpoint, SharedBackoff};
+use lock_core::{BackendContext, Backoff, LockError, Password};
 use sqlx::postgres::PgConnectOptions;
 
 use crate::address::connect_options;
@@ -26,7 +26,12 @@ const LOOK_FOR_CLIENT: Duration = Duration::from_millis(500);
 /// How long a wait lasts at the server: longer than a usual wait. After that the client begins another one.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
+/// The pauses while the server refuses connections.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 pub(crate) struct Settings {
+    backoff: SharedBackoff,
     connect_options: PgConnectOptions,
     password: Option<Password>,
     pub(crate) endpoint: Endpoint,
@@ -48,7 +53,9 @@ impl Settings {
     pub(crate) fn new(context: &BackendContext, options: &PostgresOptions) -> Result<Self, LockError> {
         let interval = context.renewal_interval(options.lease)?;
         let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
+        let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         Ok(Self {
+            backoff: SharedBackoff::new(context.clock().clone(), pauses),
             connect_options: connect_options(options, context.holder()),
             password: options.password.clone(),
             endpoint: options.endpoint.clone(),
@@ -134,7 +141,20 @@ impl Settings {
         })
     }
 
+    /// Opens a connection. After a failure only one caller at a time tries.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the attempt, and the next caller has its turn.
     pub(crate) async fn open(&self, context: &BackendContext) -> Result<Session, LockError> {
+        self.backoff.attempt(Box::pin(self.open_now(context))).await
+    }
+
+    /// Why the last attempt to open a connection failed, if it did.
+    pub(crate) fn failure(&self) -> Option<LockError> {
+        self.backoff.failure()
+    }
+
+    async fn open_now(&self, context: &BackendContext) -> Result<Session, LockError> {
         let tag = SessionTag::random()?;
         let login = self.login(context, tag).await?;
         Session::open(&login, self, tag, context.clock()).await
