@@ -6,7 +6,7 @@
 //! All code in this crate that waits for time uses [`Clock::schedule`] or [`Clock::sleep_until`], so a test with a manual
 //! clock (`manual_clock.rs`) decides when time passes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::runtime::deadline;
 #[cfg(feature = "testing")]
 use crate::runtime::manual_clock::{ManualClock, ManualTime};
+use crate::runtime::number_map::NumberMap;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
 
@@ -278,7 +279,7 @@ impl Alarm for Bell {
 pub(crate) struct Schedule {
     alarms: BTreeMap<(Moment, AlarmNumber), Arc<dyn Alarm>>,
     /// The moment of each alarm whose handle has not been dropped; while the alarm rings, the moment at which it began.
-    moments: HashMap<AlarmNumber, Moment>,
+    moments: NumberMap<AlarmNumber, Moment>,
     next_number: AlarmNumber,
 }
 
