@@ -12,7 +12,7 @@ use crate::contender::ProtectionId;
 use crate::failure::Failure;
 use crate::hold::Lease;
 use crate::node::{Made, without_doubles};
-use crate::node_check::{NodeState, verify_node};
+use crate::node_check::{NodeState, is_fresh, verify_node};
 use crate::node_claim::NodeClaim;
 use crate::queue::Predecessors;
 use crate::session::{Watching, longest_path};
@@ -31,12 +31,13 @@ impl<'a> Attempt<'a> {
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
         let claim = self.claim().await?;
         let (made, children) = self.nodes(&claim).await?;
+        // What a free lock does not need is boxed: it would make the future several times as large.
         let granted = if self.request.wait() == Wait::Try {
-            self.try_once(&claim, &made, children).await?
+            Box::pin(self.try_once(&claim, &made, children)).await?
         } else if made.are_alone {
             self.grant(&claim, &made, None).await?
         } else {
-            self.wait(&claim, &made, children).await?
+            Box::pin(self.wait(&claim, &made, children)).await?
         };
         if granted.is_none() {
             // The session removes what is left, because no caller asks for this attempt again.
@@ -146,15 +147,15 @@ impl<'a> Attempt<'a> {
         watching: Option<Watching>,
     ) -> Result<Option<Grant<Lease>>, LockError> {
         let session = claim.session();
-        let path = claim.path_of(made.first());
+        let path = || claim.path_of(made.first());
         let explained = |failure: Failure| failure.explain(Operation::Acquire);
-        if verify_node(session, &path).await.map_err(explained)? == NodeState::Lost {
+        if !is_fresh(session) && verify_node(session, &path()).await.map_err(explained)? == NodeState::Lost {
             return Ok(None);
         }
         let token = match made.token {
             _ if !self.backend.has_tokens() => None,
             Some(number) => Some(number),
-            None => match session.stat(&path).await.map_err(explained)? {
+            None => match session.stat(&path()).await.map_err(explained)? {
                 Some(stat) => Some(stat.czxid),
                 None => return Ok(None),
             },
@@ -167,8 +168,7 @@ impl<'a> Attempt<'a> {
             token,
             self.request.attempt().clone(),
         );
-        let paths = claim.paths_of(&made.names);
-        self.backend.context.spawn(lease.watch().over(Arc::downgrade(claim), paths, watching));
+        lease.keep_watch(self.backend, watching);
         let term = Term::Leased { anchor: session.anchor(), length: session.term() };
         let grant = Grant::new(lease, session.group, term).with_holder(HolderId::new(made.first()));
         Ok(Some(match token {

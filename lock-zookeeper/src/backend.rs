@@ -14,13 +14,14 @@ use lock_core::{
     LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, Mode, Modes, NameRules, Operation,
     Participant, PhysicalName, Reach, Released, Remembered, Remembering, Reserving, Updated,
 };
+use tokio::sync::mpsc;
 use zookeeper_client::{Error, MultiReadResult};
 
 use crate::attempt::Attempt;
 use crate::contender::{Contender, is_worth_resetting, number_of_permits};
 use crate::downgrade::downgrade;
 use crate::failure::{Failure, Outcome, nonsense};
-use crate::hold::Lease;
+use crate::hold::{Lease, NewHold, watch_in_time};
 use crate::node::Recipe;
 use crate::node_claim::{NodeClaim, NodeClaims};
 use crate::options::{TokenSource, ZooKeeperOptions};
@@ -48,6 +49,8 @@ pub(crate) struct ZooKeeperBackend {
     pub(crate) context: BackendContext,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) claims: Arc<NodeClaims>,
+    /// The way to the task that watches holds.
+    pub(crate) new_holds: mpsc::UnboundedSender<NewHold>,
     pub(crate) recipe: Recipe,
     /// What the client writes into its nodes: who it is.
     data: Box<[u8]>,
@@ -67,10 +70,13 @@ impl ZooKeeperBackend {
         let root = options.root.clone();
         let capabilities = capabilities(&options);
         let sessions = Sessions::start(context.clone(), options).await?;
+        let (new_holds, received) = mpsc::unbounded_channel();
+        context.spawn(watch_in_time(context.clone(), received));
         Ok(Self {
             context,
             sessions,
             claims: Arc::default(),
+            new_holds,
             recipe,
             data,
             root,
@@ -94,7 +100,7 @@ impl ZooKeeperBackend {
 
     /// The directory of a lock.
     pub(crate) fn directory(&self, name: &PhysicalName) -> Arc<str> {
-        format!("{}/{name}", self.root).into()
+        [&self.root, "/", name.as_str()].concat().into()
     }
 
     /// The participant whose node this is; none if the node is gone.
@@ -167,7 +173,8 @@ impl Backend for ZooKeeperBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Lease>>, LockError> {
         match request.mode() {
             Mode::Permits { take, of } => {
-                PermitsAttempt { backend: self, request, take: take.get(), of: of.get() }.make().await
+                let attempt = PermitsAttempt { backend: self, request, take: take.get(), of: of.get() };
+                Box::pin(attempt.make()).await
             }
             _ => Attempt::new(self, request).make().await,
         }

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lock_core::{AttemptHandle, AttemptId, LossReason};
-use tokio::sync::Notify;
+use lock_core::{AttemptHandle, AttemptId, BackendContext, LossReason, Moment};
+use tokio::sync::{Notify, mpsc};
 
+use crate::backend::ZooKeeperBackend;
 use crate::failure::Outcome;
 use crate::node_claim::{NodeClaim, NodeClaims};
 use crate::record::is_broken;
@@ -20,6 +21,34 @@ use crate::session::{Told, Watching};
 
 /// The age from which a node is no longer new, and is watched.
 pub(crate) const SHORT_HOLD: Duration = Duration::from_millis(20);
+
+/// A hold whose nodes are new, and not watched yet.
+pub(crate) struct NewHold {
+    watch: Weak<Watch>,
+    claim: Weak<NodeClaim>,
+    watch_at: Moment,
+}
+
+impl NewHold {
+    /// None if the hold is released, or about to be.
+    fn standing(&self) -> Option<Arc<Watch>> {
+        self.watch.upgrade().filter(|watch| !watch.is_over())
+    }
+}
+
+/// Begins to watch the nodes of holds when they are no longer new. It passes over holds that are released by then: a short one
+/// costs neither a task nor an alarm.
+pub(crate) async fn watch_in_time(context: BackendContext, mut holds: mpsc::UnboundedReceiver<NewHold>) {
+    while let Some(hold) = holds.recv().await {
+        if hold.standing().is_none() {
+            continue;
+        }
+        context.clock().sleep_until(hold.watch_at).await;
+        if let Some(watch) = hold.standing() {
+            context.spawn(watch.over(hold.claim, None));
+        }
+    }
+}
 
 /// The pause after a failure before the next try.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -54,8 +83,16 @@ impl Lease {
         Self { id, claims, claim, token, watch: Arc::new(watch) }
     }
 
-    pub(crate) fn watch(&self) -> Arc<Watch> {
-        Arc::clone(&self.watch)
+    /// Watches over the nodes from now on if they are watched already, and otherwise when they are no longer new.
+    pub(crate) fn keep_watch(&self, backend: &ZooKeeperBackend, watching: Option<Watching>) {
+        let claim = Arc::downgrade(&self.claim);
+        if watching.is_some() {
+            return backend.context.spawn(Arc::clone(&self.watch).over(claim, watching));
+        }
+        let watch = Arc::downgrade(&self.watch);
+        let watch_at = backend.context.clock().now().plus(SHORT_HOLD);
+        // Sending fails only after the receiver has ended with the client.
+        let _ = backend.new_holds.send(NewHold { watch, claim, watch_at });
     }
 
     /// The owner is about to delete the nodes, so what the watch reports from now on is not a loss. The watch stays until the node is
@@ -90,23 +127,15 @@ impl fmt::Debug for Lease {
 
 impl Watch {
     /// Watches the nodes until the hold ends, or until one of them is gone, which it reports to the holder.
-    pub(crate) async fn over(
-        self: Arc<Self>,
-        claim: Weak<NodeClaim>,
-        paths: Vec<String>,
-        watching: Option<Watching>,
-    ) {
+    pub(crate) async fn over(self: Arc<Self>, claim: Weak<NodeClaim>, watching: Option<Watching>) {
         tokio::select! {
             biased;
             () = self.ended.notified() => {}
-            () = self.until_gone(&claim, &paths, watching) => {}
+            () = self.until_gone(&claim, watching) => {}
         }
     }
 
-    async fn until_gone(&self, claim: &Weak<NodeClaim>, paths: &[String], mut watching: Option<Watching>) {
-        if watching.is_none() && !pause(claim, SHORT_HOLD).await {
-            return;
-        }
+    async fn until_gone(&self, claim: &Weak<NodeClaim>, mut watching: Option<Watching>) {
         loop {
             match watching.take() {
                 None => {}
@@ -116,9 +145,11 @@ impl Watch {
                     Told::Changed => {}
                 },
             }
-            let looked = match claim.upgrade() {
-                Some(claim) => claim.session().watch_all(paths).await,
-                None => return,
+            let looked = {
+                let Some(claim) = claim.upgrade() else { return };
+                // A hold without nodes is released.
+                let Some(paths) = claim.paths() else { return };
+                claim.session().watch_all(&paths).await
             };
             match looked {
                 Ok(Some(node)) if is_broken(&node.data) => return self.lost(LossReason::Broken),
@@ -131,8 +162,12 @@ impl Watch {
         }
     }
 
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
     fn lost(&self, reason: LossReason) {
-        if !self.is_over.load(Ordering::Acquire) {
+        if !self.is_over() {
             self.attempt.lost(reason);
         }
     }

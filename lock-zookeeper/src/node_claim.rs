@@ -1,6 +1,6 @@
 //! What the client knows about an attempt's nodes, from before the first request until certainly nothing is left.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lock_core::spi::Mutex;
@@ -87,11 +87,16 @@ impl NodeClaim {
 
     /// The path of a node in the lock's directory.
     pub(crate) fn path_of(&self, name: &str) -> String {
-        format!("{}/{name}", self.orphan.directory)
+        [self.directory(), "/", name].concat()
     }
 
     pub(crate) fn paths_of(&self, names: &[String]) -> Vec<String> {
         names.iter().map(|name| self.path_of(name)).collect()
+    }
+
+    /// The paths of the nodes; none if they are not there, or are being removed.
+    pub(crate) fn paths(&self) -> Option<Vec<String>> {
+        Some(self.paths_of(&self.names()?))
     }
 
     /// Records that the client is about to send a request to create the nodes.
@@ -143,10 +148,10 @@ impl NodeClaim {
     ///
     /// The name of a node contains random bits: a request that arrives late removes no other client's node.
     pub(crate) async fn remove(&self) -> Result<bool, Failure> {
-        let Some(names) = self.names() else {
+        let Some(paths) = self.paths() else {
             return Ok(false);
         };
-        let was_there = self.session().delete_all(&self.paths_of(&names)).await?;
+        let was_there = self.session().delete_all(&paths).await?;
         self.gone();
         if self.state.lock().is_doubtful {
             self.session().leave(self.orphan.clone());
@@ -156,8 +161,8 @@ impl NodeClaim {
 
     /// Removes the nodes, once, to create others with the same claim later.
     pub(crate) async fn take_back(&self) -> Result<(), Failure> {
-        let Some(names) = self.names() else { return Ok(()) };
-        self.session().delete_all(&self.paths_of(&names)).await?;
+        let Some(paths) = self.paths() else { return Ok(()) };
+        self.session().delete_all(&paths).await?;
         self.created_nothing();
         Ok(())
     }
@@ -220,7 +225,7 @@ impl Drop for NodeClaim {
 
 /// The claims of a client's attempts that have left any.
 #[derive(Debug, Default)]
-pub(crate) struct NodeClaims(Mutex<HashMap<u128, Vec<Arc<NodeClaim>>>>);
+pub(crate) struct NodeClaims(Mutex<BTreeMap<u128, Vec<Arc<NodeClaim>>>>);
 
 impl NodeClaims {
     pub(crate) fn add(&self, id: AttemptId, claim: &Arc<NodeClaim>) {

@@ -165,6 +165,9 @@ impl Session {
 
     /// Waits for contact, for at most the request timeout.
     pub(crate) async fn reach(&self) {
+        if !matches!(*self.contact.borrow(), Contact::Lost(_)) {
+            return;
+        }
         let mut contact = self.contact();
         let known = async { contact.wait_for(|contact| !matches!(contact, Contact::Lost(_))).await.is_ok() };
         let _ = self.in_time(known).await;

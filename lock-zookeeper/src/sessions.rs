@@ -65,14 +65,6 @@ enum MemberState {
     Open(Arc<Session>),
 }
 
-/// Where a node can be created.
-enum Search {
-    Reserved(Reservation),
-    /// The client is opening a session.
-    Later,
-    Failed(LockError),
-}
-
 /// The number of the member whose session the client never closes.
 const FIRST: u64 = 0;
 
@@ -107,54 +99,23 @@ impl Sessions {
         paths: usize,
         operation: Operation,
     ) -> Result<Reservation, LockError> {
+        self.until_found(operation, || self.search(path, paths, operation)).await
+    }
+
+    /// Looks until there is an outcome, whenever a session has changed.
+    async fn until_found<T>(
+        &self,
+        operation: Operation,
+        find: impl Fn() -> Option<Result<T, LockError>>,
+    ) -> Result<T, LockError> {
+        // Mostly there is nothing to wait for.
+        if let Some(found) = find() {
+            return found;
+        }
         let mut changed = self.changed.subscribe();
         let give_up = self.context.clock().now().plus(self.options.request_timeout());
         loop {
-            match self.search(path, paths, operation) {
-                Search::Reserved(reservation) => return Ok(reservation),
-                Search::Failed(error) => return Err(error),
-                Search::Later => {}
-            }
-            tokio::select! {
-                _ = changed.changed() => {}
-                () = self.context.clock().sleep_until(give_up) => return Err(Failure::Silence.explain(operation)),
-            }
-        }
-    }
-
-    fn search(self: &Arc<Self>, path: usize, paths: usize, operation: Operation) -> Search {
-        let mut pool = self.pool.lock();
-        if pool.is_closing {
-            return Search::Failed(closed(operation));
-        }
-        let mut otherwise = None;
-        for member in &pool.members {
-            match &member.state {
-                MemberState::Open(session) => {
-                    if let Some(reservation) = session.reserve(path, paths) {
-                        return Search::Reserved(reservation);
-                    }
-                }
-                MemberState::Opening => otherwise = Some(Search::Later),
-                MemberState::Failed(error) => {
-                    otherwise.get_or_insert_with(|| Search::Failed(error.clone().during(operation)));
-                }
-            }
-        }
-        otherwise.unwrap_or_else(|| {
-            let number = pool.members.iter().map(|member| member.number).max().map_or(FIRST, |most| most + 1);
-            pool.members.push(Member { number, state: MemberState::Opening });
-            self.context.spawn(Arc::clone(self).keep(number, None));
-            Search::Later
-        })
-    }
-
-    /// Any session, to inspect locks with; preferably one that has contact.
-    pub(crate) async fn any(&self, operation: Operation) -> Result<Arc<Session>, LockError> {
-        let mut changed = self.changed.subscribe();
-        let give_up = self.context.clock().now().plus(self.options.request_timeout());
-        loop {
-            if let Some(found) = self.find_any(operation) {
+            if let Some(found) = find() {
                 return found;
             }
             tokio::select! {
@@ -162,6 +123,46 @@ impl Sessions {
                 () = self.context.clock().sleep_until(give_up) => return Err(Failure::Silence.explain(operation)),
             }
         }
+    }
+
+    /// None while the client is opening a session.
+    fn search(
+        self: &Arc<Self>,
+        path: usize,
+        paths: usize,
+        operation: Operation,
+    ) -> Option<Result<Reservation, LockError>> {
+        let mut pool = self.pool.lock();
+        if pool.is_closing {
+            return Some(Err(closed(operation)));
+        }
+        let (mut is_opening, mut failed) = (false, None);
+        for member in &pool.members {
+            match &member.state {
+                MemberState::Open(session) => {
+                    if let Some(reservation) = session.reserve(path, paths) {
+                        return Some(Ok(reservation));
+                    }
+                }
+                MemberState::Opening => is_opening = true,
+                MemberState::Failed(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if is_opening {
+            return None;
+        }
+        if let Some(error) = failed {
+            return Some(Err(error.clone().during(operation)));
+        }
+        let number = pool.members.iter().map(|member| member.number).max().map_or(FIRST, |most| most + 1);
+        pool.members.push(Member { number, state: MemberState::Opening });
+        self.context.spawn(Arc::clone(self).keep(number, None));
+        None
+    }
+
+    /// Any session, to inspect locks with; preferably one that has contact.
+    pub(crate) async fn any(&self, operation: Operation) -> Result<Arc<Session>, LockError> {
+        self.until_found(operation, || self.find_any(operation)).await
     }
 
     /// None while the client is opening a session.
