@@ -303,11 +303,7 @@ impl Entry {
         let lasting = match grant.term {
             Term::UntilReported => Lasting::UntilReported,
             Term::Leased { anchor, length } => match Validity::new(length, request.options.abort_margin) {
-                Ok(validity) => {
-                    let ends_by_itself = self.client.backend().capabilities().leftovers_last.is_some();
-                    let gone_after = ends_by_itself.then(|| validity.length_at_most());
-                    Lasting::Leased { anchor, validity, gone_after }
-                }
+                Ok(validity) => Lasting::Leased { anchor, validity },
                 Err(error) => return Err((grant.lease, error)),
             },
         };
@@ -329,13 +325,12 @@ impl Entry {
     }
 
     /// Returns how many holds may follow on a grant.
-    fn series_of(&self, request: &AcquireRequest, grant: &Grant<AnyLease>) -> Option<Series> {
+    fn series_of(&self, request: &AcquireRequest, grant: &Grant<AnyLease>) -> Option<Box<Series>> {
         let handoff = request.options.local_handoff?;
         let left = grant.sections.min(request.sections()).get() - 1;
-        (left > 0).then(|| Series {
-            left,
-            until: self.clock().now().plus(handoff.time),
-            attempt: request.handle.clone(),
+        (left > 0).then(|| {
+            let until = self.clock().now().plus(handoff.time);
+            Box::new(Series { left, until, attempt: request.handle.clone() })
         })
     }
 
@@ -495,6 +490,10 @@ impl Home for Entry {
     /// Those that share a lock have entries of their own, and wait for their admission until a release is answered.
     fn pipelines(&self) -> bool {
         self.sharing.is_none() && self.pipelining == Pipelining::Supported
+    }
+
+    fn leftovers_end(&self) -> bool {
+        self.client.backend().capabilities().leftovers_last.is_some()
     }
 
     fn lost_unseen(&self, hold: &HoldCore, reason: LossReason) {

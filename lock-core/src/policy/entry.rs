@@ -2,7 +2,7 @@
 //! entry for each client and name, which all users of that name share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     pub(super) mode: Mode,
     pub(super) pipelining: Pipelining,
     /// Set when this is the entry of one that shares the lock.
-    pub(super) sharing: Option<Sharing>,
+    pub(super) sharing: Option<Box<Sharing>>,
     /// The entries of those that share the lock.
     pub(super) shared_entries: SharedEntries,
     pub(super) client: Arc<ClientContext>,
@@ -41,10 +41,10 @@ pub(crate) struct Entry {
     pub(super) observer: Arc<dyn Observer>,
     pub(super) lost_unseen: LostUnseen,
     /// Who held the lock when the server last named the holder to the current attempt.
-    last_holder: Mutex<Option<Participant>>,
+    last_holder: Mutex<Option<Box<Participant>>>,
     is_holder_known: AtomicBool,
-    /// When the pause after an earlier hold ends, as the server has last said.
-    pause_end: Mutex<Option<Moment>>,
+    /// When the pause after an earlier hold ends, as the server has last said, in nanoseconds of the client's clock.
+    pause_end: AtomicU64,
     /// Wakes those who observe the holder, once there are any.
     changes: OnceLock<watch::Sender<()>>,
 }
@@ -64,7 +64,7 @@ impl Entry {
         client: Arc<ClientContext>,
         observer: Arc<dyn Observer>,
         mode: Mode,
-        sharing: Option<Sharing>,
+        sharing: Option<Box<Sharing>>,
     ) -> Self {
         Self {
             kind: mode.kind(),
@@ -80,7 +80,7 @@ impl Entry {
             lost_unseen: LostUnseen::default(),
             last_holder: Mutex::default(),
             is_holder_known: AtomicBool::new(false),
-            pause_end: Mutex::default(),
+            pause_end: AtomicU64::new(0),
             changes: OnceLock::new(),
         }
     }
@@ -155,12 +155,13 @@ impl Entry {
     }
 
     pub(super) fn pause_until(&self, end: Moment) {
-        *self.pause_end.lock() = Some(end);
+        self.pause_end.store(end.as_nanoseconds(), Ordering::Relaxed);
     }
 
     /// Returns when the pause after an earlier hold ends, if it is known to go on.
     pub(super) fn pause_end(&self) -> Option<Moment> {
-        self.pause_end.lock().filter(|end| *end > self.clock().now())
+        let end = Moment::from_nanoseconds(self.pause_end.load(Ordering::Relaxed));
+        (end > self.clock().now()).then_some(end)
     }
 
     pub(super) fn pause_after_losses(&self) -> Option<Duration> {
@@ -189,7 +190,7 @@ impl Entry {
                 let holder = hold.holder().unwrap_or_else(|| self.holder());
                 Some(Participant::new(hold.id()).with_info(holder))
             }
-            None => self.last_holder.lock().clone().or_else(|| self.one_sharer()),
+            None => self.last_holder.lock().as_deref().cloned().or_else(|| self.one_sharer()),
         };
         match holder {
             Some(holder) => error.held_by(holder),
@@ -221,7 +222,7 @@ impl Waiters for Entry {
         if let Some(main) = self.main_entry() {
             main.held_by(holder.clone());
         }
-        *self.last_holder.lock() = Some(holder);
+        *self.last_holder.lock() = Some(Box::new(holder));
         self.is_holder_known.store(true, Ordering::Relaxed);
     }
 

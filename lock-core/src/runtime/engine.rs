@@ -172,7 +172,7 @@ enum Stage {
     Begins,
     /// It was woken meanwhile.
     Woken,
-    Waits(Work, Handle),
+    Waits(Work, Arc<BackendTasks>),
     /// The engine has it.
     Gone,
 }
@@ -181,7 +181,7 @@ impl Parked {
     fn keep(&self, future: Work, engine: &Engine) {
         let mut stage = self.0.lock();
         if matches!(*stage, Stage::Begins) {
-            *stage = Stage::Waits(future, engine.handle.clone());
+            *stage = Stage::Waits(future, Arc::clone(&engine.backend_tasks));
             return;
         }
         *stage = Stage::Gone;
@@ -201,7 +201,7 @@ impl Parked {
         if let Stage::Waits(future, engine) = before {
             #[cfg(test)]
             super::counts::spawn();
-            drop(engine.spawn(future));
+            drop(engine.handle.spawn(future));
         }
     }
 }

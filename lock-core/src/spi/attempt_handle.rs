@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::sync::Notify;
@@ -67,8 +67,7 @@ pub(crate) trait Reported: Send + Sync {
 pub struct AttemptHandle(Arc<State>);
 
 struct State {
-    /// How long the waiter waits for whom the attempt was begun.
-    wait: Wait,
+    patience: Patience,
     /// When the core made it.
     since: Moment,
     /// The queue of all waiters that want the attempt; empty in a test without the core.
@@ -77,7 +76,8 @@ struct State {
     until: AtomicU64,
     /// Zero when there is none.
     place: AtomicU64,
-    joined: Notify,
+    /// Made when it is first needed: most attempts are granted before.
+    joined: OnceLock<Box<Notify>>,
     /// Whether another request of the client waits until the attempt is queued.
     is_awaited: AtomicBool,
     inner: Mutex<Inner>,
@@ -104,8 +104,24 @@ struct Inner {
     /// Set when no waiter wants the attempt any more: what is to be undone.
     stopped: Option<Stop>,
     driver: Option<Waker>,
-    /// Waiters whose time is up and that still wait for a first answer from the server.
-    awaiting_contact: Vec<Waker>,
+    awaiting_contact: Option<Box<AwaitingContact>>,
+}
+
+/// Waiters whose time is up and that still wait for a first answer from the server.
+#[derive(Default)]
+struct AwaitingContact(Vec<Waker>);
+
+impl AwaitingContact {
+    fn wake(self) {
+        self.0.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Whether an attempt waits. How long, changes with its waiters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    TriesOnce,
+    Waits,
 }
 
 enum Stop {
@@ -146,12 +162,12 @@ impl AttemptHandle {
     pub(crate) fn for_waiters(wait: Wait, waiters: Weak<dyn Waiters>, since: Moment) -> Self {
         let until = wait.deadline().as_nanoseconds();
         Self(Arc::new(State {
-            wait,
+            patience: if wait == Wait::Try { Patience::TriesOnce } else { Patience::Waits },
             since,
             waiters,
             until: AtomicU64::new(until),
             place: AtomicU64::new(0),
-            joined: Notify::new(),
+            joined: OnceLock::new(),
             is_awaited: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 contact: Contact::Unconfirmed,
@@ -159,7 +175,7 @@ impl AttemptHandle {
                 hold: None,
                 stopped: None,
                 driver: None,
-                awaiting_contact: Vec::new(),
+                awaiting_contact: None,
             }),
             work: Parked::default(),
         }))
@@ -268,9 +284,11 @@ impl AttemptHandle {
                 return;
             }
             inner.contact = contact;
-            std::mem::take(&mut inner.awaiting_contact)
+            inner.awaiting_contact.take()
         };
-        awaiting.into_iter().for_each(Waker::wake);
+        if let Some(awaiting) = awaiting {
+            awaiting.wake();
+        }
     }
 
     /// Returns whether the contact was not confirmed before.
@@ -278,9 +296,11 @@ impl AttemptHandle {
         let (former, awaiting) = {
             let mut inner = self.0.inner.lock();
             let former = std::mem::replace(&mut inner.contact, contact);
-            (former, std::mem::take(&mut inner.awaiting_contact))
+            (former, inner.awaiting_contact.take())
         };
-        awaiting.into_iter().for_each(Waker::wake);
+        if let Some(awaiting) = awaiting {
+            awaiting.wake();
+        }
         !matches!(former, Contact::Queued)
     }
 
@@ -291,8 +311,9 @@ impl AttemptHandle {
             if !matches!(inner.contact, Contact::Unconfirmed) {
                 return Poll::Ready(());
             }
-            if !inner.awaiting_contact.iter().any(|other| other.will_wake(context.waker())) {
-                inner.awaiting_contact.extend(waker.take());
+            let AwaitingContact(awaiting) = &mut **inner.awaiting_contact.get_or_insert_default();
+            if !awaiting.iter().any(|other| other.will_wake(context.waker())) {
+                awaiting.extend(waker.take());
             }
             Poll::Pending
         })
@@ -325,7 +346,7 @@ impl AttemptHandle {
 
     pub(crate) fn wait(&self) -> Wait {
         match Moment::from_nanoseconds(self.0.until.load(Ordering::Acquire)) {
-            _ if self.0.wait == Wait::Try => Wait::Try,
+            _ if self.0.patience == Patience::TriesOnce => Wait::Try,
             Moment::FOREVER => Wait::Forever,
             moment => Wait::Until(moment),
         }
@@ -333,13 +354,13 @@ impl AttemptHandle {
 
     pub(crate) fn extend(&self, until: u64) {
         self.0.until.fetch_max(until, Ordering::AcqRel);
-        self.0.joined.notify_one();
+        self.joining().notify_one();
     }
 
     /// Another request of this client waits until the attempt is queued.
     pub(crate) fn awaited(&self) {
         self.0.is_awaited.store(true, Ordering::Release);
-        self.0.joined.notify_one();
+        self.joining().notify_one();
     }
 
     /// Returns whether another request of this client waits until the attempt, which is exclusive, is
@@ -354,7 +375,7 @@ impl AttemptHandle {
     /// holder.
     pub fn next_end(&self, moment: Moment) -> Option<Moment> {
         let after = moment.as_nanoseconds();
-        let end = match (self.0.wait, self.0.waiters.upgrade()) {
+        let end = match (self.wait(), self.0.waiters.upgrade()) {
             (Wait::Try, _) => None,
             (_, Some(waiters)) => waiters.next_end(after),
             (wait, None) => Some(wait.deadline().as_nanoseconds()).filter(|until| *until > after),
@@ -386,7 +407,11 @@ impl AttemptHandle {
     /// # Cancel safety
     /// The future may be dropped at any time; the next call reports what this one did not.
     pub async fn joined(&self) {
-        self.0.joined.notified().await;
+        self.joining().notified().await;
+    }
+
+    fn joining(&self) -> &Notify {
+        self.0.joined.get_or_init(Box::default)
     }
 
     /// The outage that the backend has reported, if contact has not returned since.

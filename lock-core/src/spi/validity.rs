@@ -36,7 +36,6 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 pub(crate) struct Validity {
     length: Duration,
     usable: Duration,
-    interval: Duration,
 }
 
 impl Validity {
@@ -46,11 +45,11 @@ impl Validity {
             .saturating_sub(length / DRIFT_DIVISOR)
             .saturating_sub(TIMER_SLIP)
             .saturating_sub(abort_margin);
-        let interval = (length / 4).min(usable / 3);
-        if interval < SHORTEST_INTERVAL.max(length / MOST_RENEWALS) {
+        let validity = Self { length, usable };
+        if validity.interval() < SHORTEST_INTERVAL.max(length / MOST_RENEWALS) {
             return Err(too_short(length, abort_margin));
         }
-        Ok(Self { length, usable, interval })
+        Ok(validity)
     }
 
     /// Until when a hold is valid, if its last acknowledged renewal was sent at `anchor`.
@@ -65,7 +64,7 @@ impl Validity {
 
     /// How long after `anchor` the next renewal is sent.
     pub(crate) fn interval(&self) -> Duration {
-        self.interval
+        (self.length / 4).min(self.usable / 3)
     }
 }
 

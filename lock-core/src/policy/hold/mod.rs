@@ -67,15 +67,20 @@ pub(crate) trait Home: Send + Sync {
     fn pipelines(&self) -> bool {
         false
     }
+
+    /// Whether the server ends a lease that is not renewed.
+    fn leftovers_end(&self) -> bool {
+        false
+    }
 }
 
 pub(crate) struct HoldCore {
     home: Arc<dyn Home>,
     first_grant: Granted,
     /// What the server granted later, when an exclusive hold became a shared one.
-    later_grant: OnceLock<Granted>,
+    later_grant: OnceLock<Box<Granted>>,
     /// The exclusive hold of the same owner that this one lives under; `None` for most holds.
-    under: Option<Mutex<Option<Arc<HoldCore>>>>,
+    under: Option<Box<Mutex<Option<Arc<HoldCore>>>>>,
     /// The shared hold of the same owner that lives under this one.
     reader: Mutex<Option<Weak<HoldCore>>>,
     granted_at: Moment,
@@ -84,8 +89,6 @@ pub(crate) struct HoldCore {
     /// A number that no other hold of this process has.
     number: u64,
     state: HoldState<LossReason>,
-    /// When the hold ends even if it is renewed, if its options limit it.
-    longest: Moment,
     /// When the last request was sent that the server answered with a lease.
     anchor: AtomicU64,
     alarm: Mutex<Option<AlarmHandle>>,
@@ -114,7 +117,7 @@ pub(crate) struct Granted {
     pub(crate) mode: Mode,
     pub(crate) lasting: Lasting,
     /// How many holds may follow on the same lease; `None` for most holds.
-    pub(crate) series: Option<Series>,
+    pub(crate) series: Option<Box<Series>>,
     #[cfg(unix)]
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
 }
@@ -160,13 +163,22 @@ pub(crate) struct Loss {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lasting {
     UntilReported,
-    Leased {
-        anchor: Moment,
-        validity: Validity,
-        /// The longest time that the server keeps a lease that is not renewed; `None` if the lease does not end by
-        /// itself.
-        gone_after: Option<Duration>,
-    },
+    Leased { anchor: Moment, validity: Validity },
+}
+
+impl Lasting {
+    /// Returns the deadline without any renewal.
+    fn deadline(&self) -> Moment {
+        match self {
+            Self::UntilReported => Moment::FOREVER,
+            Self::Leased { anchor, validity } => validity.deadline(*anchor),
+        }
+    }
+}
+
+fn longest(grant: &Granted, granted_at: Moment) -> Moment {
+    let max_hold = grant.options.as_ref().and_then(|options| options.max_hold);
+    max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length))
 }
 
 static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
@@ -179,23 +191,21 @@ impl HoldCore {
 
     fn create(home: Arc<dyn Home>, grant: Granted, under: Option<Arc<HoldCore>>) -> Arc<Self> {
         let granted_at = home.clock().now();
-        let max_hold = grant.options.as_ref().and_then(|options| options.max_hold);
-        let longest = max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length));
-        let (anchor, deadline) = match grant.lasting {
-            Lasting::UntilReported => (granted_at, longest),
-            Lasting::Leased { anchor, validity, .. } => (anchor, validity.deadline(anchor).min(longest)),
+        let anchor = match grant.lasting {
+            Lasting::UntilReported => granted_at,
+            Lasting::Leased { anchor, .. } => anchor,
         };
+        let deadline = grant.lasting.deadline().min(longest(&grant, granted_at));
         let hold = Arc::new(Self {
             home,
             first_grant: grant,
             later_grant: OnceLock::new(),
-            under: under.map(|under| Mutex::new(Some(under))),
+            under: under.map(|under| Box::new(Mutex::new(Some(under)))),
             reader: Mutex::new(None),
             granted_at,
             acquired_in: OnceLock::new(),
             number: NEXT_HOLD.fetch_add(1, Ordering::Relaxed),
             state: HoldState::new(deadline.as_nanoseconds()),
-            longest,
             anchor: AtomicU64::new(anchor.as_nanoseconds()),
             alarm: Mutex::new(None),
             reports: Reports::new(),
@@ -209,7 +219,12 @@ impl HoldCore {
 
     /// Returns what the server granted last.
     pub(crate) fn grant(&self) -> &Granted {
-        self.later_grant.get().unwrap_or(&self.first_grant)
+        self.later_grant.get().map_or(&self.first_grant, Box::as_ref)
+    }
+
+    /// When the hold ends even if it is renewed, if its options limit it.
+    fn longest(&self) -> Moment {
+        longest(&self.first_grant, self.granted_at)
     }
 
     fn watch_deadline(self: &Arc<Self>, deadline: Moment) {
@@ -346,7 +361,7 @@ impl HoldCore {
             return self.declare_restored();
         };
         self.anchor.fetch_max(anchor.as_nanoseconds(), Ordering::AcqRel);
-        let deadline = validity.deadline(anchor).min(self.longest);
+        let deadline = validity.deadline(anchor).min(self.longest());
         if self.state.renew(deadline.as_nanoseconds(), || self.now()) == Renewed::Restored {
             self.logged().restored();
             self.report_contact();
@@ -396,8 +411,8 @@ impl HoldCore {
     /// server does not end leftovers by itself.
     pub(crate) fn gone_by(&self) -> Moment {
         match self.grant().lasting {
-            Lasting::Leased { gone_after: Some(longest), .. } => {
-                Moment::from_nanoseconds(self.state.last_deadline()).plus(longest)
+            Lasting::Leased { validity, .. } if self.home.leftovers_end() => {
+                Moment::from_nanoseconds(self.state.last_deadline()).plus(validity.length_at_most())
             }
             _ => Moment::FOREVER,
         }
@@ -425,7 +440,7 @@ impl HoldCore {
     pub(crate) fn first_renewal(&self) -> Moment {
         match self.grant().lasting {
             Lasting::UntilReported => Moment::FOREVER,
-            Lasting::Leased { anchor, validity, .. } => anchor.plus(validity.interval()),
+            Lasting::Leased { anchor, validity } => anchor.plus(validity.interval()),
         }
     }
 

@@ -59,7 +59,7 @@ impl HoldCore {
     pub(crate) fn outlive(self: &Arc<Self>, exclusive: &Self) {
         let deadline = exclusive.state.last_deadline();
         self.state.limit(deadline);
-        self.watch_deadline(Moment::from_nanoseconds(deadline).min(self.longest));
+        self.watch_deadline(Moment::from_nanoseconds(deadline).min(self.longest()));
         if let Some(under) = &self.under {
             let above = under.lock().take();
             drop(above);
@@ -68,11 +68,8 @@ impl HoldCore {
 
     /// The server has granted this hold a lease of its own.
     pub(crate) fn has_own(self: &Arc<Self>, grant: Granted) {
-        let deadline = match grant.lasting {
-            Lasting::UntilReported => self.longest,
-            Lasting::Leased { anchor, validity, .. } => validity.deadline(anchor).min(self.longest),
-        };
-        let _ = self.later_grant.set(grant);
+        let deadline = grant.lasting.deadline().min(self.longest());
+        let _ = self.later_grant.set(Box::new(grant));
         let _ = self.state.renew(deadline.as_nanoseconds(), || self.now());
     }
 

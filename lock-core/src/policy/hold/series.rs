@@ -34,12 +34,12 @@ impl HoldCore {
         }
         let lasting = match grant.lasting {
             Lasting::UntilReported => Lasting::UntilReported,
-            Lasting::Leased { validity, gone_after, .. } => {
+            Lasting::Leased { validity, .. } => {
                 let anchor = Moment::from_nanoseconds(self.anchor.load(Ordering::Acquire));
                 if validity.deadline(anchor).since(now) < validity.interval() * INTERVALS_LEFT {
                     return None;
                 }
-                Lasting::Leased { anchor, validity, gone_after }
+                Lasting::Leased { anchor, validity }
             }
         };
         let lease = self.take_lease()?;
@@ -53,7 +53,7 @@ impl HoldCore {
             place: None,
             mode: grant.mode,
             lasting,
-            series: Some(Series { left: series.left - 1, ..series.clone() }),
+            series: Some(Box::new(Series { left: series.left - 1, ..(**series).clone() })),
             #[cfg(unix)]
             descriptor: grant.descriptor.clone(),
         };

@@ -27,8 +27,15 @@ struct Inner<R> {
     /// The moment from which the hold is no longer valid.
     deadline: u64,
     contact: Contact,
-    watchers: BTreeMap<u64, Waker>,
-    next_watcher: u64,
+    /// Present once there has been one: most holds are never watched.
+    watchers: Option<Box<Watchers>>,
+}
+
+/// Those who wait for another phase.
+#[derive(Debug, Default)]
+struct Watchers {
+    wakers: BTreeMap<u64, Waker>,
+    next: u64,
 }
 
 /// The phase of a hold.
@@ -83,8 +90,7 @@ impl<R: Clone> HoldState<R> {
                 phase: Phase::Standing,
                 deadline,
                 contact: Contact::Good,
-                watchers: BTreeMap::new(),
-                next_watcher: 0,
+                watchers: None,
             }),
         }
     }
@@ -157,7 +163,7 @@ impl<R: Clone> HoldState<R> {
             return false;
         }
         inner.phase = Phase::Lost(reason);
-        let watchers = std::mem::take(&mut inner.watchers);
+        let watchers = inner.watchers.take();
         drop(inner);
         wake(watchers);
         true
@@ -172,7 +178,7 @@ impl<R: Clone> HoldState<R> {
             _ => return Checked::Over,
         }
         inner.phase = Phase::Lost(reason);
-        let watchers = std::mem::take(&mut inner.watchers);
+        let watchers = inner.watchers.take();
         drop(inner);
         wake(watchers);
         Checked::Expired
@@ -211,7 +217,7 @@ impl<R: Clone> HoldState<R> {
             return false;
         }
         inner.phase = loss.map_or(Phase::Released, Phase::Lost);
-        let watchers = std::mem::take(&mut inner.watchers);
+        let watchers = inner.watchers.take();
         drop(inner);
         wake(watchers);
         true
@@ -229,25 +235,26 @@ impl<R: Clone> HoldState<R> {
             if let Some(found) = wanted(&inner.phase) {
                 return Poll::Ready(found);
             }
+            let Watchers { wakers, next } = &mut **inner.watchers.get_or_insert_default();
             let place = *watcher.get_or_insert_with(|| {
-                let place = inner.next_watcher;
-                inner.next_watcher += 1;
+                let place = *next;
+                *next += 1;
                 place
             });
-            *waker = waker.take().and_then(|waker| inner.watchers.insert(place, waker));
+            *waker = waker.take().and_then(|waker| wakers.insert(place, waker));
             Poll::Pending
         })
     }
 
     /// Removes a watcher that was dropped.
     pub(crate) fn unwatch(&self, watcher: u64) {
-        let waker = self.inner.lock().watchers.remove(&watcher);
+        let waker = self.inner.lock().watchers.as_mut().and_then(|watchers| watchers.wakers.remove(&watcher));
         drop(waker);
     }
 }
 
-fn wake(watchers: BTreeMap<u64, Waker>) {
-    for waker in watchers.into_values() {
+fn wake(watchers: Option<Box<Watchers>>) {
+    for waker in watchers.into_iter().flat_map(|watchers| watchers.wakers.into_values()) {
         waker.wake();
     }
 }

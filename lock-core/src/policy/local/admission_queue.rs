@@ -31,7 +31,10 @@ pub(crate) enum Admission<F> {
     Failed(F),
 }
 
-pub(super) struct AdmissionQueue<A: Attempt> {
+/// Present from the first request on: most locks are not shared.
+pub(super) struct AdmissionQueue<A: Attempt>(Option<Box<Lists<A>>>);
+
+struct Lists<A: Attempt> {
     /// What those that come later wait for.
     members: BTreeMap<Ticket, Member<A>>,
     /// The requests that the server has confirmed, and that have no outcome yet.
@@ -68,81 +71,74 @@ pub(super) enum RequestState {
 
 impl<A: Attempt> AdmissionQueue<A> {
     pub(super) const fn new() -> Self {
-        Self {
-            members: BTreeMap::new(),
-            queued: BTreeSet::new(),
-            sharing: BTreeSet::new(),
-            trying: BTreeSet::new(),
-        }
+        Self(None)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.members.is_empty() && self.queued.is_empty()
+        self.0.as_ref().is_none_or(|lists| lists.members.is_empty() && lists.queued.is_empty())
     }
 
     /// Returns whether a member waits for what is ahead of it.
     pub(super) fn has_members(&self) -> bool {
-        !self.members.is_empty()
+        self.0.as_ref().is_some_and(|lists| !lists.members.is_empty())
     }
 
     pub(super) fn insert(&mut self, ticket: Ticket, member: Member<A>) {
-        self.queued.remove(&ticket);
-        self.members.insert(ticket, member);
+        let lists = self.0.get_or_insert_default();
+        lists.queued.remove(&ticket);
+        lists.members.insert(ticket, member);
     }
 
     /// Also returns what stood there: its waker is dropped after the mutex is unlocked.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Member<A>> {
-        self.queued.remove(&ticket);
-        self.waits_no_longer(ticket);
-        self.members.remove(&ticket)
-    }
-
-    fn waits_no_longer(&mut self, ticket: Ticket) {
-        self.sharing.remove(&ticket);
-        self.trying.remove(&ticket);
+        let lists = self.0.as_mut()?;
+        lists.queued.remove(&ticket);
+        lists.waits_no_longer(ticket);
+        lists.members.remove(&ticket)
     }
 
     /// A request waits for its turn. Leaves the waker of an earlier poll in place of this one.
     pub(super) fn wait(&mut self, ticket: Ticket, waker: &mut Option<Waker>) {
-        let Some(Member::Request(request)) = self.members.get_mut(&ticket) else { return };
+        let Some(lists) = &mut self.0 else { return };
+        let Some(Member::Request(request)) = lists.members.get_mut(&ticket) else { return };
         std::mem::swap(&mut request.waker, waker);
         if request.order == Order::BehindExclusive {
-            self.sharing.insert(ticket);
+            lists.sharing.insert(ticket);
         }
         if request.patience == Patience::Once {
-            self.trying.insert(ticket);
+            lists.trying.insert(ticket);
         }
     }
 
     /// The server has confirmed a request.
     pub(super) fn confirm(&mut self, ticket: Ticket) -> Option<Member<A>> {
-        self.waits_no_longer(ticket);
-        let confirmed = self.members.remove(&ticket)?;
-        self.queued.insert(ticket);
+        let lists = self.0.as_mut()?;
+        lists.waits_no_longer(ticket);
+        let confirmed = lists.members.remove(&ticket)?;
+        lists.queued.insert(ticket);
         Some(confirmed)
     }
 
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Member<A>> {
-        self.members.get_mut(&ticket)
+        self.0.as_mut()?.members.get_mut(&ticket)
     }
 
     /// Returns the first member, if it comes before `ticket`.
     pub(super) fn ahead_of(&self, ticket: Ticket) -> Option<&Member<A>> {
-        self.members.first_key_value().filter(|(first, _)| **first < ticket).map(|(_, member)| member)
+        let (first, member) = self.0.as_ref()?.members.first_key_value()?;
+        (*first < ticket).then_some(member)
     }
 
     /// Returns whether a request that the server has confirmed came before `ticket`.
     pub(super) fn has_queued_before(&self, ticket: Ticket) -> bool {
-        self.queued.first().is_some_and(|first| *first < ticket)
+        self.0.as_ref().and_then(|lists| lists.queued.first()).is_some_and(|first| *first < ticket)
     }
 
     /// Returns whether there is one between these two.
     pub(super) fn is_between(&self, one: Ticket, other: Ticket) -> bool {
-        if one >= other {
-            return false;
-        }
+        let Some(lists) = self.0.as_ref().filter(|_| one < other) else { return false };
         let between = (Bound::Excluded(one), Bound::Excluded(other));
-        self.members.range(between).next().is_some() || self.queued.range(between).next().is_some()
+        lists.members.range(between).next().is_some() || lists.queued.range(between).next().is_some()
     }
 
     /// Returns whether nothing in the admission queue is in the way of this member.
@@ -156,17 +152,36 @@ impl<A: Attempt> AdmissionQueue<A> {
     /// Returns the wakers of those that wait for their turn and come before `until`, and of those that try once. It looks
     /// at no others.
     pub(super) fn wakers_before(&mut self, until: Option<Ticket>) -> Vec<Waker> {
+        let Some(lists) = &mut self.0 else { return Vec::new() };
         let until = until.unwrap_or(Ticket::MAX);
-        let first = self.members.first_key_value().map(|(first, _)| *first).filter(|first| *first < until);
-        let mut woken = std::mem::take(&mut self.trying);
-        while self.sharing.first().is_some_and(|next| *next < until) {
-            woken.extend(self.sharing.pop_first());
+        let first = lists.members.first_key_value().map(|(first, _)| *first).filter(|first| *first < until);
+        let mut woken = std::mem::take(&mut lists.trying);
+        while lists.sharing.first().is_some_and(|next| *next < until) {
+            woken.extend(lists.sharing.pop_first());
         }
         woken.extend(first);
-        let woken = woken.into_iter().filter_map(|ticket| match self.members.get_mut(&ticket)? {
+        let woken = woken.into_iter().filter_map(|ticket| match lists.members.get_mut(&ticket)? {
             Member::Request(request) => request.waker.take(),
             Member::Clearing { .. } => None,
         });
         woken.collect()
+    }
+}
+
+impl<A: Attempt> Lists<A> {
+    fn waits_no_longer(&mut self, ticket: Ticket) {
+        self.sharing.remove(&ticket);
+        self.trying.remove(&ticket);
+    }
+}
+
+impl<A: Attempt> Default for Lists<A> {
+    fn default() -> Self {
+        Self {
+            members: BTreeMap::new(),
+            queued: BTreeSet::new(),
+            sharing: BTreeSet::new(),
+            trying: BTreeSet::new(),
+        }
     }
 }

@@ -1,10 +1,9 @@
 //! The state behind the local mutex, and its transitions. Each method leaves the state consistent, and none wakes a
 //! task or calls other code: the caller does that after it has unlocked the mutex.
 
-use std::collections::{BTreeMap, VecDeque};
-
 use super::admission_queue::{AdmissionQueue, Member};
 use super::queue::{End, Queue, Time, Unclaimed, Waiter};
+use super::untold::Untold;
 use super::{Attempt, Attempted, Entered, EntryOwner, Exited, Occupant, Patience, Settled, Ticket, Undo};
 use crate::runtime::waker::Wakers;
 
@@ -14,9 +13,7 @@ pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) queue: Queue<O, H::Options>,
     /// The requests that share the lock.
     pub(super) admissions: AdmissionQueue<A>,
-    /// The results of waits that ended other than by a grant, and that their waiters have not seen yet.
-    pub(super) settled: BTreeMap<Ticket, Settled<H, A::Failure>>,
-    pub(super) tombstones: VecDeque<Tombstone<O, H::Loss>>,
+    pub(super) untold: Untold<O, H, A::Failure>,
     pub(super) next_ticket: Ticket,
     pub(super) closed: Option<A::Failure>,
 }
@@ -53,16 +50,6 @@ pub(super) struct Holder<O, H: Occupant> {
     pub(super) unclaimed: Unclaimed<O, H::Options>,
 }
 
-/// A loss that its owner does not know of yet.
-pub(super) struct Tombstone<O, L> {
-    owner: O,
-    /// The number of the hold.
-    hold: u64,
-    /// How many of its entries have not ended yet.
-    entries: u64,
-    loss: L,
-}
-
 /// Whether the owner has ever received the hold. If so, the hold must not pass to another owner: its token has been
 /// seen.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,16 +61,13 @@ pub(super) enum Observed {
 /// What a waiter that leaves leaves behind: what is to be undone, and the waiter itself.
 type Left<O, H, A> = (Undo<H, A>, Option<Waiter<O, <H as Occupant>::Options>>);
 
-/// The limit for tombstones; beyond it the oldest is forgotten. Owners may never come back for theirs.
-const MAX_TOMBSTONES: usize = 256;
 impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     pub(super) fn new() -> Self {
         Self {
             occupancy: Occupancy::Free,
             queue: Queue::new(),
             admissions: AdmissionQueue::new(),
-            settled: BTreeMap::new(),
-            tombstones: VecDeque::new(),
+            untold: Untold::new(),
             next_ticket: 0,
             closed: None,
         }
@@ -99,7 +83,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         if let Some(failure) = &self.closed {
             return Entered::Settled(Settled::Failed(failure.clone()));
         }
-        if let Some(loss) = self.take_tombstone(owner, None) {
+        if let Some(loss) = self.untold.take_tombstone(&owner, None) {
             return Entered::Settled(Settled::Lost(loss));
         }
         if let Some(settled) = self.reenter(owner, wakers) {
@@ -168,7 +152,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     pub(super) fn take_settled(&mut self, ticket: Ticket) -> Option<Settled<H, A::Failure>> {
-        take(&mut self.settled, ticket).or_else(|| self.claim(ticket).map(Settled::Granted))
+        self.untold.take_settled(ticket).or_else(|| self.claim(ticket).map(Settled::Granted))
     }
 
     fn claim(&mut self, ticket: Ticket) -> Option<H> {
@@ -196,21 +180,9 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         unclaimed.or_else(|| self.queue.get_mut(ticket))
     }
 
-    pub(super) fn has_tombstone_of(&self, owner: O) -> bool {
-        self.tombstones.iter().any(|tombstone| tombstone.owner == owner)
-    }
-
-    /// With `of`, only a tombstone of that hold.
-    pub(super) fn take_tombstone(&mut self, owner: O, of: Option<&H>) -> Option<H::Loss> {
-        let position = self.tombstones.iter().position(|tombstone| {
-            tombstone.owner == owner && of.is_none_or(|of| of.number() == tombstone.hold)
-        })?;
-        self.tombstones.remove(position).map(|tombstone| tombstone.loss)
-    }
-
     pub(super) fn settle(&mut self, ticket: Ticket, settled: Settled<H, A::Failure>, wakers: &mut Wakers) {
         if let Some(waiter) = self.queue.take(ticket) {
-            self.settled.insert(ticket, settled);
+            self.untold.settle(ticket, settled);
             wakers.extend(waiter.waker);
         }
     }
@@ -371,7 +343,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             self.wake_admitted(wakers);
             return (undo, Some(waiter));
         }
-        if take(&mut self.settled, ticket).is_some() {
+        if self.untold.take_settled(ticket).is_some() {
             return (Undo::Nothing, None);
         }
         let unclaimed = match &mut self.occupancy {
@@ -426,7 +398,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         let is_meant = |hold: &H| of.is_none_or(|of| hold.is_same(of));
         let holder = self.holder_if(owner).filter(|holder| holder.entries > 0 && is_meant(&holder.hold));
         let Some(holder) = holder else {
-            return self.take_tombstone(owner, of).map_or(Exited::NotOwner, Exited::Lost);
+            return self.untold.take_tombstone(&owner, of).map_or(Exited::NotOwner, Exited::Lost);
         };
         let is_last = holder.entries == 1 && holder.unclaimed.is_empty();
         let ended = if is_last { holder.hold.begin_release() } else { holder.hold.verify() };
@@ -464,7 +436,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         let others = self.entries_into(owner, of).saturating_sub(1);
         let exited = self.exit(owner, Some(of), wakers);
         if let Exited::Lost(loss) = &exited {
-            self.leave_tombstone(owner, of, others, loss.clone());
+            self.untold.leave_tombstone(owner, of, others, loss.clone());
         }
         exited
     }
@@ -473,11 +445,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     fn entries_into(&self, owner: O, hold: &H) -> u64 {
         match &self.occupancy {
             Occupancy::Held(holder) if holder.owner == owner && holder.hold.is_same(hold) => holder.entries,
-            _ => self
-                .tombstones
-                .iter()
-                .find(|tombstone| tombstone.owner == owner && tombstone.hold == hold.number())
-                .map_or(0, |tombstone| tombstone.entries),
+            _ => self.untold.entries_into(&owner, hold),
         }
     }
 
@@ -512,7 +480,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
                     continue;
                 }
             };
-            self.settled.insert(ticket, settled);
+            self.untold.settle(ticket, settled);
             wakers.extend(waiter.waker);
         }
     }
@@ -520,30 +488,10 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     pub(super) fn lost(&mut self, hold: &H, loss: &H::Loss, wakers: &mut Wakers) {
         match std::mem::replace(&mut self.occupancy, Occupancy::Free) {
             Occupancy::Held(holder) if holder.hold.is_same(hold) => {
-                self.leave_tombstone(holder.owner, hold, holder.entries, loss.clone());
+                self.untold.leave_tombstone(holder.owner, hold, holder.entries, loss.clone());
                 self.end_unclaimed(holder, loss, wakers);
             }
             other => self.occupancy = other,
         }
     }
-
-    /// Keeps the report of a loss for an owner that still has entries to end.
-    pub(super) fn leave_tombstone(&mut self, owner: O, hold: &H, entries: u64, loss: H::Loss) {
-        if entries == 0 {
-            return;
-        }
-        if self.tombstones.len() == MAX_TOMBSTONES {
-            self.tombstones.pop_front();
-        }
-        self.tombstones.push_back(Tombstone { owner, hold: hold.number(), entries, loss });
-    }
-}
-
-/// Removes an entry, and frees the map's memory with the last one: there is one such map for each lock that is held.
-fn take<V>(map: &mut BTreeMap<Ticket, V>, ticket: Ticket) -> Option<V> {
-    let entry = map.remove(&ticket)?;
-    if map.is_empty() {
-        *map = BTreeMap::new();
-    }
-    Some(entry)
 }
