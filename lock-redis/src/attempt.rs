@@ -12,7 +12,7 @@ use redis::Value;
 use tokio::sync::watch;
 
 use crate::backend::{Lease, RedisBackend, milliseconds};
-use crate::keys::{Keys, id_at_server};
+use crate::keys::{IdAtServer, Keys};
 use crate::line::Line;
 use crate::link::Link;
 use crate::push_router::{Address, Expected};
@@ -64,8 +64,7 @@ pub(crate) struct Attempt<'a> {
     backend: &'a RedisBackend,
     request: &'a AcquireRequest,
     keys: Keys,
-    /// The id at the server.
-    id: String,
+    id: IdAtServer,
     lease: Duration,
     /// The time between two heartbeats of a waiter.
     interval: Duration,
@@ -89,7 +88,7 @@ impl<'a> Attempt<'a> {
             backend,
             request,
             keys: backend.keys(request.physical(), request.mode().kind()),
-            id: id_at_server(request.id(), request.mode(), request.sections()),
+            id: IdAtServer::of(request),
             lease,
             interval,
             holder,
@@ -204,7 +203,7 @@ impl<'a> Attempt<'a> {
             _ => ACQUIRE_SHARED,
         };
         let mut command = self.keys.call(script);
-        command.arg(&self.id).arg(milliseconds(self.lease)).arg(self.who(link));
+        command.arg(self.id).arg(milliseconds(self.lease)).arg(self.who(link));
         if intent != Intent::Try {
             command.arg(beat);
         }
@@ -230,13 +229,13 @@ impl<'a> Attempt<'a> {
         let turn = link.turn(Line::of(Operation::Downgrade), Operation::Downgrade).await?;
         let sent = self.now();
         let mut command = self.keys.call(DOWNGRADE);
-        command.arg(&*held.id).arg(&self.id).arg(milliseconds(self.lease)).arg(self.who(&link));
+        command.arg(held.id()).arg(self.id).arg(milliseconds(self.lease)).arg(self.who(&link));
         let answer: Value = turn.call(DOWNGRADE, command).await?;
         if let Value::Int(code) = answer {
             return Ok(Downgraded::WasLost(loss(Operation::Downgrade, code)?));
         }
         let (token, more) = handed_over(Operation::Downgrade, &answer)?;
-        self.backend.try_to_hand_over(&self.keys, &held.id, more).await;
+        self.backend.try_to_hand_over(&self.keys, held.id(), more).await;
         Ok(Downgraded::Shared(self.grant(address, lock_core::FencingToken::new(token.unsigned_abs()), sent)))
     }
 
@@ -335,11 +334,10 @@ impl<'a> Attempt<'a> {
     fn grant(self, address: Address, token: lock_core::FencingToken, anchor: Moment) -> Grant<Lease> {
         let membership = self.backend.groups.enter();
         let group = membership.group();
-        let mode = self.request.mode();
-        let is_told = mode != Mode::Exclusive || self.is_series();
-        let lease = Lease::new(self.keys, self.id, mode, self.lease, address, membership);
+        let is_told = self.request.mode() != Mode::Exclusive || self.is_series();
+        let holder = is_told.then(|| HolderId::new(self.id.to_string()));
+        let lease = Lease::new(self.keys, self.id, self.lease, address, membership);
         let term = Term::Leased { anchor, length: self.lease };
-        let holder = is_told.then(|| HolderId::new(&lease.id));
         let grant = Grant::new(lease, group, term).with_token(token).with_sections(self.request.sections());
         match holder {
             Some(holder) => grant.with_holder(holder),

@@ -17,7 +17,7 @@ use redis::Value;
 
 use crate::attempt::Attempt;
 use crate::groups::{Groups, Membership};
-use crate::keys::{Keys, id_at_server};
+use crate::keys::{IdAtServer, Keys};
 use crate::line::Line;
 use crate::options::{LONGEST_LEASE, RedisOptions, SHORTEST_LEASE};
 use crate::push_router::{Address, PushRouter};
@@ -56,31 +56,34 @@ pub(crate) struct RedisBackend {
     pub(crate) interval: Duration,
     /// How this client describes itself to the server.
     pub(crate) holder: Box<str>,
-    prefix: String,
+    prefix: Arc<str>,
     capabilities: Capabilities,
 }
 
 /// What it takes to renew and release a hold.
 pub(crate) struct Lease {
     pub(crate) keys: Keys,
-    /// The id at the server.
-    pub(crate) id: Box<str>,
     mode: Mode,
+    sections: NonZeroU32,
     pub(crate) length: Duration,
-    _address: Address,
+    address: Address,
     _membership: Membership,
 }
 
 impl Lease {
     pub(crate) fn new(
         keys: Keys,
-        id: String,
-        mode: Mode,
+        id: IdAtServer,
         length: Duration,
         address: Address,
         membership: Membership,
     ) -> Self {
-        Self { keys, id: id.into(), mode, length, _address: address, _membership: membership }
+        let IdAtServer { mode, sections, .. } = id;
+        Self { keys, mode, sections, length, address, _membership: membership }
+    }
+
+    pub(crate) fn id(&self) -> IdAtServer {
+        IdAtServer { attempt: self.address.attempt(), mode: self.mode, sections: self.sections }
     }
 
     /// Whether others can have it at the same time.
@@ -96,7 +99,7 @@ impl RedisBackend {
         // core gives up the renewal.
         let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
         let (router, groups) = (Arc::<PushRouter>::default(), Arc::<Groups>::default());
-        let (lease, prefix) = (options.lease, options.prefix.clone());
+        let (lease, prefix) = (options.lease, Arc::from(&*options.prefix));
         let holder = holder_text(context.holder())?.into();
         let concerned = Concerned { router: Arc::clone(&router), groups: Arc::clone(&groups) };
         let capabilities = capabilities(&options);
@@ -121,18 +124,23 @@ impl RedisBackend {
     }
 
     /// Continues to look for live waiters, if one call has not checked all of them.
-    async fn finish_handing_over(&self, keys: &Keys, id: &str, more: i64) -> Result<(), LockError> {
+    async fn finish_handing_over(
+        &self,
+        keys: &Keys,
+        id: impl fmt::Display,
+        more: i64,
+    ) -> Result<(), LockError> {
         let mut more = more;
         while more == 1 {
             let link = self.supervisor.link(Operation::Cancel)?;
-            more = link.call(CANCEL, keys.call(CANCEL).arg(id).take()).await?;
+            more = link.call(CANCEL, keys.call(CANCEL).arg(id.to_string()).take()).await?;
         }
         Ok(())
     }
 
     /// As `finish_handing_over`, for a lock that is already free: an error is only logged, because the waiters also find the free
     /// lock by themselves.
-    pub(crate) async fn try_to_hand_over(&self, keys: &Keys, id: &str, more: i64) {
+    pub(crate) async fn try_to_hand_over(&self, keys: &Keys, id: impl fmt::Display, more: i64) {
         if let Err(error) = self.finish_handing_over(keys, id, more).await {
             tracing::debug!(target: "distlock", %error, "the lock is free and was not handed off");
         }
@@ -173,8 +181,7 @@ impl Backend for RedisBackend {
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
         let keys = self.keys(request.physical(), request.mode().kind());
-        let id = id_at_server(request.id(), request.mode(), request.sections());
-        self.finish_handing_over(&keys, &id, 1).await
+        self.finish_handing_over(&keys, IdAtServer::of(request), 1).await
     }
 
     async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
@@ -188,13 +195,13 @@ impl Backend for RedisBackend {
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
         let link = self.supervisor.link(Operation::Release)?;
         let script = if lease.is_shared() { RELEASE_SHARED } else { RELEASE };
-        let answer: Value = link.call(script, lease.keys.call(script).arg(&*lease.id).take()).await?;
+        let answer: Value = link.call(script, lease.keys.call(script).arg(lease.id()).take()).await?;
         let (result, more) = handed_over(Operation::Release, &answer)?;
         let released = match result {
             1 => Released::Clean,
             code => Released::WasLost(loss(Operation::Release, code)?),
         };
-        self.try_to_hand_over(&lease.keys, &lease.id, more).await;
+        self.try_to_hand_over(&lease.keys, lease.id(), more).await;
         Ok(released)
     }
 
@@ -229,7 +236,7 @@ impl Backend for RedisBackend {
     async fn update_holder(&self, lease: &Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
         let link = self.supervisor.link(Operation::Describe)?;
         let mut command = lease.keys.call(DESCRIBE);
-        command.arg(&*lease.id).arg(holder_text(holder)?);
+        command.arg(lease.id()).arg(holder_text(holder)?);
         match link.call::<i64>(DESCRIBE, command).await? {
             1 => Ok(Updated::Done),
             code => Ok(Updated::Lost(loss(Operation::Describe, code)?)),
@@ -265,6 +272,6 @@ impl fmt::Debug for RedisBackend {
 
 impl fmt::Debug for Lease {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Lease").field("id", &self.id).finish_non_exhaustive()
+        formatter.debug_struct("Lease").field("id", &self.id()).finish_non_exhaustive()
     }
 }

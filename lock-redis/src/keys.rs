@@ -1,18 +1,27 @@
 //! The names of a lock's keys at the server.
 
+use std::fmt;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
-use lock_core::{AttemptId, LockKind, Mode, PhysicalName};
-use redis::Cmd;
+use lock_core::{AcquireRequest, AttemptId, LockKind, Mode, PhysicalName};
+use redis::{Cmd, RedisWrite, ToRedisArgs};
 
 use crate::scripts::Script;
 
 /// The keys of one lock, or of one semaphore. They share a hash tag, which keeps them on one node.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Keys(Box<str>);
+pub(crate) struct Keys {
+    prefix: Arc<str>,
+    name: PhysicalName,
+    kind: LockKind,
+}
 
 /// The hold, the queue, the waiters, the fence and the marks of broken holds, in the order in which the scripts take them.
 const SUFFIXES: [&str; 5] = [":l", ":q", ":w", ":f", ":b"];
+
+/// The length of the punctuation and of the longest suffix.
+const MOST_OF_THE_REST: usize = 8;
 
 /// The words of a call of `acquire`, which has the most.
 const MOST_WORDS: usize = 3 + SUFFIXES.len() + 5;
@@ -21,20 +30,30 @@ const MOST_WORDS: usize = 3 + SUFFIXES.len() + 5;
 const USUAL_ARGUMENTS: usize = 256;
 
 impl Keys {
-    pub(crate) fn of(prefix: &str, name: &PhysicalName, kind: LockKind) -> Self {
-        let part = if kind == LockKind::Semaphore { ":s" } else { "" };
-        Self(format!("{prefix}:{{{}}}{part}", name.as_str()).into())
+    pub(crate) fn of(prefix: &Arc<str>, name: &PhysicalName, kind: LockKind) -> Self {
+        Self { prefix: Arc::clone(prefix), name: name.clone(), kind }
+    }
+
+    /// Returns what all keys begin with, with room for the rest.
+    fn beginning(&self) -> String {
+        let (prefix, name) = (&*self.prefix, self.name.as_str());
+        let part = if self.kind == LockKind::Semaphore { "}:s" } else { "}" };
+        let mut beginning = String::with_capacity(prefix.len() + name.len() + MOST_OF_THE_REST);
+        for text in [prefix, ":{", name, part] {
+            beginning.push_str(text);
+        }
+        beginning
     }
 
     /// Builds the call of `script` for this lock, without the script's own arguments.
     pub(crate) fn call(&self, script: &Script) -> Cmd {
-        let all_keys = SUFFIXES.len() * (self.0.len() + 2);
+        let mut key = self.beginning();
+        let beginning = key.len();
+        let all_keys = SUFFIXES.len() * (beginning + 2);
         let mut command = Cmd::with_capacity(MOST_WORDS, script.digest().len() + all_keys + USUAL_ARGUMENTS);
         command.arg("EVALSHA").arg(script.digest()).arg(SUFFIXES.len());
-        let mut key = String::with_capacity(self.0.len() + 2);
         for suffix in SUFFIXES {
-            key.clear();
-            key.push_str(&self.0);
+            key.truncate(beginning);
             key.push_str(suffix);
             command.arg(&key);
         }
@@ -44,18 +63,40 @@ impl Keys {
     /// Builds the call of `script` for the key of a slot. A slot is any text: it is the end of the key.
     pub(crate) fn call_for_slot(&self, script: &Script, slot: &str) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(script.digest()).arg(1).arg(format!("{}:m:{slot}", self.0));
+        command.arg(script.digest()).arg(1).arg(format!("{}:m:{slot}", self.beginning()));
         command
     }
 }
 
 /// The id of an attempt at the server, which says how it holds or waits, and for how many sections it reserves tokens.
-pub(crate) fn id_at_server(id: AttemptId, mode: Mode, sections: NonZeroU32) -> String {
-    match (mode, sections.get() - 1) {
-        (Mode::Shared, _) => format!("{id}:r"),
-        (Mode::Permits { take, of }, _) => format!("{id}:{take}/{of}"),
-        (_, 0) => id.to_string(),
-        (_, following) => format!("{id}+{following}"),
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IdAtServer {
+    pub(crate) attempt: AttemptId,
+    pub(crate) mode: Mode,
+    pub(crate) sections: NonZeroU32,
+}
+
+impl IdAtServer {
+    pub(crate) fn of(request: &AcquireRequest) -> Self {
+        Self { attempt: request.id(), mode: request.mode(), sections: request.sections() }
+    }
+}
+
+impl fmt::Display for IdAtServer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = self.attempt;
+        match (self.mode, self.sections.get() - 1) {
+            (Mode::Shared, _) => write!(formatter, "{id}:r"),
+            (Mode::Permits { take, of }, _) => write!(formatter, "{id}:{take}/{of}"),
+            (_, 0) => write!(formatter, "{id}"),
+            (_, following) => write!(formatter, "{id}+{following}"),
+        }
+    }
+}
+
+impl ToRedisArgs for IdAtServer {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(self);
     }
 }
 
@@ -81,7 +122,7 @@ mod tests {
 
     fn keys(name: &str) -> Vec<String> {
         let physical = NAMES.apply(&LockName::new(name).unwrap());
-        let command = Keys::of("distlock", &physical, LockKind::Lock).call(crate::scripts::RENEW);
+        let command = Keys::of(&Arc::from("distlock"), &physical, LockKind::Lock).call(crate::scripts::RENEW);
         let arguments: Vec<_> = command.args_iter().skip(3).collect();
         arguments
             .iter()
@@ -101,16 +142,18 @@ mod tests {
     #[test]
     fn a_semaphore_has_keys_of_its_own() {
         let physical = NAMES.apply(&LockName::new("render").unwrap());
-        assert_eq!(&*Keys::of("distlock", &physical, LockKind::Semaphore).0, "distlock:{render}:s");
+        let keys = Keys::of(&Arc::from("distlock"), &physical, LockKind::Semaphore);
+        assert_eq!(keys.beginning(), "distlock:{render}:s");
     }
 
     #[test]
     fn an_id_says_its_mode() {
         let number = |number| NonZeroU32::new(number).unwrap();
+        let id = |mode, sections| IdAtServer { attempt: AttemptId::new(7), mode, sections }.to_string();
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { take: number(2), of: number(u32::MAX) }] {
-            assert_eq!(mode_of(&id_at_server(AttemptId::new(7), mode, NonZeroU32::MIN)), mode);
+            assert_eq!(mode_of(&id(mode, NonZeroU32::MIN)), mode);
         }
-        let series = id_at_server(AttemptId::new(7), Mode::Exclusive, number(100));
+        let series = id(Mode::Exclusive, number(100));
         assert_eq!(series, "00000000000000000000000000000007+99");
         assert_eq!(mode_of(&series), Mode::Exclusive);
         for foreign in ["thief", "a:b", "a:0/3", "a:1/", ":"] {

@@ -71,6 +71,12 @@ pub(crate) struct Address {
     id: u128,
 }
 
+impl Address {
+    pub(crate) fn attempt(&self) -> AttemptId {
+        AttemptId::new(self.id)
+    }
+}
+
 impl Drop for Address {
     fn drop(&mut self) {
         let gone = self.router.addressees.lock().remove(&self.id);

@@ -34,7 +34,7 @@ impl Renewals {
                 shared.entry((&lease.keys, lease.length)).or_default().push(index);
             } else {
                 let mut call = lease.keys.call(RENEW);
-                call.arg(&*lease.id).arg(milliseconds(lease.length));
+                call.arg(lease.id()).arg(milliseconds(lease.length));
                 this.push(call, vec![index]);
             }
         }
@@ -42,7 +42,7 @@ impl Renewals {
             let mut call = keys.call(RENEW_SHARED);
             call.arg(milliseconds(length));
             for index in &together {
-                call.arg(&*leases[*index].id);
+                call.arg(leases[*index].id());
             }
             this.push(call, together);
         }
