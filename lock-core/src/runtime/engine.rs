@@ -4,7 +4,7 @@
 //! timers and the clean-up run there, so that user code that blocks its own runtime does not lose locks. With
 //! [`EngineChoice::Caller`] the same tasks run on the caller's runtime instead.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -201,8 +201,42 @@ impl Parked {
         if let Stage::Waits(future, engine) = before {
             #[cfg(test)]
             super::counts::spawn();
-            drop(engine.handle.spawn(future));
+            hand_over(future, engine);
         }
+    }
+}
+
+type HandedOver = (Work, Arc<BackendTasks>);
+
+thread_local! {
+    /// What is woken while this thread hands other work over; `None` while it does not.
+    static WOKEN_MEANWHILE: RefCell<Option<Vec<HandedOver>>> = const { RefCell::new(None) };
+}
+
+/// A runtime that has ended drops the work at once. That may wake other work, whose drop wakes more: each is dropped after
+/// the one before it and not within its drop, however many there are.
+fn hand_over(future: Work, engine: Arc<BackendTasks>) {
+    let mut next = Some((future, engine));
+    // Where the thread is ending, there is no list, and the work is handed over all the same.
+    let _ = WOKEN_MEANWHILE.try_with(|woken| match &mut *woken.borrow_mut() {
+        Some(woken) => woken.extend(next.take()),
+        woken => *woken = Some(Vec::new()),
+    });
+    if next.is_none() {
+        return;
+    }
+    let _end = EndOfHandingOver;
+    while let Some((future, engine)) = next {
+        drop(engine.handle.spawn(future));
+        next = WOKEN_MEANWHILE.try_with(|woken| woken.borrow_mut().as_mut()?.pop()).ok().flatten();
+    }
+}
+
+struct EndOfHandingOver;
+
+impl Drop for EndOfHandingOver {
+    fn drop(&mut self) {
+        let _ = WOKEN_MEANWHILE.try_with(RefCell::take);
     }
 }
 
@@ -356,6 +390,34 @@ mod tests {
         drop(runtime);
         waker.recv().unwrap().wake();
         dropped.recv().unwrap();
+    }
+
+    #[test]
+    fn very_much_work_of_which_each_wakes_the_next_is_dropped_when_the_runtime_has_ended() {
+        struct Wakes(Option<Waker>, mpsc::Sender<()>);
+        impl Drop for Wakes {
+            fn drop(&mut self) {
+                let _ = self.1.send(());
+                self.0.take().into_iter().for_each(Waker::wake);
+            }
+        }
+        const PIECES: usize = 20_000;
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let engine = runtime.block_on(async { Engine::start(EngineChoice::Caller).unwrap() });
+        let ((wakers, waker), (ends, _ended), (drops, dropped)) =
+            (mpsc::channel(), mpsc::channel(), mpsc::channel());
+        let mut next = None;
+        for _ in 0..PIECES {
+            let (last, waiting) = (Wakes(next.take(), drops.clone()), waiting(&wakers, &ends));
+            engine.run(async move {
+                let _last = last;
+                waiting.await;
+            });
+            next = Some(waker.recv().unwrap());
+        }
+        drop(runtime);
+        next.unwrap().wake();
+        assert_eq!(dropped.try_iter().count(), PIECES);
     }
 
     #[test]
