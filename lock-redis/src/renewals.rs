@@ -17,8 +17,23 @@ use crate::scripts::{RENEW, RENEW_SHARED};
 /// The calls, and which of the leases each renews.
 pub(crate) struct Renewals {
     calls: Pipeline,
-    renewed: Vec<Vec<usize>>,
+    renewed: Vec<Renewed>,
     leases: usize,
+}
+
+/// The leases that one call renews, by their places.
+enum Renewed {
+    One(usize),
+    Together(Vec<usize>),
+}
+
+impl Renewed {
+    fn places(&self) -> &[usize] {
+        match self {
+            Self::One(place) => std::slice::from_ref(place),
+            Self::Together(places) => places,
+        }
+    }
 }
 
 impl Renewals {
@@ -35,7 +50,7 @@ impl Renewals {
             } else {
                 let mut call = lease.keys.call(RENEW);
                 call.arg(lease.id()).arg(milliseconds(lease.length));
-                this.push(call, vec![index]);
+                this.push(call, Renewed::One(index));
             }
         }
         for ((keys, length), together) in shared {
@@ -44,12 +59,12 @@ impl Renewals {
             for index in &together {
                 call.arg(leases[*index].id());
             }
-            this.push(call, together);
+            this.push(call, Renewed::Together(together));
         }
         this
     }
 
-    fn push(&mut self, call: Cmd, renewed: Vec<usize>) {
+    fn push(&mut self, call: Cmd, renewed: Renewed) {
         self.calls.add_command(call);
         self.renewed.push(renewed);
     }
@@ -64,8 +79,9 @@ impl Renewals {
         }
         let mut states = vec![LeaseState::Unknown; self.leases];
         for (answer, renewed) in answers.into_iter().zip(self.renewed) {
-            for (index, state) in renewed.iter().zip(read(answer, renewed.len())?) {
-                states[*index] = state;
+            let places = renewed.places();
+            for (place, state) in places.iter().zip(read(answer, places.len())?) {
+                states[*place] = state;
             }
         }
         Ok(states)

@@ -219,12 +219,14 @@ impl HeldGroups {
             .collect()
     }
 
-    pub(super) fn put_off(&self, hold: &Arc<HoldCore>, renew_at: Moment) {
+    /// Sets when holds of the group, by their numbers, are to be renewed.
+    pub(super) fn put_off(&self, group: GroupId, holds: impl Iterator<Item = (u64, Moment)>) {
         let mut all = self.all.lock();
-        if let Some(kept) =
-            all.groups.get_mut(&hold.grant().group).and_then(|group| group.holds.get_mut(&hold.number()))
-        {
-            kept.renew_at = renew_at;
+        let Some(group) = all.groups.get_mut(&group) else { return };
+        for (number, renew_at) in holds {
+            if let Some(kept) = group.holds.get_mut(&number) {
+                kept.renew_at = renew_at;
+            }
         }
     }
 }

@@ -317,8 +317,10 @@ pub(crate) struct Headroom {
 static LEFT: Mutex<BTreeMap<(&'static str, u64), f64>> = Mutex::new(BTreeMap::new());
 
 impl Headroom {
-    pub(crate) fn was(&self, left: Duration) {
-        if record::IS_ON {
+    pub(crate) fn was(&self, left: impl FnOnce() -> Option<Duration>) {
+        if record::IS_ON
+            && let Some(left) = left()
+        {
             LEFT.lock().insert((self.backend, self.number), left.as_secs_f64());
             Self::publish(self.backend);
         }

@@ -109,31 +109,32 @@ impl GroupTask {
         let answer = within(&self.clock, anchor.plus(interval), renewing).await;
         remote.metrics.renewed_in(self.clock.now().since(anchor));
         remote.metrics.request(Request::Renew, &answer);
-        if let Some(left) = holds.iter().filter_map(|hold| hold.remaining()).min() {
-            self.headroom.was(left);
-        }
+        self.headroom.was(|| holds.iter().filter_map(|hold| hold.remaining()).min());
         let retry_at = self.clock.now().plus(interval / RETRIES_IN_AN_INTERVAL);
-        let (states, why) = match answer {
+        let (mut states, why) = match answer {
             Some(Ok(states)) => (states, "the server has not said whether they are held".to_owned()),
             Some(Err(error)) => (Vec::new(), error.to_string()),
             None => (Vec::new(), format!("no answer within {interval:?}")),
         };
+        states.resize(holds.len(), LeaseState::Unknown);
+        let put_off = holds.iter().zip(&states).filter_map(|(hold, state)| {
+            let renew_at = match state {
+                LeaseState::Held | LeaseState::HeldFrom(_) => {
+                    anchor.plus(hold.renewal_interval().unwrap_or(interval))
+                }
+                LeaseState::Lost(_) => return None,
+                LeaseState::Unknown => retry_at,
+            };
+            Some((hold.number(), renew_at))
+        });
+        self.held.put_off(self.group, put_off);
         let mut failed = Vec::new();
-        let states = states.into_iter().chain(std::iter::repeat(LeaseState::Unknown));
         for (hold, state) in holds.iter().zip(states) {
-            let next = anchor.plus(hold.renewal_interval().unwrap_or(interval));
             match state {
-                LeaseState::Held => {
-                    self.held.put_off(hold, next);
-                    hold.renewed(anchor);
-                }
-                LeaseState::HeldFrom(moment) => {
-                    self.held.put_off(hold, next);
-                    hold.renewed(moment.min(anchor));
-                }
+                LeaseState::Held => hold.renewed(anchor, &self.clock),
+                LeaseState::HeldFrom(moment) => hold.renewed(moment.min(anchor), &self.clock),
                 LeaseState::Lost(reason) => hold.declare_lost(reason),
                 LeaseState::Unknown => {
-                    self.held.put_off(hold, retry_at);
                     hold.declare_suspect();
                     failed.push(hold.name());
                 }

@@ -355,14 +355,15 @@ impl HoldCore {
         self.home.clock().now().as_nanoseconds()
     }
 
-    /// The server has acknowledged a renewal that was sent at `anchor`.
-    pub(crate) fn renewed(self: &Arc<Self>, anchor: Moment) {
+    /// The server has acknowledged a renewal that was sent at `anchor`, on the client's `clock`.
+    pub(crate) fn renewed(self: &Arc<Self>, anchor: Moment, clock: &Clock) {
         let Lasting::Leased { validity, .. } = self.grant().lasting else {
             return self.declare_restored();
         };
         self.anchor.fetch_max(anchor.as_nanoseconds(), Ordering::AcqRel);
         let deadline = validity.deadline(anchor).min(self.longest());
-        if self.state.renew(deadline.as_nanoseconds(), || self.now()) == Renewed::Restored {
+        let now = || clock.now().as_nanoseconds();
+        if self.state.renew(deadline.as_nanoseconds(), now) == Renewed::Restored {
             self.logged().restored();
             self.report_contact();
         }
@@ -532,6 +533,10 @@ struct Deadline(Weak<HoldCore>);
 impl Alarm for Deadline {
     fn ring(&self, now: Moment) -> Option<Moment> {
         let hold = self.0.upgrade()?;
+        let deadline = Moment::from_nanoseconds(hold.state.last_deadline());
+        if now < deadline {
+            return Some(deadline);
+        }
         // Counted before the loss is reported, as in `lose`.
         let undoing = hold.home.expect_undoing();
         match hold.state.expire(now.max(hold.home.clock().now()).as_nanoseconds(), LossReason::Expired) {
