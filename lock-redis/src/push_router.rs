@@ -13,7 +13,7 @@ use crate::record::Message;
 /// Every waiting attempt and every hold of a client, by id.
 #[derive(Default)]
 pub(crate) struct PushRouter {
-    addressees: Mutex<HashMap<u128, Addressee>>,
+    addressees: Mutex<HashMap<AttemptId, Addressee>>,
     last_beat: AtomicU64,
 }
 
@@ -33,14 +33,14 @@ impl PushRouter {
     /// Keeps grants that the server pushes to the attempt from now on.
     pub(crate) fn expect_grant(self: &Arc<Self>, id: AttemptId, attempt: &AttemptHandle) -> Expected {
         let waiter = Arc::new(Waiter::default());
-        self.addressees.lock().insert(id.get(), Addressee::Waiter(Arc::clone(&waiter), attempt.clone()));
-        Expected { address: Address { router: Arc::clone(self), id: id.get() }, waiter }
+        self.addressees.lock().insert(id, Addressee::Waiter(Arc::clone(&waiter), attempt.clone()));
+        Expected { address: Address { router: Arc::clone(self), id }, waiter }
     }
 
     /// Notifies the hold from now on when it is broken.
     pub(crate) fn hold(self: &Arc<Self>, id: AttemptId, attempt: &AttemptHandle) -> Address {
-        self.addressees.lock().insert(id.get(), Addressee::Holder(attempt.clone()));
-        Address { router: Arc::clone(self), id: id.get() }
+        self.addressees.lock().insert(id, Addressee::Holder(attempt.clone()));
+        Address { router: Arc::clone(self), id }
     }
 
     /// Delivers a message. Drops one with an unknown address: either the attempt was given up and its cancel is on the way, or
@@ -48,14 +48,14 @@ impl PushRouter {
     pub(crate) fn deliver(&self, message: &Message) {
         match message {
             Message::Granted { id, beat, token } => {
-                let waiter = match self.addressees.lock().get(id) {
+                let waiter = match self.addressees.lock().get(&AttemptId::new(*id)) {
                     Some(Addressee::Waiter(waiter, _)) => Arc::clone(waiter),
                     _ => return,
                 };
                 waiter.grant(*beat, *token);
             }
             Message::Broken { id } => {
-                let attempt = match self.addressees.lock().get(id) {
+                let attempt = match self.addressees.lock().get(&AttemptId::new(*id)) {
                     Some(Addressee::Holder(attempt) | Addressee::Waiter(_, attempt)) => attempt.clone(),
                     None => return,
                 };
@@ -68,12 +68,12 @@ impl PushRouter {
 /// An address in the client's router, until it is dropped.
 pub(crate) struct Address {
     router: Arc<PushRouter>,
-    id: u128,
+    id: AttemptId,
 }
 
 impl Address {
     pub(crate) fn attempt(&self) -> AttemptId {
-        AttemptId::new(self.id)
+        self.id
     }
 }
 

@@ -92,13 +92,13 @@ fn costs_at_most(limit: Cost, options: MemoryOptions) {
 
 #[test]
 fn a_cycle_whose_replies_come_at_once() {
-    let limit = Cost { allocations: 25, mutexes: 31, spawns: 0, wakes: 0 };
+    let limit = Cost { allocations: 25, mutexes: 29, spawns: 0, wakes: 0 };
     costs_at_most(limit, MemoryOptions::new());
 }
 
 #[test]
 fn a_cycle_whose_replies_come_later_with_a_lease() {
-    let limit = Cost { allocations: 32, mutexes: 53, spawns: 2, wakes: 2 };
+    let limit = Cost { allocations: 32, mutexes: 50, spawns: 2, wakes: 2 };
     costs_at_most(limit, MemoryOptions::new().replies(Replies::Later).lease(Duration::from_secs(60)));
 }
 

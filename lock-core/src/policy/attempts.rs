@@ -63,7 +63,7 @@ pub(crate) fn drive(
                 Some(Attempted::Failed(_) | Attempted::Void) | None => entry.enqueue_clearing(),
             }
             if !matches!(outcome, Some(Attempted::Granted(_))) {
-                entry.lost_unseen.end_row();
+                entry.end_row_of_losses();
             }
             unfinished.is(Progress::Answered);
             next = if let Some(outcome) = outcome {
@@ -91,7 +91,7 @@ fn report(
     // the undo.
     let _counted = may_have_left_something.then(|| entry.client.cleanup.expect());
     if matches!(outcome, Attempted::Void) {
-        entry.lost_unseen.keep_place(request.handle.place());
+        entry.keep_place(request.handle.place());
     }
     let (undo, next) =
         entry.local.attempted(outcome, |patience, options| entry.new_attempt(patience, options));
@@ -414,7 +414,7 @@ impl Successor for Entry {
         let start = self.after_clearing(cleared);
         if start.is_none() {
             // The waiter that the place belonged to is gone; a later one takes its place at the end.
-            self.lost_unseen.keep_place(None);
+            self.keep_place(None);
         }
         match answer {
             Answer::Arrived => self.start_next(start),
@@ -484,7 +484,7 @@ impl Home for Entry {
     }
 
     fn seen(&self) {
-        self.lost_unseen.end_row();
+        self.end_row_of_losses();
     }
 
     /// Those that share a lock have entries of their own, and wait for their admission until a release is answered.
@@ -497,6 +497,6 @@ impl Home for Entry {
     }
 
     fn lost_unseen(&self, hold: &HoldCore, reason: LossReason) {
-        self.lost_unseen.add(hold.number(), reason, hold.grant().place);
+        self.seldom().lost_unseen.add(hold.number(), reason, hold.grant().place);
     }
 }

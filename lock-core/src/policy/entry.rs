@@ -2,7 +2,7 @@
 //! entry for each client and name, which all users of that name share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -34,17 +34,23 @@ pub(crate) struct Entry {
     pub(super) pipelining: Pipelining,
     /// Set when this is the entry of one that shares the lock.
     pub(super) sharing: Option<Box<Sharing>>,
-    /// The entries of those that share the lock.
-    pub(super) shared_entries: SharedEntries,
     pub(super) client: Arc<ClientContext>,
     pub(crate) local: LocalMutex<Owner, Arc<HoldCore>, Arc<AcquireRequest>>,
     pub(super) observer: Arc<dyn Observer>,
+    /// Present once something of it was needed.
+    seldom: OnceLock<Box<Seldom>>,
+}
+
+/// What most locks never need.
+#[derive(Default)]
+pub(super) struct Seldom {
+    /// The entries of those that share the lock.
+    pub(super) shared_entries: SharedEntries,
     pub(super) lost_unseen: LostUnseen,
     /// Who held the lock when the server last named the holder to the current attempt.
-    last_holder: Mutex<Option<Box<Participant>>>,
-    is_holder_known: AtomicBool,
-    /// When the pause after an earlier hold ends, as the server has last said, in nanoseconds of the client's clock.
-    pause_end: AtomicU64,
+    last_holder: Mutex<Option<Participant>>,
+    /// When the pause after an earlier hold ends, as the server has last said.
+    pause_end: Mutex<Option<Moment>>,
     /// Wakes those who observe the holder, once there are any.
     changes: OnceLock<watch::Sender<()>>,
 }
@@ -70,18 +76,13 @@ impl Entry {
             kind: mode.kind(),
             mode,
             sharing,
-            shared_entries: SharedEntries::default(),
             pipelining: client.backend().capabilities().pipelining,
             physical: client.backend().capabilities().names.apply(&name),
             name,
             client,
             local: LocalMutex::new(),
             observer,
-            lost_unseen: LostUnseen::default(),
-            last_holder: Mutex::default(),
-            is_holder_known: AtomicBool::new(false),
-            pause_end: AtomicU64::new(0),
-            changes: OnceLock::new(),
+            seldom: OnceLock::new(),
         }
     }
 
@@ -110,12 +111,12 @@ impl Entry {
 
     /// Returns a receiver that learns when the holder changes through this client.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
-        self.changes.get_or_init(watch::Sender::default).subscribe()
+        self.seldom().changes.get_or_init(watch::Sender::default).subscribe()
     }
 
     /// The holder, or what the server shows of it, has changed. It wakes only tasks of this crate.
     pub(crate) fn changed(&self) {
-        if let Some(changes) = self.changes.get() {
+        if let Some(changes) = self.seldom.get().and_then(|seldom| seldom.changes.get()) {
             changes.send_replace(());
         }
     }
@@ -134,12 +135,14 @@ impl Entry {
         patience: Patience,
         options: &Arc<HoldOptions>,
     ) -> Arc<AcquireRequest> {
-        if self.is_holder_known.swap(false, Ordering::Relaxed) {
-            *self.last_holder.lock() = None;
+        let seldom = self.seldom.get();
+        if let Some(seldom) = seldom {
+            *seldom.last_holder.lock() = None;
         }
         let waiters: std::sync::Weak<Self> = Arc::downgrade(self);
         let handle = AttemptHandle::for_waiters(patience.into(), waiters, self.clock().now());
-        if let (Some(place), Patience::Until(_)) = (self.lost_unseen.take_place(), patience) {
+        let place = seldom.and_then(|seldom| seldom.lost_unseen.take_place());
+        if let (Some(place), Patience::Until(_)) = (place, patience) {
             handle.keep_place(place);
         }
         let request = Arc::new(AcquireRequest {
@@ -154,18 +157,44 @@ impl Entry {
         request
     }
 
+    pub(super) fn seldom(&self) -> &Seldom {
+        self.seldom.get_or_init(Box::default)
+    }
+
+    /// Returns who shares the lock through this client, if anyone has.
+    pub(super) fn shared_entries(&self) -> Option<&SharedEntries> {
+        self.seldom.get().map(|seldom| &seldom.shared_entries)
+    }
+
+    fn last_holder(&self) -> Option<Participant> {
+        self.seldom.get()?.last_holder.lock().clone()
+    }
+
+    /// A grant has reached its waiter, or there was none.
+    pub(super) fn end_row_of_losses(&self) {
+        if let Some(seldom) = self.seldom.get() {
+            seldom.lost_unseen.end_row();
+        }
+    }
+
+    /// Sets the place that the next attempt starts from.
+    pub(super) fn keep_place(&self, place: Option<NonZeroU64>) {
+        if place.is_some() || self.seldom.get().is_some() {
+            self.seldom().lost_unseen.keep_place(place);
+        }
+    }
+
     pub(super) fn pause_until(&self, end: Moment) {
-        self.pause_end.store(end.as_nanoseconds(), Ordering::Relaxed);
+        *self.seldom().pause_end.lock() = Some(end);
     }
 
     /// Returns when the pause after an earlier hold ends, if it is known to go on.
     pub(super) fn pause_end(&self) -> Option<Moment> {
-        let end = Moment::from_nanoseconds(self.pause_end.load(Ordering::Relaxed));
-        (end > self.clock().now()).then_some(end)
+        self.seldom.get()?.pause_end.lock().filter(|end| *end > self.clock().now())
     }
 
     pub(super) fn pause_after_losses(&self) -> Option<Duration> {
-        let pause = self.lost_unseen.next_pause()?;
+        let pause = self.seldom.get()?.lost_unseen.next_pause()?;
         self.logged().lost_unseen(pause.reason, pause.in_a_row);
         Some(pause.length)
     }
@@ -190,7 +219,7 @@ impl Entry {
                 let holder = hold.holder().unwrap_or_else(|| self.holder());
                 Some(Participant::new(hold.id()).with_info(holder))
             }
-            None => self.last_holder.lock().as_deref().cloned().or_else(|| self.one_sharer()),
+            None => self.last_holder().or_else(|| self.one_sharer()),
         };
         match holder {
             Some(holder) => error.held_by(holder),
@@ -222,8 +251,7 @@ impl Waiters for Entry {
         if let Some(main) = self.main_entry() {
             main.held_by(holder.clone());
         }
-        *self.last_holder.lock() = Some(Box::new(holder));
-        self.is_holder_known.store(true, Ordering::Relaxed);
+        *self.seldom().last_holder.lock() = Some(holder);
     }
 
     fn queued(self: Arc<Self>, attempt: &AttemptHandle) {

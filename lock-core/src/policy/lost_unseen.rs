@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct LostUnseen {
     /// Whether there is anything in `losses`. Usually there is not, and then no attempt locks the mutex.
     is_any: AtomicBool,
-    losses: Mutex<Option<Box<Losses>>>,
+    losses: Mutex<Losses>,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +43,6 @@ impl LostUnseen {
     /// Adds the hold with this number, which had this place. Several waiters may report the same hold.
     pub(crate) fn add(&self, number: u64, reason: LossReason, place: Option<NonZeroU64>) {
         let mut losses = self.losses.lock();
-        let losses = losses.get_or_insert_default();
         self.is_any.store(true, Ordering::Release);
         losses.place = place;
         if losses.last != Some(number) {
@@ -58,21 +57,20 @@ impl LostUnseen {
         if place.is_some() || self.is_any() {
             let mut losses = self.losses.lock();
             self.is_any.store(true, Ordering::Release);
-            losses.get_or_insert_default().place = place;
+            losses.place = place;
         }
     }
 
     pub(crate) fn take_place(&self) -> Option<NonZeroU64> {
-        if self.is_any() { self.losses.lock().as_mut()?.place.take() } else { None }
+        if self.is_any() { self.losses.lock().place.take() } else { None }
     }
 
     /// A grant has reached its waiter, or there was none.
     pub(crate) fn end_row(&self) {
         if self.is_any() {
             let mut losses = self.losses.lock();
-            let place = losses.take().and_then(|losses| losses.place);
-            *losses = place.map(|place| Box::new(Losses { place: Some(place), ..Losses::default() }));
-            self.is_any.store(place.is_some(), Ordering::Release);
+            *losses = Losses { place: losses.place, ..Losses::default() };
+            self.is_any.store(losses.place.is_some(), Ordering::Release);
         }
     }
 
@@ -82,7 +80,6 @@ impl LostUnseen {
             return None;
         }
         let mut losses = self.losses.lock();
-        let losses = losses.as_mut()?;
         let reason = losses.not_paused_for.take()?;
         let in_a_row = losses.in_a_row;
         let backoff = losses.backoff.get_or_insert_with(|| Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));

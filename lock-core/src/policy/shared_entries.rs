@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::policy::acquire::Acquisition;
 use crate::policy::entry::Entry;
 use crate::policy::hold::HoldCore;
 use crate::policy::local::{Order, Patience, Ticket};
-use crate::runtime::sync::{Mutex, MutexGuard};
+use crate::runtime::sync::Mutex;
 use crate::spi::{AcquireRequest, AttemptHandle, Mode, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::owner::Owner;
@@ -19,22 +19,11 @@ use crate::types::status::Participant;
 
 /// The shared entries of a main entry.
 #[derive(Default)]
-pub(super) struct SharedEntries(OnceLock<Box<Mutex<ByOwner>>>);
-
-type ByOwner = HashMap<(Owner, Mode), Arc<Entry>>;
+pub(super) struct SharedEntries(Mutex<HashMap<(Owner, Mode), Arc<Entry>>>);
 
 impl SharedEntries {
-    /// Most locks are not shared.
-    fn any(&self) -> Option<MutexGuard<'_, ByOwner>> {
-        self.0.get().map(|entries| entries.lock())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ByOwner> {
-        self.0.get_or_init(Box::default).lock()
-    }
-
     fn all(&self) -> Vec<Arc<Entry>> {
-        self.any().map(|entries| entries.values().cloned().collect()).unwrap_or_default()
+        self.0.lock().values().cloned().collect()
     }
 }
 
@@ -97,7 +86,7 @@ impl Entry {
     }
 
     fn visit(self: &Arc<Self>, owner: Owner, mode: Mode) -> Visit {
-        let mut shared_entries = self.shared_entries.lock();
+        let mut shared_entries = self.seldom().shared_entries.0.lock();
         let entry = shared_entries.entry((owner, mode)).or_insert_with(|| self.new_shared_entry(owner, mode));
         if let Some(sharing) = &entry.sharing {
             sharing.visits.fetch_add(1, Ordering::AcqRel);
@@ -121,12 +110,13 @@ impl Entry {
 
     /// Returns the shared entry of `owner`, if it uses one.
     pub(crate) fn shared_entry_of(&self, owner: Owner, mode: Mode) -> Option<Arc<Self>> {
-        self.shared_entries.any()?.get(&(owner, mode)).cloned()
+        self.shared_entries()?.0.lock().get(&(owner, mode)).cloned()
     }
 
     /// Returns who shares the lock through this client.
     pub(crate) fn sharers(&self) -> Vec<(Owner, Arc<HoldCore>)> {
-        self.shared_entries.all().iter().filter_map(|entry| entry.local.holder()).collect()
+        let shared_entries = self.shared_entries().map(SharedEntries::all).unwrap_or_default();
+        shared_entries.iter().filter_map(|entry| entry.local.holder()).collect()
     }
 
     /// Returns one of those that share the lock through this client, as the server may show it.
@@ -154,7 +144,7 @@ impl Entry {
             }
             // Its last release is not answered yet: it goes on by itself.
             entry = self.new_shared_entry(owner, Mode::Shared);
-            self.shared_entries.lock().insert((owner, Mode::Shared), Arc::clone(&entry));
+            self.seldom().shared_entries.0.lock().insert((owner, Mode::Shared), Arc::clone(&entry));
         };
         if self.local.attach_reader(owner, &exclusive, &reader) {
             return Some((entry, reader));
@@ -181,7 +171,7 @@ impl Entry {
     /// Refuses all callers from now on, including those that already wait.
     pub(crate) fn close(self: &Arc<Self>, error: &LockError) {
         self.undo(self.local.close(error));
-        for entry in self.shared_entries.all() {
+        for entry in self.shared_entries().map(SharedEntries::all).unwrap_or_default() {
             entry.undo(entry.local.close(error));
         }
     }
@@ -253,7 +243,7 @@ impl Entry {
     /// Forgets a shared entry that is not used any more.
     pub(super) fn retire(self: &Arc<Self>) {
         let Some(sharing) = &self.sharing else { return };
-        let mut shared_entries = sharing.main.shared_entries.lock();
+        let mut shared_entries = sharing.main.seldom().shared_entries.0.lock();
         let key = (sharing.owner, self.mode);
         let is_unused = sharing.visits.load(Ordering::Acquire) == 0
             && self.local.is_unused()

@@ -20,24 +20,24 @@ use crate::types::status::HolderInfo;
 /// assert_eq!((id.get(), id.to_string()), (42, "0000000000000000000000000000002a".to_owned()));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct AttemptId(u128);
+pub struct AttemptId([u8; 16]); // not u128, which would align whatever has an id to 16 bytes
 
 impl AttemptId {
     /// Creates an id from its number.
     pub const fn new(number: u128) -> Self {
-        Self(number)
+        Self(number.to_ne_bytes())
     }
 
     /// Returns the number.
     pub const fn get(self) -> u128 {
-        self.0
+        u128::from_ne_bytes(self.0)
     }
 }
 
 impl fmt::Display for AttemptId {
     /// 32 hexadecimal digits.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:032x}", self.0)
+        write!(formatter, "{:032x}", self.get())
     }
 }
 

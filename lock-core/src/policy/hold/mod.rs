@@ -28,6 +28,7 @@ use crate::types::name::LockName;
 use crate::types::owner::Owner;
 use crate::types::status::{HolderId, HolderInfo};
 use crate::types::token::FencingToken;
+use reader::Both;
 use reports::{Event, Known, Reports};
 use state::{Checked, HoldState, Phase, Renewed};
 
@@ -77,12 +78,8 @@ pub(crate) trait Home: Send + Sync {
 pub(crate) struct HoldCore {
     home: Arc<dyn Home>,
     first_grant: Granted,
-    /// What the server granted later, when an exclusive hold became a shared one.
-    later_grant: OnceLock<Box<Granted>>,
-    /// The exclusive hold of the same owner that this one lives under; `None` for most holds.
-    under: Option<Box<Mutex<Option<Arc<HoldCore>>>>>,
-    /// The shared hold of the same owner that lives under this one.
-    reader: Mutex<Option<Weak<HoldCore>>>,
+    /// Present if its owner has the lock both exclusively and shared.
+    both: OnceLock<Box<Both>>,
     granted_at: Moment,
     /// The task or thread that received the hold first.
     acquired_in: OnceLock<Owner>,
@@ -196,12 +193,11 @@ impl HoldCore {
             Lasting::Leased { anchor, .. } => anchor,
         };
         let deadline = grant.lasting.deadline().min(longest(&grant, granted_at));
+        let both = under.map(|under| Box::new(Both::under(under)));
         let hold = Arc::new(Self {
             home,
             first_grant: grant,
-            later_grant: OnceLock::new(),
-            under: under.map(|under| Box::new(Mutex::new(Some(under)))),
-            reader: Mutex::new(None),
+            both: both.map_or_else(OnceLock::new, OnceLock::from),
             granted_at,
             acquired_in: OnceLock::new(),
             number: NEXT_HOLD.fetch_add(1, Ordering::Relaxed),
@@ -219,7 +215,7 @@ impl HoldCore {
 
     /// Returns what the server granted last.
     pub(crate) fn grant(&self) -> &Granted {
-        self.later_grant.get().map_or(&self.first_grant, Box::as_ref)
+        self.both.get().and_then(|both| both.later_grant.get()).unwrap_or(&self.first_grant)
     }
 
     /// When the hold ends even if it is renewed, if its options limit it.
@@ -589,10 +585,10 @@ impl Occupant for Arc<HoldCore> {
     }
 
     fn attach_reader(&self, reader: &Self) {
-        *self.reader.lock() = Some(Arc::downgrade(reader));
+        *self.both.get_or_init(Box::default).reader.lock() = Some(Arc::downgrade(reader));
     }
 
     fn reader(&self) -> Option<Self> {
-        self.reader.lock().as_ref()?.upgrade().filter(|reader| reader.is_standing())
+        self.both.get()?.reader.lock().as_ref()?.upgrade().filter(|reader| reader.is_standing())
     }
 }

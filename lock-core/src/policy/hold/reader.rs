@@ -1,7 +1,7 @@
 //! A shared hold under an exclusive one: the owner of the write side also reads. It lives by the lease of the exclusive
 //! hold, and outlives it when the server has granted it one of its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::state::Phase;
@@ -10,6 +10,23 @@ use crate::runtime::clock::Moment;
 use crate::runtime::sync::Mutex;
 use crate::spi::{AttemptId, Mode};
 use crate::types::loss::LossReason;
+
+/// What a hold has if its owner has the lock both exclusively and shared.
+#[derive(Default)]
+pub(super) struct Both {
+    /// The exclusive hold that this one lives under.
+    under: Mutex<Option<Arc<HoldCore>>>,
+    /// The shared hold that lives under this one.
+    pub(super) reader: Mutex<Option<Weak<HoldCore>>>,
+    /// What the server granted later, when the exclusive hold became a shared one.
+    pub(super) later_grant: OnceLock<Granted>,
+}
+
+impl Both {
+    pub(super) fn under(exclusive: Arc<HoldCore>) -> Self {
+        Self { under: Mutex::new(Some(exclusive)), ..Self::default() }
+    }
+}
 
 impl HoldCore {
     /// Creates the hold of a reader under `exclusive`, without I/O.
@@ -33,7 +50,7 @@ impl HoldCore {
     }
 
     fn above(&self) -> Option<Arc<Self>> {
-        self.under.as_ref()?.lock().clone()
+        self.both.get()?.under.lock().clone()
     }
 
     /// Returns how long the exclusive hold above leaves, even if its release has begun: the server still has its lease.
@@ -60,8 +77,8 @@ impl HoldCore {
         let deadline = exclusive.state.last_deadline();
         self.state.limit(deadline);
         self.watch_deadline(Moment::from_nanoseconds(deadline).min(self.longest()));
-        if let Some(under) = &self.under {
-            let above = under.lock().take();
+        if let Some(both) = self.both.get() {
+            let above = both.under.lock().take();
             drop(above);
         }
     }
@@ -69,7 +86,7 @@ impl HoldCore {
     /// The server has granted this hold a lease of its own.
     pub(crate) fn has_own(self: &Arc<Self>, grant: Granted) {
         let deadline = grant.lasting.deadline().min(self.longest());
-        let _ = self.later_grant.set(Box::new(grant));
+        let _ = self.both.get_or_init(Box::default).later_grant.set(grant);
         let _ = self.state.renew(deadline.as_nanoseconds(), || self.now());
     }
 
