@@ -32,7 +32,7 @@ mod admission_queue;
 mod handoff;
 mod queue;
 mod state;
-mod untold;
+mod unreported;
 
 use std::hash::Hash;
 use std::task::{Context, Poll};
@@ -437,7 +437,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
 
     /// Returns whether `owner` does not know yet that it has lost a hold.
     pub(crate) fn has_loss_for(&self, owner: O) -> bool {
-        self.state.lock().untold.has_tombstone_of(&owner)
+        self.state.lock().unreported.has_tombstone_of(&owner)
     }
 
     /// Returns whether neither an owner, a waiter nor a request uses the lock, and no loss is to be reported.
@@ -446,7 +446,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         matches!(state.occupancy, Occupancy::Free)
             && state.queue.is_empty()
             && state.admissions.is_empty()
-            && state.untold.is_empty()
+            && state.unreported.is_empty()
     }
 
     /// Enters for `owner` with a hold that it has got elsewhere. Returns whether the lock was free for that.

@@ -3,7 +3,7 @@
 
 use super::admission_queue::{AdmissionQueue, Member};
 use super::queue::{End, Queue, Time, Unclaimed, Waiter};
-use super::untold::Untold;
+use super::unreported::Unreported;
 use super::{Attempt, Attempted, Entered, EntryOwner, Exited, Occupant, Patience, Settled, Ticket, Undo};
 use crate::runtime::waker::Wakers;
 
@@ -13,7 +13,7 @@ pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) queue: Queue<O, H::Options>,
     /// The requests that share the lock.
     pub(super) admissions: AdmissionQueue<A>,
-    pub(super) untold: Untold<O, H, A::Failure>,
+    pub(super) unreported: Unreported<O, H, A::Failure>,
     pub(super) next_ticket: Ticket,
     pub(super) closed: Option<A::Failure>,
 }
@@ -67,7 +67,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             occupancy: Occupancy::Free,
             queue: Queue::new(),
             admissions: AdmissionQueue::new(),
-            untold: Untold::new(),
+            unreported: Unreported::new(),
             next_ticket: 0,
             closed: None,
         }
@@ -83,7 +83,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         if let Some(failure) = &self.closed {
             return Entered::Settled(Settled::Failed(failure.clone()));
         }
-        if let Some(loss) = self.untold.take_tombstone(&owner, None) {
+        if let Some(loss) = self.unreported.take_tombstone(&owner, None) {
             return Entered::Settled(Settled::Lost(loss));
         }
         if let Some(settled) = self.reenter(owner, wakers) {
@@ -152,7 +152,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     pub(super) fn take_settled(&mut self, ticket: Ticket) -> Option<Settled<H, A::Failure>> {
-        self.untold.take_settled(ticket).or_else(|| self.claim(ticket).map(Settled::Granted))
+        self.unreported.take_settled(ticket).or_else(|| self.claim(ticket).map(Settled::Granted))
     }
 
     fn claim(&mut self, ticket: Ticket) -> Option<H> {
@@ -182,7 +182,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
 
     pub(super) fn settle(&mut self, ticket: Ticket, settled: Settled<H, A::Failure>, wakers: &mut Wakers) {
         if let Some(waiter) = self.queue.take(ticket) {
-            self.untold.settle(ticket, settled);
+            self.unreported.settle(ticket, settled);
             wakers.extend(waiter.waker);
         }
     }
@@ -343,7 +343,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             self.wake_admitted(wakers);
             return (undo, Some(waiter));
         }
-        if self.untold.take_settled(ticket).is_some() {
+        if self.unreported.take_settled(ticket).is_some() {
             return (Undo::Nothing, None);
         }
         let unclaimed = match &mut self.occupancy {
@@ -398,7 +398,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         let is_meant = |hold: &H| of.is_none_or(|of| hold.is_same(of));
         let holder = self.holder_if(owner).filter(|holder| holder.entries > 0 && is_meant(&holder.hold));
         let Some(holder) = holder else {
-            return self.untold.take_tombstone(&owner, of).map_or(Exited::NotOwner, Exited::Lost);
+            return self.unreported.take_tombstone(&owner, of).map_or(Exited::NotOwner, Exited::Lost);
         };
         let is_last = holder.entries == 1 && holder.unclaimed.is_empty();
         let ended = if is_last { holder.hold.begin_release() } else { holder.hold.verify() };
@@ -436,7 +436,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         let others = self.entries_into(owner, of).saturating_sub(1);
         let exited = self.exit(owner, Some(of), wakers);
         if let Exited::Lost(loss) = &exited {
-            self.untold.leave_tombstone(owner, of, others, loss.clone());
+            self.unreported.leave_tombstone(owner, of, others, loss.clone());
         }
         exited
     }
@@ -445,7 +445,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     fn entries_into(&self, owner: O, hold: &H) -> u64 {
         match &self.occupancy {
             Occupancy::Held(holder) if holder.owner == owner && holder.hold.is_same(hold) => holder.entries,
-            _ => self.untold.entries_into(&owner, hold),
+            _ => self.unreported.entries_into(&owner, hold),
         }
     }
 
@@ -480,7 +480,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
                     continue;
                 }
             };
-            self.untold.settle(ticket, settled);
+            self.unreported.settle(ticket, settled);
             wakers.extend(waiter.waker);
         }
     }
@@ -488,7 +488,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     pub(super) fn lost(&mut self, hold: &H, loss: &H::Loss, wakers: &mut Wakers) {
         match std::mem::replace(&mut self.occupancy, Occupancy::Free) {
             Occupancy::Held(holder) if holder.hold.is_same(hold) => {
-                self.untold.leave_tombstone(holder.owner, hold, holder.entries, loss.clone());
+                self.unreported.leave_tombstone(holder.owner, hold, holder.entries, loss.clone());
                 self.end_unclaimed(holder, loss, wakers);
             }
             other => self.occupancy = other,

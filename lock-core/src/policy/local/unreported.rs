@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{Occupant, Settled, Ticket};
 
-pub(super) struct Untold<O, H: Occupant, F>(Option<Box<Lists<O, H, F>>>);
+pub(super) struct Unreported<O, H: Occupant, F>(Option<Box<Lists<O, H, F>>>);
 
 struct Lists<O, H: Occupant, F> {
     /// The results of waits.
@@ -26,7 +26,7 @@ struct Tombstone<O, L> {
 /// The limit for tombstones; beyond it the oldest is forgotten. Owners may never come back for theirs.
 const MAX_TOMBSTONES: usize = 256;
 
-impl<O: Eq, H: Occupant, F> Untold<O, H, F> {
+impl<O: Eq, H: Occupant, F> Unreported<O, H, F> {
     pub(super) const fn new() -> Self {
         Self(None)
     }
