@@ -118,6 +118,12 @@ impl Case {
         self.needs
     }
 
+    /// Returns whether the case can see a difference that lies in these groups, or in how a reply is lost.
+    pub(crate) fn sees(&self, groups: &[&str]) -> bool {
+        let group = self.name.split("::").next().unwrap_or_default();
+        groups.contains(&group) || self.needs.contains(&Need::Ability(Ability::LostReplies))
+    }
+
     /// Returns how long the leases of its clients are.
     pub(crate) fn leases(&self) -> Leases {
         let is_about_them = |need: &Need| matches!(need, Need::Ability(_) | Need::Breaking | Need::Lease);

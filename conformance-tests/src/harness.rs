@@ -70,6 +70,16 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
+    /// Returns the groups of cases that can see how this way to run the backend differs from the one that runs every
+    /// case; `None` if this is the one. The default tier runs only these groups, and the cases with a reply that is
+    /// lost. An example is a second source of tokens, which no case of exclusion can see.
+    fn differs_in() -> Option<&'static [&'static str]>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     /// Creates a new and empty place.
     async fn start() -> Outcome<Self>
     where

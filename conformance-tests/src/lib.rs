@@ -55,6 +55,7 @@ mod probe;
 mod stage;
 mod stall;
 mod suite;
+mod tier;
 mod worker;
 
 pub use case::{Case, Need};
@@ -63,6 +64,7 @@ pub use contest::{Contest, Contested, contend_if_told};
 pub use harness::{Ability, Harness, Removal, Routes};
 pub use suite::{Verdict, main, run_case};
 pub use test_servers::{During, Failure, Outcome, ensure};
+pub use tier::Tier;
 
 /// Generates the main function of a test program that runs all cases against the backend of a [`Harness`].
 #[macro_export]

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::case::Leases;
 use crate::harness::{Ability, Harness};
+use crate::tier::Tier;
 use crate::worker::Worker;
 
 /// How often to check a condition that sends no event.
@@ -146,7 +147,7 @@ impl Stage {
 
     /// Returns how often to repeat a step that seldom fails.
     pub(crate) fn rounds(&self, many: u32) -> u32 {
-        self.harness.rounds(many)
+        self.harness.rounds(Tier::of_this_run().rounds(many)).max(1)
     }
 
     /// Waits until the lock has `count` waiters at the server.

@@ -12,82 +12,10 @@ use quote::quote;
 use crate::arguments::Arguments;
 use crate::function::Function;
 
-/// Runs the body of a function under a distributed lock.
-///
-/// ```
-/// use distlock::{Hold, LockClient, LockError, locked};
-///
-/// struct Order {
-///     id: u64,
-/// }
-///
-/// struct Billing {
-///     locks: LockClient,
-/// }
-///
-/// impl Billing {
-///     #[locked("orders/{order.id}", client = self.locks, wait = "2s", hold = hold)]
-///     async fn pay(&self, order: &Order) -> Result<String, LockError> {
-///         let token = hold.token(); // goes with each write to what the lock protects
-///         Ok(format!("order {} is paid with token {token:?}", order.id))
-///     }
-/// }
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), LockError> {
-/// let billing = Billing { locks: distlock::connect("memory:").await? };
-/// println!("{}", billing.pay(&Order { id: 42 }).await?);
-/// # Ok(())
-/// # }
-/// ```
-///
-/// The function returns `Result<T, E>` with `E: From<LockError>`: an error of the lock is returned in the same way as one of the
-/// body. The body is that of a `with_lock`. **It never runs without the lock, and if the lock is lost while it runs, it is
-/// dropped at its next await**, and the function returns the loss. A function that calls itself, or another one with the
-/// same lock, enters the lock again.
-///
-/// # The name
-/// The first argument is the name of the lock. Each `{…}` in it is any expression with a `Display`: `{order.id}`,
-/// `{self.shard_of(order)}`, `{days[0]}`. `{{` and `}}` are braces. The name is made before the body starts, so the body may
-/// move the arguments. Values are not escaped: `"{a}/{b}"` is the same name for `1/2` and `3` as for `1` and `2/3`.
-///
-/// Without a name, the lock is named after the path of the function, such as `billing::jobs::nightly`. It changes when the
-/// function is renamed or moved: while two versions of a program run, they do not exclude each other then. A method needs
-/// a name, because the attribute does not see the type it belongs to.
-///
-/// # Options
-/// | option | meaning | without it |
-/// |---|---|---|
-/// | `client = EXPRESSION` | the `LockClient` whose lock it is, or something that points to one | required, or `lock` |
-/// | `lock = EXPRESSION` | a lock instead of a name and a client: an `Arc<dyn DistributedLock>` | |
-/// | `wait = "2s"` | how long to wait for the lock: `500ms`, `30s`, `1h 30m`; `0s` tries once | for ever |
-/// | `on_busy = error` | if another owner has the lock all that time, the function returns an error of the kind `Busy` | `error` |
-/// | `on_busy = skip` | the function returns `Ok(None)` instead; its return type is `Result<Option<T>, E>` | |
-/// | `hold = NAME` | the `Hold` has that name in the body, for its token | |
-/// | `mode = read` | the read side of the read-write lock of that name, for readers beside each other; `write` and `exclusive` are the mutex | `exclusive` |
-///
-/// # Functions without `async`
-/// A function that is not `async` blocks its thread: its client is a `distlock::blocking::LockClient`, or its lock a
-/// `distlock::blocking::DistributedLock`. The loss of the lock does not stop its body; it is returned afterwards.
-///
-/// ```
-/// use distlock::{LockError, blocking, locked};
-///
-/// #[locked(client = locks)]
-/// fn migrate(locks: &blocking::LockClient) -> Result<u32, LockError> {
-///     Ok(7)
-/// }
-///
-/// assert_eq!(migrate(&blocking::connect("memory:")?)?, 7);
-/// # Ok::<(), LockError>(())
-/// ```
-///
-/// # With other attributes
-/// In an `#[async_trait]` implementation, write `#[locked]` on the method, and use the arguments by their names, not by parts
-/// of a pattern. An attribute that removes the `async` of a function, such as `#[tokio::main]`, stands below `#[locked]`.
+/// Runs the body of a function under a distributed lock. The crate `distlock`, which exports it, documents it.
 #[proc_macro_attribute]
 pub fn locked(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    expanded(arguments, item.clone()).unwrap_or_else(|error| {
+    expanded(arguments.into(), item.clone().into()).map(TokenStream::from).unwrap_or_else(|error| {
         // The function stays as it is, so that its callers bring no errors of their own.
         let error = error.into_compile_error();
         let mut refused = TokenStream::from(quote!(#error #[allow(unused_variables)]));
@@ -96,8 +24,71 @@ pub fn locked(arguments: TokenStream, item: TokenStream) -> TokenStream {
     })
 }
 
-fn expanded(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let function: Function = syn::parse(item)?;
-    let arguments: Arguments = syn::parse(arguments)?;
-    expansion::expand(&arguments, &function).map(TokenStream::from)
+fn expanded(
+    arguments: proc_macro2::TokenStream,
+    item: proc_macro2::TokenStream,
+) -> syn::Result<proc_macro2::TokenStream> {
+    let function: Function = syn::parse2(item)?;
+    let arguments: Arguments = syn::parse2(arguments)?;
+    expansion::expand(&arguments, &function)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+
+    /// What is refused, with the words of the error and the text that it points at.
+    fn refused(arguments: &str, function: &str) -> (String, String) {
+        let error = super::expanded(arguments.parse().unwrap(), function.parse().unwrap()).unwrap_err();
+        (error.to_string(), error.span().source_text().unwrap_or_default())
+    }
+
+    const FUNCTION: &str = "async fn f(id: u32) -> Result<u32, LockError> { Ok(id) }";
+
+    #[test]
+    fn arguments_that_mean_nothing_are_refused_where_they_stand() {
+        for (arguments, words, points_at) in [
+            (r#""a", client = locks, hold = id"#, "has an argument `id`: give the hold another name", "id"),
+            (r#""a", client = locks, mode = shared"#, "`mode` is `exclusive`, `read` or `write`", "shared"),
+            ("lock = lock, mode = read", "`lock` is a side of a lock already: leave `mode` out", "mode"),
+            (r#""", client = locks"#, "the name of a lock is not empty", r#""""#),
+            (r#""a/{id", client = locks"#, "a `{` has no `}`; write `{{` for a brace", r#""a/{id""#),
+            (r#""a/id}", client = locks"#, "a `}` has no `{`; write `}}` for a brace", r#""a/id}""#),
+            (r#""a/{}", client = locks"#, "there is no expression in `{}`", r#""a/{}""#),
+            (r#""a/{id:04}", client = locks"#, "`{id:04}` is not an expression", r#""a/{id:04}""#),
+            (r#""a", client = c, wait = "0s", on_busy = ignore"#, "`on_busy` is `error` or `skip`", "ignore"),
+            (r#""a", client = c, on_busy = skip"#, "without `wait` the function waits for ever", "on_busy"),
+            (r#""a", client = c, waits = "2s""#, "there is no option `waits`; the options are", "waits"),
+            (r#""a", client = c, wait = "2s", wait = "3s""#, "`wait` is given twice", "wait"),
+            (r#""a", client = c, "b""#, "expected an option: client, lock, wait", r#""b""#),
+            ("42, client = c", "the name of a lock is a string, such as \"orders/{id}\"", "42"),
+            (r#""a" client = c"#, "expected `,`", "client"),
+            (r#""a", client = c, wait = "2 fortnights""#, "unknown time unit", r#""2 fortnights""#),
+            (r#""a", client = c, wait = 2"#, "a length of time is a string with its unit", "2"),
+            (r#""a", client = c, wait = "2""#, "time unit needed", r#""2""#),
+            ("client = c, lock = lock", "leave `client` or `lock` out", "lock"),
+            (r#""a", lock = lock"#, "`lock` has a name already: leave this one out", r#""a""#),
+            (r#""a""#, "where does the lock come from?", ""),
+        ] {
+            let (error, pointed_at) = refused(arguments, FUNCTION);
+            assert!(error.contains(words), "{arguments}: {error}");
+            assert_eq!(pointed_at, points_at, "{arguments}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_run_under_a_lock_is_refused_where_it_says_so() {
+        for (item, words, points_at) in [
+            ("struct Order;", "#[locked] is for functions: expected `fn`", "struct"),
+            ("async fn f() -> Result<(), E>;", "this function has no body to run under a lock", ";"),
+            ("const fn f() -> Result<(), E> { Ok(()) }", "a const function cannot acquire a lock", "const"),
+            ("async fn f() {}", "returns a `Result<T, E>`, where `E: From<distlock::LockError>`", "f"),
+        ] {
+            let (error, pointed_at) = refused(r#""a", client = c"#, item);
+            assert!(error.contains(words), "{item}: {error}");
+            assert_eq!(pointed_at, points_at, "{item}");
+        }
+        let (error, _) = refused("client = self.c", "async fn f(&self) -> Result<(), E> { Ok(()) }");
+        assert!(error.contains("a method needs a name for its lock"), "{error}");
+    }
 }

@@ -51,6 +51,12 @@ impl Console {
         eprintln!("{} {step} in {}", self.paint(GREEN, "    ok"), readable(took));
     }
 
+    /// Like [`Console::passed`], for a step that has skipped something.
+    pub(crate) fn partly(self, step: &str, took: Duration) {
+        self.status("");
+        eprintln!("{} {step} in {}", self.paint(YELLOW, "partly"), readable(took));
+    }
+
     pub(crate) fn failed(self, step: &str, took: Duration) {
         self.status("");
         eprintln!("{} {step} after {}", self.paint(RED, "FAILED"), readable(took));

@@ -7,18 +7,20 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::metadata::Metadata;
 use crate::process::Process;
+use crate::tier::Tier;
 
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) console: Console,
+    pub(crate) tier: Tier,
     root: PathBuf,
     skipped: RefCell<Vec<String>>,
 }
 
 impl Context {
-    pub(crate) fn new(console: Console) -> Self {
+    pub(crate) fn new(console: Console, tier: Tier) -> Self {
         let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-        Self { console, root: own.parent().unwrap_or(own).to_owned(), skipped: RefCell::default() }
+        Self { console, tier, root: own.parent().unwrap_or(own).to_owned(), skipped: RefCell::default() }
     }
 
     /// The folder of the workspace's `Cargo.toml`.

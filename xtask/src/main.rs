@@ -1,5 +1,5 @@
-//! The development tasks of this workspace: `cargo xtask test` checks everything that a change has to pass, and each
-//! step can be run by itself. `cargo xtask` prints the list.
+//! The development tasks of this workspace: `cargo xtask test` proves that all of it works, `cargo xtask test --all`
+//! checks everything that a change has to pass, and each step can be run by itself. `cargo xtask` prints the list.
 //!
 //! A step is one row in [`steps::ALL`]. The first one that fails ends the run, with the command that repeats it.
 #![forbid(unsafe_code)]
@@ -15,12 +15,14 @@ mod servers;
 mod steps;
 mod suite;
 mod tidy;
+mod tier;
 
 use std::process::ExitCode;
 
 use console::Console;
 use context::Context;
 use runner::Chosen;
+use tier::Tier;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
             eprintln!("\n{}", runner::help());
             ExitCode::from(64)
         }
-        Chosen::Steps(steps) => runner::run(&steps, &Context::new(console)),
-        Chosen::Servers(arguments) => servers::run(&arguments, &Context::new(console)),
+        Chosen::Steps(steps, tier) => runner::run(&steps, &Context::new(console, tier)),
+        Chosen::Servers(arguments) => servers::run(&arguments, &Context::new(console, Tier::Default)),
     }
 }

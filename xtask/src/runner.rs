@@ -1,15 +1,21 @@
 //! Finds the steps that a command line names, and runs them in order until one fails.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::console::{Console, readable};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::steps::{self, Step};
+use crate::tier::Tier;
 
-/// The names that run all steps. Continuous integration runs the same steps as a developer, so the second is only an alias.
-const EVERYTHING: [&str; 2] = ["test", "ci"];
+/// The name that runs the steps of a tier.
+const EVERYTHING: &str = "test";
+
+/// Selects [`Tier::All`].
+const ALL: &str = "--all";
 
 /// Not a check: starts a server for experiments. The remaining arguments are for that.
 const SERVERS: &str = "servers";
@@ -17,7 +23,7 @@ const SERVERS: &str = "servers";
 pub(crate) enum Chosen {
     Help,
     Unknown(String),
-    Steps(Vec<&'static Step>),
+    Steps(Vec<&'static Step>, Tier),
     Servers(Vec<String>),
 }
 
@@ -25,55 +31,116 @@ pub(crate) fn choose(arguments: &[String]) -> Chosen {
     if let Some((SERVERS, rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         return Chosen::Servers(rest.to_vec());
     }
+    let tier = if arguments.iter().any(|argument| argument == ALL) { Tier::All } else { Tier::Default };
     let mut chosen = Vec::new();
-    for argument in arguments {
+    for argument in arguments.iter().filter(|argument| *argument != ALL) {
         if ["help", "-h", "--help"].contains(&argument.as_str()) {
             return Chosen::Help;
         }
-        if EVERYTHING.contains(&argument.as_str()) {
-            chosen.extend(steps::ALL);
+        if argument == EVERYTHING {
+            chosen.extend(steps::of(tier));
         } else if let Some(step) = steps::ALL.iter().find(|step| step.name == argument) {
             chosen.push(step);
         } else {
             return Chosen::Unknown(argument.clone());
         }
     }
-    if chosen.is_empty() { Chosen::Help } else { Chosen::Steps(chosen) }
+    if chosen.is_empty() { Chosen::Help } else { Chosen::Steps(chosen, tier) }
 }
 
 pub(crate) fn help() -> String {
-    let rows: Vec<String> = steps::ALL.iter().map(|step| row(step.name, step.summary)).collect();
-    let everything = row("test", "all of the following, in this order; also called ci");
-    let servers =
-        row(SERVERS, "starts a server to try things with, until Ctrl-C; `servers --help` lists them");
-    format!("Usage: cargo xtask STEP…\n\n{everything}\n\n{}\n\n{servers}", rows.join("\n"))
+    let rows = |tier| {
+        let steps = steps::ALL.iter().filter(|step| step.tier == tier);
+        steps.map(|step| row(step.name, step.summary)).collect::<Vec<_>>().join("\n")
+    };
+    format!(
+        "Usage: cargo xtask STEP… [--all]\n\n{}\n{}\n\nSteps of both:\n{}\n\nSteps of `test --all`:\n{}\n\n{}",
+        row("test", "proves that all of it works"),
+        row("test --all", "all that there is to check; what continuous integration runs"),
+        rows(Tier::Default),
+        rows(Tier::All),
+        row(SERVERS, "starts a server to try things with, until Ctrl-C; `servers --help` lists them")
+    )
 }
 
 fn row(name: &str, summary: &str) -> String {
-    format!("  {name:<9} {summary}")
+    format!("  {name:<10} {summary}")
 }
 
 pub(crate) fn run(steps: &[&Step], context: &Context) -> ExitCode {
     let start = Instant::now();
+    let last = LastRun::of(context.tier, context);
+    if steps.len() > 1 {
+        Console::detail(&last.announcement());
+    }
     for step in steps {
         if let Err(failure) = run_one(step, context) {
             report(step, &failure, context.console);
             return ExitCode::FAILURE;
         }
     }
-    for what in context.skipped() {
-        context.console.skipped(&what);
+    if steps.len() > 1 {
+        last.keep(start.elapsed());
     }
     let count = if steps.len() == 1 { "1 step".to_owned() } else { format!("{} steps", steps.len()) };
-    eprintln!("\n{count} passed in {}", readable(start.elapsed()));
+    eprintln!("\n{}", last_line(&count, &readable(start.elapsed()), &not_checked(steps, context)));
     ExitCode::SUCCESS
 }
 
+/// How long all steps of a tier took when they last passed; kept in a file.
+struct LastRun {
+    tier: Tier,
+    file: PathBuf,
+}
+
+impl LastRun {
+    fn of(tier: Tier, context: &Context) -> Self {
+        let target = context.metadata().map(|metadata| metadata.target_directory).unwrap_or_default();
+        Self { tier, file: target.join(format!("xtask-{tier:?}.seconds").to_lowercase()) }
+    }
+
+    fn announcement(&self) -> String {
+        let seconds = fs::read_to_string(&self.file).ok().and_then(|text| text.trim().parse().ok());
+        if let Some(seconds) = seconds {
+            return format!("the last run took {}", readable(Duration::from_secs(seconds)));
+        }
+        let expected = match self.tier {
+            Tier::Default => "8 to 17 minutes with an empty target, half of that afterwards",
+            Tier::All => "15 to 35 minutes with an empty target, and the time to download what is missing",
+        };
+        format!("on two processors this takes {expected}")
+    }
+
+    /// Writes the file. Without it the next run announces the times of a common machine.
+    fn keep(&self, took: Duration) {
+        let _ = fs::write(&self.file, took.as_secs().to_string());
+    }
+}
+
+/// Returns what a reader of the last line must not take for checked.
+fn not_checked(steps: &[&Step], context: &Context) -> Vec<String> {
+    let mut without = context.skipped();
+    if context.tier == Tier::Default && steps.len() > 1 {
+        let left = steps::ALL.iter().filter(|step| step.tier == Tier::All).map(|step| step.name);
+        let left = left.collect::<Vec<_>>().join(", ");
+        without.push(format!("{left}, and the rest of the suite (cargo xtask test --all)"));
+    }
+    without
+}
+
+fn last_line(count: &str, took: &str, without: &[String]) -> String {
+    if without.is_empty() {
+        return format!("{count} passed in {took}");
+    }
+    format!("{count} passed in {took}. Not checked:\n    {}", without.join("\n    "))
+}
+
 fn run_one(step: &Step, context: &Context) -> Result<(), Failure> {
-    let start = Instant::now();
+    let (start, skipped) = (Instant::now(), context.skipped().len());
     context.console.heading(step.name, step.summary);
     let outcome = (step.run)(context);
     match outcome {
+        Ok(()) if context.skipped().len() > skipped => context.console.partly(step.name, start.elapsed()),
         Ok(()) => context.console.passed(step.name, start.elapsed()),
         Err(_) => context.console.failed(step.name, start.elapsed()),
     }
@@ -95,7 +162,7 @@ mod tests {
     fn names(arguments: &[&str]) -> Vec<&'static str> {
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         match choose(&arguments) {
-            Chosen::Steps(steps) => steps.iter().map(|step| step.name).collect(),
+            Chosen::Steps(steps, _) => steps.iter().map(|step| step.name).collect(),
             Chosen::Help => vec!["(help)"],
             Chosen::Unknown(_) => vec!["(unknown)"],
             Chosen::Servers(_) => vec!["(servers)"],
@@ -114,10 +181,19 @@ mod tests {
     }
 
     #[test]
-    fn test_and_ci_mean_every_step_in_the_order_of_the_table() {
+    fn test_means_the_steps_of_its_tier_in_the_order_of_the_table() {
         let all: Vec<&str> = steps::ALL.iter().map(|step| step.name).collect();
-        assert_eq!(names(&["test"]), all);
-        assert_eq!(names(&["ci"]), all);
+        assert_eq!(names(&["test", "--all"]), all);
+        assert_eq!(names(&["--all", "test"]), all);
+        let default = names(&["test"]);
+        assert!(default.contains(&"suite") && !default.contains(&"features"), "{default:?}");
+    }
+
+    #[test]
+    fn the_last_line_says_what_was_not_checked() {
+        assert_eq!(last_line("1 step", "2.0 s", &[]), "1 step passed in 2.0 s");
+        let line = last_line("6 steps", "2.0 s", &["cargo-deny".to_owned(), "docs".to_owned()]);
+        assert!(line.ends_with("Not checked:\n    cargo-deny\n    docs"), "{line}");
     }
 
     #[test]
@@ -134,6 +210,6 @@ mod tests {
 
     #[test]
     fn no_step_hides_behind_the_name_for_all_of_them() {
-        assert!(steps::ALL.iter().all(|step| !EVERYTHING.contains(&step.name) && step.name != SERVERS));
+        assert!(steps::ALL.iter().all(|step| step.name != EVERYTHING && step.name != SERVERS));
     }
 }

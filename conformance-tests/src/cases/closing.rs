@@ -20,7 +20,7 @@ cases!("closing":
 
 async fn close_waits_for_releases(stage: &Stage) -> Outcome {
     let observer = stage.client().await?;
-    for _ in 0..10 {
+    for _ in 0..stage.rounds(10) {
         let client = stage.client().await?;
         for number in 0..20 {
             drop(client.mutex(format!("room {number}"))?.acquire().await?);

@@ -157,7 +157,7 @@ async fn processes_killed_in_the_middle_of_everything(stage: &Stage) -> Outcome 
     for worker in &mut survivors {
         worker.cycle("room", None, stage.rounds(150))?;
     }
-    for round in 0..8_u64 {
+    for round in 0..u64::from(stage.rounds(10)) {
         let mut victim = stage.worker().await?;
         victim.cycle("room", None, u32::MAX)?;
         // Any moment will do: the case is about whatever the victim is doing then.

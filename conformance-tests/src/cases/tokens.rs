@@ -8,7 +8,7 @@ use crate::case::{Need, cases};
 use crate::stage::Stage;
 
 cases!("tokens":
-    tokens_rise_across_a_thousand_acquisitions [Need::Tokens],
+    tokens_rise_across_many_acquisitions [Need::Tokens],
     tokens_rise_when_clients_come_and_go [Need::Tokens],
     every_way_in_gives_a_token [Need::Tokens],
 );
@@ -16,7 +16,7 @@ cases!("tokens":
 const WORKERS: usize = 4;
 const TIMES: u32 = 250;
 
-async fn tokens_rise_across_a_thousand_acquisitions(stage: &Stage) -> Outcome {
+async fn tokens_rise_across_many_acquisitions(stage: &Stage) -> Outcome {
     let mut workers = stage.workers(WORKERS).await?;
     for worker in &mut workers {
         worker.cycle("fenced", None, stage.rounds(TIMES))?;

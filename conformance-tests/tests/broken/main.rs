@@ -38,7 +38,7 @@ const CAUGHT: &[(Defect, &str, &str)] = &[
         "order::a_cancelled_head_leaves_its_place_to_its_client",
         "the next waiter's turn",
     ),
-    (Defect::TokenStandsStill, "tokens::tokens_rise_across_a_thousand_acquisitions", "given again"),
+    (Defect::TokenStandsStill, "tokens::tokens_rise_across_many_acquisitions", "given again"),
     (
         Defect::TokenReservedTwice,
         "local_handoff::another_client_waits_for_no_more_sections_than_the_option_allows",

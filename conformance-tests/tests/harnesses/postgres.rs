@@ -135,9 +135,12 @@ impl Fixture {
     }
 }
 
+/// What depends on the source of tokens, and on the table.
+const TOKENS: &[&str] = &["tokens", "inspection", "breaking", "remembering", "once", "election", "options"];
+
 /// They differ in the source of tokens, and in how a reply is lost.
 macro_rules! harness {
-    ($harness:ident, $losing:expr, $fencing:expr) => {
+    ($harness:ident, $losing:expr, $fencing:expr, $differs:expr) => {
         proxied_harness! {
             $harness,
             left_out: left_out("postgres"),
@@ -146,6 +149,10 @@ macro_rules! harness {
 
             fn routes(&self) -> Routes {
                 Routes::Several
+            }
+
+            fn differs_in() -> Option<&'static [&'static str]> {
+                $differs
             }
 
             fn lease(&self) -> Option<Duration> {
@@ -184,5 +191,5 @@ macro_rules! harness {
     };
 }
 
-harness!(Postgres, Losing::Cut, "clock");
-harness!(PostgresTable, Losing::Silence, "table");
+harness!(Postgres, Losing::Cut, "clock", None);
+harness!(PostgresTable, Losing::Silence, "table", Some(TOKENS));

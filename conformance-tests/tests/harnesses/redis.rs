@@ -139,11 +139,18 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
     distlock::connect_with(address, builder.connect_timeout(PATIENCE)).await
 }
 
+/// What a waiter that polls does differently.
+const WAITING: &[&str] = &["waiting", "order", "options", "local_handoff"];
+
 /// The two harnesses differ in what the server permits, in how it loses a reply, and in how long a hand-off takes.
 macro_rules! harness {
-    ($harness:ident, $rules:expr, $losing:expr, $fewer:expr) => {
+    ($harness:ident, $rules:expr, $losing:expr, $fewer:expr, $differs:expr) => {
         proxied_harness! {
             $harness, left_out: left_out("redis"), start: Fixture::start($rules, $losing), requests: Outcome::Ok,
+
+            fn differs_in() -> Option<&'static [&'static str]> {
+                $differs
+            }
 
             fn lease(&self) -> Option<Duration> {
                 Some(LEASE)
@@ -173,5 +180,5 @@ macro_rules! harness {
     };
 }
 
-harness!(Messages, LEAST, Losing::Cut, 1);
-harness!(Polling, WITHOUT_MESSAGES, Losing::Silence, 4);
+harness!(Messages, LEAST, Losing::Cut, 1, None);
+harness!(Polling, WITHOUT_MESSAGES, Losing::Silence, 4, Some(WAITING));

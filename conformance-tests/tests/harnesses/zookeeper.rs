@@ -168,11 +168,18 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
     distlock::connect_with(address, builder).await
 }
 
+/// What the owner of the nodes can keep others from.
+const NODES: &[&str] = &["tokens", "inspection", "breaking", "remembering", "once", "election", "options"];
+
 /// The two harnesses differ in the owner of the nodes, and in how a reply is lost.
 macro_rules! harness {
-    ($harness:ident, $losing:expr, $options:expr) => {
+    ($harness:ident, $losing:expr, $options:expr, $differs:expr) => {
         proxied_harness! {
             $harness, left_out: left_out("zookeeper"), start: Fixture::start($losing, $options), requests: request_of,
+
+            fn differs_in() -> Option<&'static [&'static str]> {
+                $differs
+            }
 
             fn lease(&self) -> Option<Duration> {
                 Some(SESSION)
@@ -190,5 +197,5 @@ macro_rules! harness {
     };
 }
 
-harness!(Open, Losing::Cut, &[]);
-harness!(Closed, Losing::Silence, &[("acl", "creator")]);
+harness!(Open, Losing::Cut, &[], None);
+harness!(Closed, Losing::Silence, &[("acl", "creator")], Some(NODES));

@@ -1,5 +1,5 @@
-//! Checks each feature of the facade by itself: it compiles without warnings, its backend is included, and no other
-//! backend is. No other feature enables `testing`, which no program should contain.
+//! Checks the features of the facade. Each backend alone, none and all compile without warnings. With each feature, its
+//! backend is included, and no other backend is. No other feature enables `testing`, which no program should contain.
 //!
 //! The name connects the two: the feature `NAME` includes the crate `lock-NAME`. The feature `memory`, which is part
 //! of the core, and features that only combine others, such as `default`, include no crate of their own.
@@ -15,6 +15,12 @@ const FACADE: &str = "distlock";
 const CORE: &str = "lock-core";
 const BACKEND_PREFIX: &str = "lock-";
 
+/// The backend that is part of the core.
+const MEMORY: &str = "memory";
+
+/// All features that a program may have together.
+const ALL: &str = "full";
+
 /// What tests of users need, and nothing else.
 const TESTING: &str = "testing";
 
@@ -23,10 +29,15 @@ type Features = BTreeMap<String, Vec<String>>;
 pub(super) fn run(context: &Context) -> Result<(), Failure> {
     let metadata = context.metadata()?;
     let features = &metadata.package(FACADE)?.features;
-    check(context, &[], &BTreeSet::new())?;
+    compiles(context, &[])?;
+    contains(context, &[], &BTreeSet::new())?;
     keeps_testing_apart(features)?;
     for feature in features.keys() {
-        check(context, &["--features", feature], &expected_backends(feature, features, &metadata))?;
+        let selection = ["--features", feature];
+        if [MEMORY, ALL].contains(&feature.as_str()) || metadata.has(&format!("{BACKEND_PREFIX}{feature}")) {
+            compiles(context, &selection)?;
+        }
+        contains(context, &selection, &expected_backends(feature, features, &metadata))?;
     }
     Ok(())
 }
@@ -39,14 +50,23 @@ fn keeps_testing_apart(features: &Features) -> Result<(), Failure> {
     }
 }
 
-fn check(context: &Context, selection: &[&str], expected: &BTreeSet<String>) -> Result<(), Failure> {
+fn facade(selection: &[&str]) -> Vec<String> {
     let facade = ["--package", FACADE, "--no-default-features"];
+    facade.iter().chain(selection).map(|&word| word.to_owned()).collect()
+}
+
+/// Clippy instead of check, so that code which only a disabled feature uses is an error too.
+fn compiles(context: &Context, selection: &[&str]) -> Result<(), Failure> {
+    let facade = facade(selection);
+    let words = ["clippy", "--quiet"].into_iter().chain(facade.iter().map(String::as_str));
+    context.cargo(&words.chain(["--", "-D", "warnings"]).collect::<Vec<_>>()).run()
+}
+
+fn contains(context: &Context, selection: &[&str], expected: &BTreeSet<String>) -> Result<(), Failure> {
     let name = selection.last().map_or_else(|| "no feature".to_owned(), |feature| format!("{feature} alone"));
-    // Clippy instead of check, so that code which only a disabled feature uses is an error too.
-    let compile = [&["clippy", "--quiet"], &facade[..], selection, &["--", "-D", "warnings"]].concat();
-    context.cargo(&compile).run()?;
-    let tree = [&["tree", "--edges", "normal,build", "--prefix", "none"], &facade[..], selection].concat();
-    let tree = context.cargo(&tree);
+    let facade = facade(selection);
+    let words = ["tree", "--edges", "normal,build", "--prefix", "none"].into_iter();
+    let tree = context.cargo(&words.chain(facade.iter().map(String::as_str)).collect::<Vec<_>>());
     let found = backends_in(&tree.stdout()?);
     compare(&name, expected, &found).map_err(|failure| failure.repeated_by(tree.command_line()))?;
     let backends = if found.is_empty() { "no backend crate".to_owned() } else { listed(&found) };

@@ -9,42 +9,48 @@ mod readme;
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::tier::Tier;
 use crate::{suite, tidy};
 
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) summary: &'static str,
+    /// The smallest tier that runs it.
+    pub(crate) tier: Tier,
     pub(crate) run: fn(&Context) -> Result<(), Failure>,
 }
 
+const fn step(
+    tier: Tier,
+    name: &'static str,
+    run: fn(&Context) -> Result<(), Failure>,
+    summary: &'static str,
+) -> Step {
+    Step { name, summary, tier, run }
+}
+
 pub(crate) const ALL: &[Step] = &[
-    Step {
-        name: "install",
-        summary: "what the checks need is on this machine, or is installed",
-        run: install::run,
-    },
-    Step { name: "fmt", summary: "the code is formatted", run: fmt },
-    Step { name: "tidy", summary: "the rules of this workspace that no compiler knows", run: tidy::run },
-    Step { name: "lint", summary: "clippy on every target, warnings are errors", run: lint },
-    Step { name: "docs", summary: "the API documentation builds, warnings are errors", run: docs },
-    Step {
-        name: "package",
-        summary: "each published crate can be packed, and lacks nothing",
-        run: package::run,
-    },
-    Step { name: "readme", summary: "the README's first command does what it says", run: readme::run },
-    Step { name: "suite", summary: "every test of the workspace, doctests included", run: suite::run },
-    Step {
-        name: "features",
-        summary: "each feature of the facade alone, and nothing of another in it",
-        run: features::run,
-    },
-    Step {
-        name: "deny",
-        summary: "licences, bans, sources and advisories of the dependencies",
-        run: deny::run,
-    },
+    step(Tier::Default, "install", install::run, "what the checks need is on this machine, or is installed"),
+    step(Tier::Default, "fmt", fmt, "the code is formatted"),
+    step(Tier::Default, "tidy", tidy::run, "the rules of this workspace that no compiler knows"),
+    step(Tier::Default, "lint", lint, "clippy on every target, warnings are errors"),
+    step(Tier::All, "docs", docs, "the API documentation builds, warnings are errors"),
+    step(Tier::All, "package", package::run, "each published crate can be packed, and lacks nothing"),
+    step(Tier::All, "readme", readme::run, "the README's first command does what it says"),
+    step(Tier::Default, "suite", suite::run, "every test of the workspace, doctests included"),
+    step(
+        Tier::All,
+        "features",
+        features::run,
+        "each feature of the facade alone, and nothing of another in it",
+    ),
+    step(Tier::All, "deny", deny::run, "licences, bans, sources and advisories of the dependencies"),
 ];
+
+/// Returns the steps of a tier, in their order.
+pub(crate) fn of(tier: Tier) -> impl Iterator<Item = &'static Step> {
+    ALL.iter().filter(move |step| step.tier == Tier::Default || tier == Tier::All)
+}
 
 fn fmt(context: &Context) -> Result<(), Failure> {
     context.cargo(&["fmt", "--all", "--check"]).run()

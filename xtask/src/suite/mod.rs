@@ -3,6 +3,7 @@
 
 mod order;
 mod programs;
+mod room;
 mod side_by_side;
 mod verdict;
 
@@ -13,7 +14,9 @@ use std::time::{Duration, Instant};
 use crate::console::Console;
 use crate::context::Context;
 use crate::failure::Failure;
+use order::Times;
 use programs::Program;
+use room::Room;
 use side_by_side::{News, side_by_side};
 use verdict::{Counts, Verdict};
 
@@ -26,20 +29,24 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// A program that runs for longer than this hangs: it is many times what the slowest one takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
+/// What the guard against a machine that stands still writes about a case that it repeats.
+const RUN_AGAIN: &str = ": run again, ";
+
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     let metadata = context.metadata()?;
     let build =
         [&["test"], &EVERYTHING[..], &["--no-run", "--message-format=json-render-diagnostics"]].concat();
-    let mut programs = programs::read(&context.cargo(&build).stdout()?, &metadata)?;
+    let mut programs = programs::read(&context.cargo(&build).stdout()?, &metadata, context.tier)?;
     programs.push(Program::doctests(
         context.cargo(&[&["test"], &EVERYTHING[..], &["--doc", "--no-fail-fast"]].concat()),
     ));
-    let (alone, together) = order::arranged(programs, &metadata)?;
     let logs = metadata.target_directory.join("suite");
     fs::create_dir_all(&logs)
         .map_err(|error| Failure::new(format!("{} cannot be made: {error}", logs.display())))?;
-    let mut suite = Suite::new(context.console, together.len() + alone.len());
-    suite.run(&together, order::at_once(), &logs);
+    let times = Times::read(&logs.join("times.json"));
+    let (alone, together) = order::arranged(programs, &metadata, context.tier, &times)?;
+    let mut suite = Suite::new(context.console, together.len() + alone.len(), times);
+    suite.run(&together, room::most(), &logs);
     suite.run(&alone, 1, &logs);
     suite.end()
 }
@@ -53,6 +60,8 @@ struct Suite {
     running: Vec<String>,
     counts: Counts,
     failed: Vec<Failed>,
+    repeated: Vec<String>,
+    times: Times,
 }
 
 struct Failed {
@@ -62,7 +71,7 @@ struct Failed {
 }
 
 impl Suite {
-    fn new(console: Console, total: usize) -> Self {
+    fn new(console: Console, total: usize, times: Times) -> Self {
         Self {
             console,
             limit: LIMIT,
@@ -71,28 +80,39 @@ impl Suite {
             running: Vec::new(),
             counts: Counts::default(),
             failed: Vec::new(),
+            repeated: Vec::new(),
+            times,
         }
     }
 
     fn run(&mut self, programs: &[Program], at_once: usize, logs: &Path) {
-        let limit = self.limit;
+        let (limit, room) = (self.limit, Room::default());
         let work = |program: &Program| {
             let start = Instant::now();
-            (program.run(&logs.join(program.log_name()), limit), start.elapsed())
+            let verdict = program.run(&logs.join(program.log_name()), limit);
+            room.leave();
+            (verdict, start.elapsed())
         };
-        side_by_side(programs, at_once, SILENCE, work, |news| match news {
-            News::Started(program) => {
-                self.running.push(program.name.clone());
-                self.console.status(&self.what_runs());
-            }
-            News::Ended(program, (verdict, took)) => {
-                self.ended += 1;
-                self.running.retain(|name| *name != program.name);
-                self.note(program, &verdict, took, &logs.join(program.log_name()));
-                self.console.status(&self.what_runs());
-            }
-            News::Silence => self.console.still(&self.what_runs()),
-        });
+        side_by_side(
+            programs,
+            at_once,
+            SILENCE,
+            || room.enter(),
+            work,
+            |news| match news {
+                News::Started(program) => {
+                    self.running.push(program.name.clone());
+                    self.console.status(&self.what_runs());
+                }
+                News::Ended(program, (verdict, took)) => {
+                    self.ended += 1;
+                    self.running.retain(|name| *name != program.name);
+                    self.note(program, &verdict, took, &logs.join(program.log_name()));
+                    self.console.status(&self.what_runs());
+                }
+                News::Silence => self.console.still(&self.what_runs()),
+            },
+        );
     }
 
     fn what_runs(&self) -> String {
@@ -100,15 +120,17 @@ impl Suite {
     }
 
     fn note(&mut self, program: &Program, verdict: &Verdict, took: Duration, log: &Path) {
+        let output = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
+        self.repeated.extend(output.lines().filter(|line| line.contains(RUN_AGAIN)).map(str::to_owned));
         match verdict {
             Verdict::Passed(counts) => {
                 self.counts.add(counts);
+                self.times.note(&program.name, took);
                 self.console.passed(&format!("{}: {counts}", program.name), took);
             }
             Verdict::Failed(why) => {
                 self.console.failed(&format!("{}, which {why}", program.name), took);
-                let output = fs::read(log).unwrap_or_default();
-                eprintln!("{}", verdict::without_passed(&String::from_utf8_lossy(&output)));
+                eprintln!("{}", verdict::without_passed(&output));
                 Console::detail(&format!("to repeat it: {}", program.repeat));
                 self.failed.push(Failed {
                     name: program.name.clone(),
@@ -121,6 +143,11 @@ impl Suite {
 
     fn end(self) -> Result<(), Failure> {
         self.console.status("");
+        self.times.keep();
+        for line in &self.repeated {
+            Console::detail(line);
+        }
+        Console::detail(&format!("{} cases were run again", self.repeated.len()));
         let Some(first) = self.failed.first() else {
             Console::detail(&format!("{} programs, {}", self.total, self.counts));
             return Ok(());
@@ -153,7 +180,7 @@ mod tests {
         let logs =
             std::env::temp_dir().join(format!("xtask-suite-{}-{}", std::process::id(), programs.len()));
         fs::create_dir_all(&logs).unwrap();
-        let mut suite = Suite::new(Console::new(), programs.len());
+        let mut suite = Suite::new(Console::new(), programs.len(), Times::default());
         suite.run(programs, 2, &logs);
         fs::remove_dir_all(&logs).unwrap();
         suite.end()
@@ -179,7 +206,7 @@ mod tests {
     fn one_that_hangs_is_killed_and_fails_the_suite() {
         let logs = std::env::temp_dir().join(format!("xtask-suite-{}-hangs", std::process::id()));
         fs::create_dir_all(&logs).unwrap();
-        let mut suite = Suite::new(Console::new(), 1);
+        let mut suite = Suite::new(Console::new(), 1, Times::default());
         suite.limit = Duration::from_millis(100);
         suite.run(&[program("hanging", "exec sleep 60")], 1, &logs);
         let verdict = program("hanging", "exec sleep 60").run(&logs.join("again.log"), suite.limit);

@@ -1,21 +1,23 @@
 //! The order of the programs, and the programs that must run alone.
 //!
-//! The programs that take longest begin first: the last programs to start should be short, and programs that compute
-//! should run beside programs that wait. The table `[package.metadata.suite.order]` of a crate gives these programs
-//! their numbers: a lower one begins earlier, and a program without a number after all of them.
+//! The programs that took longest in the last run begin first, because the last programs to start should be short. The
+//! table `[package.metadata.suite]` of a crate names its programs that take long, for a machine where no run has measured
+//! them yet, under `long`; and those that only the tier of all has, under `wide`.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::num::NonZero;
+use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use super::programs::Program;
 use crate::failure::Failure;
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, Package};
+use crate::tier::Tier;
 
 /// The programs that cannot run beside others, with the reason.
-const ALONE: &[(&str, &str)] = &[(
-    "lock-bench --test quick",
-    "it measures, and a busy server has clients open more connections than it counts on",
-)];
+const ALONE: &[(&str, &str)] = &[];
 
 /// The programs whose tests mostly wait, one after the other on each thread, with a number of threads for each processor.
 const WAITING: &[(&str, usize)] = &[("distlock-cli --test command", 3)];
@@ -26,56 +28,74 @@ pub(super) fn threads(program: &str) -> Option<usize> {
     Some(threads * processors())
 }
 
-fn processors() -> usize {
+pub(super) fn processors() -> usize {
     thread::available_parallelism().map_or(2, NonZero::get)
 }
 
-/// Returns more than the number of processors, because most programs mostly wait.
-pub(super) fn at_once() -> usize {
-    2 + processors()
+/// How long each program took when it last passed; kept in a file beside the logs.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    file: PathBuf,
+    milliseconds: BTreeMap<String, u64>,
 }
 
-/// Returns the programs that run alone, and the others in the order in which they start.
+impl Times {
+    /// Reads the file of the last run, if there is one.
+    pub(super) fn read(file: &Path) -> Self {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        Self { file: file.to_owned(), milliseconds: serde_json::from_str(&text).unwrap_or_default() }
+    }
+
+    pub(super) fn note(&mut self, program: &str, took: Duration) {
+        let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        self.milliseconds.insert(program.to_owned(), took);
+    }
+
+    /// Writes the file. Without it the next run has another order, and nothing else is different.
+    pub(super) fn keep(&self) {
+        let _ = std::fs::write(&self.file, serde_json::json!(self.milliseconds).to_string());
+    }
+
+    fn of(&self, program: &str) -> u64 {
+        self.milliseconds.get(program).copied().unwrap_or_default()
+    }
+}
+
+/// Returns the programs of the tier that run alone, and the others in the order in which they start.
 pub(super) fn arranged(
     programs: Vec<Program>,
     metadata: &Metadata,
+    tier: Tier,
+    times: &Times,
 ) -> Result<(Vec<Program>, Vec<Program>), Failure> {
-    arranged_by(programs, &numbered(metadata), ALONE)
+    let (wide, long) = (named(metadata, "wide"), named(metadata, "long"));
+    let names = wide.iter().chain(&long).map(String::as_str);
+    known(&programs, names.chain(ALONE.iter().map(|(name, _)| *name)))?;
+    let mut programs: Vec<_> =
+        programs.into_iter().filter(|program| tier == Tier::All || !wide.contains(&program.name)).collect();
+    programs.sort_by_key(|program| Reverse((times.of(&program.name), long.contains(&program.name))));
+    Ok(programs.into_iter().partition(|program| ALONE.iter().any(|(name, _)| *name == program.name)))
 }
 
-/// Returns the programs that have a number, in their order.
-fn numbered(metadata: &Metadata) -> Vec<String> {
-    let orders =
-        metadata.packages.iter().filter_map(|package| Some((package, package.suite["order"].as_object()?)));
-    let mut numbered: Vec<_> = orders
-        .flat_map(|(package, order)| {
-            order
-                .iter()
-                .map(move |(program, number)| (number.as_u64(), format!("{} {program}", package.name)))
-        })
-        .collect();
-    numbered.sort();
-    numbered.into_iter().map(|(_, name)| name).collect()
+/// Returns the programs that the crates name under this key.
+fn named(metadata: &Metadata, key: &str) -> Vec<String> {
+    let of = |package: &Package| {
+        let names = package.suite[key].as_array().cloned().unwrap_or_default();
+        let name = package.name.clone();
+        names.into_iter().filter_map(move |program| Some(format!("{name} {}", program.as_str()?)))
+    };
+    metadata.packages.iter().flat_map(of).collect()
 }
 
-fn arranged_by(
-    mut programs: Vec<Program>,
-    first: &[String],
-    alone: &[(&str, &str)],
-) -> Result<(Vec<Program>, Vec<Program>), Failure> {
-    let named = first.iter().map(String::as_str).chain(alone.iter().map(|(name, _)| *name));
-    if let Some(stranger) =
-        named.into_iter().find(|name| programs.iter().all(|program| program.name != *name))
-    {
-        return Err(Failure::new(format!(
-            "a crate's package.metadata.suite.order, or xtask/src/suite/order.rs, names {stranger:?}, and there is no such \
+/// A name that no program has any more is an error.
+fn known<'a>(programs: &[Program], mut names: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+    match names.find(|name| programs.iter().all(|program| program.name != *name)) {
+        None => Ok(()),
+        Some(stranger) => Err(Failure::new(format!(
+            "a crate's package.metadata.suite, or xtask/src/suite/order.rs, names {stranger:?}, and there is no such \
              test program"
-        )));
+        ))),
     }
-    let place =
-        |program: &Program| first.iter().position(|name| *name == program.name).unwrap_or(first.len());
-    programs.sort_by_key(place);
-    Ok(programs.into_iter().partition(|program| alone.iter().any(|(name, _)| *name == program.name)))
 }
 
 #[cfg(test)]
@@ -89,37 +109,44 @@ mod tests {
             repeat: String::new(),
             process: Process::new(name, &[]),
         };
-        ["a", "b", "c", "d"].map(program).into()
+        ["a --lib", "a --test x", "b --lib", "b --test y"].map(program).into()
     }
 
-    fn names(programs: &[Program]) -> Vec<&str> {
-        programs.iter().map(|program| program.name.as_str()).collect()
-    }
-
-    fn owned(names: &[&str]) -> Vec<String> {
-        names.iter().map(|&name| name.to_owned()).collect()
-    }
-
-    #[test]
-    fn the_numbers_of_all_crates_are_one_order() {
+    fn arranged_names(tier: Tier, times: &Times) -> Vec<String> {
         let metadata = r#"{"packages": [
-            {"name": "a", "manifest_path": "", "metadata": {"suite": {"order": {"--lib": 10, "--test x": 30}}}},
-            {"name": "b", "manifest_path": "", "metadata": {"suite": {"order": {"--lib": 20}}}},
-            {"name": "c", "manifest_path": "", "metadata": null}]}"#;
-        assert_eq!(numbered(&Metadata::parse(metadata).unwrap()), ["a --lib", "b --lib", "a --test x"]);
+            {"name": "a", "manifest_path": "", "metadata": {"suite": {"wide": ["--test x"]}}},
+            {"name": "b", "manifest_path": "", "metadata": {"suite": {"long": ["--test y"]}}}]}"#;
+        let (_, together) = arranged(programs(), &Metadata::parse(metadata).unwrap(), tier, times).unwrap();
+        together.into_iter().map(|program| program.name).collect()
     }
 
     #[test]
-    fn the_longest_come_first_and_the_others_as_cargo_names_them() {
-        let (alone, together) =
-            arranged_by(programs(), &owned(&["d", "b"]), &[("a", "it counts threads")]).unwrap();
-        assert_eq!(names(&together), ["d", "b", "c"]);
-        assert_eq!(names(&alone), ["a"]);
+    fn what_took_longest_begins_first_and_then_what_is_expected_to() {
+        let mut times = Times::default();
+        assert_eq!(arranged_names(Tier::Default, &times), ["b --test y", "a --lib", "b --lib"]);
+        times.note("b --lib", Duration::from_secs(2));
+        assert_eq!(arranged_names(Tier::Default, &times), ["b --lib", "b --test y", "a --lib"]);
+    }
+
+    #[test]
+    fn only_the_tier_of_all_has_the_wide_programs() {
+        assert!(arranged_names(Tier::All, &Times::default()).contains(&"a --test x".to_owned()));
+    }
+
+    #[test]
+    fn times_are_kept_in_their_file() {
+        let file = std::env::temp_dir().join(format!("xtask-times-{}.json", std::process::id()));
+        let mut times = Times::read(&file);
+        times.note("a", Duration::from_secs(3));
+        times.keep();
+        let again = Times::read(&file);
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(again.of("a"), 3_000);
     }
 
     #[test]
     fn a_name_that_no_program_has_any_more_is_an_error() {
-        assert!(arranged_by(programs(), &owned(&["e"]), &[]).unwrap_err().to_string().contains("\"e\""));
-        assert!(arranged_by(programs(), &[], &[("e", "…")]).is_err());
+        assert!(known(&programs(), ["c --lib"].into_iter()).unwrap_err().to_string().contains("c --lib"));
+        assert_eq!(known(&programs(), ["a --lib"].into_iter()), Ok(()));
     }
 }

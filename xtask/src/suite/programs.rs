@@ -11,6 +11,7 @@ use super::verdict::Verdict;
 use crate::failure::Failure;
 use crate::metadata::Metadata;
 use crate::process::Process;
+use crate::tier::Tier;
 
 #[derive(Debug)]
 pub(super) struct Program {
@@ -43,7 +44,7 @@ impl Program {
 }
 
 /// Parses the output of `cargo test --no-run --message-format=json`.
-pub(super) fn read(messages: &str, metadata: &Metadata) -> Result<Vec<Program>, Failure> {
+pub(super) fn read(messages: &str, metadata: &Metadata, tier: Tier) -> Result<Vec<Program>, Failure> {
     let lines = messages.lines().filter(|line| line.starts_with('{'));
     let messages: Vec<Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
     let tests = messages.iter().filter(|message| {
@@ -51,7 +52,7 @@ pub(super) fn read(messages: &str, metadata: &Metadata) -> Result<Vec<Program>, 
             && message["profile"]["test"] == true
             && message["executable"].is_string()
     });
-    let programs = tests.map(|message| program(message, metadata)).collect::<Option<Vec<_>>>();
+    let programs = tests.map(|message| program(message, metadata, tier)).collect::<Option<Vec<_>>>();
     match programs {
         Some(programs) if !programs.is_empty() => Ok(programs),
         Some(_) => Err(Failure::new("cargo has built no test program")),
@@ -60,7 +61,7 @@ pub(super) fn read(messages: &str, metadata: &Metadata) -> Result<Vec<Program>, 
 }
 
 /// Creates a program with the folder and the variables that `cargo test` would give it.
-fn program(message: &Value, metadata: &Metadata) -> Option<Program> {
+fn program(message: &Value, metadata: &Metadata, tier: Tier) -> Option<Program> {
     let manifest = Path::new(message["manifest_path"].as_str()?);
     let folder = manifest.parent()?;
     let package =
@@ -79,7 +80,13 @@ fn program(message: &Value, metadata: &Metadata) -> Option<Program> {
     if let Some(threads) = order::threads(&name) {
         process = process.with_variable("RUST_TEST_THREADS", &threads.to_string());
     }
-    Some(Program { repeat: format!("cargo test --all-features --package {name}"), name, process })
+    let mut repeat = format!("cargo test --all-features --package {name}");
+    if tier == Tier::All {
+        let (variable, value) = Tier::VARIABLE;
+        process = process.with_variable(variable, value);
+        repeat = format!("{variable}={value} {repeat}");
+    }
+    Some(Program { name, repeat, process })
 }
 
 #[cfg(test)]
@@ -100,7 +107,7 @@ mod tests {
     }
 
     fn names(messages: &[String]) -> Result<Vec<String>, Failure> {
-        let programs = read(&messages.join("\n"), &Metadata::parse(METADATA)?)?;
+        let programs = read(&messages.join("\n"), &Metadata::parse(METADATA)?, Tier::Default)?;
         Ok(programs.into_iter().map(|program| program.name).collect())
     }
 
@@ -120,7 +127,7 @@ mod tests {
     #[test]
     fn a_program_runs_where_cargo_would_run_it() {
         let message = artifact("test", "client", true, r#""/w/target/debug/deps/client-1""#);
-        let programs = read(&message, &Metadata::parse(METADATA).unwrap()).unwrap();
+        let programs = read(&message, &Metadata::parse(METADATA).unwrap(), Tier::Default).unwrap();
         let line = programs[0].process.command_line();
         assert!(
             line.contains("CARGO_MANIFEST_DIR=/w/lock-file ") && line.ends_with("/deps/client-1"),
@@ -128,6 +135,9 @@ mod tests {
         );
         assert_eq!(programs[0].repeat, "cargo test --all-features --package lock-file --test client");
         assert_eq!(programs[0].log_name(), "lock-file-test-client.log");
+        let programs = read(&message, &Metadata::parse(METADATA).unwrap(), Tier::All).unwrap();
+        assert!(programs[0].process.command_line().contains("DISTLOCK_TESTS=all"));
+        assert!(programs[0].repeat.starts_with("DISTLOCK_TESTS=all cargo test "));
     }
 
     #[test]

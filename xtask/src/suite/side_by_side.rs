@@ -1,7 +1,7 @@
 //! Runs a limited number of tasks at once, in the given order.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -13,21 +13,28 @@ pub(super) enum News<'a, T, R> {
     Silence,
 }
 
-/// Does `work` for each of the tasks, `at_once` at a time, and reports the news on the caller's thread.
+/// Does `work` for each of the tasks, at most `at_once` at a time and each after `admit` has returned, and reports the
+/// news on the caller's thread.
 pub(super) fn side_by_side<'a, T: Sync, R: Send>(
     tasks: &'a [T],
     at_once: usize,
     silence: Duration,
+    admit: impl Fn() + Sync,
     work: impl Fn(&T) -> R + Sync,
     mut tell: impl FnMut(News<'a, T, R>),
 ) {
-    let next = AtomicUsize::new(0);
+    let next = Mutex::new(tasks.iter());
+    // The others wait behind the one that waits to be admitted, so that all start in order.
+    let take = || {
+        let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+        next.next().inspect(|_| admit())
+    };
     let (sender, news) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..at_once.min(tasks.len()) {
-            let (sender, next, work) = (sender.clone(), &next, &work);
+            let (sender, take, work) = (sender.clone(), &take, &work);
             scope.spawn(move || {
-                while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(task) = take() {
                     // The receiver exists until the last sender is dropped.
                     let _ = sender.send(News::Started(task));
                     let _ = sender.send(News::Ended(task, work(task)));
@@ -48,6 +55,7 @@ pub(super) fn side_by_side<'a, T: Sync, R: Send>(
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -60,6 +68,7 @@ mod tests {
             &[1, 2, 3, 4],
             1,
             LONG,
+            || (),
             |task| task * 10,
             |news| match news {
                 News::Started(task) => started.push(*task),
@@ -82,7 +91,7 @@ mod tests {
             together.wait();
             now.fetch_sub(1, Ordering::SeqCst);
         };
-        side_by_side(&[0; 9], 3, LONG, work, |_| {});
+        side_by_side(&[0; 9], 3, LONG, || (), work, |_| {});
         assert_eq!(most.into_inner(), 3);
     }
 
@@ -94,16 +103,23 @@ mod tests {
                 thread::yield_now();
             }
         };
-        side_by_side(&[0], 1, Duration::from_millis(1), work, |news| {
-            if matches!(news, News::Silence) {
-                heard.fetch_add(1, Ordering::SeqCst);
-            }
-        });
+        side_by_side(
+            &[0],
+            1,
+            Duration::from_millis(1),
+            || (),
+            work,
+            |news| {
+                if matches!(news, News::Silence) {
+                    heard.fetch_add(1, Ordering::SeqCst);
+                }
+            },
+        );
         assert!(heard.into_inner() > 0);
     }
 
     #[test]
     fn nothing_to_do_is_done_at_once() {
-        side_by_side(&[0; 0], 4, LONG, |_: &u8| (), |_| {});
+        side_by_side(&[0; 0], 4, LONG, || (), |_: &u8| (), |_| {});
     }
 }

@@ -1,13 +1,13 @@
-//! What `#[locked]` refuses, and where the error points.
+//! What the compiler says about a wrong use of `#[locked]`, and where the error points.
 //!
-//! `TRYBUILD=overwrite cargo test -p distlock-macros --test refusals` writes the expected output anew.
+//! `TRYBUILD=overwrite cargo test -p distlock --features macros --test refusals` writes the expected output anew.
 
 #![allow(clippy::expect_used, clippy::print_stderr)] // a test
 
 use std::env;
 use std::process::Command;
 
-/// The compiler whose words the errors in `by_the_compiler` have.
+/// The compiler whose words the errors have.
 const COMPILER: &str = "rustc 1.95.";
 
 /// The compiler's flags. Without this variable the cases are compiled with other flags than what they depend on, which is
@@ -31,13 +31,11 @@ fn errors_point_at_what_is_wrong() {
 }
 
 fn compare() {
-    let cases = trybuild::TestCases::new();
-    cases.compile_fail("tests/refusals/by_the_attribute/*.rs");
     let compiler = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(compiler).arg("--version").output().expect("the compiler tells its version");
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     if version.starts_with(COMPILER) {
-        cases.compile_fail("tests/refusals/by_the_compiler/*.rs");
+        trybuild::TestCases::new().compile_fail("tests/refusals/*.rs");
     } else {
         eprintln!(
             "not compared: the errors that the compiler writes, because this is {version} and not {COMPILER}"

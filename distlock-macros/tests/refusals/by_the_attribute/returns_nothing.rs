@@ -1,6 +1,0 @@
-use distlock::{LockClient, locked};
-
-#[locked("a", client = locks)]
-async fn returns_nothing(locks: &LockClient) {}
-
-fn main() {}
