@@ -193,8 +193,9 @@ impl Future for QueuedWait {
                 if self.poll_deadline(context).is_pending() || self.poll_first_word(context).is_pending() {
                     return Poll::Pending;
                 }
+                let counted = self.entry.client.cleanup.expect();
                 let (settled, undo) = self.entry.local.give_up(ticket, no_answer);
-                self.entry.undo(undo);
+                self.entry.undo(undo, counted);
                 settled
             }
         };
@@ -224,8 +225,9 @@ impl QueuedWait {
 impl Drop for QueuedWait {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
+            let counted = self.entry.client.cleanup.expect();
             let undo = self.entry.local.leave(ticket);
-            self.entry.undo(undo);
+            self.entry.undo(undo, counted);
             self.entry.client.metrics().waited(self.entry.counted_as(), Outcome::Cancelled, || self.waited());
         }
     }

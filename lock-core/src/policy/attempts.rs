@@ -95,7 +95,7 @@ fn report(
     }
     let (undo, next) =
         entry.local.attempted(outcome, |patience, options| entry.new_attempt(patience, options));
-    entry.undo(undo);
+    entry.undo(undo, entry.client.cleanup.expect());
     if may_have_left_something {
         entry.cancel(request);
     } else {
@@ -353,11 +353,12 @@ impl Entry {
         hold: &Arc<HoldCore>,
         start: Option<Arc<AcquireRequest>>,
     ) -> Arc<ReleaseOutcome> {
-        let Some(request) = start else { return self.give_back(hold) };
+        let counted = self.client.cleanup.expect();
+        let Some(request) = start else { return self.give_back(hold, counted) };
         self.client.renewer.unregister(hold);
         let (answered, answer) = oneshot::channel();
         let successor = SentBehind { attempt: request.handle.clone(), _answered: answered };
-        let outcome = self.client.cleanup.release(hold, Arc::new(successor));
+        let outcome = self.client.cleanup.release(hold, Arc::new(successor), counted);
         self.begin_here(request, Some(answer));
         outcome
     }
@@ -375,25 +376,25 @@ impl Entry {
         }
     }
 
-    /// Gives back what no waiter wants.
-    pub(crate) fn undo(self: &Arc<Self>, undo: Undo<Arc<HoldCore>, Arc<AcquireRequest>>) {
+    /// Gives back what no waiter wants. `counted` is older than the last waiter's end.
+    pub(crate) fn undo(self: &Arc<Self>, undo: Undo<Arc<HoldCore>, Arc<AcquireRequest>>, counted: Pending) {
         match undo {
             Undo::Nothing => {}
-            Undo::Attempt(request) => request.handle.stop(self.client.cleanup.expect()),
+            Undo::Attempt(request) => request.handle.stop(counted),
             Undo::Hold(hold) => {
                 // If it is already lost, there is nothing left to release.
                 let _ = hold.begin_release();
-                drop(self.give_back(&hold));
+                drop(self.give_back(&hold, counted));
             }
         }
     }
 
     /// Ends a hold at the server.
-    pub(super) fn give_back(self: &Arc<Self>, hold: &Arc<HoldCore>) -> Arc<ReleaseOutcome> {
+    fn give_back(self: &Arc<Self>, hold: &Arc<HoldCore>, counted: Pending) -> Arc<ReleaseOutcome> {
         self.client.renewer.unregister(hold);
         self.enqueue_clearing();
         let successor: Arc<Self> = Arc::clone(self);
-        self.client.cleanup.release(hold, successor)
+        self.client.cleanup.release(hold, successor, counted)
     }
 
     fn cancel(self: &Arc<Self>, request: &Arc<AcquireRequest>) {

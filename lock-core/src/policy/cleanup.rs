@@ -101,8 +101,13 @@ impl Cleanup {
     }
 
     /// Releases a hold that its owner has ended, and that is not renewed any more. The successor continues at the first
-    /// answer.
-    pub(crate) fn release(&self, hold: &Arc<HoldCore>, successor: Arc<dyn Successor>) -> Arc<Outcome> {
+    /// answer. `counted` is older than the end of the renewal: between the two, nothing would seem to be left to do.
+    pub(crate) fn release(
+        &self,
+        hold: &Arc<HoldCore>,
+        successor: Arc<dyn Successor>,
+        counted: Pending,
+    ) -> Arc<Outcome> {
         let now = self.remote.clock.now();
         let outcome = Arc::new(Outcome::new(Self::answers_by(hold, now)));
         let report = Report::new(hold, &outcome);
@@ -111,7 +116,7 @@ impl Cleanup {
             Some(lease) => {
                 let releasing =
                     Releasing { lease, hold: Arc::clone(hold), first_answer, report: Some(report) };
-                let task = self.task(hold.gone_by());
+                let task = self.task(hold.gone_by(), counted);
                 let releasing = self.unless_given_up(hold.name(), || releasing.until_certain(task));
                 self.remote.engine.begin(&outcome, releasing);
             }
@@ -135,7 +140,7 @@ impl Cleanup {
         };
         let releasing =
             Releasing { lease, hold: Arc::clone(hold), first_answer: FirstAnswer::to_nobody(), report: None };
-        let task = Task { counted: undoing, ..self.task(hold.gone_by()) };
+        let task = self.task(hold.gone_by(), undoing);
         let clock = self.remote.clock.clone();
         let stopped_by = clock.now().plus(time_to_stop(hold.abort_margin()));
         if declared == Declared::ByCore {
@@ -161,10 +166,8 @@ impl Cleanup {
         let leftovers_last = leftovers_last.map(|longest| longest.max(request.lease().unwrap_or_default()));
         let now = self.remote.clock.now();
         let gone_by = leftovers_last.map_or(Moment::FOREVER, |longest| now.plus(longest));
-        let mut task = self.task(gone_by);
-        if let Some(counted) = request.handle.take_undoing() {
-            task.counted = counted;
-        }
+        let counted = request.handle.take_undoing().unwrap_or_else(|| self.expect());
+        let task = self.task(gone_by, counted);
         let first_answer = FirstAnswer::to(successor, now);
         let cancelled = Arc::clone(request);
         self.run(&request.name, || cancel_until_certain(task, cancelled, first_answer));
@@ -204,10 +207,10 @@ impl Cleanup {
         }
     }
 
-    pub(super) fn task(&self, gone_by: Moment) -> Task {
+    pub(super) fn task(&self, gone_by: Moment, counted: Pending) -> Task {
         Task {
             remote: Arc::clone(&self.remote),
-            counted: self.pending.begin(),
+            counted,
             pauses: Pauses {
                 clock: self.remote.clock.clone(),
                 backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),

@@ -115,7 +115,7 @@ impl Cleanup {
                     first_answer,
                     report: Some(report),
                 };
-                let task = self.task(exclusive.gone_by());
+                let task = self.task(exclusive.gone_by(), self.expect());
                 self.run(exclusive.name(), || downgrading.until_certain(task));
             }
             None => report.certain(Released::Clean, Sent::First),

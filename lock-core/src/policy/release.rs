@@ -74,9 +74,10 @@ impl Entry {
         if !next.is_standing() {
             renewer.unregister(&next);
         }
+        let counted = self.client.cleanup.expect();
         let (undo, start) =
             self.local.hand_off(next, |patience, options| self.new_attempt(patience, options));
-        self.undo(undo);
+        self.undo(undo, counted);
         self.start_there(start);
         true
     }

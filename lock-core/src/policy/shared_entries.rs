@@ -170,9 +170,9 @@ impl Entry {
 
     /// Refuses all callers from now on, including those that already wait.
     pub(crate) fn close(self: &Arc<Self>, error: &LockError) {
-        self.undo(self.local.close(error));
+        self.undo(self.local.close(error), self.client.cleanup.expect());
         for entry in self.shared_entries().map(SharedEntries::all).unwrap_or_default() {
-            entry.undo(entry.local.close(error));
+            entry.undo(entry.local.close(error), entry.client.cleanup.expect());
         }
     }
 }
