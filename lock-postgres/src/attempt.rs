@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::spi::{PooledLink as _, within};
-use lock_core::{AcquireRequest, Backoff, ErrorKind, Grant, LockError, Moment, Operation, Wait};
+use lock_core::{AcquireRequest, ErrorKind, Grant, LockError, Moment, Operation, Wait};
 
 use crate::backend::{Lease, PostgresBackend};
 use crate::control::Seen;
 use crate::failure::{gone, no_answer};
 use crate::inspection;
 use crate::link::{Claim, Link, Taken, Waiting, Wanted};
-use crate::options;
 use crate::pool::{OwnLink, Started};
 use crate::statement::Waiter;
 
@@ -23,10 +22,6 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// How often a waiter tries the lock while no connection is free on which it could wait at the server.
 const LOOK_WITHOUT_A_PLACE: Duration = Duration::from_secs(1);
-
-/// The pauses between two tries of a waiter that does not wait at the server.
-const FIRST_POLL: Duration = Duration::from_millis(20);
-const LONGEST_POLL: Duration = Duration::from_millis(500);
 
 /// How often at least a session may be found idle before the client gives it up: its statement or its answer may be on
 /// the way.
@@ -92,9 +87,6 @@ impl<'a> Attempt<'a> {
         {
             return Ok(Some(grant));
         }
-        if self.backend.settings.waiting == options::Waiting::Poll {
-            return Box::pin(self.poll()).await;
-        }
         let own = match self.backend.pool.idle() {
             Some(own) => own,
             None => match Box::pin(self.own_or_grant()).await? {
@@ -113,38 +105,18 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Tries until the lock is free.
-    async fn poll(&self) -> Result<Option<Grant<Lease>>, LockError> {
-        let clock = self.backend.context.clock();
-        let mut pauses = Backoff::new(FIRST_POLL, LONGEST_POLL);
-        loop {
-            if let Some(grant) = self.try_before_waiting().await? {
-                return Ok(Some(grant));
-            }
-            clock.sleep_until(clock.now().plus(pauses.next_pause())).await;
-        }
-    }
-
     /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over. A wait that ends without an
     /// answer does not know whether another client holds the lock, and a check from another connection may come too late.
     async fn try_before_waiting(&self) -> Result<Option<Grant<Lease>>, LockError> {
         let started = self.backend.pool.take_somewhere(&self.claim).await?;
         match self.taken(started).await? {
             Outcome::Granted(grant) => return Ok(Some(grant)),
-            Outcome::Refused | Outcome::GateTaken => self.refused(),
+            // Another client has the lock. Others of this client may come only when this attempt is in the server's
+            // queue: their connections may be faster.
+            Outcome::Refused | Outcome::GateTaken => self.request.attempt().busy(),
             Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
         }
         Ok(None)
-    }
-
-    /// Another client has the lock. Others of this client may come only when this attempt is in the server's queue: their
-    /// connections may be faster. A client that polls is in no queue.
-    fn refused(&self) {
-        let attempt = self.request.attempt();
-        match self.backend.settings.waiting {
-            options::Waiting::Poll => attempt.queued(),
-            options::Waiting::Server | options::Waiting::Quiet => attempt.busy(),
-        }
     }
 
     /// Called when no connection is free to wait on. Tries the lock, which needs no connection of its own. If the lock is not free,
@@ -158,7 +130,7 @@ impl<'a> Attempt<'a> {
             if let Some(started) = started {
                 match self.taken(started).await? {
                     Outcome::Granted(grant) => return Ok(Way::Granted(grant)),
-                    Outcome::Refused | Outcome::GateTaken => self.refused(),
+                    Outcome::Refused | Outcome::GateTaken => self.request.attempt().busy(),
                     Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
                 }
             }

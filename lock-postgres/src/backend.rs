@@ -215,12 +215,8 @@ const MOST_SECTIONS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
     // The server gets a key of each name.
     let names = NameRules::new(CharacterSet::ANY, LockName::MAX_LENGTH);
-    let fairness = match options.waiting {
-        options::Waiting::Server | options::Waiting::Quiet => Fairness::Fifo,
-        options::Waiting::Poll => Fairness::Unordered,
-    };
     let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
-        .with_fairness(fairness)
+        .with_fairness(Fairness::Fifo)
         .with_leftovers_gone_after(LONGEST_WAIT + options.lease)
         .with_inspection(Inspection::Sessions)
         .with_breaking(Breaking::Sessions)

@@ -81,8 +81,6 @@ pub enum Waiting {
     /// client creates if they are missing, and costs two more round trips for each wait. A server that gives such a wait a
     /// snapshot all the same is dealt with as for [`Server`](Waiting::Server), and the log says so.
     Quiet,
-    /// By trying again and again. Nothing waits at the server, the order is arbitrary, and a hand-off takes longer.
-    Poll,
 }
 
 /// What the server gets instead of the name of a lock.
@@ -354,9 +352,7 @@ impl PostgresOptions {
             return Err(invalid("no lock fits on a connection").remedy("raise locks_per_connection"));
         }
         if self.max_waiting == 0 {
-            return Err(
-                invalid("no wait may be at the server").remedy("raise max_waiting, or write wait=poll")
-            );
+            return Err(invalid("no wait may be at the server").remedy("raise max_waiting"));
         }
         if self.max_connections < 2 {
             return Err(invalid("each waiter has a connection, and the other requests need one more")
@@ -405,7 +401,7 @@ impl PostgresOptions {
         if let Some(source) = given.take_choice("fencing", &sources)? {
             options.fencing = source;
         }
-        let ways = [("server", Waiting::Server), ("quiet", Waiting::Quiet), ("poll", Waiting::Poll)];
+        let ways = [("server", Waiting::Server), ("quiet", Waiting::Quiet)];
         if let Some(waiting) = given.take_choice("wait", &ways)? {
             options.waiting = waiting;
         }
@@ -440,7 +436,7 @@ fn take_count(given: &mut lock_core::UrlOptions, key: &'static str) -> Result<Op
 /// with `socket=/path` for a Unix socket.
 ///
 /// Options: `lease`, `prefix`, `timeout`, `validation_interval`, `fencing` (`clock`, `sequence`, `table`, `none`), `wait`
-/// (`server`, `quiet`, `poll`), `keys` (`hashed`, `raw`), `pooler` (`none`, `session`), `locks_per_connection`, `max_waiting`, `max_connections`,
+/// (`server`, `quiet`), `keys` (`hashed`, `raw`), `pooler` (`none`, `session`), `locks_per_connection`, `max_waiting`, `max_connections`,
 /// `password_file`, `socket`; `tls` (`on`, `off`), `extra_ca`, `cert` and `key` (files in PEM format, which turn TLS on);
 /// and the options of every backend.
 ///
@@ -515,7 +511,7 @@ mod tests {
         assert_eq!(read("postgres://db?tls=on").unwrap().tls, Some(TlsOptions::new()));
         assert_eq!(read("postgres://db/app").unwrap().database.as_deref(), Some("app"));
         assert_eq!(read("postgres://db/app?fencing=sequence").unwrap().fencing, TokenSource::Sequence);
-        assert_eq!(read("postgres://db/app?wait=poll").unwrap().waiting, Waiting::Poll);
+        assert_eq!(read("postgres://db/app?wait=quiet").unwrap().waiting, Waiting::Quiet);
         assert_eq!(read("postgres://db/app?wait=quiet").unwrap().waiting, Waiting::Quiet);
         assert_eq!(read("postgres://db/app?keys=raw").unwrap().keys, Keys::Raw);
         assert_eq!(read("postgres://db/app?pooler=session").unwrap().pooler, Pooler::Session);
@@ -541,7 +537,7 @@ mod tests {
             ("postgres://db?timeout=0s", "timeout"),
             ("postgres://db?validation_interval=1ms", "validation_interval"),
             ("postgres://db?fencing=maybe", "clock"),
-            ("postgres://db?wait=maybe", "poll"),
+            ("postgres://db?wait=maybe", "quiet"),
             ("postgres://db?keys=raw&prefix=a", "prefix"),
             ("postgres://db?keys=maybe", "raw"),
             ("postgres://db?pooler=transaction", "session"),

@@ -224,6 +224,10 @@ pub(crate) fn downgrade(key: Key, tokens: TokenSource, tag: SessionTag, limit: D
     )
 }
 
+/// The condition on a row of `pg_locks` that it is an entry of the table of locks. The predicate locks of serializable transactions
+/// have a table of their own, and the locks of the fast path are with their sessions.
+const IN_TABLE: &str = "mode<>'SIReadLock' AND NOT fastpath";
+
 /// Evaluates the expression in the session with this tag alone, on a primary; NULL elsewhere. If there is a limit, it counts the
 /// entries of the table of locks that are taken before, and says so if they are more.
 pub(crate) fn within_limit(tag: SessionTag, limit: Option<u64>, expression: &str) -> String {
@@ -233,7 +237,7 @@ pub(crate) fn within_limit(tag: SessionTag, limit: Option<u64>, expression: &str
         Some(limit) => format!(
             "SELECT CASE WHEN {is_here} AND NOT pg_is_in_recovery() THEN \
              CASE WHEN taken>{limit} THEN 'full '||taken ELSE {expression} END END,taken::text \
-             FROM (SELECT count(*) AS taken FROM pg_locks) AS counted"
+             FROM (SELECT count(*) AS taken FROM pg_locks WHERE {IN_TABLE}) AS counted"
         ),
     }
 }

@@ -334,29 +334,30 @@ impl<S: PooledServer> Pool<S> {
         self.offer();
     }
 
-    /// Gives idle connections to waiters that want one.
+    /// Gives idle connections to waiters that want one, and opens others for those that may wait now.
     fn offer(self: &Arc<Self>) {
         self.changed.notify_waiters();
-        loop {
-            let (request, own) = {
-                let mut inner = self.inner.lock();
-                if inner.requests.is_empty() {
-                    return;
-                }
-                inner.forget_those_who_left();
-                if inner.places_for_waiters(&self.limits) == 0 {
-                    return;
-                }
-                let Inner { links, requests, .. } = &mut *inner;
-                let Some(entry) = links.values_mut().find(|entry| entry.is_idle()) else { return };
-                let Some(request) = requests.pop_front() else { return };
-                entry.state = State::Own;
-                let own = OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true };
-                (request, own)
-            };
+        while let Some((request, own)) = self.matched() {
             // If the waiter has gone, the connection comes back by being dropped, and is offered to the next.
             drop(request.send(Ok(own)));
         }
+        if !self.inner.lock().requests.is_empty() {
+            self.open_as_needed();
+        }
+    }
+
+    /// Returns the first waiter that wants a connection, and an idle one.
+    fn matched(self: &Arc<Self>) -> Option<(ConnectionRequest<S>, OwnLink<S>)> {
+        let mut inner = self.inner.lock();
+        inner.forget_those_who_left();
+        if inner.requests.is_empty() || inner.places_for_waiters(&self.limits) == 0 {
+            return None;
+        }
+        let Inner { links, requests, .. } = &mut *inner;
+        let entry = links.values_mut().find(|entry| entry.is_idle())?;
+        let request = requests.pop_front()?;
+        entry.state = State::Own;
+        Some((request, OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true }))
     }
 
     /// Drops a connection from the pool if nothing is on it. Returns whether that was so.

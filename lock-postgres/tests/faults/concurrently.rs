@@ -9,7 +9,6 @@ use crate::stage::{LONG, ROOM, Stage, Waiter, cases, connect, ensure, soon, unti
 
 cases!("concurrently":
     an_index_is_built_beside_waiters,
-    an_index_is_built_beside_waiters_that_poll,
     an_index_is_built_beside_quiet_waiters_that_keep_their_places,
     a_quiet_wait_that_has_a_snapshot_begins_anew,
     quiet_waits_that_cannot_be_prepared_are_an_error_that_says_what_to_do,
@@ -57,20 +56,6 @@ async fn an_index_is_built_beside_waiters() -> Outcome {
     let (guard, _) = beside.granted().await?;
     guard.release().await?;
     stage.nothing_is_left(&client, "at the end").await
-}
-
-async fn an_index_is_built_beside_waiters_that_poll() -> Outcome {
-    let stage = Stage::new().await?;
-    let holder = stage.client(LONG).await?;
-    let held = holder.mutex(ROOM)?.acquire().await?;
-    let client = stage.client("lease=10m&wait=poll").await?;
-    let waiter = Waiter::of(&client)?;
-    let took = build_an_index(&stage).await?;
-    ensure!(took < BOUND, "the index took {took:?}");
-    ensure!(stage.waiters().await?.is_empty(), "a session waits at the server");
-    held.release().await?;
-    let (guard, _) = waiter.granted().await?;
-    Ok(guard.release().await?)
 }
 
 const QUIET: &str = "lease=10m&wait=quiet";

@@ -12,6 +12,8 @@ cases!("limits":
     a_server_without_room_is_asked_again,
     a_nearly_full_table_of_locks_is_refused_and_others_can_connect,
     what_others_take_of_the_table_of_locks_counts,
+    the_locks_of_serializable_transactions_do_not_count,
+    readers_beyond_the_bound_all_come_in,
     ten_thousand_holds_need_forty_connections,
 );
 
@@ -31,8 +33,31 @@ async fn waits_beyond_the_bound_wait_in_the_client() -> Outcome {
         guard.release().await?;
         ensure!(stage.waiters().await?.len() <= 2, "{:?} wait at the server", stage.waiters().await?);
     }
+    // None is released before all are granted.
+    let mut guards = Vec::new();
     for waiter in waiters {
-        let (guard, _) = waiter.granted().await?;
+        guards.push(waiter.granted().await?.0);
+    }
+    for guard in guards {
+        guard.release().await?;
+    }
+    stage.nothing_is_left(&client, "at the end").await
+}
+
+/// Each has a session, and none of those that have come in makes room for the next.
+async fn readers_beyond_the_bound_all_come_in() -> Outcome {
+    let stage = Stage::new().await?;
+    let (holder, client) = (stage.client(LONG).await?, stage.client("lease=10m&max_waiting=2").await?);
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    let lock = client.rw_lock(ROOM)?.read();
+    let readers: Vec<_> = (0..9).map(|_| Waiter::start(std::sync::Arc::clone(&lock))).collect();
+    stage.queued(2).await?;
+    held.release().await?;
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(reader.granted().await?.0);
+    }
+    for guard in guards {
         guard.release().await?;
     }
     stage.nothing_is_left(&client, "at the end").await
@@ -143,6 +168,25 @@ async fn what_others_take_of_the_table_of_locks_counts() -> Outcome {
     soon("the lock", lock.acquire()).await??.release().await?;
     soon("the permit", permits.acquire(1)).await??.release().await?;
     Ok(())
+}
+
+/// They have a table of their own.
+async fn the_locks_of_serializable_transactions_do_not_count() -> Outcome {
+    let many = [("max_pred_locks_per_page", "1000"), ("max_pred_locks_per_relation", "1000")];
+    let options = many.into_iter().fold(small(), |options, (name, value)| options.setting(name, value));
+    let stage = Stage::with(options).await?;
+    let client = stage.client(LONG).await?;
+    let mut other = stage.session().await?;
+    other.query("CREATE TABLE many (number int PRIMARY KEY)").await?;
+    other.query("INSERT INTO many SELECT generate_series(1,1000)").await?;
+    other.query("BEGIN ISOLATION LEVEL SERIALIZABLE").await?;
+    other.query("SET LOCAL enable_seqscan=off").await?;
+    for number in (1..=1000).step_by(2) {
+        other.query(&format!("SELECT FROM many WHERE number={number}")).await?;
+    }
+    let predicates = stage.number("SELECT count(*) FROM pg_locks WHERE mode='SIReadLock'").await?;
+    ensure!(predicates > PLACES, "{predicates} predicate locks");
+    stage.works(&client).await
 }
 
 async fn ten_thousand_holds_need_forty_connections() -> Outcome {
