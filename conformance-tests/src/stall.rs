@@ -27,7 +27,7 @@ fn runs() -> usize {
 }
 
 /// For how long the pressure on the machine is measured at a time.
-const WINDOW: Duration = Duration::from_secs(1);
+const WINDOW: Duration = Duration::from_secs(3);
 
 /// The time that programs of this machine have waited for a processor and for its disks so far, if the system says it.
 ///
