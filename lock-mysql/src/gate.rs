@@ -387,7 +387,7 @@ mod tests {
     }
 
     fn waiter() -> Waiter {
-        Waiter { id: "1".into(), host: "h".into(), pid: 1, label: None, mode: None, since: 7 }
+        Waiter { id: "1".into(), host: "h".into(), pid: 1, origin: None, label: None, mode: None, since: 7 }
     }
 
     #[test]

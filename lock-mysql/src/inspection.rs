@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lock_core::spi::within;
 use lock_core::{
     AttemptId, Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockName, LockStatus,
-    Mode, Operation, Others, Participant,
+    Mode, Operation, Others, Participant, ProcessOrigin,
 };
 
 use crate::backend::MySqlBackend;
@@ -84,6 +84,7 @@ impl Record {
         if let Some(holder) = self.holder {
             participant.host = Some(holder.host);
             participant.pid = Some(holder.pid);
+            participant.origin = holder.origin.as_deref().and_then(ProcessOrigin::parse);
             participant.label = holder.label;
             participant.value = holder.value;
         }
@@ -383,6 +384,7 @@ fn waiter(row: &Row) -> Option<((u64, u64), Participant)> {
     let mut participant = Participant::new(HolderId::new(&waiter.id)).with_mode(mode);
     participant.host = Some(waiter.host);
     participant.pid = Some(waiter.pid);
+    participant.origin = waiter.origin.as_deref().and_then(ProcessOrigin::parse);
     participant.label = waiter.label;
     participant.since = moment(waiter.since);
     Some(((second, waiter.since), participant))

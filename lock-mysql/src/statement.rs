@@ -94,6 +94,9 @@ pub(crate) struct Waiter {
     pub(crate) id: String,
     pub(crate) host: String,
     pub(crate) pid: u32,
+    /// Distinguishes the process from others with the same id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
     /// The mode, unless it is exclusive.
@@ -310,6 +313,9 @@ pub(crate) struct Holder {
     pub(crate) lock: String,
     pub(crate) host: String,
     pub(crate) pid: u32,
+    /// Distinguishes the process from others with the same id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
     /// The value of a leader.
@@ -515,7 +521,15 @@ mod tests {
 
     fn waiter(label: &str) -> Waiter {
         let label = Some(label.to_owned());
-        Waiter { id: "ff".to_owned(), host: "h".to_owned(), pid: 1, label, mode: None, since: 7 }
+        Waiter {
+            id: "ff".to_owned(),
+            host: "h".to_owned(),
+            pid: 1,
+            origin: None,
+            label,
+            mode: None,
+            since: 7,
+        }
     }
 
     #[test]

@@ -296,7 +296,8 @@ impl<'a> Attempt<'a> {
             Wanted::Permits(permits) => Some((permits.take, permits.of)),
             _ => None,
         };
-        Waiter { id, host: info.host.clone(), pid: info.pid, label: info.label.clone(), permits }
+        let origin = info.origin.as_ref().map(ToString::to_string);
+        Waiter { id, host: info.host.clone(), pid: info.pid, origin, label: info.label.clone(), permits }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lock_core::spi::within;
 use lock_core::{
     Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockStatus, Mode, Operation, Others,
-    Participant,
+    Participant, ProcessOrigin,
 };
 
 use crate::address::client_of;
@@ -68,6 +68,7 @@ impl Party {
             if let Some(holder) = holder {
                 participant.host = Some(holder.host);
                 participant.pid = Some(holder.pid);
+                participant.origin = holder.origin.as_deref().and_then(ProcessOrigin::parse);
                 participant.label = holder.label;
                 participant.value = holder.value;
             }
@@ -85,6 +86,7 @@ impl Party {
             self.participant.id = HolderId::new(&waiter.id);
             self.participant.host = Some(waiter.host);
             self.participant.pid = Some(waiter.pid);
+            self.participant.origin = waiter.origin.as_deref().and_then(ProcessOrigin::parse);
             self.participant.label = waiter.label;
             let permits = waiter.permits.and_then(|(take, of)| permits(take, of));
             self.participant.mode = permits.unwrap_or(self.participant.mode);

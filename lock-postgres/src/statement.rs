@@ -71,6 +71,9 @@ pub(crate) struct Waiter {
     pub(crate) id: String,
     pub(crate) host: String,
     pub(crate) pid: u32,
+    /// Distinguishes the process from others with the same id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
     /// How many permits it wants, and of how many.
@@ -433,6 +436,7 @@ mod tests {
             id: "ff".to_owned(),
             host: "h".to_owned(),
             pid: 1,
+            origin: None,
             label: Some(label.to_owned()),
             permits: None,
         }

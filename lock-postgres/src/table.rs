@@ -34,6 +34,9 @@ const SWEPT_AT_ONCE: u32 = 100;
 pub(crate) struct Holder {
     pub(crate) host: String,
     pub(crate) pid: u32,
+    /// Distinguishes the process from others with the same id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,7 +45,13 @@ pub(crate) struct Holder {
 
 impl Holder {
     pub(crate) fn of(info: &HolderInfo) -> Self {
-        Self { host: info.host.clone(), pid: info.pid, label: info.label.clone(), value: info.value.clone() }
+        Self {
+            host: info.host.clone(),
+            pid: info.pid,
+            origin: info.origin.as_ref().map(ToString::to_string),
+            label: info.label.clone(),
+            value: info.value.clone(),
+        }
     }
 
     fn text(&self) -> String {

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{
     FencingToken, HolderId, HolderInfo, LockError, LockName, LockStatus, LossReason, Operation, Participant,
+    ProcessOrigin,
 };
 use redis::Value;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,9 @@ const FIRST_ARRIVAL: f64 = 1e14;
 struct Holder {
     host: String,
     pid: u32,
+    /// Distinguishes the process from others with the same id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     label: Option<String>,
     /// The value of a leader or a candidate.
@@ -30,7 +34,8 @@ struct Holder {
 /// Encodes the description of a holder as the server keeps it.
 pub(crate) fn holder_text(info: &HolderInfo) -> Result<String, LockError> {
     let (host, label, value) = (info.host.clone(), info.label.clone(), info.value.clone());
-    let holder = Holder { host, pid: info.pid, label, value };
+    let origin = info.origin.as_ref().map(ToString::to_string);
+    let holder = Holder { host, pid: info.pid, origin, label, value };
     serde_json::to_string(&holder).map_err(|error| nonsense(Operation::Describe, error))
 }
 
@@ -203,6 +208,7 @@ fn participant(id: &str, since: Option<SystemTime>, holder: Option<&str>) -> Par
     if let Some(holder) = holder.and_then(|text| serde_json::from_str::<Holder>(text).ok()) {
         participant.host = Some(holder.host);
         participant.pid = Some(holder.pid);
+        participant.origin = holder.origin.as_deref().and_then(ProcessOrigin::parse);
         participant.label = holder.label;
         participant.value = holder.value;
     }

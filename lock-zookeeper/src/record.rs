@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::{ErrorKind, FencingToken, HolderId, HolderInfo, LockError, Mode, Operation, Participant};
+use lock_core::{
+    ErrorKind, FencingToken, HolderId, HolderInfo, LockError, Mode, Operation, Participant, ProcessOrigin,
+};
 use serde::{Deserialize, Serialize};
 use zookeeper_client::Stat;
 
@@ -19,6 +21,9 @@ const LONGEST_STOP: Duration = Duration::from_secs(300);
 struct Record {
     host: String,
     pid: u32,
+    /// Distinguishes the process from others with the same id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     label: Option<String>,
     /// The value of a leader or a candidate.
@@ -55,6 +60,7 @@ pub(crate) fn text_of(info: &HolderInfo, stops_within: Duration) -> Result<Box<[
     let record = Record {
         host: info.host.clone(),
         pid: info.pid,
+        origin: info.origin.as_ref().map(ToString::to_string),
         label: info.label.clone(),
         value: info.value.clone(),
         stops_within: in_milliseconds(stops_within),
@@ -90,6 +96,7 @@ pub(crate) fn broken_unread() -> Vec<u8> {
     let unknown = Record {
         host: String::new(),
         pid: 0,
+        origin: None,
         label: None,
         value: None,
         stops_within,
@@ -119,6 +126,7 @@ pub(crate) fn participant(name: &str, mode: Mode, node: Option<(&[u8], &Stat)>) 
         token = record.token.unwrap_or(token);
         participant.host = Some(record.host).filter(|host| !host.is_empty());
         participant.pid = Some(record.pid).filter(|pid| *pid != 0);
+        participant.origin = record.origin.as_deref().and_then(ProcessOrigin::parse);
         participant.label = record.label;
         participant.value = record.value;
     } else if let Ok(text) = std::str::from_utf8(data)

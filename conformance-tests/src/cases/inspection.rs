@@ -1,6 +1,6 @@
 //! Cases: what `status` shows about a lock.
 
-use lock_core::{ClientBuilder, HolderInfo, Participant};
+use lock_core::{ClientBuilder, Describing, HolderInfo, Participant, ProcessOrigin};
 use test_servers::{Outcome, ensure};
 
 use super::exclusion::quit;
@@ -34,6 +34,10 @@ async fn the_holder_is_shown(stage: &Stage) -> Outcome {
         ensure!(holder.host.as_deref() == Some(&us.host), "the holder's host is {:?}", holder.host);
         ensure!(holder.pid == Some(us.pid), "the holder's process is {:?}", holder.pid);
         ensure!(holder.label.as_deref() == Some("the holder"), "the holder is called {:?}", holder.label);
+        // Others can only name the connection.
+        if client.capabilities().describing == Describing::Supported {
+            ensure!(holder.origin == us.origin, "the holder's origin is {:?}", holder.origin);
+        }
         if has_tokens(client) {
             ensure!(holder.token == guard.token(), "the holder's token is {:?}", holder.token);
         }
@@ -62,6 +66,8 @@ async fn the_queue_is_shown_in_order(stage: &Stage) -> Outcome {
     ensure!(status.holders.len() == 1 && is_of(&status.holders[0], &workers[0]), "{status:?}");
     let in_order = status.waiters.iter().zip(&workers[1..]).all(|(waiter, worker)| is_of(waiter, worker));
     ensure!(status.waiters.len() == 3 && in_order, "{status:?}");
+    let has_origin = ProcessOrigin::of_this_process().is_some();
+    ensure!(status.waiters.iter().all(|waiter| waiter.origin.is_some() == has_origin), "{status:?}");
     let mut ids: Vec<_> = status.holders.iter().chain(&status.waiters).map(|one| one.id.as_str()).collect();
     ids.sort_unstable();
     ids.dedup();
