@@ -3,7 +3,7 @@
 //! It carries out one command after the other, and abandons a statement only together with the connection. If the caller has gone,
 //! it releases a granted lock at once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use lock_core::Released;
@@ -12,7 +12,7 @@ use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Mome
 use tokio::sync::oneshot;
 
 use crate::budget::Reservation;
-use crate::failure::{Failure, gone, nonsense, shared_session, standby};
+use crate::failure::{Failure, blocked, gone, nonsense, shared_session, standby};
 use crate::key::Key;
 use crate::link::{Claim, Command, Has, Link, LinkState, Mailbox, Taken, Wanted};
 use crate::options::TokenSource;
@@ -75,6 +75,8 @@ pub(crate) struct Actor {
     ending: Ending,
     session: Session,
     held: HashMap<Key, Held>,
+    /// The locks whose rows in the table are about this session, perhaps about an earlier hold of it.
+    recorded: HashSet<Key>,
     /// The moment just before the last answered statement was sent.
     heard: Moment,
     limit: StatementLimit,
@@ -95,6 +97,7 @@ impl Actor {
             ending,
             session,
             held: HashMap::new(),
+            recorded: HashSet::new(),
             heard,
             limit: StatementLimit::On,
             may_be_idle,
@@ -237,13 +240,18 @@ impl Actor {
         let sent = self.now();
         let name_holder = self.pool.server().holder_lookup.next(sent, self.pool.server().settings.fencing);
         let (fencing, tag) = (self.pool.server().settings.fencing, self.session.tag);
+        if let Err(failure) = self.end_record(&claim).await {
+            return self.conclude(claim, reservation, sent, Err(failure), answer).await;
+        }
         let said = match Call::to_take(&claim, fencing, name_holder) {
             Some(take) if reservation.limit().is_none() => {
-                self.repeat(Operation::Acquire, &statement::comment(Operation::Acquire), &take).await
+                let message = self.message(&statement::comment(Operation::Acquire), &take);
+                let answer = self.ask_or_cancel(message).await;
+                self.noted(&take, answer)
             }
             _ => {
                 let statement = statement::take(&claim, fencing, tag, reservation.limit(), name_holder);
-                self.ask(Operation::Acquire, statement).await
+                self.ask_or_cancel(statement).await
             }
         };
         let took = self.now().since(sent);
@@ -364,20 +372,45 @@ impl Actor {
         }
     }
 
-    /// Writes to the table of tokens. A write may block for many reasons, and the checks of the holds on this connection wait
-    /// behind it. So it has a limit of its own, and is cancelled then.
     async fn mint(&mut self, claim: &Claim) -> Result<u64, Failure> {
+        if claim.holder.is_some() {
+            self.recorded.insert(claim.key);
+        }
+        let answer = self.ask_or_cancel(table::mint(claim, self.session.id)).await?;
+        let token = answer.value().and_then(|text| text.parse().ok());
+        token.ok_or_else(|| Failure::Broken(nonsense(Operation::Acquire, "it does not say the token")))
+    }
+
+    /// Carries out a statement that others may block, for many reasons, while the checks of the holds on this connection wait
+    /// behind it. So it has a limit of its own, and is cancelled then.
+    async fn ask_or_cancel(&mut self, statement: String) -> Result<Answer, Failure> {
         let clock = self.pool.server().context.clock().clone();
         let sent = clock.now();
         self.link.is_asking(sent);
         let end = sent.plus(self.pool.server().settings.request_timeout);
-        let mint = table::mint(claim, self.session.id);
-        let answer = self.ask_until(clock.sleep_until(end), mint).await;
+        let answer = self.ask_until(clock.sleep_until(end), statement).await;
         self.link.has_asked();
-        let answer = answer?;
-        self.heard = sent;
-        let token = answer.value().and_then(|text| text.parse().ok());
-        token.ok_or_else(|| Failure::Broken(nonsense(Operation::Acquire, "it does not say the token")))
+        match answer {
+            Err(Failure::Broken(error)) => return Err(Failure::Broken(error)),
+            Err(failure) if failure.is_interruption() && clock.now() >= end => {
+                self.heard = sent;
+                return Err(Failure::refusal(blocked(Operation::Acquire)));
+            }
+            answer => {
+                self.heard = sent;
+                answer
+            }
+        }
+    }
+
+    /// Ends what the table says of an earlier hold of this session, before it asks for the same lock again.
+    async fn end_record(&mut self, claim: &Claim) -> Result<(), Failure> {
+        if claim.holder.is_none() || !self.recorded.contains(&claim.key) {
+            return Ok(());
+        }
+        self.ask_or_cancel(table::end_record(claim.key, self.session.id)).await?;
+        self.recorded.remove(&claim.key);
+        Ok(())
     }
 
     /// Whether this is still our session, on a primary. Also ends what a wait has changed in the session.

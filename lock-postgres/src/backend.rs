@@ -220,6 +220,7 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
         .with_leftovers_gone_after(LONGEST_WAIT + options.lease)
         .with_inspection(Inspection::Sessions)
         .with_breaking(Breaking::Sessions)
+        .with_remembering(Remembering::Supported)
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::new(MOST, MOST)));
     match options.fencing {
         TokenSource::Clock => capabilities.with_fencing(Fencing::WhileServerLives).with_reserving(
@@ -232,8 +233,7 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
             .with_fencing(Fencing::Durable)
             .with_reserving(Reserving::AtMost(MOST_SECTIONS))
             .with_inspection(Inspection::HolderAndQueue)
-            .with_describing(Describing::Supported)
-            .with_remembering(Remembering::Supported),
+            .with_describing(Describing::Supported),
         TokenSource::None => capabilities.with_reserving(Reserving::AtMost(MOST_SECTIONS)),
     }
 }

@@ -236,7 +236,7 @@ impl Worker {
         let said = self.carry_out(Operation::Acquire, &statement::waits(&sessions)).await;
         let said = said.map_err(Failure::into_error);
         for answer in answers {
-            let copy = said.as_ref().map(|said| Answer { rows: said.rows.clone() });
+            let copy = said.as_ref().map(|said| Answer { rows: said.rows.clone(), ..Answer::default() });
             let _ = answer.send(copy.map_err(|error| Failure::Broken(error.clone())));
         }
     }
@@ -245,7 +245,9 @@ impl Worker {
         let was_open = self.session.is_some();
         match self.ask(operation, statement).await {
             // The server may have closed it meanwhile.
-            Err(Failure::Broken(_)) if was_open => self.ask(operation, statement).await,
+            Err(Failure::Broken(_)) if was_open => {
+                self.ask(operation, statement).await.map(|answer| Answer { is_repeated: true, ..answer })
+            }
             answer => answer,
         }
     }

@@ -21,6 +21,7 @@ pub static DRIVER: Driver = Driver::new(
     UrlOption::choice("keys", &["hashed", "raw"], "what the server gets of names").default_value("hashed"),
     UrlOption::choice("pooler", &["none", "session"], "whether a pooler in session mode is in between")
         .default_value("none"),
+    UrlOption::text("schema", "the schema of the client's tables").default_value("public"),
     UrlOption::text("prefix", "the beginning of the locks' names"),
     UrlOption::duration("timeout", "how long the server may take for a statement that does not wait")
         .default_value("3 s, and never more than three quarters of the time between two checks"),

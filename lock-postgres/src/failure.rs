@@ -140,8 +140,13 @@ pub(crate) fn explain_code(operation: Operation, code: &str, said: &str) -> Lock
     match code {
         "28000" | "28P01" => server(ErrorKind::Denied)
             .remedy("check user, password, and from where and how the user may connect (pg_hba.conf)"),
-        DENIED => server(ErrorKind::Denied)
-            .remedy("give the user the permissions that docs/backends/postgres.md lists"),
+        DENIED => server(ErrorKind::Denied).remedy(
+            "GRANT CREATE ON SCHEMA to this user for the first connection, or create the tables as \
+             docs/backends/postgres.md says, and GRANT SELECT, INSERT, UPDATE, DELETE on them",
+        ),
+        "3F000" => server(ErrorKind::InvalidOption).remedy(
+            "CREATE SCHEMA, with the name that the option schema has, and GRANT USAGE, CREATE on it to this user",
+        ),
         "3D000" => server(ErrorKind::InvalidOption).remedy("name a database that exists"),
         "08P01" if is_startup => server(ErrorKind::Unsupported).remedy(POOLER_REMEDY),
         "42704" if is_startup => {
@@ -196,6 +201,14 @@ pub(crate) fn no_answer(operation: Operation) -> LockError {
     LockError::new(ErrorKind::Unreachable, operation)
         .because("the server did not answer in time")
         .remedy("check that the server runs and can be reached")
+        .retryable()
+}
+
+/// The error if a statement was cancelled because it took too long.
+pub(crate) fn blocked(operation: Operation) -> LockError {
+    LockError::new(ErrorKind::Unreachable, operation)
+        .because("the server answers, and has not carried out the statement in time")
+        .remedy("look at the server for what blocks it: a locked table, or a standby that does not confirm")
         .retryable()
 }
 

@@ -210,7 +210,7 @@ async fn end_session_of(
     let answer = backend.control.ask(Operation::Break, pg_locks::others(looked, session)).await?;
     let has_no_others = answer.value() == Some("0");
     let answer = backend.control.ask(Operation::Break, statement::end(session, Operation::Break)).await?;
-    if answer.rows.is_empty() {
+    if answer.rows.is_empty() && !answer.is_repeated {
         // It has ended by itself meanwhile.
         return Ok(Broken::not_held());
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::spi::{Endpoint, TlsOptions};
+use lock_core::spi::{Endpoint, TlsOptions, UsualParameter};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Password};
 
 use crate::backend::{PostgresBackend, capabilities};
@@ -38,6 +38,7 @@ pub struct PostgresOptions {
     pub(crate) waiting: Waiting,
     pub(crate) keys: Keys,
     pub(crate) pooler: Pooler,
+    pub(crate) schema: String,
     pub(crate) locks_per_connection: usize,
     pub(crate) max_waiting: usize,
     pub(crate) max_connections: usize,
@@ -108,6 +109,25 @@ pub enum Pooler {
 
 const DEFAULT_PORT: u16 = 5432;
 
+const DEFAULT_SCHEMA: &str = "public";
+
+/// The longest name that the server does not cut off.
+const LONGEST_SCHEMA: usize = 63;
+
+/// What URLs of PostgreSQL have in other programs.
+const USUAL: &[UsualParameter] = &[
+    UsualParameter::Tls("sslmode", &["disable"], &["require", "verify-ca", "verify-full"]),
+    UsualParameter::Name("application_name", "label"),
+    UsualParameter::Name("sslcert", "cert"),
+    UsualParameter::Name("sslkey", "key"),
+    UsualParameter::Seconds("connect_timeout"),
+    UsualParameter::Instead("sslrootcert", "write extra_ca=FILE"),
+    UsualParameter::Instead("search_path", "write schema=NAME"),
+    UsualParameter::Instead("passfile", "write password_file=FILE, a file with the password alone"),
+    UsualParameter::Instead("host", "write postgres://user@HOST/database, or socket=/folder/.s.PGSQL.5432"),
+    UsualParameter::Instead("target_session_attrs", "leave it out: a standby is always refused"),
+];
+
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
@@ -148,6 +168,7 @@ impl PostgresOptions {
             waiting: Waiting::Server,
             keys: Keys::Hashed,
             pooler: Pooler::None,
+            schema: DEFAULT_SCHEMA.to_owned(),
             locks_per_connection: DEFAULT_LOCKS_PER_CONNECTION,
             max_waiting: DEFAULT_MAX_WAITING,
             max_connections: DEFAULT_MAX_CONNECTIONS,
@@ -259,6 +280,14 @@ impl PostgresOptions {
         self
     }
 
+    /// Sets the schema that has the tables and the sequence of the client; `public` by default, whatever the `search_path` of the
+    /// user is. Clients that exclude each other must use the same one.
+    #[must_use]
+    pub fn schema(mut self, name: impl Into<String>) -> Self {
+        self.schema = name.into();
+        self
+    }
+
     /// How many locks may share a connection; 320 by default.
     #[must_use]
     pub fn locks_per_connection(mut self, count: usize) -> Self {
@@ -348,6 +377,11 @@ impl PostgresOptions {
         if self.keys == Keys::Raw && !self.prefix.is_empty() {
             return Err(invalid("a raw key has no prefix").remedy("leave out prefix, or keys=raw"));
         }
+        let is_systems = self.schema.starts_with("pg_") || self.schema == "$user";
+        if self.schema.is_empty() || self.schema.len() > LONGEST_SCHEMA || is_systems {
+            return Err(invalid("the schema is not acceptable")
+                .remedy(format!("name a schema of your own, with at most {LONGEST_SCHEMA} bytes")));
+        }
         if self.locks_per_connection == 0 {
             return Err(invalid("no lock fits on a connection").remedy("raise locks_per_connection"));
         }
@@ -372,6 +406,7 @@ impl PostgresOptions {
     /// Reads a URL, and adds the URL's general options to `builder`.
     fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
         let mut given = url.options();
+        given.understand(USUAL)?;
         let builder = builder.with_url_options(&mut given)?;
         let mut options = Self::listening_at(endpoint_of(url, given.take("socket"))?);
         options.tls = TlsOptions::take_with_extra_authority(&mut given)?;
@@ -389,6 +424,9 @@ impl PostgresOptions {
         }
         if let Some(prefix) = given.take("prefix") {
             options.prefix = prefix;
+        }
+        if let Some(schema) = given.take("schema") {
+            options.schema = schema;
         }
         options.request_timeout = given.take_duration("timeout")?;
         options.validation_interval = given.take_duration("validation_interval")?;
@@ -436,7 +474,7 @@ fn take_count(given: &mut lock_core::UrlOptions, key: &'static str) -> Result<Op
 /// with `socket=/path` for a Unix socket.
 ///
 /// Options: `lease`, `prefix`, `timeout`, `validation_interval`, `fencing` (`clock`, `sequence`, `table`, `none`), `wait`
-/// (`server`, `quiet`), `keys` (`hashed`, `raw`), `pooler` (`none`, `session`), `locks_per_connection`, `max_waiting`, `max_connections`,
+/// (`server`, `quiet`), `keys` (`hashed`, `raw`), `pooler` (`none`, `session`), `schema`, `locks_per_connection`, `max_waiting`, `max_connections`,
 /// `password_file`, `socket`; `tls` (`on`, `off`), `extra_ca`, `cert` and `key` (files in PEM format, which turn TLS on);
 /// and the options of every backend.
 ///
@@ -512,7 +550,13 @@ mod tests {
         assert_eq!(read("postgres://db/app").unwrap().database.as_deref(), Some("app"));
         assert_eq!(read("postgres://db/app?fencing=sequence").unwrap().fencing, TokenSource::Sequence);
         assert_eq!(read("postgres://db/app?wait=quiet").unwrap().waiting, Waiting::Quiet);
+        let usual = "postgres://db/app?sslmode=require&application_name=nightly&connect_timeout=10";
+        assert!(read(usual).unwrap().tls.is_some());
+        assert!(read("postgres://db/app?sslmode=disable").unwrap().tls.is_none());
         assert_eq!(read("postgres://db/app?wait=quiet").unwrap().waiting, Waiting::Quiet);
+        let usual = "postgres://db/app?sslmode=require&application_name=nightly&connect_timeout=10";
+        assert!(read(usual).unwrap().tls.is_some());
+        assert!(read("postgres://db/app?sslmode=disable").unwrap().tls.is_none());
         assert_eq!(read("postgres://db/app?keys=raw").unwrap().keys, Keys::Raw);
         assert_eq!(read("postgres://db/app?pooler=session").unwrap().pooler, Pooler::Session);
     }
@@ -537,6 +581,9 @@ mod tests {
             ("postgres://db?timeout=0s", "timeout"),
             ("postgres://db?validation_interval=1ms", "validation_interval"),
             ("postgres://db?fencing=maybe", "clock"),
+            ("postgres://db?sslmode=prefer", "tls=on"),
+            ("postgres://db?sslmode=require&tls=off", "leave one of them out"),
+            ("postgres://db?sslrootcert=/ca.pem", "extra_ca"),
             ("postgres://db?wait=maybe", "quiet"),
             ("postgres://db?keys=raw&prefix=a", "prefix"),
             ("postgres://db?keys=maybe", "raw"),
@@ -545,7 +592,7 @@ mod tests {
             ("postgres://db?max_connections=1", "max_connections"),
             ("postgres://db?max_connections=x", "not a number"),
             ("postgres://db?locks_per_connection=0", "locks_per_connection"),
-            ("postgres://db?sslmode=require", "sslmode"),
+            ("postgres://db?schema=pg_temp", "schema"),
         ] {
             let text = read(url).unwrap_err().to_string();
             assert!(text.contains(part), "{url}: {text}");

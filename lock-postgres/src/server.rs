@@ -40,6 +40,10 @@ pub(crate) const START: &str = "(extract(epoch FROM backend_start)*1000000)::big
 const CAPACITY: &str = "(current_setting('max_locks_per_transaction')::bigint*(current_setting('max_connections')::bigint\
                       +current_setting('max_prepared_transactions')::bigint))";
 
+/// Ends the wait of a client whose machine has closed its connection. Servers on other systems refuse the setting, or do without it.
+const LOOK_FOR_CLIENT: &str = "CASE WHEN version() LIKE '%linux%' \
+                               THEN set_config('client_connection_check_interval','500ms',false) END";
+
 /// The description that a server gives of itself and of a new session.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
@@ -60,14 +64,14 @@ pub(crate) fn question(statements: &str, tag: SessionTag) -> String {
     format!(
         "{comment}{statements}SELECT version(),current_setting('server_version_num'),pg_is_in_recovery()::text,{is_here}::text,\
          (extract(epoch FROM current_setting('idle_session_timeout',true)::interval)*1000)::bigint::text,\
-         pg_backend_pid()::text,{START}::text,{CAPACITY}::text FROM pg_stat_get_activity(pg_backend_pid())"
+         pg_backend_pid()::text,{START}::text,{CAPACITY}::text,{LOOK_FOR_CLIENT} FROM pg_stat_get_activity(pg_backend_pid())"
     )
 }
 
 impl Facts {
     /// Reads the answer to the [`question`].
     pub(crate) fn read(rows: &[Row]) -> Option<Self> {
-        let [version_text, version, is_standby, has_tag, lease, pid, start, capacity] =
+        let [version_text, version, is_standby, has_tag, lease, pid, start, capacity, ..] =
             rows.first()?.as_slice()
         else {
             return None;

@@ -24,6 +24,8 @@ pub(crate) type Row = Vec<Option<String>>;
 #[derive(Debug, Default)]
 pub struct Answer {
     pub(crate) rows: Vec<Row>,
+    /// Whether an earlier answer to the same statement may have been lost.
+    pub(crate) is_repeated: bool,
 }
 
 impl Answer {

@@ -20,8 +20,7 @@ const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
 /// The client closes a connection without holds after this time.
 const LONGEST_IDLE: Duration = Duration::from_secs(30);
 
-/// How often the server looks whether the client of a waiting session is still there.
-const LOOK_FOR_CLIENT: Duration = Duration::from_millis(500);
+const SEARCH_PATH: &str = "search_path";
 
 /// How long a wait lasts at the server: longer than a usual wait. After that the client begins another one.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
@@ -44,6 +43,7 @@ pub(crate) struct Settings {
     pub(crate) keys: Keys,
     pub(crate) pooler: Pooler,
     pub(crate) prefix: String,
+    schema: String,
     pub(crate) locks_per_connection: usize,
     pub(crate) max_waiting: usize,
     pub(crate) max_connections: usize,
@@ -67,6 +67,7 @@ impl Settings {
             keys: options.keys,
             pooler: options.pooler,
             prefix: options.prefix.clone(),
+            schema: options.schema.clone(),
             locks_per_connection: options.locks_per_connection,
             max_waiting: options.max_waiting,
             max_connections: options.max_connections,
@@ -81,12 +82,12 @@ impl Settings {
     /// What the sessions need, in the server's names for it.
     ///
     /// * The lease is `idle_session_timeout`. `statement_timeout` ends what hangs, and is switched off for waits.
-    /// * `client_connection_check_interval` ends the wait of a client whose machine has closed its connection. The
-    ///   keepalives end that of one whose machine has vanished. They take longer than the lease, so that no partition
-    ///   ends a session before its lease.
+    /// * The keepalives end the wait of a client whose machine has vanished. They take longer than the lease, so that no
+    ///   partition ends a session before its lease.
     /// * Warnings about locks that are not held would only fill the log of the client crate.
-    /// * A write to a table of tokens sees what was written before it.
-    fn of_sessions(&self, tag: SessionTag) -> [(&'static str, String); 12] {
+    /// * A write to a table of tokens sees what was written before it, is on the disk before it is confirmed, and finds the
+    ///   table in one schema, whatever the user's own settings are.
+    fn of_sessions(&self, tag: SessionTag) -> [(&'static str, String); 15] {
         let lease = self.lease_milliseconds();
         let seconds = lease.div_ceil(1000);
         let milliseconds = |number: u64| format!("{number}ms");
@@ -95,16 +96,16 @@ impl Settings {
             ("idle_in_transaction_session_timeout", milliseconds(lease)),
             ("statement_timeout", milliseconds(lease)),
             ("lock_timeout", milliseconds(u64::try_from(LONGEST_WAIT.as_millis()).unwrap_or_default())),
-            (
-                "client_connection_check_interval",
-                milliseconds(u64::try_from(LOOK_FOR_CLIENT.as_millis()).unwrap_or(500)),
-            ),
             ("tcp_keepalives_idle", seconds.to_string()),
             ("tcp_keepalives_interval", seconds.div_ceil(4).to_string()),
             ("tcp_keepalives_count", "2".to_owned()),
             ("tcp_user_timeout", milliseconds(lease + lease / 2)),
             ("client_min_messages", "error".to_owned()),
             ("default_transaction_isolation", "read committed".to_owned()),
+            ("default_transaction_read_only", "off".to_owned()),
+            ("standard_conforming_strings", "on".to_owned()),
+            ("synchronous_commit", "on".to_owned()),
+            (SEARCH_PATH, format!("\"{}\"", self.schema.replace('"', "\"\""))),
             (session_tag::SETTING, tag.to_string()),
         ]
     }
@@ -114,7 +115,11 @@ impl Settings {
         if self.pooler == Pooler::None {
             return String::new();
         }
-        let settings = self.of_sessions(tag).map(|(name, value)| format!("SET {name}='{value}';"));
+        let settings = self.of_sessions(tag).map(|(name, value)| match name {
+            // A name, which is in quotes already.
+            SEARCH_PATH => format!("SET {name}={value};"),
+            _ => format!("SET {name}='{value}';"),
+        });
         settings.concat()
     }
 

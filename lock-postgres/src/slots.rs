@@ -11,7 +11,6 @@ use lock_core::{ErrorKind, LockError, LockKind, Memo, Operation, Remembered};
 
 use crate::backend::PostgresBackend;
 use crate::failure::{newer_layout, no_answer, nonsense};
-use crate::options::TokenSource;
 use crate::session::Row;
 use crate::table;
 
@@ -23,11 +22,6 @@ pub(crate) async fn remember(
     memo: &Memo,
     keep: Duration,
 ) -> Result<Remembered, LockError> {
-    if backend.settings.fencing != TokenSource::Table {
-        return Err(LockError::new(ErrorKind::Unsupported, Operation::Remember)
-            .because("the server forgets its locks with their sessions")
-            .remedy("keep tables at the server: fencing=table"));
-    }
     let clock = backend.context.clock();
     let limit = backend.settings.time_to_connect() + backend.settings.request_timeout * 2;
     let asked = within(clock, clock.now().plus(limit), ask(backend, memo, keep)).await;

@@ -3,6 +3,7 @@
 //! Each begins with a comment that names its purpose, for operators who inspect the server and for tests. They contain no
 //! text of users, except in comments.
 
+use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -65,6 +66,22 @@ pub(crate) fn ping() -> String {
     format!("{}SELECT pg_is_in_recovery()::text", comment(Operation::Ping))
 }
 
+/// The value as JSON with escapes for everything that a database in any encoding may lack.
+pub(crate) fn ascii_json(value: &impl Serialize) -> String {
+    let mut json = String::new();
+    for character in serde_json::to_string(value).unwrap_or_default().chars() {
+        if character.is_ascii() {
+            json.push(character);
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                // Writing to a string cannot fail.
+                let _ = write!(json, "\\u{unit:04x}");
+            }
+        }
+    }
+    json
+}
+
 /// A waiter's description of itself. It is part of its statement, which operators can see at the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Waiter {
@@ -84,8 +101,7 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// Formats it as a comment that nothing in it can end early, or nest: the server knows comments in comments.
     pub(crate) fn comment(&self) -> String {
-        let text = serde_json::to_string(self).unwrap_or_default();
-        let text = text.replace('*', "\\u002a");
+        let text = ascii_json(self).replace('*', "\\u002a");
         format!("{COMMENT}{} {text}*/", word(Operation::Acquire))
     }
 

@@ -10,7 +10,7 @@ use crate::key::Key;
 use crate::link::Claim;
 use crate::pg_locks::is_of;
 use crate::server::{START, SessionId};
-use crate::statement::{NOW, comment};
+use crate::statement::{NOW, ascii_json, comment};
 
 /// The table of tokens that have to outlast a server, and of those who hold locks.
 pub(crate) const TOKENS: &str = "distlock_tokens_of_locks";
@@ -55,19 +55,35 @@ impl Holder {
     }
 
     fn text(&self) -> String {
-        // It contains nothing that has no JSON.
-        text(&serde_json::to_string(self).unwrap_or_default())
+        text(&ascii_json(self))
     }
 }
 
 /// The SQL expression for this text. As hexadecimal digits it needs no escape. The server keeps no NUL.
 fn text(text: &str) -> String {
-    let mut digits = String::with_capacity(text.len() * 2);
-    for byte in text.replace('\0', "\u{fffd}").bytes() {
-        // Writing to a string cannot fail.
-        let _ = write!(digits, "{byte:02x}");
+    let digits = |text: &str| {
+        text.bytes().fold(String::with_capacity(text.len() * 2), |mut digits, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(digits, "{byte:02x}");
+            digits
+        })
+    };
+    let decoded = |digits: &str| format!("convert_from(decode({digits},'hex'),'UTF8')");
+    let text = text.replace('\0', "\u{fffd}");
+    let plain = |digits: String| decoded(&format!("'{digits}'"));
+    if text.is_ascii() {
+        return plain(digits(&text));
     }
-    format!("convert_from('\\x{digits}','UTF8')")
+    // A database in another encoding may lack a character. The expression is never constant: the server would evaluate it in advance.
+    let all = decoded(&format!("'{}'||left(clock_timestamp()::text,0)", digits(&text)));
+    let escaped: String = text
+        .chars()
+        .flat_map(|character| match character {
+            character if character.is_ascii() => character.to_string().chars().collect::<Vec<_>>(),
+            character => character.escape_unicode().collect(),
+        })
+        .collect();
+    format!("CASE WHEN getdatabaseencoding()='UTF8' THEN {all} ELSE {} END", plain(digits(&escaped)))
 }
 
 pub(crate) fn create_tokens() -> String {
@@ -124,6 +140,18 @@ pub(crate) fn mint(claim: &Claim, session: SessionId) -> String {
          process=excluded.process,session=excluded.session,since=excluded.since,holder=excluded.holder \
          RETURNING (token{less})::text",
         comment(Operation::Acquire)
+    )
+}
+
+/// Ends what the table says of this session's last hold of a lock, before the session asks for the lock again: otherwise the row
+/// would seem to be about the next hold until that has its token. It need not be on the disk: a crash ends the session, too.
+pub(crate) fn end_record(key: Key, session: SessionId) -> String {
+    format!(
+        "{}BEGIN;SET LOCAL synchronous_commit=off;\
+         UPDATE {TOKENS} SET attempt=NULL WHERE key={key} AND process={} AND session={};COMMIT",
+        comment(Operation::Acquire),
+        session.pid,
+        session.start
     )
 }
 
@@ -204,6 +232,8 @@ mod tests {
 
     #[test]
     fn a_text_needs_no_escape() {
-        assert_eq!(text("a'\0"), "convert_from('\\x6127efbfbd','UTF8')");
+        assert_eq!(text("a'\\"), "convert_from(decode('61275c','hex'),'UTF8')");
+        let either = text("é\0");
+        assert!(either.contains("c3a9efbfbd") && either.contains(&"5c757b65397d"), "{either}");
     }
 }

@@ -95,7 +95,8 @@ impl<T: GenericTransaction> InTransaction<'_, T> {
     /// If the future is dropped, the server goes on waiting, and the transaction may get the lock all the same: roll it back,
     /// which happens when the wait has ended.
     pub async fn acquire(self) -> Result<(), LockError> {
-        self.take("pg_advisory_xact_lock").await.map(drop)
+        // Whatever limit the user's role has.
+        self.wait("0").await.map(drop)
     }
 
     /// Waits at most for `limit`, and returns whether the transaction has the lock. If not, the transaction is as it was.
@@ -110,9 +111,14 @@ impl<T: GenericTransaction> InTransaction<'_, T> {
             return self.try_acquire().await;
         }
         let limit = limit.as_nanos().div_ceil(1_000_000).min(LONGEST_LIMIT);
+        self.wait(&format!("{limit}ms")).await
+    }
+
+    /// Waits with this limit, a value of `lock_timeout`.
+    async fn wait(self, limit: &str) -> Result<bool, LockError> {
         let taking = taking("pg_advisory_xact_lock", self.number()?);
         let statements = format!(
-            "SELECT set_config('distlock.limit',current_setting('lock_timeout'),true),set_config('lock_timeout','{limit}ms',true);\
+            "SELECT set_config('distlock.limit',current_setting('lock_timeout'),true),set_config('lock_timeout','{limit}',true);\
              {taking};\
              SELECT set_config('lock_timeout',current_setting('distlock.limit'),true)"
         );

@@ -254,6 +254,7 @@ pub use pooled_server::{PoolLimits, PooledLink, PooledServer};
 pub use shared_backoff::SharedBackoff;
 
 pub use crate::types::mode::{LockKind, Mode};
+pub use crate::types::url::UsualParameter;
 
 pub use crate::runtime::race::within;
 pub use crate::runtime::sync::Mutex;

@@ -187,7 +187,58 @@ pub struct UrlOptions {
     known: Vec<&'static str>,
 }
 
+/// A parameter that URLs of the server's other clients have, in terms of our options.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum UsualParameter {
+    /// Another name of one of our options.
+    Name(&'static str, &'static str),
+    /// One of our options, in seconds if the value has no unit.
+    Seconds(&'static str),
+    /// Whether connections are encrypted: the name, the words for `tls=off`, and those for `tls=on`. Any other word would
+    /// fall back to plain text, which distlock never does, and is an error. Upper and lower case are the same.
+    Tls(&'static str, &'static [&'static str], &'static [&'static str]),
+    /// A parameter that is refused, and what to do instead.
+    Instead(&'static str, &'static str),
+}
+
 impl UrlOptions {
+    /// Reads the usual parameters of a server's URLs as the options that they stand for.
+    ///
+    /// ```
+    /// use lock_core::LockUrl;
+    /// use lock_core::spi::UsualParameter;
+    ///
+    /// let mut options = LockUrl::parse("servers://db?sslmode=require&connect_timeout=10")?.options();
+    /// options.understand(&[
+    ///     UsualParameter::Tls("sslmode", &["disable"], &["require"]),
+    ///     UsualParameter::Seconds("connect_timeout"),
+    /// ])?;
+    /// assert_eq!(options.take("tls").as_deref(), Some("on"));
+    /// assert_eq!(options.take("connect_timeout").as_deref(), Some("10s"));
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for one that means nothing here, naming the option to use instead.
+    pub fn understand(&mut self, usual: &[UsualParameter]) -> Result<(), LockError> {
+        for parameter in usual {
+            let (UsualParameter::Name(theirs, _)
+            | UsualParameter::Seconds(theirs)
+            | UsualParameter::Tls(theirs, ..)
+            | UsualParameter::Instead(theirs, _)) = *parameter;
+            let Some(position) = self.pairs.iter().position(|(key, _)| key == theirs) else { continue };
+            let (_, value) = self.pairs.remove(position);
+            let (ours, value) = parameter.in_our_words(value)?;
+            if self.pairs.iter().any(|(key, _)| key == ours) {
+                return Err(invalid(format!("the options {theirs:?} and {ours:?} are the same"))
+                    .remedy("leave one of them out"));
+            }
+            self.pairs.push((ours.to_owned(), value));
+        }
+        Ok(())
+    }
+
     fn parse(query: &str) -> Result<Self, LockError> {
         let mut options = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -258,6 +309,33 @@ impl UrlOptions {
                 let known = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
                 Err(invalid(format!("there is no option {key:?}"))
                     .remedy(format!("the options are: {known}")))
+            }
+        }
+    }
+}
+
+impl UsualParameter {
+    /// Returns the option that this parameter stands for, and its value.
+    fn in_our_words(self, value: String) -> Result<(&'static str, String), LockError> {
+        match self {
+            Self::Name(_, ours) => Ok((ours, value)),
+            Self::Seconds(ours) => {
+                let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+                Ok((ours, if is_number { value + "s" } else { value }))
+            }
+            Self::Tls(theirs, off, on) => {
+                let is_one_of = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(&value));
+                if is_one_of(off) || is_one_of(on) {
+                    return Ok(("tls", if is_one_of(on) { "on" } else { "off" }.to_owned()));
+                }
+                Err(invalid(format!(
+                    "the option {theirs:?} is none of {}, and nothing else can be promised",
+                    [off, on].concat().join(", ")
+                ))
+                .remedy("write tls=on, which verifies the server, or tls=off: the client never falls back to plain text"))
+            }
+            Self::Instead(theirs, remedy) => {
+                Err(invalid(format!("there is no option {theirs:?}")).remedy(remedy))
             }
         }
     }

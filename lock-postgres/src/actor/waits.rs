@@ -46,6 +46,13 @@ impl Actor {
                 return Ok(());
             }
         };
+        if let Err(failure) = self.end_record(&claim).await {
+            waiting.is_over();
+            let sent = self.now();
+            self.conclude(claim, reservation, sent, Err(failure), answer).await?;
+            self.pool.share(self.link.group);
+            return Ok(());
+        }
         let (mut sent, mut said) = loop {
             let sent = self.now();
             let said = self.send_wait(&claim, &reservation, waiter, waiting).await;

@@ -23,7 +23,7 @@ fn read(messages: &[SimpleQueryMessage]) -> Result<Answer, Error> {
         SimpleQueryMessage::Row(row) => Some(values(row)),
         _ => None,
     });
-    Ok(Answer { rows: rows.collect::<Result<_, _>>()? })
+    Ok(Answer { rows: rows.collect::<Result<_, _>>()?, ..Answer::default() })
 }
 
 fn values(row: &SimpleQueryRow) -> Result<Row, Error> {

@@ -7,7 +7,7 @@ use conformance_tests::faults::event_recorder::EventRecorder;
 use lock_core::Operation;
 use test_servers::{Direction, Losing};
 
-use crate::stage::{LONG, ROOM, Stage, Waiter, cases, ensure, soon, until};
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, cases, ensure, soon, until};
 
 cases!("late":
     a_grant_that_arrives_after_the_lease_is_not_believed,
@@ -15,6 +15,7 @@ cases!("late":
     a_late_grant_counts_from_before_its_check,
     the_reply_to_an_acquire_is_lost,
     the_reply_to_a_release_is_lost,
+    a_break_whose_answer_is_lost_has_taken_the_lock,
 );
 
 /// By then the server has ended the session, and another client has the lock.
@@ -128,5 +129,22 @@ async fn the_reply_to_a_release_is_lost() -> Outcome {
         ensure!(stage.holder_of(ROOM).await?.is_none(), "{losing:?}: released, and held");
         stage.works(&client).await?;
     }
+    Ok(())
+}
+
+/// Sent again, the statement finds the session gone.
+async fn a_break_whose_answer_is_lost_has_taken_the_lock() -> Outcome {
+    let ends = |statement: &str| {
+        lock_postgres::operation_of(statement)
+            .filter(|operation| *operation == Operation::Break && statement.contains("pg_terminate_backend"))
+    };
+    let stage = Stage::new().await?;
+    let proxy = stage.server.proxy(ends)?;
+    let (holder, breaker) = (stage.client(WATCHFUL).await?, stage.client_at(proxy.address(), LONG).await?);
+    let guard = holder.mutex(ROOM)?.acquire().await?;
+    proxy.lose_reply(Operation::Break, Losing::Cut);
+    let broken = breaker.break_holder(ROOM, &guard.hold().id()).await?;
+    ensure!(broken.taken_away == lock_core::TakenAway::Yes, "{broken:?}");
+    soon("the loss", guard.lost()).await?;
     Ok(())
 }

@@ -19,6 +19,7 @@ mod poolers;
 mod processes;
 mod protocol;
 mod restarts;
+mod settings;
 mod sharing;
 mod silence;
 mod terminations;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         protocol::cases(),
         restarts::cases(),
         sharing::cases(),
+        settings::cases(),
         silence::cases(),
         terminations::cases(),
         tokens::cases(),

@@ -1,11 +1,14 @@
 //! Where tokens come from.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
+use lock_core::spi::Mutex;
 use lock_core::{ErrorKind, FencingToken, LockClient, Remembered};
 
-use crate::stage::{PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, with_options};
+use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, with_options};
 
 cases!("tokens":
     rise_across_a_crash_of_the_server,
@@ -16,6 +19,8 @@ cases!("tokens":
     a_slot_is_remembered_across_a_crash_of_the_server,
     a_cancelled_statement_uses_a_slot_at_most_once,
     the_record_of_an_earlier_holder_is_not_that_of_the_next,
+    of_a_released_hold_are_in_no_status,
+    that_are_blocked_cost_no_hold,
 );
 
 async fn next(client: &LockClient) -> Outcome<Option<u64>> {
@@ -130,7 +135,7 @@ const DAY: Duration = Duration::from_hours(24);
 
 async fn a_slot_is_remembered_across_a_crash_of_the_server() -> Outcome {
     let stage = Stage::alone().await?;
-    let client = stage.client("lease=10m&fencing=table").await?;
+    let client = stage.client(LONG).await?;
     ensure!(client.remember(ROOM, "a", DAY).await? == Remembered::Now, "used before");
     stage.server.restart().await?;
     let again = stage.client("lease=10m&fencing=table").await?;
@@ -180,4 +185,54 @@ async fn the_record_of_an_earlier_holder_is_not_that_of_the_next() -> Outcome {
     let holder = status.holders.first().ok_or_else(|| Failure::new("no holder"))?;
     ensure!(holder.label.is_none() && holder.token.is_none(), "{holder:?}");
     Ok(())
+}
+
+/// The same session may have the lock again, and no record of that hold yet.
+async fn of_a_released_hold_are_in_no_status() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, observer) =
+        (stage.client("lease=10m&fencing=table").await?, stage.client("lease=10m&fencing=table").await?);
+    let lock = client.mutex(ROOM)?;
+    let released = Arc::new(Mutex::new(HashSet::new()));
+    let ended = Arc::clone(&released);
+    let holding = tokio::spawn(async move {
+        for _ in 0..300 {
+            let guard = lock.acquire().await?;
+            let id = guard.hold().id().to_string();
+            guard.release().await?;
+            ended.lock().insert(id);
+        }
+        Outcome::Ok(())
+    });
+    while !holding.is_finished() {
+        let before = released.lock().clone();
+        let status = observer.status(ROOM).await?;
+        let late = status.holders.iter().find(|holder| before.contains(&holder.id.to_string()));
+        ensure!(late.is_none(), "the status names a hold that had been released: {late:?}");
+    }
+    holding.await?
+}
+
+/// A refusal names the holder, for which the server reads the table that another program has locked.
+async fn that_are_blocked_cost_no_hold() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) =
+        (stage.client("lease=6s&fencing=table").await?, stage.client("lease=10m&fencing=table").await?);
+    let held = client.mutex("held")?.acquire().await?;
+    let taken = other.mutex(ROOM)?.acquire().await?;
+    let mut administrator = stage.session().await?;
+    administrator.query("BEGIN").await?;
+    administrator.query("LOCK TABLE distlock_tokens_of_locks IN ACCESS EXCLUSIVE MODE").await?;
+    for name in [ROOM, "free"] {
+        let error = client.mutex(name)?.try_acquire().await.err();
+        let error = error.ok_or_else(|| Failure::new(format!("{name}: answered")))?;
+        ensure!(error.is_retryable(), "{name}: {error}");
+    }
+    // Only a hold that is checked is valid for so long.
+    let lost = tokio::time::timeout(Duration::from_secs(6), held.lost()).await;
+    ensure!(lost.is_err(), "the other hold is lost: {lost:?}");
+    administrator.query("ROLLBACK").await?;
+    taken.release().await?;
+    stage.works(&client).await?;
+    Ok(held.release().await?)
 }

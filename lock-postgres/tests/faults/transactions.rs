@@ -75,6 +75,7 @@ async fn wait_for_the_lock(library: Library) -> Outcome {
     let client = stage.client(LONG).await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
     let mut connection = library.connect(&stage.url()).await?;
+    let mut unlimited = library.connect(&stage.url()).await?;
     let waiting = tokio::spawn(async move {
         let mut transaction = connection.begin().await?;
         let is_ours = transaction.wait(ROOM, MINUTES).await?;
@@ -82,8 +83,18 @@ async fn wait_for_the_lock(library: Library) -> Outcome {
         Outcome::Ok(is_ours)
     });
     stage.queued(1).await?;
+    // Whatever limit the role has for its own waits.
+    let without_limit = tokio::spawn(async move {
+        let mut transaction = unlimited.begin().await?;
+        transaction.execute("SET LOCAL lock_timeout='1ms'").await?;
+        let is_ours = transaction.wait(ROOM, None).await?;
+        transaction.commit().await?;
+        Outcome::Ok(is_ours)
+    });
+    stage.queued(2).await?;
     guard.release().await?;
     ensure!(soon("the lock", waiting).await???, "the lock was refused");
+    ensure!(soon("the lock", without_limit).await???, "the lock was refused");
     stage.works(&client).await
 }
 
