@@ -313,11 +313,14 @@ async fn the_return_of_contact_ends_the_pause_before_a_release_or_a_cancel_is_re
     let (client, context) = (client.unwrap(), context.unwrap());
     let lock = client.mutex("orders/42").unwrap();
     let guard = lock.acquire().await.unwrap();
-    script.releases_fail.store(1, Ordering::SeqCst);
+    script.releases_fail.store(2, Ordering::SeqCst);
     script.cancels_fail.store(1, Ordering::SeqCst);
     context.group_suspect(GroupId::new(0));
     drop(guard);
     eventually("the release has failed", || script.releases.load(Ordering::SeqCst) == 1).await;
+    // Another connection has contact again; the one of the release has none yet.
+    context.group_restored(GroupId::new(1));
+    eventually("it has failed again", || script.releases.load(Ordering::SeqCst) == 2).await;
     // An attempt that has failed must be undone.
     script.places_lost.store(1, Ordering::SeqCst);
     let after = lock.acquire().await.unwrap();
@@ -326,7 +329,7 @@ async fn the_return_of_contact_ends_the_pause_before_a_release_or_a_cancel_is_re
     let idle = tokio::time::timeout(SOON, client.idle()).await;
     assert!(idle.is_ok(), "they wait for the end of their pauses");
     let asked = (script.releases.load(Ordering::SeqCst), script.cancels.load(Ordering::SeqCst));
-    assert_eq!(asked, (2, 2));
+    assert_eq!(asked, (3, 2));
     after.release().await.unwrap();
 }
 
@@ -413,8 +416,12 @@ async fn what_a_backend_cannot_do_is_refused_before_it_is_asked() {
 async fn what_is_in_one_group_is_renewed_in_one_call() {
     let (clock, time) = Clock::manual();
     let script = Arc::new(Script { lease: Some(Duration::from_secs(10)), ..Script::default() });
-    let builder = ClientBuilder::new().clock(clock.clone());
-    let client = builder.build(|context| Ok(Odd::new(context, Arc::clone(&script)))).unwrap();
+    let (builder, mut context) = (ClientBuilder::new().clock(clock.clone()), None);
+    let client = builder.build(|given| {
+        context = Some(given.clone());
+        Ok(Odd::new(given, Arc::clone(&script)))
+    });
+    let (client, context) = (client.unwrap(), context.unwrap());
     let mut guards = Vec::new();
     for number in 0..100 {
         guards.push(client.mutex(format!("orders/{number}")).unwrap().acquire().await.unwrap());
@@ -424,6 +431,8 @@ async fn what_is_in_one_group_is_renewed_in_one_call() {
     eventually("all are renewed", || guards.iter().all(|guard| remaining(guard) > Duration::from_secs(9)))
         .await;
     assert_eq!(script.renewals.load(Ordering::SeqCst), 1);
+    context.renew_now(GroupId::new(0));
+    eventually("all are renewed again", || script.renewals.load(Ordering::SeqCst) == 2).await;
 }
 
 /// Returns a lock whose grants come when the test lets its own runtime run, and the context of its backend.

@@ -249,7 +249,7 @@ async fn check_often(context: BackendContext, pool: std::sync::Weak<Pool>, every
     loop {
         context.clock().sleep_until(context.clock().now().plus(every)).await;
         let Some(pool) = pool.upgrade() else { return };
-        pool.groups_in_use().into_iter().for_each(|group| context.group_restored(group));
+        pool.groups_in_use().into_iter().for_each(|group| context.renew_now(group));
     }
 }
 

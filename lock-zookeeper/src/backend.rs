@@ -138,7 +138,7 @@ impl ZooKeeperBackend {
         let (context, group) = (self.context.clone(), session.group);
         self.context.spawn(async move {
             context.clock().sleep_until(moment).await;
-            context.group_restored(group);
+            context.renew_now(group);
         });
     }
 }

@@ -1,45 +1,31 @@
-//! Whether the client has contact with the server: pauses between requests end when contact returns.
+//! Ends pauses between requests when contact with the server returns.
 
 use tokio::sync::watch;
 
 #[derive(Debug)]
 pub(crate) struct Contact {
-    state: watch::Sender<State>,
+    returns: watch::Sender<()>,
     /// The last receiver that is dropped wakes the sender, which is more work than all the rest.
-    _never_the_last: watch::Receiver<State>,
-}
-
-#[derive(Debug, PartialEq)]
-enum State {
-    Good,
-    Lost,
+    _never_the_last: watch::Receiver<()>,
 }
 
 /// Waits for the return of contact.
-pub(crate) struct Return(watch::Receiver<State>);
+pub(crate) struct Return(watch::Receiver<()>);
 
 impl Default for Contact {
     fn default() -> Self {
-        let (state, receiver) = watch::channel(State::Good);
-        Self { state, _never_the_last: receiver }
+        let (returns, receiver) = watch::channel(());
+        Self { returns, _never_the_last: receiver }
     }
 }
 
 impl Contact {
-    pub(crate) fn lost(&self) {
-        self.state.send_if_modified(|state| {
-            *state = State::Lost;
-            // Only a return ends a pause.
-            false
-        });
-    }
-
     pub(crate) fn returned(&self) {
-        self.state.send_if_modified(|state| std::mem::replace(state, State::Good) == State::Lost);
+        self.returns.send_replace(());
     }
 
     pub(crate) fn watch(&self) -> Return {
-        Return(self.state.subscribe())
+        Return(self.returns.subscribe())
     }
 }
 

@@ -272,7 +272,6 @@ pub(crate) struct GroupReports {
 
 impl Groups for GroupReports {
     fn suspect(&self, group: GroupId) {
-        self.contact.lost();
         for hold in self.held.holds_of(group) {
             hold.declare_suspect();
         }
@@ -280,6 +279,10 @@ impl Groups for GroupReports {
 
     fn restored(&self, group: GroupId) {
         self.contact.returned();
+        self.renew(group);
+    }
+
+    fn renew(&self, group: GroupId) {
         self.held.renew_now(group, self.clock.now());
     }
 

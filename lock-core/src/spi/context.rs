@@ -19,6 +19,7 @@ use crate::types::status::HolderInfo;
 pub(crate) trait Groups: Send + Sync {
     fn suspect(&self, group: GroupId);
     fn restored(&self, group: GroupId);
+    fn renew(&self, group: GroupId);
     fn lost(&self, group: GroupId, reason: LossReason);
 }
 
@@ -128,8 +129,8 @@ impl BackendContext {
         self.groups.suspect(group);
     }
 
-    /// Reports that contact has returned for the group: its leases are renewed now instead of after the next pause.
-    /// After [`BackendContext::group_suspect`], pending releases and cancels are repeated now, too.
+    /// Reports that contact has returned for the group: its leases are renewed now instead of after the next pause,
+    /// and the client's pending releases and cancels are repeated now, too.
     ///
     /// ```
     /// use lock_core::{BackendContext, GroupId};
@@ -144,6 +145,12 @@ impl BackendContext {
     /// ```
     pub fn group_restored(&self, group: GroupId) {
         self.groups.restored(group);
+    }
+
+    /// Renews the leases of the group now instead of after the next pause, for a backend that wants to know earlier whether
+    /// they stand. It says nothing about contact.
+    pub fn renew_now(&self, group: GroupId) {
+        self.groups.renew(group);
     }
 
     /// Reports that every hold of the group is lost, and so is every later grant in it: its number must not be used
