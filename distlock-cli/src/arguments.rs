@@ -40,6 +40,10 @@ pub(crate) struct Common {
     )]
     pub(crate) url: Option<String>,
 
+    /// Refuse to run without a URL, for scripts: the default would be locks of this machine alone
+    #[arg(long, global = true, env = "DISTLOCK_REQUIRE_URL", value_parser = clap::builder::FalseyValueParser::new())]
+    pub(crate) require_url: bool,
+
     /// Write events as JSON, one object per line
     #[arg(long, global = true)]
     pub(crate) json: bool,

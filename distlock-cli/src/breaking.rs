@@ -31,7 +31,7 @@ enum Outcome {
 
 /// Shows the holders, asks the user, and takes the lock away.
 pub(crate) async fn run(common: &Common, arguments: &Break) -> Result<Ending, Failure> {
-    let locks = Address::find(common.url.as_deref())?.open(Duration::ZERO).await?;
+    let locks = Address::find(common)?.open(Duration::ZERO).await?;
     let ending = run_with(&locks, common, arguments).await;
     connection::close(&locks).await;
     ending

@@ -11,7 +11,7 @@ use distlock::connection::{ConnectMode, EngineChoice, LockUrl};
 use distlock::{ClientBuilder, LockClient, LockError};
 use tokio::time::{sleep, timeout};
 
-use crate::arguments::Supervision;
+use crate::arguments::{Common, Supervision};
 use crate::exit::{self, Ending, Failure};
 use crate::report::Report;
 use crate::signals::{FROM_OTHERS, Signals};
@@ -19,6 +19,10 @@ use crate::wait::{interrupted, patience};
 
 /// The environment variable with the backend's URL.
 pub(crate) const URL_VARIABLE: &str = "DISTLOCK_URL";
+
+/// The environment variable that a command under a lock finds instead of a URL that was not passed on to it: the server, without
+/// its credentials.
+pub(crate) const WITHHELD_VARIABLE: &str = "DISTLOCK_WITHHELD";
 
 const DEFAULT_URL: &str = "file:";
 /// Thirty years, with which arithmetic on times does not overflow.
@@ -49,9 +53,26 @@ enum Source {
 }
 
 impl Address {
-    /// The URL from the option, or else from the environment variable. An empty one counts as none.
-    pub(crate) fn find(option: Option<&str>) -> Result<Self, Failure> {
-        Self::choose(option, env::var_os(URL_VARIABLE))
+    /// The URL from the option, or else from the environment variable. An empty one counts as none. Without one it is refused
+    /// where the locks of this machine would be the wrong ones.
+    pub(crate) fn find(common: &Common) -> Result<Self, Failure> {
+        let address = Self::choose(common.url.as_deref(), env::var_os(URL_VARIABLE))?;
+        if address.source != Source::Default {
+            return Ok(address);
+        }
+        match env::var_os(WITHHELD_VARIABLE) {
+            Some(server) => Err(withheld(&server.to_string_lossy())),
+            None if common.require_url => Err(no_url()),
+            None => Ok(address),
+        }
+    }
+
+    /// The URL without its credentials, for messages; `None` for the default.
+    fn shown(&self) -> Option<String> {
+        let is_given = self.source != Source::Default;
+        is_given.then(|| {
+            LockUrl::parse(&self.url).map_or_else(|_| "its server".to_owned(), |url| url.to_string())
+        })
     }
 
     fn choose(option: Option<&str>, variable: Option<OsString>) -> Result<Self, Failure> {
@@ -120,6 +141,9 @@ impl Address {
         report: &Report,
         work: impl AsyncFnOnce(&LockClient, &mut Signals) -> Result<Ending, Failure>,
     ) -> Result<Ending, Failure> {
+        if let Some(server) = self.shown() {
+            report.is_about(server);
+        }
         let mut signals =
             Signals::listen(&FROM_OTHERS).map_err(|error| Failure::of_system("receive signals", error))?;
         let locks = tokio::select! {
@@ -161,6 +185,20 @@ async fn tell_that_it_takes_long(report: &Report) -> Infallible {
     pending().await
 }
 
+fn withheld(server: &str) -> Failure {
+    Failure::new(
+        exit::USAGE,
+        format!(
+            "this runs in a command under a lock at {server}, whose URL distlock did not pass on, and the locks of this machine would \
+             be others (set {URL_VARIABLE} here, or use --url; --url file: for the locks of this machine)"
+        ),
+    )
+}
+
+fn no_url() -> Failure {
+    Failure::new(exit::USAGE, format!("a URL is required here (set {URL_VARIABLE}, or use --url)"))
+}
+
 fn not_text() -> Failure {
     Failure::new(
         exit::USAGE,
@@ -190,9 +228,9 @@ async fn close_after(locks: &LockClient, outcome: &Result<Ending, Failure>) {
     }
 }
 
-/// Whether the environment contains a URL that the command must not see.
-pub(crate) fn environment_has_secret() -> bool {
-    env::var_os(URL_VARIABLE).is_some_and(|url| has_secret(&url))
+/// Whether a command under a lock finds the URL of the environment: there is one, and the command may see it.
+pub(crate) fn is_passed_on() -> bool {
+    env::var_os(URL_VARIABLE).is_some_and(|url| !url.is_empty() && !has_secret(&url))
 }
 
 fn has_secret(url: &OsString) -> bool {

@@ -30,7 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Must be called on the main thread: the end of the calling thread ends the command.
 pub(crate) async fn run(common: &Common, elect: &Elect, report: &Report) -> Result<Ending, Failure> {
     let begun = Instant::now();
-    let address = Address::find(common.url.as_deref())?;
+    let address = Address::find(common)?;
     let grace = address.grace(&elect.supervision)?;
     let work = async |locks: &LockClient, signals: &mut Signals| {
         Candidate::new(locks, elect, grace, report)?.until_the_end(begun, signals).await

@@ -22,7 +22,7 @@ use crate::wait::{Attempt, Waited};
 /// Must be called on the main thread: the end of the calling thread ends the command.
 pub(crate) async fn run(common: &Common, exec: &Exec, report: &Report) -> Result<Ending, Failure> {
     let begun = Instant::now();
-    let address = Address::find(common.url.as_deref())?;
+    let address = Address::find(common)?;
     let grace = address.grace(&exec.supervision)?;
     let mode = exec.sharing.mode()?;
     let work = async |locks: &LockClient, signals: &mut Signals| {

@@ -1,6 +1,7 @@
 //! Prints what happens: sentences on standard error, or JSON for machines.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::json;
@@ -20,6 +21,8 @@ pub(crate) struct Report {
     json: Option<To>,
     style: Style,
     output: OutputWriter,
+    /// The URL of the locks, without credentials; not set for the default.
+    server: OnceLock<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +58,7 @@ impl Report {
             Some(To::Error) => |count| Line { to: To::Error, text: dropped_as_json(count) },
             None => |count| Line { to: To::Error, text: dropped_as_text(count) },
         });
-        Self { least, json, style, output }
+        Self { least, json, style, output, server: OnceLock::new() }
     }
 
     /// Prints the library's log as well.
@@ -66,6 +69,17 @@ impl Report {
             .with_ansi(self.style.is_coloured())
             .with_max_level(LevelFilter::DEBUG)
             .init();
+    }
+
+    /// The locks are at this server.
+    pub(crate) fn is_about(&self, server: String) {
+        // There is one server for each process.
+        let _ = self.server.set(server);
+    }
+
+    /// The URL of the locks, without credentials; `None` for the default.
+    pub(crate) fn server(&self) -> Option<&str> {
+        self.server.get().map(String::as_str)
     }
 
     /// Waits until everything is written, but not for ever.
@@ -93,8 +107,17 @@ impl Report {
     pub(crate) fn event_at(&self, level: Level, named: Named<'_>, event: &Event<'_>) {
         match self.json {
             Some(to) => self.write_line(to, &event.to_json(named.name).to_string()),
-            None if level <= self.least => self.say(level, &event.to_text(named)),
+            None if level <= self.least => self.say(level, &self.text(named, event)),
             None => {}
+        }
+    }
+
+    /// The event as a sentence, with the server where the lock has just been acquired.
+    fn text(&self, named: Named<'_>, event: &Event<'_>) -> String {
+        let text = event.to_text(named);
+        match self.server() {
+            Some(server) if matches!(event, Event::Acquired { .. }) => format!("{text} at {server}"),
+            _ => text,
         }
     }
 

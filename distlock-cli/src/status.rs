@@ -19,7 +19,7 @@ use crate::report::write_output;
 
 /// Asks the backend and prints the answer.
 pub(crate) async fn run(common: &Common, status: &Status) -> Result<Ending, Failure> {
-    let locks = Address::find(common.url.as_deref())?.open(Duration::ZERO).await?;
+    let locks = Address::find(common)?.open(Duration::ZERO).await?;
     let named = status.target.named();
     let output = output(&locks, named, common).await;
     connection::close(&locks).await;

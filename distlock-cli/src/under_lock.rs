@@ -79,8 +79,13 @@ impl UnderLock<'_> {
             Some(token) => command.env("DISTLOCK_TOKEN", token.to_string()),
             None => command.env_remove("DISTLOCK_TOKEN"),
         };
-        if connection::environment_has_secret() {
+        command.env_remove(connection::WITHHELD_VARIABLE);
+        if !connection::is_passed_on() {
             command.env_remove(connection::URL_VARIABLE);
+            // A distlock in the command would use the locks of this machine, which exclude none of those at the server.
+            if let Some(server) = self.report.server() {
+                command.env(connection::WITHHELD_VARIABLE, server);
+            }
         }
         let parent_death = match self.supervision.on_death {
             OnDeath::Kill => ParentDeath::Kills,

@@ -20,7 +20,7 @@ use crate::wait::interrupted;
 
 /// Prints until a signal ends it, or until the reader of its output has gone.
 pub(crate) async fn run(common: &Common, elect: &Elect, report: &Report) -> Result<Ending, Failure> {
-    let address = Address::find(common.url.as_deref())?;
+    let address = Address::find(common)?;
     let work =
         async |locks: &LockClient, signals: &mut Signals| run_with(locks, elect, signals, report).await;
     address.work_with(None, Duration::ZERO, report, work).await

@@ -19,6 +19,58 @@ fn a_url_with_a_secret_is_not_passed_on() {
     }
 }
 
+/// Its own default would be the locks of this machine, which exclude none of those at the server.
+#[test]
+fn a_distlock_in_a_command_whose_url_was_withheld_is_refused() {
+    let sandbox = Sandbox::new();
+    let program = env!("CARGO_BIN_EXE_distlock");
+    let script =
+        format!("{program} exec part -- echo ran; echo code $?; {program} exec --url file: part -- echo ran");
+    for (url, option) in
+        [(format!("redis://user:{SECRET}@cache/"), sandbox.url()), (String::new(), sandbox.url())]
+    {
+        let nested = ["exec", "--url", &option, "job", "--", "sh", "-c", &script];
+        let output = bare().env("DISTLOCK_URL", &url).args(nested).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(shown, "code 64\nran\n", "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("file:") && said.contains("DISTLOCK_URL") && !said.contains(SECRET), "{said}");
+    }
+    // With the default, and with a URL that is passed on, it is the same place.
+    for url in ["", &sandbox.url()] {
+        let output = bare()
+            .env("DISTLOCK_URL", url)
+            .args(["exec", "job", "--", "sh", "-c", &script])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "ran\ncode 0\nran\n", "{output:?}");
+    }
+}
+
+#[test]
+fn a_url_can_be_required() {
+    for (arguments, variable) in [(&["--require-url"][..], "0"), (&[], "1")] {
+        let mut command = bare();
+        command
+            .env("DISTLOCK_REQUIRE_URL", variable)
+            .args(arguments)
+            .args(["exec", "job", "--", "echo", "ran"]);
+        let output = command.output().unwrap();
+        assert_eq!(code_of(output.status), 64, "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("DISTLOCK_URL"), "{output:?}");
+        let output = command.env("DISTLOCK_URL", Sandbox::new().url()).output().unwrap();
+        assert_eq!(code_of(output.status), 0, "{output:?}");
+    }
+}
+
+#[test]
+fn the_server_of_a_lock_is_named() {
+    let sandbox = Sandbox::new();
+    let output = bare().args(["exec", "-v", "--url", &sandbox.url(), "job", "--", "true"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains(" at file:"), "{said}");
+}
+
 #[test]
 fn no_message_shows_a_secret() {
     for url in [
