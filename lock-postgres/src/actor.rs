@@ -391,10 +391,10 @@ impl Actor {
         let answer = self.ask_until(clock.sleep_until(end), statement).await;
         self.link.has_asked();
         match answer {
-            Err(Failure::Broken(error)) => return Err(Failure::Broken(error)),
+            Err(Failure::Broken(error)) => Err(Failure::Broken(error)),
             Err(failure) if failure.is_interruption() && clock.now() >= end => {
                 self.heard = sent;
-                return Err(Failure::refusal(blocked(Operation::Acquire)));
+                Err(Failure::refusal(blocked(Operation::Acquire)))
             }
             answer => {
                 self.heard = sent;
