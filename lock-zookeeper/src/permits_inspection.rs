@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use lock_core::{Broken, HolderId, InspectRequest, LockStatus, Mode, Participant};
 
 use crate::backend::{READ_TOGETHER, ZooKeeperBackend};
-use crate::contender::{is_newer, number_of_permits, protection_id_in, read_lease};
+use crate::contender::{AT_THE_END, is_newer, number_of_permits, protection_id_in, read_lease};
 use crate::failure::Failure;
 use crate::permits::{LEASES, QUEUE};
 use crate::queue::in_order;
@@ -117,10 +117,12 @@ impl ZooKeeperBackend {
     }
 }
 
-/// The holders among the nodes of permits. The nodes of one that is still in the queue are not a holder's: they wait for room.
+/// The holders among the nodes of permits. The nodes of one that is still in the queue are not a holder's: they wait for room. Nor are
+/// those for which there was no room when they were created: their attempt is about to remove them.
 fn holders(mut taken: Vec<String>, waiting: &[String]) -> Vec<User> {
     taken.retain(|name| read_lease(name).is_some());
     taken.sort_by_cached_key(|name| (read_lease(name), name.clone()));
+    let numbers: Vec<_> = taken.iter().filter_map(|name| read_lease(name)).collect();
     let mut holders: Vec<User> = Vec::new();
     let mut places = HashMap::new();
     for name in taken {
@@ -141,5 +143,16 @@ fn holders(mut taken: Vec<String>, waiting: &[String]) -> Vec<User> {
             holders.push(User { nodes: vec![node], take: 1, of });
         }
     }
+    holders.retain(|holder| may_hold(holder, &numbers));
     holders
+}
+
+/// Whether its permits are among the first of those that are taken. A holder's always are: what came before them only becomes less. Not
+/// so where numbers say nothing of the order, nor for Curator's users, which do not say how many there are.
+fn may_hold(user: &User, numbers: &[i64]) -> bool {
+    let Some((last, of)) = user.nodes.last().and_then(|node| read_lease(node)).zip(user.of) else {
+        return true;
+    };
+    let before = numbers.partition_point(|number| *number <= last);
+    last == AT_THE_END || u32::try_from(before).is_ok_and(|before| before <= of)
 }

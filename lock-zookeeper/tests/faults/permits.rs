@@ -22,6 +22,7 @@ cases!("permits":
     one_of_several_permits_that_is_deleted_is_the_loss_of_all,
     a_waiter_whose_place_is_deleted_begins_anew,
     the_head_of_the_queue_whose_permits_are_deleted_begins_anew,
+    a_refused_try_is_not_shown_as_a_holder,
     a_newer_layout_is_refused,
     more_than_a_session_can_watch_are_refused,
     what_permits_cost,
@@ -209,6 +210,22 @@ async fn the_head_of_the_queue_whose_permits_are_deleted_begins_anew() -> Outcom
     guard.release().await?;
     are(&stage, "leases", 0).await?;
     are(&stage, "locks", 0).await
+}
+
+/// Its nodes are there until it has removed them.
+async fn a_refused_try_is_not_shown_as_a_holder() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let slots = slots(&client)?;
+    let guard = slots.acquire(2).await?;
+    let path = format!("{}/leases/_c_6f1d3c52-7f0f-4b12-93d5-7d0a6a5f7a10-of3-lease-", stage.directory(ROOM));
+    for _ in 0..2 {
+        stage.server.create(&path, b"", NodeKind::Numbered).await?;
+    }
+    let status = slots.status().await?;
+    ensure!(status.holders.len() == 1 && status.waiters.is_empty(), "{status:?}");
+    ensure!(status.holders[0].token == guard.token(), "{status:?}");
+    Ok(guard.release().await?)
 }
 
 async fn a_newer_layout_is_refused() -> Outcome {
