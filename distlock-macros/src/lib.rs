@@ -15,13 +15,14 @@ use crate::function::Function;
 /// Runs the body of a function under a distributed lock. The crate `distlock`, which exports it, documents it.
 #[proc_macro_attribute]
 pub fn locked(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    expanded(arguments.into(), item.clone().into()).map(TokenStream::from).unwrap_or_else(|error| {
+    let refused = |error: syn::Error| {
         // The function stays as it is, so that its callers bring no errors of their own.
         let error = error.into_compile_error();
         let mut refused = TokenStream::from(quote!(#error #[allow(unused_variables)]));
-        refused.extend(item);
+        refused.extend(item.clone());
         refused
-    })
+    };
+    expanded(arguments.into(), item.clone().into()).map_or_else(refused, TokenStream::from)
 }
 
 fn expanded(

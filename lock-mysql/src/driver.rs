@@ -19,7 +19,6 @@ pub static DRIVER: Driver = Driver::new(
     UrlOption::text("prefix", "the beginning of the locks' names").default_value("distlock"),
     UrlOption::duration("timeout", "how long the server may take for a statement that does not wait")
         .default_value("3 s, and never more than three quarters of the time between two checks"),
-    UrlOption::number("reader_slots", "how many connections may read one lock at once").default_value("16"),
     UrlOption::number("locks_per_connection", "how many held locks share a connection").default_value("256"),
     UrlOption::number("max_connections", "the limit of connections").default_value("100"),
     UrlOption::file("socket", "a Unix socket instead of TCP"),

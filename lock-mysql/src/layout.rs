@@ -47,8 +47,8 @@ impl Layout {
                 found.readers, self.readers
             );
             refused(ErrorKind::InvalidOption, cause).remedy(
-                "set reader_slots to the same number everywhere; to change it, end all clients and delete the row \
-                 whose name ends with |layout from distlock_locks",
+                "use the same release of distlock everywhere, or end all clients, and delete the row whose name ends with \
+                 |layout from distlock_locks",
             )
         })
     }

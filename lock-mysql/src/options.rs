@@ -7,7 +7,6 @@ use lock_core::spi::{Endpoint, TlsOptions};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Password};
 
 use crate::backend::{MySqlBackend, capabilities};
-use crate::parts::MOST_SLOTS;
 
 /// The server, and how the client keeps locks there.
 ///
@@ -36,7 +35,6 @@ pub struct MySqlOptions {
     pub(crate) request_timeout: Option<Duration>,
     pub(crate) validation_interval: Option<Duration>,
     pub(crate) fencing: TokenSource,
-    pub(crate) reader_slots: usize,
     pub(crate) locks_per_connection: usize,
     pub(crate) max_connections: usize,
 }
@@ -66,8 +64,6 @@ const LONGEST_LEASE: Duration = Duration::from_hours(24);
 
 /// A name has at most 64 characters on every server; the hash of a long one takes 33.
 const LONGEST_PREFIX: usize = 30;
-
-const DEFAULT_READER_SLOTS: usize = 16;
 
 const DEFAULT_LOCKS_PER_CONNECTION: usize = 256;
 
@@ -100,7 +96,6 @@ impl MySqlOptions {
             request_timeout: None,
             validation_interval: None,
             fencing: TokenSource::Clock,
-            reader_slots: DEFAULT_READER_SLOTS,
             locks_per_connection: DEFAULT_LOCKS_PER_CONNECTION,
             max_connections: DEFAULT_MAX_CONNECTIONS,
         }
@@ -189,14 +184,6 @@ impl MySqlOptions {
         self
     }
 
-    /// How many connections may read one lock at the same time; 16 by default, at most 64. **All clients of a lock must use the same
-    /// number**, as a writer looks at so many slots. Each one costs the server about 0.35 µs in each acquisition of an exclusive lock.
-    #[must_use]
-    pub fn reader_slots(mut self, count: usize) -> Self {
-        self.reader_slots = count;
-        self
-    }
-
     /// How many locks may share a connection; 256 by default, at most 4,096.
     #[must_use]
     pub fn locks_per_connection(mut self, count: usize) -> Self {
@@ -270,10 +257,6 @@ impl MySqlOptions {
                 "use at most {LONGEST_PREFIX} of the characters a-z, 0-9, '-', '_', '.', '/', '@' and '#'"
             )));
         }
-        if self.reader_slots == 0 || self.reader_slots > MOST_SLOTS {
-            return Err(invalid(format!("a lock cannot have {} slots for readers", self.reader_slots))
-                .remedy(format!("set reader_slots to a number from 1 to {MOST_SLOTS}")));
-        }
         if self.locks_per_connection == 0 {
             return Err(invalid("no lock fits on a connection").remedy("raise locks_per_connection"));
         }
@@ -330,9 +313,6 @@ impl MySqlOptions {
         if let Some(source) = given.take_choice("fencing", &sources)? {
             options.fencing = source;
         }
-        if let Some(count) = take_count(&mut given, "reader_slots")? {
-            options.reader_slots = count;
-        }
         if let Some(count) = take_count(&mut given, "locks_per_connection")? {
             options.locks_per_connection = count;
         }
@@ -352,7 +332,7 @@ fn take_count(given: &mut lock_core::UrlOptions, key: &'static str) -> Result<Op
 /// Connects to the server that `url` names: `mysql://[user[:password]@]host[:port][/database]`, `mariadb://…` for the same, with
 /// `socket=/path` for a Unix socket.
 ///
-/// Options: `lease`, `prefix`, `timeout`, `validation_interval`, `fencing` (`uuid`, `table`, `none`), `reader_slots`,
+/// Options: `lease`, `prefix`, `timeout`, `validation_interval`, `fencing` (`uuid`, `table`, `none`),
 /// `locks_per_connection`, `max_connections`, `password_file`, `socket`; `tls` (`on`, `off`), `extra_ca`, `cert` and `key` (files in PEM format, which turn TLS
 /// on); and the options of every backend.
 ///
@@ -454,8 +434,6 @@ mod tests {
             ("mysql://db?fencing=maybe", "uuid"),
             ("mysql://db?max_connections=1", "max_connections"),
             ("mysql://db?max_connections=x", "not a number"),
-            ("mysql://db?reader_slots=0", "reader_slots"),
-            ("mysql://db?reader_slots=65", "64"),
             ("mysql://db?locks_per_connection=0", "locks_per_connection"),
             ("mysql://db?locks_per_connection=4097", "4096"),
         ] {

@@ -9,6 +9,7 @@ use sqlx::mysql::MySqlConnectOptions;
 use crate::address::connect_options;
 use crate::gate::Manner;
 use crate::options::{MySqlOptions, TokenSource};
+use crate::parts::READER_SLOTS;
 use crate::session::Session;
 
 /// The request timeout unless the options set another one.
@@ -54,7 +55,7 @@ impl Settings {
         let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
         let manner = Manner {
             tokens: options.fencing,
-            readers: options.reader_slots,
+            readers: READER_SLOTS,
             first_slot: 0,
             slice: whole_seconds(options.lease),
         };

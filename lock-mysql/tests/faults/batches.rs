@@ -9,7 +9,7 @@ use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::middleman::url_without_password;
-use crate::sharing::{interrupt, is_writable, nothing_is_left, pinned, reader, readers, writer};
+use crate::sharing::{fill_slots, interrupt, is_writable, nothing_is_left, pinned, reader, readers, writer};
 use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, poll_times, reach, soon, until};
 
 cases!("batches":
@@ -324,8 +324,8 @@ async fn several_that_are_interrupted_with_gate_and_slot_leave_none(flavour: MyS
 
 async fn a_batch_waits_for_a_slot_and_takes_readers_in_meanwhile(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with_table(flavour).await?;
-    let options = format!("{TABLED}&reader_slots=2&prefix=few");
-    let (ours, theirs) = (stage.client(&options).await?, stage.client(&options).await?);
+    let (ours, theirs) = (stage.client(TABLED).await?, stage.client(TABLED).await?);
+    let others = fill_slots(&theirs, 2).await?;
     let held = [reader(&ours).await?, reader(&theirs).await?];
     let waiters = waiting(&ours, 5).await?;
     ensure!(waiters.iter().all(|waiter| !waiter.is_finished()), "served without a slot");
@@ -338,6 +338,9 @@ async fn a_batch_waits_for_a_slot_and_takes_readers_in_meanwhile(flavour: MySqlF
         guard.release().await?;
     }
     second.release().await?;
+    for guard in others {
+        guard.release().await?;
+    }
     Ok(last.granted().await?.0.release().await?)
 }
 

@@ -396,13 +396,25 @@ async fn a_restart_ends_all_readers(flavour: MySqlFlavour) -> Outcome {
     nothing_is_left(&stage).await
 }
 
+/// How many slots a lock has for readers.
+pub(crate) const SLOTS: usize = 16;
+
+/// Takes all slots of the room but so many.
+pub(crate) async fn fill_slots(client: &LockClient, left: usize) -> Outcome<Vec<LockGuard>> {
+    let mut guards = Vec::new();
+    for _ in left..SLOTS {
+        guards.push(reader(client).await?);
+    }
+    Ok(guards)
+}
+
 async fn readers_without_a_slot_wait_in_order(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with_table(flavour).await?;
-    let options = format!("{TABLED}&reader_slots=2");
     let mut clients = Vec::new();
     for _ in 0..4 {
-        clients.push(stage.client(&options).await?);
+        clients.push(stage.client(TABLED).await?);
     }
+    let others = fill_slots(&clients[0], 2).await?;
     let held = [reader(&clients[0]).await?, reader(&clients[1]).await?];
     ensure!(clients[2].rw_lock(ROOM)?.read().try_acquire().await?.is_none(), "there is a third slot");
     let third = Waiter::start(clients[2].rw_lock(ROOM)?.read());
@@ -415,7 +427,7 @@ async fn readers_without_a_slot_wait_in_order(flavour: MySqlFlavour) -> Outcome 
     until("the writer waits", waits(2)).await?;
     let status = clients[0].status(ROOM).await?;
     let modes: Vec<_> = status.waiters.iter().map(|waiter| waiter.mode).collect();
-    ensure!(modes == [Mode::Shared, Mode::Exclusive] && status.holders.len() == 2, "{status:?}");
+    ensure!(modes == [Mode::Shared, Mode::Exclusive] && status.holders.len() == SLOTS, "{status:?}");
     ensure!(!third.is_finished() && !last.is_finished(), "served without a slot");
     let [first, second] = held;
     first.release().await?;
@@ -423,6 +435,9 @@ async fn readers_without_a_slot_wait_in_order(flavour: MySqlFlavour) -> Outcome 
     ensure!(!last.is_finished(), "a writer is beside readers");
     second.release().await?;
     third.release().await?;
+    for guard in others {
+        guard.release().await?;
+    }
     last.granted().await?.0.release().await?;
     Ok(())
 }
@@ -494,13 +509,15 @@ async fn one_who_waits_for_permits_and_is_killed_lets_others_in(flavour: MySqlFl
 
 async fn another_number_of_slots_is_refused(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with_table(flavour).await?;
-    let _ours = stage.client(TABLED).await?;
-    let other = with_options(&stage.url(), &format!("{TABLED}&reader_slots=8"));
-    let error = connect(&other).await.err().ok_or_else(|| Failure::new("8 slots beside 16"))?;
+    stage.client(TABLED).await?;
+    let fewer = "UPDATE locks.distlock_locks SET run = 'layout=1 readers=8' WHERE name = 'distlock|layout'";
+    stage.server.query(fewer).await?;
+    let refused = connect(&with_options(&stage.url(), TABLED)).await;
+    let error = refused.err().ok_or_else(|| Failure::new("16 slots beside 8"))?;
     ensure!(error.kind() == ErrorKind::InvalidOption, "{error:?}");
-    ensure!(error.to_string().contains("16 slots for readers, not 8"), "{error}");
+    ensure!(error.to_string().contains("8 slots for readers, not 16"), "{error}");
     // Clients with another prefix have nothing to do with them.
-    stage.client(&format!("{TABLED}&reader_slots=8&prefix=other")).await?;
+    stage.client(&format!("{TABLED}&prefix=other")).await?;
     Ok(())
 }
 
