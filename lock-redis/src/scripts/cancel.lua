@@ -4,7 +4,8 @@
 -- Returns `more`: call again, as there are waiters that this call has not looked at.
 local id = ARGV[1]
 local hold = call('GET', HOLD)
-if hold and string.find(hold, id, 1, true) == 1 then
+-- The whole id: after a break it is one that an operator wrote.
+if hold and string.match(hold, '^%S+') == id then
   call('DEL', HOLD)
   hold = nil
 end

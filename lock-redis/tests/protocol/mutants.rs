@@ -250,7 +250,10 @@ mutants! {
     "a cancel forgets the state":
         LEAVE, "refusal(redis.pcall('HDEL', WAITERS, id))" => "nil", undo::cancel_of_a_place;
     "a cancel ends any hold":
-        CANCEL, "string.find(hold, id, 1, true) == 1" => "true", undo::cancel_of_nothing_changes_nothing;
+        CANCEL, "string.match(hold, '^%S+') == id" => "true", undo::cancel_of_nothing_changes_nothing;
+    "a cancel ends a hold whose id begins so":
+        CANCEL, "string.match(hold, '^%S+') == id" => "string.find(hold, id, 1, true) == 1",
+        undo::cancel_of_nothing_changes_nothing;
     "a cancel passes on a lock that is held":
         CANCEL, "if hold then return 0 end" => "hold = nil", undo::cancel_of_a_place;
     "a break ends any hold":

@@ -11,6 +11,7 @@ pub(crate) fn cancel_of_nothing_changes_nothing(scripts: &Scripts, server: &Serv
     stage.must_wait(&waits("b"))?;
     let before = stage.hold()?;
     same("cancel at a held lock", &stage.cancel("a")?, &0)?;
+    same("cancel of the beginning of an id", &stage.cancel("hold")?, &0)?;
     same("the hold", &stage.hold()?, &before)?;
     same("the queue", &stage.queue()?, &vec!["b".to_owned()])
 }
