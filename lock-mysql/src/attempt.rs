@@ -223,7 +223,6 @@ impl<'a> Attempt<'a> {
                 tracing::warn!(
                     target: "distlock",
                     lock = %self.request.name(),
-                    max_connections = self.backend.settings.max_connections,
                     "no connection is free to wait on: the client tries the lock now and then, and waiters at the server come first"
                 );
             }

@@ -195,14 +195,17 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
         .with_fairness(Fairness::Fifo)
         .with_modes(MODES)
         .with_leftovers_gone_after(longest_wait + options.lease);
+    let capabilities = match options.database {
+        Some(_) => capabilities.with_remembering(Remembering::Supported),
+        None => capabilities,
+    };
     match options.fencing {
         TokenSource::Table => capabilities
             .with_fencing(Fencing::Durable)
             .with_reserving(Reserving::AtMost(MOST_SECTIONS))
             .with_inspection(Inspection::HolderAndQueue)
             .with_breaking(Breaking::Supported)
-            .with_describing(Describing::Supported)
-            .with_remembering(Remembering::Supported),
+            .with_describing(Describing::Supported),
         TokenSource::Clock => capabilities
             .with_fencing(Fencing::WhileServerLives)
             .with_reserving(Reserving::AtMost(MOST_NUMBERS))

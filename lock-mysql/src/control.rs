@@ -236,7 +236,7 @@ impl Desk {
             }
         }
         if let Some(session) = self.session.take() {
-            session.close().await;
+            session.close(self.context.clock()).await;
         }
     }
 
@@ -250,7 +250,7 @@ impl Desk {
                 let idle = clock.now().plus(self.settings.longest_idle());
                 let Some(question) = within(clock, idle, asked.recv()).await else {
                     if let Some(session) = self.session.take() {
-                        session.close().await;
+                        session.close(self.context.clock()).await;
                     }
                     continue;
                 };
@@ -324,7 +324,7 @@ impl Desk {
         operation: Operation,
         statement: &str,
     ) -> Result<Answer, Failure> {
-        for _ in 0..2 {
+        for is_repeated in [false, true] {
             let session = self.connected().await.map_err(Failure::Broken)?;
             if !session.run.is_same_as(run) {
                 return Err(Failure::unknown_thread(operation));
@@ -334,6 +334,8 @@ impl Desk {
                 Err(Failure::Broken(error)) if self.session.is_none() => {
                     tracing::debug!(target: "distlock", %error, "the connection for control has ended");
                 }
+                // The first one was carried out, and its answer was lost.
+                Err(failure) if is_repeated && failure.is_unknown_thread() => return Ok(Answer::default()),
                 answer => return answer,
             }
         }

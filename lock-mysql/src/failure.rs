@@ -17,6 +17,9 @@ const TABLE_DENIED: u16 = 1142;
 
 const DEADLOCK: u16 = 1213;
 
+/// A statement waited for too long for a lock of a row or a table.
+const LOCKED_OUT: u16 = 1205;
+
 /// Errors after which the server closes the connection.
 const FAREWELLS: [u16; 10] = [1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1927, 4031];
 
@@ -66,6 +69,11 @@ impl Failure {
     /// The server has undone the statement, because it and another one waited for each other.
     pub(crate) fn is_deadlock(&self) -> bool {
         matches!(self, Self::Refused { code: DEADLOCK, .. })
+    }
+
+    /// Another program has a lock on the row or the table.
+    pub(crate) fn is_locked_out(&self) -> bool {
+        matches!(self, Self::Refused { code: LOCKED_OUT, .. })
     }
 
     pub(crate) fn is_unknown_thread(&self) -> bool {
@@ -120,7 +128,7 @@ fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
         DEADLOCK | 3058 => server(ErrorKind::Server)
             .remedy("two programs take two locks in opposite order on one connection")
             .retryable(),
-        INTERRUPTED | 1205 | 3024 | 1969 => server(ErrorKind::Server).retryable(),
+        INTERRUPTED | LOCKED_OUT | 3024 | 1969 => server(ErrorKind::Server).retryable(),
         code if FAREWELLS.contains(&code) => server(ErrorKind::Unreachable)
             .remedy("an operator has ended the connection at the server, or the server shuts down")
             .retryable(),

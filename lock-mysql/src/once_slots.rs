@@ -10,7 +10,6 @@ use lock_core::{ErrorKind, LockError, Memo, Operation, Remembered};
 
 use crate::backend::MySqlBackend;
 use crate::failure::{no_answer, nonsense};
-use crate::options::TokenSource;
 use crate::session::Row;
 use crate::statement;
 
@@ -22,11 +21,6 @@ pub(crate) async fn remember(
     memo: &Memo,
     keep: Duration,
 ) -> Result<Remembered, LockError> {
-    if backend.settings.fencing != TokenSource::Table {
-        return Err(LockError::new(ErrorKind::Unsupported, Operation::Remember)
-            .because("the server's own locks are forgotten with their connection")
-            .remedy("keep a table at the server: fencing=table"));
-    }
     let clock = backend.context.clock();
     let settings = &backend.settings;
     let limit = settings.time_to_connect() + settings.time_for(Operation::Remember) * 2;
@@ -53,6 +47,8 @@ async fn ask(backend: &MySqlBackend, memo: &Memo, keep: Duration) -> Result<Reme
                 return remembered
                     .ok_or_else(|| nonsense(Operation::Remember, "it does not say what it remembers"));
             }
+            // The server gives a statement a second for its locks; all of them together have the time of the caller.
+            Err(failure) if failure.is_locked_out() => round -= 1,
             Err(failure) if round >= MOST_ROUNDS => return Err(failure.into_error()),
             Err(failure) if failure.is_missing_table() => {
                 backend.auxiliary.ask(Operation::Remember, statement::create_slots()).await?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::spi::{Endpoint, TlsOptions};
+use lock_core::spi::{Endpoint, TlsOptions, UsualParameter};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Password};
 
 use crate::backend::{MySqlBackend, capabilities};
@@ -72,6 +72,23 @@ const DEFAULT_LOCKS_PER_CONNECTION: usize = 256;
 const MOST_LOCKS_PER_CONNECTION: usize = 4096;
 
 const DEFAULT_MAX_CONNECTIONS: usize = 100;
+
+/// What URLs of MySQL have in other programs.
+const USUAL: &[UsualParameter] = &[
+    UsualParameter::Tls("ssl-mode", &["DISABLED"], &["REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"]),
+    UsualParameter::Tls(
+        "sslMode",
+        &["DISABLED", "disable"],
+        &["REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY", "verify-ca", "verify-full"],
+    ),
+    UsualParameter::Name("ssl-cert", "cert"),
+    UsualParameter::Name("ssl-key", "key"),
+    UsualParameter::Seconds("connect_timeout"),
+    UsualParameter::Instead("ssl-ca", "write extra_ca=FILE"),
+    UsualParameter::Instead("useSSL", "write tls=on, or tls=off"),
+    UsualParameter::Instead("charset", "leave it out: names of locks do not depend on it"),
+    UsualParameter::Instead("connectTimeout", "write connect_timeout, with its unit"),
+];
 
 impl MySqlOptions {
     /// A server that listens on TCP.
@@ -288,6 +305,7 @@ impl MySqlOptions {
     /// Reads a URL, and adds the URL's general options to `builder`.
     fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
         let mut given = url.options();
+        given.understand(USUAL)?;
         let builder = builder.with_url_options(&mut given)?;
         let mut options = Self::listening_at(endpoint_of(url, given.take("socket"))?);
         options.tls = TlsOptions::take_with_extra_authority(&mut given)?;
@@ -403,6 +421,8 @@ mod tests {
         assert_eq!(encrypted.tls, Some(files));
         assert_eq!(read("mysql://db?tls=on").unwrap().tls, Some(TlsOptions::new()));
         assert_eq!(read("mysql://db/app").unwrap().database.as_deref(), Some("app"));
+        assert!(read("mysql://db/app?ssl-mode=required&connect_timeout=10").unwrap().tls.is_some());
+        assert!(read("mysql://db/app?sslMode=DISABLED").unwrap().tls.is_none());
         assert_eq!(read("mysql://db/app?fencing=table").unwrap().fencing, TokenSource::Table);
         assert_eq!(read("mysql://db?prefix=").unwrap().prefix, "");
     }
@@ -431,6 +451,8 @@ mod tests {
             ("mysql://db?timeout=0s", "timeout"),
             ("mysql://db?validation_interval=1ms", "validation_interval"),
             ("mysql://db?fencing=table", "database"),
+            ("mysql://db?ssl-mode=PREFERRED", "tls=on"),
+            ("mysql://db?ssl-ca=/ca.pem", "extra_ca"),
             ("mysql://db?fencing=maybe", "uuid"),
             ("mysql://db?max_connections=1", "max_connections"),
             ("mysql://db?max_connections=x", "not a number"),

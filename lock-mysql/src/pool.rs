@@ -14,6 +14,9 @@ use crate::link::{Asked, Claim, GivenBack, Link, Name};
 use crate::session::Session;
 use crate::settings::Settings;
 
+/// How many waits of a client may be at the server, each on a connection of its own. By default a server has 151 connections for all.
+const MOST_WAITING: usize = 16;
+
 pub(crate) type Pool = lock_core::spi::Pool<Server>;
 
 pub(crate) type OwnLink = lock_core::spi::OwnLink<Server>;
@@ -57,7 +60,7 @@ impl PooledServer for Server {
         PoolLimits {
             connections: settings.max_connections,
             locks_per_connection: settings.locks_per_connection,
-            waiting: settings.max_connections,
+            waiting: MOST_WAITING,
             search: settings.time_to_connect() + settings.request_timeout,
             silence: settings.request_timeout / 2,
         }

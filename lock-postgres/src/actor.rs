@@ -155,7 +155,7 @@ impl Actor {
     /// Closes the connection when nothing on it is held, or still matters.
     async fn retire(self) {
         self.link.reaches(LinkState::Ended);
-        self.session.close().await;
+        self.session.close(self.pool.server().context.clock()).await;
         self.link.reaches(LinkState::Terminated);
     }
 

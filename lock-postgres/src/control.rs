@@ -185,7 +185,7 @@ impl Worker {
             }
         }
         if let Some(session) = self.session.take() {
-            session.close().await;
+            session.close(self.context.clock()).await;
         }
     }
 
@@ -199,7 +199,7 @@ impl Worker {
                 let idle = clock.now().plus(self.settings.longest_idle());
                 let Some(request) = within(clock, idle, asked.recv()).await else {
                     if let Some(session) = self.session.take() {
-                        session.close().await;
+                        session.close(self.context.clock()).await;
                     }
                     continue;
                 };

@@ -85,9 +85,9 @@ impl Session {
     }
 
     /// Closes the connection properly, or drops it if that takes long. Only for a connection without a statement under way.
-    pub(crate) async fn close(self) {
+    pub(crate) async fn close(self, clock: &Clock) {
         // An error means that it has already ended.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.connection.close()).await;
+        let _ = within(clock, clock.now().plus(CLOSE_TIMEOUT), self.connection.close()).await;
     }
 }
 

@@ -50,7 +50,8 @@ impl fmt::Debug for AttemptId {
 /// How long an acquisition may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all: one try, which takes at most a round trip to the server.
+    /// Not at all: one try, which takes a round trip to the server. Where others pass through a gate of the lock for a moment, as
+    /// those that take permits, it tries a few times, for milliseconds.
     Try,
     /// Until this moment of the client's clock.
     Until(Moment),

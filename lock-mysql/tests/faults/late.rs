@@ -9,13 +9,14 @@ use test_servers::{Direction, Losing, MySqlFlavour};
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::logs;
-use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, soon, until};
 
 cases!("late":
     a_grant_that_arrives_after_the_lease_is_not_believed,
     a_grant_that_took_long_is_checked_first,
     the_reply_to_an_acquire_is_lost,
     the_reply_to_a_release_is_lost,
+    a_break_whose_answer_is_lost_has_taken_the_lock,
     the_reply_to_a_check_is_late,
     a_late_grant_counts_from_before_its_check,
     a_grant_that_is_being_checked_is_not_given_up,
@@ -283,4 +284,21 @@ async fn what_is_sent_again_does_not_stand_behind_the_wait_of_another(flavour: M
     held.release().await?;
     let (guard, _) = other.granted().await?;
     Ok(guard.release().await?)
+}
+
+/// Sent again, the statement finds the connection gone.
+async fn a_break_whose_answer_is_lost_has_taken_the_lock(flavour: MySqlFlavour) -> Outcome {
+    let ends = |statement: &str| {
+        lock_mysql::operation_of(statement)
+            .filter(|operation| *operation == Operation::Break && statement.contains("KILL"))
+    };
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.server.proxy(ends)?;
+    let (holder, breaker) = (stage.client(KILLABLE).await?, stage.client_at(proxy.address(), LONG).await?);
+    let guard = holder.mutex(ROOM)?.acquire().await?;
+    proxy.lose_reply(Operation::Break, Losing::Cut);
+    let broken = breaker.break_holder(ROOM, &guard.hold().id()).await?;
+    ensure!(broken.taken_away == lock_core::TakenAway::Yes, "{broken:?}");
+    soon("the loss", guard.lost()).await?;
+    Ok(())
 }

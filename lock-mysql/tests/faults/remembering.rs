@@ -13,6 +13,7 @@ use crate::stage::{LONG, ROOM, Stage, reach, soon};
 
 cases!("remembering":
     a_slot_that_a_snapshot_does_not_show_is_found,
+    without_a_table_of_tokens_and_behind_a_lock_of_another_program,
 );
 
 const DAY: Duration = Duration::from_hours(24);
@@ -44,5 +45,21 @@ async fn a_slot_that_a_snapshot_does_not_show_is_found(flavour: MySqlFlavour) ->
     gate.query("SELECT RELEASE_LOCK('gate')").await?;
     let answer = soon("an answer", asking).await???;
     ensure!(matches!(answer, Remembered::Already { .. }), "used twice: {answer:?}");
+    Ok(())
+}
+
+/// The server gives up the statement after each second.
+async fn without_a_table_of_tokens_and_behind_a_lock_of_another_program(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with_table(flavour).await?;
+    let client = stage.client(LONG).await?;
+    ensure!(client.remember(ROOM, "first", DAY).await? == Remembered::Now, "used before");
+    let mut other = stage.server.session().await?;
+    other.query("LOCK TABLES locks.distlock_slots WRITE").await?;
+    let waiting = client.clone();
+    let remembering = tokio::spawn(async move { waiting.remember(ROOM, "second", DAY).await });
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    other.query("UNLOCK TABLES").await?;
+    let remembered = soon("the slot", remembering).await???;
+    ensure!(remembered == Remembered::Now, "{remembered:?}");
     Ok(())
 }
