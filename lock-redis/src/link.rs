@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use lock_core::spi::within;
 use lock_core::{BackendContext, LockError, Moment, Operation};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
@@ -137,21 +138,22 @@ impl Link {
     /// Waits for the reply to the request that is sent now. The server replies in the order of the requests: while other replies
     /// arrive, this one is on its way. Only a silent server is too late.
     async fn in_time<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let clock = self.context.clock();
         let mut answer = pin!(answer);
-        let mut since = self.context.clock().now();
-        let mut left = self.patience;
+        let mut since = clock.now();
         loop {
-            // The second wait is for a reply that arrived while this process was suspended and can be read only now.
-            for patience in [left, self.patience / 8] {
-                if let Ok(answer) = tokio::time::timeout(patience, answer.as_mut()).await {
-                    return answer;
-                }
+            if let Some(answer) = within(clock, since.plus(self.patience), answer.as_mut()).await {
+                return answer;
+            }
+            // A reply that arrived while this process was suspended can be read only now.
+            let read_by = clock.now().plus(self.patience / 8);
+            if let Some(answer) = within(clock, read_by, answer.as_mut()).await {
+                return answer;
             }
             if self.last_heard() <= since {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
             since = self.last_heard();
-            left = since.plus(self.patience).since(self.context.clock().now());
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::spi::Mutex;
+use lock_core::spi::{Mutex, within};
 use lock_core::{BackendContext, Backoff, ErrorKind, LockError, Operation};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{Notify, watch};
@@ -251,11 +251,13 @@ impl Supervisor {
             });
         }
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        match tokio::time::timeout(self.time_to_connect(), connecting).await {
-            Ok(connection) => {
+        let clock = self.context.clock();
+        let give_up = clock.now().plus(self.time_to_connect());
+        match within(clock, give_up, connecting).await {
+            Some(connection) => {
                 Ok(Link::new(connection?, breakage, self.request_timeout, self.context.clone()))
             }
-            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+            None => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
     }
 

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{LossReason, Operation};
+use lock_core::{ClientBuilder, Clock, ErrorKind, LockUrl, LossReason, Operation};
 use test_servers::{Direction, TcpProxy};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{LONG, ROOM, Stage, Waiter, until};
+use crate::stage::{LONG, ROOM, Stage, Waiter, until, with_options};
 
 cases!("silence":
     a_silent_head_waiter_is_skipped_at_its_deadline,
@@ -20,6 +20,7 @@ cases!("silence":
     a_waiter_on_a_half_open_connection_is_served,
     a_grant_that_was_pushed_into_silence_is_found,
     a_grant_that_is_pushed_lasts_from_the_last_heartbeat,
+    a_silent_server_is_too_late_by_the_clients_own_clock,
 );
 
 const LATE: Duration = Duration::from_millis(2500);
@@ -223,4 +224,22 @@ async fn a_grant_that_is_pushed_lasts_from_the_last_heartbeat() -> Outcome {
     drop(guard);
     ours.idle().await;
     Ok(next.release().await?)
+}
+
+async fn a_silent_server_is_too_late_by_the_clients_own_clock() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (clock, time) = Clock::manual();
+    let url = with_options(&stage.server.url_at(proxy.address()), "lease=1h&timeout=10m");
+    let client = lock_redis::connect(&LockUrl::parse(&url)?, ClientBuilder::new().clock(clock)).await?;
+    proxy.blackhole(Direction::ToClient);
+    let asking = tokio::spawn(async move { client.ping().await });
+    until("the answer is too late", || async {
+        time.advance(Duration::from_secs(60));
+        Ok(asking.is_finished())
+    })
+    .await?;
+    let error = asking.await?.err().ok_or_else(|| Failure::new("the server was heard"))?;
+    ensure!(error.kind() == ErrorKind::Unreachable, "{error:?}");
+    Ok(())
 }
