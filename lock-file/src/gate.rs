@@ -207,11 +207,12 @@ fn decode_layout(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(text).ok()?.strip_prefix(LAYOUT_WORD)?.trim_end().parse().ok()
 }
 
-/// The number at the beginning of a file; none if the file does not begin with a complete one.
-pub(crate) fn read_number(file: BorrowedFd<'_>) -> Result<Option<u64>, Errno> {
-    let mut text = [0; ENCODED_LENGTH];
+/// The first two numbers of a file, as far as they are complete.
+pub(crate) fn read_numbers(file: BorrowedFd<'_>) -> Result<[Option<u64>; 2], Errno> {
+    let mut text = [0; 2 * ENCODED_LENGTH];
     let length = read_start(file, &mut text)?;
-    Ok(decode(&text[..length]))
+    let (first, second) = text[..length].split_at(length.min(ENCODED_LENGTH));
+    Ok([decode(first), decode(second)])
 }
 
 /// Fills `text` from the beginning of a file, and returns how much there was.

@@ -1,4 +1,4 @@
-//! Slots of locks that are remembered: a file for each, with the time in it at which the slot may be forgotten.
+//! Slots of locks that are remembered: a file for each, with the time in it at which the slot may be forgotten, and since when.
 //!
 //! The files are spread over folders by the first character of their names, which are hashes. Each call tidies up a few
 //! files of the folder that it uses, so every folder is cleaned as long as any slots are used.
@@ -10,7 +10,7 @@ use lock_core::Remembered;
 
 use crate::failure::Failure;
 use crate::folder::Folder;
-use crate::gate::{Gate, clock, encode, read_number};
+use crate::gate::{Gate, clock, encode, read_numbers};
 use crate::record::write_all;
 
 const REMEMBERED: &str = "remembered";
@@ -23,24 +23,38 @@ pub(crate) fn remember(gate: &Gate, key: &str, keep: Duration) -> Result<Remembe
     let (folder, now) = (gate.folder(), clock());
     let bucket = format!("{REMEMBERED}/{}", key.chars().take(1).collect::<String>());
     let relative = format!("{bucket}/{key}");
-    if let Some(until) = until(folder, &relative)?.filter(|until| *until > now) {
-        return Ok(Remembered::Already { remaining: Duration::from_micros(until - now) });
+    let left = left(folder, &relative, now)?;
+    if left > 0 {
+        return Ok(Remembered::Already { remaining: Duration::from_micros(left) });
     }
-    let keep = u64::try_from(keep.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
-    let file = folder.open_or_create(&relative)?;
-    folder.check(&file, &relative)?;
-    write_all(&file, &encode(now.saturating_add(keep)), &folder.path_of(&relative))?;
+    write(folder, &relative, now, u64::try_from(keep.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX))?;
     sweep(folder, &bucket, now);
     Ok(Remembered::Now)
 }
 
-/// Until when a slot is remembered; none if it is not. A process that was killed before it wrote the file has had no
-/// answer, so its slot is free.
-fn until(folder: &Folder, relative: &str) -> Result<Option<u64>, Failure> {
-    let Some(file) = folder.open_to_look(relative)? else { return Ok(None) };
+/// Remembers a slot for so many microseconds from now on. The file contains the end first, then the beginning.
+fn write(folder: &Folder, relative: &str, now: u64, keep: u64) -> Result<(), Failure> {
+    let file = folder.open_or_create(relative)?;
     folder.check(&file, relative)?;
-    let until = read_number(file.as_fd());
-    until.map_err(|errno| Failure::system("read", &folder.path_of(relative), errno))
+    let contents = [encode(now.saturating_add(keep)), encode(now)].concat();
+    write_all(&file, &contents, &folder.path_of(relative))
+}
+
+/// For how many microseconds a slot is still remembered; 0 if it is not. A process that was killed before it wrote the file has had no
+/// answer, so its slot is free.
+fn left(folder: &Folder, relative: &str, now: u64) -> Result<u64, Failure> {
+    let Some(file) = folder.open_to_look(relative)? else { return Ok(0) };
+    folder.check(&file, relative)?;
+    let [until, from] = read_numbers(file.as_fd())
+        .map_err(|errno| Failure::system("read", &folder.path_of(relative), errno))?;
+    let (until, from) = (until.unwrap_or(0), from.unwrap_or(0));
+    if from <= now {
+        return Ok(until.saturating_sub(now));
+    }
+    // The clock was ahead then, or is behind now: how much of the time has passed is unknown, so all of it begins again.
+    let keep = until.saturating_sub(from);
+    write(folder, relative, now, keep)?;
+    Ok(keep)
 }
 
 /// Looks at some files of a folder, and removes those of slots that may be forgotten. Best effort: a later call tries again.
@@ -54,7 +68,7 @@ fn sweep(folder: &Folder, bucket: &str, now: u64) {
     }
     for name in names {
         let relative = format!("{bucket}/{name}");
-        if until(folder, &relative).is_ok_and(|until| until.is_none_or(|until| until <= now)) {
+        if left(folder, &relative, now).is_ok_and(|left| left == 0) {
             let _ = folder.remove(&relative);
         }
     }
@@ -103,6 +117,22 @@ mod tests {
             let again = remember(&gate, KEY, DAY).unwrap();
             assert!(matches!(again, Remembered::Already { .. }), "{text}: {again:?}");
         }
+    }
+
+    #[test]
+    fn a_slot_that_was_remembered_when_the_clock_was_ahead_lasts_no_longer_than_it_was_to() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("locks");
+        let gate = gate(&path);
+        remember(&gate, KEY, DAY).unwrap();
+        let (file, ahead) = (path.join("remembered/a").join(KEY), clock() * 2);
+        let day = u64::try_from(DAY.as_micros()).unwrap();
+        std::fs::write(&file, [encode(ahead + day), encode(ahead)].concat()).unwrap();
+        let again = remember(&gate, KEY, DAY).unwrap();
+        assert!(matches!(again, Remembered::Already { remaining } if remaining <= DAY), "{again:?}");
+        // From now on its time passes.
+        let [until, from] = read_numbers(std::fs::File::open(&file).unwrap().as_fd()).unwrap();
+        assert!(from.unwrap() <= clock() && until.unwrap() <= clock() + day);
     }
 
     #[test]
