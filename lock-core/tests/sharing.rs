@@ -15,7 +15,7 @@ use lock_core::memory::faults::{Fault, Gate};
 use lock_core::{
     ErrorKind, FencingToken, Hold, HoldEnd, LockError, LossReason, Mode, Operation, Owner, Wait,
 };
-use support::{ByHand, LEASE, Recorder, Timed, Told, eventually, next};
+use support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, next};
 
 const NAME: &str = "catalog";
 
@@ -207,6 +207,98 @@ async fn a_body_that_reads_and_waits_for_a_guard_of_the_write_side_gets_an_error
     let write = catalog.write();
     let outcome = catalog.read().with_lock(async |_| write.acquire().await.map(drop)).await;
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Deadlock);
+}
+
+/// However the caller holds the write side, and however it asks for the read side.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_reads_under_the_write_side_around_it() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let catalog = client.rw_lock(NAME).unwrap();
+    let (read, write) = (catalog.read(), catalog.write());
+    let reads = async || {
+        let token = |hold: Hold| async move { Ok::<_, LockError>(hold.token()) };
+        let first = read.with_lock(token).await?;
+        assert_eq!(read.with_lock_for(SOON, token).await?, first);
+        assert_eq!(read.try_with_lock(token).await?, Some(first));
+        read.lock().await?;
+        read.unlock().await?;
+        Ok::<_, LockError>(first)
+    };
+    let token =
+        write.with_lock(async |hold| Ok::<_, LockError>((hold.token(), reads().await?))).await.unwrap();
+    assert_eq!(token.0, token.1);
+    write.lock().await.unwrap();
+    reads().await.unwrap();
+    write.unlock().await.unwrap();
+    client.idle().await;
+    assert!(server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_reads_is_refused_the_write_side_at_once_however_it_asks() {
+    let client = MemoryServer::new().client().unwrap();
+    let catalog = client.rw_lock(NAME).unwrap();
+    let (read, write) = (catalog.read(), catalog.write());
+    let body = async |_: Hold| Ok::<_, LockError>(());
+    let errors = read
+        .with_lock(async |_| {
+            Ok::<_, LockError>([
+                write.with_lock(body).await.unwrap_err(),
+                write.with_lock_for(SOON, body).await.unwrap_err(),
+                write.try_with_lock(body).await.unwrap_err(),
+                write.lock().await.unwrap_err(),
+                write.try_lock().await.unwrap_err(),
+                write.acquire().await.map(drop).unwrap_err(),
+                write.try_acquire_for(SOON).await.map(drop).unwrap_err(),
+            ])
+        })
+        .await
+        .unwrap();
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
+        assert!(error.to_string().contains("release the read side first"), "{error}");
+    }
+}
+
+/// Also while the server has not answered the request for the write side.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_waits_for_both_sides_gets_both() {
+    let server = MemoryServer::new();
+    let (ours, theirs) = (server.client().unwrap(), server.client().unwrap());
+    for granted_before in [false, true] {
+        let held = theirs.mutex(NAME).unwrap().acquire().await.unwrap();
+        let catalog = ours.rw_lock(NAME).unwrap();
+        let (read, write, owner) = (catalog.read(), catalog.write(), Owner::new());
+        let mut writing = ByHand::begun(write.acquire_as(owner, Wait::Forever));
+        let reader = if granted_before {
+            held.release().await.unwrap();
+            writing.woken().await;
+            read.acquire_as(owner, Wait::Forever).await
+        } else {
+            let reading = ByHand::begun(read.acquire_as(owner, Wait::Forever));
+            assert!(writing.poll().is_none());
+            held.release().await.unwrap();
+            reading.output().await
+        };
+        let reader = reader.unwrap().unwrap();
+        let writer = writing.output().await.unwrap().unwrap();
+        assert_eq!(reader.token(), writer.token());
+        writer.release().await.unwrap();
+        assert!(reader.hold().is_valid());
+        reader.release().await.unwrap();
+        ours.idle().await;
+        assert!(server.is_empty());
+    }
+    // The other way round it would wait for itself.
+    let held = theirs.mutex(NAME).unwrap().acquire().await.unwrap();
+    let catalog = ours.rw_lock(NAME).unwrap();
+    let (read, write, owner) = (catalog.read(), catalog.write(), Owner::new());
+    let reading = ByHand::begun(read.acquire_as(owner, Wait::Forever));
+    let error = write.acquire_as(owner, Wait::Forever).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
+    held.release().await.unwrap();
+    reading.output().await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -131,7 +131,7 @@ impl dyn DistributedLock + '_ {
 
     /// Returns the owner around the caller that has the lock already.
     fn owner_around(&self) -> Option<Owner> {
-        scope::owner_that(|owner| self.hold_of(owner).is_some())
+        scope::owner_that(|owner| self.has_entered(owner))
     }
 
     async fn run<T, E, F>(&self, guard: LockGuard, body: impl FnOnce(Hold) -> F) -> Result<T, E>

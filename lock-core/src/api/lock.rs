@@ -129,6 +129,20 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// ```
     fn hold_of(&self, owner: Owner) -> Option<Hold>;
 
+    /// Returns whether `owner` would acquire the lock without waiting, because it has it already: a hold, or the write side
+    /// of a lock whose read side this is. `lock` and `with_lock` ask this of the owners around the caller.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let catalog = locks.rw_lock("catalog")?;
+    /// let guard = catalog.write().acquire().await?;
+    /// assert!(catalog.read().has_entered(guard.owner()) && catalog.read().hold_of(guard.owner()).is_none());
+    /// # Ok(()) });
+    /// ```
+    fn has_entered(&self, owner: Owner) -> bool {
+        self.hold_of(owner).is_some()
+    }
+
     /// Returns the number of entries of `owner`.
     ///
     /// ```
@@ -432,7 +446,8 @@ fn acting_owner<L: DistributedLock + ?Sized>(lock: &L) -> Result<Owner, LockErro
 }
 
 async fn enter<L: DistributedLock + ?Sized>(lock: &L, wait: Wait) -> Result<bool, LockError> {
-    let guard = lock.acquire_as(acting_owner(lock)?, wait).await?;
+    let owner = scope::acting_owner(|owner| lock.has_entered(owner))?;
+    let guard = lock.acquire_as(owner, wait).await?;
     Ok(guard.map(LockGuard::leave_to_owner).is_some())
 }
 

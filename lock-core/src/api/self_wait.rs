@@ -40,7 +40,16 @@ pub(crate) async fn watched<T>(
     wait: Wait,
     acquiring: Pin<&mut impl Future<Output = Result<T, LockError>>>,
 ) -> Result<T, LockError> {
+    if is_upgrade(entry, owner) {
+        return Err(entry.no_upgrade());
+    }
     watched_against(Rivals::OfExclusive, entry, owner, wait, acquiring).await
+}
+
+/// Returns whether an owner around the caller reads, and none of them writes: however long the caller waits, it waits for itself.
+fn is_upgrade(entry: &Entry, owner: Owner) -> bool {
+    let mut sharers = entry.sharers().into_iter();
+    sharers.any(|(holder, _)| holder != owner && scope::reaches(holder)) && entry.local.holder().is_none()
 }
 
 /// Completes `acquiring`, a wait of `owner`, unless the caller would wait for ever for itself.

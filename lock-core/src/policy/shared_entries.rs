@@ -71,9 +71,22 @@ impl Entry {
         owner: Owner,
         wait: Wait,
     ) -> Result<Option<Shared>, LockError> {
-        if mode == Mode::Shared
-            && let Some((entry, hold)) = self.read_under_exclusive(owner)
-        {
+        // Behind its own request for the exclusive side, this one would wait for itself. So it waits for that side, too, and
+        // leaves it again.
+        let exclusive = if mode == Mode::Shared && self.local.is_asked_for_by(owner) {
+            let acquisition = Acquisition::new(Arc::clone(&acquisition.options));
+            let Some(hold) = Box::pin(self.acquire(&acquisition, owner, wait)).await? else {
+                return Ok(None);
+            };
+            Some(hold)
+        } else {
+            None
+        };
+        let reader = if mode == Mode::Shared { self.read_under_exclusive(owner) } else { None };
+        if let Some(exclusive) = exclusive {
+            self.leave_in_background(owner, &exclusive);
+        }
+        if let Some((entry, hold)) = reader {
             if let Some(observer) = &acquisition.observer {
                 hold.observe_with(observer);
             }
@@ -158,14 +171,19 @@ impl Entry {
     pub(super) fn refuse_upgrade(&self, owner: Owner) -> Result<(), LockError> {
         let reads = self
             .shared_entry_of(owner, Mode::Shared)
-            .is_some_and(|entry| entry.local.held_by(owner).is_some());
+            .is_some_and(|entry| entry.local.held_by(owner).is_some() || entry.local.is_asked_for_by(owner));
         if !reads || self.local.held_by(owner).is_some() {
             return Ok(());
         }
+        Err(self.no_upgrade())
+    }
+
+    /// The error of an owner that reads, or is about to, and asks for the write side.
+    pub(crate) fn no_upgrade(&self) -> LockError {
         let error = LockError::new(ErrorKind::Deadlock, Operation::Acquire)
             .because("this owner holds the read lock, which cannot be upgraded")
             .remedy("release the read side first, or acquire the write side from the beginning");
-        Err(self.about(error))
+        self.about(error)
     }
 
     /// Refuses all callers from now on, including those that already wait.

@@ -94,6 +94,11 @@ impl DistributedLock for SharedLock {
         self.entry_of(owner).map(|(hold, _)| hold)
     }
 
+    fn has_entered(&self, owner: Owner) -> bool {
+        let writes = || self.mode == Mode::Shared && self.main.local.held_by(owner).is_some();
+        self.hold_of(owner).is_some() || writes()
+    }
+
     fn hold_count_of(&self, owner: Owner) -> u64 {
         self.entry_of(owner).map_or(0, |(_, entries)| entries)
     }

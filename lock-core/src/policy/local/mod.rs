@@ -481,6 +481,16 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         }
     }
 
+    /// Returns whether `owner` waits, or has been granted the lock and has not seen that yet.
+    pub(crate) fn is_asked_for_by(&self, owner: O) -> bool {
+        let state = self.state.lock();
+        let is_granted = match &state.occupancy {
+            Occupancy::Held(holder) => holder.owner == owner && holder.entries == 0,
+            _ => false,
+        };
+        is_granted || state.queue.has(&owner)
+    }
+
     /// Returns the owner that holds the lock, and its hold.
     pub(crate) fn holder(&self) -> Option<(O, H)> {
         match &self.state.lock().occupancy {

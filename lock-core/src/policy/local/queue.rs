@@ -59,6 +59,16 @@ struct Tickets {
     others: BTreeSet<Ticket>,
 }
 
+impl<O: EntryOwner, T> Queue<O, T> {
+    /// Returns whether `owner` waits.
+    pub(super) fn has(&self, owner: &O) -> bool {
+        match &self.index {
+            Some(index) => index.by_owner.contains_key(owner),
+            None => self.waiters.values().any(|waiter| waiter.owner == *owner),
+        }
+    }
+}
+
 impl<O: EntryOwner> Index<O> {
     fn new() -> Self {
         Self {
