@@ -245,7 +245,7 @@ impl Attempt {
                 drop(gate);
                 drop(ticket);
             }
-            // The folder was removed after this attempt entered the gate: enter the gate of the new folder.
+            // The folder was removed after this attempt entered the gate, or its new file was: enter the gate of the new folder.
             Err(failure) if failure.is_missing() => return self.knock(state),
             Err(failure) => {
                 if let Some(ticket) = ticket {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use lock_core::{HolderId, Mode, Participant};
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use crate::failure::Failure;
 use crate::folder::Folder;
@@ -20,6 +21,7 @@ use crate::gate::try_lock;
 use crate::locked_file::{LockedFile, Locking};
 use crate::record::Record;
 use crate::subject::Subject;
+use crate::sync_point::{self, Point};
 
 /// The members in one folder.
 #[derive(Debug, Clone)]
@@ -215,10 +217,12 @@ impl<'a> Members<'a> {
             remedy: "use a folder that nothing else uses".into(),
         };
         let file = self.folder.create_as_is(&relative)?.ok_or_else(|| in_use("made"))?;
+        sync_point::reach(Point::BeforeMember);
         match LockedFile::lock(self.folder, &relative, file)? {
             Locking::Done(locked) => Ok(locked),
             Locking::Busy => Err(in_use("locked")),
-            Locking::Replaced => Err(in_use("removed")),
+            // As if the folder were gone: the attempt begins anew.
+            Locking::Replaced => Err(Failure::system("find", &self.folder.path_of(&relative), Errno::NOENT)),
         }
     }
 }

@@ -9,6 +9,8 @@ pub(crate) enum Point {
     InGate,
     /// The process has computed a number, but not made the ticket yet.
     BeforeTicket,
+    /// The file of a waiter or of a share is made, but not locked yet.
+    BeforeMember,
     /// There is room for a share, but its file has not been made yet.
     BeforeShare,
     /// The file of a lock is open, but not locked yet.

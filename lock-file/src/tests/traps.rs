@@ -7,7 +7,7 @@ use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 
 use super::process::Process;
-use super::{SOON, Scratch, block_on, eventually, pid_of_holder, pids_of_waiters, status};
+use super::{SOON, Scratch, block_on, eventually, inside, pid_of_holder, pids_of_waiters, status};
 use crate::FileOptions;
 use crate::sync_point::Point;
 use crate::watcher::RETRIES_END;
@@ -280,6 +280,22 @@ fn a_file_replaced_before_it_was_locked_is_not_the_lock() {
     early.expect("granted");
     assert!(block_on(client.mutex("a").unwrap().try_acquire()).unwrap().is_none());
     assert_eq!(pid_of_holder(&client, "a"), Some(early.pid()));
+}
+
+#[test]
+fn a_ticket_that_is_removed_before_it_was_locked_is_drawn_again() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
+    let mut waiter = Process::stopping_at(&scratch.path, Point::BeforeMember);
+    waiter.say("acquire a");
+    waiter.is_stopped_soon();
+    let [ticket] = &inside(&scratch.path.join("queue/a"))[..] else { panic!("not one ticket") };
+    std::fs::remove_file(ticket).unwrap();
+    waiter.signal(Signal::CONT);
+    eventually("it waits", || pids_of_waiters(&client, "a") == [waiter.pid()]);
+    block_on(guard.release()).unwrap();
+    waiter.expect("granted");
 }
 
 /// A process that tidies up has found the file free and is about to remove it; because the gate was removed, another process
