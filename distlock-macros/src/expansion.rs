@@ -137,6 +137,8 @@ fn path_of(function: &Function) -> Result<TokenStream> {
 /// Returns the body, whose `return` and `?` have the type that the function returns.
 fn body_of(returned: &Type, block: &syn::Block) -> TokenStream {
     let returned = in_body(returned);
+    // Without its braces, which the compiler would call unnecessary.
+    let statements = &block.stmts;
     quote! {
         // It never runs: it says which type `return` and `?` have.
         #[allow(
@@ -147,6 +149,6 @@ fn body_of(returned: &Type, block: &syn::Block) -> TokenStream {
             let returned: #returned = loop {};
             return returned;
         }
-        #block
+        #(#statements)*
     }
 }

@@ -1,6 +1,7 @@
 //! `#[locked]`: what the name is made of, how long the function waits, and which functions it takes.
 #![cfg(all(feature = "macros", feature = "memory"))]
 #![allow(clippy::unwrap_used)] // tests
+#![deny(unused_braces)]
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
@@ -475,4 +476,14 @@ fn a_function_that_blocks_has_a_blocking_client() {
     assert_eq!(tool.skips(1).unwrap(), None);
     guard.release().unwrap();
     assert!(given(&lock).unwrap());
+}
+
+#[rustfmt::skip] // on one line, as the compiler's lint wants it
+#[locked("short", client = locks)]
+async fn short(locks: &LockClient) -> Result<u32, LockError> { Ok(42) }
+
+/// The compiler calls no braces unnecessary that the user has written around the body.
+#[tokio::test]
+async fn a_body_of_one_expression_brings_no_warning() {
+    assert_eq!(short(&client("short").await).await.unwrap(), 42);
 }

@@ -285,7 +285,10 @@ async fn the_error_of_a_wait_names_the_holder_of_this_client_and_of_another() {
     };
     let (ours, theirs) = (client("ours"), client("theirs"));
     let mut ids = Vec::new();
-    for (holder, label) in [(&ours, "ours"), (&theirs, "theirs")] {
+    for (holder, label, whose) in [
+        (&ours, "ours", "another owner of this client"),
+        (&theirs, "theirs", "another client of this process"),
+    ] {
         let guard = holder.acquire().await.unwrap();
         for wait in [Duration::ZERO, SHORT] {
             let error = ours.acquire_for(wait).await.unwrap_err();
@@ -293,6 +296,7 @@ async fn the_error_of_a_wait_names_the_holder_of_this_client_and_of_another() {
             let named = error.holder().unwrap();
             assert_eq!((named.label.as_deref(), &named.id), (Some(label), &guard.hold().id()));
             assert!(error.to_string().contains(&format!("another owner holds it: {label}@")), "{error}");
+            assert!(error.to_string().contains(whose), "{error}");
         }
         ids.push(guard.hold().id());
         guard.release().await.unwrap();

@@ -268,6 +268,9 @@ fn a_guard_may_be_dropped_inside_outside_and_after_the_runtime() {
         drop(guard);
         // On a runtime that has ended no task sends a release: the lease ends the hold.
         let watching = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let closed = watching.block_on(client.close(SOON)).map_err(|error| error.kind());
+        let expected = if engine == EngineChoice::Own { Ok(()) } else { Err(ErrorKind::Unconfirmed) };
+        assert_eq!(closed, expected, "{engine:?}");
         watching.block_on(eventually("gone after the runtime", || server.is_empty()));
     }
 }

@@ -96,6 +96,22 @@ async fn another_client_waits_for_no_more_sections_than_the_option_allows() {
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
 }
 
+/// The next owner would take it for good until the next renewal.
+#[tokio::test]
+async fn a_hold_without_contact_is_not_passed_on() {
+    let timed = Timed::new();
+    let (_client, lock) = passing(&timed, 10, LONG);
+    let told = Recorder::listen(&lock);
+    let held = lock.acquire().await.unwrap();
+    let waiting = ByHand::begun(lock.acquire());
+    assert_eq!(next(&told), Told::Acquired);
+    timed.server.faults().sever();
+    timed.time.advance(LEASE / 4);
+    assert_eq!(next(&told), Told::Suspect);
+    drop(held);
+    assert!(!waiting.is_woken(), "passed on");
+}
+
 #[tokio::test]
 async fn a_section_that_would_begin_after_the_time_comes_from_the_server() {
     let timed = Timed::new();

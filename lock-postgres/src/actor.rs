@@ -388,19 +388,19 @@ impl Actor {
         let sent = clock.now();
         self.link.is_asking(sent);
         let end = sent.plus(self.pool.server().settings.request_timeout);
-        let answer = self.ask_until(clock.sleep_until(end), statement).await;
+        let mut is_cancelled = false;
+        let stop = async {
+            clock.sleep_until(end).await;
+            is_cancelled = true;
+        };
+        let answer = self.ask_until(stop, statement).await;
         self.link.has_asked();
-        match answer {
-            Err(Failure::Broken(error)) => Err(Failure::Broken(error)),
-            Err(failure) if failure.is_interruption() && clock.now() >= end => {
-                self.heard = sent;
-                Err(Failure::refusal(blocked(Operation::Acquire)))
-            }
-            answer => {
-                self.heard = sent;
-                answer
-            }
+        if let Err(Failure::Broken(_)) = answer {
+            return answer;
         }
+        self.heard = sent;
+        // A commit that waited for a standby is done, at the primary alone: a token that may fall again.
+        if is_cancelled { Err(Failure::refusal(blocked(Operation::Acquire))) } else { answer }
     }
 
     /// Ends what the table says of an earlier hold of this session, before it asks for the same lock again.

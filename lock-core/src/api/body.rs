@@ -157,7 +157,7 @@ impl dyn DistributedLock + '_ {
         let released = guard.release().await;
         match (outcome, released) {
             (Err(reason), Ok(())) => {
-                Err(LockError::lost(Operation::Release, self.name(), reason).of(self.mode().kind()).into())
+                Err(LockError::lost(Operation::Hold, self.name(), reason).of(self.mode().kind()).into())
             }
             (Err(_), Err(error)) => Err(error.into()),
             (Ok(_), Err(error)) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotOwner) => {

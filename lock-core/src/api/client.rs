@@ -104,7 +104,7 @@ impl LockClient {
 
     pub(super) fn refuse_unsupported(&self, name: &LockName, mode: Mode) -> Result<(), LockError> {
         let Some(cause) = self.capabilities().modes.refusal(mode) else { return Ok(()) };
-        Err(self.unsupported(Operation::Acquire, name).because(cause))
+        Err(self.unsupported(Operation::Acquire, name).of(mode.kind()).because(cause))
     }
 
     pub(super) fn server(&self) -> &Arc<str> {
@@ -409,7 +409,11 @@ impl LockClient {
             context.cleanup.idle().await;
         };
         let in_time = within(clock, clock.now().plus(timeout), all_done).await;
-        let left_behind = if in_time.is_some() { None } else { Some(self.end_holds().await) };
+        let left_behind = match (in_time, context.cleanup.abandoned()) {
+            (Some(()), 0) => None,
+            (Some(()), count) => Some(self.abandoned(count)),
+            (None, _) => Some(self.end_holds().await),
+        };
         // It goes on after this if the machine is busy, so that no connection stays.
         let closing = self.engine().spawn(closed(Arc::clone(&context.remote)));
         let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), closing).await;
@@ -474,6 +478,15 @@ impl LockClient {
         };
         let engine = self.client.context.engine();
         Closed(runtime::Handle::try_current().unwrap_or_else(|_| engine.handle().clone()).spawn(closing))
+    }
+
+    fn abandoned(&self, count: usize) -> LockError {
+        LockError::new(ErrorKind::Unconfirmed, Operation::Close)
+            .at(self.server())
+            .because(format!(
+                "the runtime that the client ran on has ended, and {count} releases were not answered"
+            ))
+            .remedy("close the client before its runtime ends, or use engine=own")
     }
 
     /// Revokes the remaining holds, notifies their holders, and releases the locks.

@@ -74,6 +74,12 @@ impl Hold {
     /// [`ErrorKind::Unsupported`].
     pub fn require_token(&self) -> Result<FencingToken, LockError> {
         self.token().ok_or_else(|| {
+            if !self.0.grant().parts.is_empty() {
+                return LockError::new(ErrorKind::Unsupported, Operation::Acquire)
+                    .on(self.name())
+                    .because("several locks have a token each, and none together")
+                    .remedy("use token_of with the name of the lock that the store's table belongs to");
+            }
             let remedy = match self.mode().kind() {
                 LockKind::Lock => {
                     "choose a backend, or an option of the backend, that gives out fencing tokens"

@@ -27,7 +27,7 @@ impl Registry {
         context: &Arc<ClientContext>,
         publisher: &Arc<Publisher>,
     ) -> Result<Arc<Entry>, LockError> {
-        refuse_reserved(&lock.0)?;
+        refuse_reserved(&lock.0).map_err(|error| error.of(lock.1))?;
         let mut locks = self.0.lock();
         if let Some(error) = &locks.closed {
             return Err(error.clone().on(&lock.0).of(lock.1));

@@ -85,6 +85,11 @@ impl Cleanup {
         self.pending.finished().await;
     }
 
+    /// Returns how many releases and cancels have ended with a runtime, without an answer.
+    pub(crate) fn abandoned(&self) -> usize {
+        self.pending.abandoned()
+    }
+
     pub(crate) fn pending(&self) -> usize {
         self.pending.count()
     }
@@ -192,6 +197,8 @@ impl Cleanup {
         F: Future<Output = ()> + Send + 'static,
     {
         let (end, name, server) = (Arc::clone(&self.end), name.clone(), Arc::clone(&self.remote.server));
+        // Watched from now on and not from the first poll, because a runtime that has ended never polls.
+        let unfinished = self.pending.watch();
         async move {
             let (mut task, mut given_up) = (pin!(task()), None);
             let is_done = poll_fn(|context| {
@@ -204,6 +211,7 @@ impl Cleanup {
             if !is_done.await {
                 log::Lock { name: &name, server: &server }.given_up();
             }
+            unfinished.done();
         }
     }
 

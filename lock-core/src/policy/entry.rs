@@ -214,14 +214,17 @@ impl Entry {
         if let Some(end) = self.pause_end().filter(|_| options.at_least.is_some()) {
             error = error.paused_for(end.since(self.clock().now()));
         }
-        let holder = match self.local.holder() {
-            Some((_, hold)) => {
-                let holder = hold.holder().unwrap_or_else(|| self.holder());
-                Some(Participant::new(hold.id()).with_info(holder))
-            }
-            None => self.last_holder().or_else(|| self.one_sharer()),
+        let of_this_client = |hold: &Arc<HoldCore>| {
+            let holder = hold.holder().unwrap_or_else(|| self.holder());
+            Participant::new(hold.id()).with_info(holder)
         };
-        match holder {
+        if let Some((_, hold)) = self.local.holder() {
+            return error.held_by(of_this_client(&hold)).because("another owner of this client holds it");
+        }
+        match self.last_holder().or_else(|| self.one_sharer()) {
+            Some(holder) if self.holder().is_process_of(&holder) => error
+                .held_by(holder)
+                .because("another client of this process holds it, or another owner of this one"),
             Some(holder) => error.held_by(holder),
             None => error,
         }

@@ -152,3 +152,31 @@ impl Alarm for Dispatcher {
         Some(now.plus(PATIENCE))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Blocked;
+
+    impl Mailbox for Blocked {
+        fn deliver_one(&self) {}
+
+        fn has_more(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    #[ignore = "the dispatcher starts threads and logs under its mutex, also on the deadline thread, until it is rebuilt"]
+    fn the_deadline_thread_starts_no_worker() {
+        let dispatcher = Arc::new(Dispatcher::default());
+        {
+            let mut work = dispatcher.work.lock();
+            work.workers = 1;
+            work.mailboxes.push_back(Arc::new(Blocked));
+        }
+        dispatcher.ring(Clock::system().now());
+        assert_eq!(dispatcher.work.lock().workers, 1);
+    }
+}

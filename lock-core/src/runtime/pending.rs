@@ -8,6 +8,8 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct PendingWork {
     count: AtomicUsize,
+    /// How many pieces of work were dropped before they were done.
+    abandoned: AtomicUsize,
     finished: Notify,
     /// Whether a caller has ever waited until there is no work.
     is_awaited: AtomicBool,
@@ -24,6 +26,16 @@ impl PendingWork {
         self.count.load(Ordering::SeqCst)
     }
 
+    /// Returns how many pieces of work were dropped before they were done.
+    pub(crate) fn abandoned(&self) -> usize {
+        self.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// Notices when a piece of work is dropped before it is done.
+    pub(crate) fn watch(self: &Arc<Self>) -> Unfinished {
+        Unfinished(Some(Arc::clone(self)))
+    }
+
     /// Waits until there is no work left.
     pub(crate) async fn finished(&self) {
         loop {
@@ -34,6 +46,25 @@ impl PendingWork {
                 return;
             }
             finished.await;
+        }
+    }
+}
+
+/// A piece of work that counts as abandoned when this is dropped, unless it is done.
+#[derive(Debug)]
+pub(crate) struct Unfinished(Option<Arc<PendingWork>>);
+
+impl Unfinished {
+    /// The work is done, or was given up with a line in the log.
+    pub(crate) fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(work) = &self.0 {
+            work.abandoned.fetch_add(1, Ordering::SeqCst);
         }
     }
 }

@@ -93,6 +93,8 @@ pub enum Operation {
     Cancel,
     /// Renewing a lease.
     Renew,
+    /// Working under a lock.
+    Hold,
     /// Releasing a lock.
     Release,
     /// Keeping the read side of a lock whose write side was released.
@@ -119,6 +121,7 @@ impl fmt::Display for Operation {
             Self::Acquire => "acquire",
             Self::Cancel => "cancel",
             Self::Renew => "renew",
+            Self::Hold => "go on under",
             Self::Release => "release",
             Self::Downgrade => "downgrade",
             Self::Inspect => "inspect",

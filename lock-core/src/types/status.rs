@@ -71,6 +71,15 @@ impl HolderInfo {
         let origin = ProcessOrigin::of_this_process();
         Self { host: host_name(), pid: std::process::id(), origin, label: None, value: None }
     }
+
+    /// Returns whether this is about the process of `participant`, as far as the server has said.
+    pub(crate) fn is_process_of(&self, participant: &Participant) -> bool {
+        let is_same_place = match (&self.origin, &participant.origin) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => participant.host.as_ref() == Some(&self.host),
+        };
+        is_same_place && participant.pid == Some(self.pid)
+    }
 }
 
 #[cfg(unix)]

@@ -24,7 +24,8 @@ impl HoldCore {
         let grant = self.grant();
         let now = self.home.clock().now();
         let series = grant.series.as_ref().filter(|series| series.left > 0 && now < series.until)?;
-        if !self.suits(options) {
+        // The next owner would not learn that contact is lost.
+        if !self.suits(options) || self.state.is_suspect() {
             return None;
         }
         // The release has begun, so no descriptor is handed out any more.

@@ -149,6 +149,11 @@ impl<R: Clone> HoldState<R> {
             && std::mem::replace(&mut inner.contact, Contact::Suspect) == Contact::Good
     }
 
+    /// Returns whether contact is lost.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.inner.lock().contact == Contact::Suspect
+    }
+
     /// Records that contact has returned although nothing was renewed. Returns whether that changed the state.
     pub(crate) fn restore(&self) -> bool {
         let mut inner = self.inner.lock();
