@@ -21,6 +21,7 @@ cases!("tokens":
     the_record_of_an_earlier_holder_is_not_that_of_the_next,
     of_a_released_hold_are_in_no_status,
     that_are_blocked_cost_no_hold,
+    that_no_standby_has_are_not_given_and_cost_no_hold,
 );
 
 async fn next(client: &LockClient) -> Outcome<Option<u64>> {
@@ -235,4 +236,38 @@ async fn that_are_blocked_cost_no_hold() -> Outcome {
     taken.release().await?;
     stage.works(&client).await?;
     Ok(held.release().await?)
+}
+
+/// A commit waits for the standby, and takes effect at the primary alone when its wait is cancelled.
+async fn that_no_standby_has_are_not_given_and_cost_no_hold() -> Outcome {
+    for fencing in ["table", "sequence"] {
+        let stage = Stage::alone().await?;
+        let (client, other) =
+            (stage.client(&format!("lease=3s&fencing={fencing}")).await?, stage.client(LONG).await?);
+        let (held, taken) = (client.mutex("held")?.acquire().await?, other.mutex("taken")?.acquire().await?);
+        let waiter = Waiter::start(client.mutex("taken")?);
+        stage.queued(1).await?;
+        stage.query("ALTER SYSTEM SET synchronous_standby_names='absent'").await?;
+        stage.query("SELECT pg_reload_conf()").await?;
+        let lock = client.mutex(ROOM)?;
+        // A sequence writes only now and then.
+        let error = loop {
+            match lock.try_acquire().await {
+                Err(error) => break error,
+                Ok(guard) => guard.ok_or_else(|| Failure::new("a free lock was refused"))?.release().await?,
+            }
+        };
+        ensure!(error.is_retryable(), "{fencing}: {error}");
+        taken.release().await?;
+        // Only a hold that is checked is valid for so long.
+        let lost = tokio::time::timeout(Duration::from_secs(3), held.lost()).await;
+        ensure!(lost.is_err(), "{fencing}: the other hold is lost: {lost:?}");
+        ensure!(fencing == "sequence" || !waiter.is_finished(), "a token that no standby has was given");
+        stage.query("ALTER SYSTEM RESET synchronous_standby_names").await?;
+        stage.query("SELECT pg_reload_conf()").await?;
+        waiter.granted().await?.0.release().await?;
+        stage.works(&client).await?;
+        held.release().await?;
+    }
+    Ok(())
 }
