@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::spi::{PooledLink as _, within};
-use lock_core::{AcquireRequest, ErrorKind, Grant, LockError, Moment, Operation, Wait};
+use lock_core::{AcquireRequest, Backoff, ErrorKind, Grant, LockError, Moment, Operation, Wait};
 
 use crate::backend::{Lease, PostgresBackend};
 use crate::control::Seen;
-use crate::failure::{gone, no_answer};
+use crate::failure::{blocked, gone, no_answer};
 use crate::inspection;
 use crate::link::{Claim, Link, Taken, Waiting, Wanted};
 use crate::pool::{OwnLink, Started};
@@ -27,9 +27,9 @@ const LOOK_WITHOUT_A_PLACE: Duration = Duration::from_secs(1);
 /// the way.
 const MOST_MISSES: u32 = 3;
 
-/// The pauses between two tries for permits while another client has the gate: less than a millisecond, unless it waits there.
+/// The pauses between two tries for permits while another client passes the gate, which takes less than a millisecond.
 const FIRST_TRY_AGAIN: Duration = Duration::from_millis(1);
-const LAST_TRY_AGAIN: Duration = Duration::from_millis(8);
+const LONGEST_TRY_AGAIN: Duration = Duration::from_millis(8);
 
 /// When a client first checks a wait: later requests of this client have to wait for that.
 const SOON: Duration = Duration::from_millis(20);
@@ -59,18 +59,20 @@ impl<'a> Attempt<'a> {
 
     async fn try_once(&self) -> Result<Option<Grant<Lease>>, LockError> {
         let clock = self.backend.context.clock();
-        let mut pause = FIRST_TRY_AGAIN;
+        let mut pauses = Backoff::new(FIRST_TRY_AGAIN, LONGEST_TRY_AGAIN);
+        let deadline = clock.now().plus(self.backend.settings.request_timeout);
         // A connection may have ended while it was unused, which shows only at the next statement; this may be so for all of them.
         let mut more = self.backend.pool.connections().max(1);
         loop {
             let started = self.backend.pool.take_somewhere(&self.claim).await?;
             match self.taken(started).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),
-                Outcome::GateTaken if pause <= LAST_TRY_AGAIN => {
-                    clock.sleep_until(clock.now().plus(pause)).await;
-                    pause *= 2;
+                Outcome::Refused => return Ok(None),
+                // Which says nothing of the permits.
+                Outcome::GateTaken if clock.now() < deadline => {
+                    clock.sleep_until(clock.now().plus(pauses.next_pause())).await;
                 }
-                Outcome::Refused | Outcome::GateTaken => return Ok(None),
+                Outcome::GateTaken => return Err(blocked(Operation::Acquire)),
                 Outcome::Nothing if more > 0 => {
                     more -= 1;
                     self.backend.undo(self.claim.id, Operation::Cancel).await?;

@@ -2,6 +2,7 @@
 //!
 //! * *the gate*, held while permits are taken. Who waits for permits waits at the gate; the session that has it and finds too
 //!   few permits keeps it, and looks again now and then. So requests are served in order, and each takes all or nothing;
+//! * *the mark*, held by the session that keeps the gate, so that a try knows it from one that only passes;
 //! * *a lock for each permit*;
 //! * *a lock for each number of permits*, shared by those that hold permits of a semaphore of that size, and one that all of
 //!   them share. They say whether a number is that of the present holders.
@@ -20,6 +21,8 @@ use crate::statement::{answered, token, within_limit};
 pub(crate) const MOST_PERMITS: u32 = 256;
 
 const ANYONE: u32 = 1;
+/// Held with the gate while permits are missing.
+pub(crate) const MARK: u32 = 2;
 const FIRST_PERMIT: u32 = 256;
 /// That of one permit is the next one.
 const NUMBERS: u32 = 512;
@@ -43,9 +46,9 @@ impl Permits {
 pub(crate) enum Gate {
     /// If it is free.
     Try,
-    /// When it is free. The session keeps it if there are too few permits.
+    /// When it is free. The session keeps it, with the mark, if there are too few permits.
     Wait,
-    /// It has it. The session keeps it if there are too few permits.
+    /// It has it, and the mark. The session keeps both if there are too few permits.
     Passed,
 }
 
@@ -77,11 +80,17 @@ impl Part {
 /// Each step needs what the one before it has found, so the server carries them out in this order. No holder comes while a session
 /// has the gate.
 pub(crate) fn take(gate: Gate, tokens: TokenSource, tag: SessionTag, limit: Option<u64>) -> String {
-    let (pass, too_few) = match gate {
-        Gate::Try => ("pg_try_advisory_lock($1)", "0"),
-        Gate::Wait => ("pg_advisory_lock($1) IS NOT NULL", AT_HEAD),
-        Gate::Passed => ("true", AT_HEAD),
+    let marked = format!("CASE WHEN pg_advisory_lock($1+{MARK}) IS NOT NULL THEN '{AT_HEAD}' END");
+    let unmarked = format!("pg_advisory_unlock($1+{MARK}) AND ");
+    let (pass, too_few, unmark) = match gate {
+        Gate::Try => ("pg_try_advisory_lock($1)", "'0'", ""),
+        Gate::Wait => ("pg_advisory_lock($1) IS NOT NULL", marked.as_str(), ""),
+        Gate::Passed => ("true", "'few'", unmarked.as_str()),
     };
+    let passing = format!(
+        "CASE WHEN pg_try_advisory_lock_shared($1+{MARK}) THEN \
+         CASE WHEN pg_advisory_unlock_shared($1+{MARK}) THEN 'passing' END ELSE '0' END"
+    );
     let (number, token) = (other_number(), token(tokens));
     let steps = format!(
         "(WITH gate AS MATERIALIZED (SELECT {pass} AS passed),\
@@ -89,13 +98,13 @@ pub(crate) fn take(gate: Gate, tokens: TokenSource, tag: SessionTag, limit: Opti
          tried AS MATERIALIZED (SELECT passed,other,CASE WHEN other=0 THEN \
          ARRAY(SELECT i FROM generate_series(0,$3-1) AS i WHERE pg_try_advisory_lock($1+{FIRST_PERMIT}+i) LIMIT $2) \
          END AS permits FROM numbered),\
-         answered AS MATERIALIZED (SELECT CASE WHEN NOT passed THEN 'passing' WHEN other>0 THEN 'of '||other \
+         answered AS MATERIALIZED (SELECT CASE WHEN NOT passed THEN {passing} WHEN other>0 THEN 'of '||other \
          WHEN cardinality(permits)=$2 THEN CASE WHEN pg_advisory_lock_shared($1+{NUMBERS}+$3) IS NOT NULL \
          AND pg_advisory_lock_shared($1+{ANYONE}) IS NOT NULL THEN {token}||' '||array_to_string(permits,' ') END \
          WHEN (SELECT count(pg_advisory_unlock($1+{FIRST_PERMIT}+i)) FROM unnest(permits) AS i)>=0 \
-         THEN '{too_few}' END AS answer FROM tried) \
-         SELECT CASE WHEN answer IN ('passing','{AT_HEAD}') THEN answer \
-         WHEN pg_advisory_unlock($1) IS NOT NULL THEN answer END FROM answered)"
+         THEN {too_few} END AS answer,passed FROM tried) \
+         SELECT CASE WHEN NOT passed OR answer='{AT_HEAD}' THEN answer \
+         WHEN {unmark}pg_advisory_unlock($1) THEN answer END FROM answered)"
     );
     within_limit(tag, limit, &steps)
 }
@@ -172,9 +181,8 @@ mod tests {
 
     #[test]
     fn only_who_waits_keeps_the_gate() {
-        assert!(taking(Gate::Try, None).contains("THEN '0'"));
-        for gate in [Gate::Wait, Gate::Passed] {
-            assert!(taking(gate, None).contains("THEN 'few'"));
+        for (gate, keeps) in [(Gate::Try, false), (Gate::Wait, true), (Gate::Passed, true)] {
+            assert_eq!(taking(gate, None).contains("THEN 'few' END"), keeps, "{gate:?}");
         }
     }
 

@@ -10,6 +10,7 @@ use lock_core::Operation;
 use crate::key::Key;
 use crate::link::{Claim, Wanted};
 use crate::options::TokenSource;
+use crate::permits::MARK;
 use crate::pg_locks::{Looked, held_here};
 use crate::session_tag::SessionTag;
 use crate::statement::{Waiter, comment, tokens_from, within_limit};
@@ -61,8 +62,12 @@ pub(crate) fn wait(wanted: Wanted, tag: SessionTag, waiter: &Waiter) -> String {
 /// The message after the wait: the token, if the session has the lock.
 pub(crate) fn check(claim: &Claim, tokens: TokenSource, tag: SessionTag) -> String {
     let held = held_here(Looked::Lock(claim.key));
+    let marked = match claim.wanted {
+        Wanted::Permits(_) => format!(" AND pg_advisory_lock({}+{MARK}) IS NOT NULL", claim.key),
+        Wanted::Exclusive | Wanted::Shared => String::new(),
+    };
     let answer = format!(
-        "CASE WHEN EXISTS (SELECT FROM pg_locks WHERE {held}) THEN ({})::text ELSE '0' END",
+        "CASE WHEN EXISTS (SELECT FROM pg_locks WHERE {held}) THEN CASE WHEN true{marked} THEN ({})::text END ELSE '0' END",
         tokens_from(tokens, claim.sections)
     );
     format!("{}{}", comment(Operation::Acquire), within_limit(tag, None, &answer))

@@ -51,7 +51,7 @@ impl fmt::Debug for AttemptId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// Not at all: one try, which takes a round trip to the server. Where others pass through a gate of the lock for a moment, as
-    /// those that take permits, it tries a few times, for milliseconds.
+    /// those that take permits, it tries again, mostly for milliseconds.
     Try,
     /// Until this moment of the client's clock.
     Until(Moment),

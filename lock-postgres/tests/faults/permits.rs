@@ -21,6 +21,8 @@ cases!("permits":
     another_number_is_refused_while_some_wait,
     the_number_is_free_again_after_a_crash_of_the_holder,
     those_of_one_client_pass_on_at_once,
+    that_are_free_are_not_refused_while_another_passes_the_gate,
+    a_try_beside_a_waiter_takes_one_statement,
 );
 
 async fn permits(client: &LockClient, take: u32) -> Outcome<LockGuard> {
@@ -277,5 +279,51 @@ async fn those_of_one_client_pass_on_at_once() -> Outcome {
         guard.release().await?;
     }
     ensure!(quickest < Duration::from_millis(40), "the quickest took {quickest:?}");
+    Ok(())
+}
+
+/// However long that takes: the server may stop the other session in the middle.
+async fn that_are_free_are_not_refused_while_another_passes_the_gate() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=10m&timeout=60s").await?;
+    let held = permits(&client, 1).await?;
+    let mut other = stage.session().await?;
+    let gate = "SELECT pg_advisory_lock((classid::bigint<<32)|(objid::bigint-1)) FROM pg_locks \
+        JOIN pg_database ON pg_database.oid=database WHERE datname=current_database() AND objid::bigint%1024=1";
+    other.query(gate).await?;
+    let semaphore = client.semaphore(ROOM, 3)?;
+    let trying = tokio::spawn(async move { semaphore.try_acquire(1).await });
+    let sent = proxy.requests(Operation::Acquire);
+    until("many tries", || async {
+        Ok(trying.is_finished() || proxy.requests(Operation::Acquire) > sent + 10)
+    })
+    .await?;
+    other.query("SELECT pg_advisory_unlock_all()").await?;
+    let guard = soon("the answer", trying).await???;
+    ensure!(guard.is_some(), "free permits were refused");
+    drop(guard);
+    Ok(held.release().await?)
+}
+
+/// One that waits has the gate and says so.
+async fn a_try_beside_a_waiter_takes_one_statement() -> Outcome {
+    for options in [LONG, "lease=10m&wait=quiet"] {
+        let stage = Stage::new().await?;
+        let proxy = stage.proxy()?;
+        let (holder, waiting) = (stage.client(LONG).await?, stage.client(options).await?);
+        let client = stage.client_at(proxy.address(), LONG).await?;
+        let held = permits(&holder, 3).await?;
+        let waiter = waiter(&waiting, 1)?;
+        queued(&stage, &holder, 1).await?;
+        let before = proxy.requests(Operation::Acquire);
+        ensure!(client.semaphore(ROOM, 3)?.try_acquire(1).await?.is_none(), "a fourth permit");
+        let sent = proxy.requests(Operation::Acquire) - before;
+        ensure!(sent == 1, "{options}: a try took {sent} statements");
+        held.release().await?;
+        let (guard, _) = waiter.granted().await?;
+        guard.release().await?;
+        nothing_is_held(&stage, "at the end").await?;
+    }
     Ok(())
 }
