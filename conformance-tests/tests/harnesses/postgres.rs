@@ -24,7 +24,7 @@ const LASTING: Duration = Duration::from_secs(600);
 /// No busy server takes this long for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server whose users need no permissions. A reply is lost together with its connection.
+/// Locks need no permission; the user may create the table of slots. A reply is lost together with its connection.
 pub(crate) struct Postgres(Fixture);
 
 /// Tokens come from a table. A lost reply leaves the connection silent.
@@ -71,6 +71,7 @@ impl Fixture {
         let proxy = server.proxy(distlock::postgres::operation_of)?;
         let database = format!("place{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         server.create_database(&database, "locks").await?;
+        server.session_in(&database).await?.query("GRANT CREATE ON SCHEMA public TO plain").await?;
         Ok(Self { server, proxy, database, losing, fencing, thief: Mutex::default() })
     }
 
