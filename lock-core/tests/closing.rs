@@ -72,6 +72,21 @@ async fn close_that_comes_with_a_release_waits_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn idle_after_a_wait_that_close_ended_waits_for_its_undoing() {
+    let timed = Timed::new();
+    let stranger = timed.other().mutex(NAME).unwrap().acquire().await.unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
+    let looks = Arc::new(Looks { client: timed.client.clone(), was_idle: Mutex::default() });
+    let mut waiting = pin!(lock.acquire());
+    let waker = Waker::from(Arc::clone(&looks));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    timed.client.close(SOON).await.unwrap();
+    assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(*looks.was_idle.lock().unwrap(), Some(false));
+    drop(stranger);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn close_waits_for_releases() {
     let server = MemoryServer::new();
     let client = server.client().unwrap();
@@ -293,7 +308,46 @@ fn a_waiter_on_a_runtime_that_has_ended_gets_an_error() {
     drop(runtime);
     assert_eq!(futures_block_on(waiting).unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(futures_block_on(lock.acquire()).unwrap_err().kind(), ErrorKind::Closed);
+    // No task undoes what the attempt has left at the server.
+    assert_eq!(futures_block_on(client.close(SOON)).unwrap_err().kind(), ErrorKind::Unconfirmed);
     drop(stranger);
+}
+
+/// When it is woken, closes a client; keeps the outcome.
+struct Closes {
+    client: LockClient,
+    outcome: Mutex<Option<Result<(), ErrorKind>>>,
+}
+
+impl Wake for Closes {
+    fn wake(self: Arc<Self>) {
+        *self.outcome.lock().unwrap() =
+            Some(futures_block_on(self.client.close(SOON)).map_err(|error| error.kind()));
+    }
+}
+
+#[test]
+fn close_as_soon_as_a_release_ends_with_its_runtime_is_not_confirmed() {
+    let server = MemoryServer::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let options = MemoryOptions::new().lease(LEASE);
+    let client = runtime
+        .block_on(async { server.client_with(options, ClientBuilder::new().engine(EngineChoice::Caller)) })
+        .unwrap();
+    let guard = runtime.block_on(client.mutex(NAME).unwrap().acquire()).unwrap();
+    let gate = Gate::new();
+    server.faults().inject(Operation::Release, Fault::Delay(gate.clone()));
+    runtime.block_on(async {
+        drop(guard);
+        gate.reached().await;
+    });
+    let closes = Arc::new(Closes { client: client.clone(), outcome: Mutex::default() });
+    let mut idle = pin!(client.idle());
+    let waker = Waker::from(Arc::clone(&closes));
+    assert!(idle.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(runtime);
+    gate.open();
+    assert_eq!(*closes.outcome.lock().unwrap(), Some(Err(ErrorKind::Unconfirmed)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -360,7 +360,9 @@ impl LockClient {
         self.client.context.backend().capabilities()
     }
 
-    /// Waits until the server has confirmed every release and every cancelled wait.
+    /// Waits until the server has confirmed every release and every cancelled wait. With
+    /// [`EngineChoice::Caller`](crate::EngineChoice), requests that were dropped with their runtime are not waited for;
+    /// [`close`](Self::close) reports them.
     ///
     /// ```
     /// # lock_core::example(async |locks| {
@@ -392,7 +394,8 @@ impl LockClient {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Unconfirmed`] when a lock was still held, or a release not confirmed, at the end of `timeout`.
+    /// [`ErrorKind::Unconfirmed`] when a lock was still held, or a release not confirmed, at the end of `timeout`, or when
+    /// a request ended with the runtime that the client ran on.
     /// Requests that are not answered when this returns are given up, with a line in the log.
     ///
     /// # Cancel safety
@@ -484,7 +487,7 @@ impl LockClient {
         LockError::new(ErrorKind::Unconfirmed, Operation::Close)
             .at(self.server())
             .because(format!(
-                "the runtime that the client ran on has ended, and {count} releases were not answered"
+                "the runtime that the client ran on has ended, and {count} requests were not answered"
             ))
             .remedy("close the client before its runtime ends, or use engine=own")
     }

@@ -89,7 +89,7 @@ fn report(
     let may_have_left_something = matches!(outcome, Attempted::Failed(_) | Attempted::Void);
     // Counted before the outcome is reported: a caller that sees the outcome and then waits for `idle` also waits for
     // the undo.
-    let _counted = may_have_left_something.then(|| entry.client.cleanup.expect());
+    let _counted = entry.client.cleanup.expect();
     if matches!(outcome, Attempted::Void) {
         entry.keep_place(request.handle.place());
     }
@@ -134,6 +134,8 @@ impl Drop for Unfinished {
             // Its waker is the attempt itself.
             drop(request.handle.take_undoing());
         }
+        // What it has left at the server, no task undoes.
+        drop(self.entry.client.cleanup.expect().until_done());
     }
 }
 

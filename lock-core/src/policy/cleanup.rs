@@ -121,8 +121,8 @@ impl Cleanup {
             Some(lease) => {
                 let releasing =
                     Releasing { lease, hold: Arc::clone(hold), first_answer, report: Some(report) };
-                let task = self.task(hold.gone_by(), counted);
-                let releasing = self.unless_given_up(hold.name(), || releasing.until_certain(task));
+                let task = self.task(hold.gone_by());
+                let releasing = self.unless_given_up(hold.name(), counted, || releasing.until_certain(task));
                 self.remote.engine.begin(&outcome, releasing);
             }
             // The loss of the hold has been reported meanwhile, and is being handled.
@@ -145,7 +145,7 @@ impl Cleanup {
         };
         let releasing =
             Releasing { lease, hold: Arc::clone(hold), first_answer: FirstAnswer::to_nobody(), report: None };
-        let task = self.task(hold.gone_by(), undoing);
+        let task = self.task(hold.gone_by());
         let clock = self.remote.clock.clone();
         let stopped_by = clock.now().plus(time_to_stop(hold.abort_margin()));
         if declared == Declared::ByCore {
@@ -153,7 +153,7 @@ impl Cleanup {
             *latest = (*latest).max(Some(stopped_by));
         }
         let hold = Arc::clone(hold);
-        let releasing = self.unless_given_up(hold.name(), || releasing.until_certain(task));
+        let releasing = self.unless_given_up(hold.name(), undoing, || releasing.until_certain(task));
         self.remote.engine.spawn(async move {
             // Logged here, because the deadline thread may report the loss, and a logger may block.
             hold.log_loss(reason, known);
@@ -172,18 +172,18 @@ impl Cleanup {
         let now = self.remote.clock.now();
         let gone_by = leftovers_last.map_or(Moment::FOREVER, |longest| now.plus(longest));
         let counted = request.handle.take_undoing().unwrap_or_else(|| self.expect());
-        let task = self.task(gone_by, counted);
+        let task = self.task(gone_by);
         let first_answer = FirstAnswer::to(successor, now);
         let cancelled = Arc::clone(request);
-        self.run(&request.name, || cancel_until_certain(task, cancelled, first_answer));
+        self.run(&request.name, counted, || cancel_until_certain(task, cancelled, first_answer));
     }
 
     /// Runs a task that the end of the client may cut short.
-    pub(super) fn run<F>(&self, name: &LockName, task: impl FnOnce() -> F + Send + 'static)
+    pub(super) fn run<F>(&self, name: &LockName, counted: Pending, task: impl FnOnce() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.remote.engine.run(self.unless_given_up(name, task));
+        self.remote.engine.run(self.unless_given_up(name, counted, task));
     }
 
     /// Runs a task for as long as it can make a difference. The task is made where it stays: a future that is passed on
@@ -191,6 +191,7 @@ impl Cleanup {
     fn unless_given_up<F>(
         &self,
         name: &LockName,
+        counted: Pending,
         task: impl FnOnce() -> F + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static
     where
@@ -198,27 +199,30 @@ impl Cleanup {
     {
         let (end, name, server) = (Arc::clone(&self.end), name.clone(), Arc::clone(&self.remote.server));
         // Watched from now on and not from the first poll, because a runtime that has ended never polls.
-        let unfinished = self.pending.watch();
+        let unfinished = counted.until_done();
         async move {
-            let (mut task, mut given_up) = (pin!(task()), None);
-            let is_done = poll_fn(|context| {
-                if task.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(true);
-                }
-                let given_up = given_up.get_or_insert_with(|| Box::pin(end.comes()));
-                given_up.as_mut().poll(context).map(|()| false)
-            });
-            if !is_done.await {
+            let is_done = {
+                let (mut task, mut given_up) = (pin!(task()), None);
+                poll_fn(|context| {
+                    if task.as_mut().poll(context).is_ready() {
+                        return Poll::Ready(true);
+                    }
+                    let given_up = given_up.get_or_insert_with(|| Box::pin(end.comes()));
+                    given_up.as_mut().poll(context).map(|()| false)
+                })
+                .await
+            };
+            if !is_done {
                 log::Lock { name: &name, server: &server }.given_up();
             }
+            // After the task has ended: what it reports comes before the end of a close.
             unfinished.done();
         }
     }
 
-    pub(super) fn task(&self, gone_by: Moment, counted: Pending) -> Task {
+    pub(super) fn task(&self, gone_by: Moment) -> Task {
         Task {
             remote: Arc::clone(&self.remote),
-            counted,
             pauses: Pauses {
                 clock: self.remote.clock.clone(),
                 backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
@@ -232,7 +236,6 @@ impl Cleanup {
 /// What every task of the clean-up has.
 pub(super) struct Task {
     pub(super) remote: Arc<Remote>,
-    pub(super) counted: Pending,
     pub(super) pauses: Pauses,
 }
 
@@ -311,10 +314,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// After this time an answer is overdue, so that a wait that ends does not take the silence for another holder.
 const OVERDUE: Duration = Duration::from_secs(1);
 
-async fn cancel_until_certain(task: Task, request: Arc<AcquireRequest>, first_answer: FirstAnswer) {
-    let Task { remote, counted: _counted, mut pauses } = task;
-    // Declared later so that it is dropped first: the successor continues before the task stops being counted.
-    let mut first_answer = first_answer;
+async fn cancel_until_certain(task: Task, request: Arc<AcquireRequest>, mut first_answer: FirstAnswer) {
+    let Task { remote, mut pauses } = task;
     loop {
         let answer = {
             let cancelling = pin!(contained(Operation::Cancel, remote.backend.cancel(&request)));
@@ -342,7 +343,7 @@ struct Releasing {
 
 impl Releasing {
     async fn until_certain(self, task: Task) {
-        let Task { remote, counted: _counted, mut pauses } = task;
+        let Task { remote, mut pauses } = task;
         let Self { lease, hold, mut first_answer, mut report } = self;
         let mut sent = Sent::First;
         loop {

@@ -11,7 +11,6 @@ use crate::policy::hold::state::Phase;
 use crate::policy::hold::{GrantedId, HoldCore};
 use crate::policy::log;
 use crate::runtime::engine::contained;
-use crate::runtime::pending::Pending;
 use crate::spi::{
     AcquireRequest, AnyLease, AttemptHandle, AttemptId, Downgraded, Grant, Mode, Released, Reported, Wait,
 };
@@ -115,8 +114,8 @@ impl Cleanup {
                     first_answer,
                     report: Some(report),
                 };
-                let task = self.task(exclusive.gone_by(), self.expect());
-                self.run(exclusive.name(), || downgrading.until_certain(task));
+                let task = self.task(exclusive.gone_by());
+                self.run(exclusive.name(), self.expect(), || downgrading.until_certain(task));
             }
             None => report.certain(Released::Clean, Sent::First),
         }
@@ -126,7 +125,7 @@ impl Cleanup {
 
 impl Downgrading {
     async fn until_certain(mut self, task: Task) {
-        let Task { remote, counted, mut pauses } = task;
+        let Task { remote, mut pauses } = task;
         let mut sent = Sent::First;
         loop {
             let answer = {
@@ -137,7 +136,7 @@ impl Downgrading {
             };
             match answer {
                 Ok(Downgraded::Shared(grant)) => {
-                    return self.shared(grant, Task { remote, counted, pauses }).await;
+                    return self.shared(grant, Task { remote, pauses }).await;
                 }
                 Ok(Downgraded::WasLost(reason)) => {
                     if let Some(report) = self.report.take() {
@@ -161,7 +160,7 @@ impl Downgrading {
                 return;
             }
             if !self.reader.is_standing() {
-                return self.undo(Task { remote, counted, pauses }).await;
+                return self.undo(Task { remote, pauses }).await;
             }
         }
     }
@@ -214,7 +213,6 @@ impl Task {
         hold: &HoldCore,
         first_answer: &mut FirstAnswer,
     ) {
-        let _counted: Pending = self.counted;
         loop {
             let answer = {
                 let releasing = pin!(contained(Operation::Release, self.remote.backend.release(lease)));

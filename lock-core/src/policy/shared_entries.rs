@@ -188,10 +188,15 @@ impl Entry {
 
     /// Refuses all callers from now on, including those that already wait.
     pub(crate) fn close(self: &Arc<Self>, error: &LockError) {
-        self.undo(self.local.close(error), self.client.cleanup.expect());
+        self.close_one(error);
         for entry in self.shared_entries().map(SharedEntries::all).unwrap_or_default() {
-            entry.undo(entry.local.close(error), entry.client.cleanup.expect());
+            entry.close_one(error);
         }
+    }
+
+    fn close_one(self: &Arc<Self>, error: &LockError) {
+        let counted = self.client.cleanup.expect();
+        self.undo(self.local.close(error), counted);
     }
 }
 

@@ -31,11 +31,6 @@ impl PendingWork {
         self.abandoned.load(Ordering::SeqCst)
     }
 
-    /// Notices when a piece of work is dropped before it is done.
-    pub(crate) fn watch(self: &Arc<Self>) -> Unfinished {
-        Unfinished(Some(Arc::clone(self)))
-    }
-
     /// Waits until there is no work left.
     pub(crate) async fn finished(&self) {
         loop {
@@ -50,9 +45,28 @@ impl PendingWork {
     }
 }
 
+/// One piece of work that is not confirmed yet.
+#[derive(Debug)]
+pub(crate) struct Pending(Arc<PendingWork>);
+
+impl Pending {
+    /// From now on the work counts as abandoned if it is dropped before it is done.
+    pub(crate) fn until_done(self) -> Unfinished {
+        Unfinished(Some(self))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_awaited.load(Ordering::SeqCst) {
+            self.0.finished.notify_waiters();
+        }
+    }
+}
+
 /// A piece of work that counts as abandoned when this is dropped, unless it is done.
 #[derive(Debug)]
-pub(crate) struct Unfinished(Option<Arc<PendingWork>>);
+pub(crate) struct Unfinished(Option<Pending>);
 
 impl Unfinished {
     /// The work is done, or was given up with a line in the log.
@@ -63,20 +77,9 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        if let Some(work) = &self.0 {
+        // While the work is still counted: a caller that waits for its end sees that it was abandoned.
+        if let Some(Pending(work)) = &self.0 {
             work.abandoned.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-}
-
-/// One piece of work that is not confirmed yet.
-#[derive(Debug)]
-pub(crate) struct Pending(Arc<PendingWork>);
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_awaited.load(Ordering::SeqCst) {
-            self.0.finished.notify_waiters();
         }
     }
 }
