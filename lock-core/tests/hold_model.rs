@@ -24,11 +24,11 @@ mod runtime {
 use std::future::poll_fn;
 
 use loom::future::block_on;
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 use reports::{Event, Known, Reports};
-use state::{Checked, HoldState, Phase, Renewed};
+use state::{Checked, Contact, HoldState, Phase, Renewed};
 
 type Reason = &'static str;
 
@@ -65,6 +65,31 @@ fn a_hold_ends_in_exactly_one_way() {
         }
         let ends = [released, expired.join().unwrap(), lost.join().unwrap()];
         assert_eq!(ends.iter().filter(|end| **end).count(), 1, "{ends:?}");
+    });
+}
+
+#[test]
+fn a_doubt_that_comes_while_a_lease_passes_to_the_next_hold_is_not_missed() {
+    explore(|| {
+        let hold = Arc::new(HoldState::<Reason>::new(10));
+        let group = Arc::new(Mutex::new(vec![Arc::clone(&hold)]));
+        let doubted = Arc::clone(&group);
+        let doubting = thread::spawn(move || {
+            for _ in 0..2 {
+                let holds = doubted.lock().unwrap().clone();
+                for hold in holds {
+                    hold.suspect();
+                }
+            }
+        });
+        hold.begin_release(|| 0, "expired").unwrap();
+        let next = Arc::new(HoldState::<Reason>::new(10));
+        group.lock().unwrap().push(Arc::clone(&next));
+        if hold.is_suspect() {
+            next.suspect();
+        }
+        doubting.join().unwrap();
+        assert_eq!(next.contact(), Some(Contact::Suspect));
     });
 }
 

@@ -275,6 +275,10 @@ impl Groups for GroupReports {
         for hold in self.held.holds_of(group) {
             hold.declare_suspect();
         }
+        // Again, for those to which a lease has passed between the look at the group and the doubt about the hold before.
+        for hold in self.held.holds_of(group).iter().filter(|hold| hold.grant().series.is_some()) {
+            hold.declare_suspect();
+        }
     }
 
     fn restored(&self, group: GroupId) {

@@ -62,10 +62,13 @@ impl Entry {
         let next = self.local.next_options().and_then(|options| hold.next_in_series(&options));
         let Some(next) = next else { return false };
         let renewer = &self.client.renewer;
-        // Registered first: a group that is lost meanwhile is lost for one of them.
+        // Registered first: a group that is lost or without contact meanwhile is so for one of them.
         let group_end = renewer.register(&next);
         renewer.unregister(hold);
         let lost_before = next.take_reports().or(group_end);
+        if hold.is_suspect() {
+            next.declare_suspect();
+        }
         // Its listeners learn of the end before the next one begins.
         hold.finish_release(None);
         if let Some(reason) = lost_before {

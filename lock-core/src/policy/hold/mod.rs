@@ -365,6 +365,11 @@ impl HoldCore {
         }
     }
 
+    /// Returns whether contact was lost, also when the release had begun.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.state.is_suspect()
+    }
+
     pub(crate) fn declare_suspect(self: &Arc<Self>) {
         if self.state.suspect() {
             self.logged().suspect(self.remaining());

@@ -25,7 +25,7 @@ impl HoldCore {
         let now = self.home.clock().now();
         let series = grant.series.as_ref().filter(|series| series.left > 0 && now < series.until)?;
         // The next owner would not learn that contact is lost.
-        if !self.suits(options) || self.state.is_suspect() {
+        if !self.suits(options) || self.is_suspect() {
             return None;
         }
         // The release has begun, so no descriptor is handed out any more.

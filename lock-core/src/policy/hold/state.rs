@@ -142,14 +142,14 @@ impl<R: Clone> HoldState<R> {
         }
     }
 
-    /// Records that contact is lost. Returns whether that changed the state.
+    /// Records that contact is lost. Returns whether that changed the state of a hold that stands.
     pub(crate) fn suspect(&self) -> bool {
         let mut inner = self.inner.lock();
-        matches!(inner.phase, Phase::Standing)
-            && std::mem::replace(&mut inner.contact, Contact::Suspect) == Contact::Good
+        let was_good = std::mem::replace(&mut inner.contact, Contact::Suspect) == Contact::Good;
+        was_good && matches!(inner.phase, Phase::Standing)
     }
 
-    /// Returns whether contact is lost.
+    /// Returns whether contact was lost, also when the release had begun: the lease may pass to another hold.
     pub(crate) fn is_suspect(&self) -> bool {
         self.inner.lock().contact == Contact::Suspect
     }
