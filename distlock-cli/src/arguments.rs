@@ -244,7 +244,7 @@ pub(crate) struct Supervision {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Recording {
     /// Write metrics to this file at the end, for node exporter's textfile collector
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE.prom", value_hint = clap::ValueHint::FilePath, value_parser = metrics_path)]
     pub(crate) metrics_file: Option<PathBuf>,
 }
 
@@ -343,6 +343,15 @@ pub(crate) struct Break {
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,
+}
+
+/// The collector reads no other files.
+fn metrics_path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.extension().is_some_and(|extension| extension == "prom") {
+        return Ok(path);
+    }
+    Err("the name has to end with .prom".to_owned())
 }
 
 fn count(text: &str) -> Result<NonZeroU32, String> {

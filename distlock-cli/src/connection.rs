@@ -105,6 +105,8 @@ impl Address {
     ) -> Result<LockClient, Failure> {
         let builder = ClientBuilder::new().abort_margin(abort_margin);
         let builder = match wait {
+            // Who does not want to wait may still say how long a server may take.
+            Some(Duration::ZERO) if self.has_connect_timeout() => builder,
             Some(wait) => builder.connect_timeout(wait.max(SHORTEST_CONNECT)),
             None => builder,
         };
@@ -113,6 +115,10 @@ impl Address {
             opened = self.open_with(builder) => opened,
             never = tell_that_it_takes_long(report) => match never {},
         }
+    }
+
+    fn has_connect_timeout(&self) -> bool {
+        LockUrl::parse(&self.url).is_ok_and(|url| url.options().take("connect_timeout").is_some())
     }
 
     /// Connects at once, whatever the URL says: that a server cannot be reached is no result of a wait for a lock.

@@ -35,7 +35,7 @@ pub(crate) async fn run(common: &Common, elect: &Elect, report: &Report) -> Resu
     let work = async |locks: &LockClient, signals: &mut Signals| {
         Candidate::new(locks, elect, grace, report)?.until_the_end(begun, signals).await
     };
-    address.work_with(elect.waiting.wait, grace, report, work).await
+    address.work_with(elect.waiting.longest(), grace, report, work).await
 }
 
 /// A candidate of an election, and the command that it runs while it leads.
@@ -158,7 +158,7 @@ fn check_value(value: &str, capabilities: &Capabilities) -> Result<(), Failure> 
         return Ok(());
     }
     let message = format!(
-        "the backend {:?} cannot show the value of a leader (leave --value out, or use another backend)",
+        "the backend {:?} cannot show the value of a leader (leave --value out, or choose what makes it show that: fencing=table in the URL, where the backend has that)",
         capabilities.backend
     );
     Err(Failure::new(exit::USAGE, message))

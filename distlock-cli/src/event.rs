@@ -76,11 +76,12 @@ impl Event<'_> {
         match self {
             Self::Lost { .. } | Self::Refused { .. } | Self::Survived { .. } => Level::Error,
             Self::NotAcquired { .. }
+            | Self::Skipped { .. }
             | Self::Suspect { .. }
             | Self::Restored
             | Self::Terminating { .. }
             | Self::Unconfirmed { .. } => Level::Warning,
-            Self::Waiting { .. } | Self::Skipped { .. } => Level::Progress,
+            Self::Waiting { .. } => Level::Progress,
             Self::Acquired { .. }
             | Self::Started { .. }
             | Self::Exited { .. }
@@ -145,7 +146,10 @@ impl Event<'_> {
                 };
                 format!("could not acquire {named} {}{why}", within(*waited))
             }
-            Self::Skipped { slot } => format!("slot {slot:?} of {:?} has run already", named.name),
+            Self::Skipped { slot } => format!(
+                "slot {slot:?} of {:?} was used by an earlier run, whether that succeeded or failed; the command was not started",
+                named.name
+            ),
             Self::Acquired { token: Some(token), .. } => format!("{named} is held (token {token})"),
             Self::Acquired { token: None, mode: Mode::Permits { take, of } } => {
                 format!("{named} is held ({take} of {of} permits)")

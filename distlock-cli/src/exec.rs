@@ -28,7 +28,7 @@ pub(crate) async fn run(common: &Common, exec: &Exec, report: &Report) -> Result
     let work = async |locks: &LockClient, signals: &mut Signals| {
         run_with(locks, exec, mode, begun, grace, signals, report).await
     };
-    address.work_with(exec.waiting.wait, margin(exec, grace), report, work).await
+    address.work_with(exec.waiting.longest(), margin(exec, grace), report, work).await
 }
 
 async fn run_with(
@@ -97,6 +97,7 @@ fn options(exec: &Exec) -> LockOptions {
 
 fn skipped(exec: &Exec, report: &Report) -> Ending {
     if let Some(slot) = &exec.once {
+        metrics::counter!("distlock_skipped_total").increment(1);
         report.event(Named::lock(&exec.name), &Event::Skipped { slot });
     }
     Ending::Code(exit::SUCCESS)

@@ -27,7 +27,7 @@ pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result
     let work = async |locks: &LockClient, signals: &mut Signals| {
         run_with(locks, hold, mode, begun, signals, report).await
     };
-    Address::find(common)?.work_with(hold.waiting.wait, Duration::ZERO, report, work).await
+    Address::find(common)?.work_with(hold.waiting.longest(), Duration::ZERO, report, work).await
 }
 
 async fn run_with(

@@ -59,7 +59,8 @@ fn read_to_end() -> End {
         match input.read(&mut buffer) {
             Ok(0) => return end,
             Ok(_) => end = End::Later,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Another process may have taken what there was, from an input that does not block.
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
             Err(_) => return end,
         }
     }

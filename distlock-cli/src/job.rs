@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::child::Child;
+use crate::signals::was_continued;
 use crate::system::{self, Reach};
 use crate::terminal::{self, Terminal};
 
@@ -72,6 +73,11 @@ impl Job {
     pub(crate) fn request_stop(&mut self, child: &Child) {
         self.stop_requested = true;
         child.signal_group(Signal::SIGTSTP);
+    }
+
+    /// Takes back a request to stop: distlock was continued before the child has stopped. Returns whether there was one.
+    pub(crate) fn take_back_stop(&mut self) -> bool {
+        std::mem::take(&mut self.stop_requested)
     }
 
     /// Whether the child was left stopped the last time.
@@ -154,6 +160,9 @@ const SHORTEST_STOP: Duration = Duration::from_millis(5);
 /// Stops this process, and returns how long it was stopped.
 fn stop(signal: Signal, reach: Reach) -> Duration {
     let begun = Instant::now();
+    if was_continued() {
+        return begun.elapsed();
+    }
     // This fails only for signals that do not exist.
     let _ = system::raise_default(signal, reach);
     begun.elapsed()

@@ -13,6 +13,9 @@ use metrics::{
     Counter, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 
+/// How many files of earlier runs may lie beside the file.
+const MOST_LEFTOVERS: u32 = 1000;
+
 /// The metrics of this run, and where they go at its end.
 #[derive(Debug)]
 pub(crate) struct MetricsFile {
@@ -38,9 +41,9 @@ impl MetricsFile {
         self.recorded.describe_gauge(name, None, SharedString::const_str("The exit code of the last run"));
         let metadata = Metadata::new("distlock", metrics::Level::INFO, None);
         self.recorded.register_gauge(&Key::from_name("distlock_exit_code"), &metadata).set(exit_code);
-        let unfinished = self.unfinished();
-        let written = File::create_new(&unfinished)
-            .and_then(|mut file| file.write_all(self.recorded.to_string().as_bytes()))
+        let (mut file, unfinished) = self.unfinished()?;
+        let written = file
+            .write_all(self.recorded.to_string().as_bytes())
             .and_then(|()| fs::rename(&unfinished, &self.path));
         if written.is_err() {
             let _ = fs::remove_file(&unfinished);
@@ -48,11 +51,21 @@ impl MetricsFile {
         written
     }
 
-    /// Returns a path beside the file, which the collector does not read because it does not end with `.prom`.
-    fn unfinished(&self) -> PathBuf {
-        let mut name = self.path.as_os_str().to_owned();
-        name.push(format!(".{}", process::id()));
-        name.into()
+    /// Creates a file beside the one to write. The collector does not read it, because it does not end with `.prom`. A run that was
+    /// killed may have left one, and in containers each has the same process id.
+    fn unfinished(&self) -> io::Result<(File, PathBuf)> {
+        let mut number = 0_u32;
+        loop {
+            let mut path = self.path.as_os_str().to_owned();
+            path.push(format!(".{}.{number}", process::id()));
+            let path = PathBuf::from(path);
+            match File::create_new(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_LEFTOVERS => {
+                    number += 1;
+                }
+                created => return created.map(|file| (file, path)),
+            }
+        }
     }
 }
 

@@ -38,6 +38,23 @@ impl Style {
     }
 }
 
+/// Writes what could move the cursor, change colours or turn the direction of the text as an escape. A server's error may have that.
+fn printable(text: &str) -> String {
+    let is_plain = |character: char| {
+        !character.is_control()
+            && !matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_plain(character) || character == '\n' {
+            shown.push(character);
+        } else {
+            shown.extend(character.escape_unicode());
+        }
+    }
+    shown
+}
+
 const PLAIN: Style = Style { error: "", warning: "", plain: "" };
 const COLOURED: Style = Style { error: "\x1b[1;31m", warning: "\x1b[1;33m", plain: "\x1b[0m" };
 
@@ -147,7 +164,7 @@ impl Report {
             Level::Progress | Level::Detail => "",
         };
         let plain = if colour.is_empty() { "" } else { plain };
-        self.write_line(To::Error, &format!("{colour}distlock:{plain} {text}"));
+        self.write_line(To::Error, &format!("{colour}distlock:{plain} {}", printable(text)));
     }
 
     fn write_line(&self, to: To, line: &str) {
@@ -176,5 +193,15 @@ pub(crate) fn write_output(text: &str) -> Result<(), Failure> {
             Err(Failure::of_system("write the answer", error))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_change_a_terminal_is_shown_as_an_escape() {
+        assert_eq!(printable("a\u{1b}[2J\u{202e}\u{9b}\r é\nb"), "a\\u{1b}[2J\\u{202e}\\u{9b}\\u{d} é\nb");
     }
 }

@@ -188,6 +188,8 @@ impl Run<'_> {
         match signal {
             Signal::SIGTSTP if self.following() == Following::Nothing => {}
             Signal::SIGTSTP => self.job.request_stop(&self.child),
+            // The child was asked to stop, or has stopped, and distlock has not.
+            Signal::SIGCONT if self.job.take_back_stop() => self.child.signal_group(signal),
             // Otherwise the signal means that distlock was continued, and the child with it; the child may be stopped again by
             // now.
             Signal::SIGCONT if !self.job.has_left_child_stopped() => {}

@@ -2,6 +2,8 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -32,6 +34,19 @@ pub(crate) struct Signals {
     asked: Option<Instant>,
 }
 
+/// Set when SIGCONT arrives, until it is received as a signal.
+static CONTINUED: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
+    let continued = Arc::default();
+    // Without it, a SIGCONT that comes while distlock stops is noticed as soon as it is received.
+    let _ = signal_hook::flag::register(Signal::SIGCONT as i32, Arc::clone(&continued));
+    continued
+});
+
+/// Whether distlock was continued by a signal that it has not received yet. Then it must not stop any more: no other would come.
+pub(crate) fn was_continued() -> bool {
+    CONTINUED.load(Ordering::SeqCst)
+}
+
 impl Signals {
     /// Listens to `signals`, except those that the parent process set to be ignored.
     pub(crate) fn listen(signals: &[Signal]) -> io::Result<Self> {
@@ -45,6 +60,9 @@ impl Signals {
         for &signal in signals {
             let is_known = self.streams.iter().any(|(known, _)| *known == signal);
             if !is_known && !system::is_ignored(signal) {
+                if signal == Signal::SIGCONT {
+                    LazyLock::force(&CONTINUED);
+                }
                 self.streams.push((signal, unix::signal(SignalKind::from_raw(signal as i32))?));
             }
         }
@@ -59,6 +77,9 @@ impl Signals {
         poll_fn(|context| {
             for (signal, stream) in &mut self.streams {
                 if stream.poll_recv(context).is_ready() {
+                    if *signal == Signal::SIGCONT {
+                        CONTINUED.store(false, Ordering::SeqCst);
+                    }
                     return Poll::Ready(*signal);
                 }
             }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::{Duration, Instant};
 
-use distlock::status::HolderId;
+use distlock::status::{HolderId, HolderInfo, Participant};
 use distlock::{ErrorKind, LockClient, LockError, LockGuard};
 use nix::sys::signal::Signal;
 use tokio::time::{sleep, timeout};
@@ -53,6 +53,8 @@ const LONG_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long the server may take to say why the lock could not be acquired.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// The same after a wait with a limit, which the user has set.
+const ANSWER_SOON: Duration = Duration::from_secs(1);
 
 impl Attempt<'_> {
     /// Waits for the lock.
@@ -115,7 +117,8 @@ impl Attempt<'_> {
 
     /// Reports why the lock could not be acquired, perhaps because of a pause that goes on for so long.
     async fn not_acquired(&self, pause: Option<Duration>) -> Result<Ending, Failure> {
-        let answer = timeout(ANSWER_WITHIN, self.named.status(self.locks)).await;
+        let limit = if self.waiting.wait.is_some() { ANSWER_SOON } else { ANSWER_WITHIN };
+        let answer = timeout(limit, self.named.status(self.locks)).await;
         if let Some(wait) = self.waiting.wait {
             // With `--no-wait` the server has just answered; during a longer wait it may have fallen silent.
             match &answer {
@@ -151,7 +154,9 @@ impl Attempt<'_> {
         let mut told: Option<Vec<HolderId>> = None;
         loop {
             let status = self.named.status(self.locks).await;
-            let holders = status.map(|status| status.holders).unwrap_or_default();
+            let mut holders = status.map(|status| status.holders).unwrap_or_default();
+            // It has the lock by now, and takes the slot.
+            holders.retain(|holder| !is_this_process(holder));
             let ids = holders.iter().map(|holder| holder.id.clone()).collect();
             // Between two holders there is none for a moment, which is not worth a message.
             if told.is_none() || (!holders.is_empty() && told.as_ref() != Some(&ids)) {
@@ -164,6 +169,11 @@ impl Attempt<'_> {
             sleep(LOOK_AGAIN).await;
         }
     }
+}
+
+fn is_this_process(participant: &Participant) -> bool {
+    let ours = HolderInfo::of_this_process();
+    participant.pid == Some(ours.pid) && participant.host.as_ref() == Some(&ours.host)
 }
 
 /// How soon to say what distlock waits for, and with which importance; `None` for a user who does not want to know.

@@ -1,12 +1,18 @@
 //! `distlock elect --watch`: prints the leader of an election, and again at each change.
 
+use std::future::pending;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use distlock::election::{Leader, LeaderWatch};
 use distlock::status::Participant;
 use distlock::{LockClient, LockError};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::json;
+use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
 use crate::arguments::{Common, Elect};
@@ -40,6 +46,7 @@ async fn run_with(
     tokio::select! {
         biased;
         () = signals.next_that_ends() => signals.ask_to_end(),
+        () = reader_goes() => {}
         followed = follow(watch, &elect.name, report) => followed?,
     }
     Ok(Ending::Code(exit::SUCCESS))
@@ -65,6 +72,21 @@ async fn other_than(known: Option<Leader>, watch: &mut LeaderWatch) -> Result<Op
         if leader != known {
             return Ok(leader);
         }
+    }
+}
+
+/// Waits until the reader of standard output has gone. A dropped future leaves a thread behind.
+async fn reader_goes() {
+    let (sender, gone) = oneshot::channel();
+    let watching = thread::Builder::new().name("standard output".to_owned()).spawn(move || {
+        let output = io::stdout();
+        // Without an event to wait for, poll reports errors alone: that the other end is closed.
+        let mut errors = [PollFd::new(output.as_fd(), PollFlags::empty())];
+        while poll(&mut errors, PollTimeout::NONE) == Err(Errno::EINTR) {}
+        let _ = sender.send(());
+    });
+    if watching.is_err() || gone.await.is_err() {
+        pending::<()>().await;
     }
 }
 

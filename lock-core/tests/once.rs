@@ -7,7 +7,8 @@ mod support;
 use std::time::Duration;
 
 use lock_core::memory::faults::{Fault, Gate};
-use lock_core::{ErrorKind, LockError, LockOptions, Operation};
+use lock_core::memory::{Loss, Told};
+use lock_core::{ErrorKind, LockError, LockOptions, LossReason, Operation};
 use support::Timed;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -138,4 +139,18 @@ async fn a_slot_without_a_body_runs_once_under_its_lock() {
     assert!(slot("12:08").acquire_for(Duration::ZERO).await.unwrap().is_some());
     timed.client.idle().await;
     assert!(!timed.client.status("poll").await.unwrap().is_held());
+}
+
+#[tokio::test]
+async fn a_lock_that_was_lost_while_the_slot_was_taken_starts_no_work() {
+    let timed = Timed::new();
+    let once = timed.client.once("nightly", "monday").unwrap();
+    let gate = Gate::new();
+    timed.server.faults().inject(Operation::Remember, Fault::Delay(gate.clone()));
+    let acquiring = tokio::spawn(async move { once.acquire().await });
+    gate.reached().await;
+    assert!(timed.server.lose(&support::name("nightly"), Loss::Delete, Told::AtOnce));
+    gate.open();
+    let error = acquiring.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(LossReason::Deleted)));
 }

@@ -222,6 +222,16 @@ fn a_watch_ends_when_its_reader_has_gone() {
     let mut watch = Running::start(shell.env("DISTLOCK_URL", sandbox.url()));
     assert_eq!(watch.output_line(), "election \"job\" has no leader");
     until("the reader has gone", || sandbox.file("gone").exists());
-    let _holder = sandbox.hold("job");
+    // Without a change that it would print.
     assert_eq!(watch.code(), 0);
+}
+
+#[test]
+fn a_reader_of_the_lock_is_no_leader() {
+    let sandbox = Sandbox::new();
+    let mut reader =
+        Running::start(sandbox.distlock(["hold", "--shared", "--json", "job"]).stdin(Stdio::piped()));
+    reader.says_acquired();
+    let mut watch = Running::start(&mut sandbox.distlock(["elect", "--watch", "job"]));
+    assert_eq!(watch.output_line(), "election \"job\" has no leader");
 }

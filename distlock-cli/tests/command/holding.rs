@@ -102,3 +102,29 @@ fn waits_for_input(pid: nix::unistd::Pid) -> bool {
         read("comm").starts_with("standard input") && read("stat").contains(") S ")
     })
 }
+
+/// Another process that shares the input may have made it so that it does not block.
+#[test]
+fn an_input_that_does_not_block_is_not_at_its_end() {
+    let sandbox = Sandbox::new();
+    let (input, mut writer) = std::io::pipe().unwrap();
+    let flags = nix::fcntl::OFlag::O_NONBLOCK;
+    nix::fcntl::fcntl(&input, nix::fcntl::FcntlArg::F_SETFL(flags)).unwrap();
+    // It takes what arrives before distlock does, as often as it can.
+    let mut thief = input.try_clone().unwrap();
+    let stealing = std::thread::spawn(move || {
+        let mut stolen = 0;
+        while stolen < 200 {
+            stolen += std::io::Read::read(&mut thief, &mut [0]).unwrap_or_default();
+        }
+    });
+    let mut holder = Running::start(sandbox.distlock(["hold", "--json", "job"]).stdin(input));
+    holder.says_acquired();
+    while !stealing.is_finished() {
+        std::io::Write::write_all(&mut writer, b"x").unwrap();
+    }
+    stealing.join().unwrap();
+    assert_eq!(sandbox.status("job")["held"], true);
+    drop(writer);
+    assert_eq!(holder.code(), 0);
+}

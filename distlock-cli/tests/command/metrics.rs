@@ -81,3 +81,26 @@ fn a_file_that_cannot_be_written_is_a_warning() {
     assert_code(&output, 3, "exec");
     assert!(said(&output).contains("cannot write the metrics to"), "{}", said(&output));
 }
+
+/// In containers each run has the same process id, and one that was killed leaves its file behind.
+#[test]
+fn what_an_earlier_run_has_left_fails_no_run_and_stays() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("job.prom");
+    let option = format!("--metrics-file={}", file.display());
+    // Whatever its process id is: the command names the files that it would take, and then distlock writes.
+    let leave = "for n in 0 1; do echo left > job.prom.$PPID.$n; done; echo $PPID";
+    let output = sandbox.run(["exec", &option, "job", "--", "sh", "-c", leave]);
+    assert_code(&output, 0, "exec");
+    assert!(!said(&output).contains("cannot write"), "{}", said(&output));
+    assert_has(&file, r#"distlock_exit_code{lock="job"} 0"#);
+    assert_eq!(beside(&file).len(), 3);
+}
+
+#[test]
+fn a_file_that_the_collector_would_not_read_is_refused() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.run(["exec", "--metrics-file", "job.txt", "job", "--", "touch", "ran"]);
+    assert_code(&output, 64, "exec");
+    assert!(said(&output).contains(".prom") && !sandbox.file("ran").exists(), "{}", said(&output));
+}

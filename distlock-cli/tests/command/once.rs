@@ -15,6 +15,16 @@ pub(crate) fn a_slot_runs_once_and_a_failure_consumes_it(sandbox: &Sandbox) {
         assert_eq!(said.contains(r#""event":"released""#), code == 3, "{said}");
         assert_eq!(std::fs::read_to_string(sandbox.file("runs")).unwrap().lines().count(), runs);
     }
+    let metrics = format!("--metrics-file={}", sandbox.file("skip.prom").display());
+    let output = sandbox.run(["exec", &metrics, "--once", "monday", "job", "--", "touch", "ran"]);
+    assert_code(&output, 0, "without a terminal");
+    assert!(
+        said(&output).contains("slot \"monday\" of \"job\" was used by an earlier run"),
+        "{}",
+        said(&output)
+    );
+    let recorded = std::fs::read_to_string(sandbox.file("skip.prom")).unwrap();
+    assert!(recorded.contains("distlock_skipped_total{lock=\"job\"} 1"), "{recorded}");
     assert_code(&sandbox.run(["exec", "--once", "monday", "other", "--", "true"]), 0, "of another name");
     assert_eq!(sandbox.status("job")["held"], false);
 }

@@ -202,3 +202,23 @@ fn bare_shell(script: &str) -> std::process::Command {
     let _ = bare;
     command
 }
+
+/// However close the two signals are, distlock does not stay stopped with its lock.
+#[test]
+fn a_stop_that_is_taken_back_at_once_stops_nothing_for_long() {
+    let sandbox = Sandbox::new();
+    let mut job = sandbox.exec(&[], "echo ready; while :; do sleep 0.01; done");
+    assert_eq!(job.output_line(), "ready");
+    for round in 0..40_u64 {
+        job.signal(Signal::SIGTSTP);
+        let began = std::time::Instant::now();
+        while began.elapsed() < std::time::Duration::from_micros(round % 20 * 100) {
+            std::hint::spin_loop();
+        }
+        job.signal(Signal::SIGCONT);
+        // A signal that only an awake distlock passes on.
+        until("it is awake", || !is_stopped(job.pid()));
+    }
+    job.signal(Signal::SIGTERM);
+    assert_eq!(job.code(), 143);
+}

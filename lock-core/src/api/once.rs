@@ -12,6 +12,7 @@ use crate::api::lock::DistributedLock;
 use crate::api::options::check_remembering;
 use crate::spi::{Memo, Remembered};
 use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::loss::HoldEnd;
 use crate::types::name::LockName;
 
 /// Work that runs at most once for each slot among all clients: a minute, a date, the number of a batch.
@@ -225,10 +226,14 @@ impl Once {
 
     /// Takes the slot under the lock. If it has run, the lock is released in the background.
     async fn unless_run(&self, guard: LockGuard) -> Result<Option<LockGuard>, LockError> {
-        Ok(match self.client.take_slot(&self.memo, self.keep).await? {
-            Remembered::Now => Some(guard),
-            Remembered::Already { .. } => None,
-        })
+        match (self.client.take_slot(&self.memo, self.keep).await?, guard.hold().end()) {
+            (Remembered::Already { .. }, _) => Ok(None),
+            // The slot is taken, and the work would not be alone.
+            (Remembered::Now, Some(HoldEnd::Lost(reason))) => {
+                Err(LockError::lost(Operation::Acquire, self.name(), reason).at(self.client.server()))
+            }
+            (Remembered::Now, _) => Ok(Some(guard)),
+        }
     }
 
     fn check(&self) -> Result<(), LockError> {

@@ -288,7 +288,7 @@ pub(super) fn check_remembering(capabilities: &Capabilities) -> Result<(), LockE
     }
     Err(LockError::new(ErrorKind::Unsupported, Operation::Remember)
         .because(format!("the backend {:?} cannot remember anything beyond a hold", capabilities.backend))
-        .remedy("choose another backend, or the option of this one that makes it remember: see its page"))
+        .remedy("name a database in the URL, where the backend keeps a table in one; or choose a backend that remembers"))
 }
 
 impl fmt::Debug for LockOptions {

@@ -2,7 +2,7 @@
 
 use super::server::Server;
 use crate::at_a_server::{Server as _, cases};
-use crate::support::{assert_code, said};
+use crate::support::{Sandbox, assert_code, said};
 
 cases!(Server::mariadb_with_table(), once: [
     a_slot_runs_once_and_a_failure_consumes_it,
@@ -13,13 +13,14 @@ cases!(Server::mariadb_with_table(), once: [
 ]);
 
 #[test]
-fn a_server_that_cannot_remember_is_64_and_the_command_does_not_run() {
+fn without_a_database_it_is_64_and_the_command_does_not_run() {
     let Some(server) = Server::mariadb() else { return };
-    let sandbox = server.sandbox("60s");
+    let url = server.sandbox("60s").url().replace("/locks?", "/?");
+    let sandbox = Sandbox::at(url);
     for option in ["--once=monday", "--at-least=50s"] {
         let output = sandbox.run(["exec", option, "job", "--", "touch", "ran"]);
         assert_code(&output, 64, option);
-        assert!(said(&output).contains("cannot remember"), "{output:?}");
+        assert!(said(&output).contains("name a database in the URL"), "{output:?}");
     }
     assert!(!sandbox.file("ran").exists());
 }

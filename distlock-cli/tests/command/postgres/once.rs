@@ -13,13 +13,13 @@ cases!(Server::with_table(), once: [
 ]);
 
 #[test]
-fn without_a_table_it_is_64_and_the_command_does_not_run() {
+fn without_the_right_to_make_a_table_it_is_77_and_the_command_does_not_run() {
     let Some(server) = Server::start() else { return };
     let sandbox = server.sandbox("60s");
     for option in ["--once=monday", "--at-least=50s"] {
         let output = sandbox.run(["exec", option, "job", "--", "touch", "ran"]);
-        assert_code(&output, 64, option);
-        assert!(said(&output).contains("cannot remember"), "{output:?}");
+        assert_code(&output, 77, option);
+        assert!(said(&output).contains("GRANT CREATE ON SCHEMA"), "{output:?}");
     }
     assert!(!sandbox.file("ran").exists());
 }

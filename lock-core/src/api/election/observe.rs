@@ -9,6 +9,7 @@ use super::Election;
 use crate::runtime::engine::AbortOnDrop;
 use crate::runtime::race::within;
 use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::mode::Mode;
 use crate::types::status::{HolderId, Participant};
 use crate::types::token::FencingToken;
 
@@ -106,7 +107,8 @@ impl Election {
 
     async fn leader(&self) -> Result<Option<Leader>, LockError> {
         let status = self.client.status(self.name()).await?;
-        Ok(status.holders.into_iter().next().map(Leader::of))
+        // A reader of the lock of the same name leads nothing.
+        Ok(status.holders.into_iter().find(|holder| holder.mode == Mode::Exclusive).map(Leader::of))
     }
 
     /// Waits for a change through this client, or until it is time to ask.
