@@ -487,3 +487,15 @@ async fn short(locks: &LockClient) -> Result<u32, LockError> { Ok(42) }
 async fn a_body_of_one_expression_brings_no_warning() {
     assert_eq!(short(&client("short").await).await.unwrap(), 42);
 }
+
+#[locked("own words", client = locks)]
+async fn with_words_of_its_own(locks: &LockClient) -> Result<u32, LockError> {
+    type Result = u32;
+    let number: Result = 42;
+    Ok(number)
+}
+
+#[tokio::test]
+async fn what_a_body_declares_changes_nothing_of_what_the_function_returns() {
+    assert_eq!(with_words_of_its_own(&client("own-words").await).await.unwrap(), 42);
+}
