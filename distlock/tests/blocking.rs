@@ -400,7 +400,7 @@ fn a_thread_that_runs_tasks_is_not_blocked() {
     for runtime in [workers(1), one_thread()] {
         runtime.block_on(async { everything_is_refused(&locks, &lock) });
         runtime.block_on(coop::unconstrained(async {
-            // A worker knows that it is one; the thread of `block_on` in a runtime with workers is free to wait.
+            // A worker knows that it is one; nothing tells the thread of `block_on` in a runtime with workers from a free one.
             if tokio::runtime::worker_index().is_some() {
                 everything_is_refused(&locks, &lock);
             }

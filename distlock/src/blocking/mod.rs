@@ -29,9 +29,9 @@
 //! # Inside a runtime
 //! Blocking a thread that runs asynchronous tasks stops all of them, perhaps also the one that would release the lock. So
 //! every call that may block returns [`ErrorKind::WouldBlock`](crate::ErrorKind) on the worker threads of a
-//! tokio runtime and in its `block_on`; nothing has been requested then. In `spawn_blocking` and `block_in_place` it works,
-//! and so it does in a `block_on` of several workers under `tokio::task::unconstrained`, whose thread no task needs.
-//! Other runtimes are not recognised.
+//! tokio runtime and in its `block_on`; nothing has been requested then. In `spawn_blocking` and `block_in_place` it works.
+//! Not recognised are other runtimes, and `tokio::task::unconstrained` in the `block_on` of a runtime with several workers: there
+//! it stops what the same `block_on` polls.
 //!
 //! # What only the asynchronous client has
 //! [`Election::run`](crate::Election::run), because it stops its body at a loss; [`close_on`](crate::LockClient::close_on); and

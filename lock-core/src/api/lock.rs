@@ -71,7 +71,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// built on this one.
     ///
     /// Returns `None` when the lock could not be had in time. One deadline covers the local queue and the remote wait.
-    /// A server that does not answer gets one second for its first answer, however short the wait is.
+    /// A server that does not answer gets one second for its first answer, however short the wait is; with [`Wait::Try`],
+    /// which sends one request alone, as long as the backend lets a request take.
     ///
     /// ```
     /// # use lock_core::{Owner, Wait};
@@ -237,7 +238,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     }
 
     /// Acquires the lock, waiting at most `duration`, and fails with [`ErrorKind::Busy`] if another owner holds it all
-    /// that time. The error names the holder where it is known. Zero tries once, [`Duration::MAX`] waits for ever.
+    /// that time. The error names the holder where it is known. Zero is [`try_acquire`](DistributedLock::try_acquire),
+    /// [`Duration::MAX`] waits for ever.
     ///
     /// **A server that does not answer gets one second for its first answer, however short `duration` is**, as with
     /// [`DistributedLock::try_lock_for`].
@@ -351,7 +353,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     }
 
     /// Like [`DistributedLock::lock`], but waits at most `duration`: returns `false` when another owner holds the lock
-    /// all that time. Zero tries once, [`Duration::MAX`] waits for ever.
+    /// all that time. Zero is [`try_lock`](DistributedLock::try_lock), [`Duration::MAX`] waits for ever.
     ///
     /// **A server that does not answer gets one second for its first answer, however short `duration` is**: only the
     /// server knows whether another client holds the lock. Put a timeout around the call if it must end earlier.
