@@ -553,10 +553,6 @@ mod tests {
         let usual = "postgres://db/app?sslmode=require&application_name=nightly&connect_timeout=10";
         assert!(read(usual).unwrap().tls.is_some());
         assert!(read("postgres://db/app?sslmode=disable").unwrap().tls.is_none());
-        assert_eq!(read("postgres://db/app?wait=quiet").unwrap().waiting, Waiting::Quiet);
-        let usual = "postgres://db/app?sslmode=require&application_name=nightly&connect_timeout=10";
-        assert!(read(usual).unwrap().tls.is_some());
-        assert!(read("postgres://db/app?sslmode=disable").unwrap().tls.is_none());
         assert_eq!(read("postgres://db/app?keys=raw").unwrap().keys, Keys::Raw);
         assert_eq!(read("postgres://db/app?pooler=session").unwrap().pooler, Pooler::Session);
     }

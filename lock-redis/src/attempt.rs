@@ -336,9 +336,12 @@ impl<'a> Attempt<'a> {
         let group = membership.group();
         let is_told = self.request.mode() != Mode::Exclusive || self.is_series();
         let holder = is_told.then(|| HolderId::new(self.id.to_string()));
+        let sections = self.request.sections();
         let lease = Lease::new(self.keys, self.id, self.lease, address, membership);
         let term = Term::Leased { anchor, length: self.lease };
-        let grant = Grant::new(lease, group, term).with_token(token).with_sections(self.request.sections());
+        let passes = Arc::clone(&lease.passes);
+        let grant =
+            Grant::new(lease, group, term).with_token(token).with_sections(sections).counting_passes(passes);
         match holder {
             Some(holder) => grant.with_holder(holder),
             None => grant,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -67,6 +68,8 @@ pub(crate) struct Lease {
     sections: NonZeroU32,
     pub(crate) length: Duration,
     address: Address,
+    /// How many of the tokens after the first one were used.
+    pub(crate) passes: Arc<AtomicU32>,
     _membership: Membership,
 }
 
@@ -79,7 +82,7 @@ impl Lease {
         membership: Membership,
     ) -> Self {
         let IdAtServer { mode, sections, .. } = id;
-        Self { keys, mode, sections, length, address, _membership: membership }
+        Self { keys, mode, sections, length, address, passes: Arc::default(), _membership: membership }
     }
 
     pub(crate) fn id(&self) -> IdAtServer {
@@ -195,7 +198,12 @@ impl Backend for RedisBackend {
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
         let link = self.supervisor.link(Operation::Release)?;
         let script = if lease.is_shared() { RELEASE_SHARED } else { RELEASE };
-        let answer: Value = link.call(script, lease.keys.call(script).arg(lease.id()).take()).await?;
+        let mut command = lease.keys.call(script);
+        command.arg(lease.id());
+        if lease.sections > NonZeroU32::MIN {
+            command.arg(lease.passes.load(Ordering::Acquire));
+        }
+        let answer: Value = link.call(script, command).await?;
         let (result, more) = handed_over(Operation::Release, &answer)?;
         let released = match result {
             1 => Released::Clean,

@@ -332,7 +332,7 @@ impl Entry {
         let left = grant.sections.min(request.sections()).get() - 1;
         (left > 0).then(|| {
             let until = self.clock().now().plus(handoff.time);
-            Box::new(Series { left, until, attempt: request.handle.clone() })
+            Box::new(Series { left, until, attempt: request.handle.clone(), passes: grant.passes.clone() })
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use super::AnyLease;
@@ -57,6 +58,7 @@ pub struct Grant<L> {
     pub(crate) token: Option<FencingToken>,
     pub(crate) holder: Option<HolderId>,
     pub(crate) sections: NonZeroU32,
+    pub(crate) passes: Option<Arc<AtomicU32>>,
     #[cfg(unix)]
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
 }
@@ -72,6 +74,7 @@ impl<L> Grant<L> {
             token: None,
             holder: None,
             sections: NonZeroU32::MIN,
+            passes: None,
             #[cfg(unix)]
             descriptor: None,
         }
@@ -89,6 +92,14 @@ impl<L> Grant<L> {
     #[must_use]
     pub fn with_sections(mut self, sections: NonZeroU32) -> Self {
         self.sections = sections;
+        self
+    }
+
+    /// Has the core count how many of the reserved tokens after the grant's own it has used, before it uses each: a backend
+    /// may give back those that are left when the lease is released.
+    #[must_use]
+    pub fn counting_passes(mut self, passes: Arc<AtomicU32>) -> Self {
+        self.passes = Some(passes);
         self
     }
 
@@ -144,6 +155,7 @@ impl<L> Grant<L> {
             token: self.token,
             holder: self.holder,
             sections: self.sections,
+            passes: self.passes,
             #[cfg(unix)]
             descriptor: self.descriptor,
         }

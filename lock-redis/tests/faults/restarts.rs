@@ -17,6 +17,7 @@ cases!("restarts":
     the_delay_after_a_restart_keeps_everybody_out,
     the_delay_is_reported_to_a_single_try,
     the_delay_is_over_for_a_server_that_runs_for_long,
+    without_its_data_tokens_rise_for_one_that_hands_off_locally,
 );
 
 async fn with_its_data_and_the_hold_goes_on() -> Outcome {
@@ -121,4 +122,21 @@ async fn the_delay_is_over_for_a_server_that_runs_for_long() -> Outcome {
     let guard = client.mutex(ROOM)?.try_acquire().await?;
     ensure!(guard.is_some(), "the lock is free and was not given");
     Ok(())
+}
+
+/// What a hold has reserved and not used does not put the fence ahead of the clock, which alone is left then.
+async fn without_its_data_tokens_rise_for_one_that_hands_off_locally() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client("lease=12s&local_handoff=1000/1h").await?;
+    let lock = client.mutex(ROOM)?;
+    let mut last = None;
+    for _ in 0..300 {
+        let guard = lock.acquire().await?;
+        last = guard.token();
+        guard.release().await?;
+    }
+    stage.server.command(&["FLUSHALL"]).await?;
+    let guard = lock.acquire().await?;
+    ensure!(guard.token() > last, "{last:?} was followed by {:?}", guard.token());
+    Ok(guard.release().await?)
 }

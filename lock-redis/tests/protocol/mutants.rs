@@ -201,6 +201,11 @@ mutants! {
     "the fence lasts for an hour":
         ACQUIRE, "'86400000'" => "'3600000'", fence::the_fence_outlasts_its_own_value_by_a_day;
 
+    "the tokens that a series has used go back, too":
+        RELEASE, "token + ARGV[2]" => "token", fence::what_a_series_has_not_used_goes_back;
+    "a fence that is another's goes back":
+        RELEASE, " and redis.pcall('GET', FENCE) == 'v1 ' .. string.format('%.0f', token + more)" => "",
+        fence::what_a_series_has_not_used_goes_back;
     "the tokens of a series are given again":
         GRANT, "  last = last + (string.match(id, '%+(%d+)$') or 0)\n" => "", fence::a_series_has_its_tokens_alone;
     "a series begins with its last token":

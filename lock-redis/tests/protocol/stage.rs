@@ -206,6 +206,12 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Releases a series of which so many holds followed the first.
+    pub(crate) fn release_after(&mut self, id: &str, passes: u32) -> Result<(i64, i64), Failure> {
+        let answer: Value = self.play(RELEASE, &[id, &passes.to_string()])?;
+        if answer == Value::Int(1) { Ok((1, 0)) } else { Ok(redis::from_redis_value(answer)?) }
+    }
+
     pub(crate) fn release(&mut self, id: &str) -> Result<(i64, i64), Failure> {
         let answer: Value = self.play(if is_shared(id) { RELEASE_SHARED } else { RELEASE }, &[id])?;
         // The short answer: released, and there are no waiters.

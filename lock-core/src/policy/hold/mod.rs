@@ -10,7 +10,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 #[cfg(unix)]
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -128,6 +128,8 @@ pub(crate) struct Series {
     pub(crate) until: Moment,
     /// Reports the loss of the one that stands.
     pub(crate) attempt: AttemptHandle,
+    /// Counts the holds that have followed, for the backend.
+    pub(crate) passes: Option<Arc<AtomicU32>>,
 }
 
 /// The id under which the server shows a hold.

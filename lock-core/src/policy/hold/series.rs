@@ -44,6 +44,9 @@ impl HoldCore {
             }
         };
         let lease = self.take_lease()?;
+        if let Some(passes) = &series.passes {
+            passes.fetch_add(1, Ordering::AcqRel);
+        }
         let next = Granted {
             id: grant.id.clone(),
             lease: Mutex::new(Some(lease)),

@@ -108,6 +108,23 @@ pub(crate) fn a_series_has_its_tokens_alone(scripts: &Scripts, server: &Server) 
     same("the token of the reader", &token, &(ahead + 1113).cast_signed())
 }
 
+/// Used tokens stay, and the fence is not ahead of the clock by the others.
+pub(crate) fn what_a_series_has_not_used_goes_back(scripts: &Scripts, server: &Server) -> Outcome {
+    let mut stage = Stage::new(scripts, server)?;
+    let ahead = stage.server_time()? + 3_600_000_000;
+    let fence = stage.key("f");
+    let _: String = stage.ask(&["SET", &fence, &format!("v1 {ahead}"), "EX", "100"])?;
+    stage.must_get(&tries("a+99"))?;
+    stage.release_after("a+99", 3)?;
+    same("the fence", &stage.ask::<String>(&["GET", &fence])?, &format!("v1 {}", ahead + 4))?;
+    holds("the fence still ends", stage.ask::<i64>(&["TTL", &fence])? > 0)?;
+    // Not if another program, or another grant, has changed it.
+    stage.must_get(&tries("b+99"))?;
+    let _: String = stage.ask(&["SET", &fence, &format!("v1 {}", ahead + 500)])?;
+    stage.release_after("b+99", 3)?;
+    same("the fence", &stage.ask::<String>(&["GET", &fence])?, &format!("v1 {}", ahead + 500))
+}
+
 /// Early in a second the server's time has fewer digits of microseconds.
 pub(crate) fn a_time_with_few_microseconds_has_all_digits(scripts: &Scripts, server: &Server) -> Outcome {
     loop {

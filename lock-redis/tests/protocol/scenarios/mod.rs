@@ -55,7 +55,7 @@ scenarios! {
         break_tells_the_holder, break_keeps_the_queue;
     fence: tokens_rise_over_releases_and_hand_offs, tokens_rise_over_expiry, tokens_rise_when_all_keys_are_deleted,
         tokens_rise_after_a_flush, tokens_rise_after_a_restart_without_data, tokens_rise_when_the_clock_is_behind,
-        tokens_keep_all_their_digits, a_series_has_its_tokens_alone, the_fence_outlasts_its_own_value_by_a_day;
+        tokens_keep_all_their_digits, a_series_has_its_tokens_alone, what_a_series_has_not_used_goes_back, the_fence_outlasts_its_own_value_by_a_day;
     inspect: it_shows_the_queue_in_order, it_shows_who_was_granted, it_leaves_the_expired_out,
         it_shows_a_long_queue, it_shows_a_very_long_queue, it_changes_nothing;
     foreign: a_hold_by_another_program_is_respected, a_queue_of_another_type_is_an_error_before_any_write,
