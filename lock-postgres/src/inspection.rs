@@ -20,7 +20,7 @@ use crate::permits::Part;
 use crate::pg_locks::{self, Looked};
 use crate::server::SessionId;
 use crate::session::Row;
-use crate::statement::{self, Waiter};
+use crate::statement::Waiter;
 use crate::table::Holder;
 
 /// The pause between two checks whether a session has ended.
@@ -32,6 +32,8 @@ struct Party {
     session: Option<SessionId>,
     pid: i32,
     is_holder: bool,
+    /// Whether the table names the acquisition; otherwise its id is that of the session.
+    is_recorded: bool,
     /// How many keys after the first of a semaphore its lock is.
     offset: u32,
     /// What it says of itself while it waits.
@@ -60,6 +62,7 @@ impl Party {
         }
         participant.mode = if mode.as_deref()? == "ShareLock" { Mode::Shared } else { Mode::Exclusive };
         participant.since = since.as_deref().and_then(moment);
+        let is_recorded = matches!(record, [Some(_), ..]);
         if let [Some(attempt), token, since, holder] = record {
             participant.id = HolderId::new(attempt);
             participant.token = token.as_deref().and_then(|token| token.parse().ok()).map(FencingToken::new);
@@ -75,7 +78,7 @@ impl Party {
         }
         let waiter = statement.as_deref().and_then(Waiter::of_statement);
         let offset = offset.as_deref()?.parse().ok()?;
-        let party = Self { session, pid, is_holder, offset, waiter, participant };
+        let party = Self { session, pid, is_holder, is_recorded, offset, waiter, participant };
         Some(if is_holder { party } else { party.waits() })
     }
 
@@ -201,7 +204,7 @@ async fn end_session_of(
 ) -> Result<Broken, LockError> {
     let found = parties(backend, looked, Operation::Break).await?;
     let named = found.into_iter().find(|party| party.is_holder && party.participant.id == *holder);
-    let Some(Party { session, .. }) = named else { return Ok(Broken::not_held()) };
+    let Some(Party { session, is_recorded, .. }) = named else { return Ok(Broken::not_held()) };
     let session = session.ok_or_else(|| {
         LockError::new(lock_core::ErrorKind::Denied, Operation::Break)
             .because("the session belongs to another user, and this user may not see which session it is")
@@ -209,7 +212,8 @@ async fn end_session_of(
     })?;
     let answer = backend.control.ask(Operation::Break, pg_locks::others(looked, session)).await?;
     let has_no_others = answer.value() == Some("0");
-    let answer = backend.control.ask(Operation::Break, statement::end(session, Operation::Break)).await?;
+    let end = pg_locks::end_holder(looked, session, is_recorded.then(|| holder.as_str()));
+    let answer = backend.control.ask(Operation::Break, end).await?;
     if answer.rows.is_empty() && !answer.is_repeated {
         // It has ended by itself meanwhile.
         return Ok(Broken::not_held());

@@ -6,7 +6,7 @@ use crate::key::{Key, SEMAPHORE_KEYS};
 use crate::options::TokenSource;
 use crate::server::{START, SessionId};
 use crate::session::Row;
-use crate::statement::comment;
+use crate::statement::{comment, end};
 use crate::table;
 
 /// The name of the column with a holder.
@@ -49,6 +49,11 @@ impl Looked {
             Self::Lock(key) => is_of(key, 1),
             Self::Semaphore(key) => is_of(key, SEMAPHORE_KEYS),
         }
+    }
+
+    fn key(self) -> Key {
+        let (Self::Lock(key) | Self::Semaphore(key)) = self;
+        key
     }
 
     /// The first of the keys.
@@ -102,6 +107,15 @@ pub(crate) fn named(xml: &str) -> Option<Row> {
     let (escaped, _) = rest.split_once(&format!("</{HOLDER}>"))?;
     let json = escaped.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
     serde_json::from_str(&json).ok()
+}
+
+/// Ends a session that has the lock; no row if it does not. With the id of an acquisition, that has to be the holder still: the session
+/// may have released it meanwhile, and have other locks by now.
+pub(crate) fn end_holder(looked: Looked, id: SessionId, acquisition: Option<&str>) -> String {
+    let held =
+        format!("EXISTS (SELECT FROM pg_locks WHERE {} AND granted AND pid={})", looked.condition(), id.pid);
+    let recorded = acquisition.map(|attempt| format!(" AND {}", table::records(looked.key(), attempt, id)));
+    format!("{} AND {held}{}", end(id, Operation::Break), recorded.unwrap_or_default())
 }
 
 /// How many advisory locks a session has besides this one.

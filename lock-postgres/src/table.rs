@@ -166,6 +166,16 @@ pub(crate) fn join(key: &str) -> String {
     )
 }
 
+/// The condition that the table says so of this attempt.
+pub(crate) fn records(key: Key, attempt: &str, session: SessionId) -> String {
+    format!(
+        "EXISTS (SELECT FROM {TOKENS} WHERE key={key} AND attempt={} AND process={} AND session={})",
+        text(attempt),
+        session.pid,
+        session.start
+    )
+}
+
 /// Replaces what the table says of a holder, if it still holds the lock: a row, or none.
 pub(crate) fn update(key: Key, attempt: &str, session: SessionId, holder: &Holder) -> String {
     let held = format!("{} AND granted AND mode='ExclusiveLock' AND pid={}", is_of(key, 1), session.pid);

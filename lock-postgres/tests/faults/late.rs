@@ -16,6 +16,7 @@ cases!("late":
     the_reply_to_an_acquire_is_lost,
     the_reply_to_a_release_is_lost,
     a_break_whose_answer_is_lost_has_taken_the_lock,
+    a_break_that_comes_late_spares_the_next_hold_of_the_session,
 );
 
 /// By then the server has ended the session, and another client has the lock.
@@ -130,6 +131,30 @@ async fn the_reply_to_a_release_is_lost() -> Outcome {
         stage.works(&client).await?;
     }
     Ok(())
+}
+
+/// The hold that it names has been released, and its session has the lock again.
+async fn a_break_that_comes_late_spares_the_next_hold_of_the_session() -> Outcome {
+    let ends = |statement: &str| {
+        lock_postgres::operation_of(statement)
+            .filter(|operation| *operation == Operation::Break && statement.contains("pg_terminate_backend"))
+    };
+    let stage = Stage::new().await?;
+    let proxy = stage.server.proxy(ends)?;
+    let options = "lease=10m&validation_interval=50ms&fencing=table";
+    let (holder, breaker) = (stage.client(options).await?, stage.client_at(proxy.address(), options).await?);
+    let lock = holder.mutex(ROOM)?;
+    let guard = lock.acquire().await?;
+    let id = guard.hold().id();
+    proxy.hold_request(Operation::Break);
+    let breaking = tokio::spawn(async move { breaker.break_holder(ROOM, &id).await });
+    soon("the request", proxy.request_is_held()).await?;
+    guard.release().await?;
+    let next = lock.acquire().await?;
+    proxy.let_requests_go();
+    let broken = soon("the break", breaking).await???;
+    ensure!(broken.taken_away != lock_core::TakenAway::Yes, "{broken:?}");
+    Ok(next.release().await?)
 }
 
 /// Sent again, the statement finds the session gone.
