@@ -1,17 +1,16 @@
 //! Calls listeners, on threads of its own.
 //!
 //! Each listener has a mailbox: its events wait there and are delivered one at a time, in order. Mailboxes with events wait for
-//! a worker. One worker is enough as long as callbacks return; when mailboxes wait and no worker becomes free for a moment,
-//! the dispatcher starts more, up to a limit, and these end again when there is nothing to do. So a callback that
-//! blocks delays only its own listener.
+//! a worker. One worker is enough as long as callbacks return; another watches it. When mailboxes wait and no callback
+//! returns for a moment, the one that watches starts more, up to a limit, and these end again when there is nothing to do. So a
+//! callback that blocks delays only its own listener.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, LazyLock, PoisonError};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
-use super::clock::{Alarm, AlarmHandle, Clock, Moment};
-use super::sync::Mutex;
+use super::sync::{Mutex, MutexGuard};
 
 /// Events that are delivered in order.
 pub(crate) trait Mailbox: Send + Sync {
@@ -21,14 +20,17 @@ pub(crate) trait Mailbox: Send + Sync {
     fn has_more(&self) -> bool;
 }
 
-/// Queues the mailbox for a worker, which delivers its events.
+/// Queues the mailbox for a worker, which delivers its events. The caller may be the deadline thread.
 pub(crate) fn enqueue(mailbox: Arc<dyn Mailbox>) {
-    DISPATCHER.enqueue(mailbox);
+    if DISPATCHER.enqueue(mailbox) < FEWEST_WORKERS {
+        // `prepare` has written to the log that no thread could be had. Perhaps one can be had now.
+        let _ = DISPATCHER.with_workers(FEWEST_WORKERS);
+    }
 }
 
-/// Makes sure that there is a worker for the first event.
+/// Makes sure that there are workers for the first event.
 pub(crate) fn prepare() {
-    DISPATCHER.with_worker();
+    logged(DISPATCHER.with_workers(FEWEST_WORKERS));
 }
 
 /// Returns how many mailboxes wait for a worker.
@@ -39,6 +41,9 @@ pub(crate) fn mailboxes_that_wait() -> usize {
 
 /// The maximum number of workers: this many callbacks can block at once before the events of other listeners have to wait.
 pub(crate) const MOST_WORKERS: usize = 64;
+
+/// One that delivers, and one that watches it.
+const FEWEST_WORKERS: usize = 2;
 
 /// How long mailboxes wait without progress before more workers are started.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -59,51 +64,77 @@ struct Work {
     mailboxes: VecDeque<Arc<dyn Mailbox>>,
     workers: usize,
     idle: usize,
-    /// Set while a check of the workers' progress is scheduled.
-    watch: Option<AlarmHandle>,
     delivered: u64,
-    delivered_at_last_look: u64,
+}
+
+impl Work {
+    /// Returns whether the worker that asks is the only idle one: it starts others if those that deliver are blocked, and
+    /// delivers nothing itself.
+    fn needs_a_watcher(&self) -> bool {
+        self.idle == 0 && self.workers > 1 && self.workers < MOST_WORKERS
+    }
+
+    /// Returns whether the idle worker that asks may end. One always stays to watch.
+    fn has_surplus(&self) -> bool {
+        self.mailboxes.is_empty() && self.idle > 0 && self.workers > FEWEST_WORKERS
+    }
+}
+
+/// What a worker does next.
+enum Next {
+    Deliver(Arc<dyn Mailbox>),
+    /// Makes sure that there are so many workers.
+    Start(usize),
+    End,
+}
+
+fn logged(started: io::Result<()>) {
+    if let Err(error) = started {
+        tracing::error!(target: "distlock", %error, "no thread for listeners");
+    }
 }
 
 impl Dispatcher {
-    fn enqueue(self: &Arc<Self>, mailbox: Arc<dyn Mailbox>) {
+    /// Returns how many workers there are.
+    fn enqueue(&self, mailbox: Arc<dyn Mailbox>) -> usize {
         let mut work = self.work.lock();
         work.mailboxes.push_back(mailbox);
         if work.idle > 0 {
             self.arrived.notify_one();
         }
-        if work.workers == 0 {
-            self.start_workers(&mut work, 1);
-        } else if work.mailboxes.len() > work.idle && work.watch.is_none() {
-            // An idle worker counts as idle until it has woken, so two mailboxes may rely on the same one: progress is
-            // checked whenever there are more mailboxes than idle workers, even if there is one.
-            work.delivered_at_last_look = work.delivered;
-            let clock = Clock::system();
-            work.watch = Some(clock.schedule(clock.now().plus(PATIENCE), Arc::clone(self) as Arc<dyn Alarm>));
-        }
+        work.workers
     }
 
-    fn with_worker(self: &Arc<Self>) {
-        let mut work = self.work.lock();
-        if work.workers == 0 {
-            self.start_workers(&mut work, 1);
-        }
-    }
-
-    fn start_workers(self: &Arc<Self>, work: &mut Work, count: usize) {
-        for _ in 0..count.min(MOST_WORKERS.saturating_sub(work.workers)) {
+    /// Makes sure that there are so many workers. Neither the start of a thread nor the log runs under the mutex.
+    fn with_workers(self: &Arc<Self>, count: usize) -> io::Result<()> {
+        loop {
+            {
+                let mut work = self.work.lock();
+                if work.workers >= count.min(MOST_WORKERS) {
+                    return Ok(());
+                }
+                work.workers += 1;
+            }
             let dispatcher = Arc::clone(self);
             let started =
                 thread::Builder::new().name("distlock-listener".to_owned()).spawn(move || dispatcher.run());
-            match started {
-                Ok(_) => work.workers += 1,
-                Err(error) => tracing::error!(target: "distlock", %error, "no thread for listeners"),
+            if let Err(error) = started {
+                self.work.lock().workers -= 1;
+                return Err(error);
             }
         }
     }
 
-    fn run(&self) {
-        while let Some(mailbox) = self.next_mailbox() {
+    fn run(self: &Arc<Self>) {
+        loop {
+            let mailbox = match self.next() {
+                Next::Deliver(mailbox) => mailbox,
+                Next::Start(count) => {
+                    logged(self.with_workers(count));
+                    continue;
+                }
+                Next::End => return,
+            };
             mailbox.deliver_one();
             let again = mailbox.has_more();
             let mut work = self.work.lock();
@@ -114,69 +145,61 @@ impl Dispatcher {
         }
     }
 
-    fn next_mailbox(&self) -> Option<Arc<dyn Mailbox>> {
+    fn next(&self) -> Next {
         let mut work = self.work.lock();
+        let mut watched: Option<(u64, Instant)> = None;
         loop {
-            if let Some(mailbox) = work.mailboxes.pop_front() {
-                return Some(mailbox);
+            if !work.needs_a_watcher()
+                && let Some(mailbox) = work.mailboxes.pop_front()
+            {
+                return Next::Deliver(mailbox);
             }
-            work.idle += 1;
-            let (woken, waited) =
-                self.arrived.wait_timeout(work, IDLE_FOR).unwrap_or_else(PoisonError::into_inner);
-            work = woken;
-            work.idle -= 1;
-            if waited.timed_out() && work.mailboxes.is_empty() && work.workers > 1 {
-                work.workers -= 1;
-                return None;
+            if work.mailboxes.is_empty() {
+                watched = None;
+                let waited;
+                (work, waited) = self.wait(work, IDLE_FOR);
+                if waited == Waited::ToTheEnd && work.has_surplus() {
+                    work.workers -= 1;
+                    return Next::End;
+                }
+                continue;
             }
+            match watched {
+                Some((delivered, since)) if delivered == work.delivered => {
+                    if since.elapsed() >= PATIENCE {
+                        return Next::Start(2 * work.workers);
+                    }
+                }
+                _ => watched = Some((work.delivered, Instant::now())),
+            }
+            (work, _) = self.wait(work, PATIENCE);
         }
+    }
+
+    fn wait<'a>(&self, mut work: MutexGuard<'a, Work>, longest: Duration) -> (MutexGuard<'a, Work>, Waited) {
+        work.idle += 1;
+        let (mut work, waited) =
+            self.arrived.wait_timeout(work, longest).unwrap_or_else(PoisonError::into_inner);
+        work.idle -= 1;
+        (work, if waited.timed_out() { Waited::ToTheEnd } else { Waited::UntilWoken })
     }
 }
 
-impl Alarm for Dispatcher {
-    /// Checks whether mailboxes wait although nothing has been delivered: then the workers are blocked.
-    fn ring(&self, now: Moment) -> Option<Moment> {
-        let mut work = self.work.lock();
-        if work.mailboxes.is_empty() {
-            // This is the handle of the alarm that is ringing; it is dropped after the mutex is unlocked.
-            let watch = work.watch.take();
-            drop(work);
-            drop(watch);
-            return None;
-        }
-        if work.delivered == work.delivered_at_last_look {
-            let more = work.workers;
-            DISPATCHER.start_workers(&mut work, more);
-        }
-        work.delivered_at_last_look = work.delivered;
-        Some(now.plus(PATIENCE))
-    }
+#[derive(PartialEq, Eq)]
+enum Waited {
+    ToTheEnd,
+    UntilWoken,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    struct Blocked;
-
-    impl Mailbox for Blocked {
-        fn deliver_one(&self) {}
-
-        fn has_more(&self) -> bool {
-            false
-        }
-    }
-
     #[test]
-    #[ignore = "the dispatcher starts threads and logs under its mutex, also on the deadline thread, until it is rebuilt"]
-    fn the_deadline_thread_starts_no_worker() {
-        let dispatcher = Arc::new(Dispatcher::default());
-        {
-            let mut work = dispatcher.work.lock();
-            work.workers = 1;
-            work.mailboxes.push_back(Arc::new(Blocked));
-        }
-        dispatcher.ring(Clock::system().now());
-        assert_eq!(dispatcher.work.lock().workers, 1);
+    fn the_last_idle_worker_stays_and_delivers_nothing_while_others_can_be_started() {
+        let work = |workers, idle| Work { workers, idle, ..Work::default() };
+        assert!(!work(3, 0).has_surplus() && work(3, 1).has_surplus() && !work(2, 1).has_surplus());
+        assert!(work(2, 0).needs_a_watcher() && !work(2, 1).needs_a_watcher());
+        assert!(!work(1, 0).needs_a_watcher() && !work(MOST_WORKERS, 0).needs_a_watcher());
     }
 }
