@@ -1,43 +1,37 @@
 //! Measures distlock beside raw commands and other lock crates: in turns, in one run, on one server.
 //!
-//! `subject` describes a server, `contender` the locks that are measured on it, `workload` the measurements; `aims`
-//! judges the results, `compare` compares them with those of an earlier run, and `report` prints them.
+//! `subject` describes a server, `contender` the locks that are measured on it, `scenario` what their clients want, `turns` and
+//! `crowd` measure it; `aims` judges the results, and `report` prints them.
 #![forbid(unsafe_code)]
 
 mod aims;
-mod arguments;
-mod compare;
 mod contender;
+mod crowd;
+mod distlock;
 mod driving;
+mod exec;
 mod failure;
 mod local;
 mod mysql;
 mod pause;
-mod peer_program;
 mod plan;
 mod postgres;
-mod process;
-mod progress;
 mod redis;
 mod report;
-mod results;
 mod run;
 mod runtimes;
 mod samples;
+mod scenario;
 mod subject;
-mod workload;
+mod turns;
 mod zookeeper;
 
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-use arguments::Options;
-use failure::{Context, Outcome};
-use subject::Subject;
-use workload::worker::Work;
+use plan::Options;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,24 +41,17 @@ Examples:
   One workload, more rounds, a server that runs already:
     lock-bench redis --url redis://127.0.0.1:6379 --workload cycle --rounds 20
 
-  What a change has made slower or faster:
-    lock-bench redis --json before.json
-    lock-bench redis --baseline before.json --html report.html
-
   Hand-off with work in the section and a pause after it:
     lock-bench redis --workload handoff --hold 2ms --think 5ms
 
   Whether it runs at all, in a few seconds:
     lock-bench redis --quick
 
-  Locks at ZooKeeper, without Curator, which needs Java:
-    lock-bench zookeeper --contender distlock-own,raw-thread,lock-client
-
   The command beside flock:
     cargo build --release -p distlock-cli && lock-bench file --workload exec
 
-  Locks at MariaDB alone, not at MySQL:
-    lock-bench mysql --server mariadb
+  Locks at MySQL 5.7:
+    lock-bench mysql --server mysql57
 ";
 
 /// Measures distlock beside raw commands and other lock crates, in turns, in one run.
@@ -78,75 +65,39 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measures locks at a Redis server
-    #[command(after_help = EXAMPLES)]
     Redis(Options),
     /// Measures locks at a ZooKeeper server
-    #[command(after_help = EXAMPLES)]
     Zookeeper(Options),
-    /// Measures locks at a MariaDB and at a MySQL server, one after the other
-    #[command(after_help = EXAMPLES)]
+    /// Measures locks at a MariaDB or a MySQL server
     Mysql {
         /// Which of them, unless --url names another server
-        #[arg(
-            long = "server",
-            value_name = "NAMES",
-            value_enum,
-            value_delimiter = ',',
-            default_value = "mariadb,mysql57"
-        )]
-        servers: Vec<mysql::Flavour>,
+        #[arg(long, value_name = "NAME", value_enum, default_value = "mariadb")]
+        server: mysql::Flavour,
         #[command(flatten)]
         options: Options,
     },
     /// Measures locks at a PostgreSQL server
-    #[command(after_help = EXAMPLES)]
     Postgres(Options),
     /// Measures locks in the memory of one process
-    #[command(after_help = EXAMPLES)]
     Memory(Options),
     /// Measures locks in files, and the command distlock beside flock
-    #[command(after_help = EXAMPLES)]
     File(Options),
-    /// The process that many clients live in; started by the others
-    #[command(hide = true)]
-    Worker { subject: String, contender: String, work: Work, count: usize, lease_ms: u64 },
 }
-
-/// Every kind of server that can be measured.
-static SUBJECTS: &[&Subject] = &[
-    &redis::SUBJECT,
-    &zookeeper::SUBJECT,
-    &postgres::SUBJECT,
-    &local::MEMORY,
-    &local::FILE,
-    &mysql::MARIADB,
-    &mysql::MYSQL57,
-    &mysql::GIVEN,
-];
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Redis(options) => run::run_each(&[&redis::SUBJECT], &options),
-        Command::Zookeeper(options) => run::run_each(&[&zookeeper::SUBJECT], &options),
-        Command::Postgres(options) => run::run_each(&[&postgres::SUBJECT], &options),
-        Command::Memory(options) => run::run_each(&[&local::MEMORY], &options),
-        Command::File(options) => run::run_each(&[&local::FILE], &options),
-        Command::Mysql { servers, options } => {
-            run::run_each(&mysql::subjects(&servers, options.url.as_deref()), &options)
+        Command::Redis(options) => run::run(&redis::SUBJECT, options),
+        Command::Zookeeper(options) => run::run(&zookeeper::SUBJECT, options),
+        Command::Postgres(options) => run::run(&postgres::SUBJECT, options),
+        Command::Memory(options) => run::run(&local::MEMORY, options),
+        Command::File(options) => run::run(&local::FILE, options),
+        Command::Mysql { server, options } => {
+            run::run(mysql::subject(server, options.url.as_deref()), options)
         }
-        Command::Worker { subject, contender, work, count, lease_ms } => find(&subject).and_then(|subject| {
-            let lease = Duration::from_millis(lease_ms);
-            workload::worker::run(subject, &contender, work, count, lease)?;
-            Ok(ExitCode::SUCCESS)
-        }),
     };
     outcome.unwrap_or_else(|failure| {
         // If standard error cannot be written to, there is no way to report it.
         let _ = writeln!(std::io::stderr(), "lock-bench: {failure}");
         ExitCode::FAILURE
     })
-}
-
-fn find(id: &str) -> Outcome<&'static Subject> {
-    SUBJECTS.iter().copied().find(|subject| subject.id == id).context("there is no such kind of server")
 }

@@ -1,6 +1,10 @@
 //! One run, from the server's start to the report.
 
+use std::fs;
+use std::io::{Write, stderr, stdout};
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
@@ -8,90 +12,53 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::aims;
-use crate::arguments::Options;
-use crate::compare::Baseline;
+use crate::contender::Family;
 use crate::failure::{Context, Failure, Outcome};
-use crate::plan::{Plan, ServerAddress, Workload};
-use crate::process;
-use crate::progress::Progress;
-use crate::report::{self, Files};
-use crate::results::{FORMAT, Listed, Machine, Report, Results};
+use crate::plan::{Options, Plan, Workload};
+use crate::report::{FORMAT, Report};
 use crate::runtimes::RuntimeKind;
 use crate::subject::Subject;
-use crate::workload::{cycle, exec, hand_off, many, requests, sharing, tasks, waiting};
+use crate::{aims, exec, turns};
 
 /// The exit code that shells use for an interrupted program.
 const INTERRUPTED: u8 = 130;
 
-/// Runs the subjects one after the other. If one fails, the others are still measured.
-pub(crate) fn run_each(subjects: &[&'static Subject], options: &Options) -> Outcome<ExitCode> {
-    let files = if subjects.len() > 1 { Files::OneForEach } else { Files::AsNamed };
-    let baselines: Outcome<Vec<_>> =
-        subjects.iter().map(|subject| baseline(subject, options, files)).collect();
-    let mut failures = Vec::new();
-    for (subject, baseline) in subjects.iter().zip(baselines?) {
-        match run(subject, options, files, baseline) {
-            Ok(code) if code == ExitCode::SUCCESS => {}
-            Ok(code) => return Ok(code),
-            Err(failure) if subjects.len() > 1 => {
-                failures.push(format!("{}: {failure}", subject.title));
-            }
-            Err(failure) => return Err(failure),
-        }
-    }
-    if failures.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::new(failures.join("\n"))) }
-}
-
-fn baseline(subject: &Subject, options: &Options, files: Files) -> Outcome<Option<Baseline>> {
-    let path = options.baseline.as_ref().map(|path| files.path(path, subject.id));
-    path.map(|path| Baseline::read(&path, subject)).transpose()
-}
-
-fn run(
-    subject: &'static Subject,
-    options: &Options,
-    files: Files,
-    baseline: Option<Baseline>,
-) -> Outcome<ExitCode> {
-    process::raise_open_files();
+pub(crate) fn run(subject: &'static Subject, options: Options) -> Outcome<ExitCode> {
     // The server ends with this function in any case, even when the run is interrupted.
     let own_server = if options.url.is_none() { Some((subject.start)()?) } else { None };
     let url = own_server.as_ref().map(|server| server.url()).or_else(|| options.url.clone());
-    let server_process = own_server.as_ref().map(|server| server.process());
-    let address = ServerAddress { url: url.context("a URL")?, server_process };
-    let plan = Plan::new(subject, address, &options.wishes());
-    if plan.contenders.is_empty() {
-        let known: Vec<_> = subject.contenders.iter().map(|contender| contender.id).collect();
-        return Err(Failure::new(format!("no contender is left; there are: {}", known.join(", "))));
-    }
-    if plan.workloads.is_empty() {
-        return Err(Failure::new(format!("{} has none of these workloads", subject.title)));
-    }
-    let progress = Progress::new();
-    let Some(measured) = unless_interrupted(subject, plan, progress.clone())? else {
-        progress.finish();
+    let plan = Plan::new(subject, url.context("a URL")?, &options);
+    let options = Arc::new(options);
+    let measuring = Arc::clone(&options);
+    let Some(report) = unless_interrupted(move || measure(subject, &plan, &measuring))? else {
         return Ok(ExitCode::from(INTERRUPTED));
     };
-    progress.finish();
-    let mut report = measured?;
-    report.comparison = baseline.map(|baseline| baseline.compare(subject, &report));
-    report::write(&report, options, files, subject.id)?;
-    let troubles = report.troubles_of_distlock();
+    let report = report?;
+    if report.rows.is_empty() {
+        return Err(Failure::new("nothing is left to measure with these options"));
+    }
+    stdout().write_all(report.text().as_bytes()).context("standard output")?;
+    if let Some(path) = &options.json {
+        write(path, serde_json::to_string_pretty(&report).context("the JSON")? + "\n")?;
+    }
+    if let Some(path) = &options.html {
+        write(path, report.html()?)?;
+    }
+    let troubles = report.troubles();
     if troubles.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure::new(format!("distlock could not do all of it:\n  {}", troubles.join("\n  "))))
 }
 
+fn write(path: &Path, text: String) -> Outcome<()> {
+    fs::write(path, text).context(path.display())
+}
+
 /// Returns `None` when the run was interrupted.
-fn unless_interrupted(
-    subject: &'static Subject,
-    plan: Plan,
-    progress: Progress,
-) -> Outcome<Option<Outcome<Report>>> {
+fn unless_interrupted<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Outcome<Option<T>> {
     let (sender, done) = oneshot::channel();
-    let body = move || drop(sender.send(measure(subject, plan, &progress)));
+    let body = move || drop(sender.send(work()));
     thread::Builder::new().name("measure".to_owned()).spawn(body).context("a thread")?;
     let runtime = Builder::new_current_thread().enable_all().build().context("a runtime")?;
     runtime.block_on(async {
@@ -104,101 +71,50 @@ fn unless_interrupted(
     })
 }
 
-fn measure(subject: &'static Subject, plan: Plan, progress: &Progress) -> Outcome<Report> {
+fn measure(subject: &'static Subject, plan: &Plan, options: &Options) -> Outcome<Report> {
     let (begun_at, begun) = (SystemTime::now(), Instant::now());
-    let load_average_before = process::load_average();
-    let target = plan.target.clone();
-    let connecting = async move { (subject.monitor)(target).await?.describe().await };
-    let server = RuntimeKind::CurrentThread.run(connecting)?;
-    let mut results = Results::default();
-    for workload in &plan.workloads {
-        measure_workload(subject, &plan, *workload, progress, &mut results)?;
+    let load_average = load_average();
+    // A server that does not answer is found at once, and not by each contender in turn.
+    for echo in subject.contenders.iter().filter(|contender| contender.family == Family::Echo).take(1) {
+        drop(RuntimeKind::CurrentThread.run((echo.connect)(plan.target.clone()))?);
     }
-    if subject.request_counter.is_some() {
-        progress.part("requests");
-        let counting = requests::run(subject, plan.clone(), progress.clone());
-        results.requests = RuntimeKind::MultiThread.run(counting)?;
+    let mut rows = Vec::new();
+    for &workload in &plan.workloads {
+        if workload == Workload::Exec {
+            rows.extend(exec::run(plan, options));
+            continue;
+        }
+        for &runtime in &plan.runtimes {
+            // If standard error cannot be written to, there is no way to report it.
+            let _ = writeln!(stderr(), "{workload:?}, {}", runtime.title());
+            rows.extend(runtime.run(turns::run(plan.clone(), workload, runtime))?);
+        }
     }
     Ok(Report {
         format: FORMAT,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        subject: subject.title.to_owned(),
-        server,
+        version: env!("CARGO_PKG_VERSION"),
+        subject: subject.title,
         address: address(&plan.target.url),
         begun: humantime::format_rfc3339_seconds(begun_at).to_string(),
         seconds: begun.elapsed().as_secs_f64(),
-        machine: Machine {
-            processors: thread::available_parallelism().map_or(0, usize::from),
-            processor: process::processor_name(),
-            load_average_before,
-            load_average_after: process::load_average(),
-        },
-        contenders: plan.contenders.iter().map(|contender| Listed::of(contender)).collect(),
-        aims: aims::judge(subject, &plan.contenders, &results),
-        comparison: None,
-        plan,
-        results,
+        processors: thread::available_parallelism().map_or(0, usize::from),
+        load_average,
+        lease_ms: plan.target.lease.as_millis(),
+        rounds: plan.rounds,
+        contenders: plan.contenders.iter().map(|contender| (contender.id, contender.title)).collect(),
+        aims: aims::judge(subject.aims, &rows),
+        rows,
     })
 }
 
-fn measure_workload(
-    subject: &'static Subject,
-    plan: &Plan,
-    workload: Workload,
-    progress: &Progress,
-    results: &mut Results,
-) -> Outcome<()> {
-    match workload {
-        Workload::Cycle => {
-            for kind in &plan.runtimes {
-                progress.part(&format!("cycle, {}", kind.title()));
-                let (rows, echoes) = kind.run(cycle::run(subject, plan.clone(), *kind, progress.clone()))?;
-                results.cycle.extend(rows);
-                results.echoes.extend(echoes);
-            }
-        }
-        Workload::HandOff => {
-            for kind in &plan.runtimes {
-                progress.part(&format!("hand-off, {}", kind.title()));
-                let (rows, echoes) =
-                    kind.run(hand_off::run(subject, plan.clone(), *kind, progress.clone()))?;
-                results.hand_off.extend(rows);
-                results.echoes.extend(echoes);
-            }
-        }
-        Workload::Many => {
-            progress.part("many");
-            let measured = many::run(subject, plan.clone(), progress.clone());
-            results.many = RuntimeKind::MultiThread.run(measured)?;
-        }
-        Workload::Waiting => {
-            progress.part("waiting");
-            let measured = waiting::run(subject, plan.clone(), progress.clone());
-            results.waiting = RuntimeKind::MultiThread.run(measured)?;
-        }
-        Workload::Sharing => {
-            for kind in &plan.runtimes {
-                progress.part(&format!("sharing, {}", kind.title()));
-                results.sharing.extend(kind.run(sharing::run(plan.clone(), *kind, progress.clone()))?);
-            }
-        }
-        Workload::Tasks => {
-            for kind in &plan.runtimes {
-                progress.part(&format!("tasks, {}", kind.title()));
-                results.tasks.extend(kind.run(tasks::run(subject, plan.clone(), *kind, progress.clone()))?);
-            }
-        }
-        Workload::Exec => {
-            progress.part("exec");
-            results.exec = exec::run(plan, progress);
-        }
-    }
-    Ok(())
+/// Returns how many tasks ran or were ready to run; `None` if the system does not provide it.
+fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// Returns host and port of a URL, and nothing else.
 fn address(url: &str) -> String {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
     // A password may wrongly contain an unescaped @.
     authority.rsplit('@').next().unwrap_or("").to_owned()

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::runtime::Builder;
 
 use crate::failure::{Context, Outcome};
@@ -10,7 +10,7 @@ use crate::failure::{Context, Outcome};
 /// As many as the smallest server has, and the same on every machine.
 const WORKERS: usize = 2;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub(crate) enum RuntimeKind {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// Times in nanoseconds, in the order of measurement.
 #[derive(Debug, Clone, Default)]
@@ -33,7 +33,6 @@ impl Samples {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         let at = |share| quantile(&sorted, share);
-        let curve = SHARES.iter().filter_map(|&share| Some((share, at(share)?))).collect();
         Some(Summary {
             count: sorted.len(),
             least: at(0.0)?,
@@ -42,7 +41,6 @@ impl Samples {
             p99: at(0.99)?,
             p999: at(0.999)?,
             most: at(1.0)?,
-            curve,
         })
     }
 }
@@ -56,7 +54,7 @@ impl FromIterator<Duration> for Samples {
 }
 
 /// The statistics of many times, in microseconds.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Summary {
     pub(crate) count: usize,
     pub(crate) least: f64,
@@ -65,15 +63,7 @@ pub(crate) struct Summary {
     pub(crate) p99: f64,
     pub(crate) p999: f64,
     pub(crate) most: f64,
-    /// Pairs of a share of the times, and the time that this share does not exceed.
-    pub(crate) curve: Vec<(f64, f64)>,
 }
-
-/// The points of a distribution curve: even, and denser at the slow end.
-const SHARES: [f64; 30] = [
-    0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8,
-    0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0,
-];
 
 fn quantile(sorted: &[u64], share: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
@@ -92,14 +82,8 @@ fn microseconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1000.0
 }
 
-/// Returns the median of the finite values; `None` without any.
-pub(crate) fn median_of(values: &[f64]) -> Option<f64> {
-    let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
-    median_of_all(&finite)
-}
-
 /// Returns the median of the values, of which some may be infinite; `None` without values.
-pub(crate) fn median_of_all(values: &[f64]) -> Option<f64> {
+pub(crate) fn median_of(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let middle = sorted.len() / 2;
@@ -108,6 +92,15 @@ pub(crate) fn median_of_all(values: &[f64]) -> Option<f64> {
         return Some(upper);
     }
     sorted.get(middle - 1).map(|lower| f64::midpoint(*lower, upper))
+}
+
+/// Returns the range of the middle half of the values.
+pub(crate) fn middle_half(values: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let quarter = sorted.len() / 4;
+    let (lower, upper) = (sorted.get(quarter)?, sorted.get(sorted.len().checked_sub(1 + quarter)?)?);
+    Some((*lower, *upper))
 }
 
 #[cfg(test)]
@@ -123,20 +116,23 @@ mod tests {
         let summary = samples.summary().unwrap();
         let found = [summary.least, summary.p50, summary.p90, summary.p99, summary.p999, summary.most];
         assert_eq!(found.map(|time| time.to_string()), ["1", "501", "901", "991", "1000", "1001"]);
-        assert_eq!(summary.curve.len(), SHARES.len());
-        assert!(summary.curve.is_sorted_by(|earlier, later| earlier.1 <= later.1));
         assert_eq!(samples.median(), Some(501.0));
     }
 
     #[test]
     fn nothing_is_said_of_no_times() {
         assert!(Samples::default().summary().is_none());
-        assert_eq!(median_of(&[f64::NAN]), None);
+        assert_eq!((median_of(&[]), middle_half(&[])), (None, None));
     }
 
     #[test]
     fn the_median_of_an_even_number_lies_between() {
         assert_eq!(median_of(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median_of(&[3.0, 1.0, 2.0]), Some(2.0));
+    }
+
+    #[test]
+    fn one_round_out_of_line_is_not_in_the_range() {
+        assert_eq!(middle_half(&[9.0, 1.0, 1.25, 1.125, 0.125]), Some((1.0, 1.25)));
     }
 }

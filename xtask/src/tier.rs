@@ -12,4 +12,12 @@ pub(crate) enum Tier {
 impl Tier {
     /// The variable that tells the test programs that they run in [`Tier::All`].
     pub(crate) const VARIABLE: (&str, &str) = ("DISTLOCK_TESTS", "all");
+
+    /// The options of cargo for the crates of this tier. What only measures, and its dependencies, are in the wider one.
+    pub(crate) fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Default => &["--workspace", "--exclude", "lock-bench"],
+            Self::All => &["--workspace"],
+        }
+    }
 }

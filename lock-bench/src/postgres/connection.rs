@@ -93,12 +93,7 @@ mod tests {
     use std::time::Duration;
 
     fn target(url: &str) -> Target {
-        Target {
-            url: url.to_owned(),
-            lease: Duration::from_secs(1),
-            renewals_in_a_lease: 4,
-            server_process: None,
-        }
+        Target { url: url.to_owned(), lease: Duration::from_secs(1), lease_option: None }
     }
 
     #[test]

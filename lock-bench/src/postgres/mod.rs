@@ -1,146 +1,106 @@
 //! PostgreSQL: its contenders and aims.
 
-mod aims;
 mod connection;
-mod monitor;
-mod peer_distributed_lock;
-mod peer_sqlx;
 mod raw;
-mod server;
+mod sqlx_lock;
 
 use std::time::Duration;
 
-use crate::contender::{Connect, Contender, Driving, Family, Renewal, Turns, Waits, distlock};
+use test_servers::{PostgresOptions, PostgresServer};
+
+use crate::aims::{Aim, Measure, Other};
+use crate::contender::{Contender, Driving, Family, Waits};
+use crate::failure::{Context, Outcome};
 use crate::plan::Workload;
-use crate::subject::{Sizes, Subject};
+use crate::runtimes::RuntimeKind;
+use crate::subject::{Server, Sizes, Subject};
 
 pub(crate) static SUBJECT: Subject = Subject {
-    id: "postgres",
     title: "PostgreSQL",
     contenders: CONTENDERS,
-    tasks: &[],
-    workloads: Workload::AT_A_SERVER,
-    echoes: raw::ECHOES,
-    aims: aims::AIMS,
-    full: Sizes {
-        rounds: 3,
-        lease: Duration::from_secs(20),
-        hand_off_clients: &[2, 16, 64],
-        turn_for_a_client: Duration::from_millis(7),
-        holds: 10_000,
-        // Each is a process of the server.
-        waiters: 100,
-        renewals_until_settled: 3,
-        renewals_observed: 2,
-    },
-    quick: Sizes {
-        rounds: 2,
-        lease: Duration::from_secs(12),
-        hand_off_clients: &[2, 16],
-        turn_for_a_client: Duration::ZERO,
-        holds: 600,
-        waiters: 20,
-        renewals_until_settled: 0,
-        renewals_observed: 1,
-    },
-    renewals_in_a_lease: 4,
-    start: server::start,
-    monitor: monitor::connect,
-    request_counter: None,
+    workloads: &[Workload::Cycle, Workload::HandOff, Workload::Sharing, Workload::Tasks],
+    aims: AIMS,
+    lease_option: Some("lease"),
+    sizes: Sizes { rounds: 3, lease: Duration::from_secs(20), ..Sizes::USUAL },
+    start,
 };
 
-/// The name of the lease option in a URL of distlock.
-const LEASE_OPTION: &str = "lease";
+/// Enough for a client of each waiter with a second connection for requests that do not wait.
+const MAX_CONNECTIONS: &str = "500";
 
-const DISTLOCK: Contender = Contender {
-    id: "distlock-caller",
-    title: "distlock, engine=caller",
-    family: Family::Distlock,
-    driving: Driving::Caller,
-    waiting: raw::WAITING,
-    waits: Waits::ByItself,
-    own_commands: &[],
-    renewal: Renewal::Automatic,
-    connect: Connect::Here(|target| distlock::caller(target, LEASE_OPTION)),
-};
+/// Starts a server, and waits until it answers.
+fn start() -> Outcome<Box<dyn Server>> {
+    let options = PostgresOptions::new().setting("max_connections", MAX_CONNECTIONS);
+    let starting = async {
+        let server = PostgresServer::start_with(options).await;
+        server.context("no server of its own (--url names another)")
+    };
+    Ok(Box::new(RuntimeKind::CurrentThread.run(starting)?))
+}
 
-const RAW: Contender = Contender {
-    id: "raw-caller",
-    title: "pg_advisory_lock and pg_advisory_unlock, a task on the caller's runtime",
-    family: Family::Raw,
-    driving: Driving::Caller,
-    waiting: raw::WAITING,
-    waits: Waits::ByItself,
-    own_commands: &[],
-    renewal: Renewal::LeftToTheUser,
-    connect: Connect::Here(raw::caller),
-};
+impl Server for PostgresServer {
+    fn url(&self) -> String {
+        self.url()
+    }
+}
 
 const CONTENDERS: &[Contender] = &[
-    DISTLOCK,
     Contender {
-        id: "distlock-own",
-        title: "distlock, engine=own (default)",
-        driving: Driving::OtherThread,
-        connect: Connect::Here(|target| distlock::own(target, LEASE_OPTION)),
-        ..DISTLOCK
+        id: "raw-caller",
+        title: "pg_advisory_lock and pg_advisory_unlock, by a task, on the caller's runtime",
+        family: Family::Raw,
+        driving: Driving::Caller,
+        waits: Waits::ForTheLock,
+        connect: |target| Box::pin(raw::connect(target, Driving::Caller)),
     },
-    RAW,
     Contender {
         id: "raw-thread",
-        title: "pg_advisory_lock and pg_advisory_unlock, a task on another thread",
+        title: "pg_advisory_lock and pg_advisory_unlock, by a task, on another thread",
+        family: Family::Raw,
         driving: Driving::OtherThread,
-        connect: Connect::Here(raw::other_thread),
-        ..RAW
+        waits: Waits::ForTheLock,
+        connect: |target| Box::pin(raw::connect(target, Driving::OtherThread)),
     },
     Contender {
-        id: RAW_TOKEN_CALLER,
-        title: "the same with the server's clock, a task on the caller's runtime",
-        waits: Waits::LikeAnother,
-        connect: Connect::Here(raw::caller_minting),
-        ..RAW
+        id: "ping-caller",
+        title: "a ping, on the caller's runtime",
+        family: Family::Echo,
+        driving: Driving::Caller,
+        waits: Waits::NotAtAll,
+        connect: |target| Box::pin(raw::ping(target, Driving::Caller)),
     },
     Contender {
-        id: RAW_TOKEN_THREAD,
-        title: "the same with the server's clock, a task on another thread",
+        id: "ping-thread",
+        title: "a ping, on another thread",
+        family: Family::Echo,
         driving: Driving::OtherThread,
-        waits: Waits::LikeAnother,
-        connect: Connect::Here(raw::other_thread_minting),
-        ..RAW
+        waits: Waits::NotAtAll,
+        connect: |target| Box::pin(raw::ping(target, Driving::OtherThread)),
     },
     Contender {
-        id: RAW_DIRECT,
-        title: "pg_advisory_lock and pg_advisory_unlock, by the caller itself",
-        waits: Waits::LikeAnother,
-        connect: Connect::Here(raw::direct),
-        ..RAW
-    },
-    Contender {
-        id: SQLX,
+        id: "sqlx",
         title: "PgAdvisoryLock of the crate sqlx, by the caller itself",
         family: Family::Peer,
         driving: Driving::Caller,
-        waiting: peer_sqlx::WAITING,
-        waits: Waits::ByItself,
-        own_commands: &[],
-        renewal: Renewal::LeftToTheUser,
-        connect: Connect::Here(peer_sqlx::connect),
-    },
-    Contender {
-        id: DISTRIBUTED_LOCK,
-        title: "crate distributed-lock, by its part for PostgreSQL",
-        family: Family::Peer,
-        driving: Driving::Caller,
-        waiting: peer_distributed_lock::WAITING,
-        waits: Waits::ByItself,
-        own_commands: &[],
-        renewal: Renewal::LeftToTheUser,
-        connect: Connect::InAnotherProgram(peer_distributed_lock::start, Turns::Exclusive),
+        waits: Waits::ForTheLock,
+        connect: sqlx_lock::connect,
     },
 ];
 
-const RAW_TOKEN_CALLER: &str = "raw-token-caller";
-const RAW_TOKEN_THREAD: &str = "raw-token-thread";
-const RAW_DIRECT: &str = "raw-direct";
-const DISTRIBUTED_LOCK: &str = "distributed-lock";
-const SQLX: &str = "sqlx";
+const AIMS: &[Aim] = &[
+    Aim::new("cycle beside raw statements", Measure::Beside("cycle", Other::Raw), Some(1.15))
+        .of(Driving::Caller),
+    Aim::new("cycle beside raw statements", Measure::Beside("cycle", Other::Raw), Some(1.15))
+        .of(Driving::OtherThread),
+    Aim::new("hand-off at 2 beside raw statements", Measure::Beside("handoff-2", Other::Raw), None),
+    Aim::new("hand-off at 16 beside raw statements", Measure::Beside("handoff-16", Other::Raw), Some(1.2)),
+    Aim::new("hand-off at 64 beside raw statements", Measure::Beside("handoff-64", Other::Raw), None),
+    Aim::new(
+        "hand-off at 16 beside the locks of the crate sqlx",
+        Measure::Beside("handoff-16", Other::Named("sqlx")),
+        None,
+    ),
+    Aim::new("most grants beside fewest, 2 clients", Measure::Fairness("handoff-2"), Some(1.05)),
+    Aim::new("most grants beside fewest, 16 clients", Measure::Fairness("handoff-16"), Some(1.05)),
+    Aim::new("most grants beside fewest, 64 clients", Measure::Fairness("handoff-64"), Some(1.05)),
+];

@@ -9,7 +9,7 @@ use redis::Script;
 use redis::aio::MultiplexedConnection;
 
 use super::connection::{self, Connection};
-use crate::contender::{Client, Connecting, Driving, Echo, Held, Lock, Ping, Target};
+use crate::contender::{Client, Driving, Echo, Held, Lock, Ping, Target};
 use crate::failure::{Context, Failure, Outcome};
 use crate::pause;
 
@@ -18,45 +18,22 @@ const COMPARE_AND_DELETE: &str =
 
 /// The longest of the random pauses between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
-pub(super) const WAITING: &str = "tries again after a random pause of up to 10 ms";
 
-pub(super) const ECHOES: &[Echo] = &[
-    Echo {
-        id: "ping-caller",
-        driving: Driving::Caller,
-        connect: |target| Box::pin(ping(target, Driving::Caller)),
-    },
-    Echo {
-        id: "ping-thread",
-        driving: Driving::OtherThread,
-        connect: |target| Box::pin(ping(target, Driving::OtherThread)),
-    },
-];
-
-async fn ping(target: Target, driving: Driving) -> Outcome<Box<dyn Ping>> {
-    Ok(Box::new(connection::open(&target.url, driving).await?))
+pub(super) async fn ping(target: Target, driving: Driving) -> Outcome<Box<dyn Client>> {
+    Ok(Echo::of(connection::open(&target.url, driving).await?))
 }
 
 #[async_trait]
 impl Ping for Connection {
-    async fn ping(&mut self) -> Outcome<()> {
-        redis::cmd("PING").query_async::<()>(&mut self.connection).await.context("PING")
+    async fn ping(&self) -> Outcome<()> {
+        let mut connection = self.connection.clone();
+        redis::cmd("PING").query_async::<()>(&mut connection).await.context("PING")
     }
-}
-
-/// The connection on the caller's runtime.
-pub(super) fn caller(target: Target) -> Connecting<Box<dyn Client>> {
-    Box::pin(connect(target, Driving::Caller))
-}
-
-/// The connection on the current-thread runtime of another thread.
-pub(super) fn other_thread(target: Target) -> Connecting<Box<dyn Client>> {
-    Box::pin(connect(target, Driving::OtherThread))
 }
 
 static CLIENTS: AtomicU64 = AtomicU64::new(0);
 
-async fn connect(target: Target, driving: Driving) -> Outcome<Box<dyn Client>> {
+pub(super) async fn connect(target: Target, driving: Driving) -> Outcome<Box<dyn Client>> {
     let mut connection = connection::open(&target.url, driving).await?;
     let script = Script::new(COMPARE_AND_DELETE);
     script.load_async(&mut connection.connection).await.context("loading the script")?;
@@ -91,8 +68,6 @@ impl Client for Raw {
             parts: Arc::clone(&self.parts),
         }))
     }
-
-    async fn close(self: Box<Self>) {}
 }
 
 struct Key {

@@ -5,53 +5,28 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::connection::{self, ACLS, Connection, ZooKeeperUrl};
-use crate::contender::{Client, Connecting, Driving, Echo, Held, Lock, Ping, Target};
+use crate::contender::{Client, Driving, Echo, Held, Lock, Ping, Target};
 use crate::failure::{Context, Outcome};
-
-pub(super) const WAITING: &str = "does not: it is no lock";
 
 /// As long as the data that distlock writes into its nodes.
 const DATA: [u8; 120] = [b'.'; 120];
 /// As long as the names of distlock and Curator.
 const NODE: &str = "_c_00000000-0000-0000-0000-000000000000-lock-";
 
-pub(super) const ECHOES: &[Echo] = &[
-    Echo {
-        id: "read-caller",
-        driving: Driving::Caller,
-        connect: |target| Box::pin(ping(target, Driving::Caller)),
-    },
-    Echo {
-        id: "read-thread",
-        driving: Driving::OtherThread,
-        connect: |target| Box::pin(ping(target, Driving::OtherThread)),
-    },
-];
+pub(super) async fn connect(target: Target, driving: Driving) -> Outcome<Box<dyn Client>> {
+    let connection = connection::open(&target, driving).await?;
+    Ok(Box::new(Raw { connection, target }))
+}
 
-async fn ping(target: Target, driving: Driving) -> Outcome<Box<dyn Ping>> {
-    Ok(Box::new(connection::open(&target, driving).await?))
+pub(super) async fn read(target: Target, driving: Driving) -> Outcome<Box<dyn Client>> {
+    Ok(Echo::of(connection::open(&target, driving).await?))
 }
 
 #[async_trait]
 impl Ping for Connection {
-    async fn ping(&mut self) -> Outcome<()> {
+    async fn ping(&self) -> Outcome<()> {
         self.connection.check_stat("/").await.context("a read").map(drop)
     }
-}
-
-/// The session on the caller's runtime.
-pub(super) fn caller(target: Target) -> Connecting<Box<dyn Client>> {
-    Box::pin(connect(target, Driving::Caller))
-}
-
-/// The session on the current-thread runtime of another thread.
-pub(super) fn other_thread(target: Target) -> Connecting<Box<dyn Client>> {
-    Box::pin(connect(target, Driving::OtherThread))
-}
-
-async fn connect(target: Target, driving: Driving) -> Outcome<Box<dyn Client>> {
-    let connection = connection::open(&target, driving).await?;
-    Ok(Box::new(Raw { connection, target }))
 }
 
 struct Raw {
@@ -66,8 +41,6 @@ impl Client for Raw {
         let prefix = Arc::from(format!("{path}/{NODE}"));
         Ok(Box::new(Parent { client: self.connection.connection.clone(), path, prefix }))
     }
-
-    async fn close(self: Box<Self>) {}
 }
 
 struct Parent {

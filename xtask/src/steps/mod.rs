@@ -57,8 +57,8 @@ fn fmt(context: &Context) -> Result<(), Failure> {
 }
 
 fn lint(context: &Context) -> Result<(), Failure> {
-    let arguments = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
-    context.cargo(&arguments).run()
+    let all = ["--all-targets", "--all-features", "--", "-D", "warnings"];
+    context.cargo(&[&["clippy"], context.tier.packages(), &all].concat()).run()
 }
 
 fn docs(context: &Context) -> Result<(), Failure> {

@@ -20,9 +20,6 @@ use room::Room;
 use side_by_side::{News, side_by_side};
 use verdict::{Counts, Verdict};
 
-/// The options for all builds, so that nothing is built twice.
-const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];
-
 /// After this time without news, the running programs are listed.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -34,11 +31,13 @@ const RUN_AGAIN: &str = ": run again, ";
 
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     let metadata = context.metadata()?;
+    // The options for all builds, so that nothing is built twice.
+    let everything = [context.tier.packages(), &["--all-features"]].concat();
     let build =
-        [&["test"], &EVERYTHING[..], &["--no-run", "--message-format=json-render-diagnostics"]].concat();
+        [&["test"], &everything[..], &["--no-run", "--message-format=json-render-diagnostics"]].concat();
     let mut programs = programs::read(&context.cargo(&build).stdout()?, &metadata, context.tier)?;
     programs.push(Program::doctests(
-        context.cargo(&[&["test"], &EVERYTHING[..], &["--doc", "--no-fail-fast"]].concat()),
+        context.cargo(&[&["test"], &everything[..], &["--doc", "--no-fail-fast"]].concat()),
     ));
     let logs = metadata.target_directory.join("suite");
     fs::create_dir_all(&logs)

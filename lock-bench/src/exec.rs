@@ -5,24 +5,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::ExecRow;
+use crate::contender::Family;
 use crate::failure::{Context, Failure, Outcome};
-use crate::plan::Plan;
-use crate::progress::Progress;
+use crate::plan::{Options, Plan, Workload};
 use crate::samples::Samples;
+use crate::turns::Row;
 
-pub(crate) const DISTLOCK: &str = "distlock exec";
+const DISTLOCK: &str = "distlock exec";
 pub(crate) const FLOCK: &str = "flock";
 /// The program by itself, without a lock.
 const ALONE: &str = "true";
 
 /// Runs the commands in turns, each a process of its own.
-pub(crate) fn run(plan: &Plan, progress: &Progress) -> Vec<ExecRow> {
-    let mut all = [DISTLOCK, FLOCK, ALONE].map(|name| Runs::new(name, command(name, plan)));
+pub(crate) fn run(plan: &Plan, options: &Options) -> Vec<Row> {
+    let command = |name| command(name, &plan.target.url, options.distlock.as_deref());
+    let mut all = [DISTLOCK, FLOCK, ALONE].map(|name| Runs::new(name, command(name)));
     for round in 0..plan.rounds {
-        progress.step(&format!("exec, round {} of {}", round + 1, plan.rounds));
         let mut times: Vec<_> = all.iter().map(|_| Samples::default()).collect();
-        for run in 0..plan.exec.runs {
+        for run in 0..plan.lengths.commands {
             for place in 0..all.len() {
                 // Each time another command is first, so that none always follows the same one.
                 let index = (place + run + round) % all.len();
@@ -59,11 +59,23 @@ impl Runs {
         }
     }
 
-    fn row(self) -> ExecRow {
-        ExecRow {
-            command: self.name.to_owned(),
+    fn row(self) -> Row {
+        Row {
+            workload: Workload::Exec,
+            scenario: "exec".to_owned(),
+            contender: self.name.to_owned(),
+            family: if self.name == DISTLOCK { Family::Distlock } else { Family::Peer },
+            driving: None,
+            runtime: None,
+            clients: 1,
             times: self.times.summary(),
+            acquire: None,
+            release: None,
             rounds: self.rounds,
+            rates: Vec::new(),
+            grants: Vec::new(),
+            same_client_again: 0,
+            longest_wait_ms: 0.0,
             trouble: self.command.err().map(|failure| failure.to_string()),
         }
     }
@@ -76,11 +88,10 @@ fn time_of(command: &mut Command) -> Outcome<Duration> {
     if status.success() { Ok(time) } else { Err(Failure::new(format!("it ended with {status}"))) }
 }
 
-fn command(name: &str, plan: &Plan) -> Outcome<Command> {
-    let url = &plan.target.url;
+fn command(name: &str, url: &str, distlock: Option<&Path>) -> Outcome<Command> {
     let mut command = match name {
         DISTLOCK => {
-            let mut command = Command::new(distlock(plan.exec.distlock.as_deref())?);
+            let mut command = Command::new(distlock_at(distlock)?);
             command.args(["exec", "bench-exec", "--", "true"]).env("DISTLOCK_URL", url);
             command
         }
@@ -90,14 +101,14 @@ fn command(name: &str, plan: &Plan) -> Outcome<Command> {
             command.arg(Path::new(folder.split('?').next().unwrap_or(folder)).join("flock")).arg("true");
             command
         }
-        _ => Command::new("true"),
+        _ => Command::new(ALONE),
     };
     command.stdin(Stdio::null()).stdout(Stdio::null());
     Ok(command)
 }
 
 /// Returns the named command, or the one beside this program.
-fn distlock(named: Option<&Path>) -> Outcome<PathBuf> {
+fn distlock_at(named: Option<&Path>) -> Outcome<PathBuf> {
     if let Some(path) = named {
         return Ok(path.to_owned());
     }

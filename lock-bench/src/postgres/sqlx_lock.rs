@@ -11,8 +11,6 @@ use super::connection;
 use crate::contender::{Client, Connecting, Held, Lock, Target};
 use crate::failure::{Context, Failure, Outcome};
 
-pub(super) const WAITING: &str = "at the server, on a connection of its own";
-
 pub(super) fn connect(target: Target) -> Connecting<Box<dyn Client>> {
     Box::pin(async move {
         let connection = connection::options(&target)?.connect().await.context("connecting to the server")?;
@@ -28,8 +26,6 @@ impl Client for Connected {
         let lock = PgAdvisoryLock::new(name);
         Ok(Box::new(Named { connection: Arc::clone(&self.0), lock }))
     }
-
-    async fn close(self: Box<Self>) {}
 }
 
 struct Named {

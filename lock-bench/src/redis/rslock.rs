@@ -1,13 +1,11 @@
 //! The crate `rslock` 0.10: Redlock over the crate `redis`, here with one server.
 
+use ::rslock::{LockGuard, LockManager};
 use async_trait::async_trait;
-use rslock::{LockGuard, LockManager};
 
 use super::connection;
 use crate::contender::{Client, Connecting, Held, Lock, Target};
 use crate::failure::{Context, Outcome};
-
-pub(super) const WAITING: &str = "tries again after a random pause of up to 200 ms, its default";
 
 pub(super) fn connect(target: Target) -> Connecting<Box<dyn Client>> {
     Box::pin(async move {
@@ -29,8 +27,6 @@ impl Client for Manager {
         let (manager, target) = (self.manager.clone(), self.target.clone());
         Ok(Box::new(Resource { name: name.as_bytes().to_vec(), manager, target }))
     }
-
-    async fn close(self: Box<Self>) {}
 }
 
 struct Resource {

@@ -7,9 +7,6 @@ use super::connection::{self, ACLS, Connection, ZooKeeperUrl};
 use crate::contender::{Client, Connecting, Driving, Held, Lock, Target};
 use crate::failure::{Context, Outcome};
 
-pub(super) const WAITING: &str =
-    "in line behind the contender before it, and lists them all again when that one goes";
-
 pub(super) fn connect(target: Target) -> Connecting<Box<dyn Client>> {
     Box::pin(async move {
         let connection = connection::open(&target, Driving::Caller).await?;
@@ -28,8 +25,6 @@ impl Client for Session {
         let directory = ZooKeeperUrl::of(&self.target)?.of_lock(name);
         Ok(Box::new(Directory { client: self.connection.connection.clone(), directory }))
     }
-
-    async fn close(self: Box<Self>) {}
 }
 
 struct Directory {
