@@ -53,10 +53,7 @@ mod zookeeper;
 #[cfg(unix)]
 pub use certificates::{Certificates, Pair};
 #[cfg(unix)]
-pub use curator::{
-    CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorHold, CuratorLock,
-    CuratorPeer, CuratorShareTurn, CuratorShares,
-};
+pub use curator::{CuratorHold, CuratorLock, CuratorPeer};
 pub use failure::{During, Failure, Outcome};
 #[cfg(unix)]
 pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, OperationOf, Row};

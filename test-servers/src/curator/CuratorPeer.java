@@ -31,8 +31,6 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  * Each line has a thread of its own, so that many can wait at once. The process ends with the connection to the program.
  */
 public final class CuratorPeer {
-    private final String servers;
-    private final int sessionMilliseconds;
     private final PrintStream answers;
     private final CuratorFramework client;
     private final Map<String, Hold> holds = new ConcurrentHashMap<>();
@@ -44,8 +42,6 @@ public final class CuratorPeer {
     }
 
     private CuratorPeer(String servers, int sessionMilliseconds, PrintStream answers) throws Exception {
-        this.servers = servers;
-        this.sessionMilliseconds = sessionMilliseconds;
         this.answers = answers;
         this.client = connect(servers, sessionMilliseconds);
     }
@@ -74,7 +70,7 @@ public final class CuratorPeer {
         }
     }
 
-    static CuratorFramework connect(String servers, int sessionMilliseconds) throws Exception {
+    private static CuratorFramework connect(String servers, int sessionMilliseconds) throws Exception {
         CuratorFramework client = CuratorFrameworkFactory.builder()
                 .connectString(servers)
                 .sessionTimeoutMs(sessionMilliseconds)
@@ -123,20 +119,13 @@ public final class CuratorPeer {
                         .collect(Collectors.joining(",", "[", "]"));
             case "count":
                 return count(words[2], Path.of(words[3]), Integer.parseInt(words[4]));
-            case "cycle":
-                return Cycle.turn(client, words[2], Integer.parseInt(words[3]), Long.parseLong(words[4]),
-                        Integer.parseInt(words[5]));
-            case "hand-off":
-                return HandOff.turn(servers, sessionMilliseconds, words);
-            case "share":
-                return Share.turn(servers, sessionMilliseconds, words);
             default:
                 throw new IllegalArgumentException("what is " + words[1] + "?");
         }
     }
 
     /** The lock of this kind on a path: `mutex`, `read`, `write`, or how many permits the semaphore has of which it is one. */
-    static InterProcessLock lock(CuratorFramework client, String kind, String path) {
+    private static InterProcessLock lock(CuratorFramework client, String kind, String path) {
         switch (kind) {
             case "mutex":
                 return new InterProcessMutex(client, path);

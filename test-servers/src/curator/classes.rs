@@ -11,13 +11,7 @@ use tokio::sync::OnceCell;
 use super::MISSING;
 use crate::failure::{During, Failure, Outcome};
 
-const SOURCES: [(&str, &str); 5] = [
-    ("CuratorPeer.java", include_str!("CuratorPeer.java")),
-    ("Cycle.java", include_str!("Cycle.java")),
-    ("HandOff.java", include_str!("HandOff.java")),
-    ("ProcessorTime.java", include_str!("ProcessorTime.java")),
-    ("Share.java", include_str!("Share.java")),
-];
+const SOURCES: [(&str, &str); 1] = [("CuratorPeer.java", include_str!("CuratorPeer.java"))];
 
 /// The libraries of Debian's packages.
 const LIBRARIES: [&str; 8] = [

@@ -6,7 +6,6 @@
 
 mod classes;
 mod connection;
-mod turns;
 
 #[cfg(test)]
 mod tests;
@@ -26,10 +25,6 @@ use crate::ports::random_word;
 use crate::process::process_methods;
 use classes::Classes;
 use connection::Connection;
-
-pub use turns::{
-    CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorShareTurn, CuratorShares,
-};
 
 const MISSING: &str = "Apache Curator is not installed: install it with a JDK (on Debian and Ubuntu: apt-get install \
                        libcurator-recipes-java libslf4j-java default-jdk-headless), or leave the tests that need it out with \
