@@ -15,7 +15,8 @@ const NAMES: u32 = 260;
 
 /// Returns nothing if nothing was measured.
 pub(super) fn svg(title: &str, rows: &[&Row]) -> Outcome<String> {
-    let measured: Vec<_> = rows.iter().filter_map(|row| Some((row, row.times.as_ref()?))).collect();
+    // From the bottom to the top.
+    let measured: Vec<_> = rows.iter().rev().filter_map(|row| Some((row, row.times.as_ref()?))).collect();
     let lowest = measured.iter().map(|(_, times)| times.least).fold(f64::INFINITY, f64::min);
     let highest = measured.iter().map(|(_, times)| times.p99).fold(0.0, f64::max);
     if measured.is_empty() {
