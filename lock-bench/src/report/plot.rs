@@ -50,6 +50,7 @@ fn draw(title: &str, names: &[String], lines: &[&Summary], range: std::ops::Rang
         .configure_mesh()
         .disable_y_mesh()
         .x_desc("µs")
+        .x_labels(5)
         .y_labels(lines.len() + 1)
         .y_label_formatter(&|row| name(row).unwrap_or_default())
         .draw()
