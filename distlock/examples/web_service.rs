@@ -110,6 +110,9 @@ impl IntoResponse for Refusal {
             Self::Lock(error) if error.kind() == ErrorKind::Busy => {
                 (StatusCode::CONFLICT, "another payment of this order takes long")
             }
+            Self::Lock(error) if !error.is_retryable() && error.kind() != ErrorKind::Lost => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "the service is not set up correctly")
+            }
             Self::Lock(_) | Self::Late => (StatusCode::SERVICE_UNAVAILABLE, "try again"),
         };
         (code, text).into_response()
