@@ -148,7 +148,8 @@ async fn parties(
         .control
         .ask(operation, pg_locks::participants(looked, backend.settings.fencing, operation))
         .await?;
-    let parties: Option<Vec<_>> = answer.rows.iter().map(Party::read).collect();
+    let rows = pg_locks::with_record(answer.rows);
+    let parties: Option<Vec<_>> = rows.iter().map(Party::read).collect();
     let parties = parties.ok_or_else(|| nonsense(operation, "it does not say who holds the lock"))?;
     Ok(match looked {
         Looked::Lock(_) => parties,

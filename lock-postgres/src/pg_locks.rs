@@ -65,7 +65,7 @@ impl Looked {
 
 /// What is said of a session that holds a lock or waits for it: the process, whether it has it, the start of its session, its
 /// name, its address, its statement, since when it waits, the mode, how many keys after the `first` this one is, and what the
-/// table says of the holder of the lock with the key `kept`. Then where that comes from.
+/// table says of the holder of the lock with the key `kept`, if that is read with it. Then where that comes from.
 fn party(first: u64, kept: Option<&str>, statement: &str) -> (String, String) {
     let (record, join) = match kept {
         Some(key) => (table::RECORD, table::join(key)),
@@ -78,15 +78,37 @@ fn party(first: u64, kept: Option<&str>, statement: &str) -> (String, String) {
     (columns, format!("FROM pg_locks LEFT JOIN pg_stat_activity USING (pid){join}"))
 }
 
-/// Who holds the lock and who waits for it, in order.
+/// Who holds the lock and who waits for it, in order; after it, what the table says of a holder.
+///
+/// A statement reads the table as it was when the statement began, and the locks as they are when it comes to them: one for both would
+/// take the record of a hold that has ended for that of the next one. A session ends the record of its last hold before it asks for
+/// the lock again. So a record that is read after the locks is about that hold, or about one that came later.
 pub(crate) fn participants(looked: Looked, tokens: TokenSource, operation: Operation) -> String {
-    let kept = match looked {
-        Looked::Lock(key) if tokens == TokenSource::Table => Some(key.to_string()),
-        _ => None,
+    let record = match looked {
+        Looked::Lock(key) if tokens == TokenSource::Table => table::record(key),
+        _ => String::new(),
     };
-    let (columns, source) = party(looked.first(), kept.as_deref(), "query");
+    let (columns, source) = party(looked.first(), None, "query");
     let (comment, condition) = (comment(operation), looked.condition());
-    format!("{comment}SELECT {columns} {source} WHERE {condition} ORDER BY granted DESC,waitstart,pid")
+    format!("{comment}SELECT {columns} {source} WHERE {condition} ORDER BY granted DESC,waitstart,pid{record}")
+}
+
+/// Reads the rows of both statements: those of the first, with the record in that of the session that it names.
+pub(crate) fn with_record(mut rows: Vec<Row>) -> Vec<Row> {
+    let Some(record) = rows.pop_if(|row| row.len() == table::COLUMNS_OF_RECORD) else { return rows };
+    let [process, session, said @ ..] = record.as_slice() else { return rows };
+    let is_holder = |row: &&mut Row| {
+        let of = |column: usize| row.get(column).and_then(Option::as_deref);
+        of(0) == process.as_deref()
+            && of(1) == Some("true")
+            && of(2) == session.as_deref()
+            && of(7) == Some("ExclusiveLock")
+    };
+    if let Some(row) = rows.iter_mut().find(is_holder) {
+        row.truncate(row.len() - said.len());
+        row.extend_from_slice(said);
+    }
+    rows
 }
 
 /// The expression for the same of one holder. The server plans the query within it only when it evaluates the expression:

@@ -158,6 +158,16 @@ pub(crate) fn end_record(key: Key, session: SessionId) -> String {
 /// What the table says of a holder in a row of `pg_locks`: the attempt, the token, since when, and what it says of itself.
 pub(crate) const RECORD: &str = "kept.attempt,kept.token::text,kept.since::text,kept.holder";
 
+/// How many columns a row with a record has: the process and the start of its session, and what it says.
+pub(crate) const COLUMNS_OF_RECORD: usize = 6;
+
+/// Another statement, for the record of a lock, if there is one.
+pub(crate) fn record(key: Key) -> String {
+    format!(
+        ";SELECT process::text,session::text,{RECORD} FROM {TOKENS} AS kept WHERE key={key} AND attempt IS NOT NULL"
+    )
+}
+
 /// Adds what the table says of the session that holds the lock with this key, an SQL expression.
 pub(crate) fn join(key: &str) -> String {
     format!(
@@ -166,10 +176,11 @@ pub(crate) fn join(key: &str) -> String {
     )
 }
 
-/// The condition that the table says so of this attempt.
+/// The condition that the table says so of this attempt. Until the end of the statement, the session cannot end the record, and so
+/// not ask for the lock again.
 pub(crate) fn records(key: Key, attempt: &str, session: SessionId) -> String {
     format!(
-        "EXISTS (SELECT FROM {TOKENS} WHERE key={key} AND attempt={} AND process={} AND session={})",
+        "EXISTS (SELECT FROM {TOKENS} WHERE key={key} AND attempt={} AND process={} AND session={} FOR SHARE)",
         text(attempt),
         session.pid,
         session.start

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::api::client::LockClient;
+use crate::api::options::check_remembering;
 use crate::policy::metrics::Request;
 use crate::spi::{Memo, Remembered};
 use crate::types::error::{LockError, Operation};
@@ -25,9 +26,11 @@ impl LockClient {
         keep: Duration,
     ) -> Result<Remembered, LockError> {
         let name = self.full_name(name)?;
+        check_remembering(self.capabilities()).map_err(|error| error.on(&name))?;
         let memo = Memo::new(name.clone(), self.capabilities().names.apply(&name), slot)?;
         self.take_slot(&memo, keep).await
     }
+
     /// Makes the server remember a slot.
     pub(super) async fn take_slot(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         let asked = memo.clone();

@@ -1,11 +1,8 @@
 //! Where tokens come from.
 
-use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::spi::Mutex;
 use lock_core::{ErrorKind, FencingToken, LockClient, Remembered};
 
 use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, with_options};
@@ -194,24 +191,16 @@ async fn of_a_released_hold_are_in_no_status() -> Outcome {
     let (client, observer) =
         (stage.client("lease=10m&fencing=table").await?, stage.client("lease=10m&fencing=table").await?);
     let lock = client.mutex(ROOM)?;
-    let released = Arc::new(Mutex::new(HashSet::new()));
-    let ended = Arc::clone(&released);
-    let holding = tokio::spawn(async move {
-        for _ in 0..300 {
-            let guard = lock.acquire().await?;
-            let id = guard.hold().id().to_string();
-            guard.release().await?;
-            ended.lock().insert(id);
-        }
-        Outcome::Ok(())
-    });
-    while !holding.is_finished() {
-        let before = released.lock().clone();
-        let status = observer.status(ROOM).await?;
-        let late = status.holders.iter().find(|holder| before.contains(&holder.id.to_string()));
+    let mut guard = lock.acquire().await?;
+    for _ in 0..300 {
+        let id = guard.hold().id().to_string();
+        guard.release().await?;
+        let (status, next) = tokio::join!(observer.status(ROOM), lock.acquire());
+        let late = status?.holders.into_iter().find(|holder| holder.id.to_string() == id);
         ensure!(late.is_none(), "the status names a hold that had been released: {late:?}");
+        guard = next?;
     }
-    holding.await?
+    Ok(guard.release().await?)
 }
 
 /// A refusal names the holder, for which the server reads the table that another program has locked.
