@@ -179,12 +179,13 @@ impl MySqlBackend {
     }
 }
 
-/// The most tokens of one grant. They follow the server's clock, and so many last for a millisecond.
-const MOST_SECTIONS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+/// The most tokens of one grant. Those of the table follow the server's clock, and a hundred last for 100 µs. The statements of one hold
+/// take longer, so that the tokens of holds in a row do not get ahead of the clock. `UUID_SHORT()` begins above all of its numbers after a
+/// restart only if the server gave fewer than 16 million in each second.
+const MOST_TOKENS: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
-/// The same of `UUID_SHORT()`: after a restart the server's count begins above all numbers only if it gave fewer than 16 million in
-/// each second.
-const MOST_NUMBERS: NonZeroU32 = NonZeroU32::new(100).unwrap();
+/// The most holds of one grant that have no tokens.
+const MOST_WITHOUT_TOKENS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
 pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
     let prefix = if options.prefix.is_empty() { 0 } else { options.prefix.len() + 1 };
@@ -202,17 +203,17 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
     match options.fencing {
         TokenSource::Table => capabilities
             .with_fencing(Fencing::Durable)
-            .with_reserving(Reserving::AtMost(MOST_SECTIONS))
+            .with_reserving(Reserving::AtMost(MOST_TOKENS))
             .with_inspection(Inspection::HolderAndQueue)
             .with_breaking(Breaking::Supported)
             .with_describing(Describing::Supported),
         TokenSource::Clock => capabilities
             .with_fencing(Fencing::WhileServerLives)
-            .with_reserving(Reserving::AtMost(MOST_NUMBERS))
+            .with_reserving(Reserving::AtMost(MOST_TOKENS))
             .with_inspection(Inspection::Sessions)
             .with_breaking(Breaking::Sessions),
         TokenSource::None => capabilities
-            .with_reserving(Reserving::AtMost(MOST_SECTIONS))
+            .with_reserving(Reserving::AtMost(MOST_WITHOUT_TOKENS))
             .with_inspection(Inspection::Sessions)
             .with_breaking(Breaking::Sessions),
     }

@@ -101,8 +101,9 @@ pub(crate) fn explain(operation: Operation, error: sqlx::Error) -> LockError {
 fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
     let server = |kind| LockError::new(kind, operation).because(format!("the server says {code}: {said}"));
     match code {
-        1044 => server(ErrorKind::Denied)
-            .remedy("name a database that the user may use, or leave it out: only fencing=table and slots need one"),
+        1044 => server(ErrorKind::Denied).remedy(
+            "name a database that the user may use, or leave it out: only fencing=table and slots need one",
+        ),
         1045 | 1130 | 1698 | 1862 | 1820 | 3118 | 3159 | 4151 => server(ErrorKind::Denied)
             .remedy("check user, password, and from where and how the user may connect"),
         1142 | 1143 | 1227 => server(ErrorKind::Denied)

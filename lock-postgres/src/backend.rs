@@ -209,8 +209,12 @@ impl PostgresBackend {
     }
 }
 
-/// The most tokens of one grant. Those of a table follow the server's clock, and so many last for a millisecond.
+/// The most holds of one grant.
 const MOST_SECTIONS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
+/// The same with tokens of a table. They follow the server's clock, and a hundred last for 100 µs. The statements of one hold take longer, so
+/// that the tokens of holds in a row do not get ahead of the clock.
+const MOST_OF_TABLE: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
 pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
     // The server gets a key of each name.
@@ -231,7 +235,7 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
         }
         TokenSource::Table => capabilities
             .with_fencing(Fencing::Durable)
-            .with_reserving(Reserving::AtMost(MOST_SECTIONS))
+            .with_reserving(Reserving::AtMost(MOST_OF_TABLE))
             .with_inspection(Inspection::HolderAndQueue)
             .with_describing(Describing::Supported),
         TokenSource::None => capabilities.with_reserving(Reserving::AtMost(MOST_SECTIONS)),

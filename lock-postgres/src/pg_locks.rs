@@ -90,7 +90,9 @@ pub(crate) fn participants(looked: Looked, tokens: TokenSource, operation: Opera
     };
     let (columns, source) = party(looked.first(), None, "query");
     let (comment, condition) = (comment(operation), looked.condition());
-    format!("{comment}SELECT {columns} {source} WHERE {condition} ORDER BY granted DESC,waitstart,pid{record}")
+    format!(
+        "{comment}SELECT {columns} {source} WHERE {condition} ORDER BY granted DESC,waitstart,pid{record}"
+    )
 }
 
 /// Reads the rows of both statements: those of the first, with the record in that of the session that it names.

@@ -1,7 +1,7 @@
 //! Fencing tokens from each of their sources.
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ErrorKind, Fencing, FencingToken};
+use lock_core::{ErrorKind, Fencing, FencingToken, Reserving};
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
@@ -11,6 +11,7 @@ cases!("tokens":
     of_the_clock_rise_across_a_restart,
     of_the_table_rise_across_a_restart_and_above_what_is_there,
     of_the_table_rise_although_it_has_lost_its_rows,
+    of_the_table_are_not_ahead_of_the_clock_with_local_handoff,
     are_left_out_on_request,
     that_cannot_be_written_down_cost_no_other_lock,
     without_their_table_are_an_error_that_says_what_to_do,
@@ -49,6 +50,28 @@ async fn of_the_table_rise_although_it_has_lost_its_rows(flavour: MySqlFlavour) 
         last = guard.token();
         guard.release().await?;
         stage.server.query("DELETE FROM locks.distlock_locks").await?;
+    }
+    Ok(())
+}
+
+/// A server that replaces this one and lacks the rows goes on with its clock.
+async fn of_the_table_are_not_ahead_of_the_clock_with_local_handoff(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with_table(flavour).await?;
+    let options = "lease=10m&fencing=table";
+    let Reserving::AtMost(most) = stage.client(options).await?.capabilities().reserving else {
+        return Err(Failure::new("no tokens in a row"));
+    };
+    let client = stage.client(&format!("{options}&local_handoff={most}/1h")).await?;
+    let lock = client.mutex(ROOM)?;
+    let mut last = None;
+    for round in 0..=300 {
+        if round == 300 {
+            stage.server.query("DELETE FROM locks.distlock_locks").await?;
+        }
+        let guard = lock.acquire().await?;
+        ensure!(guard.token() > last, "{last:?} was followed by {:?} in round {round}", guard.token());
+        last = guard.token();
+        guard.release().await?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ErrorKind, FencingToken, LockClient, Remembered};
+use lock_core::{ErrorKind, FencingToken, LockClient, Remembered, Reserving};
 
 use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, with_options};
 
@@ -11,6 +11,7 @@ cases!("tokens":
     rise_across_a_crash_of_the_server,
     of_holds_in_a_row_belong_to_no_other_grant,
     that_cannot_be_created_are_an_error_that_says_what_to_do,
+    of_a_table_are_not_ahead_of_the_clock_with_local_handoff,
     of_a_table_show_the_name,
     tables_of_a_later_release_are_refused,
     a_slot_is_remembered_across_a_crash_of_the_server,
@@ -98,6 +99,26 @@ async fn that_cannot_be_created_are_an_error_that_says_what_to_do() -> Outcome {
     for fencing in ["sequence", "table"] {
         let client = stage.client(&format!("lease=10m&fencing={fencing}")).await?;
         ensure!(next(&client).await?.is_some(), "{fencing}: no token");
+    }
+    Ok(())
+}
+
+/// A server that replaces this one and lacks the rows goes on with its clock.
+async fn of_a_table_are_not_ahead_of_the_clock_with_local_handoff() -> Outcome {
+    let stage = Stage::new().await?;
+    let options = "lease=10m&fencing=table";
+    let Reserving::AtMost(most) = stage.client(options).await?.capabilities().reserving else {
+        return Err(Failure::new("no tokens in a row"));
+    };
+    let client = stage.client(&format!("{options}&local_handoff={most}/1h")).await?;
+    let mut last = None;
+    for round in 0..=300 {
+        if round == 300 {
+            stage.query("DELETE FROM distlock_tokens_of_locks").await?;
+        }
+        let token = next(&client).await?;
+        ensure!(token > last, "{last:?} was followed by {token:?} in round {round}");
+        last = token;
     }
     Ok(())
 }
