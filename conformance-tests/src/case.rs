@@ -5,10 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::{Failure, Outcome};
 use lock_core::{
     Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach, Remembering, Reserving, Sharing,
 };
-use test_servers::{Failure, Outcome};
 
 use crate::harness::{Ability, Harness};
 use crate::stage::Stage;
@@ -80,6 +80,28 @@ impl Need {
     }
 }
 
+impl fmt::Display for Need {
+    /// Where a backend or its harness declares it.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let declared = match self {
+            Self::Ability(ability) => return write!(formatter, "`Ability::{ability:?}`"),
+            Self::Order => "with_fairness(Fairness::Fifo)",
+            Self::Tokens => "with_fencing(…)",
+            Self::Sessions => "with_inspection(…)",
+            Self::Holder => "with_inspection(Inspection::Holder)",
+            Self::Queue => "with_inspection(Inspection::HolderAndQueue)",
+            Self::Breaking => "with_breaking(Breaking::Supported)",
+            Self::Values => "with_describing(Describing::Supported)",
+            Self::Remembering => "with_remembering(Remembering::Supported)",
+            Self::Reserving => "with_reserving(Reserving::AtMost(…))",
+            Self::Sharing => "with_modes(Modes::…with_shared())",
+            Self::Permits => "with_modes(Modes::…with_permits(…))",
+            Self::Lease => "Harness::lease",
+        };
+        write!(formatter, "`{declared}`")
+    }
+}
+
 /// Returns the declaration of a harness that contradicts these capabilities.
 pub(crate) fn contradiction(harness: &dyn Harness, capabilities: &Capabilities) -> Option<Failure> {
     if let Some(ability) = Ability::ALL
@@ -103,6 +125,7 @@ pub(crate) type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 #[derive(Clone, Copy)]
 pub struct Case {
     pub(crate) name: &'static str,
+    pub(crate) since: &'static str,
     pub(crate) needs: &'static [Need],
     pub(crate) run: fn(Arc<Stage>) -> Running,
 }
@@ -113,6 +136,16 @@ impl Case {
         self.name
     }
 
+    /// Returns the first part of the name.
+    pub(crate) fn group(&self) -> &'static str {
+        self.name.split("::").next().unwrap_or_default()
+    }
+
+    /// Returns the release of this crate that first had the case. A patch release adds none.
+    pub fn since(&self) -> &'static str {
+        self.since
+    }
+
     /// Returns what the case requires.
     pub fn needs(&self) -> &'static [Need] {
         self.needs
@@ -120,8 +153,7 @@ impl Case {
 
     /// Returns whether the case can see a difference that lies in these groups, or in how a reply is lost.
     pub(crate) fn sees(&self, groups: &[&str]) -> bool {
-        let group = self.name.split("::").next().unwrap_or_default();
-        groups.contains(&group) || self.needs.contains(&Need::Ability(Ability::LostReplies))
+        groups.contains(&self.group()) || self.needs.contains(&Need::Ability(Ability::LostReplies))
     }
 
     /// Returns how long the leases of its clients are.
@@ -141,21 +173,29 @@ pub(crate) enum Leases {
     Lasting,
 }
 
+/// Returns the first of these, of which there is at least one.
+pub(crate) const fn first_of(releases: &[&'static str]) -> &'static str {
+    releases[0]
+}
+
 impl fmt::Debug for Case {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Case")
             .field("name", &self.name)
+            .field("since", &self.since)
             .field("needs", &self.needs)
             .finish_non_exhaustive()
     }
 }
 
-/// Makes the list of a group's cases from its functions: `cases!("group": function, function [Need, Need], …)`.
+/// Makes the list of a group's cases from its functions: `cases!("group": function, function [Need, Need], …)`. A case that
+/// the first release did not have says which one was the first with it: `function since "0.2" [Need]`.
 macro_rules! cases {
-    ($group:literal: $($function:ident $([$($need:expr),+])?),+ $(,)?) => {
+    ($group:literal: $($function:ident $(since $since:literal)? $([$($need:expr),+])?),+ $(,)?) => {
         pub(super) const CASES: &[$crate::case::Case] = &[$($crate::case::Case {
             name: concat!($group, "::", stringify!($function)),
+            since: $crate::case::first_of(&[$($since,)? "0.1"]),
             needs: &[$($($need),+)?],
             run: |stage| Box::pin(async move { $function(&stage).await }),
         }),+];

@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use test_servers::{During, Failure, Outcome, ensure};
+use crate::{During, Failure, Outcome, ensure};
 use tokio::time::Instant;
 
 use crate::cases::exclusion::{Scratch, check_exclusion, quit};

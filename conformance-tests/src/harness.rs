@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use crate::{Failure, Outcome};
 use async_trait::async_trait;
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
-use test_servers::{Failure, Outcome};
 
 /// Something that the suite needs and that not every backend, or not every harness, can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

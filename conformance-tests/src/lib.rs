@@ -34,24 +34,28 @@
 //! ```
 //!
 //! The test target needs `harness = false` in `Cargo.toml`. A case that a backend cannot support shows as ignored, with
-//! the reason; if a case on the list has not run, the program fails. `docs/backends/writing-one.md` explains all of it.
+//! the reason; if a case on the list has not run, the program fails. `docs/backends/writing-one.md` explains all of it, and
+//! `docs/backends/conformance.md` says which ability runs which cases.
 //!
 //! A [`Contest`] is for tests that disturb the servers while processes contend for a lock.
 //!
 //! [`history`] contains the checkers alone, for tests that record events in another way. The module `faults` (on Unix
-//! systems) has what test programs share that disturb a backend's servers, connections and processes. The crate
-//! `test-servers` has such servers, and a proxy that disturbs connections as networks do.
+//! systems) has what test programs share that disturb a backend's servers, connections and processes. The repository's crate
+//! `test-servers`, which is not published, has such servers, and a proxy that disturbs connections as networks do.
 #![forbid(unsafe_code)]
 
 mod case;
 mod cases;
 mod contest;
+mod failure;
 #[cfg(unix)]
 pub mod faults;
 mod harness;
 pub mod history;
 #[cfg_attr(not(unix), expect(unreachable_pub, reason = "`faults` exports what is public"))]
 mod probe;
+#[cfg(unix)]
+pub mod signals;
 mod stage;
 mod stall;
 mod suite;
@@ -61,9 +65,9 @@ mod worker;
 pub use case::{Case, Need};
 pub use cases::all;
 pub use contest::{Contest, Contested, contend_if_told};
+pub use failure::{During, Failure, Outcome};
 pub use harness::{Ability, Harness, Removal, Routes};
 pub use suite::{Verdict, main, run_case};
-pub use test_servers::{During, Failure, Outcome, ensure};
 pub use tier::Tier;
 
 /// Generates the main function of a test program that runs all cases against the backend of a [`Harness`].
@@ -75,8 +79,3 @@ macro_rules! conformance_suite {
         }
     };
 }
-
-/// The example harness of the documentation, compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/backends/writing-one.md")]
-pub struct WritingOne;

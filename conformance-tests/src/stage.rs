@@ -4,12 +4,12 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::{During, Failure, Outcome, ensure};
 use lock_core::spi::Mutex;
 use lock_core::{
     ClientBuilder, Fencing, Hold, Inspection, LockClient, LockError, LockGuard, LockName, LockStatus,
     LossReason, Participant,
 };
-use test_servers::{During, Failure, Outcome, ensure};
 use tokio::time::Instant;
 
 use crate::case::Leases;

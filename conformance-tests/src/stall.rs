@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use test_servers::Outcome;
+use crate::Outcome;
 
 use crate::tier::Tier;
 
@@ -170,7 +170,7 @@ fn judge_watched<T>(
 
 #[cfg(test)]
 mod tests {
-    use test_servers::Failure;
+    use crate::Failure;
 
     use super::*;
 

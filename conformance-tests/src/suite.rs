@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::{During, Failure, Outcome};
 use libtest_mimic::{Arguments, Completion, Trial};
 use lock_core::ClientBuilder;
 use lock_core::spi::Mutex;
-use test_servers::{During, Failure, Outcome};
 
 use crate::case::{Case, contradiction};
 use crate::cases::all;
@@ -166,6 +166,7 @@ async fn why_not(case: &Case, harness: &dyn Harness) -> Outcome<Option<String>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::Need;
 
     #[test]
     fn a_case_that_did_not_run_is_missed() {
@@ -186,18 +187,55 @@ mod tests {
         assert!(seen > count(Tier::Default, Some(&[])), "no case of the group");
     }
 
+    fn page(name: &str) -> String {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/backends");
+        std::fs::read_to_string(std::path::Path::new(folder).join(name)).unwrap()
+    }
+
     #[test]
     fn the_documentation_names_cases_that_there_are() {
-        let text = include_str!("../../docs/backends/writing-one.md");
-        let groups: BTreeSet<_> = all().iter().filter_map(|case| case.name.split("::").next()).collect();
+        let text = page("writing-one.md");
         let named: Vec<_> = text
             .split('`')
-            .filter(|part| part.split_once("::").is_some_and(|(group, _)| groups.contains(group)))
+            .filter(|part| part.split_once("::").is_some_and(|(group, _)| groups().contains(group)))
             .filter(|name| !name.contains('\u{2026}'))
             .collect();
         assert!(named.len() >= 5, "only {named:?} found");
         for name in named {
             assert!(all().iter().any(|case| case.name == name), "there is no case {name:?}");
+        }
+    }
+
+    fn groups() -> BTreeSet<&'static str> {
+        all().iter().map(Case::group).collect()
+    }
+
+    /// One row for each need, with the groups of its cases; the first is for the cases that need nothing.
+    fn rows() -> Vec<String> {
+        let mut needs: Vec<Need> = Vec::new();
+        for need in all().iter().flat_map(|case| case.needs) {
+            if !needs.contains(need) {
+                needs.push(*need);
+            }
+        }
+        let row = |title: String, belongs: &dyn Fn(&Case) -> bool| {
+            let groups: BTreeSet<_> = all().iter().filter(|case| belongs(case)).map(Case::group).collect();
+            format!("| {title} | {} |", groups.into_iter().collect::<Vec<_>>().join(", "))
+        };
+        let mut rows = vec![row("nothing".to_owned(), &|case| case.needs.is_empty())];
+        rows.extend(needs.iter().map(|need| row(need.to_string(), &|case| case.needs.contains(need))));
+        rows
+    }
+
+    #[test]
+    fn the_documentation_says_what_each_ability_runs() {
+        let text = page("conformance.md");
+        for row in rows() {
+            assert!(
+                text.lines().any(|line| line == row),
+                "the page has no line\n{row}\nof\n{}",
+                rows().join("\n")
+            );
         }
     }
 

@@ -10,7 +10,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-use crate::failure::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome};
 
 /// A certificate and its key, as files in PEM format.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome};
 
 /// Returns a folder of this user that outlasts the tests.
 pub(crate) fn cache() -> Outcome<PathBuf> {

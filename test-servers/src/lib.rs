@@ -17,14 +17,13 @@
 //!
 //! If a program is not installed, the error says what to install. [`left_out`] says whether the user leaves a server out.
 //!
-//! Every error is a [`Failure`], which exists on all systems: the suite in `conformance-tests` reports it too.
+//! Every error is a [`Failure`], as the suite in `conformance-tests` reports it.
 #![forbid(unsafe_code)]
 
 #[cfg(unix)]
 mod certificates;
 #[cfg(unix)]
 mod curator;
-mod failure;
 #[cfg(unix)]
 mod folders;
 #[cfg(unix)]
@@ -44,17 +43,15 @@ mod redis;
 #[cfg(unix)]
 mod service;
 #[cfg(unix)]
-pub mod signals;
-#[cfg(unix)]
 mod url;
 #[cfg(unix)]
 mod zookeeper;
 
 #[cfg(unix)]
 pub use certificates::{Certificates, Pair};
+pub use conformance_tests::{During, Failure, Outcome, ensure};
 #[cfg(unix)]
 pub use curator::{CuratorHold, CuratorLock, CuratorPeer};
-pub use failure::{During, Failure, Outcome};
 #[cfg(unix)]
 pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, OperationOf, Row};
 #[cfg(unix)]
@@ -74,6 +71,11 @@ pub use zookeeper::{
     Access, NodeKind, Role, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperNode, ZooKeeperOptions,
     ZooKeeperRequest, ZooKeeperServer,
 };
+
+/// The example harness of the documentation, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/backends/writing-one.md")]
+pub struct WritingOne;
 
 /// The variable that lists, separated by commas, what to leave out: `DISTLOCK_SKIP=mysql,redis`.
 pub const SKIP_VARIABLE: &str = "DISTLOCK_SKIP";

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use lock_core::spi::Mutex;
 
-use crate::failure::{Failure, Outcome};
+use crate::{Failure, Outcome};
 
 /// These ports are below the range that the system uses for outgoing connections, so a server that is away for a while
 /// finds its port free when it returns.
@@ -37,33 +37,39 @@ impl Block {
         Some(Self { left: first..first + BLOCK, _mark: mark })
     }
 
-    /// Returns the next port on which no program listens.
-    fn next(&mut self) -> Option<u16> {
-        self.left.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+    /// Listens on the next port on which no program listens.
+    fn next(&mut self) -> Option<TcpListener> {
+        self.left.find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok())
     }
 }
 
 /// Returns a port of the loopback address on which no program listens. Neither this program nor another running program
 /// has got this port from this function before.
 ///
-/// Another kind of program may take the port before it is used; code that starts a server must expect that.
+/// The port may be taken when it is used: by another kind of program, or by a process that this one starts meanwhile, which has
+/// the sockets of this one until it becomes its program. Code that starts a server must expect that.
 ///
 /// # Errors
 /// When none of many is free.
 pub fn free_port() -> Outcome<u16> {
+    Ok(free_listener()?.local_addr()?.port())
+}
+
+/// Listens on such a port.
+pub(crate) fn free_listener() -> Outcome<TcpListener> {
     let mut blocks = BLOCKS.lock();
-    if let Some(port) = blocks.last_mut().and_then(Block::next) {
-        return Ok(port);
+    if let Some(listener) = blocks.last_mut().and_then(Block::next) {
+        return Ok(listener);
     }
     let random = RandomState::new();
     let count = u64::try_from(CANDIDATES.len()).unwrap_or(u64::MAX) / u64::from(BLOCK);
     for number in 0..MOST_TRIED {
         let offset = u16::try_from(random.hash_one(number) % count).unwrap_or_default();
         let Some(mut block) = Block::at(CANDIDATES.start + offset * BLOCK) else { continue };
-        let port = block.next();
+        let listener = block.next();
         blocks.push(block);
-        if let Some(port) = port {
-            return Ok(port);
+        if let Some(listener) = listener {
+            return Ok(listener);
         }
     }
     Err(Failure::new(format!("no {BLOCK} ports of {} are free", Ipv4Addr::LOCALHOST)))
@@ -150,6 +156,6 @@ mod tests {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
         let mark = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        assert_eq!(Block { left: port..port + 1, _mark: mark }.next(), None);
+        assert!(Block { left: port..port + 1, _mark: mark }.next().is_none());
     }
 }

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use conformance_tests::signals;
 use lock_core::spi::Mutex;
+use rustix::process::{Pid, Signal};
 use tokio::time::Instant;
 
-use crate::failure::{During, Failure, Outcome};
-use crate::signals;
+use crate::{During, Failure, Outcome};
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -151,7 +152,7 @@ impl ServerProcess {
         {
             let mut running = self.running.lock();
             let deadline = Instant::now() + QUITS_WITHIN;
-            if signals::quit(&running.server).is_ok() {
+            if quit(&running.server).is_ok() {
                 while running.server.try_wait()?.is_none() && Instant::now() < deadline {
                     std::thread::sleep(LOOK_EVERY);
                 }
@@ -259,6 +260,12 @@ macro_rules! process_methods {
 }
 
 pub(crate) use process_methods;
+
+/// Asks the process to end at once, but in order. It may be suspended.
+fn quit(child: &Child) -> io::Result<()> {
+    rustix::process::kill_process(Pid::from_child(child), Signal::QUIT)?;
+    signals::resume(child)
+}
 
 #[cfg(test)]
 mod tests {

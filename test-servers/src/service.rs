@@ -1,14 +1,14 @@
 //! A thread that serves connections while its handle exists.
 
 use std::future::Future;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::thread::JoinHandle;
 
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::failure::{During, Outcome};
-use crate::ports::free_port;
+use crate::ports::free_listener;
+use crate::{During, Outcome};
 
 /// A thread that serves a port of the loopback address. Dropping this ends it, with all its tasks.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ impl Service {
         name: &str,
         serve: impl FnOnce(SocketAddr, TcpListener) -> F + Send + 'static,
     ) -> Outcome<Self> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let listener = std::net::TcpListener::bind(address).during(format_args!("listen for the {name}"))?;
+        let listener = free_listener().during(format_args!("listen for the {name}"))?;
+        let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ended) = oneshot::channel();

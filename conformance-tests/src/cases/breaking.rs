@@ -1,7 +1,7 @@
 //! Cases: an operator takes a lock away from its holder.
 
+use crate::{Outcome, ensure};
 use lock_core::{ErrorKind, HoldEnd, TakenAway};
-use test_servers::{Outcome, ensure};
 
 use super::exclusion::quit;
 use crate::case::{Need, cases};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::{ClientBuilder, ErrorKind, HolderInfo, Inspection, LockClient, Participant};
-use test_servers::{Failure, Outcome, ensure};
 
 use super::waiting::refused_in_time;
 use crate::case::{Need, cases};

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::{During, Failure, Outcome, ensure};
 use lock_core::{DistributedLock, Leadership, LockClient, LockGuard};
-use test_servers::{During, Failure, Outcome, ensure};
 
 use super::election::value;
 use crate::case::{Need, cases};

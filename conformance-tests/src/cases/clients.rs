@@ -1,6 +1,6 @@
 //! Cases: a client that puts a prefix before its names, and one that asks its server for a sign of life.
 
-use test_servers::{During, Outcome, ensure};
+use crate::{During, Outcome, ensure};
 
 use super::outages::is_unreachable;
 use crate::case::{Need, cases};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::{During, Outcome, ensure};
 use lock_core::{ErrorKind, HoldEnd, LossReason};
-use test_servers::{During, Outcome, ensure};
 
 use crate::case::cases;
 use crate::probe::{ByHand, Event, EventRecorder};

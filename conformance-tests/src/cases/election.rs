@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::{Describing, ErrorKind, Leader, LeaderWatch, LockClient};
-use test_servers::{Failure, Outcome, ensure};
 
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Removal};

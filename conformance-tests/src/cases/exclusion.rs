@@ -1,7 +1,7 @@
 //! Cases: one holder at a time, and different names are different locks.
 
+use crate::{During, Failure, Outcome, ensure};
 use lock_core::LockGuard;
-use test_servers::{During, Failure, Outcome, ensure};
 
 use crate::case::cases;
 use crate::history::{Acquisition, HoldInterval, Idling, Wait, disorders, idlings, overlaps};

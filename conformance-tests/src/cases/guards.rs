@@ -1,7 +1,7 @@
 //! Cases: guards release when they are dropped, wherever that happens.
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::LockGuard;
-use test_servers::{Failure, Outcome, ensure};
 
 use crate::case::cases;
 use crate::stage::Stage;

@@ -1,7 +1,7 @@
 //! Cases: what `status` shows about a lock.
 
+use crate::{Outcome, ensure};
 use lock_core::{ClientBuilder, Describing, HolderInfo, Participant, ProcessOrigin};
-use test_servers::{Outcome, ensure};
 
 use super::exclusion::quit;
 use super::order::take_turns;

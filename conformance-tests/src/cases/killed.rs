@@ -1,7 +1,7 @@
 //! Cases: processes that are killed while they hold locks in other ways than with a guard.
 
+use crate::{Outcome, ensure};
 use lock_core::LockOptions;
-use test_servers::{Outcome, ensure};
 
 use super::exclusion::quit;
 use crate::case::{Need, cases};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::{During, Outcome, ensure};
 use lock_core::{Hold, LockEvent, LockListener, LossReason};
-use test_servers::{During, Outcome, ensure};
 
 use crate::case::{Need, cases};
 use crate::probe::{Event, EventRecorder};

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::spi::Mutex;
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, Fairness, FencingToken, Hold, HoldEnd, LockClient, LockError,
     LockGuard, Owner, Reserving, TakenAway,
 };
-use test_servers::{Failure, Outcome, ensure};
 
 use super::exclusion::check_exclusion;
 use crate::case::{Need, cases};

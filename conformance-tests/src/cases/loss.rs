@@ -1,7 +1,7 @@
 //! Cases: a hold is lost at the server, without its client's knowledge: one outcome, one event.
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::{ErrorKind, HoldEnd, LockClient, LockName};
-use test_servers::{Failure, Outcome, ensure};
 
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Removal};

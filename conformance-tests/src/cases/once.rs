@@ -4,8 +4,8 @@ use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::{ErrorKind, LockError, LockOptions};
-use test_servers::{Failure, Outcome, ensure};
 
 use super::cancellation::drop_at_every_poll;
 use crate::case::{Need, cases};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::{Outcome, ensure};
 use lock_core::{Capabilities, ErrorKind, Leasing, LockListener, LockOptions, LossReason};
-use test_servers::{Outcome, ensure};
 
 use crate::case::{Need, cases};
 use crate::probe::{ByHand, Event, EventRecorder};

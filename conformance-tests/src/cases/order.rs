@@ -1,6 +1,6 @@
 //! Cases: first come, first served.
 
-use test_servers::{Failure, Outcome, ensure};
+use crate::{Failure, Outcome, ensure};
 
 use super::exclusion::quit;
 use crate::case::{Need, cases};

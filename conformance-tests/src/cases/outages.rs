@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::{Clock, ErrorKind, LockEvent, LockEvents, LockGuard, Operation};
-use test_servers::{Failure, Outcome, ensure};
 use tokio::time::Instant;
 
 use crate::case::{Need, cases};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::{Outcome, ensure};
 use lock_core::{ErrorKind, LockClient, Owner};
-use test_servers::{Outcome, ensure};
 use tokio::runtime::Handle;
 
 use crate::case::cases;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use test_servers::{Outcome, ensure};
+use crate::{Outcome, ensure};
 
 use super::exclusion::quit;
 use super::order::take_turns;

@@ -1,7 +1,7 @@
 //! Cases: only the owner can release, and the result of a release is true.
 
+use crate::{Outcome, ensure};
 use lock_core::{ErrorKind, HoldEnd, Operation, Owner};
-use test_servers::{Outcome, ensure};
 
 use crate::case::{Need, cases};
 use crate::harness::Ability;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::spi::Mutex;
 use lock_core::{ErrorKind, LockClient, Operation, Remembered, Remembering};
-use test_servers::{Failure, Outcome, ensure};
 
 use crate::case::{Need, cases};
 use crate::harness::Ability;

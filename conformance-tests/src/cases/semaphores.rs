@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::{ErrorKind, LockGuard, Mode, Semaphore};
-use test_servers::{Failure, Outcome, ensure};
 
 use super::cancellation::drop_at_every_poll;
 use super::exclusion::release_all;

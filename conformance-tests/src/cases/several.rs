@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::{ErrorKind, LockClient, LockGuard, MultiLock};
-use test_servers::{Failure, Outcome, ensure};
 
 use super::cancellation::{drop_at_every_poll, drop_prepared_at_every_poll};
 use crate::case::{Need, cases};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::{DistributedLock, ErrorKind, LockClient, LockGuard, Mode, Owner, RwLock};
-use test_servers::{Failure, Outcome, ensure};
 
 use super::cancellation::drop_at_every_poll;
 use super::exclusion::release_all;

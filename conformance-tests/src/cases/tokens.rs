@@ -1,7 +1,7 @@
 //! Cases: fencing tokens rise from one holder to the next.
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::FencingToken;
-use test_servers::{Failure, Outcome, ensure};
 
 use super::exclusion::{check_history, histories, quit};
 use crate::case::{Need, cases};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::{Failure, Outcome, ensure};
 use lock_core::{DistributedLock, ErrorKind, LockClient, LockError};
-use test_servers::{Failure, Outcome, ensure};
 use tokio::time::Instant;
 
 use crate::case::{Need, cases};

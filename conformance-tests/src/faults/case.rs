@@ -5,9 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+pub use crate::ensure;
+use crate::{Failure, Outcome};
 use libtest_mimic::Trial;
-pub use test_servers::ensure;
-use test_servers::{Failure, Outcome};
 
 /// Lists the cases of a module: `cases!("module": function, …)` creates a function `cases()` from these asynchronous
 /// functions without arguments. `cases!(on Type, "module": function, …)` is for functions that get a value to run on.

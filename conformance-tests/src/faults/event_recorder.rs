@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::{Outcome, ensure};
 use lock_core::{DistributedLock, LossReason};
-use test_servers::{Outcome, ensure};
 
 use super::wait::soon;
 use crate::probe;

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
+use crate::{During, Failure, Outcome};
 use lock_core::{LockClient, LockError};
 use rustix::process::{Pid, Signal};
-use test_servers::{During, Failure, Outcome};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 

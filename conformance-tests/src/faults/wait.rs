@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
-use test_servers::{Failure, Outcome};
+use crate::{Failure, Outcome};
 
 use crate::probe::ByHand;
 

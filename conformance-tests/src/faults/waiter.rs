@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::{Failure, Outcome};
 use lock_core::{DistributedLock, LockClient, LockError, LockGuard};
-use test_servers::{Failure, Outcome};
 use tokio::task::JoinHandle;
 
 use super::wait::soon;

@@ -52,12 +52,12 @@ impl Host {
 
     #[cfg(unix)]
     pub(super) fn stop(&self) -> io::Result<()> {
-        test_servers::signals::stop(self.process()?)
+        crate::signals::stop(self.process()?)
     }
 
     #[cfg(unix)]
     pub(super) fn resume(&self) -> io::Result<()> {
-        test_servers::signals::resume(self.process()?)
+        crate::signals::resume(self.process()?)
     }
 
     #[cfg(not(unix))]

@@ -17,9 +17,9 @@ use std::time::Duration;
 use lock_core::{LockError, LossReason};
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::{During, Failure, Outcome};
 use host::Host;
 use protocol::Patience;
-use test_servers::{During, Failure, Outcome};
 
 pub(crate) use lock_use::LockUse;
 pub(crate) use process::{requested, serve_process};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 use super::MISSING;
-use crate::failure::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome};
 
 const SOURCES: [(&str, &str); 1] = [("CuratorPeer.java", include_str!("CuratorPeer.java"))];
 

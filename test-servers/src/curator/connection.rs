@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::super::ServerProcess;
-use crate::failure::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome};
 
 /// How long the program may take to start and connect. The value is generous: it costs time only when something is
 /// wrong.

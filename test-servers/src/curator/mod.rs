@@ -20,9 +20,9 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 
 use crate::ServerProcess;
-use crate::failure::{During, Failure, Outcome};
 use crate::ports::random_word;
 use crate::process::process_methods;
+use crate::{During, Failure, Outcome};
 use classes::Classes;
 use connection::Connection;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use lock_core::Operation;
 use tempfile::TempDir;
 
-use crate::failure::Outcome;
+use crate::Outcome;
 use crate::options::Encryption;
 use crate::ports::on_free_ports;
 use crate::process::process_methods;

@@ -10,8 +10,8 @@ use lock_core::spi::Mutex;
 use sha2::{Digest, Sha512};
 
 use super::MySqlFlavour;
-use crate::failure::{During, Failure, Outcome};
 use crate::folders::{cache, copy};
+use crate::{During, Failure, Outcome};
 
 const MARIADB: &str = "mariadbd";
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::failure::{Failure, Outcome};
+use crate::{Failure, Outcome};
 
 /// The first byte of a request to run a statement.
 pub(super) const QUERY: u8 = 0x03;

@@ -19,10 +19,10 @@ use lock_core::Operation;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::failure::{During, Outcome};
 use crate::options::Encryption;
 use crate::ports::on_free_ports;
 use crate::{Certificates, OperationOf, Row, ServerProcess, TcpProxy, free_port, url};
+use crate::{During, Outcome};
 use program::{MISSING, Program};
 
 pub use conversation::PostgresConversation;

@@ -8,8 +8,8 @@ use tokio::net::TcpStream;
 
 use super::PostgresServer;
 use super::program::Program;
-use crate::failure::{During, Outcome};
 use crate::ports::on_free_ports;
+use crate::{During, Outcome};
 use crate::{ServerProcess, free_port};
 
 const NAME: &str = "pgbouncer";

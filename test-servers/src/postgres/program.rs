@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::failure::{During, Failure, Outcome};
 use crate::folders::{cache, copy};
+use crate::{During, Failure, Outcome};
 
 pub(super) const MISSING: &str = "postgres is not installed: install PostgreSQL 14 or newer (on Debian and Ubuntu: apt-get \
                                   install postgresql), or leave its tests out with DISTLOCK_SKIP=postgres";

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::Row;
-use crate::failure::{Failure, Outcome};
+use crate::{Failure, Outcome};
 
 /// The first bytes of messages.
 pub(super) const QUERY: u8 = b'Q';

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
-use crate::failure::Outcome;
+use crate::Outcome;
 use crate::service::Service;
 use conversation::Opaque;
 use shared::{Door, Fault, Flows, Part, Shared, Way};

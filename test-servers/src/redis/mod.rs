@@ -18,11 +18,11 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::failure::{Failure, Outcome};
 use crate::options::Encryption;
 use crate::ports::{on_free_ports, random_word};
 use crate::process::process_methods;
 use crate::{Certificates, Data, ServerProcess, TcpProxy, free_port, url};
+use crate::{Failure, Outcome};
 use options::OWN_USER;
 
 pub use conversation::{Digests, RedisConversation};

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::jute::{self, Malformed, Reader, Writer};
 use super::node::{Access, NodeKind, ZooKeeperNode};
-use crate::failure::{Failure, Outcome};
+use crate::{Failure, Outcome};
 
 /// The user that may do everything, and the digest for the servers' configuration: of this name and password, as
 /// ZooKeeper calculates it.

@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use super::network::{Network, PeerPorts};
 use super::{Membership, Role, ZooKeeperOptions, ZooKeeperServer};
 use crate::Certificates;
-use crate::failure::{Failure, Outcome};
 use crate::options::Encryption;
 use crate::ports::on_free_ports;
+use crate::{Failure, Outcome};
 
 const MEMBERS: usize = 3;
 

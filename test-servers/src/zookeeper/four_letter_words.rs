@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::failure::{Failure, Outcome};
+use crate::{Failure, Outcome};
 
 /// A suspended server answers no client.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);

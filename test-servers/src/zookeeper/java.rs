@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::failure::{Failure, Outcome};
+use crate::{Failure, Outcome};
 
 const FOLDER: &str = "/usr/share/java";
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";

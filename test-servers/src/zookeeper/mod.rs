@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-use crate::failure::Outcome;
+use crate::Outcome;
 use crate::options::Encryption;
 use crate::ports::on_free_ports;
 use crate::process::process_methods;

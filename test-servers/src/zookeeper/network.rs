@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::failure::Outcome;
+use crate::Outcome;
 use crate::service::Service;
 use crate::{Direction, TcpProxy, free_port};
 

@@ -4,6 +4,7 @@ mod deny;
 mod disk;
 mod features;
 mod install;
+mod outside;
 mod package;
 mod readme;
 
@@ -44,6 +45,7 @@ pub(crate) const ALL: &[Step] = &[
         features::run,
         "each feature of the facade alone, and nothing of another in it",
     ),
+    step(Tier::All, "outside", outside::run, "a backend outside of the workspace passes the suite"),
     step(Tier::All, "deny", deny::run, "licences, bans, sources and advisories of the dependencies"),
 ];
 

@@ -12,8 +12,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("distlock", &["lock-*", "distlock-macros"]),
     ("distlock-macros", &[]),
     ("distlock-cli", &["distlock"]),
-    ("test-servers", &["lock-core"]),
-    ("conformance-tests", &["lock-core", "test-servers"]),
+    ("conformance-tests", &["lock-core"]),
+    ("test-servers", &["conformance-tests", "lock-core"]),
     ("xtask", &[]),
 ];
 

@@ -25,9 +25,3 @@ pub fn stop(child: &Child) -> io::Result<()> {
 pub fn resume(child: &Child) -> io::Result<()> {
     Ok(rustix::process::kill_process(Pid::from_child(child), Signal::CONT)?)
 }
-
-/// Asks the process to end at once, but in order. It may be suspended.
-pub(crate) fn quit(child: &Child) -> io::Result<()> {
-    rustix::process::kill_process(Pid::from_child(child), Signal::QUIT)?;
-    resume(child)
-}
