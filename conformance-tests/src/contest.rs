@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::{During, Failure, Outcome, ensure};
 use tokio::time::Instant;
 
-use crate::cases::exclusion::{Scratch, check_exclusion, quit};
+use crate::cases::exclusion::{Scratch, check_exclusion, check_tokens, quit};
 use crate::harness::Harness;
 use crate::worker::{self, Command, Count, End, Report, Visit, Worker};
 
@@ -23,14 +23,34 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Contest {
     contenders: Vec<Contender>,
+    history: History,
+    /// How many contenders were killed, each of which may have counted once and not told of it.
+    killed: usize,
     number: Scratch,
     patience: Duration,
 }
 
+/// What happened so far, in nanoseconds of the system clock.
+#[derive(Debug, Default)]
+struct History {
+    visits: Vec<Visited>,
+    notes: Vec<(u64, String)>,
+    excused: Vec<(u64, u64)>,
+}
+
+#[derive(Debug)]
+struct Visited {
+    who: String,
+    visit: Visit,
+    count: Count,
+    end: End,
+}
+
 #[derive(Debug)]
 struct Contender {
+    address: String,
     worker: Worker,
-    visits: Vec<(Visit, Count, End)>,
+    visits: usize,
     /// How often it was told to keep the lock, and had it.
     clung: usize,
     rests: bool,
@@ -67,12 +87,13 @@ impl Contest {
         let mut contenders = Vec::new();
         for (index, address) in addresses.iter().enumerate() {
             let worker = Worker::process(address, &format!("contender-{index}"), patience).await?;
-            contenders.push(Contender { worker, visits: Vec::new(), clung: 0, rests: false });
+            let address = address.clone();
+            contenders.push(Contender { address, worker, visits: 0, clung: 0, rests: false });
         }
         for contender in &mut contenders {
-            contender.tell(&Command::Contend { name: LOCK.to_owned(), file: number.path().to_owned() })?;
+            contender.contend(&number)?;
         }
-        Ok(Self { contenders, number, patience })
+        Ok(Self { contenders, history: History::default(), killed: 0, number, patience })
     }
 
     /// Waits until each contender has had the lock this many more times.
@@ -97,10 +118,10 @@ impl Contest {
     pub async fn go_on(&mut self, who: &[usize], times: usize) -> Outcome {
         self.hear()?;
         let goals: Vec<_> =
-            who.iter().map(|index| (*index, self.contenders[*index].visits.len() + times)).collect();
+            who.iter().map(|index| (*index, self.contenders[*index].visits + times)).collect();
         let what = format!("{times} more visits of each of {who:?}");
         self.until(&what, |contest| {
-            goals.iter().all(|(index, goal)| contest.contenders[*index].visits.len() >= *goal)
+            goals.iter().all(|(index, goal)| contest.contenders[*index].visits >= *goal)
         })
         .await
     }
@@ -122,14 +143,77 @@ impl Contest {
         self.until(&what, |contest| contest.contenders[who].clung > before).await
     }
 
+    /// Kills a contender with a signal that it cannot catch, and starts another in its place. One that is killed while
+    /// it writes may lose the number, so another one has to hold the lock, or this one for a while (see
+    /// [`Contest::cling`]).
+    ///
+    /// # Errors
+    /// When it cannot be killed, or the other one cannot connect.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the contender may be missing.
+    pub async fn replace(&mut self, who: usize) -> Outcome {
+        self.killed += 1;
+        let (number, contender) = (self.killed, &mut self.contenders[who]);
+        contender.worker.kill()?;
+        while let Some(report) = contender.worker.last_words().await {
+            contender.note(report, &mut self.history.visits)?;
+        }
+        let label = format!("contender-{who}-after-{number}");
+        contender.worker = Worker::process(&contender.address, &label, self.patience).await?;
+        contender.contend(&self.number)
+    }
+
+    /// Suspends a contender until [`Contest::resume`].
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn stop(&self, who: usize) -> Outcome {
+        self.contenders[who].worker.stop()
+    }
+
+    /// Resumes a contender after [`Contest::stop`].
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn resume(&self, who: usize) -> Outcome {
+        self.contenders[who].worker.resume()
+    }
+
+    /// Adds a line to the history, and returns its time for [`Contest::excuse`].
+    pub fn note(&mut self, what: impl Into<String>) -> u64 {
+        let now = worker::stamp();
+        self.history.notes.push((now, what.into()));
+        now
+    }
+
+    /// Does not check the holds from this time until now: something was done for which the backend promises no
+    /// exclusion. Their tokens still have to rise.
+    pub fn excuse(&mut self, from: u64) {
+        self.history.excused.push((from, worker::stamp()));
+    }
+
+    /// Returns what happened, one line each in the order of time.
+    pub fn history(&self) -> Vec<String> {
+        let visits = self.history.visits.iter().map(|Visited { who, visit, count, end }| {
+            let Visit { asked, acquired, ended, token } = visit;
+            let line =
+                format!("{who} asked {asked}, held until {ended:?}, token {token:?}, counted {count:?}");
+            (*acquired, format!("{line}, {end:?}"))
+        });
+        let mut lines: Vec<_> = visits.chain(self.history.notes.iter().cloned()).collect();
+        lines.sort();
+        lines.into_iter().map(|(at, line)| format!("{at} {line}")).collect()
+    }
+
     /// Ends the contest, and checks what happened.
     ///
     /// # Errors
     /// When a check fails, or a contender fails.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the processes.
-    pub async fn end(mut self) -> Outcome<Contested> {
+    /// Dropping the future leaves processes, which end with the contest.
+    pub async fn end(&mut self) -> Outcome<Contested> {
         for contender in &mut self.contenders {
             contender.tell(&Command::Rest)?;
         }
@@ -137,24 +221,9 @@ impl Contest {
             contest.contenders.iter().all(|contender| contender.rests)
         })
         .await?;
-        let contested = self.check()?;
-        quit(self.contenders.into_iter().map(|contender| contender.worker).collect()).await?;
+        let contested = self.history.check(&self.number, self.killed)?;
+        quit(self.contenders.drain(..).map(|contender| contender.worker).collect()).await?;
         Ok(contested)
-    }
-
-    fn check(&self) -> Outcome<Contested> {
-        let all: Vec<_> = self.contenders.iter().flat_map(Contender::history).collect();
-        let visits: Vec<_> = all.iter().map(|(who, visit, ..)| (who.clone(), *visit)).collect();
-        check_exclusion(LOCK, &visits)?;
-        let counted = |wanted: Count| all.iter().filter(|(_, _, count, _)| *count == wanted).count();
-        let (up, doubtful) = (counted(Count::Up), counted(Count::Doubtful));
-        // A process that wrote when it no longer held the lock may have written anything.
-        if doubtful == 0 {
-            let number = std::fs::read_to_string(self.number.path()).during("read the number")?;
-            ensure!(number == up.to_string(), "counted up to {number}, not to {up}");
-        }
-        let losses = all.iter().filter(|(.., end)| *end == End::Lost).count();
-        Ok(Contested { visits: visits.len(), losses })
     }
 
     async fn until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) -> Outcome {
@@ -165,7 +234,7 @@ impl Contest {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                let visits: Vec<_> = self.contenders.iter().map(|each| each.visits.len()).collect();
+                let visits: Vec<_> = self.contenders.iter().map(|each| each.visits).collect();
                 let text = format!("{what}: not so within {:?}; visits so far: {visits:?}", self.patience);
                 return Err(Failure::new(text));
             }
@@ -174,30 +243,62 @@ impl Contest {
     }
 
     fn hear(&mut self) -> Outcome {
-        self.contenders.iter_mut().try_for_each(Contender::hear)
+        self.contenders.iter_mut().try_for_each(|contender| contender.hear(&mut self.history.visits))
+    }
+}
+
+impl History {
+    fn check(&self, number: &Scratch, killed: usize) -> Outcome<Contested> {
+        let all = || self.visits.iter();
+        let of = |visited: &Visited| (visited.who.clone(), visited.visit);
+        check_exclusion(
+            LOCK,
+            &all().filter(|visited| !self.excuses(&visited.visit)).map(of).collect::<Vec<_>>(),
+        )?;
+        check_tokens(LOCK, &all().map(of).collect::<Vec<_>>())?;
+        let counted = |wanted: Count| all().filter(|visited| visited.count == wanted).count();
+        let (up, doubtful) = (counted(Count::Up), counted(Count::Doubtful));
+        // A process that wrote when it no longer held the lock may have written anything.
+        if doubtful == 0 && self.excused.is_empty() {
+            let number = std::fs::read_to_string(number.path()).during("read the number")?;
+            let is_right = number.parse().is_ok_and(|number| (up..=up + killed).contains(&number));
+            ensure!(is_right, "counted up to {number}, not to {up}");
+        }
+        let losses = all().filter(|visited| visited.end == End::Lost).count();
+        Ok(Contested { visits: self.visits.len(), losses })
+    }
+
+    fn excuses(&self, visit: &Visit) -> bool {
+        let overlaps =
+            |(from, until): &(u64, u64)| visit.acquired < *until && visit.ended.is_none_or(|end| end > *from);
+        self.excused.iter().any(overlaps)
     }
 }
 
 impl Contender {
+    fn contend(&mut self, number: &Scratch) -> Outcome {
+        self.tell(&Command::Contend { name: LOCK.to_owned(), file: number.path().to_owned() })
+    }
+
     fn tell(&mut self, command: &Command) -> Outcome {
         self.worker.tell(command)
     }
 
-    fn hear(&mut self) -> Outcome {
-        for report in self.worker.told() {
-            match report {
-                Report::Visited { visit, count, end } => self.visits.push((visit, count, end)),
-                Report::Clings => self.clung += 1,
-                Report::Rested => self.rests = true,
-                Report::Lost { .. } | Report::Progress => {}
-                other => return Err(self.worker.unexpected(&other)),
-            }
-        }
-        Ok(())
+    fn hear(&mut self, visits: &mut Vec<Visited>) -> Outcome {
+        self.worker.told().into_iter().try_for_each(|report| self.note(report, visits))
     }
 
-    fn history(&self) -> impl Iterator<Item = (String, Visit, Count, End)> {
-        let who = self.worker.label();
-        self.visits.iter().map(|(visit, count, end)| (who.to_owned(), *visit, *count, *end))
+    fn note(&mut self, report: Report, visits: &mut Vec<Visited>) -> Outcome {
+        match report {
+            Report::Visited { visit, count, end } => {
+                self.visits += 1;
+                visits.push(Visited { who: self.worker.label().to_owned(), visit, count, end });
+            }
+            Report::Clings => self.clung += 1,
+            Report::Rested => self.rests = true,
+            Report::Lost { .. } | Report::Progress => {}
+            other => return Err(self.worker.unexpected(&other)),
+        }
+        Ok(())
     }
 }

@@ -34,7 +34,8 @@ type Reason = &'static str;
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    // `LOOM_MAX_PREEMPTIONS` sets another bound.
+    builder.preemption_bound.get_or_insert(3);
     builder.check(model);
 }
 

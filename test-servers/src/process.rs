@@ -232,6 +232,11 @@ macro_rules! process_methods {
                 self.process.pid()
             }
 
+            /// Returns its log file, to which it appends after a restart.
+            pub fn log(&self) -> std::path::PathBuf {
+                self.process.log()
+            }
+
             /// Kills it with a signal that it cannot catch, and waits until it is gone.
             ///
             /// # Errors

@@ -38,6 +38,7 @@ fn main() -> ExitCode {
             ExitCode::from(64)
         }
         Chosen::Steps(steps, tier) => runner::run(&steps, &Context::new(console, tier)),
+        Chosen::Soak(arguments) => suite::soak::run(&arguments, &Context::new(console, Tier::All)),
         Chosen::Servers(arguments) => servers::run(&arguments, &Context::new(console, Tier::Default)),
     }
 }

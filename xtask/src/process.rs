@@ -2,7 +2,7 @@
 //! hand.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -49,6 +49,23 @@ impl Process {
     pub(crate) fn with_variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    #[must_use]
+    pub(crate) fn with_arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self
+    }
+
+    /// Copies the program into the folder, and runs the copy.
+    pub(crate) fn copied_into(mut self, folder: &Path) -> Result<Self, Failure> {
+        let original = PathBuf::from(&self.program);
+        let copy = folder.join(original.file_name().unwrap_or_default());
+        // Not over a copy that runs.
+        let _ = fs::remove_file(&copy);
+        fs::copy(&original, &copy).map_err(|error| self.failure(&format!("cannot be copied: {error}")))?;
+        self.program = copy.display().to_string();
+        Ok(self)
     }
 
     /// Returns the command line that runs the same program from the root of the workspace.

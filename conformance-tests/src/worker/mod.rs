@@ -264,6 +264,11 @@ impl Worker {
         std::iter::from_fn(|| self.reports.try_recv().ok()).collect()
     }
 
+    /// Returns the next report of a process that was killed; `None` when there are no more.
+    pub(crate) async fn last_words(&mut self) -> Option<Report> {
+        self.reports.recv().await
+    }
+
     pub(crate) fn tell(&mut self, command: &Command) -> Outcome {
         self.host.tell(command).during(format_args!("tell {}", self.label))
     }

@@ -15,7 +15,7 @@ mod tests;
 use std::collections::HashMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tempfile::TempDir;
 use tokio::net::TcpStream;
@@ -347,11 +347,6 @@ impl ZooKeeperServer {
     async fn visit<T>(&self, path: &str, what: impl AsyncFnOnce(&mut Visit) -> Outcome<T>) -> Outcome<T> {
         let outcome = Visit::pay(self.plain_address(), what).await;
         outcome.map_err(|failure| self.process.failure(&format!("did not do it at {path} ({failure})")))
-    }
-
-    /// Returns its log file, to which it appends after a restart.
-    pub fn log(&self) -> PathBuf {
-        self.process.log()
     }
 
     /// Kills it, starts it again on the same port, and waits until it serves clients.

@@ -5,6 +5,7 @@ mod order;
 mod programs;
 mod room;
 mod side_by_side;
+pub(crate) mod soak;
 mod verdict;
 
 use std::fs;
