@@ -1,19 +1,15 @@
 //! Tests that listeners that misbehave affect no other lock.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{Recorder, SOON, Told, name, next, nothing_more};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
     ClientBuilder, DistributedLock, Hold, LockClient, LockGuard, LockListener, LossReason, Subscription,
 };
-use support::{Recorder, SOON, Told, name, next, nothing_more};
 
 async fn acquire_all(server: &MemoryServer, count: usize) -> Vec<(Arc<dyn DistributedLock>, LockGuard)> {
     let client = server.client().unwrap();

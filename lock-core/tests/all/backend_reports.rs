@@ -1,9 +1,6 @@
 //! Tests of a backend's reports about a whole group, and of a backend that has bugs, with a backend made for these
 //! tests.
 
-mod support;
-
-#[allow(clippy::unwrap_used)] // a test
 mod odd {
     use std::num::NonZeroU64;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -160,11 +157,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::{ByHand, DropAfter, Recorder, SOON, Told, eventually, next};
 use lock_core::{
     BackendContext, ClientBuilder, Clock, EngineChoice, ErrorKind, GroupId, HoldEnd, LossReason,
 };
 use odd::{Odd, Script};
-use support::{ByHand, DropAfter, Recorder, SOON, Told, eventually, next};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_is_lost_while_a_grant_is_on_its_way_takes_the_grant_with_it() {

@@ -1,17 +1,13 @@
 //! Tests of the stream of a client's events.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use crate::support::{ByHand, LEASE, SOON, Timed, eventually, name};
 use futures_core::Stream;
 use lock_core::memory::{Loss, MemoryServer, Told as Notice};
 use lock_core::{FencingToken, Hold, HoldEnd, LockEvent, LockEvents, LossReason};
-use support::{ByHand, LEASE, SOON, Timed, eventually, name};
 
 /// Returns the next event, or `None` at the end.
 async fn next(events: &mut LockEvents) -> Option<LockEvent> {

@@ -1,10 +1,6 @@
 //! Tests of wakers, which are user code: one may drop the future that registered it, and its destructor may use the
 //! lock.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use crate::support::{SOON, Timed, futures_block_on, name};
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryServer, Told};
 use lock_core::{Clock, LockClient, Operation};
-use support::{SOON, Timed, futures_block_on, name};
 
 const NAME: &str = "orders/42";
 

@@ -1,21 +1,17 @@
 //! Tests of readers, writers and permits: what the core does before and beside the server.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, next};
 use lock_core::memory::MemoryServer;
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::{
     ErrorKind, FencingToken, Hold, HoldEnd, LockError, LossReason, Mode, Operation, Owner, Wait,
 };
-use support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, next};
 
 const NAME: &str = "catalog";
 

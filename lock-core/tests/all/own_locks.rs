@@ -1,6 +1,4 @@
 //! Locks that are not a client's: their guards, and the scopes that release what they hold.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // not in #[test] functions, but only for tests
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 

@@ -238,7 +238,7 @@ mod jobs {
 async fn without_a_name_it_is_the_path_of_the_function() {
     let locks = client("path").await;
     assert!(jobs::unnamed(&locks).await.unwrap());
-    let guard = locks.mutex("locked::jobs::unnamed").unwrap().acquire().await.unwrap();
+    let guard = locks.mutex(concat!(module_path!(), "::jobs::unnamed")).unwrap().acquire().await.unwrap();
     let waits = tokio::time::timeout(Duration::from_millis(20), jobs::unnamed(&locks)).await;
     assert!(waits.is_err());
     guard.release().await.unwrap();

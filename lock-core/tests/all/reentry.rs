@@ -1,14 +1,10 @@
 //! Tests of owners and of reentry.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::futures_block_on;
 use lock_core::memory::MemoryServer;
 use lock_core::{DistributedLock, ErrorKind, LockError, Owner};
-use support::futures_block_on;
 
 fn lock() -> Arc<dyn DistributedLock> {
     MemoryServer::new().client().unwrap().mutex("orders/42").unwrap()
@@ -95,7 +91,7 @@ async fn a_scope_that_is_dropped_half_way_releases_too() {
         lock.lock().await.unwrap();
         std::future::pending::<()>().await;
     });
-    assert!(support::DropAfter::new(1, scoped).await.is_none());
+    assert!(crate::support::DropAfter::new(1, scoped).await.is_none());
     assert!(!lock.is_locked());
 }
 

@@ -1,19 +1,15 @@
 //! Tests of bodies under a lock, and of tasks that wait for themselves.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::{SOON, name};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, LockClient, LockError, LockName, LossReason, Operation, Owner,
 };
-use support::{SOON, name};
 
 const NAME: &str = "orders/42";
 const SHORT: Duration = Duration::from_millis(5);

@@ -1,18 +1,14 @@
 //! Tests of waiting for a lock: order, deadlines, and the results that a wait may have.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{ByHand, SOON, Timed, eventually, name};
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
 use lock_core::{ClientBuilder, DistributedLock, ErrorKind, LockError, Operation, Owner, Wait};
-use support::{ByHand, SOON, Timed, eventually, name};
 
 const NAME: &str = "orders/42";
 
@@ -315,7 +311,7 @@ async fn a_short_wait_behind_a_release_on_its_way_waits_for_the_answer() {
             drop(lock.acquire().await.unwrap());
         } else {
             let stranger = timed.other().mutex(NAME).unwrap().acquire().await.unwrap();
-            assert!(support::DropAfter::new(1, lock.acquire()).await.is_none());
+            assert!(crate::support::DropAfter::new(1, lock.acquire()).await.is_none());
             gate.reached().await;
             stranger.release().await.unwrap();
         }

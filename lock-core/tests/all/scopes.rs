@@ -1,7 +1,5 @@
 //! Tests of scoped clients, and of the sign of life that a client asks its server for.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
 use std::time::Duration;
 
 use lock_core::memory::MemoryServer;

@@ -1,13 +1,9 @@
 //! Tests of the options of one lock.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{LEASE, Timed};
 use lock_core::{ErrorKind, HoldEnd, LockOptions, LossReason, Mode};
-use support::{LEASE, Timed};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,19 +1,15 @@
 //! Tests of the texts of errors: they name the server, the lock, and each cause once.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::error::Error;
 use std::io;
 use std::time::Duration;
 
+use crate::support::name;
 use lock_core::memory::faults::Fault;
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told};
 use lock_core::{
     Capabilities, CharacterSet, ClientBuilder, ErrorKind, LockClient, LockError, NameRules, Operation, Reach,
 };
-use support::name;
 
 const SERVER: &str = "test://cache.internal:6379/2";
 

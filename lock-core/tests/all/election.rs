@@ -1,20 +1,16 @@
 //! Elections: one leader at a time, its value, those who watch it, and the body that runs where it leads.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{ByHand, DropAfter, SOON, eventually, name};
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told};
 use lock_core::{
     ClientBuilder, ErrorKind, Hold, Leader, LeaderWatch, LockClient, LockError, LockListener, LossReason,
     Operation,
 };
-use support::{ByHand, DropAfter, SOON, eventually, name};
 
 const NAME: &str = "scheduler";
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,15 +1,11 @@
 //! Tests of what the server remembers beyond a hold, where its answer fails, comes late or is lost.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::Timed;
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, Told};
 use lock_core::{ErrorKind, LockError, LockOptions, LossReason, Operation};
-use support::Timed;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -149,7 +145,7 @@ async fn a_lock_that_was_lost_while_the_slot_was_taken_starts_no_work() {
     timed.server.faults().inject(Operation::Remember, Fault::Delay(gate.clone()));
     let acquiring = tokio::spawn(async move { once.acquire().await });
     gate.reached().await;
-    assert!(timed.server.lose(&support::name("nightly"), Loss::Delete, Told::AtOnce));
+    assert!(timed.server.lose(&crate::support::name("nightly"), Loss::Delete, Told::AtOnce));
     gate.open();
     let error = acquiring.await.unwrap().unwrap_err();
     assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(LossReason::Deleted)));

@@ -1,21 +1,17 @@
 //! Tests of losing a lock: one outcome, one event, in time.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next, nothing_more};
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
     ClientBuilder, DistributedLock, EngineChoice, ErrorKind, Hold, HoldEnd, LockError, LockUrl, LossReason,
     Operation, Owner, Wait,
 };
-use support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next, nothing_more};
 
 const NAME: &str = "orders/42";
 
@@ -543,7 +539,7 @@ fn a_holder_that_blocks_the_runtime_gets_the_abort_before_the_lease_ends() {
         let (sender, told) = channel();
         lock.add_listener(Arc::new(move |hold: &Hold, _: &LossReason| {
             // The server still has the lock for this client: no other client can have it yet.
-            let rivals = support::futures_block_on(rival.try_acquire()).unwrap();
+            let rivals = crate::support::futures_block_on(rival.try_acquire()).unwrap();
             let _ = sender.send((hold.held_for(), rivals.is_none()));
         }))
         .detach();

@@ -1,21 +1,17 @@
 //! Tests of the end: clients that close, guards that outlive their runtime.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, futures_block_on, name, next};
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as Notice};
 use lock_core::{
     ClientBuilder, EngineChoice, ErrorKind, Hold, HoldEnd, LockClient, LockListener, LossReason, Operation,
 };
-use support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, futures_block_on, name, next};
 
 const NAME: &str = "orders/42";
 
@@ -302,7 +298,7 @@ fn a_waiter_on_a_runtime_that_has_ended_gets_an_error() {
     let stranger = runtime.block_on(server.client().unwrap().mutex(NAME).unwrap().acquire()).unwrap();
     let mut waiting = Box::pin(lock.acquire());
     runtime.block_on(async {
-        let first = support::DropAfter::new(1, waiting.as_mut()).await;
+        let first = crate::support::DropAfter::new(1, waiting.as_mut()).await;
         assert!(first.is_none());
     });
     drop(runtime);

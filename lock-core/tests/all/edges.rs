@@ -1,10 +1,6 @@
 //! Tests of two events at the same time: a loss and a reentry, a cancelled wait and a grant, an old guard and a new
 //! hold.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -12,13 +8,15 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::support::{
+    LEASE, Recorder, SOON, Timed, Told, eventually, futures_block_on, name, next, nothing_more,
+};
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
     Alarm, AlarmHandle, ClientBuilder, Clock, DistributedLock, EngineChoice, ErrorKind, Hold, LockClient,
     LockError, LossReason, Moment, Operation, Owner, Wait,
 };
-use support::{LEASE, Recorder, SOON, Timed, Told, eventually, futures_block_on, name, next, nothing_more};
 
 const NAME: &str = "orders/42";
 
@@ -317,7 +315,7 @@ async fn a_cancel_that_fails_is_repeated_until_it_is_certain() {
         server.faults().inject(Operation::Cancel, Fault::Fail(away(Operation::Cancel)));
     }
     let lock = client.mutex(NAME).unwrap();
-    assert!(support::DropAfter::new(1, lock.acquire()).await.is_none());
+    assert!(crate::support::DropAfter::new(1, lock.acquire()).await.is_none());
     client.idle().await;
     assert_eq!(server.waiting_for(&name(NAME)), 0);
     stranger.release().await.unwrap();

@@ -3,17 +3,13 @@
 //! Each operation is polled N times and then dropped, for N = 0, 1, 2 … until it completes. The server's replies come
 //! immediately, later, or are held up before or after the server carries out the request.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{DropAfter, SOON, name};
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
 use lock_core::{ClientBuilder, DistributedLock, ErrorKind, LockClient, LockError, Operation, Owner};
-use support::{DropAfter, SOON, name};
 
 const NAME: &str = "orders/42";
 

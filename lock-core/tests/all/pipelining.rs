@@ -1,19 +1,15 @@
 //! Tests of an attempt that is sent right behind the release of a task of the same client.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{ByHand, DropAfter, Recorder, SOON, Timed, Told, eventually, name, next};
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, HolderId, LockClient, LockError, LockGuard, Operation,
     Pipelining,
 };
-use support::{ByHand, DropAfter, Recorder, SOON, Timed, Told, eventually, name, next};
 
 const NAME: &str = "orders/42";
 

@@ -1,19 +1,15 @@
 //! Tests of a client that passes a lock between its tasks without the server.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next};
 use lock_core::memory::faults::Fault;
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as Notified};
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, Fairness, HoldEnd, LockClient, LockError, LockGuard,
     LockOptions, LockUrl, LossReason, Operation,
 };
-use support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next};
 
 const NAME: &str = "orders/42";
 const LONG: Duration = Duration::from_secs(3600);

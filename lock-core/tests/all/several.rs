@@ -1,19 +1,15 @@
 //! Several locks at once: all or nothing, in one order, lost together.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{ByHand, DropAfter, LEASE, Recorder, SOON, Timed, Told, eventually, name, next};
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as ToldBy};
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, Hold, HoldEnd, LockClient, LossReason, Mode, MultiLock,
     Operation, Owner,
 };
-use support::{ByHand, DropAfter, LEASE, Recorder, SOON, Timed, Told, eventually, name, next};
 
 const BOTH: [&str; 2] = ["account/7", "account/9"];
 
@@ -365,7 +361,7 @@ async fn the_guards_work_without_a_runtime() {
     let server = MemoryServer::new();
     let (client, both) = client_of(&server);
     let guard =
-        std::thread::spawn(move || support::futures_block_on(both.acquire())).join().unwrap().unwrap();
+        std::thread::spawn(move || crate::support::futures_block_on(both.acquire())).join().unwrap().unwrap();
     let hold = guard.hold().clone();
     server.lose(&name("account/7"), Loss::Delete, ToldBy::AtOnce);
     assert_eq!(hold.end(), Some(HoldEnd::Lost(LossReason::Deleted)), "lost with its part, without a task");

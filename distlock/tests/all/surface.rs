@@ -37,7 +37,7 @@ const MOST: usize = 26;
 
 #[test]
 fn the_root_has_what_a_service_writes_every_day_and_no_more() {
-    let surface = Surface::of(include_str!("../src/lib.rs"));
+    let surface = Surface::of(include_str!("../../src/lib.rs"));
     assert_eq!(surface.root, ROOT);
     assert_eq!(surface.modules, MODULES);
     assert!(ROOT.len() <= MOST, "a name that is seldom written has its place in a module");
@@ -45,7 +45,7 @@ fn the_root_has_what_a_service_writes_every_day_and_no_more() {
 
 #[test]
 fn each_name_has_one_place() {
-    let surface = Surface::of(include_str!("../src/lib.rs"));
+    let surface = Surface::of(include_str!("../../src/lib.rs"));
     let mut seen: BTreeSet<_> = surface.root.iter().copied().collect();
     let twice: Vec<_> = surface.in_modules.iter().filter(|name| !seen.insert(name)).collect();
     assert!(twice.is_empty(), "exported from two modules: {twice:?}");

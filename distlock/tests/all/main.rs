@@ -1,0 +1,7 @@
+//! The tests of the facade, and those of the examples: one program, because each links every backend.
+
+mod blocking;
+mod examples;
+mod locked;
+mod options;
+mod surface;
