@@ -1,6 +1,7 @@
 //! The failure of a step.
 
 use std::fmt;
+use std::path::Path;
 
 /// What went wrong and the command that failed, if one did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,4 +31,10 @@ impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.problem)
     }
+}
+
+/// Reads a file, and names it in the failure.
+pub(crate) fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(format!("{} cannot be read: {error}", path.display())))
 }

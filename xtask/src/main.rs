@@ -7,9 +7,7 @@
 mod console;
 mod context;
 mod failure;
-mod metadata;
 mod process;
-mod requirements;
 mod runner;
 mod servers;
 mod steps;
@@ -27,18 +25,28 @@ use tier::Tier;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let console = Console::new();
-    match runner::choose(&arguments) {
+    let result = match runner::choose(&arguments) {
         Chosen::Help => {
             println!("{}", runner::help());
-            ExitCode::SUCCESS
+            Ok(())
         }
         Chosen::Unknown(what) => {
             console.error(&format!("there is no step {what:?}"));
             eprintln!("\n{}", runner::help());
-            ExitCode::from(64)
+            return ExitCode::from(64);
         }
         Chosen::Steps(steps, tier) => runner::run(&steps, &Context::new(console, tier)),
-        Chosen::Soak(arguments) => suite::soak::run(&arguments, &Context::new(console, Tier::All)),
+        Chosen::Soak(arguments) => return suite::soak::run(&arguments, &Context::new(console, Tier::All)),
         Chosen::Servers(arguments) => servers::run(&arguments, &Context::new(console, Tier::Default)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            console.error(&failure.to_string());
+            if let Some(command_line) = failure.repeat() {
+                eprintln!("To repeat this command:  {command_line}");
+            }
+            ExitCode::FAILURE
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
     program: String,
-    shown_as: String,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
     folder: Option<PathBuf>,
@@ -26,17 +25,10 @@ impl Process {
     pub(crate) fn new(program: &str, arguments: &[&str]) -> Self {
         Self {
             program: program.to_owned(),
-            shown_as: program.to_owned(),
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
             variables: Vec::new(),
             folder: None,
         }
-    }
-
-    #[must_use]
-    pub(crate) fn shown_as(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.shown_as);
-        self
     }
 
     #[must_use]
@@ -71,36 +63,29 @@ impl Process {
     /// Returns the command line that runs the same program from the root of the workspace.
     pub(crate) fn command_line(&self) -> String {
         let variables = self.variables.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
-        let program = std::iter::once(quoted(&self.shown_as));
-        let arguments = self.arguments.iter().map(|argument| quoted(argument));
-        variables.chain(program).chain(arguments).collect::<Vec<_>>().join(" ")
+        let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
+        let words = [program.into_owned()].into_iter().chain(self.arguments.clone());
+        variables.chain(words.map(|word| quoted(&word))).collect::<Vec<_>>().join(" ")
     }
 
     /// Runs it, showing its output as it comes.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let status = self.command().status().map_err(|error| self.not_started(&error))?;
-        if status.success() {
-            return Ok(());
-        }
-        Err(self.failure(&format!("ended with {status}")))
+        if status.success() { Ok(()) } else { Err(self.failure(&format!("ended with {status}"))) }
     }
 
     /// Runs it for no longer than `limit`, with all its output in `file`. A failure describes what it did, without its
     /// name, which the caller adds.
     pub(crate) fn run_into(&self, file: &File, limit: Duration) -> Result<(), Failure> {
-        let output =
-            || file.try_clone().map_err(|error| Failure::new(format!("has nowhere to write to: {error}")));
-        let mut child = self
-            .command()
-            .stdout(output()?)
-            .stderr(output()?)
-            .spawn()
-            .map_err(|error| Failure::new(format!("could not be started: {error}")))?;
-        match end_within(&mut child, limit) {
+        let run = || {
+            let mut child = self.command().stdout(file.try_clone()?).stderr(file.try_clone()?).spawn()?;
+            end_within(&mut child, limit)
+        };
+        match run() {
             Ok(Some(status)) if status.success() => Ok(()),
             Ok(Some(status)) => Err(Failure::new(format!("ended with {status}"))),
             Ok(None) => Err(Failure::new(format!("did not end within {limit:?} and was killed"))),
-            Err(error) => Err(Failure::new(format!("could not be waited for: {error}"))),
+            Err(error) => Err(Failure::new(format!("could not be run: {error}"))),
         }
     }
 
@@ -123,22 +108,18 @@ impl Process {
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// Replaces this program by that one, which gets the terminal with its input and Ctrl-C. Returns only on failure.
-    #[cfg(unix)]
-    pub(crate) fn replace_this_program(&self) -> Failure {
-        use std::os::unix::process::CommandExt;
-        let error = self.command().stdin(Stdio::inherit()).exec();
-        self.not_started(&error)
-    }
-
-    #[cfg(not(unix))]
-    pub(crate) fn replace_this_program(&self) -> Failure {
-        self.failure("can be run on Unix systems only")
+    /// Runs it in place of this program where the system can do that: it gets the terminal with its input and Ctrl-C.
+    pub(crate) fn take_over(&self) -> Result<(), Failure> {
+        #[cfg(unix)]
+        return Err(self
+            .not_started(&std::os::unix::process::CommandExt::exec(self.command().stdin(Stdio::inherit()))));
+        #[cfg(not(unix))]
+        self.run()
     }
 
     /// Returns whether it can be started and succeeds; its output is not shown.
     pub(crate) fn succeeds(&self) -> bool {
-        self.command().output().is_ok_and(|Output { status, .. }| status.success())
+        self.command().output().is_ok_and(|output| output.status.success())
     }
 
     fn command(&self) -> Command {
@@ -147,7 +128,7 @@ impl Process {
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_this_crate(name)) {
             command.env_remove(name);
         }
-        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command.envs(self.variables.iter().cloned());
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }

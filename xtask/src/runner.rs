@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::console::{Console, readable};
@@ -74,24 +73,22 @@ fn row(name: &str, summary: &str) -> String {
     format!("  {name:<10} {summary}")
 }
 
-pub(crate) fn run(steps: &[&Step], context: &Context) -> ExitCode {
+pub(crate) fn run(steps: &[&Step], context: &Context) -> Result<(), Failure> {
     let start = Instant::now();
     let last = LastRun::of(context.tier, context);
-    if steps.len() > 1 {
+    let is_whole = steps.len() == steps::of(context.tier).count();
+    if is_whole {
         Console::detail(&last.announcement());
     }
     for step in steps {
-        if let Err(failure) = run_one(step, context) {
-            report(step, &failure, context.console);
-            return ExitCode::FAILURE;
-        }
+        run_one(step, context)?;
     }
-    if steps.len() > 1 {
+    if is_whole {
         last.keep(start.elapsed());
     }
     let count = if steps.len() == 1 { "1 step".to_owned() } else { format!("{} steps", steps.len()) };
     eprintln!("\n{}", last_line(&count, &readable(start.elapsed()), &not_checked(steps, context)));
-    ExitCode::SUCCESS
+    Ok(())
 }
 
 /// How long all steps of a tier took when they last passed; kept in a file.
@@ -103,7 +100,7 @@ struct LastRun {
 impl LastRun {
     fn of(tier: Tier, context: &Context) -> Self {
         let target = context.metadata().map(|metadata| metadata.target_directory).unwrap_or_default();
-        Self { tier, file: target.join(format!("xtask-{tier:?}.seconds").to_lowercase()) }
+        Self { tier, file: target.join(format!("xtask-{tier:?}.seconds").to_lowercase()).into() }
     }
 
     fn announcement(&self) -> String {
@@ -149,17 +146,12 @@ fn run_one(step: &Step, context: &Context) -> Result<(), Failure> {
     match outcome {
         Ok(()) if context.skipped().len() > skipped => context.console.partly(step.name, start.elapsed()),
         Ok(()) => context.console.passed(step.name, start.elapsed()),
-        Err(_) => context.console.failed(step.name, start.elapsed()),
+        Err(_) => {
+            context.console.failed(step.name, start.elapsed());
+            eprintln!("To repeat this step:     cargo xtask {}", step.name);
+        }
     }
     outcome
-}
-
-fn report(step: &Step, failure: &Failure, console: Console) {
-    console.error(&failure.to_string());
-    eprintln!("To repeat this step:     cargo xtask {}", step.name);
-    if let Some(command_line) = failure.repeat() {
-        eprintln!("To repeat this command:  {command_line}");
-    }
 }
 
 #[cfg(test)]

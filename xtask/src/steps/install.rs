@@ -1,129 +1,228 @@
-//! Installs what the checks need if that is possible without a password; otherwise says what to install.
+//! Looks for what the checks need, as the crates' manifests say under `[[package.metadata.suite.needs]]`. Installs what is
+//! missing if that is possible without a password; otherwise says what to install. What is missing of the Rust toolchain, its
+//! own commands say.
 
 use std::fs;
+use std::path::Path;
 
-use super::disk;
+use cargo_metadata::Metadata;
+use serde::Deserialize;
+
 use crate::console::Console;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::process::Process;
-use crate::requirements::{self, Requirement, Source};
+
+/// What `target` has after all steps from an empty one, and a little more; in kibibytes.
+const NEEDED: u64 = 7 << 20;
+
+/// One program that the tests of a crate need.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct Requirement {
+    name: String,
+    /// A command that succeeds if it is installed.
+    proof: Vec<String>,
+    /// The package of Debian and Ubuntu.
+    package: String,
+    /// The names in `DISTLOCK_SKIP` that leave it out, together with the tests that need it. Without names it is always
+    /// needed.
+    skip: Vec<String>,
+}
 
 pub(super) fn run(context: &Context) -> Result<(), Failure> {
     let skip = std::env::var("DISTLOCK_SKIP").unwrap_or_default();
     let metadata = context.metadata()?;
-    disk::check(context, &metadata)?;
-    let requirements = requirements::all(&metadata)?;
+    has_room(metadata.target_directory.as_std_path(), context)?;
     let mut missing = Vec::new();
-    for requirement in &requirements {
+    for requirement in requirements(&metadata)? {
         if requirement.is_left_out_by(&skip) {
             context.skip(&format!("{}, left out by DISTLOCK_SKIP", requirement.name));
         } else if !requirement.is_present() {
             missing.push(requirement);
         }
     }
-    if missing.is_empty() {
-        return Ok(());
+    if !missing.is_empty() {
+        let rights = rights_to_install().ok_or_else(|| all_remedies(&missing))?;
+        install(rights, missing.iter().map(|requirement| requirement.package.as_str()).collect())?;
     }
-    let packages = packages_for(&missing)?;
-    let Some(installer) = Installer::of_this_machine() else {
-        return Err(all_remedies(&missing));
-    };
-    Console::detail(&format!("installing {}", packages.join(", ")));
-    installer.install(&packages)?;
     still_missing(&missing)
 }
 
-/// Returns the packages that provide what is missing; an error if no package provides something of it.
-fn packages_for<'a>(missing: &[&'a Requirement]) -> Result<Vec<&'a str>, Failure> {
-    let mut packages = Vec::new();
-    for requirement in missing {
-        match &requirement.source {
-            Source::Package(package) => packages.push(package.as_str()),
-            Source::Component(_) => return Err(all_remedies(missing)),
+/// Refuses a disk that the first build would fill: compilers and linkers fail late there, with messages that do not say why.
+fn has_room(target: &Path, context: &Context) -> Result<(), Failure> {
+    if target.join("suite").exists() {
+        return Ok(()); // of an earlier run, whose files are there already
+    }
+    let folder = target.display().to_string();
+    if let Some(left) = kibibytes_left(&Process::new("df", &["-Pk", &folder]).stdout()?) {
+        return enough(&folder, left);
+    }
+    context.skip("free disk space: df answered something else than numbers");
+    Ok(())
+}
+
+/// Reads the last line that `df -Pk` printed.
+fn kibibytes_left(output: &str) -> Option<u64> {
+    output.lines().last()?.split_whitespace().nth(3)?.parse().ok()
+}
+
+fn enough(folder: &str, left: u64) -> Result<(), Failure> {
+    if left >= NEEDED {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "the checks need {} GiB in {folder}, and {} MiB are free: free some space, or set CARGO_TARGET_DIR to a folder on \
+         another disk",
+        NEEDED >> 20,
+        left >> 10
+    )))
+}
+
+/// Returns what the crates say that their tests need.
+fn requirements(metadata: &Metadata) -> Result<Vec<Requirement>, Failure> {
+    let mut requirements = Vec::new();
+    for package in &metadata.packages {
+        let rows = package.metadata["suite"]["needs"].as_array().cloned().unwrap_or_default();
+        for row in rows {
+            let row = serde_json::from_value(row).map_err(|error| {
+                Failure::new(format!("{}: package.metadata.suite.needs: {error}", package.manifest_path))
+            })?;
+            requirements.push(row);
         }
     }
-    packages.dedup();
-    Ok(packages)
+    Ok(requirements)
+}
+
+impl Requirement {
+    fn is_present(&self) -> bool {
+        let words: Vec<_> = self.proof.iter().map(String::as_str).collect();
+        words.split_first().is_some_and(|(program, arguments)| Process::new(program, arguments).succeeds())
+    }
+
+    /// Returns whether `skip`, the value of `DISTLOCK_SKIP` (words between commas), names it.
+    fn is_left_out_by(&self, skip: &str) -> bool {
+        skip.split(',').any(|named| self.skip.iter().any(|word| word == named.trim()))
+    }
+
+    /// Returns the line that tells the user what to do.
+    fn remedy(&self) -> String {
+        let Self { name, package, skip, .. } = self;
+        let or = skip.first().map(|word| format!(", or leave its tests out with DISTLOCK_SKIP={word}"));
+        let or = or.unwrap_or_default();
+        format!("{name} is missing: install it (on Debian and Ubuntu: apt-get install {package}){or}")
+    }
 }
 
 /// Even if a package is installed, its program may not run.
-fn still_missing(missing: &[&Requirement]) -> Result<(), Failure> {
+fn still_missing(missing: &[Requirement]) -> Result<(), Failure> {
     match missing.iter().find(|requirement| !requirement.is_present()) {
         None => Ok(()),
-        Some(requirement) => {
-            let proof = requirement.proof.join(" ");
-            Err(Failure::new(format!("{} is still missing after it was installed", requirement.name))
-                .repeated_by(proof))
+        Some(Requirement { name, proof, .. }) => {
+            let failure = Failure::new(format!("{name} is still missing after it was installed"));
+            Err(failure.repeated_by(proof.join(" ")))
         }
     }
 }
 
-fn all_remedies(missing: &[&Requirement]) -> Failure {
-    let lines: Vec<String> = missing.iter().map(|requirement| requirement.remedy()).collect();
-    Failure::new(lines.join("\n       "))
+fn all_remedies(missing: &[Requirement]) -> Failure {
+    Failure::new(missing.iter().map(Requirement::remedy).collect::<Vec<_>>().join("\n       "))
 }
 
-/// apt-get, with the necessary rights.
-struct Installer {
-    prefix: &'static [&'static str],
-}
-
-impl Installer {
-    /// Returns `None` if there is no apt-get, or if it would need a password.
-    fn of_this_machine() -> Option<Self> {
-        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
-        if !is_debian_or_ubuntu(&release) || !Process::new("apt-get", &["--version"]).succeeds() {
-            return None;
-        }
-        if Process::new("id", &["-u"]).stdout().is_ok_and(|user| user.trim() == "0") {
-            return Some(Self { prefix: &["env"] });
-        }
-        let sudo = Process::new("sudo", &["-n", "true"]).succeeds();
-        sudo.then_some(Self { prefix: &["sudo", "-n", "env"] })
+/// Returns what to put before `apt-get`; `None` if there is none, or if it would need a password.
+fn rights_to_install() -> Option<&'static [&'static str]> {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if !is_debian_or_ubuntu(&release) {
+        return None;
     }
-
-    /// Uses the existing package lists, and updates them only if that fails: both outdated lists and machines that
-    /// cannot reach the package server are common.
-    fn install(&self, packages: &[&str]) -> Result<(), Failure> {
-        let options = ["install", "-y", "-qq", "-o", "Dpkg::Use-Pty=0", "--no-install-recommends"];
-        let install = self.apt_get(&[&options, packages].concat());
-        install.run().or_else(|_| {
-            self.apt_get(&["update", "-qq"]).run()?;
-            install.run()
-        })
-    }
-
-    fn apt_get(&self, arguments: &[&str]) -> Process {
-        let never_ask = ["DEBIAN_FRONTEND=noninteractive", "apt-get"];
-        let words = [self.prefix, &never_ask, arguments].concat();
-        Process::new(words[0], &words[1..])
-    }
+    let is_root = Process::new("id", &["-u"]).stdout().is_ok_and(|user| user.trim() == "0");
+    let has_sudo = || Process::new("sudo", &["-n", "true"]).succeeds();
+    if is_root { Some(&["env"]) } else { has_sudo().then_some(&["sudo", "-n", "env"]) }
 }
 
 /// Parses the text of `/etc/os-release`.
 fn is_debian_or_ubuntu(release: &str) -> bool {
-    release
-        .lines()
-        .filter_map(|line| line.strip_prefix("ID=").or_else(|| line.strip_prefix("ID_LIKE=")))
-        .flat_map(|value| value.trim_matches('"').split_whitespace())
-        .any(|word| word == "debian" || word == "ubuntu")
+    let values =
+        release.lines().filter_map(|line| line.strip_prefix("ID=").or(line.strip_prefix("ID_LIKE=")));
+    let mut words = values.flat_map(|value| value.trim_matches('"').split_whitespace());
+    words.any(|word| word == "debian" || word == "ubuntu")
+}
+
+/// Uses the existing package lists, and updates them only if that fails: both outdated lists and machines that cannot reach
+/// the package server are common.
+fn install(rights: &[&str], mut packages: Vec<&str>) -> Result<(), Failure> {
+    packages.dedup();
+    Console::detail(&format!("installing {}", packages.join(", ")));
+    let options = ["install", "-y", "-qq", "-o", "Dpkg::Use-Pty=0", "--no-install-recommends"];
+    let install = apt_get(rights, &[&options, &packages[..]].concat());
+    install.run().or_else(|_| {
+        apt_get(rights, &["update", "-qq"]).run()?;
+        install.run()
+    })
+}
+
+fn apt_get(rights: &[&str], arguments: &[&str]) -> Process {
+    let never_ask = ["DEBIAN_FRONTEND=noninteractive", "apt-get"];
+    let words = [rights, &never_ask, arguments].concat();
+    Process::new(words[0], &words[1..])
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::context::metadata_of;
 
-    fn missing(name: &str, source: Source) -> Requirement {
-        Requirement { name: name.to_owned(), proof: vec!["false".to_owned()], source, skip_words: Vec::new() }
+    fn read(row: &Value) -> Result<Vec<Requirement>, Failure> {
+        requirements(&metadata_of([json!({"name": "a", "metadata": {"suite": {"needs": [row]}}})]))
     }
 
-    fn package() -> Requirement {
-        missing("flock", Source::Package("util-linux".to_owned()))
+    fn of(proof: &[&str], skip: &[&str]) -> Requirement {
+        let row = json!({"name": "a server", "proof": proof, "package": "some-server", "skip": skip});
+        read(&row).unwrap().pop().unwrap()
     }
 
-    fn component() -> Requirement {
-        missing("clippy", Source::Component("clippy".to_owned()))
+    fn server() -> Requirement {
+        of(&["sh", "-c", "exit 1"], &["some", "all"])
+    }
+
+    #[test]
+    fn presence_is_what_the_proof_says() {
+        assert!(!server().is_present());
+        assert!(of(&["true"], &[]).is_present());
+        assert!(!of(&[], &[]).is_present());
+    }
+
+    #[test]
+    fn only_words_of_its_own_leave_it_out() {
+        assert!(server().is_left_out_by("other, some"));
+        assert!(server().is_left_out_by("all"));
+        assert!(!server().is_left_out_by("another"));
+        assert!(!server().is_left_out_by(""));
+        assert!(!of(&["true"], &[]).is_left_out_by("some"));
+    }
+
+    #[test]
+    fn the_remedy_is_one_line_that_names_the_package() {
+        let lines = all_remedies(&[server(), of(&[], &[])]).to_string();
+        let (first, second) = lines.split_once('\n').unwrap();
+        assert!(
+            first.contains("apt-get install some-server") && first.ends_with("DISTLOCK_SKIP=some"),
+            "{first}"
+        );
+        assert!(second.ends_with("apt-get install some-server)"), "{second}");
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_an_error_that_names_its_manifest() {
+        for row in [
+            json!({"name": "a", "proof": ["true"], "package": "p"}),
+            json!({"name": "a", "proof": ["true", 1], "package": "p", "skip": []}),
+            json!({"proof": ["true"], "package": "p", "skip": []}),
+        ] {
+            let failure = read(&row).unwrap_err().to_string();
+            assert!(failure.contains("a/Cargo.toml"), "{row}: {failure}");
+        }
     }
 
     #[test]
@@ -135,24 +234,23 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_component_is_named_and_not_looked_for_in_a_package() {
-        assert_eq!(packages_for(&[&package(), &package()]), Ok(vec!["util-linux"]));
-        let failure = packages_for(&[&package(), &component()]).unwrap_err().to_string();
-        assert!(
-            failure.contains("util-linux") && failure.contains("rustup component add clippy"),
-            "{failure}"
-        );
-    }
-
-    #[test]
     fn what_cannot_be_run_after_its_installation_is_an_error() {
-        assert!(still_missing(&[&package()]).unwrap_err().to_string().contains("flock is still missing"));
-        assert_eq!(still_missing(&[&Requirement { proof: vec!["true".to_owned()], ..package() }]), Ok(()));
+        assert!(still_missing(&[server()]).unwrap_err().to_string().contains("a server is still missing"));
+        assert_eq!(still_missing(&[of(&["true"], &[])]), Ok(()));
     }
 
     #[test]
     fn apt_get_is_never_able_to_ask() {
-        let line = Installer { prefix: &["sudo", "-n", "env"] }.apt_get(&["update"]).command_line();
+        let line = apt_get(&["sudo", "-n", "env"], &["update"]).command_line();
         assert_eq!(line, "sudo -n env DEBIAN_FRONTEND=noninteractive apt-get update");
+    }
+
+    #[test]
+    fn a_full_disk_is_refused_with_both_sizes() {
+        let df = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/sda1 100 60 40960 60% /\n";
+        let failure = enough("target", kibibytes_left(df).unwrap()).unwrap_err().to_string();
+        assert!(failure.contains("7 GiB in target, and 40 MiB are free"), "{failure}");
+        assert_eq!(enough("target", NEEDED), Ok(()));
+        assert_eq!(kibibytes_left(""), None);
     }
 }

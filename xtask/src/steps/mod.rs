@@ -1,7 +1,6 @@
 //! The steps, in the order in which they run: what fails fast comes first.
 
 mod deny;
-mod disk;
 mod features;
 mod install;
 mod outside;
@@ -18,15 +17,12 @@ pub(crate) struct Step {
     pub(crate) summary: &'static str,
     /// The smallest tier that runs it.
     pub(crate) tier: Tier,
-    pub(crate) run: fn(&Context) -> Result<(), Failure>,
+    pub(crate) run: Run,
 }
 
-const fn step(
-    tier: Tier,
-    name: &'static str,
-    run: fn(&Context) -> Result<(), Failure>,
-    summary: &'static str,
-) -> Step {
+type Run = fn(&Context) -> Result<(), Failure>;
+
+const fn step(tier: Tier, name: &'static str, run: Run, summary: &'static str) -> Step {
     Step { name, summary, tier, run }
 }
 

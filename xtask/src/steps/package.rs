@@ -5,55 +5,66 @@
 //! smallest crates alone take a minute and a half of processor time, and the sources are those that the suite compiles.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
+
+use cargo_metadata::Package;
 
 use crate::console::Console;
 use crate::context::Context;
-use crate::failure::Failure;
-use crate::metadata::Package;
+use crate::failure::{Failure, read};
+use crate::tidy::resolved;
 
 const FILES: [&str; 4] = ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
 pub(super) fn run(context: &Context) -> Result<(), Failure> {
     let metadata = context.metadata()?;
-    let (published, private): (Vec<_>, Vec<_>) =
-        metadata.packages.iter().partition(|crate_| crate_.published);
+    let is_private = |package: &&Package| package.publish.as_ref().is_some_and(Vec::is_empty);
+    let (private, published): (Vec<_>, Vec<_>) = metadata.packages.iter().partition(is_private);
     let mut problems = Vec::new();
     for package in &published {
-        problems.extend(problems_of(package, context)?.into_iter().map(|problem| (&package.name, problem)));
-    }
-    for (name, problem) in &problems {
-        Console::detail(&format!("{name}: {problem}"));
+        let found = unsaid(package).into_iter().chain(missing(package, context)?);
+        problems.extend(found.map(|problem| format!("{}: {problem}", package.name)));
     }
     if !problems.is_empty() {
-        return Err(Failure::new(format!("{} things named above are missing", problems.len())));
+        return Err(Failure::new(problems.join("\n       ")));
     }
     // Everything that packing looks up is then on this machine, so that it needs no network.
     context.cargo(&["fetch", "--quiet"]).run()?;
     let all = ["package", "--quiet", "--offline", "--workspace", "--no-verify", "--allow-dirty"];
-    let without = private.iter().flat_map(|package| ["--exclude", &package.name]);
+    let without = private.iter().flat_map(|package| ["--exclude", package.name.as_str()]);
     context.cargo(&all.into_iter().chain(without).collect::<Vec<_>>()).run()?;
     Console::detail(&format!("{} crates are packed", published.len()));
     Ok(())
 }
 
-fn problems_of(package: &Package, context: &Context) -> Result<Vec<String>, Failure> {
+/// Returns what the manifest of a published crate lacks.
+fn unsaid(package: &Package) -> Vec<String> {
+    let fields = [
+        ("description", package.description.is_some()),
+        ("license", package.license.is_some()),
+        ("readme", package.readme.is_some()),
+        ("documentation", package.documentation.is_some()),
+        ("keywords", !package.keywords.is_empty()),
+        ("categories", !package.categories.is_empty()),
+        ("package.metadata.docs.rs.all-features", package.metadata["docs"]["rs"]["all-features"] == true),
+    ];
+    let unsaid = fields.into_iter().filter(|(_, is_said)| !is_said);
+    unsaid.map(|(key, _)| format!("the manifest does not say {key}")).collect()
+}
+
+/// Returns what lacks in the package.
+fn missing(package: &Package, context: &Context) -> Result<Vec<String>, Failure> {
     let list = ["package", "--quiet", "--list", "--allow-dirty", "--package", &package.name];
     let list = context.cargo(&list).stdout()?;
     let files: BTreeSet<&str> = list.lines().collect();
-    let folder = context.root().join(Path::new(&package.manifest).parent().unwrap_or(Path::new("")));
-    let mut problems: Vec<String> =
-        package.unsaid.iter().map(|key| format!("the manifest does not say {key}")).collect();
-    for file in FILES.into_iter().filter(|file| !files.contains(file)) {
-        problems.push(format!("the package has no {file}"));
-    }
-    for &source in files.iter().filter(|file| is_source(file)) {
-        let text = fs::read_to_string(folder.join(source))
-            .map_err(|error| Failure::new(format!("{}/{source} cannot be read: {error}", package.name)))?;
-        let missing = included(&text).into_iter().map(|path| resolved(source, path));
-        for path in missing.filter(|path| !files.contains(path.as_str())) {
-            problems.push(format!("{source} includes {path}, which is not in the package"));
+    let absent = FILES.into_iter().filter(|file| !files.contains(file));
+    let mut problems: Vec<_> = absent.map(|file| format!("the package has no {file}")).collect();
+    for source in files.iter().filter(|file| is_source(file)) {
+        let text = read(package.manifest_path.with_file_name(source).as_std_path())?;
+        for path in included(&text) {
+            if resolved(source, path).is_none_or(|path| !files.contains(path.as_str())) {
+                problems.push(format!("{source} includes {path}, which is not in the package"));
+            }
         }
     }
     Ok(problems)
@@ -67,29 +78,19 @@ fn is_source(file: &str) -> bool {
 fn included(source: &str) -> Vec<&str> {
     let (product, _tests) = source.split_once("#[cfg(test)]\nmod ").unwrap_or((source, ""));
     let items = product.split("\n\n").filter(|item| !item.contains("doctest"));
-    items
-        .flat_map(|item| item.split("include_str!(\"").skip(1).chain(item.split("include_bytes!(\"").skip(1)))
-        .filter_map(|after| after.split('"').next())
-        .collect()
-}
-
-/// Resolves a path beside `source`; one that leads out of the package keeps its first `..`.
-fn resolved(source: &str, path: &str) -> String {
-    let mut parts: Vec<&str> = source.split('/').collect();
-    parts.pop();
-    for part in path.split('/') {
-        match part {
-            "." => {}
-            ".." if parts.last().is_some_and(|last| *last != "..") => drop(parts.pop()),
-            name => parts.push(name),
-        }
-    }
-    parts.join("/")
+    let files = items.flat_map(|item| item.split("include_").skip(1)).filter_map(|rest| {
+        let rest = rest.strip_prefix("str!(\"").or_else(|| rest.strip_prefix("bytes!(\""))?;
+        rest.split('"').next()
+    });
+    files.collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::context::metadata_of;
 
     #[test]
     fn inclusions_are_found_except_those_of_tests() {
@@ -105,9 +106,11 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_resolved_beside_the_source() {
-        assert_eq!(resolved("src/scripts/mod.rs", "grant.lua"), "src/scripts/grant.lua");
-        assert_eq!(resolved("src/lib.rs", "../README.md"), "README.md");
-        assert_eq!(resolved("src/lib.rs", "../../README.md"), "../README.md");
+    fn a_manifest_says_what_a_registry_shows() {
+        let package = |value| unsaid(&metadata_of([value]).packages[0]);
+        let given = json!({"name": "a", "description": "b", "license": "MIT", "readme": "README.md", "keywords": ["c"],
+            "categories": ["concurrency"], "metadata": {"docs": {"rs": {"all-features": true}}}});
+        assert_eq!(package(given), ["the manifest does not say documentation"]);
+        assert_eq!(package(json!({"name": "a"})).len(), 7);
     }
 }

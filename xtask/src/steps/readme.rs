@@ -1,16 +1,12 @@
 //! Runs the first command of the README, as a reader would. Also checks what the README says about a feature that this
 //! command is built without, because the suite, which is built with all features, cannot check that.
 
-use std::fs;
-
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Failure, read};
 use crate::process::Process;
 
 pub(super) fn run(context: &Context) -> Result<(), Failure> {
-    let path = context.root().join("README.md");
-    let readme = fs::read_to_string(&path)
-        .map_err(|error| Failure::new(format!("{} cannot be read: {error}", path.display())))?;
+    let readme = read(&context.root().join("README.md"))?;
     let promise = Promise::read(&readme)
         .ok_or_else(|| Failure::new("README.md shows no `cargo run … \"what it prints\"` any more"))?;
     let printed = Process::new("sh", &["-c", promise.command_line]).within(context.root()).stdout()?;
@@ -19,17 +15,15 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
 }
 
 fn names_the_feature_that_tls_needs(context: &Context) -> Result<(), Failure> {
-    let command = ["run", "--package", "distlock-cli", "--"];
-    let status = ["status", "--url", "zookeeper://127.0.0.1:1/locks?ca=/nonexistent/ca.pem", "any"];
-    let process = context.cargo(&[&command[..], &status].concat());
+    let url = "zookeeper://127.0.0.1:1/locks?ca=/nonexistent/ca.pem";
+    let process = context.cargo(&["run", "--package", "distlock-cli", "--", "status", "--url", url, "any"]);
     let refusal = process.refusal()?;
     if refusal.contains("not compiled in") && refusal.contains("zookeeper-tls") {
         return Ok(());
     }
-    Err(Failure::new(format!(
-        "a URL that asks for TLS to ZooKeeper was not refused as the README says: {refusal}"
-    ))
-    .repeated_by(process.command_line()))
+    let problem =
+        format!("a URL that asks for TLS to ZooKeeper was not refused as the README says: {refusal}");
+    Err(Failure::new(problem).repeated_by(process.command_line()))
 }
 
 /// A command line of the README and what the reader expects from it.
@@ -42,16 +36,15 @@ struct Promise<'a> {
 impl<'a> Promise<'a> {
     fn read(readme: &'a str) -> Option<Self> {
         let command_line = readme.lines().map(str::trim).find(|line| line.starts_with("cargo run "))?;
-        let prints = command_line.strip_suffix('"')?.rsplit('"').next()?;
-        Some(Self { command_line, prints })
+        Some(Self { command_line, prints: command_line.strip_suffix('"')?.rsplit('"').next()? })
     }
 
     fn check(&self, printed: &str) -> Result<(), Failure> {
         if printed.trim() == self.prints {
             return Ok(());
         }
-        Err(Failure::new(format!("expected {:?} and nothing else, it printed {printed:?}", self.prints))
-            .repeated_by(self.command_line))
+        let problem = format!("expected {:?} and nothing else, it printed {printed:?}", self.prints);
+        Err(Failure::new(problem).repeated_by(self.command_line))
     }
 }
 

@@ -9,7 +9,7 @@ pub(crate) mod soak;
 mod verdict;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::console::Console;
@@ -40,14 +40,13 @@ pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     programs.push(Program::doctests(
         context.cargo(&[&["test"], &everything[..], &["--doc", "--no-fail-fast"]].concat()),
     ));
-    let logs = metadata.target_directory.join("suite");
+    let logs = metadata.target_directory.join("suite").into_std_path_buf();
     fs::create_dir_all(&logs)
         .map_err(|error| Failure::new(format!("{} cannot be made: {error}", logs.display())))?;
     let times = Times::read(&logs.join("times.json"));
-    let (alone, together) = order::arranged(programs, &metadata, context.tier, &times)?;
-    let mut suite = Suite::new(context.console, together.len() + alone.len(), times);
-    suite.run(&together, room::most(), &logs);
-    suite.run(&alone, 1, &logs);
+    let programs = order::arranged(programs, &metadata, context.tier, &times)?;
+    let mut suite = Suite::new(context.console, programs.len(), times);
+    suite.run(&programs, room::most(), &logs);
     suite.end()
 }
 
@@ -59,15 +58,10 @@ struct Suite {
     ended: usize,
     running: Vec<String>,
     counts: Counts,
-    failed: Vec<Failed>,
+    /// What failed with its log, and the command that repeats it.
+    failed: Vec<(String, String)>,
     repeated: Vec<String>,
     times: Times,
-}
-
-struct Failed {
-    name: String,
-    repeat: String,
-    log: PathBuf,
 }
 
 impl Suite {
@@ -132,11 +126,8 @@ impl Suite {
                 self.console.failed(&format!("{}, which {why}", program.name), took);
                 eprintln!("{}", verdict::without_passed(&output));
                 Console::detail(&format!("to repeat it: {}", program.repeat));
-                self.failed.push(Failed {
-                    name: program.name.clone(),
-                    repeat: program.repeat.clone(),
-                    log: log.to_owned(),
-                });
+                let line = format!("{}, see {}", program.name, log.display());
+                self.failed.push((line, program.repeat.clone()));
             }
         }
     }
@@ -148,18 +139,13 @@ impl Suite {
             Console::detail(line);
         }
         Console::detail(&format!("{} cases were run again", self.repeated.len()));
-        let Some(first) = self.failed.first() else {
+        let Some((_, repeat)) = self.failed.first() else {
             Console::detail(&format!("{} programs, {}", self.total, self.counts));
             return Ok(());
         };
-        let lines = self.failed.iter().map(|failed| format!("{}, see {}", failed.name, failed.log.display()));
-        let list = lines.collect::<Vec<_>>().join("\n       ");
-        Err(Failure::new(format!(
-            "{} of {} test programs failed:\n       {list}",
-            self.failed.len(),
-            self.total
-        ))
-        .repeated_by(first.repeat.clone()))
+        let lines: Vec<_> = self.failed.iter().map(|(line, _)| line.as_str()).collect();
+        let count = format!("{} of {} test programs failed:", lines.len(), self.total);
+        Err(Failure::new([&[&count[..]], &lines[..]].concat().join("\n       ")).repeated_by(repeat))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The order of the programs, and the programs that must run alone.
+//! The order of the programs.
 //!
 //! The programs that took longest in the last run begin first, because the last programs to start should be short. The
 //! table `[package.metadata.suite]` of a crate names its programs that take long, for a machine where no run has measured
@@ -11,13 +11,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use cargo_metadata::{Metadata, Package};
+
 use super::programs::Program;
 use crate::failure::Failure;
-use crate::metadata::{Metadata, Package};
 use crate::tier::Tier;
-
-/// The programs that cannot run beside others, with the reason.
-const ALONE: &[(&str, &str)] = &[];
 
 /// The programs whose tests mostly wait, one after the other on each thread, with a number of threads for each processor.
 const WAITING: &[(&str, usize)] = &[("distlock-cli --test command", 3)];
@@ -61,27 +59,25 @@ impl Times {
     }
 }
 
-/// Returns the programs of the tier that run alone, and the others in the order in which they start.
+/// Returns the programs of the tier in the order in which they start.
 pub(super) fn arranged(
-    programs: Vec<Program>,
+    mut programs: Vec<Program>,
     metadata: &Metadata,
     tier: Tier,
     times: &Times,
-) -> Result<(Vec<Program>, Vec<Program>), Failure> {
+) -> Result<Vec<Program>, Failure> {
     let (wide, long) = (named(metadata, "wide"), named(metadata, "long"));
-    let names = wide.iter().chain(&long).map(String::as_str);
-    known(&programs, names.chain(ALONE.iter().map(|(name, _)| *name)))?;
-    let mut programs: Vec<_> =
-        programs.into_iter().filter(|program| tier == Tier::All || !wide.contains(&program.name)).collect();
+    known(&programs, wide.iter().chain(&long).map(String::as_str))?;
+    programs.retain(|program| tier == Tier::All || !wide.contains(&program.name));
     programs.sort_by_key(|program| Reverse((times.of(&program.name), long.contains(&program.name))));
-    Ok(programs.into_iter().partition(|program| ALONE.iter().any(|(name, _)| *name == program.name)))
+    Ok(programs)
 }
 
 /// Returns the programs that the crates name under this key.
 fn named(metadata: &Metadata, key: &str) -> Vec<String> {
     let of = |package: &Package| {
-        let names = package.suite[key].as_array().cloned().unwrap_or_default();
-        let name = package.name.clone();
+        let names = package.metadata["suite"][key].as_array().cloned().unwrap_or_default();
+        let name = package.name.to_string();
         names.into_iter().filter_map(move |program| Some(format!("{name} {}", program.as_str()?)))
     };
     metadata.packages.iter().flat_map(of).collect()
@@ -92,15 +88,17 @@ fn known<'a>(programs: &[Program], mut names: impl Iterator<Item = &'a str>) -> 
     match names.find(|name| programs.iter().all(|program| program.name != *name)) {
         None => Ok(()),
         Some(stranger) => Err(Failure::new(format!(
-            "a crate's package.metadata.suite, or xtask/src/suite/order.rs, names {stranger:?}, and there is no such \
-             test program"
+            "a crate's package.metadata.suite names {stranger:?}, and there is no such test program"
         ))),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::context::metadata_of;
     use crate::process::Process;
 
     fn programs() -> Vec<Program> {
@@ -113,11 +111,12 @@ mod tests {
     }
 
     fn arranged_names(tier: Tier, times: &Times) -> Vec<String> {
-        let metadata = r#"{"packages": [
-            {"name": "a", "manifest_path": "", "metadata": {"suite": {"wide": ["--test x"]}}},
-            {"name": "b", "manifest_path": "", "metadata": {"suite": {"long": ["--test y"]}}}]}"#;
-        let (_, together) = arranged(programs(), &Metadata::parse(metadata).unwrap(), tier, times).unwrap();
-        together.into_iter().map(|program| program.name).collect()
+        let metadata = metadata_of([
+            json!({"name": "a", "metadata": {"suite": {"wide": ["--test x"]}}}),
+            json!({"name": "b", "metadata": {"suite": {"long": ["--test y"]}}}),
+        ]);
+        let arranged = arranged(programs(), &metadata, tier, times).unwrap();
+        arranged.into_iter().map(|program| program.name).collect()
     }
 
     #[test]

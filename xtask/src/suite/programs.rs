@@ -4,12 +4,11 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::Value;
+use cargo_metadata::{Artifact, Message, Metadata, TargetKind};
 
 use super::order;
 use super::verdict::Verdict;
 use crate::failure::Failure;
-use crate::metadata::Metadata;
 use crate::process::Process;
 use crate::tier::Tier;
 
@@ -45,37 +44,37 @@ impl Program {
 
 /// Parses the output of `cargo test --no-run --message-format=json`.
 pub(super) fn read(messages: &str, metadata: &Metadata, tier: Tier) -> Result<Vec<Program>, Failure> {
-    let lines = messages.lines().filter(|line| line.starts_with('{'));
-    let messages: Vec<Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let tests = messages.iter().filter(|message| {
-        message["reason"] == "compiler-artifact"
-            && message["profile"]["test"] == true
-            && message["executable"].is_string()
-    });
-    let programs = tests.map(|message| program(message, metadata, tier)).collect::<Option<Vec<_>>>();
-    match programs {
-        Some(programs) if !programs.is_empty() => Ok(programs),
-        Some(_) => Err(Failure::new("cargo has built no test program")),
-        None => Err(Failure::new("what cargo says of a test program cannot be understood")),
+    let mut programs = Vec::new();
+    for message in Message::parse_stream(messages.as_bytes()).map_while(Result::ok) {
+        if let Message::CompilerArtifact(artifact) = message
+            && artifact.profile.test
+            && let Some(executable) = &artifact.executable
+        {
+            let program = program(&artifact, executable.as_str(), metadata, tier);
+            let manifest = &artifact.manifest_path;
+            programs.push(program.ok_or_else(|| Failure::new(format!("cargo metadata lacks {manifest}")))?);
+        }
     }
+    if programs.is_empty() { Err(Failure::new("cargo has built no test program")) } else { Ok(programs) }
 }
 
 /// Creates a program with the folder and the variables that `cargo test` would give it.
-fn program(message: &Value, metadata: &Metadata, tier: Tier) -> Option<Program> {
-    let manifest = Path::new(message["manifest_path"].as_str()?);
+fn program(artifact: &Artifact, executable: &str, metadata: &Metadata, tier: Tier) -> Option<Program> {
+    let manifest = &artifact.manifest_path;
     let folder = manifest.parent()?;
-    let package =
-        metadata.packages.iter().find(|package| metadata.root.join(&package.manifest) == manifest)?;
-    let target = &message["target"];
-    let selection = match target["kind"][0].as_str()? {
-        kind @ ("test" | "bin" | "example" | "bench") => format!("--{kind} {}", target["name"].as_str()?),
+    let package = metadata.packages.iter().find(|package| package.manifest_path == *manifest)?;
+    let target = &artifact.target;
+    let selection = match target.kind.first()? {
+        kind @ (TargetKind::Test | TargetKind::Bin | TargetKind::Example | TargetKind::Bench) => {
+            format!("--{kind} {}", target.name)
+        }
         _ => "--lib".to_owned(),
     };
     let name = format!("{} {selection}", package.name);
-    let mut process = Process::new(message["executable"].as_str()?, &[])
-        .within(folder)
-        .with_variable("CARGO_MANIFEST_DIR", folder.to_str()?)
-        .with_variable("CARGO_MANIFEST_PATH", manifest.to_str()?)
+    let mut process = Process::new(executable, &[])
+        .within(folder.as_std_path())
+        .with_variable("CARGO_MANIFEST_DIR", folder.as_str())
+        .with_variable("CARGO_MANIFEST_PATH", manifest.as_str())
         .with_variable("CARGO_PKG_NAME", &package.name);
     if let Some(threads) = order::threads(&name) {
         process = process.with_variable("RUST_TEST_THREADS", &threads.to_string());
@@ -91,23 +90,28 @@ fn program(message: &Value, metadata: &Metadata, tier: Tier) -> Option<Program> 
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::context::metadata_of;
 
-    const METADATA: &str = r#"{"workspace_root": "/w", "target_directory": "/w/target", "packages": [
-        {"name": "lock-file", "manifest_path": "/w/lock-file/Cargo.toml"}
-    ]}"#;
+    fn metadata() -> Metadata {
+        metadata_of([json!({"name": "lock-file"})])
+    }
 
-    fn artifact(kind: &str, name: &str, test: bool, executable: &str) -> String {
-        format!(
-            r#"{{"reason": "compiler-artifact", "manifest_path": "/w/lock-file/Cargo.toml",
-                "target": {{"kind": ["{kind}"], "name": "{name}"}}, "profile": {{"test": {test}}},
-                "executable": {executable}}}"#
-        )
-        .replace('\n', "")
+    fn artifact(kind: &str, name: &str, test: bool, executable: Option<&str>) -> String {
+        let profile =
+            json!({"opt_level": "0", "debug_assertions": true, "overflow_checks": true, "test": test});
+        let target = json!({"kind": [kind], "name": name, "src_path": "/w/lock-file/src/lib.rs"});
+        json!({
+            "reason": "compiler-artifact", "package_id": "lock-file", "manifest_path": "/w/lock-file/Cargo.toml",
+            "target": target, "profile": profile, "features": [], "filenames": [], "executable": executable, "fresh": false
+        })
+        .to_string()
     }
 
     fn names(messages: &[String]) -> Result<Vec<String>, Failure> {
-        let programs = read(&messages.join("\n"), &Metadata::parse(METADATA)?, Tier::Default)?;
+        let programs = read(&messages.join("\n"), &metadata(), Tier::Default)?;
         Ok(programs.into_iter().map(|program| program.name).collect())
     }
 
@@ -115,10 +119,10 @@ mod tests {
     fn programs_that_test_are_found_and_no_others() {
         let messages = [
             "Compiling lock-file".to_owned(),
-            artifact("lib", "lock_file", false, "null"),
-            artifact("bin", "helper", false, r#""/w/target/debug/helper""#),
-            artifact("lib", "lock_file", true, r#""/w/target/debug/deps/lock_file-1""#),
-            artifact("test", "client", true, r#""/w/target/debug/deps/client-1""#),
+            artifact("lib", "lock_file", false, None),
+            artifact("bin", "helper", false, Some("/w/target/debug/helper")),
+            artifact("lib", "lock_file", true, Some("/w/target/debug/deps/lock_file-1")),
+            artifact("test", "client", true, Some("/w/target/debug/deps/client-1")),
             r#"{"reason": "build-finished", "success": true}"#.to_owned(),
         ];
         assert_eq!(names(&messages).unwrap(), ["lock-file --lib", "lock-file --test client"]);
@@ -126,16 +130,13 @@ mod tests {
 
     #[test]
     fn a_program_runs_where_cargo_would_run_it() {
-        let message = artifact("test", "client", true, r#""/w/target/debug/deps/client-1""#);
-        let programs = read(&message, &Metadata::parse(METADATA).unwrap(), Tier::Default).unwrap();
+        let message = artifact("test", "client", true, Some("/w/target/debug/deps/client-1"));
+        let programs = read(&message, &metadata(), Tier::Default).unwrap();
         let line = programs[0].process.command_line();
-        assert!(
-            line.contains("CARGO_MANIFEST_DIR=/w/lock-file ") && line.ends_with("/deps/client-1"),
-            "{line}"
-        );
+        assert!(line.contains("CARGO_MANIFEST_DIR=/w/lock-file ") && line.ends_with(" client-1"), "{line}");
         assert_eq!(programs[0].repeat, "cargo test --all-features --package lock-file --test client");
         assert_eq!(programs[0].log_name(), "lock-file-test-client.log");
-        let programs = read(&message, &Metadata::parse(METADATA).unwrap(), Tier::All).unwrap();
+        let programs = read(&message, &metadata(), Tier::All).unwrap();
         assert!(programs[0].process.command_line().contains("DISTLOCK_TESTS=all"));
         assert!(programs[0].repeat.starts_with("DISTLOCK_TESTS=all cargo test "));
     }
@@ -143,6 +144,6 @@ mod tests {
     #[test]
     fn an_answer_without_programs_is_no_success() {
         assert!(names(&[]).is_err());
-        assert!(names(&[artifact("lib", "lock_file", false, "null")]).is_err());
+        assert!(names(&[artifact("lib", "lock_file", false, None)]).is_err());
     }
 }

@@ -9,13 +9,14 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use cargo_metadata::{Metadata, Package};
+
 use super::order::processors;
 use super::programs::{self, Program};
 use super::verdict::{Counts, Verdict};
 use crate::console::Console;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::metadata::{Metadata, Package};
 use crate::tier::Tier;
 
 const CONTESTS: &str = "conformance-tests --test soak";
@@ -75,12 +76,15 @@ impl Selected {
     /// Reads a list of the tables `[package.metadata.suite]`, whose entries are such as `--test faults -- silence::`.
     fn all(metadata: &Metadata, list: &str) -> Vec<Self> {
         let of = |package: &Package| {
-            let entries =
-                package.suite[list].as_array().into_iter().flatten().filter_map(|entry| entry.as_str());
+            let entries = package.metadata["suite"][list]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|entry| entry.as_str());
             let select = |entry: &str| {
                 let (target, words) = entry.split_once(" -- ").unwrap_or((entry, ""));
                 let words = words.split_whitespace().map(str::to_owned).collect();
-                Self { package: package.name.clone(), target: target.to_owned(), words }
+                Self { package: package.name.to_string(), target: target.to_owned(), words }
             };
             entries.map(select).collect::<Vec<_>>()
         };
@@ -95,7 +99,7 @@ impl Soak {
     /// Builds the programs, and copies them, so that a build does not change what runs.
     fn prepare(context: &Context, seed: u64) -> Result<Self, Failure> {
         let metadata = context.metadata()?;
-        let folder = metadata.target_directory.join("soak");
+        let folder = metadata.target_directory.join("soak").into_std_path_buf();
         let copies = folder.join("programs");
         fs::create_dir_all(&copies)
             .map_err(|error| Failure::new(format!("{} cannot be made: {error}", copies.display())))?;

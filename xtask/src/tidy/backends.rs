@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::tree::File;
-use super::{Finding, Workspace};
+use super::{Finding, Workspace, at, in_file};
 
 const PAGE: &str = "docs/backends/writing-one.md";
 /// The title of the list on that page, whose rows begin with a path.
@@ -18,7 +18,7 @@ const COMMON_WORDS: [&str; 1] = ["file"];
 
 pub(super) fn are_known_by_few_files(workspace: &Workspace) -> Vec<Finding> {
     let Some(page) = workspace.tree.file(PAGE) else {
-        return vec![Finding::in_file(PAGE, "is missing")];
+        return vec![in_file(PAGE, "is missing")];
     };
     let listed = listed(&page.text);
     let mut findings = Vec::new();
@@ -27,18 +27,18 @@ pub(super) fn are_known_by_few_files(workspace: &Workspace) -> Vec<Finding> {
         let knowing = knowing(backend, workspace);
         if knowing.len() > MOST {
             let problem = format!("{} files know it, and at most {MOST} should", knowing.len());
-            findings.push(Finding::in_file(&format!("lock-{backend}"), problem));
+            findings.push(in_file(&format!("lock-{backend}"), problem));
         }
         for (file, line) in knowing {
             useful.insert(file.path.as_str());
             if !listed.contains(file.path.as_str()) {
                 let problem = format!("knows the backend {backend}, and {PAGE} does not list it");
-                findings.push(Finding::at(&file.path, line, problem));
+                findings.push(at(&file.path, line, problem));
             }
         }
     }
     let idle = listed.iter().filter(|path| !useful.contains(*path));
-    findings.extend(idle.map(|path| Finding::in_file(PAGE, format!("lists {path}, which knows no backend"))));
+    findings.extend(idle.map(|path| in_file(PAGE, format!("lists {path}, which knows no backend"))));
     findings
 }
 
@@ -92,18 +92,17 @@ fn has_word(line: &str, beginning: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::Metadata;
+    use crate::context::metadata_of;
     use crate::tidy::tree::Tree;
 
     const LIST: &str = "# Page\n| `other.md` | not in the list |\n## In this repository\n\n| file | |\n|---|---|\n\
                         | `Cargo.toml`, `CHANGELOG.md` | a row |\n## Next\n| `more.md` | not either |\n";
 
     fn found(page: &str, files: &[(&str, &str)]) -> Vec<String> {
-        let packages = ["lock-core", "lock-bench", "lock-gopher", "lock-file", "distlock"]
-            .map(|name| format!(r#"{{"name": "{name}", "manifest_path": "{name}/Cargo.toml"}}"#));
-        let metadata = Metadata::parse(&format!(r#"{{"packages": [{}]}}"#, packages.join(","))).unwrap();
+        let crates = ["lock-core", "lock-bench", "lock-gopher", "lock-file", "distlock"];
+        let metadata = metadata_of(crates.map(|name| serde_json::json!({"name": name})));
         let tree = Tree::of(&[files, &[(PAGE, page)]].concat());
-        are_known_by_few_files(&Workspace { tree, metadata }).iter().map(ToString::to_string).collect()
+        are_known_by_few_files(&Workspace { tree, metadata })
     }
 
     const ROW: (&str, &str) = ("Cargo.toml", "a\nlock-gopher = 1\n");

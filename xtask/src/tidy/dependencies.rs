@@ -1,7 +1,10 @@
 //! Which crates may depend on which. Tests may use more than the product does, except in the core.
 
-use super::{Finding, Workspace};
-use crate::metadata::{Package, Purpose};
+use cargo_metadata::{DependencyKind, Package};
+
+use super::{Finding, Workspace, in_file};
+
+const CORE: &str = "lock-core";
 
 /// A crate, and the crates of the workspace that its product may use. A `*` at the end matches any ending; the first matching
 /// row counts.
@@ -32,52 +35,22 @@ const CORE_MAY_USE: &[&str] = &[
     "tracing",
 ];
 
-/// Programs with command-line arguments.
-const COMMANDS: [&str; 2] = ["distlock-cli", "lock-bench"];
-const ARGUMENT_PARSER: &str = "clap";
-
 pub(super) fn direction(workspace: &Workspace) -> Vec<Finding> {
-    workspace.metadata.packages.iter().flat_map(|package| wrong_directions(package, workspace)).collect()
+    let crates = |name: &str| workspace.metadata.packages.iter().any(|package| package.name == name);
+    workspace.metadata.packages.iter().flat_map(|package| wrong_directions(package, crates)).collect()
 }
 
-fn wrong_directions(package: &Package, workspace: &Workspace) -> Vec<Finding> {
+fn wrong_directions(package: &Package, is_a_crate: impl Fn(&str) -> bool) -> Vec<Finding> {
     let Some((_, allowed)) = MAY_USE.iter().find(|(pattern, _)| fits(&package.name, pattern)) else {
         return vec![finding(package, "no row of MAY_USE in xtask says what this crate may depend on")];
     };
-    product(package)
-        .filter(|name| workspace.metadata.has(name))
-        .filter(|name| !allowed.iter().any(|pattern| fits(name, pattern)))
-        .map(|name| finding(package, &format!("depends on {name}; it may only use {allowed:?}")))
-        .collect()
-}
-
-pub(super) fn argument_parser(workspace: &Workspace) -> Vec<Finding> {
-    let others =
-        workspace.metadata.packages.iter().filter(|package| !COMMANDS.contains(&package.name.as_str()));
-    others
-        .filter(|package| package.dependencies.iter().any(|used| used.name.starts_with(ARGUMENT_PARSER)))
-        .map(|package| {
-            finding(package, &format!("depends on {ARGUMENT_PARSER}, which is for {COMMANDS:?} alone"))
-        })
-        .collect()
-}
-
-pub(super) fn core_stays_small(workspace: &Workspace) -> Vec<Finding> {
-    let core = workspace.metadata.packages.iter().filter(|package| package.name == "lock-core");
-    core.flat_map(|core| {
-        product(core)
-            .filter(|name| !workspace.metadata.has(name) && !CORE_MAY_USE.contains(name))
-            .map(|name| {
-                finding(core, &format!("depends on {name}, which CORE_MAY_USE in xtask does not list"))
-            })
-            .collect::<Vec<_>>()
-    })
-    .collect()
-}
-
-fn product(package: &Package) -> impl Iterator<Item = &str> {
-    let product = package.dependencies.iter().filter(|used| used.purpose == Purpose::Product);
-    product.map(|used| used.name.as_str())
+    let is_wrong = |name: &&str| {
+        let is_listed = allowed.iter().any(|pattern| fits(name, pattern)) || CORE_MAY_USE.contains(name);
+        (is_a_crate(name) || package.name == CORE) && !is_listed
+    };
+    let product = package.dependencies.iter().filter(|used| used.kind != DependencyKind::Development);
+    let wrong = product.map(|used| used.name.as_str()).filter(is_wrong);
+    wrong.map(|name| finding(package, &format!("depends on {name}, which xtask does not list"))).collect()
 }
 
 fn fits(name: &str, pattern: &str) -> bool {
@@ -85,71 +58,51 @@ fn fits(name: &str, pattern: &str) -> bool {
 }
 
 fn finding(package: &Package, problem: &str) -> Finding {
-    Finding::in_file(&package.manifest, problem)
+    in_file(package.manifest_path.as_str(), problem)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::metadata::Metadata;
+    use crate::context::metadata_of;
     use crate::tidy::tree::Tree;
 
-    /// Creates a workspace of crates, each with its dependencies; a name after `dev:` is for tests.
-    fn workspace(crates: &[(&str, &[&str])]) -> Workspace {
+    /// The crates that break the rule, among crates with their dependencies; a name after `dev:` is for tests.
+    fn found(crates: &[(&str, &[&str])]) -> Vec<String> {
         let dependency = |used: &&str| match used.strip_prefix("dev:") {
-            Some(name) => format!(r#"{{"name": "{name}", "kind": "dev"}}"#),
-            None => format!(r#"{{"name": "{used}", "kind": null}}"#),
+            Some(name) => json!({"name": name, "kind": "dev"}),
+            None => json!({"name": used, "kind": null}),
         };
-        let package = |(name, uses): &(&str, &[&str])| {
-            let uses: Vec<String> = uses.iter().map(dependency).collect();
-            format!(
-                r#"{{"name": "{name}", "manifest_path": "{name}", "dependencies": [{}]}}"#,
-                uses.join(",")
-            )
-        };
-        let packages: Vec<String> = crates.iter().map(package).collect();
-        let metadata = Metadata::parse(&format!(r#"{{"packages": [{}]}}"#, packages.join(","))).unwrap();
-        Workspace { tree: Tree::default(), metadata }
-    }
-
-    fn places(findings: &[Finding]) -> Vec<&str> {
-        findings.iter().map(|finding| finding.place.as_str()).collect()
+        let package = |(name, uses): &(&str, &[&str])| json!({"name": name, "dependencies": uses.iter().map(dependency).collect::<Vec<_>>()});
+        let workspace =
+            Workspace { tree: Tree::default(), metadata: metadata_of(crates.iter().map(package)) };
+        let findings = direction(&workspace);
+        findings.iter().map(|finding| finding.split('/').nth(2).unwrap().to_owned()).collect()
     }
 
     #[test]
     fn the_arrows_point_to_the_core() {
-        let sound = workspace(&[
+        let sound: [(&str, &[&str]); 4] = [
             ("lock-core", &["tokio"]),
             ("lock-file", &["lock-core", "rustix", "dev:conformance-tests"]),
             ("conformance-tests", &["lock-core"]),
             ("distlock", &["lock-core", "lock-file"]),
-        ]);
-        assert_eq!(direction(&sound), []);
-
-        let wrong = workspace(&[
+        ];
+        assert_eq!(found(&sound), [""; 0]);
+        let wrong: [(&str, &[&str]); 4] = [
             ("lock-core", &["lock-file"]),
             ("lock-file", &["lock-core", "lock-redis"]),
             ("lock-redis", &[]),
             ("newcomer", &[]),
-        ]);
-        assert_eq!(places(&direction(&wrong)), ["lock-core", "lock-file", "newcomer"]);
-    }
-
-    #[test]
-    fn clap_is_for_programs_with_arguments_alone() {
-        let used = workspace(&[
-            ("distlock-cli", &["clap"]),
-            ("lock-bench", &["clap"]),
-            ("xtask", &["clap"]),
-            ("distlock", &["dev:clap_complete"]),
-        ]);
-        assert_eq!(places(&argument_parser(&used)), ["xtask", "distlock"]);
+        ];
+        assert_eq!(found(&wrong), ["lock-core", "lock-file", "newcomer"]);
     }
 
     #[test]
     fn a_client_crate_in_the_core_is_found() {
-        let used =
-            workspace(&[("lock-core", &["tokio", "redis", "dev:proptest"]), ("lock-redis", &["redis"])]);
-        assert_eq!(places(&core_stays_small(&used)), ["lock-core"]);
+        let core: &[&str] = &["tokio", "redis", "dev:proptest"];
+        assert_eq!(found(&[("lock-core", core), ("lock-redis", &["redis"])]), ["lock-core"]);
     }
 }

@@ -1,8 +1,7 @@
 //! The folders of the core are layers: each imports only from those below it.
 
-use super::{Finding, Workspace};
-
-pub(super) const CORE: &str = "lock-core/src/";
+use super::imports::{CORE, imports, module_of, without_comments};
+use super::{Finding, Workspace, at, in_file};
 
 /// Each layer, with the layers that it may import from.
 const LAYERS: &[(&str, &[&str])] = &[
@@ -14,65 +13,37 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("api", &["memory", "policy", "spi", "runtime", "types"]),
 ];
 
-/// What `super` is in a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Parent {
-    IsTheRoot,
-    IsTheLayer,
-}
-
 pub(super) fn import_downwards(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in workspace.tree.with_ending("rs") {
         let Some(path) = file.path.strip_prefix(CORE).filter(|path| *path != "lib.rs") else { continue };
         let folder = path.split_once('/').map_or(path, |(folder, _)| folder);
         let Some((layer, below)) = LAYERS.iter().find(|(layer, _)| *layer == folder) else {
-            findings.push(Finding::in_file(&file.path, "is in no layer of the core"));
+            findings.push(in_file(&file.path, "is in no layer of the core"));
             continue;
         };
-        let is_own_file = path.strip_suffix("/mod.rs") == Some(folder);
-        let parent = if is_own_file { Parent::IsTheRoot } else { Parent::IsTheLayer };
-        for (number, imported) in imports(&file.text, parent) {
-            let is_permitted = imported == *layer || below.contains(&imported);
-            if !is_permitted {
-                let problem = format!("the layer {layer:?} does not import from {imported:?}");
-                findings.push(Finding::at(&file.path, number, problem));
+        for (line, import) in imports(&module_of(path), &without_comments(&file.text)) {
+            let from = import.first().copied().unwrap_or_default();
+            if from != *layer && !below.contains(&from) {
+                findings.push(at(
+                    &file.path,
+                    line,
+                    format!("the layer {layer:?} does not import from {from:?}"),
+                ));
             }
         }
     }
     findings
 }
 
-/// Returns the first word after each `crate::`, except in comments. In the file of a layer `super::` leads to the other
-/// layers too, and below it `super::super` may lead anywhere.
-fn imports(text: &str, parent: Parent) -> impl Iterator<Item = (usize, &str)> {
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
-    lines.flat_map(move |(index, line)| {
-        let from_the_root = line.split("crate::").skip(1).map(first_word);
-        let upwards = line.contains("super::super").then_some("super::super");
-        let to_the_side =
-            line.split("super::").skip(1).map(first_word).filter(move |_| parent == Parent::IsTheRoot);
-        from_the_root.chain(upwards).chain(to_the_side).map(move |word| (index + 1, word))
-    })
-}
-
-fn first_word(text: &str) -> &str {
-    let end = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(text.len());
-    &text[..end]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::Metadata;
+    use crate::context::metadata_of;
     use crate::tidy::tree::Tree;
 
     fn found(path: &str, text: &str) -> Vec<String> {
-        let package =
-            r#"{"workspace_root": "/w", "packages": [{"name": "a", "manifest_path": "/w/a/Cargo.toml"}]}"#;
-        let metadata = Metadata::parse(package).unwrap();
-        let workspace = Workspace { tree: Tree::of(&[(path, text)]), metadata };
-        import_downwards(&workspace).iter().map(ToString::to_string).collect()
+        import_downwards(&Workspace { tree: Tree::of(&[(path, text)]), metadata: metadata_of([]) })
     }
 
     #[test]
@@ -90,7 +61,7 @@ mod tests {
             [
                 "lock-core/src/spi/host.rs:1: the layer \"spi\" does not import from \"api\"",
                 "lock-core/src/spi/host.rs:2: the layer \"spi\" does not import from \"LockClient\"",
-                "lock-core/src/spi/host.rs:3: the layer \"spi\" does not import from \"super::super\"",
+                "lock-core/src/spi/host.rs:3: the layer \"spi\" does not import from \"api\"",
             ]
         );
     }

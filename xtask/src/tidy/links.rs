@@ -2,7 +2,7 @@
 //! links, because the result would depend on the day.
 
 use super::tree::{File, Tree};
-use super::{Finding, Workspace};
+use super::{Finding, Workspace, at};
 
 pub(super) fn resolve(workspace: &Workspace) -> Vec<Finding> {
     let pages = workspace.tree.with_ending("md");
@@ -11,10 +11,11 @@ pub(super) fn resolve(workspace: &Workspace) -> Vec<Finding> {
 
 fn broken_links(page: &File, tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (line, text) in prose(&page.text) {
-        for target in targets(&text) {
+    for (line, text) in text_lines(&page.text) {
+        let without_code = text.split('`').step_by(2).collect::<Vec<_>>().join("`");
+        for target in targets(&without_code) {
             if let Err(problem) = follow(target, page, tree) {
-                findings.push(Finding::at(&page.path, line, format!("link to {target}: {problem}")));
+                findings.push(at(&page.path, line, format!("link to {target}: {problem}")));
             }
         }
     }
@@ -32,14 +33,12 @@ fn follow(target: &str, page: &File, tree: &Tree) -> Result<(), &'static str> {
     let (Some(heading), Some(file)) = (heading, tree.file(&path)) else {
         return Ok(());
     };
-    if !file.has_ending("md") || headings(&file.text).iter().any(|known| known == heading) {
-        return Ok(());
-    }
-    Err("the page has no such heading")
+    let is_there = !file.has_ending("md") || has_heading(&file.text, heading);
+    if is_there { Ok(()) } else { Err("the page has no such heading") }
 }
 
 /// Resolves `target`, relative to the page at `from`; returns `None` when it leads out of the workspace.
-fn resolved(from: &str, target: &str) -> Option<String> {
+pub(crate) fn resolved(from: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
     for part in target.split('/') {
@@ -52,18 +51,15 @@ fn resolved(from: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Returns the lines that are not code, counted from 1, without inline code.
-fn prose(text: &str) -> Vec<(usize, String)> {
+/// Returns the lines that are not code, counted from 1.
+fn text_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
-    let mut lines = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            in_code = !in_code;
-        } else if !in_code {
-            lines.push((index + 1, line.split('`').step_by(2).collect::<Vec<_>>().join("`")));
-        }
-    }
-    lines
+    let lines = text.lines().enumerate().filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        !in_code && !is_fence
+    });
+    lines.map(|(index, line)| (index + 1, line))
 }
 
 /// Returns the targets of `[text](target)` and `[text]: target` in a line.
@@ -74,35 +70,23 @@ fn targets(line: &str) -> Vec<&str> {
     inline.chain(reference).collect()
 }
 
-/// Returns the anchors of a page's headings: lower case, words between hyphens, without punctuation.
-fn headings(text: &str) -> Vec<String> {
-    let mut in_code = false;
-    let mut anchors = Vec::new();
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            in_code = !in_code;
-        } else if !in_code && line.starts_with('#') {
-            anchors.push(anchor(line.trim_start_matches('#').trim()));
-        }
-    }
-    anchors
-}
-
-fn anchor(heading: &str) -> String {
-    let kept = heading.chars().filter(|character| character.is_alphanumeric() || " -_".contains(*character));
-    kept.flat_map(char::to_lowercase)
-        .map(|character| if character == ' ' { '-' } else { character })
-        .collect()
+/// Returns whether a heading of the page has this anchor: lower case, words between hyphens, without punctuation.
+fn has_heading(text: &str, anchor: &str) -> bool {
+    let headings = text_lines(text).filter(|(_, line)| line.starts_with('#'));
+    headings.map(|(_, line)| line.trim_start_matches('#').trim()).any(|heading| {
+        let kept = heading.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+        kept.flat_map(char::to_lowercase).collect::<String>().replace(' ', "-") == anchor
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::Metadata;
+    use crate::context::metadata_of;
 
     fn problems(files: &[(&str, &str)]) -> Vec<String> {
-        let workspace = Workspace { tree: Tree::of(files), metadata: Metadata::default() };
-        resolve(&workspace).iter().map(ToString::to_string).collect()
+        let workspace = Workspace { tree: Tree::of(files), metadata: metadata_of([]) };
+        resolve(&workspace)
     }
 
     #[test]
@@ -120,6 +104,13 @@ mod tests {
         assert_eq!(found.len(), 4, "{found:?}");
         assert!(found[0].starts_with("README.md:2: link to docs/b.md"), "{found:?}");
         assert!(found[1].contains("no such heading"), "{found:?}");
+    }
+
+    #[test]
+    fn paths_are_resolved_beside_the_file() {
+        assert_eq!(resolved("src/scripts/mod.rs", "grant.lua").as_deref(), Some("src/scripts/grant.lua"));
+        assert_eq!(resolved("src/lib.rs", "../README.md").as_deref(), Some("README.md"));
+        assert_eq!(resolved("src/lib.rs", "../../README.md"), None);
     }
 
     #[test]

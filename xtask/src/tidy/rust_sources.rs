@@ -1,52 +1,47 @@
 //! Rules about Rust files, which are read as text: an attribute is at the start of its line, as rustfmt leaves it.
 
-use super::tree::File;
-use super::{Finding, Workspace};
+use super::{Finding, Workspace, at};
 
-const FORBIDS: &str = "#![forbid(unsafe_code)]";
+/// The one module that may have unsafe code. Elsewhere the lint of that name, which the workspace denies, stays as it is.
+const UNSAFE: &str = "distlock-cli/src/system.rs";
 
-pub(super) fn libraries_forbid_unsafe(workspace: &Workspace) -> Vec<Finding> {
-    let forbids = |root: &str| {
-        let file = workspace.tree.file(root);
-        file.is_some_and(|file| file.text.lines().any(|line| line.trim() == FORBIDS))
-    };
-    let roots = workspace.metadata.packages.iter().filter_map(|package| package.library.as_deref());
-    roots
-        .filter(|root| !forbids(root))
-        .map(|root| Finding::in_file(root, format!("lacks {FORBIDS}")))
-        .collect()
-}
+/// Concatenated here, so that this file does not break its own rule.
+const LINT: &str = concat!("unsafe", "_code");
 
 pub(super) fn one_unsafe_module(workspace: &Workspace) -> Vec<Finding> {
-    let mut audited = None;
     let mut findings = Vec::new();
-    for (file, attribute) in attributes_of(workspace).filter(|(_, attribute)| attribute.admits_unsafe()) {
-        let is_command = file.path.starts_with("distlock-cli/");
-        if !is_command || *audited.get_or_insert(&file.path) != &file.path {
-            findings.push(Finding::at(
-                &file.path,
-                attribute.line,
-                "allows unsafe code outside the one audited module",
-            ));
-        }
+    for file in workspace.tree.with_ending("rs").filter(|file| file.path != UNSAFE) {
+        let lines = file.text.lines().map(|line| line.replace("#![forbid(", "")).enumerate();
+        let loose = lines.filter(|(_, line)| line.contains(LINT) && !line.starts_with(LINT));
+        findings.extend(
+            loose.map(|(index, _)| at(&file.path, index + 1, format!("{LINT} is for {UNSAFE} alone"))),
+        );
     }
     findings
 }
 
 pub(super) fn reasons_for_allowed_lints(workspace: &Workspace) -> Vec<Finding> {
-    attributes_of(workspace)
-        .filter(|(_, attribute)| attribute.switches_a_lint_off() && !attribute.has_reason())
-        .map(|(file, attribute)| {
-            Finding::at(&file.path, attribute.line, "says no reason = \"…\" and has no comment beside it")
-        })
-        .collect()
+    let mut findings = Vec::new();
+    for file in workspace.tree.with_ending("rs") {
+        let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
+        let attributes = (0..lines.len()).filter(|&index| lines[index].starts_with('#'));
+        let mute = attributes.filter(|&index| switches_a_lint_off_without_reason(&lines, index));
+        findings.extend(
+            mute.map(|index| {
+                at(&file.path, index + 1, "says no reason = \"…\" and has no comment beside it")
+            }),
+        );
+    }
+    findings
 }
 
-pub(super) fn reasons_for_ignored_tests(workspace: &Workspace) -> Vec<Finding> {
-    attributes_of(workspace)
-        .filter(|(_, attribute)| attribute.text == "#[ignore]")
-        .map(|(file, attribute)| Finding::at(&file.path, attribute.line, "#[ignore] without = \"reason\""))
-        .collect()
+/// Judges the attribute that begins at this line. Documentation is about the item, not about the attribute.
+fn switches_a_lint_off_without_reason(lines: &[&str], start: usize) -> bool {
+    let attribute =
+        lines[start..].split_inclusive(|line| line.contains(']')).next().unwrap_or_default().concat();
+    let is_commented = start > 0 && lines[start - 1].starts_with("// ") || attribute.contains("//");
+    let switches_off = attribute.contains("allow(") || attribute.contains("expect(");
+    switches_off && !is_commented && !attribute.contains("reason = ")
 }
 
 /// The macros of `tracing`, as they are called in this project: with the name of the crate before them.
@@ -55,7 +50,7 @@ const LOGGING: [&str; 6] = ["trace!(", "debug!(", "info!(", "warn!(", "error!(",
 pub(super) fn one_log_target(workspace: &Workspace) -> Vec<Finding> {
     let sources = workspace.tree.with_ending("rs").filter(|file| is_logging_source(&file.path));
     let calls = sources.flat_map(|file| calls_without_target(&file.text).map(move |line| (file, line)));
-    calls.map(|(file, line)| Finding::at(&file.path, line, "logs without target: \"distlock\"")).collect()
+    calls.map(|(file, line)| at(&file.path, line, "logs without target: \"distlock\"")).collect()
 }
 
 /// Test programs may log as they like.
@@ -78,96 +73,26 @@ fn calls_without_target(text: &str) -> impl Iterator<Item = usize> {
     lines.into_iter()
 }
 
-fn attributes_of(workspace: &Workspace) -> impl Iterator<Item = (&File, Attribute)> {
-    workspace
-        .tree
-        .with_ending("rs")
-        .flat_map(|file| attributes(&file.text).into_iter().map(move |found| (file, found)))
-}
-
-#[derive(Debug)]
-struct Attribute {
-    line: usize,
-    /// The text from `#` to the closing bracket, on one line.
-    text: String,
-    /// Whether there is a comment on the line before it or after it on the same line.
-    commented: bool,
-}
-
-impl Attribute {
-    fn switches_a_lint_off(&self) -> bool {
-        self.text.contains("allow(") || self.text.contains("expect(")
-    }
-
-    fn has_reason(&self) -> bool {
-        self.commented || self.text.contains("reason = ")
-    }
-
-    fn admits_unsafe(&self) -> bool {
-        self.switches_a_lint_off() && self.text.contains("unsafe_code")
-    }
-}
-
-fn attributes(text: &str) -> Vec<Attribute> {
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let starts = |line: &str| line.starts_with("#[") || line.starts_with("#![");
-    (0..lines.len()).filter(|&index| starts(lines[index])).map(|index| attribute(&lines, index)).collect()
-}
-
-fn attribute(lines: &[&str], start: usize) -> Attribute {
-    let mut text = String::new();
-    for line in &lines[start..] {
-        let (code, comment) =
-            line.split_once("//").map_or((*line, false), |(code, _)| (code.trim_end(), true));
-        text.push_str(code);
-        let closed = text.matches('[').count() <= text.matches(']').count();
-        if comment || closed {
-            let before = start.checked_sub(1).map_or("", |index| lines[index]);
-            return Attribute { line: start + 1, text, commented: comment || is_plain_comment(before) };
-        }
-    }
-    Attribute { line: start + 1, text, commented: false }
-}
-
-/// Documentation is about the item, not about the attribute.
-fn is_plain_comment(line: &str) -> bool {
-    line.starts_with("//") && !line.starts_with("///") && !line.starts_with("//!")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::Metadata;
+    use crate::context::metadata_of;
     use crate::tidy::tree::Tree;
 
     fn workspace(files: &[(&str, &str)]) -> Workspace {
-        let package = r#"{"workspace_root": "/w", "packages": [{"name": "a", "manifest_path": "/w/a/Cargo.toml",
-            "targets": [{"kind": ["lib"], "src_path": "/w/a/src/lib.rs"}]}]}"#;
-        Workspace { tree: Tree::of(files), metadata: Metadata::parse(package).unwrap() }
+        Workspace { tree: Tree::of(files), metadata: metadata_of([]) }
     }
 
     fn lines(findings: &[Finding]) -> Vec<usize> {
-        findings.iter().filter_map(|finding| finding.line).collect()
+        findings.iter().map(|finding| finding.split(':').nth(1).unwrap().parse().unwrap()).collect()
     }
 
     #[test]
-    fn a_library_that_does_not_forbid_unsafe_code_is_found() {
-        let sound = workspace(&[("a/src/lib.rs", "//! Docs.\n#![forbid(unsafe_code)]\n")]);
-        assert_eq!(libraries_forbid_unsafe(&sound), []);
-        assert_eq!(
-            libraries_forbid_unsafe(&workspace(&[("a/src/lib.rs", "// #![forbid(unsafe_code)]\n")])).len(),
-            1
-        );
-        assert_eq!(libraries_forbid_unsafe(&workspace(&[])).len(), 1, "a root that was not read is no proof");
-    }
-
-    #[test]
-    fn unsafe_code_is_admitted_in_one_module_of_the_command() {
-        let admits = "#![allow(unsafe_code, reason = \"x\")]\n";
-        assert_eq!(one_unsafe_module(&workspace(&[("distlock-cli/src/a.rs", admits)])), []);
-        assert_eq!(one_unsafe_module(&workspace(&[("lock-file/src/a.rs", admits)])).len(), 1);
-        let two = [("distlock-cli/src/a.rs", admits), ("distlock-cli/src/b.rs", admits)];
-        assert_eq!(one_unsafe_module(&workspace(&two)).len(), 1);
+    fn unsafety_is_admitted_in_one_module_of_the_command() {
+        let text = format!("#![forbid({LINT})]\n#![allow({LINT})]\n#[expect(\n    {LINT},\n)]\n");
+        let of = |path| lines(&one_unsafe_module(&workspace(&[(path, &text)])));
+        assert_eq!(of("lock-file/src/a.rs"), [2, 4]);
+        assert!(of(UNSAFE).is_empty());
     }
 
     #[test]
@@ -209,12 +134,6 @@ mod tests {
         ]
         .join("\n");
         assert_eq!(lines(&one_log_target(&workspace(&[("lock-core/src/a.rs", &text)]))), [1, 6, 7]);
-        assert_eq!(one_log_target(&workspace(&[("lock-core/tests/a.rs", &text)])), []);
-    }
-
-    #[test]
-    fn an_ignored_test_says_why() {
-        let text = "#[ignore = \"slow\"]\n#[ignore]\n";
-        assert_eq!(lines(&reasons_for_ignored_tests(&workspace(&[("a.rs", text)]))), [2]);
+        assert!(one_log_target(&workspace(&[("lock-core/tests/a.rs", &text)])).is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! Rules about all text files.
 
-use super::{Finding, Workspace};
+use super::{Finding, Workspace, at, in_file};
 
 const MOST_LINES: usize = 700;
 
@@ -8,61 +8,41 @@ const MOST_LINES: usize = 700;
 const MARKERS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 pub(super) fn length(workspace: &Workspace) -> Vec<Finding> {
-    let too_long =
-        |count: usize| format!("{count} lines: more than {MOST_LINES} are several modules, not one");
     let counts = workspace.tree.files().iter().map(|file| (file, file.text.lines().count()));
-    counts
-        .filter(|(_, count)| *count > MOST_LINES)
-        .map(|(file, count)| Finding::in_file(&file.path, too_long(count)))
-        .collect()
+    let too_long = counts.filter(|(_, count)| *count > MOST_LINES);
+    let problem = format!("more than {MOST_LINES} are several modules, not one");
+    too_long.map(|(file, count)| in_file(&file.path, format!("{count} lines: {problem}"))).collect()
 }
 
 pub(super) fn left_to_do(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in workspace.tree.files() {
-        for (index, line) in file.text.lines().enumerate() {
-            if let Some(marker) = MARKERS.iter().find(|marker| has_word(line, marker)) {
-                findings.push(Finding::at(
-                    &file.path,
-                    index + 1,
-                    format!("{marker}: do it, or say in an issue what is open"),
-                ));
-            }
-        }
+        let is_no_letter = |letter: char| !letter.is_alphanumeric();
+        let has_marker = |line: &str| line.split(is_no_letter).any(|word| MARKERS.contains(&word));
+        let lines = file.text.lines().enumerate().filter(|(_, line)| has_marker(line));
+        findings.extend(
+            lines.map(|(index, _)| at(&file.path, index + 1, "do it, or say in an issue what is open")),
+        );
     }
     findings
 }
 
-fn has_word(line: &str, word: &str) -> bool {
-    line.split(|character: char| !character.is_alphanumeric()).any(|found| found == word)
-}
-
+/// A workspace of its own cannot inherit settings from ours.
 pub(super) fn lints_of_the_workspace(workspace: &Workspace) -> Vec<Finding> {
     let manifests = workspace.tree.with_ending("toml").filter(|file| file.path.ends_with("/Cargo.toml"));
-    manifests
-        .filter(|manifest| !is_a_workspace_of_its_own(&manifest.text) && !takes_lints(&manifest.text))
-        .map(|manifest| Finding::in_file(&manifest.path, "lacks `[lints]` with `workspace = true`"))
-        .collect()
-}
-
-/// Such a workspace cannot inherit settings from ours.
-fn is_a_workspace_of_its_own(manifest: &str) -> bool {
-    manifest.lines().any(|line| line.trim() == "[workspace]")
-}
-
-fn takes_lints(manifest: &str) -> bool {
-    let section = manifest.lines().map(str::trim).skip_while(|line| *line != "[lints]").skip(1);
-    section.take_while(|line| !line.starts_with('[')).any(|line| line == "workspace = true")
+    let strict = |text: &str| text.contains("[lints]\nworkspace = true\n") || text.contains("[workspace]\n");
+    let loose = manifests.filter(|manifest| !strict(&manifest.text));
+    loose.map(|manifest| in_file(&manifest.path, "lacks `[lints]` with `workspace = true`")).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::Metadata;
+    use crate::context::metadata_of;
     use crate::tidy::tree::Tree;
 
     fn workspace(files: &[(&str, &str)]) -> Workspace {
-        Workspace { tree: Tree::of(files), metadata: Metadata::default() }
+        Workspace { tree: Tree::of(files), metadata: metadata_of([]) }
     }
 
     #[test]
@@ -70,14 +50,14 @@ mod tests {
         let (fits, long) = ("x\n".repeat(MOST_LINES), "x\n".repeat(MOST_LINES + 1));
         let found = length(&workspace(&[("a.rs", &fits), ("b.rs", &long)]));
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].place, "b.rs");
+        assert!(found[0].starts_with("b.rs: 701 lines"), "{found:?}");
     }
 
     #[test]
     fn a_marker_is_found_as_a_word() {
         let text = format!("fine\n// {}: later\nmy{}s\n", MARKERS[0], MARKERS[0]);
         let found = left_to_do(&workspace(&[("a.rs", &text)]));
-        assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [Some(2)]);
+        assert!(found.len() == 1 && found[0].starts_with("a.rs:2:"), "{found:?}");
     }
 
     #[test]
@@ -90,6 +70,6 @@ mod tests {
             ("Cargo.toml", "[workspace]\n"),
             ("b/peer/Cargo.toml", "[workspace]\n\n[package]\n"),
         ]));
-        assert_eq!(found.iter().map(|finding| finding.place.as_str()).collect::<Vec<_>>(), ["a/Cargo.toml"]);
+        assert!(found.len() == 1 && found[0].starts_with("a/Cargo.toml:"), "{found:?}");
     }
 }
