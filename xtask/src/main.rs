@@ -7,6 +7,7 @@
 mod console;
 mod context;
 mod failure;
+mod mutants;
 mod process;
 mod runner;
 mod servers;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
             return ExitCode::from(64);
         }
         Chosen::Steps(steps, tier) => runner::run(&steps, &Context::new(console, tier)),
+        Chosen::Mutants(arguments) => mutants::run(&arguments, &Context::new(console, Tier::Default)),
         Chosen::Soak(arguments) => return suite::soak::run(&arguments, &Context::new(console, Tier::All)),
         Chosen::Servers(arguments) => servers::run(&arguments, &Context::new(console, Tier::Default)),
     };

@@ -22,17 +22,22 @@ const SERVERS: &str = "servers";
 /// Not a check that ends by itself. The remaining arguments are for that.
 const SOAK: &str = "soak";
 
+/// Not a check of the code, but of its tests. The remaining arguments select mutants.
+const MUTANTS: &str = "mutants";
+
 pub(crate) enum Chosen {
     Help,
     Unknown(String),
     Steps(Vec<&'static Step>, Tier),
     Servers(Vec<String>),
+    Mutants(Vec<String>),
     Soak(Vec<String>),
 }
 
 pub(crate) fn choose(arguments: &[String]) -> Chosen {
     match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some((SERVERS, rest)) => return Chosen::Servers(rest.to_vec()),
+        Some((MUTANTS, rest)) => return Chosen::Mutants(rest.to_vec()),
         Some((SOAK, rest)) => return Chosen::Soak(rest.to_vec()),
         _ => {}
     }
@@ -59,11 +64,12 @@ pub(crate) fn help() -> String {
         steps.map(|step| row(step.name, step.summary)).collect::<Vec<_>>().join("\n")
     };
     format!(
-        "Usage: cargo xtask STEP… [--all]\n\n{}\n{}\n\nSteps of both:\n{}\n\nSteps of `test --all`:\n{}\n\n{}\n{}",
+        "Usage: cargo xtask STEP… [--all]\n\n{}\n{}\n\nSteps of both:\n{}\n\nSteps of `test --all`:\n{}\n\n{}\n{}\n{}",
         row("test", "proves that all of it works"),
         row("test --all", "all that there is to check; what continuous integration runs"),
         rows(Tier::Default),
         rows(Tier::All),
+        row(MUTANTS, "[CRATE|NAME]…: breaks the code on purpose, and expects a test to fail each time"),
         row(SOAK, "HOURS [SEED]: contests with random harm, cases of losses and models, for that long"),
         row(SERVERS, "starts a server to try things with, until Ctrl-C; `servers --help` lists them")
     )
@@ -165,6 +171,7 @@ mod tests {
             Chosen::Help => vec!["(help)"],
             Chosen::Unknown(_) => vec!["(unknown)"],
             Chosen::Servers(_) => vec!["(servers)"],
+            Chosen::Mutants(_) => vec!["(mutants)"],
             Chosen::Soak(_) => vec!["(soak)"],
         }
     }
@@ -210,6 +217,6 @@ mod tests {
 
     #[test]
     fn no_step_hides_behind_the_name_for_all_of_them() {
-        assert!(steps::ALL.iter().all(|step| ![EVERYTHING, SERVERS, SOAK].contains(&step.name)));
+        assert!(steps::ALL.iter().all(|step| ![EVERYTHING, SERVERS, SOAK, MUTANTS].contains(&step.name)));
     }
 }

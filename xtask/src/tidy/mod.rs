@@ -6,6 +6,7 @@ mod dependencies;
 mod imports;
 mod layers;
 mod links;
+mod mutants;
 mod rust_sources;
 mod text_files;
 mod tree;
@@ -52,6 +53,7 @@ const RULES: &[Rule] = &[
     ("no file is too long to be one module", text_files::length),
     ("nothing is left to do", text_files::left_to_do),
     ("every link of every page leads somewhere", links::resolve),
+    ("every mutant can be applied", mutants::can_be_applied),
 ];
 
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {
