@@ -26,6 +26,7 @@ mod certificates;
 mod curator;
 #[cfg(unix)]
 mod folders;
+mod given;
 #[cfg(unix)]
 mod mysql;
 #[cfg(unix)]
@@ -52,6 +53,7 @@ pub use certificates::{Certificates, Pair};
 pub use conformance_tests::{During, Failure, Outcome, ensure};
 #[cfg(unix)]
 pub use curator::{CuratorHold, CuratorLock, CuratorPeer};
+pub use given::GivenServer;
 #[cfg(unix)]
 pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, OperationOf, Row};
 #[cfg(unix)]

@@ -1,18 +1,21 @@
-//! The harnesses of the MySQL backend: one real server for each test program, and a proxy in front of it for each case.
+//! The harnesses of the MySQL backend: one real server for each test program, or the one of `DISTLOCK_TEST_MYSQL` or
+//! `DISTLOCK_TEST_MARIADB`, and a proxy in front of it for each case.
 #![allow(dead_code)] // each program uses only one of the four
 
 #[macro_use]
 #[path = "proxied.rs"]
 mod proxied;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
-use test_servers::{Direction, Losing, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy};
+use proxied::{Server, unique};
+use test_servers::{
+    Direction, Losing, MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy,
+};
 use tokio::sync::Mutex;
 
 /// Long enough for a machine that stands still for seconds to renew in time, short enough to wait for its end.
@@ -38,7 +41,7 @@ pub(crate) struct MySql57Table(Fixture);
 
 /// A prefix for names and a proxy that no other case uses.
 struct Fixture {
-    server: Arc<MySqlServer>,
+    server: Server<MySqlServer>,
     proxy: TcpProxy,
     prefix: String,
     flavour: MySqlFlavour,
@@ -53,20 +56,14 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
     distlock::connect_with(address, builder.connect_timeout(PATIENCE)).await
 }
 
-static NUMBER: AtomicU64 = AtomicU64::new(0);
-
 /// Ends with the last case that uses it.
-static SERVER: Mutex<Weak<MySqlServer>> = Mutex::const_new(Weak::new());
+static RUNNING: Mutex<Weak<MySqlServer>> = Mutex::const_new(Weak::new());
 
-async fn server(flavour: MySqlFlavour) -> Outcome<Arc<MySqlServer>> {
-    let mut running = SERVER.lock().await;
-    if let Some(server) = running.upgrade() {
-        return Ok(server);
-    }
+async fn server(flavour: MySqlFlavour) -> Outcome<Server<MySqlServer>> {
     // Makes every lock visible, which only the harness needs.
-    let (name, value) = match flavour {
-        MySqlFlavour::MariaDb => ("plugin-load-add", "metadata_lock_info"),
-        MySqlFlavour::MySql57 => ("performance-schema-instrument", "wait/lock/metadata/sql/mdl=ON"),
+    let (name, value, variable) = match flavour {
+        MySqlFlavour::MariaDb => ("plugin-load-add", "metadata_lock_info", "mariadb"),
+        MySqlFlavour::MySql57 => ("performance-schema-instrument", "wait/lock/metadata/sql/mdl=ON", "mysql"),
     };
     let options = MySqlOptions::new(flavour)
         .database("locks")
@@ -74,16 +71,21 @@ async fn server(flavour: MySqlFlavour) -> Outcome<Arc<MySqlServer>> {
         .user("locks", "secret", &["CREATE, SELECT, INSERT, UPDATE, DELETE ON locks.*"])
         .setting(name, value)
         .setting("max_connections", "2000");
-    let server = Arc::new(MySqlServer::start_with(options).await?);
-    *running = Arc::downgrade(&server);
-    Ok(server)
+    let start = async || MySqlServer::start_with(options).await;
+    Server::find(variable, &["mysql", "mariadb"], &RUNNING, start).await
 }
 
 impl Fixture {
     async fn start(flavour: MySqlFlavour, losing: Losing, fencing: &'static str) -> Outcome<Self> {
         let server = server(flavour).await?;
-        let proxy = server.proxy(distlock::mysql::operation_of)?;
-        let prefix = format!("place{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let address = match &server {
+            Server::Own(server) => server.address(),
+            Server::Given(server) => server.address(),
+        };
+        let proxy = TcpProxy::with_conversation(address, || {
+            Box::new(MySqlConversation::new(Arc::new(distlock::mysql::operation_of)))
+        })?;
+        let prefix = unique();
         Ok(Self { server, proxy, prefix, flavour, losing, fencing, thief: Mutex::default() })
     }
 
@@ -98,8 +100,11 @@ impl Fixture {
     fn url(&self, lease: Duration) -> String {
         let address = self.proxy.address();
         let (user, database) = if self.fencing == "table" { ("locks", "locks") } else { ("plain", "") };
-        let (lease, prefix, fencing) = (lease.as_secs(), &self.prefix, self.fencing);
-        format!("mysql://{user}:secret@{address}/{database}?lease={lease}s&prefix={prefix}&fencing={fencing}")
+        let url = match &self.server {
+            Server::Own(_) => format!("mysql://{user}:secret@{address}/{database}?"),
+            Server::Given(server) => server.url_at(address, ""),
+        };
+        format!("{url}lease={}s&prefix={}&fencing={}", lease.as_secs(), self.prefix, self.fencing)
     }
 
     /// Returns the name on the server. The names that the suite takes away are not changed by the mapping.
@@ -108,14 +113,14 @@ impl Fixture {
     }
 
     async fn holder(&self, physical: &str) -> Outcome<Option<String>> {
-        self.server.value(&format!("SELECT IS_USED_LOCK('{physical}')")).await
+        self.server.own()?.value(&format!("SELECT IS_USED_LOCK('{physical}')")).await
     }
 
     /// Ends a connection, if possible without `KILL`. If a MySQL 5.7 gets a `KILL` at the very moment at which it returns to
     /// reading, it may keep the connection, and its locks, until the lease is over.
     async fn end(&self, connection: &str) -> Outcome {
         let peer = format!("SELECT HOST FROM information_schema.PROCESSLIST WHERE ID={connection}");
-        let peer = self.server.value(&peer).await?.unwrap_or_default();
+        let peer = self.server.own()?.value(&peer).await?.unwrap_or_default();
         let port = peer.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         if !port.is_some_and(|port| self.proxy.cut_from(port)) {
             // A thief, or a connection that has ended meanwhile.
@@ -133,7 +138,7 @@ impl Fixture {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if removal == Removal::Theft {
-            let mut thief = self.server.session().await?;
+            let mut thief = self.server.own()?.session().await?;
             let rows = thief.query(&format!("SELECT GET_LOCK('{physical}', 0)")).await?;
             if rows != [[Some("1".to_owned())]] {
                 return Err(Failure::new(format!("{name:?} was not free for the thief")));
@@ -160,8 +165,9 @@ impl Fixture {
             "SELECT INFO FROM information_schema.PROCESSLIST \
              WHERE STATE='User lock' AND LOCATE(CONCAT(CHAR(39),'{prefix}:'),INFO)>0"
         );
-        let mut left: Vec<_> = self.server.query(&locks).await?.into_iter().flatten().flatten().collect();
-        let waiting = self.server.query(&waiters).await?.into_iter().flatten().flatten();
+        let mut left: Vec<_> =
+            self.server.own()?.query(&locks).await?.into_iter().flatten().flatten().collect();
+        let waiting = self.server.own()?.query(&waiters).await?.into_iter().flatten().flatten();
         left.extend(waiting.map(|statement| format!("a waiter: {statement}")));
         Ok(left)
     }

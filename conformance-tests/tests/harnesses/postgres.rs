@@ -1,18 +1,21 @@
-//! The harnesses of the PostgreSQL backend: one real server for each test program, and a proxy in front of it for each case.
+//! The harnesses of the PostgreSQL backend: one real server for each test program, or the one of `DISTLOCK_TEST_POSTGRES`, and a proxy in front of it for each case.
 #![allow(dead_code)] // each program uses only one of them
 
 #[macro_use]
 #[path = "proxied.rs"]
 mod proxied;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
-use test_servers::{Direction, Losing, PostgresOptions, PostgresServer, PostgresSession, TcpProxy, left_out};
+use proxied::{Server, unique};
+use test_servers::{
+    Direction, Losing, PostgresConversation, PostgresOptions, PostgresServer, PostgresSession, TcpProxy,
+    left_out,
+};
 use tokio::sync::Mutex;
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
@@ -32,9 +35,10 @@ pub(crate) struct PostgresTable(Fixture);
 
 /// A database of its own, whose locks are no other's, and a proxy that no other case uses.
 struct Fixture {
-    server: Arc<PostgresServer>,
+    server: Server<PostgresServer>,
     proxy: TcpProxy,
-    database: String,
+    /// The name of the database; at a given server, the prefix of the names in its database.
+    place: String,
     losing: Losing,
     fencing: &'static str,
     /// The session that has stolen locks, which are held as long as it exists.
@@ -46,33 +50,34 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
     distlock::connect_with(address, builder.connect_timeout(PATIENCE)).await
 }
 
-static NUMBER: AtomicU64 = AtomicU64::new(0);
-
 /// Ends with the last case that uses it.
-static SERVER: Mutex<Weak<PostgresServer>> = Mutex::const_new(Weak::new());
+static RUNNING: Mutex<Weak<PostgresServer>> = Mutex::const_new(Weak::new());
 
-async fn server() -> Outcome<Arc<PostgresServer>> {
-    let mut running = SERVER.lock().await;
-    if let Some(server) = running.upgrade() {
-        return Ok(server);
-    }
+async fn server() -> Outcome<Server<PostgresServer>> {
     let options = PostgresOptions::new()
         .user("plain", "secret", &[])
         .user("locks", "secret", &[])
         .setting("max_connections", "1000");
-    let server = Arc::new(PostgresServer::start_with(options).await?);
-    *running = Arc::downgrade(&server);
-    Ok(server)
+    let start = async || PostgresServer::start_with(options).await;
+    Server::find("postgres", &["postgres", "postgresql"], &RUNNING, start).await
 }
 
 impl Fixture {
     async fn start(losing: Losing, fencing: &'static str) -> Outcome<Self> {
         let server = server().await?;
-        let proxy = server.proxy(distlock::postgres::operation_of)?;
-        let database = format!("place{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        server.create_database(&database, "locks").await?;
-        server.session_in(&database).await?.query("GRANT CREATE ON SCHEMA public TO plain").await?;
-        Ok(Self { server, proxy, database, losing, fencing, thief: Mutex::default() })
+        let place = unique();
+        let address = match &server {
+            Server::Own(server) => {
+                server.create_database(&place, "locks").await?;
+                server.session_in(&place).await?.query("GRANT CREATE ON SCHEMA public TO plain").await?;
+                server.address()
+            }
+            Server::Given(server) => server.address(),
+        };
+        let proxy = TcpProxy::with_conversation(address, || {
+            Box::new(PostgresConversation::new(Arc::new(distlock::postgres::operation_of)))
+        })?;
+        Ok(Self { server, proxy, place, losing, fencing, thief: Mutex::default() })
     }
 
     fn address(&self) -> String {
@@ -84,13 +89,17 @@ impl Fixture {
     }
 
     fn url(&self, lease: Duration) -> String {
-        let (address, database, fencing) = (self.proxy.address(), &self.database, self.fencing);
-        let (user, lease) = (if fencing == "table" { "locks" } else { "plain" }, lease.as_secs());
-        format!("postgres://{user}:secret@{address}/{database}?lease={lease}s&fencing={fencing}")
+        let (address, place, fencing) = (self.proxy.address(), &self.place, self.fencing);
+        let user = if fencing == "table" { "locks" } else { "plain" };
+        let url = match &self.server {
+            Server::Own(_) => format!("postgres://{user}:secret@{address}/{place}?"),
+            Server::Given(server) => format!("{}prefix={place}&", server.url_at(address, "")),
+        };
+        format!("{url}lease={}s&fencing={fencing}", lease.as_secs())
     }
 
     async fn value(&self, statement: &str) -> Outcome<Option<String>> {
-        let rows = self.server.session_in(&self.database).await?.query(statement).await?;
+        let rows = self.server.own()?.session_in(&self.place).await?.query(statement).await?;
         Ok(rows.into_iter().flatten().flatten().next())
     }
 
@@ -111,12 +120,12 @@ impl Fixture {
         let holder = self.holder(key).await?.ok_or_else(free)?;
         // It may be the thief.
         drop(self.thief.lock().await.take());
-        self.server.query(&format!("SELECT pg_terminate_backend({holder})")).await?;
+        self.server.own()?.query(&format!("SELECT pg_terminate_backend({holder})")).await?;
         while self.holder(key).await?.as_ref() == Some(&holder) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if removal == Removal::Theft {
-            let mut thief = self.server.session_in(&self.database).await?;
+            let mut thief = self.server.own()?.session_in(&self.place).await?;
             let rows = thief.query(&format!("SELECT pg_try_advisory_lock({key})")).await?;
             if rows != [[Some("t".to_owned())]] {
                 return Err(Failure::new(format!("{name:?} was not free for the thief")));
@@ -131,7 +140,7 @@ impl Fixture {
         let locks = "SELECT concat_ws(' ','advisory lock',classid,objid,'granted',granted,'of',pid) \
                      FROM pg_locks JOIN pg_database ON pg_database.oid=database \
                      WHERE datname=current_database() AND locktype='advisory'";
-        let rows = self.server.session_in(&self.database).await?.query(locks).await?;
+        let rows = self.server.own()?.session_in(&self.place).await?.query(locks).await?;
         Ok(rows.into_iter().flatten().flatten().collect())
     }
 }

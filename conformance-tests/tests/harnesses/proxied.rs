@@ -1,4 +1,59 @@
-//! What the harnesses of real servers have in common: a `Fixture` with a `proxy` in front of the server.
+//! What the harnesses of real servers have in common: a `Fixture` with a `proxy` in front of the `server`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use conformance_tests::{Failure, Outcome};
+use test_servers::GivenServer;
+use tokio::sync::Mutex;
+
+/// A server that this program has started for all of its cases, or one that the user has.
+pub(super) enum Server<S> {
+    Own(Arc<S>),
+    Given(GivenServer),
+}
+
+/// Why a case is left out at a given server.
+pub(super) const ONLY_A_CLIENT: &str = "the server is given by DISTLOCK_TEST_…: the suite is a client of it, and takes no lock away at the server";
+
+impl<S> Server<S> {
+    /// Attaches to the server that the variable for `name` names. Without that, uses the one that is running, or starts
+    /// it; it ends with the last case that uses it.
+    pub(super) async fn find(
+        name: &str,
+        schemes: &[&str],
+        running: &Mutex<Weak<S>>,
+        start: impl AsyncFnOnce() -> Outcome<S>,
+    ) -> Outcome<Self> {
+        if let Some(given) = GivenServer::of(name, schemes)? {
+            return Ok(Self::Given(given));
+        }
+        let mut running = running.lock().await;
+        if let Some(server) = running.upgrade() {
+            return Ok(Self::Own(server));
+        }
+        let server = Arc::new(start().await?);
+        *running = Arc::downgrade(&server);
+        Ok(Self::Own(server))
+    }
+
+    /// Returns the server if this program has started it, with all rights.
+    pub(super) fn own(&self) -> Outcome<&S> {
+        match self {
+            Self::Own(server) => Ok(server),
+            Self::Given(_) => Err(Failure::new(ONLY_A_CLIENT)),
+        }
+    }
+}
+
+/// Returns a word that neither another case nor another run has.
+pub(super) fn unique() -> String {
+    static RUN: OnceLock<u128> = OnceLock::new();
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_millis());
+    let run = RUN.get_or_init(|| now() * 100_000 + u128::from(std::process::id() % 100_000));
+    format!("test{run:x}x{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+}
 
 /// Implements the harness with the methods of a place, which `start` returns; `requests` returns the request that
 /// decides an operation. The methods that follow are those of this harness alone.
@@ -14,8 +69,9 @@ macro_rules! proxied_harness {
                 Ok(Self($start.await?))
             }
 
-            fn lacks(&self, _: Ability) -> Option<&'static str> {
-                None
+            fn lacks(&self, ability: Ability) -> Option<&'static str> {
+                let is_for_own = matches!(ability, Ability::Removal(_)) && self.0.server.own().is_err();
+                is_for_own.then_some(proxied::ONLY_A_CLIENT)
             }
 
             async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
@@ -31,7 +87,10 @@ macro_rules! proxied_harness {
             }
 
             async fn leftovers(&self) -> Outcome<Vec<String>> {
-                let mut left = self.0.leftovers().await?;
+                let mut left = match self.0.server {
+                    proxied::Server::Own(_) => self.0.leftovers().await?,
+                    proxied::Server::Given(_) => Vec::new(),
+                };
                 let connections = self.0.proxy.connections();
                 if connections > 0 {
                     left.push(format!("{connections} connections"));

@@ -1,18 +1,20 @@
-//! The harness of the Redis backend: one real server for each test program, and a proxy in front of it for each case.
+//! The harness of the Redis backend: one real server for each test program, or the one of `DISTLOCK_TEST_REDIS`, and a proxy in front of it for each case.
 #![allow(dead_code)] // each program uses only one of the two
 
 #[macro_use]
 #[path = "proxied.rs"]
 mod proxied;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Ability, During, Failure, Harness, Outcome, Removal};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
-use test_servers::{Losing, RedisOptions, RedisServer, TcpProxy, Value, left_out};
+use proxied::{Server, unique};
+use test_servers::{
+    Digests, Losing, RedisConversation, RedisOptions, RedisServer, TcpProxy, Value, left_out,
+};
 use tokio::sync::Mutex;
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
@@ -44,35 +46,36 @@ pub(crate) struct Polling(Fixture);
 
 /// A part of the server and a proxy that no other case uses.
 struct Fixture {
-    server: Arc<RedisServer>,
+    server: Server<RedisServer>,
     proxy: TcpProxy,
     prefix: String,
     losing: Losing,
 }
 
-static NUMBER: AtomicU64 = AtomicU64::new(0);
-
 /// Ends with the last case that uses it.
-static SERVER: Mutex<Weak<RedisServer>> = Mutex::const_new(Weak::new());
+static RUNNING: Mutex<Weak<RedisServer>> = Mutex::const_new(Weak::new());
 
-async fn server(rules: &str) -> Outcome<Arc<RedisServer>> {
-    let mut running = SERVER.lock().await;
-    if let Some(server) = running.upgrade() {
-        return Ok(server);
-    }
+async fn server(rules: &str) -> Outcome<Server<RedisServer>> {
     let options = RedisOptions::new().user("locks", "secret", rules);
-    let server = Arc::new(RedisServer::start_with(options).await?);
-    *running = Arc::downgrade(&server);
-    Ok(server)
+    Server::find("redis", &["redis"], &RUNNING, async || RedisServer::start_with(options).await).await
 }
 
 impl Fixture {
     async fn start(rules: &str, losing: Losing) -> Outcome<Self> {
         let server = server(rules).await?;
+        let address = match &server {
+            Server::Own(server) => server.address(),
+            Server::Given(server) => server.address(),
+        };
         let scripts = distlock::redis::scripts().iter();
-        let proxy = server.proxy(scripts.map(|script| (script.digest().to_owned(), script.operation())))?;
+        let digests: Digests =
+            scripts.map(|script| (script.digest().to_owned(), script.operation())).collect();
+        let digests = Arc::new(digests);
+        let proxy = TcpProxy::with_conversation(address, move || {
+            Box::new(RedisConversation::new(Arc::clone(&digests)))
+        })?;
         // A part of the keys that the rules permit; the channels are not divided.
-        let prefix = format!("distlock:{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let prefix = format!("distlock:{}", unique());
         Ok(Self { server, proxy, prefix, losing })
     }
 
@@ -85,8 +88,11 @@ impl Fixture {
     }
 
     fn url(&self, lease: Duration) -> String {
-        let url = self.server.url_at(self.proxy.address());
-        format!("{url}?lease={}s&prefix={}", lease.as_secs(), self.prefix)
+        let url = match &self.server {
+            Server::Own(server) => server.url_at(self.proxy.address()) + "?",
+            Server::Given(server) => server.url_at(self.proxy.address(), ""),
+        };
+        format!("{url}lease={}s&prefix={}", lease.as_secs(), self.prefix)
     }
 
     /// Returns the key of the hold. The names that the suite takes away are not changed by the mapping.
@@ -97,7 +103,7 @@ impl Fixture {
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
         let key = self.hold(name);
         let is_done = match removal {
-            Removal::Deletion => self.server.command(&["DEL", &key]).await? == Value::Integer(1),
+            Removal::Deletion => self.server.own()?.command(&["DEL", &key]).await? == Value::Integer(1),
             Removal::Expiry => self.expire(&key).await?,
             Removal::Theft => self.steal(&key).await?,
         };
@@ -105,8 +111,8 @@ impl Fixture {
     }
 
     async fn expire(&self, key: &str) -> Outcome<bool> {
-        let was_held = self.server.command(&["PEXPIRE", key, "1"]).await? == Value::Integer(1);
-        while self.server.command(&["EXISTS", key]).await? != Value::Integer(0) {
+        let was_held = self.server.own()?.command(&["PEXPIRE", key, "1"]).await? == Value::Integer(1);
+        while self.server.own()?.command(&["EXISTS", key]).await? != Value::Integer(0) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         Ok(was_held)
@@ -114,17 +120,17 @@ impl Fixture {
 
     /// Replaces the holder by another one, without a lease.
     async fn steal(&self, key: &str) -> Outcome<bool> {
-        let hold = self.server.command(&["GET", key]).await?;
+        let hold = self.server.own()?.command(&["GET", key]).await?;
         let Some((_, rest)) = hold.as_text().and_then(|hold| hold.split_once(' ')) else { return Ok(false) };
         let stolen = format!("{:032x} {rest}", 1);
-        Ok(self.server.command(&["SET", key, &stolen]).await?.as_text() == Some("OK"))
+        Ok(self.server.own()?.command(&["SET", key, &stolen]).await?.as_text() == Some("OK"))
     }
 
     /// All keys except the fences and the marks of broken holds, which stay for a while; and the subscribers.
     async fn leftovers(&self) -> Outcome<Vec<String>> {
         let pattern = format!("{}:*", self.prefix);
-        let keys = self.server.command(&["KEYS", &pattern]).await.during("list the keys")?;
-        let channels = self.server.command(&["PUBSUB", "CHANNELS", &pattern]).await?;
+        let keys = self.server.own()?.command(&["KEYS", &pattern]).await.during("list the keys")?;
+        let channels = self.server.own()?.command(&["PUBSUB", "CHANNELS", &pattern]).await?;
         let is_slot = |key: &str| key.contains("}:m:");
         let stays = |key: &str| [":f", ":b"].iter().any(|ending| key.ends_with(ending)) || is_slot(key);
         let keys = keys.items().iter().filter_map(Value::as_text).filter(|key| !stays(key));

@@ -1,4 +1,5 @@
-//! The harness of the ZooKeeper backend: one real server for each test program, and a proxy in front of it for each
+//! The harness of the ZooKeeper backend: one real server for each test program, or the one of
+//! `DISTLOCK_TEST_ZOOKEEPER`, and a proxy in front of it for each
 //! case.
 #![allow(dead_code, reason = "each program uses one of the two")]
 
@@ -6,15 +7,16 @@
 #[path = "proxied.rs"]
 mod proxied;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockName, Operation};
+use proxied::{Server, unique};
 use test_servers::{
-    Losing, NodeKind, TcpProxy, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer, left_out,
+    Losing, NodeKind, TcpProxy, ZooKeeperConversation, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
+    left_out,
 };
 use tokio::sync::Mutex;
 
@@ -36,7 +38,7 @@ pub(crate) struct Closed(Fixture);
 
 /// A part of the server and a proxy that no other case uses.
 struct Fixture {
-    server: Arc<ZooKeeperServer>,
+    server: Server<ZooKeeperServer>,
     proxy: TcpProxy,
     root: String,
     losing: Losing,
@@ -46,36 +48,39 @@ struct Fixture {
 /// The directories of a semaphore, below that of the lock of its name.
 const SEMAPHORE: [&str; 2] = ["locks", "leases"];
 
-static NUMBER: AtomicU64 = AtomicU64::new(0);
-
 /// Ends with the last case that uses it.
-static SERVER: Mutex<Weak<ZooKeeperServer>> = Mutex::const_new(Weak::new());
+static RUNNING: Mutex<Weak<ZooKeeperServer>> = Mutex::const_new(Weak::new());
 
-async fn server() -> Outcome<Arc<ZooKeeperServer>> {
-    let mut running = SERVER.lock().await;
-    if let Some(server) = running.upgrade() {
-        return Ok(server);
-    }
+async fn server() -> Outcome<Server<ZooKeeperServer>> {
     let options = ZooKeeperOptions::new()
         .digest_user("locks", "secret")
         .containers_checked_every(CONTAINERS_CHECKED_EVERY);
-    let server = Arc::new(ZooKeeperServer::start_with(options).await?);
-    *running = Arc::downgrade(&server);
-    Ok(server)
+    let start = async || ZooKeeperServer::start_with(options).await;
+    Server::find("zookeeper", &["zookeeper"], &RUNNING, start).await
 }
 
 impl Fixture {
     async fn start(losing: Losing, options: &'static [(&'static str, &'static str)]) -> Outcome<Self> {
         let server = server().await?;
-        let proxy = server.proxy()?;
-        let root = format!("/locks/{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let address = match &server {
+            Server::Own(server) => server.address(),
+            Server::Given(server) => server.address(),
+        };
+        let proxy = TcpProxy::with_conversation(address, || Box::new(ZooKeeperConversation::new()))?;
+        let root = format!("/locks/{}", unique());
         Ok(Self { server, proxy, root, losing, options })
     }
 
     fn address(&self) -> String {
         let session = format!("{}s", SESSION.as_secs());
         let options = [&[("session_timeout", session.as_str())], self.options].concat();
-        self.server.url_of(&[self.proxy.address()], &self.root, &options)
+        match &self.server {
+            Server::Own(server) => server.url_of(&[self.proxy.address()], &self.root, &options),
+            Server::Given(server) => {
+                let options: Vec<_> = options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                server.url_at(self.proxy.address(), &self.root) + &options.join("&")
+            }
+        }
     }
 
     /// Returns the directory of a lock. The names that the suite takes away are not changed by the mapping.
@@ -85,7 +90,7 @@ impl Fixture {
 
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
         let directory = self.directory(name);
-        let children = self.server.children(&directory).await?.unwrap_or_default();
+        let children = self.server.own()?.children(&directory).await?.unwrap_or_default();
         let holder = children.first().ok_or_else(|| Failure::new(format!("{name:?} is free")))?;
         // All nodes of one attempt have the same mark: `_c_`, a UUID and a hyphen.
         let mark = holder.get(..40).unwrap_or(holder);
@@ -96,11 +101,11 @@ impl Fixture {
             // Next in the queue, and in the place of the holder when that is deleted.
             Removal::Theft => {
                 let thief = format!("{directory}/_c_{:032x}-lock-", 1);
-                self.server.create(&thief, b"", NodeKind::Numbered).await?;
+                self.server.own()?.create(&thief, b"", NodeKind::Numbered).await?;
             }
         }
         for (fixture, node) in nodes.into_iter().enumerate() {
-            let was_there = self.server.delete(&format!("{directory}/{node}")).await?;
+            let was_there = self.server.own()?.delete(&format!("{directory}/{node}")).await?;
             // Its client may see that the first one is gone, and remove the others itself.
             if fixture == 0 && !was_there {
                 return Err(Failure::new(format!("{name:?} is free by now")));
@@ -110,11 +115,11 @@ impl Fixture {
     }
 
     async fn expire(&self, holder: &str) -> Outcome {
-        let node = self.server.node(holder).await?;
+        let node = self.server.own()?.node(holder).await?;
         let session = node.and_then(|node| node.session);
         let session =
             session.ok_or_else(|| Failure::new(format!("{holder} is gone, or belongs to no session")))?;
-        if self.server.close_session(session).await? {
+        if self.server.own()?.close_session(session).await? {
             Ok(())
         } else {
             Err(Failure::new(format!("the session of {holder} is gone")))
@@ -124,7 +129,7 @@ impl Fixture {
     /// All nodes in the directories of locks; the server removes the directories themselves.
     async fn leftovers(&self) -> Outcome<Vec<String>> {
         let mut left = Vec::new();
-        let mut directories = self.server.children(&self.root).await?.unwrap_or_default();
+        let mut directories = self.server.own()?.children(&self.root).await?.unwrap_or_default();
         directories.retain(|directory| directory != "~remembered");
         for directory in directories {
             let directory = format!("{}/{directory}", self.root);
@@ -140,7 +145,7 @@ impl Fixture {
 
     /// The paths of the children of a node.
     async fn children(&self, path: &str) -> Outcome<Vec<String>> {
-        let children = self.server.children(path).await?.unwrap_or_default();
+        let children = self.server.own()?.children(path).await?.unwrap_or_default();
         Ok(children.into_iter().map(|child| format!("{path}/{child}")).collect())
     }
 }
