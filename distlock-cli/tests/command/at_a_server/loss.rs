@@ -57,7 +57,7 @@ pub(crate) fn a_server_that_is_silent_for_too_long_ends_command_and_hold<S: Serv
     let mut holder = Running::start(sandbox.distlock(["hold", "--json", "other"]).stdin(Stdio::piped()));
     let child = job.pid_line();
     holder.says_acquired();
-    server.fall_silent();
+    server.stop();
     job.event("suspect");
     assert_eq!(job.event("lost")["reason"], "expired");
     assert_eq!(job.event("terminating")["signal"], "SIGTERM");

@@ -12,16 +12,20 @@ pub(crate) mod once;
 pub(crate) mod secrets;
 pub(crate) mod sharing;
 
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use nix::unistd::Pid;
 use serde_json::Value;
-use test_servers::TcpProxy;
+use test_servers::{Direction, TcpProxy};
 
 use crate::support::Sandbox;
 use crate::together::Places;
 
-/// A server of one test, which ends with the test.
+/// The locks of one test at a server, which other tests may use as well. The test reaches it through a proxy of its own,
+/// and that is what it stops and kills.
 pub(crate) trait Server {
     /// The scheme of its URLs.
     const NAME: &'static str;
@@ -34,26 +38,37 @@ pub(crate) trait Server {
     /// How many loops count at the same time, and how often each.
     const LOOPS: [usize; 2];
 
-    /// A sandbox whose locks this server keeps; it gives those of a client that is silent for `silence` to other clients.
-    fn sandbox(&self, silence: &str) -> Sandbox;
+    /// The address of the server itself.
+    fn address(&self) -> SocketAddr;
 
-    /// The same, through a proxy.
-    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Sandbox;
+    /// The proxy of this test.
+    fn way(&self) -> &TcpProxy;
 
-    /// A proxy in front of the server.
-    fn proxy(&self) -> TcpProxy;
+    /// A sandbox whose locks the server at this address keeps; it gives those of a client that is silent for `silence` to
+    /// other clients.
+    fn place_at(&self, address: SocketAddr, silence: &str) -> Sandbox;
 
     /// A sandbox whose locks are other locks, even with the same names.
     fn elsewhere(&self) -> Sandbox;
 
+    /// A sandbox that the test's proxy leads to.
+    fn sandbox(&self, silence: &str) -> Sandbox {
+        self.place_at(self.way().address(), silence)
+    }
+
+    /// The same, through another proxy.
+    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Sandbox {
+        self.place_at(proxy.address(), silence)
+    }
+
+    /// Another proxy in front of the server.
+    fn proxy(&self) -> TcpProxy {
+        TcpProxy::start(self.address()).unwrap()
+    }
+
     /// How much of that silence a hold relies on.
     fn lease_in(silence: Duration) -> Duration {
         silence
-    }
-
-    /// Makes the server silent for good.
-    fn fall_silent(&self) {
-        self.stop();
     }
 
     /// How messages name a holder.
@@ -68,17 +83,42 @@ pub(crate) trait Server {
         assert_eq!(told["host"], host.trim(), "{told}");
     }
 
-    /// Suspends the server: it answers no client.
-    fn stop(&self);
+    /// Makes the server silent: it answers no client of this test.
+    fn stop(&self) {
+        self.way().blackhole(Direction::ToServer);
+        self.way().blackhole(Direction::ToClient);
+    }
 
     /// Lets the server continue.
-    fn resume(&self);
+    fn resume(&self) {
+        self.way().heal();
+    }
 
-    /// Kills the server.
-    fn kill(&self);
+    /// Makes the server disappear: connections end, and new ones are refused.
+    fn kill(&self) {
+        self.way().sever();
+    }
 
-    /// Starts the server again after it was killed, on the same port. It may serve clients only later.
-    fn restart(&self);
+    /// Lets the server appear again.
+    fn restart(&self) {
+        self.way().heal();
+    }
+}
+
+/// Starts a server for all tests that do not change it; it ends with the last of those that run at the same time.
+pub(crate) fn shared<T>(running: &Mutex<Weak<T>>, start: impl FnOnce() -> T) -> Arc<T> {
+    let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+    running.upgrade().unwrap_or_else(|| {
+        let server = Arc::new(start());
+        *running = Arc::downgrade(&server);
+        server
+    })
+}
+
+/// A name that no other test of this program gives to a part of a server.
+pub(crate) fn place() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    format!("test{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The locks of a server, for the cases of readers and permits.
@@ -94,7 +134,7 @@ pub(crate) fn with_option(url: &str, option: &str) -> String {
     format!("{url}{separator}{option}")
 }
 
-/// A test for each of the cases, with a server of its own: `cases!(Server::start(), loss: [this, that])`.
+/// A test for each of the cases: `cases!(Server::start(), loss: [this, that])`.
 macro_rules! cases {
     ($start:expr, $kind:ident: [$($case:ident),+ $(,)?]) => {
         $(

@@ -71,7 +71,7 @@ fn a_database_that_is_not_there_is_64() {
 
 #[test]
 fn a_replica_is_69_and_says_where_to_go() {
-    for server in [Server::mariadb(), Server::mysql57()].into_iter().flatten() {
+    for server in MySqlFlavour::ALL.into_iter().filter_map(Server::alone) {
         let sandbox = server.place_with(&[("connect_timeout", "0s")]);
         server.execute("SET GLOBAL read_only = 1");
         for arguments in [["exec", "job", "touch", "ran"].as_slice(), &["status", "job"], &["hold", "job"]] {

@@ -1,5 +1,7 @@
 //! What happens to the command when contact with the server is lost, or the lock is.
 
+use test_servers::MySqlFlavour;
+
 use super::server::Server;
 use crate::at_a_server::Server as _;
 use crate::at_a_server::loss::the_command_ends;
@@ -34,7 +36,7 @@ mod mysql57_with_table {
 const LEASE: &str = "20s";
 
 fn on_both(check: impl Fn(&Server)) {
-    for server in [Server::mariadb(), Server::mysql57()].into_iter().flatten() {
+    for server in MySqlFlavour::ALL.into_iter().filter_map(Server::alone) {
         check(&server);
     }
 }
@@ -51,7 +53,7 @@ fn a_killed_connection_ends_the_command() {
 fn a_server_that_is_started_anew_ends_the_command() {
     on_both(|server| {
         let sandbox = server.sandbox(LEASE);
-        the_command_ends(&sandbox, &["connection_lost"], || server.restart());
+        the_command_ends(&sandbox, &["connection_lost"], || server.start_anew());
     });
 }
 

@@ -1,13 +1,14 @@
-//! A server of one test, with blocking calls.
+//! The locks of one test at a server, with blocking calls.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, Weak};
 
 use nix::unistd::Pid;
 use serde_json::Value;
 use test_servers::{Certificates, MySqlFlavour, MySqlOptions, MySqlServer, TcpProxy};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::at_a_server;
+use crate::at_a_server::{self, place, shared};
 use crate::support::Sandbox;
 
 const DATABASE: &str = "locks";
@@ -21,9 +22,13 @@ pub(super) enum Tokens {
     Written,
 }
 
-/// A server, which ends with the test.
+static MARIADB: Mutex<Weak<MySqlServer>> = Mutex::new(Weak::new());
+static MYSQL57: Mutex<Weak<MySqlServer>> = Mutex::new(Weak::new());
+
 pub(super) struct Server {
-    mysql: MySqlServer,
+    mysql: Arc<MySqlServer>,
+    way: TcpProxy,
+    place: String,
     tokens: Tokens,
     runtime: Runtime,
 }
@@ -45,25 +50,44 @@ impl Server {
         Self::start(MySqlFlavour::MySql57, Tokens::Written)
     }
 
-    /// Starts a server with a user who may create tables; `None` if the user left its tests out.
+    /// A part of a server that other tests use as well, with a user who may create tables; `None` if the user left its
+    /// tests out.
     fn start(flavour: MySqlFlavour, tokens: Tokens) -> Option<Self> {
-        let options = MySqlOptions::new(flavour).database(DATABASE);
-        Self::start_with(flavour, tokens, options.user("app", "right", &["ALL ON locks.*"]))
+        let running = match flavour {
+            MySqlFlavour::MariaDb => &MARIADB,
+            MySqlFlavour::MySql57 => &MYSQL57,
+        };
+        Self::of(flavour, tokens, |start| shared(running, || start(options(flavour))))
     }
 
+    /// The same, with a server of this test alone.
+    pub(super) fn alone(flavour: MySqlFlavour) -> Option<Self> {
+        Self::start_with(flavour, Tokens::Minted, options(flavour))
+    }
+
+    /// A server of this test alone.
     pub(super) fn start_with(flavour: MySqlFlavour, tokens: Tokens, options: MySqlOptions) -> Option<Self> {
+        Self::of(flavour, tokens, |start| Arc::new(start(options)))
+    }
+
+    fn of(
+        flavour: MySqlFlavour,
+        tokens: Tokens,
+        server: impl FnOnce(&dyn Fn(MySqlOptions) -> MySqlServer) -> Arc<MySqlServer>,
+    ) -> Option<Self> {
         if let Some(reason) = flavour.left_out() {
             eprintln!("{flavour:?}: {reason}");
             return None;
         }
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let mysql = runtime.block_on(MySqlServer::start_with(options)).unwrap();
-        Some(Self { mysql, tokens, runtime })
+        let mysql = server(&|options| runtime.block_on(MySqlServer::start_with(options)).unwrap());
+        let way = TcpProxy::start(mysql.address()).unwrap();
+        Some(Self { mysql, way, place: place(), tokens, runtime })
     }
 
     /// The URL with the login of the first user, and the source of tokens.
     pub(super) fn url(&self) -> String {
-        self.url_at(self.mysql.address())
+        self.url_at(self.way.address())
     }
 
     fn url_at(&self, address: SocketAddr) -> String {
@@ -76,7 +100,7 @@ impl Server {
 
     pub(super) fn place_with(&self, options: &[(&str, &str)]) -> Sandbox {
         let options = options.iter().map(|(name, value)| format!("&{name}={value}")).collect::<Vec<_>>();
-        Sandbox::at(self.url() + &options.concat())
+        Sandbox::at(format!("{}&prefix={}{}", self.url(), self.place, options.concat()))
     }
 
     pub(super) fn certificates(&self) -> &Certificates {
@@ -93,14 +117,19 @@ impl Server {
 
     /// Ends the connection that has the lock, as an administrator would.
     pub(super) fn kill_holder_of(&self, lock: &str) {
-        let asked = format!("SELECT IS_USED_LOCK('distlock:{lock}')");
+        let asked = format!("SELECT IS_USED_LOCK('{}:{lock}')", self.place);
         self.runtime.block_on(async {
             let connection = self.mysql.value(&asked).await.unwrap().unwrap();
             self.mysql.end_connection(&connection).await.unwrap();
         });
     }
 
-    /// Turns the server into a replica, or into a primary again.
+    /// Starts the server anew, which has to be of this test alone.
+    pub(super) fn start_anew(&self) {
+        self.runtime.block_on(self.mysql.restart()).unwrap();
+    }
+
+    /// Turns the server, which has to be of this test alone, into a replica, or into a primary again.
     pub(super) fn execute(&self, statement: &str) {
         self.runtime.block_on(self.mysql.query(statement)).unwrap();
     }
@@ -113,20 +142,20 @@ impl at_a_server::Server for Server {
     const SILENT: &'static str = "did not answer";
     const LOOPS: [usize; 2] = [4, 8];
 
-    fn sandbox(&self, silence: &str) -> Sandbox {
-        self.place_with(&[("lease", silence)])
+    fn address(&self) -> SocketAddr {
+        self.mysql.address()
     }
 
-    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Sandbox {
-        Sandbox::at(format!("{}&lease={silence}", self.url_at(proxy.address())))
+    fn way(&self) -> &TcpProxy {
+        &self.way
     }
 
-    fn proxy(&self) -> TcpProxy {
-        TcpProxy::start(self.mysql.address()).unwrap()
+    fn place_at(&self, address: SocketAddr, silence: &str) -> Sandbox {
+        Sandbox::at(format!("{}&lease={silence}&prefix={}", self.url_at(address), self.place))
     }
 
     fn elsewhere(&self) -> Sandbox {
-        self.place_with(&[("prefix", "elsewhere")])
+        Sandbox::at(format!("{}&prefix={}e", self.url(), self.place))
     }
 
     fn people_read(&self, holder: Pid) -> String {
@@ -152,20 +181,8 @@ impl at_a_server::Server for Server {
         };
         assert!(told["host"].as_str().unwrap().starts_with(&host), "{told}");
     }
+}
 
-    fn stop(&self) {
-        self.mysql.stop().unwrap();
-    }
-
-    fn resume(&self) {
-        self.mysql.resume().unwrap();
-    }
-
-    fn kill(&self) {
-        self.mysql.kill().unwrap();
-    }
-
-    fn restart(&self) {
-        self.runtime.block_on(self.mysql.restart()).unwrap();
-    }
+fn options(flavour: MySqlFlavour) -> MySqlOptions {
+    MySqlOptions::new(flavour).database(DATABASE).user("app", "right", &["ALL ON locks.*"])
 }

@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use super::server::Server;
 use crate::at_a_server::Server as _;
 use crate::at_a_server::sharing::runs_and_has_name_and_token;
-use crate::support::{assert_code, lives, until};
+use crate::support::{Sandbox, assert_code, lives, until};
 
 mod mariadb {
     use super::Server;
@@ -47,7 +47,7 @@ mod mysql57_with_table {
 #[test]
 fn without_any_option_the_command_runs() {
     for server in [Server::mariadb(), Server::mysql57()].into_iter().flatten() {
-        runs_and_has_name_and_token(&server.place_with(&[]));
+        runs_and_has_name_and_token(&Sandbox::at(server.url()));
         runs_and_has_name_and_token(&server.place_with(&[("fencing", "table")]));
     }
 }

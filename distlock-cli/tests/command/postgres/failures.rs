@@ -39,7 +39,7 @@ fn a_database_that_is_not_there_is_64() {
 
 #[test]
 fn a_standby_is_69_and_says_where_to_go() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = Server::alone() else { return };
     let sandbox = server.place_with(&[("connect_timeout", "0s")]);
     server.restart_as_standby();
     for arguments in [["exec", "job", "touch", "ran"].as_slice(), &["status", "job"], &["hold", "job"]] {

@@ -19,12 +19,12 @@ const LEASE: &str = "20s";
 
 #[test]
 fn a_terminated_session_ends_the_command() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = Server::alone() else { return };
     the_command_ends(&server.sandbox(LEASE), &["connection_lost"], || server.terminate_holders());
 }
 
 #[test]
 fn a_server_that_is_started_anew_ends_the_command() {
-    let Some(server) = Server::start() else { return };
-    the_command_ends(&server.sandbox(LEASE), &["connection_lost"], || server.restart());
+    let Some(server) = Server::alone() else { return };
+    the_command_ends(&server.sandbox(LEASE), &["connection_lost"], || server.start_anew());
 }

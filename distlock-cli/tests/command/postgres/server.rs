@@ -1,51 +1,73 @@
-//! A server of one test, with blocking calls.
+//! The locks of one test at a server, with blocking calls.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, Weak};
 
 use nix::unistd::Pid;
 use serde_json::Value;
 use test_servers::{Certificates, PostgresOptions, PostgresServer, TcpProxy, left_out};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::at_a_server;
+use crate::at_a_server::{self, place, shared};
 use crate::support::Sandbox;
 
-/// A server, which ends with the test.
+static WITHOUT_RIGHTS: Mutex<Weak<PostgresServer>> = Mutex::new(Weak::new());
+static WITH_TABLES: Mutex<Weak<PostgresServer>> = Mutex::new(Weak::new());
+
 pub(super) struct Server {
-    postgres: PostgresServer,
+    postgres: Arc<PostgresServer>,
+    way: TcpProxy,
+    place: String,
     /// What all URLs end with.
     options: &'static str,
     runtime: Runtime,
 }
 
 impl Server {
-    /// Starts a server with a user without privileges; `None` if the user left its tests out.
+    /// A part of a server that other tests use as well, with a user without privileges; `None` if the user left its tests
+    /// out.
     pub(super) fn start() -> Option<Self> {
-        Self::start_with(PostgresOptions::new().user("app", "right", &[]))
+        Self::of(|start| shared(&WITHOUT_RIGHTS, || start(without_rights())))
     }
 
-    /// Starts a server with a user who may create tables, and has clients keep records in one.
+    /// The same with a user who may create tables; clients keep records in one.
     pub(super) fn with_table() -> Option<Self> {
-        let options = PostgresOptions::new().user("app", "right", &["CREATE ON SCHEMA public"]);
-        Some(Self { options: "&fencing=table", ..Self::start_with(options)? })
+        let options = || PostgresOptions::new().user("app", "right", &["CREATE ON SCHEMA public"]);
+        let server = Self::of(|start| shared(&WITH_TABLES, || start(options())))?;
+        Some(Self { options: "&fencing=table", ..server })
     }
 
+    /// A server of this test alone, with a user without privileges.
+    pub(super) fn alone() -> Option<Self> {
+        Self::start_with(without_rights())
+    }
+
+    /// A server of this test alone.
     pub(super) fn start_with(options: PostgresOptions) -> Option<Self> {
+        Self::of(|start| Arc::new(start(options)))
+    }
+
+    fn of(
+        server: impl FnOnce(&dyn Fn(PostgresOptions) -> PostgresServer) -> Arc<PostgresServer>,
+    ) -> Option<Self> {
         if let Some(reason) = left_out("postgres") {
             eprintln!("postgres: {reason}");
             return None;
         }
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let postgres = runtime.block_on(PostgresServer::start_with(options)).unwrap();
-        Some(Self { postgres, options: "", runtime })
+        let postgres = server(&|options| runtime.block_on(PostgresServer::start_with(options)).unwrap());
+        let way = TcpProxy::start(postgres.address()).unwrap();
+        Some(Self { postgres, way, place: place(), options: "", runtime })
     }
 
     /// The URL with the login of the first user.
     pub(super) fn url(&self) -> String {
-        self.postgres.url() + self.options
+        self.postgres.url_at(self.way.address()) + self.options
     }
 
     pub(super) fn place_with(&self, options: &[(&str, &str)]) -> Sandbox {
         let options = options.iter().map(|(name, value)| format!("&{name}={value}")).collect::<Vec<_>>();
-        Sandbox::at(self.url() + &options.concat())
+        Sandbox::at(format!("{}&prefix={}{}", self.url(), self.place, options.concat()))
     }
 
     pub(super) fn certificates(&self) -> &Certificates {
@@ -56,7 +78,8 @@ impl Server {
         &self.runtime
     }
 
-    /// Ends the sessions that have locks, as an administrator would.
+    /// Ends the sessions that have locks, as an administrator would. Like what follows, it is for a server of this test
+    /// alone.
     pub(super) fn terminate_holders(&self) {
         self.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype='advisory' AND granted",
@@ -71,6 +94,10 @@ impl Server {
         self.runtime.block_on(self.postgres.restart_as_standby()).unwrap();
     }
 
+    pub(super) fn start_anew(&self) {
+        self.runtime.block_on(self.postgres.restart()).unwrap();
+    }
+
     pub(super) fn promote(&self) {
         self.runtime.block_on(self.postgres.promote()).unwrap();
     }
@@ -83,20 +110,21 @@ impl at_a_server::Server for Server {
     const SILENT: &'static str = "did not answer";
     const LOOPS: [usize; 2] = [4, 8];
 
-    fn sandbox(&self, silence: &str) -> Sandbox {
-        self.place_with(&[("lease", silence)])
+    fn address(&self) -> SocketAddr {
+        self.postgres.address()
     }
 
-    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Sandbox {
-        Sandbox::at(format!("{}{}&lease={silence}", self.postgres.url_at(proxy.address()), self.options))
+    fn way(&self) -> &TcpProxy {
+        &self.way
     }
 
-    fn proxy(&self) -> TcpProxy {
-        TcpProxy::start(self.postgres.address()).unwrap()
+    fn place_at(&self, address: SocketAddr, silence: &str) -> Sandbox {
+        let url = self.postgres.url_at(address);
+        Sandbox::at(format!("{url}{}&lease={silence}&prefix={}", self.options, self.place))
     }
 
     fn elsewhere(&self) -> Sandbox {
-        self.place_with(&[("prefix", "elsewhere")])
+        Sandbox::at(format!("{}&prefix={}-elsewhere", self.url(), self.place))
     }
 
     /// The server knows the session, and the session's name says whose it is.
@@ -106,20 +134,8 @@ impl at_a_server::Server for Server {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         assert_eq!(told["host"], host.trim(), "{told}");
     }
+}
 
-    fn stop(&self) {
-        self.postgres.stop().unwrap();
-    }
-
-    fn resume(&self) {
-        self.postgres.resume().unwrap();
-    }
-
-    fn kill(&self) {
-        self.postgres.kill().unwrap();
-    }
-
-    fn restart(&self) {
-        self.runtime.block_on(self.postgres.restart()).unwrap();
-    }
+fn without_rights() -> PostgresOptions {
+    PostgresOptions::new().user("app", "right", &[])
 }

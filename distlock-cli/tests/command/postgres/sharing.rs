@@ -7,7 +7,7 @@ use super::server::Server;
 use crate::at_a_server::Server as _;
 use crate::at_a_server::cases;
 use crate::at_a_server::sharing::runs_and_has_name_and_token;
-use crate::support::{assert_code, lives, until};
+use crate::support::{Sandbox, assert_code, lives, until};
 
 cases!(Server::start(), sharing: [
     loops_on_several_processes_lose_no_increment_and_tokens_rise,
@@ -19,7 +19,7 @@ cases!(Server::start(), sharing: [
 fn without_any_option_the_command_runs() {
     let options = PostgresOptions::new().user("app", "right", &["CREATE ON SCHEMA public"]);
     let Some(server) = Server::start_with(options) else { return };
-    runs_and_has_name_and_token(&server.place_with(&[]));
+    runs_and_has_name_and_token(&Sandbox::at(server.url()));
     for fencing in ["sequence", "table"] {
         runs_and_has_name_and_token(&server.place_with(&[("fencing", fencing)]));
     }

@@ -17,12 +17,11 @@ cases!(Server::start(), loss: [
 #[test]
 fn a_deleted_or_stolen_key_ends_the_command() {
     let Some(server) = Server::start() else { return };
-    let sandbox = server.sandbox("20s");
-    for (words, reason) in [
-        (["DEL", "distlock:{job}:l"].as_slice(), "deleted"),
-        (&["SET", "distlock:{job}:l", "another-holder", "PX", "60000"], "taken"),
-    ] {
+    let (sandbox, key) = (server.sandbox("20s"), server.key("job"));
+    for (words, reason) in
+        [(["DEL", &key].as_slice(), "deleted"), (&["SET", &key, "another-holder", "PX", "60000"], "taken")]
+    {
         the_command_ends(&sandbox, &[reason], || drop(server.command(words)));
-        server.command(&["DEL", "distlock:{job}:l"]);
+        server.command(&["DEL", &key]);
     }
 }

@@ -1,35 +1,52 @@
-//! A server of one test, with blocking calls.
+//! The locks of one test at a server, with blocking calls.
 
-use test_servers::{Certificates, Data, RedisOptions, RedisServer, TcpProxy, Value, left_out};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, Weak};
+
+use test_servers::{Certificates, RedisOptions, RedisServer, TcpProxy, Value, left_out};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::at_a_server;
+use crate::at_a_server::{self, place, shared};
 use crate::support::Sandbox;
 
-/// A server, which ends with the test.
+static RUNNING: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
+
 pub(super) struct Server {
-    redis: RedisServer,
+    redis: Arc<RedisServer>,
+    way: TcpProxy,
+    place: String,
     runtime: Runtime,
 }
 
 impl Server {
-    /// Starts a server without access control; `None` if the user left its tests out.
+    /// A part of a server without access control that other tests use as well; `None` if the user left its tests out.
     pub(super) fn start() -> Option<Self> {
-        Self::start_with(RedisOptions::new())
+        Self::of(|start| shared(&RUNNING, || start(RedisOptions::new())))
     }
 
+    /// A server of this test alone.
     pub(super) fn start_with(options: RedisOptions) -> Option<Self> {
+        Self::of(|start| Arc::new(start(options)))
+    }
+
+    fn of(server: impl FnOnce(&dyn Fn(RedisOptions) -> RedisServer) -> Arc<RedisServer>) -> Option<Self> {
         if let Some(reason) = left_out("redis") {
             eprintln!("redis: {reason}");
             return None;
         }
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let redis = runtime.block_on(RedisServer::start_with(options)).unwrap();
-        Some(Self { redis, runtime })
+        let redis = server(&|options| runtime.block_on(RedisServer::start_with(options)).unwrap());
+        let way = TcpProxy::start(redis.address()).unwrap();
+        Some(Self { redis, way, place: place(), runtime })
     }
 
     pub(super) fn url(&self) -> String {
-        self.redis.url()
+        self.redis.url_at(self.way.address())
+    }
+
+    /// The key of an exclusive hold.
+    pub(super) fn key(&self, lock: &str) -> String {
+        format!("{}:{{{lock}}}:l", self.place)
     }
 
     /// The files of a server with TLS.
@@ -49,35 +66,19 @@ impl at_a_server::Server for Server {
     const SILENT: &'static str = "did not answer";
     const LOOPS: [usize; 2] = [6, 15];
 
-    fn sandbox(&self, silence: &str) -> Sandbox {
-        Sandbox::at(format!("{}?lease={silence}", self.url()))
+    fn address(&self) -> SocketAddr {
+        self.redis.address()
     }
 
-    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Sandbox {
-        Sandbox::at(format!("{}?lease={silence}", self.redis.url_at(proxy.address())))
+    fn way(&self) -> &TcpProxy {
+        &self.way
     }
 
-    fn proxy(&self) -> TcpProxy {
-        TcpProxy::start(self.redis.address()).unwrap()
+    fn place_at(&self, address: SocketAddr, silence: &str) -> Sandbox {
+        Sandbox::at(format!("{}?lease={silence}&prefix={}", self.redis.url_at(address), self.place))
     }
 
     fn elsewhere(&self) -> Sandbox {
-        Sandbox::at(format!("{}?prefix=elsewhere", self.url()))
-    }
-
-    fn stop(&self) {
-        self.redis.stop().unwrap();
-    }
-
-    fn resume(&self) {
-        self.redis.resume().unwrap();
-    }
-
-    fn kill(&self) {
-        self.redis.kill().unwrap();
-    }
-
-    fn restart(&self) {
-        self.runtime.block_on(self.redis.restart(Data::Lost)).unwrap();
+        Sandbox::at(format!("{}?prefix={}-elsewhere", self.url(), self.place))
     }
 }

@@ -1,56 +1,66 @@
-//! A server of one test, with blocking calls.
+//! The locks of one test at a server, with blocking calls.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use test_servers::{Data, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperServer, left_out};
+use test_servers::{TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperServer, left_out};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::at_a_server;
+use crate::at_a_server::{self, place, shared};
 use crate::support::Sandbox;
 
-/// The folder of the locks.
-const FOLDER: &str = "/locks";
+static RUNNING: Mutex<Weak<ZooKeeperServer>> = Mutex::new(Weak::new());
 
-/// A server, which ends with the test.
 pub(super) struct Server {
-    zookeeper: ZooKeeperServer,
+    zookeeper: Arc<ZooKeeperServer>,
+    way: TcpProxy,
+    /// The folder of the locks.
+    folder: String,
     runtime: Runtime,
 }
 
 impl Server {
-    /// Starts a server without access control; `None` if the user left its tests out.
+    /// A part of a server without access control that other tests use as well; `None` if the user left its tests out.
     pub(super) fn start() -> Option<Self> {
-        Self::start_with(ZooKeeperOptions::new())
+        Self::of(|start| shared(&RUNNING, || start(ZooKeeperOptions::new())))
     }
 
+    /// A server of this test alone.
     pub(super) fn start_with(options: ZooKeeperOptions) -> Option<Self> {
+        Self::of(|start| Arc::new(start(options)))
+    }
+
+    fn of(
+        server: impl FnOnce(&dyn Fn(ZooKeeperOptions) -> ZooKeeperServer) -> Arc<ZooKeeperServer>,
+    ) -> Option<Self> {
         if let Some(reason) = left_out("zookeeper") {
             eprintln!("zookeeper: {reason}");
             return None;
         }
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let zookeeper = runtime.block_on(ZooKeeperServer::start_with(options)).unwrap();
-        Some(Self { zookeeper, runtime })
+        let zookeeper = server(&|options| runtime.block_on(ZooKeeperServer::start_with(options)).unwrap());
+        let way = TcpProxy::start(zookeeper.address()).unwrap();
+        Some(Self { zookeeper, way, folder: format!("/{}", place()), runtime })
     }
 
     /// The URL without any option, but with the login that the server was started with.
     pub(super) fn url(&self) -> String {
-        self.url_of(self.zookeeper.address(), &[])
+        self.url_of(self.way.address(), &[])
     }
 
     fn url_of(&self, address: SocketAddr, options: &[(&str, &str)]) -> String {
-        self.zookeeper.url_of(&[address], FOLDER, options)
+        self.zookeeper.url_of(&[address], &self.folder, options)
     }
 
     pub(super) fn place_with(&self, options: &[(&str, &str)]) -> Sandbox {
-        Sandbox::at(self.url_of(self.zookeeper.address(), options))
+        Sandbox::at(self.url_of(self.way.address(), options))
     }
 
     /// The nodes of the lock, the holder's first, each with its path.
     pub(super) fn nodes(&self, lock: &str) -> Vec<(String, ZooKeeperNode)> {
         self.runtime.block_on(async {
-            let directory = format!("{FOLDER}/{lock}");
+            let directory = format!("{}/{lock}", self.folder);
             let mut nodes = Vec::new();
             for name in self.zookeeper.children(&directory).await.unwrap().unwrap_or_default() {
                 let path = format!("{directory}/{name}");
@@ -80,44 +90,24 @@ impl at_a_server::Server for Server {
     const SILENT: &'static str = "can be reached";
     const LOOPS: [usize; 2] = [4, 8];
 
-    fn sandbox(&self, silence: &str) -> Sandbox {
-        self.place_with(&[("session_timeout", silence)])
+    fn address(&self) -> SocketAddr {
+        self.zookeeper.address()
     }
 
-    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Sandbox {
-        Sandbox::at(self.url_of(proxy.address(), &[("session_timeout", silence)]))
+    fn way(&self) -> &TcpProxy {
+        &self.way
     }
 
-    fn proxy(&self) -> TcpProxy {
-        self.zookeeper.proxy().unwrap()
+    fn place_at(&self, address: SocketAddr, silence: &str) -> Sandbox {
+        Sandbox::at(self.url_of(address, &[("session_timeout", silence)]))
     }
 
     fn elsewhere(&self) -> Sandbox {
-        Sandbox::at(self.url().replace(FOLDER, "/elsewhere/locks"))
+        Sandbox::at(self.url().replace(&self.folder, &format!("/elsewhere{}", self.folder)))
     }
 
     /// A client has to hear from the servers within two thirds of a session.
     fn lease_in(silence: Duration) -> Duration {
         silence * 2 / 3
-    }
-
-    fn fall_silent(&self) {
-        self.kill();
-    }
-
-    fn stop(&self) {
-        self.zookeeper.stop().unwrap();
-    }
-
-    fn resume(&self) {
-        self.zookeeper.resume().unwrap();
-    }
-
-    fn kill(&self) {
-        self.zookeeper.kill().unwrap();
-    }
-
-    fn restart(&self) {
-        self.zookeeper.begin_restart(Data::Kept).unwrap();
     }
 }
