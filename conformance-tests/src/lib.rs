@@ -67,7 +67,7 @@ pub use cases::all;
 pub use contest::{Contest, Contested, contend_if_told};
 pub use failure::{During, Failure, Outcome};
 pub use harness::{Ability, Harness, Removal, Routes};
-pub use suite::{Verdict, main, run_case};
+pub use suite::{Verdict, main, main_with, run_case};
 pub use tier::Tier;
 
 /// Generates the main function of a test program that runs all cases against the backend of a [`Harness`].

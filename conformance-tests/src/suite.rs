@@ -45,9 +45,16 @@ pub enum Verdict {
 /// instead.
 #[must_use]
 pub fn main<H: Harness>() -> ExitCode {
+    main_with::<H>(std::env::args().collect())
+}
+
+/// As [`main`], with these arguments, of which the first is the program: for a program that reads some itself. It is started
+/// again with all that it was started with, to be a worker.
+#[must_use]
+pub fn main_with<H: Harness>(arguments: Vec<String>) -> ExitCode {
     match worker::requested() {
         Some((address, label)) => worker::serve_process::<H>(&address, &label),
-        None => run_all::<H>(&with_threads(Arguments::from_args())),
+        None => run_all::<H>(&with_threads(Arguments::from_iter(arguments))),
     }
 }
 

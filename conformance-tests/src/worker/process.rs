@@ -20,6 +20,7 @@ const LABEL: &str = "DISTLOCK_CONFORMANCE_WORKER_LABEL";
 /// Starts this program again as a worker.
 pub(super) fn start(address: &str, label: &str) -> io::Result<(Host, UnboundedReceiver<Report>)> {
     let mut child = std::process::Command::new(env::current_exe()?)
+        .args(env::args_os().skip(1))
         .env(ADDRESS, address)
         .env(LABEL, label)
         .stdin(Stdio::piped())

@@ -37,6 +37,7 @@ pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     let build =
         [&["test"], &everything[..], &["--no-run", "--message-format=json-render-diagnostics"]].concat();
     let mut programs = programs::read(&context.cargo(&build).stdout()?, &metadata, context.tier)?;
+    programs = programs::split(programs, &order::named(&metadata, "runs"))?;
     programs.push(Program::doctests(
         context.cargo(&[&["test"], &everything[..], &["--doc", "--no-fail-fast"]].concat()),
     ));

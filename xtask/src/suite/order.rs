@@ -74,7 +74,7 @@ pub(super) fn arranged(
 }
 
 /// Returns the programs that the crates name under this key.
-fn named(metadata: &Metadata, key: &str) -> Vec<String> {
+pub(super) fn named(metadata: &Metadata, key: &str) -> Vec<String> {
     let of = |package: &Package| {
         let names = package.metadata["suite"][key].as_array().cloned().unwrap_or_default();
         let name = package.name.to_string();

@@ -58,6 +58,24 @@ pub(super) fn read(messages: &str, metadata: &Metadata, tier: Tier) -> Result<Ve
     if programs.is_empty() { Err(Failure::new("cargo has built no test program")) } else { Ok(programs) }
 }
 
+/// Splits the programs that the crates name under `runs` into what each lists: it runs one, if its first argument is the name.
+pub(super) fn split(programs: Vec<Program>, runs: &[String]) -> Result<Vec<Program>, Failure> {
+    let mut split = Vec::new();
+    for program in programs {
+        if !runs.contains(&program.name) {
+            split.push(program);
+            continue;
+        }
+        let list = program.process.clone().with_arguments(&["--list"]).stdout()?;
+        split.extend(list.lines().filter_map(|line| line.strip_suffix(": test")).map(|run| Program {
+            name: format!("{} -- {run}", program.name),
+            repeat: format!("{} -- {run}", program.repeat),
+            process: program.process.clone().with_arguments(&[run]),
+        }));
+    }
+    Ok(split)
+}
+
 /// Creates a program with the folder and the variables that `cargo test` would give it.
 fn program(artifact: &Artifact, executable: &str, metadata: &Metadata, tier: Tier) -> Option<Program> {
     let manifest = &artifact.manifest_path;
@@ -139,6 +157,20 @@ mod tests {
         let programs = read(&message, &metadata(), Tier::All).unwrap();
         assert!(programs[0].process.command_line().contains("DISTLOCK_TESTS=all"));
         assert!(programs[0].repeat.starts_with("DISTLOCK_TESTS=all cargo test "));
+    }
+
+    #[test]
+    fn a_program_of_several_runs_is_split_into_what_it_lists() {
+        let program = |name: &str| Program {
+            name: name.to_owned(),
+            repeat: format!("repeat {name}"),
+            process: Process::new("sh", &["-c", "echo redis: test; echo file: test", "-"]),
+        };
+        let split = split(vec![program("a"), program("b")], &["b".to_owned()]).unwrap();
+        let names: Vec<_> = split.iter().map(|program| program.name.as_str()).collect();
+        assert_eq!(names, ["a", "b -- redis", "b -- file"]);
+        assert_eq!(split[2].repeat, "repeat b -- file");
+        assert!(split[2].process.command_line().ends_with(" - file"), "{split:?}");
     }
 
     #[test]
