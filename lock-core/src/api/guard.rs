@@ -148,13 +148,13 @@ impl LockGuard {
     pub async fn release(mut self) -> Result<(), LockError> {
         self.ends = Ends::Elsewhere;
         let released = self.lock.release(self.owner, &self.hold).await;
-        match (released, self.hold.end()) {
+        if released.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotOwner)
+            && let Some(HoldEnd::Lost(reason)) = self.hold.end()
+        {
             // The owner has seen the loss in another call; this caller has not.
-            (Err(error), Some(HoldEnd::Lost(reason))) if error.kind() == ErrorKind::NotOwner => {
-                Err(self.lock.lost(&self.hold, reason))
-            }
-            (released, _) => released,
+            return Err(self.lock.lost(&self.hold, reason));
         }
+        released
     }
 
     /// Leaves the entry to the owner, which ends it with [`unlock`](crate::DistributedLock::unlock). The default `lock`

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::api::hold::Hold;
@@ -9,6 +10,8 @@ use crate::api::listener::{LockListener, Subscription};
 use crate::api::mailbox::{ListenerMailbox, Notification};
 use crate::policy::hold::reports::Event;
 use crate::policy::hold::{HoldCore, Observer};
+#[cfg(test)]
+use crate::runtime::counts;
 use crate::runtime::dispatcher;
 use crate::types::loss::LossReason;
 use crate::types::mode::LockKind;
@@ -16,7 +19,11 @@ use crate::types::name::LockName;
 
 /// Passes the events of one client's holds to its listeners.
 #[derive(Default)]
-pub(crate) struct Publisher(RwLock<Listening>);
+pub(crate) struct Publisher {
+    listening: RwLock<Listening>,
+    /// Whether there was ever a listener. Most clients have none, and their holds look here alone.
+    has_listened: AtomicBool,
+}
 
 #[derive(Default)]
 struct Listening {
@@ -53,6 +60,7 @@ impl Publisher {
             Some(lock) => listening.to_locks.entry(lock.clone()).or_default().push(mailbox),
             None => listening.to_client.push(mailbox),
         }
+        self.has_listened.store(true, Ordering::Release);
         subscription
     }
 
@@ -76,11 +84,13 @@ impl Publisher {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Listening> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        #[cfg(test)]
+        counts::mutex();
+        self.listening.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Listening> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.listening.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -161,6 +171,9 @@ impl fmt::Debug for Listeners {
 impl Observer for Publisher {
     /// The caller holds the mutex of the hold's reports, so this runs no user code and drops no user value.
     fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+        if !self.has_listened.load(Ordering::Acquire) {
+            return;
+        }
         let listening = self.read();
         if listening.is_empty() {
             return;

@@ -24,6 +24,8 @@ pub(crate) struct HeldGroups {
 #[derive(Default)]
 struct All {
     groups: NumberMap<GroupId, Group>,
+    /// An empty group, whose memory the next new one gets.
+    spare: Option<Group>,
     /// How many holds there are in all groups.
     holds: usize,
     ended: Ended,
@@ -106,8 +108,9 @@ impl HeldGroups {
     pub(super) fn add(&self, hold: &Arc<HoldCore>) -> Added {
         let renew_at = hold.first_renewal();
         let mut all = self.all.lock();
-        let All { groups, holds, ended, .. } = &mut *all;
-        let group = groups.entry(hold.grant().group).or_default();
+        let All { groups, spare, holds, ended, .. } = &mut *all;
+        let group =
+            groups.entry(hold.grant().group).or_insert_with(|| spare.take().unwrap_or_default());
         let kept = Kept { hold: Arc::clone(hold), renew_at };
         if group.holds.insert(hold.number(), kept).is_none() {
             *holds += 1;
@@ -135,14 +138,14 @@ impl HeldGroups {
     /// Removes a hold that has ended, or whose release begins.
     pub(crate) fn remove(&self, hold: &Arc<HoldCore>) {
         let mut all = self.all.lock();
-        let All { groups, holds, is_awaited, .. } = &mut *all;
+        let All { groups, spare, holds, is_awaited, .. } = &mut *all;
         let Some(group) = groups.get_mut(&hold.grant().group) else {
             return;
         };
         let removed = group.holds.remove(&hold.number());
         // If a group has a task, that task removes it: usually the next hold comes sooner.
         if group.holds.is_empty() && group.task.is_none() {
-            groups.remove(&hold.grant().group);
+            *spare = groups.remove(&hold.grant().group);
         }
         if removed.is_some() {
             *holds -= 1;

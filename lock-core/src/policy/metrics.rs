@@ -3,9 +3,14 @@
 //!
 //! A recorder is foreign code, which may block or panic: nothing is recorded under a mutex or on the deadline thread.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use record::{Key, key};
 
 use crate::runtime::sync::Mutex;
 use crate::types::loss::LossReason;
@@ -22,10 +27,11 @@ pub(crate) enum LockLabel {
 }
 
 /// The metrics of one client.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Metrics {
     backend: &'static str,
     lock_label: LockLabel,
+    series: Arc<Series>,
 }
 
 /// How a wait for a lock ended.
@@ -159,12 +165,6 @@ const RENEWAL: &str = "distlock_renewal_seconds";
 const HEADROOM: &str = "distlock_lease_remaining_min_seconds";
 const REQUESTS: &str = "distlock_backend_requests_total";
 
-/// A label and its value.
-type Label = (&'static str, &'static str);
-
-/// The labels of a series, in the places that are not empty, and the name of the lock, which alone needs memory.
-type Labels<'a> = ([Option<Label>; 3], Option<&'a str>);
-
 /// What the metrics of a lock are about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject<'a> {
@@ -175,72 +175,106 @@ pub(crate) struct Subject<'a> {
 /// How locks are held. The numbers of permits are no labels, because they can be many.
 const MODES: [&str; 3] = ["exclusive", "shared", "permits"];
 
-fn mode_label(mode: Mode) -> Label {
-    let [exclusive, shared, permits] = MODES;
-    let mode = match mode {
-        Mode::Exclusive => exclusive,
-        Mode::Shared => shared,
-        Mode::Permits { .. } => permits,
-    };
-    ("mode", mode)
+fn index_of(mode: Mode) -> usize {
+    match mode {
+        Mode::Exclusive => 0,
+        Mode::Shared => 1,
+        Mode::Permits { .. } => 2,
+    }
+}
+
+/// The keys of all series of a client, without the names of locks. They are made once, because each needs memory.
+struct Series {
+    waits: [[Key; 5]; 3],
+    hold: [Key; 3],
+    holds: [Key; 3],
+    waiters: [Key; 3],
+    lost: [[Key; 7]; 3],
+    renewal: Key,
+    requests: [[Key; 3]; 9],
+}
+
+impl Series {
+    fn new(backend: &'static str) -> Self {
+        let backend = ("backend", backend);
+        let by_mode = |name| MODES.map(|mode| key(name, &[backend, ("mode", mode)]));
+        Self {
+            waits: MODES.map(|mode| {
+                let of = |outcome: Outcome| ("outcome", outcome.label());
+                Outcome::ALL.map(|outcome| key(ACQUIRE_WAIT, &[backend, ("mode", mode), of(outcome)]))
+            }),
+            hold: by_mode(HOLD),
+            holds: by_mode(HOLDS),
+            waiters: by_mode(WAITERS),
+            lost: MODES.map(|mode| {
+                let of = |reason| ("reason", reason_label(reason));
+                REASONS.map(|reason| key(LOST, &[backend, ("mode", mode), of(reason)]))
+            }),
+            renewal: key(RENEWAL, &[backend]),
+            requests: Request::ALL.map(|request| {
+                let of = |reply: Reply| ("result", reply.label());
+                Reply::ALL.map(|reply| key(REQUESTS, &[backend, ("op", request.label()), of(reply)]))
+            }),
+        }
+    }
+
+    /// Makes the series of locks visible with their first values.
+    fn show_those_of_locks(&self) {
+        for key in self.waits.iter().flatten().chain(&self.hold) {
+            record::histogram(key, None);
+        }
+        for key in self.holds.iter().chain(&self.waiters) {
+            record::gauge_by(key, 0.0);
+        }
+        for key in self.lost.iter().flatten() {
+            record::counter(key, 0);
+        }
+    }
 }
 
 impl Metrics {
     /// Describes the metrics of a client, and makes each visible with its first value.
     pub(crate) fn new(backend: &'static str, lock_label: LockLabel) -> Self {
-        let metrics = Self { backend, lock_label };
+        let series = Series::new(backend);
         record::describe();
         if lock_label == LockLabel::Absent {
-            metrics.show_those_of_locks();
+            series.show_those_of_locks();
         }
-        record::histogram(RENEWAL, &of_backend(backend), None);
-        for request in Request::ALL {
-            for reply in Reply::ALL {
-                metrics.count_request(request, reply, 0);
-            }
+        record::histogram(&series.renewal, None);
+        for key in series.requests.iter().flatten() {
+            record::counter(key, 0);
         }
         Headroom::publish(backend);
-        metrics
+        Self { backend, lock_label, series: Arc::new(series) }
     }
 
-    fn show_those_of_locks(&self) {
-        for mode in MODES {
-            let with = |label| ([Some(("backend", self.backend)), Some(("mode", mode)), label], None);
-            for outcome in Outcome::ALL {
-                record::histogram(ACQUIRE_WAIT, &with(Some(("outcome", outcome.label()))), None);
-            }
-            record::histogram(HOLD, &with(None), None);
-            record::gauge_by(HOLDS, &with(None), 0.0);
-            record::gauge_by(WAITERS, &with(None), 0.0);
-            for reason in REASONS {
-                record::counter(LOST, &with(Some(("reason", reason_label(reason)))), 0);
-            }
+    /// Returns the key for this lock.
+    fn of_lock<'a>(&self, key: &'a Key, subject: Subject<'_>) -> Cow<'a, Key> {
+        match self.lock_label {
+            LockLabel::Absent => Cow::Borrowed(key),
+            LockLabel::Name => Cow::Owned(record::with_lock(key, subject.name.as_str())),
         }
-    }
-
-    /// Returns the labels of a metric of a lock.
-    fn of_lock<'a>(&self, subject: Subject<'a>, other: Option<Label>) -> Labels<'a> {
-        let lock = (self.lock_label == LockLabel::Name).then(|| subject.name.as_str());
-        ([Some(("backend", self.backend)), Some(mode_label(subject.mode)), other], lock)
     }
 
     /// Counts a caller that waits, until the result is dropped.
-    pub(crate) fn waits(self, subject: Subject<'_>) -> Waiting {
-        let waiting = Waiting { counted: record::IS_ON.then(|| (self, subject.name.clone(), subject.mode)) };
+    pub(crate) fn waits(&self, subject: Subject<'_>) -> Waiting {
+        let counted = record::IS_ON.then(|| (self.clone(), subject.name.clone(), subject.mode));
+        let waiting = Waiting { counted };
         waiting.change_by(1.0);
         waiting
     }
 
     pub(crate) fn waited(&self, subject: Subject<'_>, outcome: Outcome, waited: impl FnOnce() -> Duration) {
         if record::IS_ON {
-            let labels = self.of_lock(subject, Some(("outcome", outcome.label())));
-            record::histogram(ACQUIRE_WAIT, &labels, Some(waited()));
+            let key = &self.series.waits[index_of(subject.mode)][outcome as usize];
+            record::histogram(&self.of_lock(key, subject), Some(waited()));
         }
     }
 
     /// The owner has received a hold.
     pub(crate) fn acquired(&self, subject: Subject<'_>) {
-        record::gauge_by(HOLDS, &self.of_lock(subject, None), 1.0);
+        let key = &self.series.holds[index_of(subject.mode)];
+        record::gauge_by(&self.of_lock(key, subject), 1.0);
     }
 
     /// A hold that its owner had received has ended.
@@ -253,26 +287,22 @@ impl Metrics {
         if !record::IS_ON {
             return;
         }
-        let labels = self.of_lock(subject, None);
-        record::gauge_by(HOLDS, &labels, -1.0);
-        record::histogram(HOLD, &labels, Some(held()));
-        if let Some(reason) = loss {
-            record::counter(LOST, &self.of_lock(subject, Some(("reason", reason_label(reason)))), 1);
+        let mode = index_of(subject.mode);
+        record::gauge_by(&self.of_lock(&self.series.holds[mode], subject), -1.0);
+        record::histogram(&self.of_lock(&self.series.hold[mode], subject), Some(held()));
+        let reasons = REASONS.iter().zip(&self.series.lost[mode]);
+        for (_, key) in reasons.filter(|(reason, _)| loss == Some(**reason)) {
+            record::counter(&self.of_lock(key, subject), 1);
         }
     }
 
     pub(crate) fn request(&self, request: Request, reply: impl Into<Reply>) {
-        self.count_request(request, reply.into(), 1);
-    }
-
-    fn count_request(&self, request: Request, reply: Reply, count: u64) {
-        let (op, result) = (("op", request.label()), ("result", reply.label()));
-        record::counter(REQUESTS, &([Some(("backend", self.backend)), Some(op), Some(result)], None), count);
+        record::counter(&self.series.requests[request as usize][reply.into() as usize], 1);
     }
 
     /// A renewal was answered, or given up.
     pub(crate) fn renewed_in(&self, took: Duration) {
-        record::histogram(RENEWAL, &of_backend(self.backend), Some(took));
+        record::histogram(&self.series.renewal, Some(took));
     }
 
     /// Creates the headroom of a new group.
@@ -282,8 +312,10 @@ impl Metrics {
     }
 }
 
-fn of_backend(backend: &'static str) -> Labels<'static> {
-    ([Some(("backend", backend)), None, None], None)
+impl fmt::Debug for Metrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Metrics").field("backend", &self.backend).finish_non_exhaustive()
+    }
 }
 
 /// A caller that waits for a lock.
@@ -295,8 +327,8 @@ pub(crate) struct Waiting {
 impl Waiting {
     fn change_by(&self, difference: f64) {
         if let Some((metrics, name, mode)) = &self.counted {
-            let labels = metrics.of_lock(Subject { name, mode: *mode }, None);
-            record::gauge_by(WAITERS, &labels, difference);
+            let key = &metrics.series.waiters[index_of(*mode)];
+            record::gauge_by(&metrics.of_lock(key, Subject { name, mode: *mode }), difference);
         }
     }
 }
@@ -338,7 +370,7 @@ impl Headroom {
         // Another thread may publish an older value at the same time: the last one looks again.
         while record::IS_ON && published != Some(Self::least(backend)) {
             let least = Self::least(backend);
-            record::gauge(HEADROOM, &of_backend(backend), least);
+            record::gauge(&key(HEADROOM, &[("backend", backend)]), least);
             published = Some(least);
         }
     }
@@ -359,9 +391,10 @@ mod record {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
-    use metrics::{Key, KeyName, Level, Metadata, Recorder, SharedString, Unit};
+    pub(super) use metrics::Key;
+    use metrics::{KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
 
-    use super::{ACQUIRE_WAIT, HEADROOM, HOLD, HOLDS, LOST, Labels, RENEWAL, REQUESTS, WAITERS};
+    use super::{ACQUIRE_WAIT, HEADROOM, HOLD, HOLDS, LOST, RENEWAL, REQUESTS, WAITERS};
 
     pub(super) const IS_ON: bool = true;
 
@@ -373,29 +406,30 @@ mod record {
         }
     }
 
-    fn key(name: &'static str, (fixed, lock): &Labels<'_>) -> Key {
-        let mut labels = Vec::with_capacity(fixed.len() + 1);
-        labels.extend(fixed.iter().flatten().map(|(name, value)| metrics::Label::new(*name, *value)));
-        labels.extend(lock.map(|name| metrics::Label::new("lock", name.to_owned())));
-        Key::from_parts(name, labels)
+    pub(super) fn key(name: &'static str, labels: &[(&'static str, &'static str)]) -> Key {
+        Key::from_parts(name, labels.iter().map(Label::from).collect::<Vec<_>>())
     }
 
-    pub(super) fn counter(name: &'static str, labels: &Labels<'_>, count: u64) {
-        recorded(|recorder| recorder.register_counter(&key(name, labels), &METADATA).increment(count));
+    pub(super) fn with_lock(key: &Key, name: &str) -> Key {
+        key.with_extra_labels(vec![Label::new("lock", name.to_owned())])
     }
 
-    pub(super) fn gauge(name: &'static str, labels: &Labels<'_>, value: f64) {
-        recorded(|recorder| recorder.register_gauge(&key(name, labels), &METADATA).set(value));
+    pub(super) fn counter(key: &Key, count: u64) {
+        recorded(|recorder| recorder.register_counter(key, &METADATA).increment(count));
     }
 
-    pub(super) fn gauge_by(name: &'static str, labels: &Labels<'_>, difference: f64) {
-        recorded(|recorder| recorder.register_gauge(&key(name, labels), &METADATA).increment(difference));
+    pub(super) fn gauge(key: &Key, value: f64) {
+        recorded(|recorder| recorder.register_gauge(key, &METADATA).set(value));
+    }
+
+    pub(super) fn gauge_by(key: &Key, difference: f64) {
+        recorded(|recorder| recorder.register_gauge(key, &METADATA).increment(difference));
     }
 
     /// Records a value, or only makes the histogram known.
-    pub(super) fn histogram(name: &'static str, labels: &Labels<'_>, value: Option<Duration>) {
+    pub(super) fn histogram(key: &Key, value: Option<Duration>) {
         recorded(|recorder| {
-            let histogram = recorder.register_histogram(&key(name, labels), &METADATA);
+            let histogram = recorder.register_histogram(key, &METADATA);
             if let Some(value) = value {
                 histogram.record(value.as_secs_f64());
             }
@@ -445,17 +479,26 @@ mod record {
 mod record {
     use std::time::Duration;
 
-    use super::Labels;
-
     pub(super) const IS_ON: bool = false;
 
-    pub(super) fn counter(_: &'static str, _: &Labels<'_>, _: u64) {}
+    #[derive(Clone)]
+    pub(super) struct Key;
 
-    pub(super) fn gauge(_: &'static str, _: &Labels<'_>, _: f64) {}
+    pub(super) fn key(_: &'static str, _: &[(&'static str, &'static str)]) -> Key {
+        Key
+    }
 
-    pub(super) fn gauge_by(_: &'static str, _: &Labels<'_>, _: f64) {}
+    pub(super) fn with_lock(_: &Key, _: &str) -> Key {
+        Key
+    }
 
-    pub(super) fn histogram(_: &'static str, _: &Labels<'_>, _: Option<Duration>) {}
+    pub(super) fn counter(_: &Key, _: u64) {}
+
+    pub(super) fn gauge(_: &Key, _: f64) {}
+
+    pub(super) fn gauge_by(_: &Key, _: f64) {}
+
+    pub(super) fn histogram(_: &Key, _: Option<Duration>) {}
 
     pub(super) fn describe() {}
 }

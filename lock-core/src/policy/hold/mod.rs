@@ -483,9 +483,13 @@ impl HoldCore {
         self.end_watch();
     }
 
+    /// Ends the alarm. A hold with a grant that nothing limits never had one.
     pub(crate) fn end_watch(&self) {
-        let alarm = self.alarm.lock().take();
-        drop(alarm);
+        let first = self.first_grant.lasting.deadline().min(self.longest());
+        if first != Moment::FOREVER || self.both.get().is_some() {
+            let alarm = self.alarm.lock().take();
+            drop(alarm);
+        }
     }
 
     /// The owner has received the hold: reports the acquisition, once, and the end of the hold if that came first.
@@ -502,7 +506,7 @@ impl HoldCore {
         if let (true, Some(metrics)) = (is_new, self.home.metrics()) {
             metrics.acquired(self.counted_as());
         }
-        if let (true, Phase::Lost(reason)) = (has_ended, self.state.phase()) {
+        if has_ended && let Phase::Lost(reason) = self.state.phase() {
             self.log_loss(reason, Known::Yes);
         }
     }
