@@ -7,7 +7,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
@@ -180,7 +179,6 @@ fn status(gate: &Gate, name: LockName, subject: &Subject) -> Result<(LockStatus,
     Ok((status, waiting))
 }
 
-#[async_trait]
 impl Backend for FileBackend {
     type Lease = FileLease;
 

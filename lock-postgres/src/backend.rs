@@ -6,7 +6,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use lock_core::Released;
 use lock_core::spi::{Mutex, within};
 use lock_core::{
@@ -303,7 +302,6 @@ async fn check_often(context: BackendContext, pool: std::sync::Weak<Pool>, every
     }
 }
 
-#[async_trait]
 impl Backend for PostgresBackend {
     type Lease = Lease;
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use lock_core::Released;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Describing,
@@ -170,7 +169,6 @@ pub(crate) fn milliseconds(length: Duration) -> u64 {
     length.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-#[async_trait]
 impl Backend for RedisBackend {
     type Lease = Lease;
 

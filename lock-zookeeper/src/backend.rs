@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Describing,
     Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
@@ -162,7 +161,6 @@ pub(crate) fn capabilities(options: &ZooKeeperOptions) -> Capabilities {
         .with_modes(Modes::exclusive().with_shared().with_permits(LIMITS))
 }
 
-#[async_trait]
 impl Backend for ZooKeeperBackend {
     type Lease = Lease;
 

@@ -73,7 +73,6 @@ impl TableBackend {
     }
 }
 
-#[async_trait]
 impl Backend for TableBackend {
     type Lease = TableLease;
 

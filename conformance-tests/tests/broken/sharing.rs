@@ -241,7 +241,6 @@ impl SharingBackend {
     }
 }
 
-#[async_trait]
 impl Backend for SharingBackend {
     type Lease = Lease;
 

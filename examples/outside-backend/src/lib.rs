@@ -10,7 +10,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use async_trait::async_trait;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, Broken, Capabilities, CharacterSet, ClientBuilder, Grant, GroupId,
     HolderId, InspectRequest, LeaseState, LockClient, LockError, LockStatus, LossReason, NameRules, Reach,
@@ -97,7 +96,6 @@ struct Lease {
     id: AttemptId,
 }
 
-#[async_trait]
 impl Backend for ShelfBackend {
     type Lease = Lease;
 

@@ -32,8 +32,6 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use async_trait::async_trait;
-
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::sync::Mutex;
 use crate::spi::{
@@ -380,7 +378,6 @@ impl MemoryBackend {
     }
 }
 
-#[async_trait]
 impl Backend for MemoryBackend {
     type Lease = MemoryLease;
 

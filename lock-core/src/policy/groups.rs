@@ -109,8 +109,7 @@ impl HeldGroups {
         let renew_at = hold.first_renewal();
         let mut all = self.all.lock();
         let All { groups, spare, holds, ended, .. } = &mut *all;
-        let group =
-            groups.entry(hold.grant().group).or_insert_with(|| spare.take().unwrap_or_default());
+        let group = groups.entry(hold.grant().group).or_insert_with(|| spare.take().unwrap_or_default());
         let kept = Kept { hold: Arc::clone(hold), renew_at };
         if group.holds.insert(hold.number(), kept).is_none() {
             *holds += 1;

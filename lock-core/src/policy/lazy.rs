@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::policy::connect_retry::ConnectRetry;
@@ -115,7 +114,6 @@ fn closed(operation: Operation) -> LockError {
     LockError::new(ErrorKind::Closed, operation).remedy("make a new client")
 }
 
-#[async_trait]
 impl<B: Backend> Backend for Lazy<B> {
     type Lease = B::Lease;
 

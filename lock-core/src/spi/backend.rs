@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-
 use super::{
     AcquireRequest, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo, Released, Remembered,
     Updated,
@@ -18,8 +16,7 @@ use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
 use super::{AttemptHandle, Wait};
 
 /// One backend: a protocol to a server. The [module documentation](crate::spi) has the rules, and a
-/// [complete backend](crate::spi#a-complete-backend).
-#[async_trait]
+/// [complete backend](crate::spi#a-complete-backend). Write its methods as `async fn`; their futures have to be `Send`.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What the backend keeps of a grant, to renew and release it.
     type Lease: fmt::Debug + Send + Sync + 'static;
@@ -36,13 +33,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// The future may be dropped at every await; the core then calls [`Backend::cancel`] with the same request.
-    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Self::Lease>>, LockError>;
+    fn acquire(
+        &self,
+        request: &AcquireRequest,
+    ) -> impl Future<Output = Result<Option<Grant<Self::Lease>>, LockError>> + Send;
 
     /// Undoes the attempt, whatever its outcome was. The core repeats the call until it returns `Ok`.
     ///
     /// # Cancel safety
     /// The future is dropped only when the engine ends: what it has not undone by then is left to the server.
-    async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError>;
+    fn cancel(&self, request: &AcquireRequest) -> impl Future<Output = Result<(), LockError>> + Send;
 
     /// Renews leases of one group, and returns one result for each, in the same order. The core never makes two calls
     /// at once for the same group.
@@ -53,7 +53,11 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     /// The future is dropped when it takes longer than the interval between renewals, and the call is repeated: a
     /// renewal that reaches the server after the future was dropped must do no harm.
-    async fn renew(&self, group: GroupId, leases: &[Arc<Self::Lease>]) -> Result<Vec<LeaseState>, LockError>;
+    fn renew(
+        &self,
+        group: GroupId,
+        leases: &[Arc<Self::Lease>],
+    ) -> impl Future<Output = Result<Vec<LeaseState>, LockError>> + Send;
 
     /// Releases a lease if the server still has it for this owner. The core calls it again after an error. It gives up
     /// when the lease is over, but only if [the server ends leftovers by itself](Capabilities::leftovers_last). If it
@@ -61,7 +65,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// The future is dropped only when the engine ends: a lease that was not released by then ends by itself.
-    async fn release(&self, lease: &Self::Lease) -> Result<Released, LockError>;
+    fn release(&self, lease: &Self::Lease) -> impl Future<Output = Result<Released, LockError>> + Send;
 
     /// Makes an exclusive lease a shared one, in one step at the server: no other exclusive holder comes between, and
     /// shared ones that wait behind it enter with it. The new holder has the id, the holder's information and the
@@ -76,27 +80,32 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// The future is dropped when the lease is over, and when the engine ends.
-    async fn downgrade(
+    fn downgrade(
         &self,
         lease: &Self::Lease,
         request: &AcquireRequest,
-    ) -> Result<Downgraded<Self::Lease>, LockError> {
+    ) -> impl Future<Output = Result<Downgraded<Self::Lease>, LockError>> + Send {
         let _ = (lease, request);
-        Err(LockError::new(ErrorKind::Unsupported, Operation::Downgrade))
+        async { Err(LockError::new(ErrorKind::Unsupported, Operation::Downgrade)) }
     }
 
     /// Returns who holds the lock, or the semaphore, and who waits for it, each with its mode.
     ///
     /// # Cancel safety
     /// The future may be dropped at every await, when the user drops the call; it changes nothing.
-    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError>;
+    fn inspect(&self, request: &InspectRequest)
+    -> impl Future<Output = Result<LockStatus, LockError>> + Send;
 
     /// Takes the lock away from `holder`, if `holder` still holds it.
     ///
     /// # Cancel safety
     /// The future may be dropped at every await, when the user drops the call; the lock may or may not have been taken
     /// away.
-    async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError>;
+    fn break_holder(
+        &self,
+        request: &InspectRequest,
+        holder: &HolderId,
+    ) -> impl Future<Output = Result<Broken, LockError>> + Send;
 
     /// Replaces what the server shows of the holder, if the server still has the lease for this client. The core calls
     /// it for a leader whose value changes, and never makes two calls at once for the same lease.
@@ -106,9 +115,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// The future may be dropped at every await; the server may or may not show the new information.
-    async fn update_holder(&self, lease: &Self::Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
+    fn update_holder(
+        &self,
+        lease: &Self::Lease,
+        holder: &HolderInfo,
+    ) -> impl Future<Output = Result<Updated, LockError>> + Send {
         let _ = (lease, holder);
-        Err(LockError::new(ErrorKind::Unsupported, Operation::Describe))
+        async { Err(LockError::new(ErrorKind::Unsupported, Operation::Describe)) }
     }
 
     /// Remembers the slot of a lock for `keep`, by the server's clock, unless the server remembers it already. Atomic
@@ -120,9 +133,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// The future may be dropped at every await; the server may or may not remember the slot.
-    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+    fn remember(
+        &self,
+        memo: &Memo,
+        keep: Duration,
+    ) -> impl Future<Output = Result<Remembered, LockError>> + Send {
         let _ = keep;
-        Err(LockError::new(ErrorKind::Unsupported, Operation::Remember).on(memo.name()))
+        async { Err(LockError::new(ErrorKind::Unsupported, Operation::Remember).on(memo.name())) }
     }
 
     /// Asks the server for a sign of life, in one small round trip through a connection that requests for locks could
@@ -130,12 +147,14 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// The future may be dropped at every await, when the user drops the call; it changes nothing.
-    async fn ping(&self) -> Result<(), LockError>;
+    fn ping(&self) -> impl Future<Output = Result<(), LockError>> + Send;
 
     /// Closes connections and ends background work. When the core calls this, there are no waiters any more, and the
     /// release of every hold has been answered or at least sent.
     ///
     /// # Cancel safety
     /// The future is dropped when it takes longer than a second; the engine ends what is left of it.
-    async fn close(&self) {}
+    fn close(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 }

@@ -57,7 +57,6 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use async_trait::async_trait;
 //! use lock_core::spi::*;
 //! use lock_core::{
 //!     Breaking, Broken, Capabilities, CharacterSet, ClientBuilder, Clock, Fairness, HolderId, Inspection, LockClient,
@@ -138,7 +137,6 @@
 //!     }
 //! }
 //!
-//! #[async_trait]
 //! impl Backend for Table {
 //!     type Lease = Lease;
 //!

@@ -7,7 +7,6 @@ mod odd {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    use async_trait::async_trait;
     use lock_core::Released;
     use lock_core::{
         AcquireRequest, AttemptHandle, Backend, BackendContext, Broken, Capabilities, CharacterSet,
@@ -79,7 +78,6 @@ mod odd {
         count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
     }
 
-    #[async_trait]
     impl Backend for Odd {
         type Lease = OddLease;
 

@@ -87,7 +87,6 @@ use never::Never;
 mod never {
     use std::sync::Arc;
 
-    use async_trait::async_trait;
     use lock_core::Released;
     use lock_core::{
         AcquireRequest, Backend, Broken, Capabilities, Grant, GroupId, HolderId, InspectRequest, LeaseState,
@@ -98,7 +97,6 @@ mod never {
     #[derive(Debug)]
     pub(crate) enum Never {}
 
-    #[async_trait]
     impl Backend for Never {
         type Lease = ();
 

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::num::NonZeroU32;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -50,7 +50,8 @@ impl Bare {
     }
 }
 
-async fn poll_once<T>(future: &mut Pin<Box<dyn Future<Output = T> + Send + '_>>) -> Poll<T> {
+async fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
+    let mut future = pin!(future);
     std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
@@ -80,12 +81,12 @@ fn a_dropped_attempt_asked_again_keeps_its_place() -> Result<(), LockError> {
         let (first, second) =
             (bare.request(2, "a", Wait::Forever), bare.request(3, "a", Wait::Until(Moment::FOREVER)));
         for request in [&first, &second, &first] {
-            assert!(poll_once(&mut bare.backend.acquire(request)).await.is_pending());
+            assert!(poll_once(bare.backend.acquire(request)).await.is_pending());
         }
         assert_eq!(bare.waiters("a").await, 2);
         bare.backend.release(held.lease()).await?;
         let grant = bare.backend.acquire(&first).await?.unwrap();
-        assert!(poll_once(&mut bare.backend.acquire(&second)).await.is_pending());
+        assert!(poll_once(bare.backend.acquire(&second)).await.is_pending());
         bare.backend.release(grant.lease()).await?;
         assert!(bare.backend.acquire(&second).await?.is_some());
         Ok(())
@@ -106,17 +107,17 @@ fn cancel_undoes_whatever_happened() -> Result<(), LockError> {
         bare.backend.cancel(&unpolled).await?;
         // Granted, but the result was never taken.
         let granted = bare.request(3, "a", Wait::Forever);
-        assert!(poll_once(&mut bare.backend.acquire(&granted)).await.is_ready());
+        assert!(poll_once(bare.backend.acquire(&granted)).await.is_ready());
         // A place in the queue.
         let queued = bare.request(4, "a", Wait::Forever);
-        assert!(poll_once(&mut bare.backend.acquire(&queued)).await.is_pending());
+        assert!(poll_once(bare.backend.acquire(&queued)).await.is_pending());
         assert_eq!(bare.waiters("a").await, 1);
         bare.backend.cancel(&queued).await?;
         bare.backend.cancel(&queued).await?;
         assert_eq!(bare.waiters("a").await, 0);
         // A place in the queue that becomes a grant while the future is not polled.
         let late = bare.request(5, "a", Wait::Forever);
-        assert!(poll_once(&mut bare.backend.acquire(&late)).await.is_pending());
+        assert!(poll_once(bare.backend.acquire(&late)).await.is_pending());
         bare.backend.cancel(&granted).await?;
         let name = LockName::new("a")?;
         let inspect = InspectRequest::new(name, late.physical().clone());
@@ -145,12 +146,10 @@ fn a_dropped_backend_holds_and_awaits_nothing() -> Result<(), LockError> {
     let (ended, bare) = (Bare::new(&scratch), Bare::new(&scratch));
     block_on(async {
         let held = ended.backend.acquire(&ended.request(1, "a", Wait::Forever)).await?;
-        assert!(
-            poll_once(&mut ended.backend.acquire(&ended.request(2, "a", Wait::Forever))).await.is_pending()
-        );
+        assert!(poll_once(ended.backend.acquire(&ended.request(2, "a", Wait::Forever))).await.is_pending());
         let next = bare.request(3, "a", Wait::Forever);
-        let mut waiting = bare.backend.acquire(&next);
-        assert!(poll_once(&mut waiting).await.is_pending());
+        let mut waiting = pin!(bare.backend.acquire(&next));
+        assert!(poll_once(waiting.as_mut()).await.is_pending());
         drop((held, ended));
         assert!(tokio::time::timeout(super::SOON, waiting).await.unwrap()?.is_some());
         Ok(())
@@ -188,7 +187,7 @@ fn a_share_that_is_asked_for_again_is_had_once() -> Result<(), LockError> {
             assert_eq!(first.token(), again.token());
             let behind = beside(&bare, 2, mode);
             for _ in 0..2 {
-                assert!(poll_once(&mut bare.backend.acquire(&behind)).await.is_pending());
+                assert!(poll_once(bare.backend.acquire(&behind)).await.is_pending());
             }
             let kind = mode.kind();
             let inspect = InspectRequest::new(LockName::new("a")?, request.physical().clone()).about(kind);
@@ -214,15 +213,15 @@ fn cancel_undoes_whatever_became_of_a_share() -> Result<(), LockError> {
             drop(bare.backend.acquire(&unpolled));
             bare.backend.cancel(&unpolled).await?;
             let granted = bare.request(2, "a", Wait::Forever).with_mode(mode);
-            assert!(poll_once(&mut bare.backend.acquire(&granted)).await.is_ready());
+            assert!(poll_once(bare.backend.acquire(&granted)).await.is_ready());
             bare.backend.cancel(&granted).await?;
             bare.backend.cancel(&granted).await?;
             let holder = bare.backend.acquire(&beside(&bare, 3, mode)).await?.unwrap();
             let queued = bare.request(4, "a", Wait::Forever).with_mode(mode);
-            assert!(poll_once(&mut bare.backend.acquire(&queued)).await.is_pending());
+            assert!(poll_once(bare.backend.acquire(&queued)).await.is_pending());
             bare.backend.cancel(&queued).await?;
             let late = bare.request(5, "a", Wait::Forever).with_mode(mode);
-            assert!(poll_once(&mut bare.backend.acquire(&late)).await.is_pending());
+            assert!(poll_once(bare.backend.acquire(&late)).await.is_pending());
             bare.backend.release(holder.lease()).await?;
             tokio::task::yield_now().await;
             bare.backend.cancel(&late).await?;
