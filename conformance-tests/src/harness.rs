@@ -15,6 +15,9 @@ pub enum Ability {
     SeparateProcesses,
     /// Cutting all clients off from the server, and ending that: [`Harness::sever`], [`Harness::heal`].
     Outages,
+    /// Silence between the server and some of its clients, whose connections stay open: [`Harness::silence`],
+    /// [`Harness::heal`], and [`Harness::bystander`] for clients that it does not affect.
+    Silence,
     /// Losing the reply to a request that the server carries out: [`Harness::lose_reply`].
     LostReplies,
     /// Holding back the reply to a request that the server carries out: [`Harness::hold_reply`],
@@ -26,9 +29,10 @@ pub enum Ability {
 
 impl Ability {
     /// All abilities.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::SeparateProcesses,
         Self::Outages,
+        Self::Silence,
         Self::LostReplies,
         Self::SlowReplies,
         Self::Removal(Removal::Deletion),
@@ -46,6 +50,17 @@ pub enum Removal {
     Expiry,
     /// A foreign holder has the lock, and keeps it until [`Removal::Deletion`] takes it away.
     Theft,
+}
+
+/// What no longer arrives, on connections that stay open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Silence {
+    /// What the clients send.
+    Requests,
+    /// What the server sends.
+    Replies,
+    /// Neither.
+    Both,
 }
 
 /// How many connections a client has to its server.
@@ -92,7 +107,8 @@ pub trait Harness: Send + Sync + 'static {
     /// [`Capabilities`](lock_core::Capabilities) and cannot be declined here.
     fn lacks(&self, ability: Ability) -> Option<&'static str>;
 
-    /// Creates a client of this place, with the settings of `builder`.
+    /// Creates a client of this place, with the settings of `builder`. Its clock may stand still, and connecting must not
+    /// depend on it.
     async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError>;
 
     /// Like [`Harness::client`], with a lease that outlasts every case, if the backend has leases and the harness can
@@ -164,7 +180,20 @@ pub trait Harness: Send + Sync + 'static {
         Err(unsupported("sever"))
     }
 
-    /// Ends what [`Harness::sever`] did.
+    /// Lets nothing more arrive from the clients or from the server, on connections that stay open. New connections are
+    /// silent, too.
+    async fn silence(&self, silence: Silence) -> Outcome {
+        let _ = silence;
+        Err(unsupported("silence"))
+    }
+
+    /// Creates a client of this place, which [`Harness::silence`] does not affect.
+    async fn bystander(&self) -> Result<LockClient, LockError> {
+        Err(LockError::new(lock_core::ErrorKind::Unsupported, Operation::Connect)
+            .because("the harness has no bystanders"))
+    }
+
+    /// Ends what [`Harness::sever`] and [`Harness::silence`] did.
     async fn heal(&self) -> Outcome {
         Err(unsupported("heal"))
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::{During, Failure, Outcome, ensure};
 use lock_core::spi::Mutex;
 use lock_core::{
-    ClientBuilder, Fencing, Hold, Inspection, LockClient, LockError, LockGuard, LockName, LockStatus,
-    LossReason, Participant,
+    ClientBuilder, Clock, Fencing, Hold, Inspection, LockClient, LockError, LockGuard, LockName, LockStatus,
+    LossReason, ManualClock, Participant,
 };
 use tokio::time::Instant;
 
@@ -62,6 +62,52 @@ impl Stage {
     /// Creates a client with settings that is closed at the end of the case.
     pub(crate) async fn client_with(&self, builder: ClientBuilder) -> Outcome<LockClient> {
         Ok(self.opened(self.unopened(builder).await.during("make a client")?))
+    }
+
+    /// Creates a client whose clock stands still until the case advances it, and whose lease outlasts the case at the
+    /// server. That is the seam for faults that would take a lease, an interval or a wait in real time:
+    ///
+    /// * As long as the clock stands still, no renewal and no timeout is due: what the client learns, it was told.
+    /// * `time.advance(…)` makes exactly as many intervals pass as the case says. The deadline of a hold is met to the
+    ///   nanosecond: advance by what [`Hold::remaining`] says.
+    /// * Then the case ends the lease at the server as well, with [`Removal::Expiry`](crate::Removal::Expiry).
+    /// * A client that waits for an answer may need a pause by its clock: [`Stage::lets_pass`] and, when the fault is over,
+    ///   [`Stage::heal_and_let_pass`].
+    ///
+    /// Another client that the fault must not affect is a [`Stage::bystander`].
+    pub(crate) async fn frozen(&self) -> Outcome<(LockClient, ManualClock)> {
+        let (clock, time) = Clock::manual();
+        let client = self.harness.lasting_client(ClientBuilder::new().clock(clock)).await;
+        Ok((self.opened(client.during("make a client whose clock stands still")?), time))
+    }
+
+    /// Creates a client that [`Harness::silence`] does not affect.
+    pub(crate) async fn bystander(&self) -> Outcome<LockClient> {
+        Ok(self.opened(self.harness.bystander().await.during("make a bystander")?))
+    }
+
+    /// Returns how long the server keeps a lock of a [`Stage::frozen`] client that it does not hear.
+    pub(crate) fn lasting_lease(&self) -> Outcome<Duration> {
+        self.harness.lasting_lease().ok_or_else(|| Failure::new("the harness has no lease"))
+    }
+
+    /// Lets so much time pass for a client whose clock stands still, and gives it a moment to do what is due.
+    pub(crate) async fn lets_pass(&self, time: &ManualClock, duration: Duration) {
+        time.advance(duration);
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+
+    /// Ends an outage. From now on the clock of the client runs, so that it can close.
+    pub(crate) async fn heal_and_let_pass(&self, time: &ManualClock) -> Outcome {
+        self.harness.heal().await?;
+        let time = time.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                time.advance(LOOK_EVERY);
+            }
+        });
+        Ok(())
     }
 
     /// Creates a client that is not closed at the end of the case.

@@ -28,6 +28,7 @@ mod remembering;
 mod semaphores;
 mod several;
 mod sharing;
+mod silence;
 mod tokens;
 mod waiting;
 
@@ -57,6 +58,7 @@ pub fn all() -> &'static [Case] {
             loss::CASES,
             listener::CASES,
             outages::CASES,
+            silence::CASES,
             cancellation::CASES,
             local_handoff::CASES,
             several::CASES,

@@ -181,7 +181,7 @@ impl Harness for TableHarness {
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
             Ability::SeparateProcesses => Some("the table is in the memory of one process"),
-            Ability::SlowReplies | Ability::Removal(Removal::Expiry | Removal::Theft) => {
+            Ability::Silence | Ability::SlowReplies | Ability::Removal(Removal::Expiry | Removal::Theft) => {
                 Some("the table is simple")
             }
             _ => None,

@@ -42,7 +42,7 @@ impl Harness for Folder {
 
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
-            Ability::Outages => Some("there is no connection that could be cut"),
+            Ability::Outages | Ability::Silence => Some("there is no connection that could be cut"),
             Ability::LostReplies | Ability::SlowReplies => {
                 Some("there is no server that could fail to reply")
             }

@@ -82,6 +82,7 @@ macro_rules! harness {
             fn lacks(&self, ability: Ability) -> Option<&'static str> {
                 match ability {
                     Ability::SeparateProcesses => Some("the server lives in the memory of one process"),
+                    Ability::Silence => Some("there is no connection that could be silent"),
                     _ => None,
                 }
             }

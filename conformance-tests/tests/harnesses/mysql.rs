@@ -6,11 +6,12 @@
 #[path = "proxied.rs"]
 mod proxied;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes};
+use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes, Silence};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
 use proxied::{Server, unique};
 use test_servers::{
@@ -90,15 +91,14 @@ impl Fixture {
     }
 
     fn address(&self) -> String {
-        self.url(LEASE)
+        self.url(self.proxy.address(), LEASE)
     }
 
     fn lasting_address(&self) -> String {
-        format!("{}&timeout={}s", self.url(LASTING), PATIENCE.as_secs())
+        format!("{}&timeout={}s", self.url(self.proxy.address(), LASTING), PATIENCE.as_secs())
     }
 
-    fn url(&self, lease: Duration) -> String {
-        let address = self.proxy.address();
+    fn url(&self, address: SocketAddr, lease: Duration) -> String {
         let (user, database) = if self.fencing == "table" { ("locks", "locks") } else { ("plain", "") };
         let url = match &self.server {
             Server::Own(_) => format!("mysql://{user}:secret@{address}/{database}?"),
@@ -197,25 +197,9 @@ macro_rules! harness {
                 $differs
             }
 
-            fn lease(&self) -> Option<Duration> {
-                Some(LEASE)
-            }
-
             /// The client only sees that the connection is gone, not why.
             fn reason_of_a_break(&self) -> Option<LossReason> {
                 None
-            }
-
-            fn lasting_lease(&self) -> Option<Duration> {
-                Some(LASTING)
-            }
-
-            fn lasting_address(&self) -> Option<String> {
-                Some(self.0.lasting_address())
-            }
-
-            async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                connect(&self.0.lasting_address(), builder).await
             }
 
             /// Connections are kept, as when a network fails: a lock would end with its connection.

@@ -78,6 +78,22 @@ macro_rules! proxied_harness {
                 connect(&self.0.address(), builder).await
             }
 
+            async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+                connect(&self.0.lasting_address(), builder).await
+            }
+
+            fn lasting_lease(&self) -> Option<Duration> {
+                Some(LASTING)
+            }
+
+            fn lasting_address(&self) -> Option<String> {
+                Some(self.0.lasting_address())
+            }
+
+            fn lease(&self) -> Option<Duration> {
+                Some(LEASE)
+            }
+
             fn address(&self) -> Option<String> {
                 Some(self.0.address())
             }
@@ -96,6 +112,24 @@ macro_rules! proxied_harness {
                     left.push(format!("{connections} connections"));
                 }
                 Ok(left)
+            }
+
+            async fn silence(&self, silence: Silence) -> Outcome {
+                if silence != Silence::Replies {
+                    self.0.proxy.blackhole(Direction::ToServer);
+                }
+                if silence != Silence::Requests {
+                    self.0.proxy.blackhole(Direction::ToClient);
+                }
+                Ok(())
+            }
+
+            async fn bystander(&self) -> Result<LockClient, LockError> {
+                let address = match &self.0.server {
+                    Server::Own(server) => server.address(),
+                    Server::Given(server) => server.address(),
+                };
+                connect(&self.0.url(address, LEASE), ClientBuilder::new()).await
             }
 
             async fn heal(&self) -> Outcome {

@@ -5,15 +5,16 @@
 #[path = "proxied.rs"]
 mod proxied;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, During, Failure, Harness, Outcome, Removal};
+use conformance_tests::{Ability, During, Failure, Harness, Outcome, Removal, Silence};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 use proxied::{Server, unique};
 use test_servers::{
-    Digests, Losing, RedisConversation, RedisOptions, RedisServer, TcpProxy, Value, left_out,
+    Digests, Direction, Losing, RedisConversation, RedisOptions, RedisServer, TcpProxy, Value, left_out,
 };
 use tokio::sync::Mutex;
 
@@ -80,17 +81,17 @@ impl Fixture {
     }
 
     fn address(&self) -> String {
-        self.url(LEASE)
+        self.url(self.proxy.address(), LEASE)
     }
 
     fn lasting_address(&self) -> String {
-        format!("{}&timeout={}s", self.url(LASTING), PATIENCE.as_secs())
+        format!("{}&timeout={}s", self.url(self.proxy.address(), LASTING), PATIENCE.as_secs())
     }
 
-    fn url(&self, lease: Duration) -> String {
+    fn url(&self, address: SocketAddr, lease: Duration) -> String {
         let url = match &self.server {
-            Server::Own(server) => server.url_at(self.proxy.address()) + "?",
-            Server::Given(server) => server.url_at(self.proxy.address(), ""),
+            Server::Own(server) => server.url_at(address) + "?",
+            Server::Given(server) => server.url_at(address, ""),
         };
         format!("{url}lease={}s&prefix={}", lease.as_secs(), self.prefix)
     }
@@ -156,22 +157,6 @@ macro_rules! harness {
 
             fn differs_in() -> Option<&'static [&'static str]> {
                 $differs
-            }
-
-            fn lease(&self) -> Option<Duration> {
-                Some(LEASE)
-            }
-
-            fn lasting_lease(&self) -> Option<Duration> {
-                Some(LASTING)
-            }
-
-            fn lasting_address(&self) -> Option<String> {
-                Some(self.0.lasting_address())
-            }
-
-            async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                connect(&self.0.lasting_address(), builder).await
             }
 
             fn rounds(&self, many: u32) -> u32 {

@@ -7,22 +7,26 @@
 #[path = "proxied.rs"]
 mod proxied;
 
+use std::net::SocketAddr;
 use std::sync::Weak;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
+use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Silence};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockName, Operation};
 use proxied::{Server, unique};
 use test_servers::{
-    Losing, NodeKind, TcpProxy, ZooKeeperConversation, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
-    left_out,
+    Direction, Losing, NodeKind, TcpProxy, ZooKeeperConversation, ZooKeeperOptions, ZooKeeperRequest,
+    ZooKeeperServer, left_out,
 };
 use tokio::sync::Mutex;
 
 /// Short enough to wait for its end, and long enough for a busy machine: the client gives the server an eighth of it
 /// for an answer. When several test programs started their servers at once, half a second was too little.
-const SESSION: Duration = Duration::from_secs(12);
+const LEASE: Duration = Duration::from_secs(12);
+
+/// Outlasts the cases that need it, and ends before the patience with what a case has left behind.
+const LASTING: Duration = Duration::from_secs(40);
 
 /// On a busy machine, a step that is normally immediate may take as long as a session and more.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,13 +76,21 @@ impl Fixture {
     }
 
     fn address(&self) -> String {
-        let session = format!("{}s", SESSION.as_secs());
+        self.url(self.proxy.address(), LEASE)
+    }
+
+    fn lasting_address(&self) -> String {
+        self.url(self.proxy.address(), LASTING)
+    }
+
+    fn url(&self, address: SocketAddr, session: Duration) -> String {
+        let session = format!("{}s", session.as_secs());
         let options = [&[("session_timeout", session.as_str())], self.options].concat();
         match &self.server {
-            Server::Own(server) => server.url_of(&[self.proxy.address()], &self.root, &options),
+            Server::Own(server) => server.url_of(&[address], &self.root, &options),
             Server::Given(server) => {
                 let options: Vec<_> = options.iter().map(|(name, value)| format!("{name}={value}")).collect();
-                server.url_at(self.proxy.address(), &self.root) + &options.join("&")
+                server.url_at(address, &self.root) + &options.join("&")
             }
         }
     }
@@ -184,10 +196,6 @@ macro_rules! harness {
 
             fn differs_in() -> Option<&'static [&'static str]> {
                 $differs
-            }
-
-            fn lease(&self) -> Option<Duration> {
-                Some(SESSION)
             }
 
             fn patience(&self) -> Duration {

@@ -3,17 +3,16 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::{ErrorKind, LossReason};
+use lock_core::LossReason;
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{LONG, ROOM, Stage, Waiter, soon};
+use crate::stage::{ROOM, Stage, Waiter, soon};
 
 cases!("stopped":
     for_half_of_the_lease_and_the_hold_goes_on,
     for_twice_the_lease_and_the_hold_is_lost_in_time,
-    a_wait_that_ends_meanwhile_is_an_error,
 );
 
 async fn for_half_of_the_lease_and_the_hold_goes_on(flavour: MySqlFlavour) -> Outcome {
@@ -63,26 +62,5 @@ async fn for_twice_the_lease_and_the_hold_is_lost_in_time(flavour: MySqlFlavour)
     ensure!(next.hold().is_valid(), "the next hold has ended");
     next.release().await?;
     ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
-    stage.works(&ours).await
-}
-
-/// The client cannot know whether another client still holds the lock.
-async fn a_wait_that_ends_meanwhile_is_an_error(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
-    let (ours, theirs) = (stage.client("lease=10m&timeout=500ms").await?, stage.client(LONG).await?);
-    let held = theirs.mutex(ROOM)?.acquire().await?;
-    let lock = ours.mutex(ROOM)?;
-    let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(8)).await });
-    stage.queued(1).await?;
-    stage.server.stop()?;
-    let answered = waiter.await?;
-    let tried = ours.mutex("another room")?.try_acquire().await;
-    stage.server.resume()?;
-    for (what, answer) in [("the wait", answered), ("a try", tried)] {
-        let kind = answer.map_err(|error| error.kind());
-        ensure!(matches!(kind, Err(ErrorKind::Unreachable)), "{what} was answered {kind:?}");
-    }
-    held.release().await?;
-    soon("the undoing", ours.idle()).await?;
     stage.works(&ours).await
 }

@@ -14,7 +14,6 @@ cases!("delays":
     of_a_third_of_the_lease_stop_the_holder_in_time,
     of_nine_tenths_of_the_lease_stop_the_holder_in_time,
     of_more_than_the_lease_stop_the_holder_in_time,
-    of_the_granting_answer_do_not_lengthen_the_lease,
     of_a_tenth_of_the_lease_are_borne,
     a_server_that_was_always_far_away_is_waited_for,
     answers_that_are_late_one_after_the_other_break_nothing,
@@ -64,31 +63,6 @@ async fn of_nine_tenths_of_the_lease_stop_the_holder_in_time() -> Outcome {
 
 async fn of_more_than_the_lease_stop_the_holder_in_time() -> Outcome {
     stops_in_time(LEASE.mul_f64(1.1)).await
-}
-
-/// The lease began before the reply arrived. If it were counted from the reply, two clients would hold the lock.
-async fn of_the_granting_answer_do_not_lengthen_the_lease() -> Outcome {
-    let stage = Stage::new().await?;
-    let proxy = stage.proxy()?;
-    let ours = stage.client_at(proxy.address(), "lease=8s").await?;
-    let theirs = stage.client("lease=8s").await?;
-    for wait in [Duration::ZERO, Duration::from_secs(60)] {
-        let lock = ours.mutex(format!("{ROOM} {wait:?}"))?;
-        let recorder = EventRecorder::of(&lock);
-        proxy.delay(Direction::ToClient, Duration::from_millis(1200));
-        let guard = lock.try_acquire_for(wait).await?;
-        proxy.blackhole(Direction::ToServer);
-        let waiter = Waiter::start(theirs.mutex(lock.name().as_str())?);
-        let (_, aborted) = recorder.abort().await?;
-        let (next, granted) = waiter.granted().await?;
-        ensure!(aborted < granted, "another had the lock {:?} before the abort", aborted - granted);
-        proxy.heal();
-        drop(guard);
-        next.release().await?;
-        soon("the release", ours.idle()).await?;
-        stage.works(&ours).await?;
-    }
-    Ok(())
 }
 
 /// A renewal and its reply fit between two renewals.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, Clock, ErrorKind, LockUrl, LossReason, Operation};
+use lock_core::{ClientBuilder, Clock, ErrorKind, LockUrl, LossReason};
 use test_servers::{Direction, TcpProxy};
 
 use crate::case::{cases, ensure};
@@ -13,9 +13,6 @@ use crate::stage::{LONG, ROOM, Stage, Waiter, until, with_options};
 cases!("silence":
     a_silent_head_waiter_is_skipped_at_its_deadline,
     a_waiter_that_was_silent_for_a_lease_is_given_nothing,
-    a_holder_whose_requests_vanish_stops_before_anyone_else_has_the_lock,
-    a_holder_whose_answers_vanish_stops_before_anyone_else_has_the_lock,
-    a_holder_whom_nothing_reaches_stops_before_anyone_else_has_the_lock,
     a_half_open_connection_is_replaced_and_the_hold_goes_on,
     a_waiter_on_a_half_open_connection_is_served,
     a_grant_that_was_pushed_into_silence_is_found,
@@ -83,54 +80,6 @@ async fn a_waiter_that_was_silent_for_a_lease_is_given_nothing() -> Outcome {
     guard.release().await?;
     let (guard, _) = first.granted().await?;
     Ok(guard.release().await?)
-}
-
-async fn a_holder_whose_requests_vanish_stops_before_anyone_else_has_the_lock() -> Outcome {
-    stops_in_time(&[Direction::ToServer]).await
-}
-
-async fn a_holder_whose_answers_vanish_stops_before_anyone_else_has_the_lock() -> Outcome {
-    stops_in_time(&[Direction::ToClient]).await
-}
-
-async fn a_holder_whom_nothing_reaches_stops_before_anyone_else_has_the_lock() -> Outcome {
-    stops_in_time(&[Direction::ToServer, Direction::ToClient]).await
-}
-
-async fn stops_in_time(directions: &[Direction]) -> Outcome {
-    let stage = Stage::new().await?;
-    let proxy = stage.proxy()?;
-    let ours = stage.client_at(proxy.address(), "lease=9s").await?;
-    let theirs = stage.client(LONG).await?;
-    let lock = ours.mutex(ROOM)?;
-    let recorder = EventRecorder::of(&lock);
-    let guard = lock.acquire().await?;
-    let waiter = Waiter::of(&theirs)?;
-    stage.queued(1).await?;
-    until("it was renewed, and the answer has come", || async { Ok(proxy.requests(Operation::Renew) >= 2) })
-        .await?;
-    for direction in directions {
-        proxy.blackhole(*direction);
-    }
-    let suspected = recorder.suspect().await?;
-    let (reason, aborted) = recorder.abort().await?;
-    ensure!(reason == LossReason::Expired, "lost because {reason}");
-    ensure!(!guard.hold().is_valid(), "it is lost and says that it is valid");
-    let (next, granted) = waiter.granted().await?;
-    ensure!(suspected <= aborted, "the suspicion came after the loss");
-    ensure!(aborted < granted, "another had the lock {:?} before the abort", aborted - granted);
-    // Requests that were sent long ago arrive now, and do nothing to the hold of another client.
-    proxy.heal();
-    drop(guard);
-    ours.idle().await;
-    let again = Waiter::of(&ours)?;
-    stage.queued(1).await?;
-    ensure!(next.hold().is_valid(), "the next hold has ended");
-    next.release().await?;
-    let (guard, _) = again.granted().await?;
-    guard.release().await?;
-    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
-    Ok(())
 }
 
 /// The system does not report a connection whose other end is gone for good; the client sends a `PING`, and replaces it in

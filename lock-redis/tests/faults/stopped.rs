@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::{ErrorKind, LossReason};
+use lock_core::LossReason;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
@@ -12,12 +12,7 @@ use crate::stage::{ROOM, Stage, Waiter};
 cases!("stopped":
     for_half_of_the_lease_and_the_hold_goes_on,
     for_twice_the_lease_and_the_hold_is_lost_in_time,
-    a_wait_that_ends_meanwhile_is_an_error,
-    a_wait_that_ends_meanwhile_behind_another_is_an_error,
 );
-
-/// Of a caller that does not wait for ever. The server stops well before the client last asks it.
-const WAIT: Duration = Duration::from_secs(12);
 
 async fn for_half_of_the_lease_and_the_hold_goes_on() -> Outcome {
     let lease = Duration::from_secs(12);
@@ -68,44 +63,4 @@ async fn for_twice_the_lease_and_the_hold_is_lost_in_time() -> Outcome {
     next.release().await?;
     ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     stage.works(&ours).await
-}
-
-/// The attempt at the server belongs to a caller that waits for ever, and its next heartbeat is far away.
-async fn a_wait_that_ends_meanwhile_behind_another_is_an_error() -> Outcome {
-    let stage = Stage::new().await?;
-    let (ours, theirs) = (stage.client("lease=60s&timeout=500ms").await?, stage.client("lease=60s").await?);
-    let held = theirs.mutex(ROOM)?.acquire().await?;
-    let first = Waiter::of(&ours)?;
-    stage.queued(1).await?;
-    let lock = ours.mutex(ROOM)?;
-    let second = tokio::spawn(async move { lock.try_acquire_for(WAIT).await });
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    stage.server.stop()?;
-    let answered = second.await?.map_err(|error| error.kind());
-    stage.server.resume()?;
-    ensure!(matches!(answered, Err(ErrorKind::Unreachable)), "the wait was answered {answered:?}");
-    held.release().await?;
-    let (guard, _) = first.granted().await?;
-    Ok(guard.release().await?)
-}
-
-/// It is unknown whether the other client still holds the lock.
-async fn a_wait_that_ends_meanwhile_is_an_error() -> Outcome {
-    let stage = Stage::new().await?;
-    let (ours, theirs) = (stage.client("lease=60s&timeout=500ms").await?, stage.client("lease=60s").await?);
-    let held = theirs.mutex(ROOM)?.acquire().await?;
-    let lock = ours.mutex(ROOM)?;
-    let waiter = tokio::spawn(async move { lock.try_acquire_for(WAIT).await });
-    stage.queued(1).await?;
-    stage.server.stop()?;
-    let answered = waiter.await?;
-    let tried = ours.mutex("another room")?.try_acquire().await;
-    stage.server.resume()?;
-    for (what, answer) in [("the wait", answered), ("a try", tried)] {
-        let kind = answer.map_err(|error| error.kind());
-        ensure!(matches!(kind, Err(ErrorKind::Unreachable)), "{what} was answered {kind:?}");
-    }
-    held.release().await?;
-    ours.idle().await;
-    stage.nothing_is_left("after the wait").await
 }

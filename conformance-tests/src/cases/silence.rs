@@ -1,0 +1,253 @@
+//! Cases: connections that go silent without ending. A holder stops before the server can give the lock to another client.
+//!
+//! All but one of them have a clock that stands still: [`Stage::frozen`] says how. So nothing depends on the speed of the
+//! machine, and a deadline is met to the nanosecond.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Failure, Outcome, ensure};
+use lock_core::{
+    DistributedLock, ErrorKind, LockClient, LockError, LockGuard, LossReason, ManualClock, Operation,
+};
+use tokio::task::JoinHandle;
+
+use super::outages::is_unreachable;
+use crate::case::{Need, cases};
+use crate::harness::{Ability, Removal, Silence};
+use crate::probe::{ByHand, Event, EventRecorder, Level};
+use crate::stage::Stage;
+
+cases!("silence":
+    a_holder_that_nothing_reaches_stops_before_another_has_the_lock [Need::Ability(Ability::Silence), Need::Lease],
+    a_hold_whose_requests_vanish_is_lost_at_its_deadline [Need::Ability(Ability::Silence), Need::Ability(Ability::Removal(Removal::Expiry)), Need::Lease],
+    a_hold_whose_replies_vanish_is_lost_at_its_deadline [Need::Ability(Ability::Silence), Need::Lease],
+    a_hold_that_nothing_reaches_is_lost_at_its_deadline [Need::Ability(Ability::Silence), Need::Ability(Ability::Removal(Removal::Expiry)), Need::Lease],
+    the_way_of_a_grant_does_not_lengthen_the_hold [Need::Ability(Ability::SlowReplies), Need::Lease],
+    the_way_of_a_renewal_does_not_lengthen_the_hold [Need::Ability(Ability::SlowReplies), Need::Lease],
+    a_waiter_that_nothing_reaches_is_passed_over [Need::Ability(Ability::Silence), Need::Ability(Ability::Removal(Removal::Expiry)), Need::Lease],
+    a_wait_that_ends_in_silence_is_an_error [Need::Ability(Ability::Silence), Need::Lease],
+    a_wait_that_ends_in_silence_behind_another_is_an_error [Need::Ability(Ability::Silence), Need::Lease],
+);
+
+const INSTANT: Duration = Duration::from_nanos(1);
+
+/// How long a reply is on its way: less than any client waits for one.
+const WAY: Duration = Duration::from_secs(1);
+
+fn left(guard: &LockGuard) -> Outcome<Duration> {
+    guard.hold().remaining().ok_or_else(|| Failure::new("a hold with a lease has no deadline"))
+}
+
+fn waiter(lock: Arc<dyn DistributedLock>) -> JoinHandle<Result<LockGuard, LockError>> {
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+async fn granted(stage: &Stage, waiter: JoinHandle<Result<LockGuard, LockError>>) -> Outcome<LockGuard> {
+    Ok(stage.soon("the grant", waiter).await???)
+}
+
+/// In real time: the server ends the lease by its own clock.
+async fn a_holder_that_nothing_reaches_stops_before_another_has_the_lock(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.bystander().await?);
+    let lock = ours.mutex("room")?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiting = theirs.mutex("room")?;
+    let next = EventRecorder::of(&waiting);
+    let waiting = waiter(waiting);
+    stage.queued(&theirs, "room", 1).await?;
+    stage.harness().silence(Silence::Both).await?;
+    let next_has_it = next.has_at(|event| (*event == Event::Acquired).then_some(()));
+    let ((), granted_at) = stage.soon("the next holder", next_has_it).await?;
+    let has_stopped = recorder.has_at(|event| match event {
+        Event::Abort(reason, Level::Over) => Some(*reason),
+        _ => None,
+    });
+    let (reason, stopped_at) = stage.soon("on_abort", has_stopped).await?;
+    ensure!(stopped_at < granted_at, "told {:?} after the next one had it", stopped_at - granted_at);
+    ensure!(reason == LossReason::Expired && !guard.hold().is_valid(), "lost because {reason}");
+    ensure!(recorder.count(|event| *event == Event::Suspect) == 1, "{:?}", recorder.events());
+    let next = granted(stage, waiting).await?;
+    stage.heal().await?;
+    the_next_one_keeps_it(stage, &ours, guard, next).await
+}
+
+/// What is left of the lost hold, and what was on its way for long, does nothing to the hold of the next one.
+async fn the_next_one_keeps_it(
+    stage: &Stage,
+    ours: &LockClient,
+    lost: LockGuard,
+    next: LockGuard,
+) -> Outcome {
+    let released = stage.soon("the end of the lost hold", lost.release()).await?;
+    let kind = released.map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Lost), "the release was answered {kind:?}");
+    stage.soon("the rest of the lost hold", ours.idle()).await?;
+    stage.is_held(ours, "room").await?;
+    ensure!(next.hold().is_valid(), "the next hold has ended: {:?}", next.hold().end());
+    next.release().await?;
+    stage.becomes_free(ours, "room").await
+}
+
+async fn a_hold_whose_requests_vanish_is_lost_at_its_deadline(stage: &Stage) -> Outcome {
+    lost_at_its_deadline(stage, Silence::Requests).await
+}
+
+/// The server hears the client all the time, so the client has to release the lock.
+async fn a_hold_whose_replies_vanish_is_lost_at_its_deadline(stage: &Stage) -> Outcome {
+    lost_at_its_deadline(stage, Silence::Replies).await
+}
+
+async fn a_hold_that_nothing_reaches_is_lost_at_its_deadline(stage: &Stage) -> Outcome {
+    lost_at_its_deadline(stage, Silence::Both).await
+}
+
+async fn lost_at_its_deadline(stage: &Stage, silence: Silence) -> Outcome {
+    let ((ours, time), theirs) = (stage.frozen().await?, stage.bystander().await?);
+    let lock = ours.mutex("room")?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiting = waiter(theirs.mutex("room")?);
+    stage.queued(&theirs, "room", 1).await?;
+    stage.harness().silence(silence).await?;
+    time.advance(left(&guard)?.saturating_sub(INSTANT));
+    ensure!(left(&guard)? == INSTANT && guard.hold().is_valid(), "{:?} are left", left(&guard)?);
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
+    stage.is_held(&stage.bystander().await?, "room").await?;
+    time.advance(INSTANT);
+    ensure!(!guard.hold().is_valid(), "valid at its deadline");
+    let lost = recorder.has(|event| match event {
+        Event::Abort(reason, level) => Some((*reason, *level)),
+        _ => None,
+    });
+    let told = stage.soon("on_abort", lost).await?;
+    ensure!(told == (LossReason::Expired, Level::Over), "{told:?}");
+    if silence != Silence::Replies {
+        // It was held until now, or this is an error.
+        stage.harness().take_away(lock.name(), Removal::Expiry).await?;
+    }
+    stage.heal_and_let_pass(&time).await?;
+    let next = granted(stage, waiting).await?;
+    the_next_one_keeps_it(stage, &ours, guard, next).await?;
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
+    Ok(())
+}
+
+/// The server may count the lease from when it had the request. If the client counted from the reply, two clients would
+/// hold the lock.
+async fn the_way_of_a_grant_does_not_lengthen_the_hold(stage: &Stage) -> Outcome {
+    let (ours, time) = stage.frozen().await?;
+    let quick = ours.mutex("another room")?.acquire().await?;
+    let whole = left(&quick)?;
+    quick.release().await?;
+    let lock = ours.mutex("room")?;
+    // A backend may have to prepare the first attempt with requests of their own, which are sent after the reply.
+    for _ in 0..5 {
+        stage.harness().hold_reply(Operation::Acquire).await?;
+        let waiting = waiter(Arc::clone(&lock));
+        stage.soon("the reply", stage.harness().reply_is_held()).await??;
+        time.advance(WAY);
+        stage.harness().let_replies_go().await?;
+        let guard = granted(stage, waiting).await?;
+        let left = left(&guard)?;
+        guard.release().await?;
+        if left + WAY <= whole {
+            return Ok(());
+        }
+    }
+    Err(Failure::new(format!("all of {whole:?} is left {WAY:?} after the request")))
+}
+
+async fn the_way_of_a_renewal_does_not_lengthen_the_hold(stage: &Stage) -> Outcome {
+    let (ours, time) = stage.frozen().await?;
+    let guard = ours.mutex("room")?.acquire().await?;
+    let whole = left(&guard)?;
+    stage.harness().hold_reply(Operation::Renew).await?;
+    // More than any interval of renewals.
+    time.advance(whole / 2);
+    stage.soon("the renewal", stage.harness().reply_is_held()).await??;
+    time.advance(WAY);
+    let before = left(&guard)?;
+    stage.harness().let_replies_go().await?;
+    stage.until("it is renewed", || async { Ok(left(&guard)? > before) }).await?;
+    let left = left(&guard)?;
+    ensure!(left + WAY <= whole, "{left:?} of {whole:?} are left {WAY:?} after the request");
+    Ok(guard.release().await?)
+}
+
+/// The server gives it the lock, until the lease of which the silent client has heard last. No client waits for ever.
+async fn a_waiter_that_nothing_reaches_is_passed_over(stage: &Stage) -> Outcome {
+    let ((ours, time), theirs) = (stage.frozen().await?, stage.bystander().await?);
+    let others = stage.bystander().await?;
+    let held = theirs.mutex("room")?.acquire().await?;
+    let lock = ours.mutex("room")?;
+    let first = waiter(Arc::clone(&lock));
+    stage.queued(&theirs, "room", 1).await?;
+    let second = waiter(others.mutex("room")?);
+    stage.queued(&theirs, "room", 2).await?;
+    stage.harness().silence(Silence::Both).await?;
+    held.release().await?;
+    stage.queued(&theirs, "room", 1).await?;
+    time.advance(stage.lasting_lease()?);
+    stage.harness().take_away(lock.name(), Removal::Expiry).await?;
+    let next = granted(stage, second).await?;
+    ensure!(!first.is_finished(), "the silent one was granted");
+    // What was on its way arrives now, and no longer counts.
+    stage.heal_and_let_pass(&time).await?;
+    stage.queued(&theirs, "room", 1).await?;
+    ensure!(next.hold().is_valid() && !first.is_finished(), "the late grant was believed");
+    next.release().await?;
+    Ok(granted(stage, first).await?.release().await?)
+}
+
+/// It is unknown whether the other client still holds the lock.
+async fn a_wait_that_ends_in_silence_is_an_error(stage: &Stage) -> Outcome {
+    let ((ours, time), theirs) = (stage.frozen().await?, stage.bystander().await?);
+    let held = theirs.mutex("room")?.acquire().await?;
+    let (lock, wait) = (ours.mutex("room")?, stage.lasting_lease()? / 2);
+    let waiting = tokio::spawn(async move { lock.try_acquire_for(wait).await });
+    stage.queued(&theirs, "room", 1).await?;
+    stage.harness().silence(Silence::Both).await?;
+    is_unreachable(ends_in_silence(stage, &time, waiting).await??, "the wait")?;
+    let another = ours.mutex("another room")?;
+    let tried = ends_in_silence(stage, &time, async { another.try_acquire().await }).await?;
+    is_unreachable(tried, "a try")?;
+    stage.heal_and_let_pass(&time).await?;
+    held.release().await?;
+    stage.becomes_free(&theirs, "room").await
+}
+
+/// The attempt at the server belongs to a caller that waits for ever.
+async fn a_wait_that_ends_in_silence_behind_another_is_an_error(stage: &Stage) -> Outcome {
+    let ((ours, time), theirs) = (stage.frozen().await?, stage.bystander().await?);
+    let held = theirs.mutex("room")?.acquire().await?;
+    let (lock, wait) = (ours.mutex("room")?, stage.lasting_lease()? / 2);
+    let first = waiter(Arc::clone(&lock));
+    stage.queued(&theirs, "room", 1).await?;
+    let mut second = ByHand::new(lock.try_acquire_for(wait));
+    ensure!(second.poll().is_none(), "a lock that is held was granted");
+    stage.harness().silence(Silence::Both).await?;
+    is_unreachable(ends_in_silence(stage, &time, second.finish()).await?, "the wait")?;
+    stage.heal_and_let_pass(&time).await?;
+    held.release().await?;
+    Ok(granted(stage, first).await?.release().await?)
+}
+
+/// Returns the answer of a client that hears nothing: it comes when the time that it grants to the server is over.
+async fn ends_in_silence<T>(
+    stage: &Stage,
+    time: &ManualClock,
+    answer: impl Future<Output = T>,
+) -> Outcome<T> {
+    let passes = async {
+        loop {
+            stage.lets_pass(time, WAY).await;
+        }
+    };
+    tokio::select! {
+        answer = stage.soon("the answer", answer) => answer,
+        () = passes => unreachable!("time does not end"),
+    }
+}
