@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::Operation;
+use lock_core::{ClientBuilder, Clock, LockUrl, Operation};
 use test_servers::{Direction, Losing, MySqlFlavour};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::logs;
-use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, soon, until, with_options};
 
 cases!("late":
     a_grant_that_arrives_after_the_lease_is_not_believed,
@@ -18,6 +18,7 @@ cases!("late":
     the_reply_to_a_release_is_lost,
     a_break_whose_answer_is_lost_has_taken_the_lock,
     the_reply_to_a_check_is_late,
+    a_grant_counts_from_before_its_request,
     a_late_grant_counts_from_before_its_check,
     a_grant_that_is_being_checked_is_not_given_up,
     a_grant_whose_answer_is_slow_is_not_given_up,
@@ -125,6 +126,30 @@ async fn the_reply_to_a_check_is_late(flavour: MySqlFlavour) -> Outcome {
     ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "{:?}", recorder.events());
     guard.release().await?;
     stage.works(&client).await
+}
+
+/// The server may have granted the lock as soon as it was asked.
+async fn a_grant_counts_from_before_its_request(flavour: MySqlFlavour) -> Outcome {
+    // Less than a renewal interval, so that the grant is not checked.
+    let late = Duration::from_secs(1);
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let (clock, time) = Clock::manual();
+    let url = with_options(&stage.url_at(proxy.address()), "lease=16s");
+    let client = lock_mysql::connect(&LockUrl::parse(&url)?, ClientBuilder::new().clock(clock)).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    let whole = guard.hold().remaining();
+    guard.release().await?;
+    proxy.hold_reply(Operation::Acquire);
+    let lock = client.mutex(ROOM)?;
+    let trying = tokio::spawn(async move { lock.try_acquire().await });
+    soon("the grant", proxy.reply_is_held()).await?;
+    time.advance(late);
+    proxy.let_replies_go();
+    let guard = soon("the lock", trying).await???.ok_or_else(|| Failure::new("a free lock was refused"))?;
+    let remaining = guard.hold().remaining();
+    ensure!(remaining.map(|left| left + late) == whole, "{remaining:?} of {whole:?} are left after {late:?}");
+    Ok(guard.release().await?)
 }
 
 /// The lock was held when the client sent the check. When the answer arrived, it may already have been free.

@@ -13,6 +13,7 @@ use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, poll_times, reach, soon,
 
 cases!("rewritten":
     what_was_granted_and_interrupted_is_given_back,
+    a_release_that_is_interrupted_before_it_begins_is_repeated,
     what_another_has_at_the_release_is_a_loss,
     a_lock_without_a_holder_at_a_check_is_a_loss,
     what_another_has_at_a_check_is_a_loss,
@@ -61,6 +62,18 @@ async fn what_was_granted_and_interrupted_is_given_back(flavour: MySqlFlavour) -
     ensure!(stage.holder_of(ROOM).await?.is_none(), "undone, and held");
     let guard = other.mutex(ROOM)?.try_acquire().await?;
     ensure!(guard.is_some(), "a free lock was refused");
+    Ok(())
+}
+
+/// A function that is interrupted answers NULL on some servers. The first release of the session does so here.
+async fn a_release_that_is_interrupted_before_it_begins_is_repeated(flavour: MySqlFlavour) -> Outcome {
+    let release = "RELEASE_LOCK('distlock:room')";
+    let interrupted = "IF((@releases:=IFNULL(@releases,0)+1)=1,NULL,RELEASE_LOCK('distlock:room'))";
+    let (stage, middleman) = rewriting(flavour, release, interrupted).await?;
+    let client = reach(&middleman.url(LONG)).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    soon("the release", guard.release()).await??;
+    ensure!(stage.holder_of(ROOM).await?.is_none(), "released, and held");
     Ok(())
 }
 

@@ -112,7 +112,7 @@ impl Stage {
     }
 
     /// The same through the proxy at `address`.
-    fn url_at(&self, address: SocketAddr) -> String {
+    pub fn url_at(&self, address: SocketAddr) -> String {
         match self.login {
             Some((login, database)) => format!("mysql://{login}@{address}/{database}?tls=off"),
             None => self.server.url_at(address),

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use conformance_tests::Outcome;
 use conformance_tests::faults::event_recorder::EventRecorder;
-use lock_core::Operation;
+use conformance_tests::{Failure, Outcome};
+use lock_core::{ClientBuilder, Clock, LockUrl, Operation};
 use test_servers::{Direction, Losing};
 
-use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, cases, ensure, soon, until};
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, cases, ensure, soon, until, with_options};
 
 cases!("late":
     a_grant_that_arrives_after_the_lease_is_not_believed,
     a_grant_that_took_long_is_checked_first,
+    a_grant_counts_from_before_its_request,
     a_late_grant_counts_from_before_its_check,
     the_reply_to_an_acquire_is_lost,
     the_reply_to_a_release_is_lost,
@@ -60,6 +61,30 @@ async fn a_grant_that_took_long_is_checked_first() -> Outcome {
     let (guard, _) = waiter.granted().await?;
     ensure!(proxy.requests(Operation::Renew) > checks, "it was believed without a check");
     ensure!(guard.hold().is_valid(), "granted, and over");
+    Ok(guard.release().await?)
+}
+
+/// The server may have granted the lock as soon as it was asked.
+async fn a_grant_counts_from_before_its_request() -> Outcome {
+    // Less than half of a renewal interval, so that the grant is not checked.
+    let late = Duration::from_secs(1);
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (clock, time) = Clock::manual();
+    let url = with_options(&stage.url_at(proxy.address()), "lease=16s");
+    let client = lock_postgres::connect(&LockUrl::parse(&url)?, ClientBuilder::new().clock(clock)).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    let whole = guard.hold().remaining();
+    guard.release().await?;
+    proxy.hold_reply(Operation::Acquire);
+    let lock = client.mutex(ROOM)?;
+    let trying = tokio::spawn(async move { lock.try_acquire().await });
+    soon("the grant", proxy.reply_is_held()).await?;
+    time.advance(late);
+    proxy.let_replies_go();
+    let guard = soon("the lock", trying).await???.ok_or_else(|| Failure::new("a free lock was refused"))?;
+    let remaining = guard.hold().remaining();
+    ensure!(remaining.map(|left| left + late) == whole, "{remaining:?} of {whole:?} are left after {late:?}");
     Ok(guard.release().await?)
 }
 

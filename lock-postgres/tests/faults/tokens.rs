@@ -12,6 +12,7 @@ cases!("tokens":
     of_holds_in_a_row_belong_to_no_other_grant,
     that_cannot_be_created_are_an_error_that_says_what_to_do,
     of_a_table_are_not_ahead_of_the_clock_with_local_handoff,
+    of_a_table_rise_above_what_is_there,
     of_a_table_show_the_name,
     tables_of_a_later_release_are_refused,
     a_slot_is_remembered_across_a_crash_of_the_server,
@@ -120,6 +121,18 @@ async fn of_a_table_are_not_ahead_of_the_clock_with_local_handoff() -> Outcome {
         ensure!(token > last, "{last:?} was followed by {token:?} in round {round}");
         last = token;
     }
+    Ok(())
+}
+
+/// A server whose clock was ahead has left it.
+async fn of_a_table_rise_above_what_is_there() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client("lease=10m&fencing=table").await?;
+    next(&client).await?;
+    stage.query("UPDATE distlock_tokens_of_locks SET token=token*2").await?;
+    let left = stage.values("SELECT token FROM distlock_tokens_of_locks").await?;
+    let token = next(&client).await?;
+    ensure!(token.map(|token| token - 1) == left[0].parse().ok(), "{left:?} was followed by {token:?}");
     Ok(())
 }
 

@@ -267,8 +267,10 @@ async fn a_lost_downgrade_leaves_one_reader_and_no_gap() -> Outcome {
         })
         .await?;
         ensure!(reader.hold().is_valid() && !waiter.is_finished(), "{loss:?}: a writer came between");
+        let read = reader.token();
         reader.release().await?;
         let (guard, _) = waiter.granted().await?;
+        ensure!(guard.token() > read, "{loss:?}: {:?} follows {read:?}", guard.token());
         guard.release().await?;
         soon("the rest", client.idle()).await?;
         ensure!(all_nodes(&stage).await?.is_empty(), "{loss:?}: {:?}", all_nodes(&stage).await?);
