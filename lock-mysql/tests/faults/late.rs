@@ -134,6 +134,8 @@ async fn a_grant_counts_from_before_its_request(flavour: MySqlFlavour) -> Outcom
     let late = Duration::from_secs(1);
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
+    // A client waits for the end of the second in which its server has started. This one does so by a clock that passes.
+    stage.client(LONG).await?;
     let (clock, time) = Clock::manual();
     let url = with_options(&stage.url_at(proxy.address()), "lease=16s");
     let client = lock_mysql::connect(&LockUrl::parse(&url)?, ClientBuilder::new().clock(clock)).await?;
