@@ -208,18 +208,35 @@ fn a_loss_is_the_last_report_and_comes_after_the_acquisition() {
 
 #[test]
 fn a_waiter_for_the_end_is_woken() {
+    let ends: [fn(&HoldState<Reason>) -> bool; 3] = [
+        |hold| hold.lose("over"),
+        |hold| hold.expire(10, "over") == Checked::Expired,
+        |hold| hold.begin_release(|| 5, "over").is_ok() && hold.finish(Some("over")),
+    ];
+    for end in ends {
+        explore(move || {
+            let hold = Arc::new(HoldState::new(10));
+            let ending = Arc::clone(&hold);
+            let ended = thread::spawn(move || end(&ending));
+            let mut watcher = None;
+            let reason = block_on(poll_fn(|context| {
+                hold.poll(&mut watcher, context, |phase| match phase {
+                    Phase::Lost(reason) => Some(*reason),
+                    _ => None,
+                })
+            }));
+            assert_eq!(reason, "over");
+            assert!(ended.join().unwrap());
+        });
+    }
+}
+
+#[test]
+fn an_answer_that_comes_late_does_not_move_the_deadline_back() {
     explore(|| {
-        let hold = Arc::new(HoldState::new(u64::MAX));
-        let losing = Arc::clone(&hold);
-        let lost = thread::spawn(move || losing.lose("taken"));
-        let mut watcher = None;
-        let reason = block_on(poll_fn(|context| {
-            hold.poll(&mut watcher, context, |phase| match phase {
-                Phase::Lost(reason) => Some(*reason),
-                _ => None,
-            })
-        }));
-        assert_eq!(reason, "taken");
-        assert!(lost.join().unwrap());
+        let hold = HoldState::<Reason>::new(10);
+        assert_eq!(hold.renew(20, || 5), Renewed::Extended);
+        assert_eq!(hold.renew(15, || 6), Renewed::Extended);
+        assert_eq!(hold.last_deadline(), 20);
     });
 }

@@ -105,6 +105,7 @@ mod tests {
         let facts = info("7.0.15", "master", 0, 0, "noeviction");
         facts.check().unwrap();
         assert_eq!((facts.run.as_str(), facts.uptime), ("abc", Duration::from_secs(12)));
+        assert_eq!(facts.least_uptime(), Duration::from_secs(11));
         assert!(facts.warnings().is_empty());
         // Without a memory limit the server evicts nothing.
         assert!(info("7.0.15", "master", 0, 0, "allkeys-lru").warnings().is_empty());

@@ -428,6 +428,23 @@ async fn a_hold_ends_at_the_length_that_the_client_bounds_it_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_does_not_lengthen_a_hold_beyond_that() {
+    let timed = Timed::new();
+    let builder = Timed::builder(&timed.clock).max_hold(LEASE * 2);
+    let client = timed.server.client_with(MemoryOptions::new().lease(LEASE), builder).unwrap();
+    let guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
+    for _ in 0..4 {
+        let before = guard.hold().remaining();
+        timed.time.advance(LEASE / 4);
+        eventually("a renewal", || guard.hold().remaining() >= before).await;
+    }
+    timed.time.advance(LEASE / 4);
+    eventually("the last renewal", || guard.hold().remaining() == Some(LEASE * 3 / 4)).await;
+    timed.time.advance(LEASE * 3 / 4);
+    assert_eq!(guard.hold().end(), Some(HoldEnd::Lost(LossReason::Expired)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hold_tells_how_long_ago_its_deadline_was() {
     let timed = Timed::new();
     let (longest, later) = (Duration::from_secs(60), Duration::from_secs(2));

@@ -16,6 +16,7 @@ cases!("loss":
     the_key_is_stolen,
     a_stolen_key_is_not_deleted_by_the_one_who_lost_it,
     a_release_reports_a_loss_that_was_not_noticed_before,
+    lost_contact_and_its_return_are_reported_at_once,
     a_broken_hold_is_reported_at_once,
     a_break_before_the_holder_has_read_of_its_grant_counts,
 );
@@ -110,6 +111,21 @@ async fn a_release_reports_a_loss_that_was_not_noticed_before() -> Outcome {
     // The owner itself ended the hold, so no listener hears of a loss.
     ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     Ok(())
+}
+
+/// The next renewal would be more than a minute away.
+async fn lost_contact_and_its_return_are_reported_at_once() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let lock = client.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    proxy.cut();
+    recorder.suspect().await?;
+    recorder.restored().await?;
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
+    Ok(guard.release().await?)
 }
 
 /// By a message: the next renewal would be more than a minute away.

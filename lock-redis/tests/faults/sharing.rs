@@ -25,6 +25,7 @@ cases!("sharing":
     a_downgrade_whose_reply_is_lost_happens_once,
     a_request_of_a_reader_that_arrives_late_takes_nothing,
     a_deleted_key_is_reported_to_each_reader,
+    a_renewal_tells_the_reader_that_is_lost_and_no_other,
     a_broken_reader_is_notified_alone_and_at_once,
     many_readers_are_renewed_together,
     a_newer_layout_is_refused,
@@ -311,6 +312,19 @@ async fn a_deleted_key_is_reported_to_each_reader() -> Outcome {
         stage.nothing_is_left("after all of them").await?;
     }
     Ok(())
+}
+
+/// One call renews both.
+async fn a_renewal_tells_the_reader_that_is_lost_and_no_other() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client("lease=8s").await?;
+    let lock = read_side(&client)?;
+    let (lost, other) = (lock.acquire().await?, lock.acquire().await?);
+    stage.server.command(&["ZREM", &key(ROOM, 'q'), lost.hold().id().as_str()]).await?;
+    let reason = soon("the loss", lost.lost()).await?;
+    ensure!(reason == Some(LossReason::Deleted), "lost because {reason:?}");
+    ensure!(other.hold().is_valid(), "the other reader was lost with it");
+    Ok(other.release().await?)
 }
 
 /// By a message: the next renewal would be more than a minute away.
