@@ -9,18 +9,20 @@ use test_servers::{Data, Direction, ZooKeeperRequest};
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::stage::{
-    ENDING, LONG, ROOM, Stage, Waiter, between_heartbeats, connect, refusal, session_of, soon, until,
+    ENDING, LONG, ROOM, Stage, Waiter, as_time_passes, connect, lost_at_its_deadline, refusal, session_of,
+    soon, until,
 };
 
 cases!("contact":
     a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that_recovers,
     a_hold_is_given_back_by_a_session_that_recovers_after_any_lease_would_have_ended,
     a_grant_heard_of_by_one_who_is_not_heard_is_none,
-    a_hold_is_lost_by_its_deadline_while_everybody_is_silent,
-    a_hold_is_lost_by_its_deadline_while_answers_are_swallowed,
+    a_hold_is_lost_before_its_silent_session_ends,
+    a_hold_is_lost_at_its_deadline_while_answers_are_swallowed,
+    the_way_of_the_granting_answer_does_not_lengthen_a_hold,
     a_lost_connection_is_reported_at_once_and_its_return_as_well,
     a_server_that_stands_still_for_half_a_session_costs_no_hold,
-    a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time,
+    a_server_that_stands_still_costs_the_hold_at_its_deadline,
     a_wait_that_ends_without_contact_is_an_error,
     a_wait_that_ends_without_an_answer_is_an_error,
     a_wait_that_ends_without_an_answer_behind_another_is_an_error,
@@ -32,32 +34,22 @@ cases!("contact":
     nowhere,
 );
 
-async fn lost_by_its_deadline(silent: &[Direction]) -> Outcome {
+/// In real time: the session ends at the server, which nothing but its own clock tells.
+async fn a_hold_is_lost_before_its_silent_session_ends() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), &session_of(ENDING)).await?;
-    let other = stage.client(LONG).await?;
+    let (client, other) =
+        (stage.client_at(proxy.address(), &session_of(ENDING)).await?, stage.client(LONG).await?);
     let lock = client.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
-    between_heartbeats(&guard, ENDING).await?;
-    let began = Instant::now();
-    for direction in silent {
-        proxy.blackhole(*direction);
-    }
+    proxy.blackhole(Direction::ToServer);
+    proxy.blackhole(Direction::ToClient);
     let suspected = recorder.suspect().await?;
     let (reason, aborted) = recorder.abort().await?;
     ensure!(reason == LossReason::Expired && suspected <= aborted, "{reason:?}: {:?}", recorder.events());
-    // Two thirds of the session after the last heartbeat that was answered, and in any case before the session can end.
-    ensure!(aborted < began + ENDING * 2 / 3, "told {:?} after the silence began", aborted - began);
     ensure!(!guard.hold().is_valid(), "still valid");
-    ensure!(!waiter.is_finished(), "the next has it already");
-    if silent == [Direction::ToClient] {
-        // The server hears the client all the time, so the client has to release the node.
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        proxy.heal();
-    }
     let (next, granted) = waiter.granted().await?;
     ensure!(aborted < granted, "another had the lock before the abort");
     proxy.heal();
@@ -69,12 +61,46 @@ async fn lost_by_its_deadline(silent: &[Direction]) -> Outcome {
     stage.works(&client).await
 }
 
-async fn a_hold_is_lost_by_its_deadline_while_everybody_is_silent() -> Outcome {
-    lost_by_its_deadline(&[Direction::ToServer, Direction::ToClient]).await
+/// The server hears the client all the time, so the client has to release the node.
+async fn a_hold_is_lost_at_its_deadline_while_answers_are_swallowed() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let ((client, time), other) = (stage.frozen_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
+    let lock = client.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = stage.in_line(&other, 2).await?;
+    proxy.blackhole(Direction::ToClient);
+    let aborted = lost_at_its_deadline(&time, &guard, &recorder).await?;
+    let (next, granted) = waiter.granted().await?;
+    ensure!(aborted < granted, "another had the lock before the abort");
+    proxy.heal();
+    drop(guard);
+    soon("the rest", client.idle()).await?;
+    stage.is_held_by(&next, "after all").await?;
+    next.release().await?;
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
+    stage.works(&client).await
 }
 
-async fn a_hold_is_lost_by_its_deadline_while_answers_are_swallowed() -> Outcome {
-    lost_by_its_deadline(&[Direction::ToClient]).await
+/// The server counts the session from no later than the request: so does the client, whenever it has the answer.
+async fn the_way_of_the_granting_answer_does_not_lengthen_a_hold() -> Outcome {
+    let way = Duration::from_secs(5);
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (client, time) = stage.frozen_at(proxy.address(), LONG).await?;
+    let quick = client.mutex(ROOM)?.acquire().await?;
+    let full = quick.hold().remaining();
+    quick.release().await?;
+    proxy.hold_reply(ZooKeeperRequest::Create);
+    let waiter = Waiter::of(&client)?;
+    soon("the answer", proxy.reply_is_held()).await?;
+    time.advance(way);
+    proxy.let_replies_go();
+    let (guard, _) = waiter.granted().await?;
+    let left = guard.hold().remaining();
+    ensure!(left.map(|left| left + way) == full, "{left:?} is left of {full:?} after {way:?}");
+    Ok(guard.release().await?)
 }
 
 async fn a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that_recovers() -> Outcome {
@@ -178,15 +204,13 @@ async fn a_grant_heard_of_by_one_who_is_not_heard_is_none() -> Outcome {
 async fn a_lost_connection_is_reported_at_once_and_its_return_as_well() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), LONG).await?;
+    // No heartbeat is due as long as the clock stands still.
+    let (client, _) = stage.frozen_at(proxy.address(), LONG).await?;
     let lock = client.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
-    let began = Instant::now();
     proxy.sever();
-    let told = recorder.suspect().await?;
-    // The next heartbeat is due after ten seconds.
-    ensure!(told < began + Duration::from_secs(8), "told after {:?}", told - began);
+    recorder.suspect().await?;
     ensure!(guard.hold().is_valid(), "suspect is not lost");
     let status = soon("the answer", client.status(ROOM)).await?;
     ensure!(status.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unreachable), "{status:?}");
@@ -200,41 +224,32 @@ async fn a_lost_connection_is_reported_at_once_and_its_return_as_well() -> Outco
 
 async fn a_server_that_stands_still_for_half_a_session_costs_no_hold() -> Outcome {
     let stage = Stage::alone().await?;
-    let client = stage.client("session_timeout=30s").await?;
+    let (client, time) = stage.frozen(LONG).await?;
     let lock = client.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.stop()?;
-    tokio::time::sleep(Duration::from_secs(15)).await;
+    time.advance(Duration::from_secs(30));
     stage.server.resume()?;
-    recorder.restored().await?;
-    until("it was renewed", || async { Ok(guard.hold().remaining() > Some(Duration::from_secs(15))) })
-        .await?;
+    until("it is renewed", || async { Ok(guard.hold().remaining() > Some(Duration::from_secs(15))) }).await?;
     ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
     stage.nothing_is_left_now("after the release").await?;
     stage.works(&client).await
 }
 
-async fn a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time() -> Outcome {
-    const SESSION: Duration = Duration::from_secs(12);
+async fn a_server_that_stands_still_costs_the_hold_at_its_deadline() -> Outcome {
     let stage = Stage::alone().await?;
-    let (ours, theirs) = (stage.client(&session_of(SESSION)).await?, stage.client(LONG).await?);
+    let ((ours, time), theirs) = (stage.frozen(LONG).await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = stage.in_line(&theirs, 2).await?;
-    between_heartbeats(&guard, SESSION).await?;
-    let stopped = Instant::now();
     stage.server.stop()?;
-    let (reason, aborted) = recorder.abort().await?;
-    ensure!(reason == LossReason::Expired, "{reason:?}");
-    ensure!(aborted < stopped + SESSION * 2 / 3, "told {:?} after the server stopped", aborted - stopped);
-    tokio::time::sleep((SESSION * 2).saturating_sub(stopped.elapsed())).await;
+    lost_at_its_deadline(&time, &guard, &recorder).await?;
     ensure!(!waiter.is_finished(), "granted by a server that stands still");
     stage.server.resume()?;
-    let (next, granted) = waiter.granted().await?;
-    ensure!(aborted < granted, "another had the lock before the abort");
+    let (next, _) = waiter.granted().await?;
     drop(guard);
     soon("the rest", ours.idle()).await?;
     stage.is_held_by(&next, "after all").await?;
@@ -243,16 +258,19 @@ async fn a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time() ->
     stage.works(&ours).await
 }
 
+/// Of a caller that does not wait for ever.
+const WAIT: Duration = Duration::from_secs(12);
+
 async fn a_wait_that_ends_without_contact_is_an_error() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let ours = stage.client_at(proxy.address(), "session_timeout=10s").await?;
-    let theirs = stage.client(LONG).await?;
+    let ((ours, time), theirs) = (stage.frozen_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
     let held = theirs.mutex(ROOM)?.acquire().await?;
     let lock = ours.mutex(ROOM)?;
-    let waiting = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(4)).await });
+    let waiting = tokio::spawn(async move { lock.try_acquire_for(WAIT).await });
     stage.nodes_are(2).await?;
     proxy.sever();
+    time.advance(WAIT);
     let answered = soon("the answer", waiting).await??.map(|guard| guard.is_some());
     let error = refusal(answered)?;
     ensure!(error.kind() == ErrorKind::Unreachable, "{error:?}");
@@ -262,18 +280,18 @@ async fn a_wait_that_ends_without_contact_is_an_error() -> Outcome {
     Ok(held.release().await?)
 }
 
-/// The client library, which takes 16 seconds to notice, has not noticed anything yet.
+/// The client library has not noticed anything yet.
 async fn a_wait_that_ends_without_an_answer_is_an_error() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let ours = stage.client_at(proxy.address(), "session_timeout=40s").await?;
-    let theirs = stage.client(LONG).await?;
+    let ((ours, time), theirs) = (stage.frozen_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
     let held = theirs.mutex(ROOM)?.acquire().await?;
     let lock = ours.mutex(ROOM)?;
-    let waiting = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(12)).await });
+    let waiting = tokio::spawn(async move { lock.try_acquire_for(WAIT).await });
     stage.nodes_are(2).await?;
     proxy.blackhole(Direction::ToServer);
     proxy.blackhole(Direction::ToClient);
+    time.advance(WAIT);
     let answered = soon("the answer", waiting).await??.map(|guard| guard.is_some());
     let error = refusal(answered)?;
     ensure!(error.kind() == ErrorKind::Unreachable, "{error:?}");
@@ -287,16 +305,15 @@ async fn a_wait_that_ends_without_an_answer_is_an_error() -> Outcome {
 async fn a_wait_that_ends_without_an_answer_behind_another_is_an_error() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let ours = stage.client_at(proxy.address(), "session_timeout=40s").await?;
-    let theirs = stage.client(LONG).await?;
+    let ((ours, time), theirs) = (stage.frozen_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
     let held = theirs.mutex(ROOM)?.acquire().await?;
     let first = stage.in_line(&ours, 2).await?;
     let lock = ours.mutex(ROOM)?;
-    let second = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(12)).await });
+    let second = tokio::spawn(async move { lock.try_acquire_for(WAIT).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     proxy.blackhole(Direction::ToServer);
     proxy.blackhole(Direction::ToClient);
-    let answered = soon("the answer", second).await??.map(|guard| guard.is_some());
+    let answered = as_time_passes(&time, "the answer", second).await??.map(|guard| guard.is_some());
     let error = refusal(answered)?;
     ensure!(error.kind() == ErrorKind::Unreachable, "{error:?}");
     proxy.heal();
@@ -334,12 +351,12 @@ async fn a_try_without_contact_is_an_error_at_once() -> Outcome {
 }
 
 /// For longer than the client waits for one answer, which is an eighth of the session.
-const SLOW: Duration = Duration::from_secs(4);
+const SLOW: Duration = Duration::from_secs(8);
 
 async fn a_look_that_a_slow_server_does_not_answer_is_repeated() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), &session_of(ENDING)).await?;
+    let (client, time) = stage.frozen_at(proxy.address(), LONG).await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
     proxy.hold_request(ZooKeeperRequest::Sync);
     let looking = tokio::spawn({
@@ -347,7 +364,7 @@ async fn a_look_that_a_slow_server_does_not_answer_is_repeated() -> Outcome {
         async move { client.status(ROOM).await }
     });
     soon("the look", proxy.request_is_held()).await?;
-    tokio::time::sleep(SLOW).await;
+    time.advance(SLOW);
     proxy.let_requests_go();
     let status = soon("the answer", looking).await???;
     ensure!(status.holders.len() == 1, "{status:?}");
@@ -357,7 +374,7 @@ async fn a_look_that_a_slow_server_does_not_answer_is_repeated() -> Outcome {
 async fn a_description_that_a_slow_server_does_not_answer_is_repeated() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), &session_of(ENDING)).await?;
+    let (client, time) = stage.frozen_at(proxy.address(), LONG).await?;
     let leader = soon("the lead", client.election(ROOM)?.campaign("one")).await??;
     proxy.hold_request(ZooKeeperRequest::Change);
     let proclaiming = tokio::spawn(async move {
@@ -365,7 +382,7 @@ async fn a_description_that_a_slow_server_does_not_answer_is_repeated() -> Outco
         (leader, proclaimed)
     });
     soon("the new value", proxy.request_is_held()).await?;
-    tokio::time::sleep(SLOW).await;
+    time.advance(SLOW);
     proxy.let_requests_go();
     let (leader, proclaimed) = soon("the answer", proclaiming).await??;
     proclaimed?;

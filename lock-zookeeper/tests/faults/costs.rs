@@ -1,6 +1,6 @@
 //! The number of requests that operations cost.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{LockClient, LockGuard};
@@ -8,7 +8,7 @@ use test_servers::{TcpProxy, ZooKeeperRequest};
 use tokio::task::JoinSet;
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, soon, until};
+use crate::stage::{LONG, NO_LONGER_NEW, ROOM, Stage, soon, until};
 
 cases!("costs":
     more_locks_than_one_session_takes,
@@ -144,21 +144,26 @@ async fn ended_holds_take_no_place_in_a_session() -> Outcome {
     Ok(())
 }
 
+/// Two sessions have them, and each has a heartbeat in an interval, which is a sixth of it.
 async fn a_thousand_holds_cost_one_heartbeat() -> Outcome {
+    const INTERVALS: u64 = 4;
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "session_timeout=36s").await?;
+    let (client, time) = stage.frozen_at(proxy.address(), LONG).await?;
     let guards = hold_many(&client, 1_000, |number| format!("many-{number}")).await?;
-    let (before, began) = (counts(&proxy), Instant::now());
-    // A sixth of a session is six seconds, and there are two sessions.
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    time.advance(NO_LONGER_NEW);
+    let before = counts(&proxy);
+    for _ in 0..INTERVALS {
+        time.advance(Duration::from_secs(10));
+        until("all are renewed", || async {
+            Ok(guards.iter().all(|guard| guard.hold().remaining() > Some(Duration::from_secs(35))))
+        })
+        .await?;
+    }
     let spent = since(&before, &proxy);
-    let beats = spent[8];
-    ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "some are lost");
-    let most = began.elapsed().as_secs() / 3 + 2;
-    ensure!(beats >= 2 && beats <= most, "{beats} heartbeats: {KINDS:?} {spent:?}");
+    ensure!(spent[8] == 2 * INTERVALS, "{KINDS:?} {spent:?}");
     let others: u64 = spent[..4].iter().chain(&spent[5..8]).sum();
-    ensure!(others <= most, "{KINDS:?} {spent:?}");
+    ensure!(others <= 2 * INTERVALS, "{KINDS:?} {spent:?}");
     Ok(())
 }
 
@@ -219,15 +224,19 @@ async fn a_held_lock_costs_one_listing() -> Outcome {
 
 /// It keeps its session alive, and does no more.
 async fn an_idle_client_costs_a_few_signs_of_life() -> Outcome {
+    const SIGNS: u64 = 4;
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "session_timeout=15s").await?;
+    let (client, time) = stage.frozen_at(proxy.address(), LONG).await?;
     stage.works(&client).await?;
-    let (before, began) = (counts(&proxy), Instant::now());
-    tokio::time::sleep(Duration::from_secs(7)).await;
-    let spent: u64 = since(&before, &proxy).iter().sum();
-    // One in a fifth of the session, which is three seconds.
-    ensure!(spent <= began.elapsed().as_secs() / 3 + 2, "{spent}");
+    let (before, mut seconds) = (counts(&proxy), 0);
+    while since(&before, &proxy).iter().sum::<u64>() < SIGNS {
+        time.advance(Duration::from_secs(1));
+        seconds += 1;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // At most one in a sixth of the session; the first may follow what was asked for before.
+    ensure!(seconds >= (SIGNS - 1) * 10, "{SIGNS} in {seconds} seconds");
     ensure!(proxy.requests(ZooKeeperRequest::Connect) == 1, "it has connected again");
     stage.works(&client).await
 }

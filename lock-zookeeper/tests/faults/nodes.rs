@@ -1,6 +1,6 @@
 //! Nodes that another program deletes, and waiters that leave the middle of the queue.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conformance_tests::Outcome;
 use lock_core::{ErrorKind, FencingToken, LossReason};
@@ -8,7 +8,7 @@ use test_servers::{Losing, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{ENDING, LONG, NODES_OF_A_HOLD, ROOM, Stage, Waiter, session_of, soon, until};
+use crate::stage::{LONG, NO_LONGER_NEW, NODES_OF_A_HOLD, ROOM, Stage, Waiter, soon, until};
 
 cases!("nodes":
     a_predecessor_that_gives_up_hands_nothing_over,
@@ -17,7 +17,6 @@ cases!("nodes":
     the_own_node_deleted_together_with_the_holders,
     the_own_node_deleted_while_there_is_no_contact,
     the_own_node_deleted_while_holding,
-    the_own_node_deleted_in_the_first_moments_of_a_hold,
     the_own_node_deleted_before_the_grant_is_read,
     the_own_node_written_to_by_another_program,
     a_release_reports_a_loss_that_was_not_noticed_before,
@@ -27,9 +26,6 @@ cases!("nodes":
     a_waiter_keeps_its_place_when_its_connection_is_reset,
     a_heartbeat_for_many_finds_the_ones_that_are_gone,
 );
-
-/// With [`LONG`] a heartbeat is due ten seconds after the last one; what the client learns before that it learns from a watch.
-const BEFORE_A_HEARTBEAT: Duration = Duration::from_secs(8);
 
 /// Whichever waiter between the holder and the last one gives up.
 async fn a_predecessor_that_gives_up_hands_nothing_over() -> Outcome {
@@ -166,19 +162,26 @@ async fn the_own_node_deleted_while_there_is_no_contact() -> Outcome {
     Ok(())
 }
 
+/// Only the watch can tell: the client's clock stands still, so no heartbeat is due.
 async fn the_own_node_deleted_while_holding() -> Outcome {
     let stage = Stage::new().await?;
-    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let ((client, time), other) = (stage.frozen(LONG).await?, stage.client(LONG).await?);
     let lock = client.mutex(ROOM)?;
-    for _ in 0..3 {
+    for is_new in [true, false, true, false] {
         let recorder = EventRecorder::of(&lock);
         let guard = lock.acquire().await?;
         let waiter = stage.in_line(&other, 2).await?;
-        let began = Instant::now();
-        stage.server.delete(&stage.path(0).await?).await?;
-        let (reason, told) = recorder.abort().await?;
+        let path = stage.path(0).await?;
+        if !is_new {
+            time.advance(NO_LONGER_NEW);
+            stage.is_watched(std::slice::from_ref(&path), stage.session(0).await?).await?;
+        }
+        stage.server.delete(&path).await?;
+        if is_new {
+            time.advance(NO_LONGER_NEW);
+        }
+        let (reason, _) = recorder.abort().await?;
         ensure!(reason == LossReason::Deleted, "told as {reason:?}");
-        ensure!(told < began + BEFORE_A_HEARTBEAT, "told after {:?}", told - began);
         ensure!(!guard.hold().is_valid(), "still valid");
         let released = guard.release().await.map_err(|error| (error.kind(), error.loss()));
         ensure!(released == Err((ErrorKind::Lost, Some(LossReason::Deleted))), "answered {released:?}");
@@ -190,33 +193,11 @@ async fn the_own_node_deleted_while_holding() -> Outcome {
     stage.works(&client).await
 }
 
-async fn the_own_node_deleted_in_the_first_moments_of_a_hold() -> Outcome {
-    let stage = Stage::new().await?;
-    let client = stage.client(LONG).await?;
-    let lock = client.mutex(ROOM)?;
-    stage.works(&client).await?;
-    for milliseconds in [0, 0, 1, 5, 15, 25] {
-        let recorder = EventRecorder::of(&lock);
-        let guard = lock.acquire().await?;
-        tokio::time::sleep(Duration::from_millis(milliseconds)).await;
-        let path = stage.path(0).await?;
-        let began = Instant::now();
-        stage.server.delete(&path).await?;
-        let (reason, told) = recorder.abort().await?;
-        ensure!(reason == LossReason::Deleted, "told as {reason:?}");
-        ensure!(told < began + BEFORE_A_HEARTBEAT, "told after {:?}", told - began);
-        ensure!(!guard.hold().is_valid(), "still valid");
-        drop(guard);
-        client.idle().await;
-    }
-    stage.works(&client).await
-}
-
 /// The grant is on its way when its node is deleted.
 async fn the_own_node_deleted_before_the_grant_is_read() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), LONG).await?;
+    let (client, time) = stage.frozen_at(proxy.address(), LONG).await?;
     let other = stage.client(LONG).await?;
     stage.works(&other).await?;
     let lock = client.mutex(ROOM)?;
@@ -224,14 +205,13 @@ async fn the_own_node_deleted_before_the_grant_is_read() -> Outcome {
     proxy.hold_reply(ZooKeeperRequest::Create);
     let waiter = Waiter::of(&client)?;
     soon("the answer", proxy.reply_is_held()).await?;
-    let began = Instant::now();
     stage.delete_all_of(0).await?;
     let next = soon("the lock", other.mutex(ROOM)?.acquire()).await??;
     proxy.let_replies_go();
     let (guard, _) = waiter.granted().await?;
-    let (reason, told) = recorder.abort().await?;
+    time.advance(NO_LONGER_NEW);
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Deleted, "told as {reason:?}");
-    ensure!(told < began + BEFORE_A_HEARTBEAT, "told after {:?}", told - began);
     drop(guard);
     client.idle().await;
     stage.is_held_by(&next, "after the loss").await?;
@@ -397,10 +377,10 @@ async fn a_waiter_keeps_its_place_when_its_connection_is_reset() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// Their watches are silent because the connection is new; the heartbeat checks the first node that exists.
+/// It checks the first node that exists.
 async fn a_heartbeat_for_many_finds_the_ones_that_are_gone() -> Outcome {
     let stage = Stage::new().await?;
-    let client = stage.client(&session_of(ENDING)).await?;
+    let (client, time) = stage.frozen(LONG).await?;
     let mut guards = Vec::new();
     for number in 0..20 {
         guards.push(client.mutex(format!("many-{number}"))?.acquire().await?);
@@ -410,13 +390,21 @@ async fn a_heartbeat_for_many_finds_the_ones_that_are_gone() -> Outcome {
         let names = stage.server.children(&directory).await?.unwrap_or_default();
         ensure!(names.len() == NODES_OF_A_HOLD, "{names:?}");
         stage.server.delete(&format!("{directory}/{}", names[0])).await?;
-        ensure!(
-            soon("the loss", guards[number].lost()).await? == Some(LossReason::Deleted),
-            "another reason"
-        );
     }
-    // Without heartbeats they would have ended.
-    tokio::time::sleep(ENDING * 2 / 3).await;
+    // A heartbeat is due every ten seconds, and without them the holds would have ended after forty.
+    for _ in 0..6 {
+        time.advance(Duration::from_secs(10));
+        until("the others are renewed", || async {
+            let renewed =
+                guards.iter().filter(|guard| guard.hold().remaining() > Some(Duration::from_secs(35)));
+            Ok(renewed.count() == 17)
+        })
+        .await?;
+    }
+    for number in [0, 7, 19] {
+        let reason = soon("the loss", guards[number].lost()).await?;
+        ensure!(reason == Some(LossReason::Deleted), "{number}: {reason:?}");
+    }
     let valid = guards.iter().filter(|guard| guard.hold().is_valid()).count();
     ensure!(valid == 17, "{valid} of the others are valid after most of a session");
     Ok(())

@@ -1,7 +1,5 @@
 //! Permits of a semaphore: what each fault does to one holder or waiter and to the others.
 
-use std::time::{Duration, Instant};
-
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, LockClient, LockGuard, LossReason, Semaphore};
 use test_servers::{Data, Direction, NodeKind, ZooKeeperRequest};
@@ -9,8 +7,8 @@ use test_servers::{Data, Direction, NodeKind, ZooKeeperRequest};
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::stage::{
-    BY_THE_END_OF_A_SESSION, ENDING, IMPATIENT, LONG, LOSSES, ROOM, Stage, Waiter, between_heartbeats,
-    refusal, session_of, soon, until,
+    BY_THE_END_OF_A_SESSION, IMPATIENT, LONG, LOSSES, NO_LONGER_NEW, ROOM, Stage, Waiter,
+    lost_at_its_deadline, refusal, soon, until,
 };
 
 cases!("permits":
@@ -39,6 +37,12 @@ async fn paths(stage: &Stage, part: &str) -> Outcome<Vec<String>> {
     let directory = format!("{}/{part}", stage.directory(ROOM));
     let names = stage.server.children(&directory).await?.unwrap_or_default();
     Ok(names.into_iter().map(|name| format!("{directory}/{name}")).collect())
+}
+
+/// The session of the first permit.
+async fn session_of_first(stage: &Stage) -> Outcome<i64> {
+    let node = stage.server.node(&paths(stage, "leases").await?[0]).await?;
+    node.and_then(|node| node.session).ok_or_else(|| Failure::new("it has no session"))
 }
 
 async fn are(stage: &Stage, part: &str, count: usize) -> Outcome {
@@ -97,22 +101,16 @@ async fn a_holder_whose_connection_is_cut_keeps_its_permits() -> Outcome {
 async fn a_holder_without_answers_is_notified_in_time_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), &session_of(ENDING)).await?;
-    let other = stage.client(LONG).await?;
+    let ((client, time), other) = (stage.frozen_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
     let lock = slots(&client)?.permits(2)?;
     let recorder = EventRecorder::of(&lock);
     let (guard, beside) = (lock.acquire().await?, slots(&other)?.acquire(1).await?);
-    between_heartbeats(&guard, ENDING).await?;
+    let session = session_of_first(&stage).await?;
     proxy.blackhole(Direction::ToServer);
     proxy.blackhole(Direction::ToClient);
-    let began = Instant::now();
-    let (reason, aborted) = recorder.abort().await?;
-    ensure!(reason == LossReason::Expired && !guard.hold().is_valid(), "{reason:?}");
-    ensure!(aborted < began + ENDING * 2 / 3, "told {:?} after the silence began", aborted - began);
-    the_other_stays(&stage, &other, beside).await?;
-    proxy.heal();
-    drop(guard);
-    soon("the rest", client.idle()).await
+    lost_at_its_deadline(&time, &guard, &recorder).await?;
+    ensure!(stage.server.close_session(session).await?, "its session has ended before it was told");
+    the_other_stays(&stage, &other, beside).await
 }
 
 async fn a_holder_whose_session_ends_is_notified_and_the_others_stay() -> Outcome {
@@ -121,9 +119,7 @@ async fn a_holder_whose_session_ends_is_notified_and_the_others_stay() -> Outcom
     let lock = slots(&client)?.permits(2)?;
     let recorder = EventRecorder::of(&lock);
     let (guard, beside) = (lock.acquire().await?, slots(&other)?.acquire(1).await?);
-    let node = stage.server.node(&paths(&stage, "leases").await?[0]).await?;
-    let session = node.and_then(|node| node.session).ok_or_else(|| Failure::new("it has no session"))?;
-    stage.server.close_session(session).await?;
+    stage.server.close_session(session_of_first(&stage).await?).await?;
     let (reason, _) = recorder.abort().await?;
     ensure!(BY_THE_END_OF_A_SESSION.contains(&reason), "{reason:?}");
     drop(guard);
@@ -148,18 +144,22 @@ async fn a_server_that_is_started_again_keeps_permits_and_places() -> Outcome {
 
 async fn one_of_several_permits_that_is_deleted_is_the_loss_of_all() -> Outcome {
     let stage = Stage::new().await?;
-    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let ((client, time), other) = (stage.frozen(LONG).await?, stage.client(LONG).await?);
     let lock = slots(&client)?.permits(2)?;
-    for (number, hold_for) in [(0, 0), (0, 60), (1, 0), (1, 60)] {
+    for (number, is_new) in [(0, true), (0, false), (1, true), (1, false)] {
         let recorder = EventRecorder::of(&lock);
         let (guard, beside) = (lock.acquire().await?, slots(&other)?.acquire(1).await?);
-        tokio::time::sleep(Duration::from_millis(hold_for)).await;
-        let began = Instant::now();
-        stage.server.delete(&paths(&stage, "leases").await?[number]).await?;
-        let (reason, told) = recorder.abort().await?;
+        let permit = paths(&stage, "leases").await?.swap_remove(number);
+        if !is_new {
+            time.advance(NO_LONGER_NEW);
+            stage.is_watched(std::slice::from_ref(&permit), session_of_first(&stage).await?).await?;
+        }
+        stage.server.delete(&permit).await?;
+        if is_new {
+            time.advance(NO_LONGER_NEW);
+        }
+        let (reason, _) = recorder.abort().await?;
         ensure!(reason == LossReason::Deleted, "{reason:?}");
-        // Before the next heartbeat.
-        ensure!(told < began + Duration::from_secs(8), "told after {:?}", told - began);
         drop(guard);
         the_other_stays(&stage, &other, beside).await?;
     }

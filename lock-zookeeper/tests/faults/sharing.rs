@@ -1,17 +1,17 @@
 //! Readers beside each other and before and behind writers: what each fault does to one of them and to the others.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLock, ErrorKind, LockClient, LockGuard, LossReason, RwLock, Wait};
+use lock_core::{DistributedLock, ErrorKind, LockClient, LockGuard, LossReason, ManualClock, RwLock, Wait};
 use test_servers::{Data, Direction, NodeKind, TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::stage::{
-    BY_THE_END_OF_A_SESSION, ENDING, IMPATIENT, LONG, LOSSES, ROOM, Stage, Waiter, between_heartbeats,
-    refusal, session_of, soon, until,
+    BY_THE_END_OF_A_SESSION, IMPATIENT, LONG, LOSSES, NO_LONGER_NEW, ROOM, Stage, Waiter, as_time_passes,
+    lost_at_its_deadline, refusal, soon, until,
 };
 
 cases!("sharing":
@@ -71,17 +71,26 @@ async fn is_refused(side: &Arc<dyn DistributedLock>, what: &str) -> Outcome {
     Ok(())
 }
 
-/// A reader through a proxy, and another one beside it.
-async fn two_readers(
-    stage: &Stage,
-    options: &str,
-) -> Outcome<(TcpProxy, [LockClient; 2], [LockGuard; 2], EventRecorder)> {
-    let proxy = stage.proxy()?;
-    let (client, other) = (stage.client_at(proxy.address(), options).await?, stage.client(LONG).await?);
-    let (read, beside) = (room(&client)?.read(), room(&other)?.read());
-    let recorder = EventRecorder::of(&read);
-    let guards = [read.acquire().await?, beside.acquire().await?];
-    Ok((proxy, [client, other], guards, recorder))
+/// A reader through a proxy, whose clock stands still, and another one beside it.
+struct TwoReaders {
+    proxy: TcpProxy,
+    time: ManualClock,
+    clients: [LockClient; 2],
+    guard: LockGuard,
+    beside: LockGuard,
+    recorder: EventRecorder,
+}
+
+impl TwoReaders {
+    async fn at(stage: &Stage) -> Outcome<Self> {
+        let proxy = stage.proxy()?;
+        let ((client, time), other) =
+            (stage.frozen_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
+        let (read, beside) = (room(&client)?.read(), room(&other)?.read());
+        let recorder = EventRecorder::of(&read);
+        let (guard, beside) = (read.acquire().await?, beside.acquire().await?);
+        Ok(Self { proxy, time, clients: [client, other], guard, beside, recorder })
+    }
 }
 
 /// The other reader stays, and a writer comes only after it.
@@ -116,7 +125,7 @@ async fn a_reader_whose_creation_is_lost_reads_once() -> Outcome {
 
 async fn a_reader_whose_connection_is_cut_goes_on_reading() -> Outcome {
     let stage = Stage::new().await?;
-    let (proxy, clients, [guard, beside], recorder) = two_readers(&stage, LONG).await?;
+    let TwoReaders { proxy, clients, guard, beside, recorder, .. } = TwoReaders::at(&stage).await?;
     proxy.cut();
     let suspected = recorder.suspect().await?;
     ensure!(recorder.restored().await? >= suspected && recorder.aborts() == 0, "{:?}", recorder.events());
@@ -128,25 +137,18 @@ async fn a_reader_whose_connection_is_cut_goes_on_reading() -> Outcome {
 
 async fn a_reader_without_answers_is_notified_in_time_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
-    let (proxy, clients, [guard, beside], recorder) = two_readers(&stage, &session_of(ENDING)).await?;
-    between_heartbeats(&guard, ENDING).await?;
+    let TwoReaders { proxy, time, clients, guard, beside, recorder } = TwoReaders::at(&stage).await?;
+    let session = session_at(&stage, &paths_with(&stage, "__READ__").await?[0]).await?;
     proxy.blackhole(Direction::ToServer);
     proxy.blackhole(Direction::ToClient);
-    let began = Instant::now();
-    let (reason, aborted) = recorder.abort().await?;
-    ensure!(reason == LossReason::Expired && !guard.hold().is_valid(), "{reason:?}");
-    ensure!(aborted < began + ENDING * 2 / 3, "told {:?} after the silence began", aborted - began);
-    ensure!(paths_with(&stage, "__READ__").await?.len() == 2, "its session has ended before it was told");
-    the_other_stays(&stage, &clients[1], beside).await?;
-    proxy.heal();
-    drop(guard);
-    soon("the rest", clients[0].idle()).await?;
-    stage.works(&clients[0]).await
+    lost_at_its_deadline(&time, &guard, &recorder).await?;
+    ensure!(stage.server.close_session(session).await?, "its session has ended before it was told");
+    the_other_stays(&stage, &clients[1], beside).await
 }
 
 async fn a_reader_whose_session_ends_is_notified_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
-    let (_proxy, clients, [guard, beside], recorder) = two_readers(&stage, LONG).await?;
+    let TwoReaders { proxy: _proxy, time, clients, guard, beside, recorder } = TwoReaders::at(&stage).await?;
     let session = session_at(&stage, &paths_with(&stage, "__READ__").await?[0]).await?;
     stage.server.close_session(session).await?;
     let (reason, _) = recorder.abort().await?;
@@ -154,7 +156,7 @@ async fn a_reader_whose_session_ends_is_notified_and_the_others_stay() -> Outcom
     let released = guard.release().await.map_err(|error| error.kind());
     ensure!(released == Err(ErrorKind::Lost), "answered {released:?}");
     the_other_stays(&stage, &clients[1], beside).await?;
-    stage.works(&clients[0]).await
+    as_time_passes(&time, "the lock", stage.works(&clients[0])).await?
 }
 
 async fn a_server_that_is_started_again_keeps_readers() -> Outcome {
@@ -178,13 +180,11 @@ async fn a_server_that_is_started_again_keeps_readers() -> Outcome {
 
 async fn a_readers_node_that_is_deleted_is_reported_at_once_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
-    let (_proxy, clients, [guard, beside], recorder) = two_readers(&stage, LONG).await?;
-    let began = Instant::now();
+    let TwoReaders { proxy: _proxy, time, clients, guard, beside, recorder } = TwoReaders::at(&stage).await?;
+    time.advance(NO_LONGER_NEW);
     stage.server.delete(&paths_with(&stage, "__READ__").await?[0]).await?;
-    let (reason, told) = recorder.abort().await?;
+    let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Deleted, "{reason:?}");
-    // Before the next heartbeat.
-    ensure!(told < began + Duration::from_secs(8), "told after {:?}", told - began);
     drop(guard);
     the_other_stays(&stage, &clients[1], beside).await
 }
@@ -192,18 +192,23 @@ async fn a_readers_node_that_is_deleted_is_reported_at_once_and_the_others_stay(
 /// Each half keeps other programs out, so a holder without one of them does not hold.
 async fn either_half_of_an_exclusive_hold_that_is_deleted_is_a_loss() -> Outcome {
     let stage = Stage::new().await?;
-    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let ((client, time), other) = (stage.frozen(LONG).await?, stage.client(LONG).await?);
     let lock = client.mutex(ROOM)?;
-    for (word, hold_for) in [("lock-", 0), ("lock-", 60), ("__WRIT__", 0), ("__WRIT__", 60)] {
+    for (word, is_new) in [("lock-", true), ("lock-", false), ("__WRIT__", true), ("__WRIT__", false)] {
         let recorder = EventRecorder::of(&lock);
         let guard = lock.acquire().await?;
-        tokio::time::sleep(Duration::from_millis(hold_for)).await;
         let waiter = waiting(&stage, room(&other)?.write(), 4).await?;
-        let began = Instant::now();
-        stage.server.delete(&paths_with(&stage, word).await?[0]).await?;
-        let (reason, told) = recorder.abort().await?;
+        let half = paths_with(&stage, word).await?.swap_remove(0);
+        if !is_new {
+            time.advance(NO_LONGER_NEW);
+            stage.is_watched(std::slice::from_ref(&half), session_at(&stage, &half).await?).await?;
+        }
+        stage.server.delete(&half).await?;
+        if is_new {
+            time.advance(NO_LONGER_NEW);
+        }
+        let (reason, _) = recorder.abort().await?;
         ensure!(reason == LossReason::Deleted, "{word}: {reason:?}");
-        ensure!(told < began + Duration::from_secs(8), "{word}: told after {:?}", told - began);
         drop(guard);
         let (next, _) = waiter.granted().await?;
         client.idle().await;

@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use conformance_tests::faults::{ROOM, Waiter, drop_after, poll_times, soon, until, with_options};
+pub use conformance_tests::faults::{
+    ROOM, Waiter, as_time_passes, drop_after, lost_at_its_deadline, poll_times, soon, until, with_options,
+};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{
-    ClientBuilder, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LockUrl, LossReason,
+    ClientBuilder, Clock, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LockUrl, LossReason,
+    ManualClock,
 };
 use test_servers::{
     Data, Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
@@ -60,13 +63,18 @@ const CONNECTS_TRIED: usize = 5;
 
 /// The same, repeated while the server cannot be reached: for clients that a case needs before it observes anything.
 pub async fn connect_patiently(url: &str) -> Result<LockClient, LockError> {
+    connect_as(url, &ClientBuilder::new()).await
+}
+
+async fn connect_as(url: &str, builder: &ClientBuilder) -> Result<LockClient, LockError> {
+    let url = LockUrl::parse(url)?;
     for _ in 1..CONNECTS_TRIED {
-        match connect(url).await {
+        match lock_zookeeper::connect(&url, builder.clone()).await {
             Err(error) if error.kind() == ErrorKind::Unreachable => {}
             answered => return answered,
         }
     }
-    connect(url).await
+    lock_zookeeper::connect(&url, builder.clone()).await
 }
 
 /// The options for a session of this length.
@@ -74,13 +82,8 @@ pub fn session_of(length: Duration) -> String {
     format!("session_timeout={}s", length.as_secs())
 }
 
-/// Waits until the last heartbeat of a hold is a while ago: from then on neither an answer on its way nor a thread that runs late
-/// decides when a hold of which nothing more is heard ends.
-pub async fn between_heartbeats(guard: &LockGuard, session: Duration) -> Outcome {
-    let half_way = session * 7 / 12;
-    until("the last heartbeat is a while ago", || async { Ok(guard.hold().remaining() < Some(half_way)) })
-        .await
-}
+/// After this time the client watches the nodes of a hold. Its next heartbeat in a [`LONG`] session is far away.
+pub const NO_LONGER_NEW: Duration = Duration::from_secs(1);
 
 /// The error of an answer that has to be an error.
 pub fn refusal<T>(answer: Result<T, LockError>) -> Outcome<LockError> {
@@ -221,6 +224,19 @@ impl Stage {
     /// A client with these options, through the proxy at `address`.
     pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
         Ok(connect_patiently(&self.url_at(address, options)).await?)
+    }
+
+    /// A client through the proxy at `address` whose clock stands still until the case advances it: no heartbeat of it is
+    /// due before.
+    pub async fn frozen_at(&self, address: SocketAddr, options: &str) -> Outcome<(LockClient, ManualClock)> {
+        let (clock, time) = Clock::manual();
+        let builder = ClientBuilder::new().clock(clock).connect_timeout(Duration::ZERO);
+        Ok((connect_as(&self.url_at(address, options), &builder).await?, time))
+    }
+
+    /// The same, directly at the server.
+    pub async fn frozen(&self, options: &str) -> Outcome<(LockClient, ManualClock)> {
+        self.frozen_at(self.server.address(), options).await
     }
 
     /// The directory of a lock.
