@@ -91,7 +91,7 @@ async fn a_broken_hold_is_its_holders_until_the_abort_margin_is_over() -> Outcom
     let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Broken && !guard.hold().is_valid(), "{reason:?}");
     for time in [&time, &operators] {
-        time.advance(MARGIN - Duration::from_nanos(1));
+        time.advance(MARGIN.saturating_sub(Duration::from_nanos(1)));
     }
     // What the holder has asked for before this is done.
     ours.ping().await?;
