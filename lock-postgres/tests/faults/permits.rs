@@ -180,7 +180,7 @@ async fn a_cancelled_wait_begins_anew() -> Outcome {
         // The head as well, in the middle of its look or between two.
         stage.cancel(&process_of(&stage, 0).await?).await?;
         queued(&stage, &holder, 2).await?;
-        stage.cancel(&stage.waiters().await?.concat()).await?;
+        stage.cancel_waiter().await?;
         queued(&stage, &holder, 2).await?;
     }
     held.release().await?;

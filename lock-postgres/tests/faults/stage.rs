@@ -182,6 +182,17 @@ impl Stage {
         self.query(&format!("SELECT pg_cancel_backend({process})")).await.map(drop)
     }
 
+    /// Cancels the wait of the one session that waits. One that was cancelled before may be between two waits.
+    pub async fn cancel_waiter(&self) -> Outcome {
+        until("one waiter", || async {
+            match &self.waiters().await?[..] {
+                [waiter] => self.cancel(waiter).await.map(|()| true),
+                _ => Ok(false),
+            }
+        })
+        .await
+    }
+
     /// Checks that the client can acquire and release the lock `room`.
     pub async fn works(&self, client: &LockClient) -> Outcome {
         let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;

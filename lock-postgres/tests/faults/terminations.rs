@@ -89,7 +89,7 @@ async fn a_cancelled_waiter_waits_again() -> Outcome {
     let waiter = Waiter::of(&client)?;
     for _ in 0..5 {
         stage.queued(1).await?;
-        stage.cancel(&stage.waiters().await?.concat()).await?;
+        stage.cancel_waiter().await?;
     }
     stage.queued(1).await?;
     held.release().await?;
