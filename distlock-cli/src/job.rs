@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::child::Child;
-use crate::signals::was_continued;
+use crate::signals::{forget_continue, was_continued};
 use crate::system::{self, Reach};
 use crate::terminal::{self, Terminal};
 
@@ -165,6 +165,8 @@ fn stop(signal: Signal, reach: Reach) -> Duration {
     }
     // This fails only for signals that do not exist.
     let _ = system::raise_default(signal, reach);
+    // The signal that ended this stop takes no later one back.
+    forget_continue();
     begun.elapsed()
 }
 

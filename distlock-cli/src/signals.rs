@@ -47,6 +47,11 @@ pub(crate) fn was_continued() -> bool {
     CONTINUED.load(Ordering::SeqCst)
 }
 
+/// The stop for which distlock was continued is over.
+pub(crate) fn forget_continue() {
+    CONTINUED.store(false, Ordering::SeqCst);
+}
+
 impl Signals {
     /// Listens to `signals`, except those that the parent process set to be ignored.
     pub(crate) fn listen(signals: &[Signal]) -> io::Result<Self> {
@@ -78,7 +83,7 @@ impl Signals {
             for (signal, stream) in &mut self.streams {
                 if stream.poll_recv(context).is_ready() {
                     if *signal == Signal::SIGCONT {
-                        CONTINUED.store(false, Ordering::SeqCst);
+                        forget_continue();
                     }
                     return Poll::Ready(*signal);
                 }
