@@ -4,13 +4,15 @@
 //! child stops, distlock's group stops in the same way, so that the shell notices. When the shell continues distlock, the child
 //! gets the terminal back and is continued. A stopped distlock does not renew its lease, so all processes that run under one
 //! stop as well, wherever they are.
+//!
+//! Without a terminal, distlock stays awake: there is no shell to notice, and a process that stops itself cannot rule out that
+//! the signal that continues it came a moment earlier. It would then stay stopped and keep the lock.
 
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
 use crate::child::Child;
-use crate::signals::{forget_continue, was_continued};
 use crate::system::{self, Reach};
 use crate::terminal::{self, Terminal};
 
@@ -69,7 +71,7 @@ impl Job {
         self.terminal.as_ref().filter(|_| self.ground == Ground::Foreground)
     }
 
-    /// Passes a request to stop on to the child; distlock follows when the child stops.
+    /// Passes a request to stop on to the child; on a terminal, distlock follows when the child stops.
     pub(crate) fn request_stop(&mut self, child: &Child) {
         self.stop_requested = true;
         child.signal_group(Signal::SIGTSTP);
@@ -107,16 +109,14 @@ impl Job {
             return if wants_terminal { AfterStop::Leave } else { AfterStop::Continue };
         }
         self.take_terminal_back(child);
-        let requested = std::mem::take(&mut self.stop_requested);
-        let reach = match &self.terminal {
-            Some(_) => Reach::Group,
-            None if requested => Reach::Process,
-            None => return AfterStop::Leave,
-        };
+        self.stop_requested = false;
+        if self.terminal.is_none() {
+            return AfterStop::Leave;
+        }
         if following == Following::Everything {
             child.stop_rest();
         }
-        let stopped_for = stop(mirrored(signal), reach);
+        let stopped_for = stop(mirrored(signal));
         let terminal_is_ours = self.give_terminal(child);
         if wants_terminal && !terminal_is_ours && stopped_for < SHORTEST_STOP {
             // No shell stops and continues distlock's group. The child would ask for the terminal endlessly.
@@ -157,16 +157,11 @@ impl Job {
 /// A shorter stop did not happen: the system does not stop a group that no shell could continue.
 const SHORTEST_STOP: Duration = Duration::from_millis(5);
 
-/// Stops this process, and returns how long it was stopped.
-fn stop(signal: Signal, reach: Reach) -> Duration {
+/// Stops the group of this process, and returns how long it was stopped.
+fn stop(signal: Signal) -> Duration {
     let begun = Instant::now();
-    if was_continued() {
-        return begun.elapsed();
-    }
     // This fails only for signals that do not exist.
-    let _ = system::raise_default(signal, reach);
-    // The signal that ended this stop takes no later one back.
-    forget_continue();
+    let _ = system::raise_default(signal, Reach::Group);
     begun.elapsed()
 }
 

@@ -2,8 +2,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -34,24 +32,6 @@ pub(crate) struct Signals {
     asked: Option<Instant>,
 }
 
-/// Set when SIGCONT arrives, until it is received as a signal.
-static CONTINUED: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
-    let continued = Arc::default();
-    // Without it, a SIGCONT that comes while distlock stops is noticed as soon as it is received.
-    let _ = signal_hook::flag::register(Signal::SIGCONT as i32, Arc::clone(&continued));
-    continued
-});
-
-/// Whether distlock was continued by a signal that it has not received yet. Then it must not stop any more: no other would come.
-pub(crate) fn was_continued() -> bool {
-    CONTINUED.load(Ordering::SeqCst)
-}
-
-/// The stop for which distlock was continued is over.
-pub(crate) fn forget_continue() {
-    CONTINUED.store(false, Ordering::SeqCst);
-}
-
 impl Signals {
     /// Listens to `signals`, except those that the parent process set to be ignored.
     pub(crate) fn listen(signals: &[Signal]) -> io::Result<Self> {
@@ -65,9 +45,6 @@ impl Signals {
         for &signal in signals {
             let is_known = self.streams.iter().any(|(known, _)| *known == signal);
             if !is_known && !system::is_ignored(signal) {
-                if signal == Signal::SIGCONT {
-                    LazyLock::force(&CONTINUED);
-                }
                 self.streams.push((signal, unix::signal(SignalKind::from_raw(signal as i32))?));
             }
         }
@@ -82,9 +59,6 @@ impl Signals {
         poll_fn(|context| {
             for (signal, stream) in &mut self.streams {
                 if stream.poll_recv(context).is_ready() {
-                    if *signal == Signal::SIGCONT {
-                        forget_continue();
-                    }
                     return Poll::Ready(*signal);
                 }
             }

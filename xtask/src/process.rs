@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
+/// How the failure of a program begins whose time is over.
+pub(crate) const HANGS: &str = "did not end within";
+
 /// How often to check a program that has a time limit.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -84,7 +87,7 @@ impl Process {
         match run() {
             Ok(Some(status)) if status.success() => Ok(()),
             Ok(Some(status)) => Err(Failure::new(format!("ended with {status}"))),
-            Ok(None) => Err(Failure::new(format!("did not end within {limit:?} and was killed"))),
+            Ok(None) => Err(Failure::new(format!("{HANGS} {limit:?} and was killed"))),
             Err(error) => Err(Failure::new(format!("could not be run: {error}"))),
         }
     }

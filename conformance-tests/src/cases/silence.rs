@@ -142,15 +142,34 @@ async fn the_way_of_a_grant_does_not_lengthen_the_hold(stage: &Stage) -> Outcome
     let quick = ours.mutex("another room")?.acquire().await?;
     let whole = left(&quick)?;
     quick.release().await?;
-    let lock = ours.mutex("room")?;
+    let mutex = ours.mutex("room")?;
+    let wait = || {
+        let lock = Arc::clone(&mutex);
+        tokio::spawn(async move { lock.acquire().await.map(Some) })
+    };
+    of_the_way_of_a_grant(stage, &time, whole, wait).await?;
+    let attempt = || {
+        let lock = Arc::clone(&mutex);
+        tokio::spawn(async move { lock.try_acquire().await })
+    };
+    of_the_way_of_a_grant(stage, &time, whole, attempt).await
+}
+
+async fn of_the_way_of_a_grant(
+    stage: &Stage,
+    time: &ManualClock,
+    whole: Duration,
+    attempt: impl Fn() -> JoinHandle<Result<Option<LockGuard>, LockError>>,
+) -> Outcome {
     // A backend may have to prepare the first attempt with requests of their own, which are sent after the reply.
     for _ in 0..5 {
         stage.harness().hold_reply(Operation::Acquire).await?;
-        let waiting = waiter(Arc::clone(&lock));
+        let asked = attempt();
         stage.soon("the reply", stage.harness().reply_is_held()).await??;
         time.advance(WAY);
         stage.harness().let_replies_go().await?;
-        let guard = granted(stage, waiting).await?;
+        let guard = stage.soon("the grant", asked).await???;
+        let guard = guard.ok_or_else(|| Failure::new("the lock is free"))?;
         let left = left(&guard)?;
         guard.release().await?;
         if left + WAY <= whole {

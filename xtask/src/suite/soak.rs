@@ -17,6 +17,7 @@ use super::verdict::{Counts, Verdict};
 use crate::console::Console;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::process::HANGS;
 use crate::tier::Tier;
 
 const CONTESTS: &str = "conformance-tests --test soak";
@@ -199,12 +200,15 @@ impl Soak {
         let log = self.folder.join(program.log_name().replace(':', ""));
         let verdict = program.run(&log, until.saturating_duration_since(start));
         match verdict {
+            Verdict::Passed(counts) if counts == Counts::default() => {
+                Err(Failure::new(format!("{} has no such cases: look at its manifest", program.name)))
+            }
             Verdict::Passed(counts) => {
                 let states = states(&log);
                 self.console.passed(&format!("{}: {counts}{states}", program.name), start.elapsed());
                 Ok(counts)
             }
-            Verdict::Failed(_) if Instant::now() >= until => {
+            Verdict::Failed(why) if Instant::now() >= until && why.starts_with(HANGS) => {
                 Console::detail(&format!(
                     "{}: not at its end when the time was over{}",
                     program.name,
