@@ -27,3 +27,4 @@ mod sharing;
 mod support;
 mod waiting;
 mod wakers;
+mod walks;

@@ -178,9 +178,13 @@ impl std::task::Wake for Woken {
 }
 
 impl<F: Future> ByHand<F> {
+    pub(crate) fn of(future: F) -> Self {
+        Self { future: Box::pin(future), woken: Arc::default() }
+    }
+
     /// Polls the future once, which must not complete it.
     pub(crate) fn begun(future: F) -> Self {
-        let mut by_hand = Self { future: Box::pin(future), woken: Arc::default() };
+        let mut by_hand = Self::of(future);
         assert!(by_hand.poll().is_none(), "it is ready at once");
         by_hand
     }

@@ -1,0 +1,444 @@
+//! What the users of two clients do, and what they may expect.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    ClientBuilder, Clock, DistributedLock, EngineChoice, ErrorKind, FencingToken, Hold, LockClient,
+    LockError, LockGuard, ManualClock, Mode, Owner, Wait,
+};
+
+use super::network::{LEASE, Network, Order, Remote, Step};
+use crate::support::ByHand;
+
+const CLIENTS: usize = 2;
+const USERS: usize = 5;
+/// Of a semaphore.
+const PERMITS: u32 = 2;
+const A_WHILE: Duration = Duration::from_secs(4);
+
+/// What users ask for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Mode(Mode),
+    Permits(u32),
+}
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Asking = ByHand<Boxed<Result<Option<LockGuard>, LockError>>>;
+type Releasing = ByHand<Boxed<Result<(), LockError>>>;
+
+struct User {
+    client: usize,
+    owner: Owner,
+    does: Does,
+    /// The holds that it has, the first of them first.
+    has: Vec<Has>,
+}
+
+enum Does {
+    Nothing,
+    Asks(Box<Ask>),
+    Releases(Releasing),
+}
+
+struct Ask {
+    future: Asking,
+    mode: Mode,
+    wait: Wait,
+    at: usize,
+}
+
+struct Has {
+    guard: LockGuard,
+    mode: Mode,
+}
+
+pub(crate) struct Walk {
+    network: Arc<Network>,
+    time: ManualClock,
+    clock: Clock,
+    clients: Vec<LockClient>,
+    users: Vec<User>,
+    kinds: Vec<Kind>,
+    random: u64,
+    step: usize,
+    log: Vec<String>,
+    last_token: u64,
+    /// Holds, and whether they have been invalid.
+    seen: Vec<(Hold, bool)>,
+    /// Whether requests get lost, holds are broken and leases end.
+    has_faults: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Action {
+    Ask(usize),
+    ReadToo(usize),
+    Poll(usize),
+    Leave(usize),
+    Release(usize),
+    Drop(usize),
+    Network(Step),
+    Wait(Duration),
+    ToTheNextAlarm,
+}
+
+fn boxed<T>(future: impl Future<Output = T> + Send + 'static) -> Boxed<T> {
+    Box::pin(future)
+}
+
+type Checked = Result<(), String>;
+
+impl Walk {
+    pub(crate) fn new(seed: u64, kinds: &[Kind], order: Order) -> Self {
+        let (clock, time) = Clock::manual();
+        time.advance(Duration::from_secs(100));
+        let network = Network::new(clock.clone(), order);
+        let client = |number| {
+            let builder = ClientBuilder::new().clock(clock.clone()).engine(EngineChoice::Caller);
+            builder.build(|context| Ok(Remote::new(number, &network, context))).unwrap()
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+        let user = |number| User {
+            client: usize::from(number >= 3),
+            owner: Owner::new(),
+            does: Does::Nothing,
+            has: Vec::new(),
+        };
+        Self {
+            network,
+            time,
+            clock,
+            clients,
+            users: (0..USERS).map(user).collect(),
+            kinds: kinds.to_vec(),
+            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            step: 0,
+            log: Vec::new(),
+            last_token: 0,
+            seen: Vec::new(),
+            has_faults: seed % 2 == 1,
+        }
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        format!("{}\n{}", self.log.join("\n"), self.network.describe())
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        usize::try_from(self.random >> 33).unwrap() % below
+    }
+
+    pub(crate) async fn run(&mut self, steps: usize) -> Checked {
+        for _ in 0..steps {
+            let actions = self.actions();
+            let action = actions[self.random(actions.len())];
+            self.act(action).await?;
+        }
+        self.end().await
+    }
+
+    /// Each kind of action is about as likely as the others.
+    fn actions(&mut self) -> Vec<Action> {
+        let mut kinds: Vec<Vec<Action>> = Vec::new();
+        let users = |wanted: fn(&User) -> bool| {
+            let numbers = self.users.iter().enumerate().filter(move |(_, user)| wanted(user));
+            numbers.map(|(number, _)| number).collect::<Vec<_>>()
+        };
+        let idle = users(|user| matches!(user.does, Does::Nothing) && user.has.is_empty());
+        kinds.push(idle.into_iter().map(Action::Ask).collect());
+        let holding = users(|user| matches!(user.does, Does::Nothing) && !user.has.is_empty());
+        if self.kinds.iter().any(|kind| matches!(kind, Kind::Mode(Mode::Shared))) {
+            let writes = |number: &&usize| {
+                self.users[**number].has.len() == 1 && self.users[**number].has[0].mode == Mode::Exclusive
+            };
+            kinds.push(holding.iter().filter(writes).map(|number| Action::ReadToo(*number)).collect());
+        }
+        kinds.push(holding.iter().map(|number| Action::Release(*number)).collect());
+        let drops = self.random(4) == 0;
+        kinds.push(holding.into_iter().filter(|_| drops).map(Action::Drop).collect());
+        let polls: Vec<_> = self.woken().into_iter().map(Action::Poll).collect();
+        kinds.extend([polls.clone(), polls]);
+        let leaves = self.random(3) == 0;
+        let users = self.users.iter().enumerate();
+        let asking = users.filter(|(_, user)| leaves && matches!(user.does, Does::Asks(_)));
+        kinds.push(asking.map(|(number, _)| Action::Leave(number)).collect());
+        let steps: Vec<_> = self.network.steps().into_iter().map(Action::Network).collect();
+        kinds.extend([steps.clone(), steps.clone(), steps]);
+        let harm = self.has_faults && self.random(4) == 0;
+        kinds.push(self.network.harms().into_iter().filter(|_| harm).map(Action::Network).collect());
+        if self.random(3) == 0 {
+            kinds.push(vec![Action::Wait(Duration::from_secs(1)), Action::ToTheNextAlarm]);
+            if self.has_faults && self.random(6) == 0 {
+                kinds.push(vec![Action::Wait(LEASE)]);
+            }
+        }
+        kinds.retain(|actions| !actions.is_empty());
+        if kinds.is_empty() {
+            return vec![Action::Wait(A_WHILE)];
+        }
+        let chosen = self.random(kinds.len());
+        kinds.swap_remove(chosen)
+    }
+
+    fn woken(&self) -> Vec<usize> {
+        let is_woken = |user: &User| match &user.does {
+            Does::Nothing => false,
+            Does::Asks(ask) => ask.future.is_woken(),
+            Does::Releases(future) => future.is_woken(),
+        };
+        let users = self.users.iter().enumerate().filter(|(_, user)| is_woken(user));
+        users.map(|(number, _)| number).collect()
+    }
+
+    async fn act(&mut self, action: Action) -> Checked {
+        self.step += 1;
+        let now = self.clock.now().as_nanoseconds() / 1_000_000;
+        self.log.push(format!("{:3} at {now} ms: {action:?}", self.step));
+        match action {
+            Action::Ask(number) => self.ask(number)?,
+            Action::ReadToo(number) => self.begin(number, Mode::Shared, Wait::Forever)?,
+            Action::Poll(number) => self.poll(number)?,
+            Action::Leave(number) => self.users[number].does = Does::Nothing,
+            Action::Release(number) => self.release(number),
+            Action::Drop(number) => drop(self.give_back(number)),
+            Action::Network(step) => self.network.carry_out(step),
+            Action::Wait(duration) => self.time.advance(duration),
+            Action::ToTheNextAlarm => match self.time.next_alarm() {
+                Some(next) => self.time.advance_to(next),
+                None => self.time.advance(A_WHILE),
+            },
+        }
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
+        self.check()
+    }
+
+    fn lock(&self, client: usize, mode: Mode) -> Arc<dyn DistributedLock> {
+        let client = &self.clients[client];
+        let shares = self.kinds.iter().any(|kind| matches!(kind, Kind::Mode(Mode::Shared)));
+        match mode {
+            Mode::Shared => client.rw_lock("x").unwrap().read(),
+            Mode::Permits { take, .. } => {
+                client.semaphore("x", PERMITS).unwrap().permits(take.get()).unwrap()
+            }
+            Mode::Exclusive if shares => client.rw_lock("x").unwrap().write(),
+            _ => client.mutex("x").unwrap(),
+        }
+    }
+
+    fn ask(&mut self, number: usize) -> Checked {
+        let chosen = self.random(self.kinds.len());
+        let mode = match self.kinds[chosen] {
+            Kind::Mode(mode) => mode,
+            Kind::Permits(take) => {
+                let semaphore = self.clients[0].semaphore("x", PERMITS).unwrap();
+                semaphore.permits(take).unwrap().mode()
+            }
+        };
+        let wait = match self.random(6) {
+            0 => Wait::Try,
+            1 | 2 => Wait::Until(self.clock.now().plus(A_WHILE)),
+            _ => Wait::Forever,
+        };
+        self.users[number].owner = Owner::new();
+        self.begin(number, mode, wait)
+    }
+
+    fn begin(&mut self, number: usize, mode: Mode, wait: Wait) -> Checked {
+        let user = &self.users[number];
+        let (lock, owner) = (self.lock(user.client, mode), user.owner);
+        self.note(format!("user {number} of client {} asks for {mode:?}, {wait:?}", user.client));
+        let future = ByHand::of(boxed(async move { lock.acquire_as(owner, wait).await }));
+        let ask = Ask { future, mode, wait, at: self.step };
+        self.users[number].does = Does::Asks(Box::new(ask));
+        self.poll(number)
+    }
+
+    fn note(&mut self, text: impl std::fmt::Display) {
+        self.log.push(format!("      {text}"));
+    }
+
+    fn give_back(&mut self, number: usize) -> LockGuard {
+        let Has { guard, .. } = self.users[number].has.remove(0);
+        if guard.hold().is_valid() {
+            self.network.gives_back(token(&guard));
+        }
+        guard
+    }
+
+    fn release(&mut self, number: usize) {
+        let guard = self.give_back(number);
+        let mut future = ByHand::of(boxed(guard.release()));
+        self.users[number].does = match future.poll() {
+            Some(_) => Does::Nothing,
+            None => Does::Releases(future),
+        };
+    }
+
+    fn poll(&mut self, number: usize) -> Checked {
+        match std::mem::replace(&mut self.users[number].does, Does::Nothing) {
+            Does::Nothing => Ok(()),
+            Does::Asks(mut ask) => match ask.future.poll() {
+                None => {
+                    self.users[number].does = Does::Asks(ask);
+                    Ok(())
+                }
+                Some(outcome) => self.settled(number, &ask, outcome),
+            },
+            Does::Releases(mut future) => {
+                if future.poll().is_none() {
+                    self.users[number].does = Does::Releases(future);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn settled(
+        &mut self,
+        number: usize,
+        ask: &Ask,
+        outcome: Result<Option<LockGuard>, LockError>,
+    ) -> Checked {
+        self.note(match &outcome {
+            Ok(Some(guard)) => format!("user {number} has {:?}", guard.token()),
+            Ok(None) => format!("user {number}: busy"),
+            Err(error) => format!("user {number}: {error}"),
+        });
+        match (outcome, ask.wait) {
+            (Ok(Some(guard)), _) => self.granted(number, ask, guard),
+            (_, Wait::Forever) => {
+                Err(format!("the endless wait of user {number} has ended without the lock"))
+            }
+            (Ok(None), Wait::Until(end)) if self.clock.now() < end => {
+                Err(format!("the wait of user {number} has ended before its time"))
+            }
+            (Err(error), Wait::Until(end)) if self.clock.now() < end => {
+                Err(format!("the wait of user {number} has failed before its time: {error}"))
+            }
+            (Err(error), Wait::Until(_)) if error.kind() != ErrorKind::Unreachable => {
+                Err(format!("the wait of user {number} has failed: {error}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn granted(&mut self, number: usize, ask: &Ask, guard: LockGuard) -> Checked {
+        self.check_order(number, ask)?;
+        let token = token(&guard);
+        let is_reentry = !self.users[number].has.is_empty();
+        if ask.mode == Mode::Exclusive && token <= self.last_token && !self.network.has_broken(token) {
+            return Err(format!("token {token} after {}", self.last_token));
+        }
+        if !is_reentry {
+            self.last_token = self.last_token.max(token);
+        }
+        self.seen.push((guard.hold().clone(), false));
+        self.users[number].has.push(Has { guard, mode: ask.mode });
+        Ok(())
+    }
+
+    /// Users of one client have what they exclude from each other in the order in which they asked for it. Faults cost places.
+    fn check_order(&self, number: usize, ask: &Ask) -> Checked {
+        if self.has_faults || !self.users[number].has.is_empty() {
+            return Ok(());
+        }
+        for (other, user) in self.users.iter().enumerate() {
+            let Does::Asks(earlier) = &user.does else { continue };
+            let is_before = other != number
+                && user.client == self.users[number].client
+                && user.has.is_empty()
+                && earlier.at < ask.at
+                && earlier.wait == Wait::Forever;
+            if is_before && exclude(earlier.mode, ask.mode) {
+                return Err(format!("user {number} has overtaken user {other}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Checked {
+        if let Some(violation) = self.network.violations().first() {
+            return Err(violation.clone());
+        }
+        for (hold, was_invalid) in &mut self.seen {
+            let is_valid = hold.is_valid();
+            if is_valid && *was_invalid {
+                return Err(format!("{hold:?} was lost and is valid again"));
+            }
+            *was_invalid |= !is_valid;
+        }
+        self.check_believers()
+    }
+
+    fn check_believers(&self) -> Checked {
+        let mut believers = Vec::new();
+        for (number, user) in self.users.iter().enumerate() {
+            // A user that reads under its write lock believes one thing.
+            let valid = user.has.iter().find(|has| has.guard.hold().is_valid());
+            if let Some(has) = valid.filter(|has| !self.network.has_broken(token(&has.guard))) {
+                believers.push((number, has.mode));
+            }
+        }
+        let taken: u32 = believers.iter().map(|(_, mode)| weight(*mode)).sum();
+        let writes = believers.iter().any(|(_, mode)| *mode == Mode::Exclusive);
+        let has_permits = believers.iter().any(|(_, mode)| matches!(mode, Mode::Permits { .. }));
+        if writes && believers.len() > 1 || has_permits && taken > PERMITS {
+            return Err(format!("these believe that they have the lock: {believers:?}"));
+        }
+        Ok(())
+    }
+
+    /// Without faults, all waits end, and nothing is left.
+    async fn end(&mut self) -> Checked {
+        self.note("no more faults");
+        for _ in 0..2_000 {
+            let holding =
+                self.users.iter().position(|user| matches!(user.does, Does::Nothing) && !user.has.is_empty());
+            let action = if let Some(number) = self.woken().first() {
+                Action::Poll(*number)
+            } else if let Some(number) = holding {
+                Action::Release(number)
+            } else if let Some(step) = self.network.steps().first() {
+                Action::Network(*step)
+            } else if self.is_over() {
+                return Ok(());
+            } else {
+                Action::ToTheNextAlarm
+            };
+            self.act(action).await?;
+        }
+        Err("without faults, not all waits end".to_owned())
+    }
+
+    fn is_over(&self) -> bool {
+        let is_idle = |client: &LockClient| ByHand::of(client.idle()).poll().is_some();
+        self.users.iter().all(|user| matches!(user.does, Does::Nothing))
+            && self.network.is_empty()
+            && self.clients.iter().all(is_idle)
+    }
+}
+
+fn token(guard: &LockGuard) -> u64 {
+    guard.token().map_or(0, FencingToken::get)
+}
+
+/// Whether both cannot be held at the same time, whatever else is held.
+fn exclude(one: Mode, other: Mode) -> bool {
+    one == Mode::Exclusive || other == Mode::Exclusive
+}
+
+fn weight(mode: Mode) -> u32 {
+    match mode {
+        Mode::Permits { take, .. } => take.get(),
+        _ => 0,
+    }
+}
