@@ -37,7 +37,7 @@
 //! | [`election`] | leaders, as they lead and as others see them |
 //! | [`events`] | what happens to holds |
 //! | [`status`], [`capabilities`] | who holds a lock and who waits; what a backend can do |
-//! | [`spi`] | what a backend needs, which [`register`] adds, and what a lock of your own needs |
+//! | [`spi`] | what a backend needs, which [`register`] adds |
 //! | `testing` | what tests need; with the feature `testing`, which belongs to your `dev-dependencies` |
 //!
 //! The feature `macros` adds the attribute `#[locked]`.
@@ -168,8 +168,7 @@ pub mod capabilities {
     };
 }
 
-/// What a backend implements and is given, the [`Driver`](spi::Driver) that [`register`] takes, and what a
-/// [`DistributedLock`] of your own needs.
+/// What a backend implements and is given, and the [`Driver`](spi::Driver) that [`register`] takes.
 ///
 /// `docs/backends/writing-one.md` goes through it. A backend's crate depends on `lock-core`, whose root has these items and
 /// those of [`status`] and [`capabilities`].
@@ -181,8 +180,8 @@ pub mod spi {
         TlsOptions, Updated, Wait, split_port, within,
     };
     pub use lock_core::{
-        Alarm, AlarmHandle, CharacterSet, Clock, Connecting, Driver, GuardedLock, HoldControl, Listeners,
-        Moment, NameRules, OptionKind, PhysicalName, Sleep, UrlOption, UrlOptions, with_waker,
+        Alarm, AlarmHandle, CharacterSet, Clock, Connecting, Driver, Moment, NameRules, OptionKind,
+        PhysicalName, Sleep, UrlOption, UrlOptions, with_waker,
     };
 }
 
@@ -280,5 +279,5 @@ pub struct SharingPage;
 
 /// The examples of locks that users write, compiled and run.
 #[cfg(all(doctest, feature = "memory"))]
-#[doc = include_str!("../../docs/own-locks.md")]
+#[doc = include_str!("../../docs/decorating.md")]
 pub struct OwnLocks;

@@ -32,9 +32,7 @@ pub use api::driver::{Connecting, Driver};
 pub use api::election::{Election, Leader, LeaderWatch, Leadership, Leading};
 pub use api::events::{LockEvent, LockEvents};
 pub use api::guard::LockGuard;
-pub use api::guarded_lock::GuardedLock;
 pub use api::hold::Hold;
-pub use api::hold_control::HoldControl;
 pub use api::listener::{LockListener, Subscription};
 pub use api::lock::DistributedLock;
 pub use api::memory::DRIVER as MEMORY_DRIVER;
@@ -42,7 +40,6 @@ pub use api::memory::DRIVER as MEMORY_DRIVER;
 pub use api::memory::example;
 pub use api::once::Once;
 pub use api::options::LockOptions;
-pub use api::publisher::Listeners;
 pub use api::several::MultiLock;
 pub use api::sharing::{RwLock, Semaphore};
 

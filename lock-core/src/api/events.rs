@@ -228,16 +228,16 @@ mod tests {
     #![allow(clippy::unwrap_used)] // tests
 
     use super::*;
-    use crate::api::hold_control::HoldControl;
-    use crate::runtime::clock::Clock;
-    use crate::types::name::LockName;
+    use crate::memory::MemoryServer;
 
     #[tokio::test]
     async fn a_stream_that_is_not_read_drops_the_oldest_and_says_where() {
         let publisher = Arc::default();
         let mut events = LockEvents::of(&publisher);
         let writer = Writer(Arc::clone(&events.buffer));
-        let hold = HoldControl::new(LockName::new("orders/42").unwrap(), None, Clock::manual().0).hold();
+        let client = MemoryServer::new().client().unwrap();
+        let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
+        let hold = guard.hold().clone();
         writer.on_suspect(&hold);
         writer.on_abort(&hold, &LossReason::Expired);
         for _ in 0..MOST_OF_A_CLIENT {

@@ -2,12 +2,10 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
 
-use crate::api::guarded_lock::{GuardOrigin, GuardedLock};
+use crate::api::guard_origin::GuardOrigin;
 use crate::api::hold::Hold;
 use crate::api::scope;
-use crate::policy::entry::Entry;
 use crate::types::error::{ErrorKind, LockError};
 use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::owner::Owner;
@@ -36,17 +34,7 @@ enum Ends {
 }
 
 impl LockGuard {
-    /// Creates the guard of one `lock` of `owner`, in `hold`, which `lock` has granted. For locks of your own, as the example of
-    /// [`GuardedLock`] shows: clients make their guards themselves.
-    pub fn new(lock: Arc<dyn GuardedLock>, owner: Owner, hold: Hold) -> Self {
-        Self::of(GuardOrigin::Other(lock), owner, hold)
-    }
-
-    pub(crate) fn of_entry(entry: Arc<Entry>, owner: Owner, hold: Hold) -> Self {
-        Self::of(GuardOrigin::Entry(entry), owner, hold)
-    }
-
-    fn of(lock: GuardOrigin, owner: Owner, hold: Hold) -> Self {
+    pub(crate) fn new(lock: GuardOrigin, owner: Owner, hold: Hold) -> Self {
         Self { lock, owner, hold, ends: Ends::Here }
     }
 
@@ -122,7 +110,7 @@ impl LockGuard {
     /// [`ErrorKind::Lost`] when the hold has been lost.
     pub fn reenter(&self) -> Result<Self, LockError> {
         self.lock.reenter(self.owner, &self.hold)?;
-        Ok(Self::of(self.lock.clone(), self.owner, self.hold.clone()))
+        Ok(Self::new(self.lock.clone(), self.owner, self.hold.clone()))
     }
 
     /// Releases the lock, and reports whether it was held until now.

@@ -135,15 +135,8 @@ impl<F: Fn(&Hold, &LossReason) + Send + Sync + 'static> LockListener for F {
 pub struct Subscription(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl Subscription {
-    /// Creates a subscription whose drop calls `remove`, for an implementation of
-    /// [`DistributedLock`](crate::DistributedLock) that calls listeners itself.
-    ///
-    /// ```
-    /// use lock_core::Subscription;
-    ///
-    /// let subscription = Subscription::new(|| println!("the listener is removed"));
-    /// ```
-    pub fn new(remove: impl FnOnce() + Send + Sync + 'static) -> Self {
+    /// Creates a subscription whose drop calls `remove`.
+    pub(crate) fn new(remove: impl FnOnce() + Send + Sync + 'static) -> Self {
         Self(Some(Box::new(remove)))
     }
 

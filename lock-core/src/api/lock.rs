@@ -23,8 +23,8 @@ use crate::types::owner::Owner;
 /// use another backend. `dyn DistributedLock` also has [`with_lock`](#method.with_lock),
 /// [`with_lock_for`](#method.with_lock_for) and [`try_with_lock`](#method.try_with_lock), which run a body under the lock.
 ///
-/// Anything can implement it: a decorator passes the calls on to another lock; a lock that makes its own holds creates
-/// them with [`HoldControl`](crate::HoldControl), and its guards with [`LockGuard::new`].
+/// A decorator implements it by passing the calls on to another lock. Holds and guards are those of a client, or of a
+/// [`MultiLock`](crate::MultiLock).
 ///
 /// # Locking without a guard
 /// `lock`, `try_lock`, `try_lock_for` and `unlock` follow `java.util.concurrent.locks.Lock`: they are reentrant for the
@@ -96,7 +96,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError>;
 
     /// Ends one entry of `owner`, and releases the lock if that was the last one. [`unlock`](DistributedLock::unlock)
-    /// is built on this method. An implementation that makes its own holds calls [`Owner::left`].
+    /// is built on this method.
     ///
     /// ```
     /// # use lock_core::{Owner, Wait};

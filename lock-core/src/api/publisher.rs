@@ -1,7 +1,6 @@
-//! Which listener gets which event: the listeners of a client and of its locks, and those of a lock of your own.
+//! Which listener gets which event: the listeners of a client and of its locks.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -75,6 +74,10 @@ impl Publisher {
         })
     }
 
+    pub(crate) fn has_listeners(&self) -> bool {
+        !self.read().is_empty()
+    }
+
     /// The client is closed.
     pub(crate) fn close(&self) {
         let mut listening = self.write();
@@ -116,55 +119,6 @@ impl Listening {
 
     fn all(&self) -> impl Iterator<Item = &Arc<ListenerMailbox>> {
         self.to_client.iter().chain(self.to_locks.values().flatten())
-    }
-}
-
-/// The listeners of a lock of your own, which calls [`Listeners::add`] in its
-/// [`add_listener`](crate::DistributedLock::add_listener). [`HoldControl::report_to`](crate::HoldControl::report_to) connects its
-/// holds to them. It is cheap to clone; all clones are the same listeners.
-///
-/// ```
-/// # use std::sync::Arc;
-/// use lock_core::{Clock, Hold, HoldControl, Listeners, LockName, LossReason};
-///
-/// let (name, listeners) = (LockName::new("orders/42")?, Listeners::new());
-/// let listener = |hold: &Hold, reason: &LossReason| eprintln!("{} is lost: {reason}", hold.name());
-/// let subscription = listeners.add(&name, Arc::new(listener)); // what `add_listener` of the lock returns
-/// let granted = HoldControl::new(name, None, Clock::system()).report_to(&listeners);
-/// # granted.report_acquired();
-/// # Ok::<(), lock_core::LockError>(())
-/// ```
-#[derive(Clone, Default)]
-pub struct Listeners(Arc<Publisher>);
-
-impl Listeners {
-    /// Creates a list without listeners.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a listener for the holds of the lock called `name`. It stays until the subscription is dropped.
-    pub fn add(&self, name: &LockName, listener: Arc<dyn LockListener>) -> Subscription {
-        self.0.add(Some((name.clone(), LockKind::Lock)), listener)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.read().all().next().is_none()
-    }
-
-    /// The client that the lock belongs to is closed.
-    pub(crate) fn close(&self) {
-        self.0.close();
-    }
-
-    pub(crate) fn observer(&self) -> Arc<dyn Observer> {
-        Arc::clone(&self.0) as _
-    }
-}
-
-impl fmt::Debug for Listeners {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Listeners").finish_non_exhaustive()
     }
 }
 

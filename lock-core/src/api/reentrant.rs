@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::api::guard::LockGuard;
-use crate::api::guarded_lock::GuardOrigin;
+use crate::api::guard_origin::GuardOrigin;
 use crate::api::handle::Handle;
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
@@ -64,7 +64,7 @@ impl ReentrantLock {
 
     async fn acquire_guard(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
         let hold = self.acquire_hold(owner, wait).await?;
-        Ok(hold.map(|hold| LockGuard::of_entry(Arc::clone(&self.entry), owner, hold)))
+        Ok(hold.map(|hold| LockGuard::new(GuardOrigin::Entry(Arc::clone(&self.entry)), owner, hold)))
     }
 
     fn acting_owner(&self) -> Result<Owner, LockError> {

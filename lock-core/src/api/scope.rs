@@ -9,7 +9,7 @@ use std::thread;
 use tokio::runtime::Handle;
 use tokio::task;
 
-use crate::api::guarded_lock::{GuardOrigin, id_of};
+use crate::api::guard_origin::{GuardOrigin, id_of};
 use crate::api::hold::Hold;
 use crate::runtime::sync::Mutex;
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -78,9 +78,8 @@ impl Owner {
     }
 
     /// Records that an entry of this owner into `hold` has ended, so that the end of a [scope](Owner::scope) does not
-    /// end it again. [`DistributedLock::release_as`](crate::DistributedLock::release_as) calls this in a lock that
-    /// makes its own holds. A decorator, which calls `release_as` of another lock, does not.
-    pub fn left(self, hold: &Hold) {
+    /// end it again.
+    pub(crate) fn left(self, hold: &Hold) {
         forget_entry(self, |entries| {
             entries.iter().find(|(_, entry)| Arc::ptr_eq(&entry.hold.0, &hold.0)).map(|(lock, _)| *lock)
         });

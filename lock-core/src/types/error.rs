@@ -238,7 +238,7 @@ impl Details {
     }
 }
 
-/// How backends, and locks of your own, make errors. The documentation of [`spi`](crate::spi) shows it.
+/// How backends make errors. The documentation of [`spi`](crate::spi) shows it.
 impl LockError {
     /// Creates an error that has only a kind and the operation that failed.
     #[doc(hidden)]

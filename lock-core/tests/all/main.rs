@@ -17,7 +17,6 @@ mod local_handoff;
 mod loss;
 mod once;
 mod options;
-mod own_locks;
 mod pipelining;
 mod reentry;
 mod scopes;

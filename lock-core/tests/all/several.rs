@@ -8,7 +8,7 @@ use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as ToldBy};
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, Hold, HoldEnd, LockClient, LossReason, Mode, MultiLock,
-    Operation, Owner,
+    Operation, Owner, Wait,
 };
 
 const BOTH: [&str; 2] = ["account/7", "account/9"];
@@ -233,6 +233,21 @@ async fn a_scope_releases_what_was_locked_in_it() {
         .await;
     client.idle().await;
     assert!(server.is_empty() && !both.is_locked());
+}
+
+#[tokio::test]
+async fn a_scope_does_not_release_again_what_was_unlocked_in_it() {
+    let (client, both) = client_of(&MemoryServer::new());
+    let owner = Owner::new();
+    let in_scope = async {
+        both.lock().await.unwrap();
+        let guard = both.acquire_as(owner, Wait::Forever).await.unwrap();
+        both.unlock().await.unwrap();
+        guard.unwrap()
+    };
+    let guard = owner.scope(in_scope).await;
+    client.idle().await;
+    assert!(guard.hold().is_valid());
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::api::client::LockClient;
 use crate::api::guard::LockGuard;
+use crate::api::guard_origin::GuardOrigin;
 use crate::api::hold::Hold;
 use crate::api::lock::endless_wait_ended;
 use crate::api::scope;
@@ -202,7 +203,7 @@ impl Election {
             hold.set_acquired_in(task);
         }
         let hold = Hold(hold);
-        let guard = LockGuard::of_entry(Arc::clone(&self.entry), owner, hold.clone());
+        let guard = LockGuard::new(GuardOrigin::Entry(Arc::clone(&self.entry)), owner, hold.clone());
         Ok(Some(Leadership::new(guard, Leading::new(self.clone(), hold))))
     }
 

@@ -8,14 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use async_trait::async_trait;
-
+use super::joint_hold::JointHold;
 use crate::api::guard::LockGuard;
-use crate::api::guarded_lock::GuardedLock;
 use crate::api::hold::Hold;
-use crate::api::hold_control::HoldControl;
 use crate::api::lock::DistributedLock;
-use crate::api::publisher::Listeners;
+use crate::api::publisher::Publisher;
+use crate::policy::local::Occupant;
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
 use crate::spi::{Backoff, Wait};
@@ -28,24 +26,25 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Several locks, in their order, and who holds all of them.
-pub(super) struct Joints {
+pub(crate) struct Joints {
     name: LockName,
+    /// Of no server.
+    pub(super) server: Arc<str>,
     clock: Clock,
     names: Box<[LockName]>,
     locks: Vec<Arc<dyn DistributedLock>>,
     held: Mutex<HashMap<Owner, Joint>>,
-    listeners: Listeners,
+    pub(super) publisher: Arc<Publisher>,
     /// Which of the locks was held by another owner, the last time that one was.
     refused: AtomicUsize,
 }
 
 /// One owner's hold of all locks.
 struct Joint {
-    control: HoldControl,
+    /// It refers to the locks: those that were left to their owner stay held when no lock or guard is left.
+    of: JointHold,
     entries: u64,
     guards: Vec<LockGuard>,
-    /// Locks that were left to their owner stay held when no lock or guard is left.
-    _joints: Arc<Joints>,
 }
 
 /// The result of acquiring all locks once.
@@ -61,15 +60,19 @@ impl Joints {
     pub(super) fn of(locks: Vec<Arc<dyn DistributedLock>>) -> Result<Self, LockError> {
         let names: Box<[_]> = locks.iter().map(|lock| lock.name().clone()).collect();
         let clock = locks.first().map_or_else(Clock::system, |lock| lock.clock().clone());
-        let (held, listeners, refused) = (Mutex::default(), Listeners::new(), AtomicUsize::new(0));
-        Ok(Self { name: joined(&names)?, clock, names, locks, held, listeners, refused })
+        Ok(Self {
+            name: joined(&names)?,
+            server: Arc::from(""),
+            clock,
+            names,
+            locks,
+            held: Mutex::default(),
+            publisher: Arc::default(),
+            refused: AtomicUsize::new(0),
+        })
     }
 
-    pub(super) fn with_listeners(self, listeners: Listeners) -> Self {
-        Self { listeners, ..self }
-    }
-
-    pub(super) fn name(&self) -> &LockName {
+    pub(crate) fn name(&self) -> &LockName {
         &self.name
     }
 
@@ -81,15 +84,11 @@ impl Joints {
         &self.clock
     }
 
-    pub(super) fn listeners(&self) -> &Listeners {
-        &self.listeners
-    }
-
     /// Returns the hold and the number of entries of `owner`, unless the hold has been lost.
     pub(super) fn entry_of(&self, owner: Owner) -> Option<(Hold, u64)> {
         let owners = self.held.lock();
         let joint = owners.get(&owner)?;
-        joint.loss().is_none().then(|| (joint.control.hold(), joint.entries))
+        joint.loss().is_none().then(|| (joint.of.hold.clone(), joint.entries))
     }
 
     pub(super) fn is_locked(&self) -> bool {
@@ -115,15 +114,15 @@ impl Joints {
             return Ok(Some(hold));
         }
         let Some(guards) = self.take_all(owner, wait).await? else { return Ok(None) };
-        let control = self.joined(owner, guards);
-        control.report_acquired();
-        Ok(Some(control.hold()))
+        let hold = self.joined(owner, guards);
+        hold.0.report_acquired();
+        Ok(Some(hold))
     }
 
     fn enter_again(&self, owner: Owner) -> Result<Option<Hold>, LockError> {
         let mut owners = self.held.lock();
         let Some(joint) = owners.get_mut(&owner) else { return Ok(None) };
-        let hold = joint.control.hold();
+        let hold = joint.of.hold.clone();
         if hold.is_valid() {
             joint.entries += 1;
             return Ok(Some(hold));
@@ -136,25 +135,21 @@ impl Joints {
     }
 
     /// Makes a joint hold of the guards of all locks.
-    fn joined(self: &Arc<Self>, owner: Owner, guards: Vec<LockGuard>) -> HoldControl {
+    fn joined(self: &Arc<Self>, owner: Owner, guards: Vec<LockGuard>) -> Hold {
         let parts: Vec<_> = guards.iter().map(|guard| guard.hold().clone()).collect();
-        let control = HoldControl::of_parts(self.name.clone(), self.clock.clone(), &parts);
-        let control = control.report_to(&self.listeners);
-        let joint = Joint { control: control.clone(), entries: 1, guards, _joints: Arc::clone(self) };
+        let joint = Joint { of: JointHold::of(self, &parts), entries: 1, guards };
         let mut owners = self.held.lock();
         // Another task may have acquired them for the same owner meanwhile.
-        if let Some(earlier) = owners.get_mut(&owner).filter(|earlier| earlier.control.hold().is_valid()) {
-            earlier.entries += 1;
-            let control = earlier.control.clone();
-            drop(owners);
-            drop(joint);
-            control
-        } else {
-            let ended = owners.insert(owner, joint);
-            drop(owners);
-            drop(ended);
-            control
-        }
+        let (hold, ended) = match owners.get_mut(&owner).filter(|earlier| earlier.of.hold.is_valid()) {
+            Some(earlier) => {
+                earlier.entries += 1;
+                (earlier.of.hold.clone(), Some(joint))
+            }
+            None => (joint.of.hold.clone(), owners.insert(owner, joint)),
+        };
+        drop(owners);
+        drop(ended);
+        hold
     }
 
     /// Acquires all locks, and again from the first when one is lost meanwhile.
@@ -202,7 +197,7 @@ impl Joints {
             let mut owners = self.held.lock();
             let Some(joint) = owners.get_mut(&owner) else { return Err(self.not_owner(owner)) };
             joint.entries -= 1;
-            let (hold, is_over) = (joint.control.hold(), joint.entries == 0 || joint.loss().is_some());
+            let (hold, is_over) = (joint.of.hold.clone(), joint.entries == 0 || joint.loss().is_some());
             (hold, if is_over { owners.remove(&owner) } else { None })
         };
         owner.left(&hold);
@@ -312,25 +307,25 @@ async fn unless_ended<T>(guards: &[LockGuard], future: impl Future<Output = T>) 
     .await
 }
 
-type Releasing = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
+type Releasing<'a> = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send + 'a>>;
 
 impl Joint {
     fn loss(&self) -> Option<LossReason> {
-        match self.control.hold().end() {
+        match self.of.hold.end() {
             Some(HoldEnd::Lost(reason)) => Some(reason),
             _ => None,
         }
     }
 
     fn is(&self, hold: &Hold) -> bool {
-        self.control.hold() == *hold
+        self.of.hold == *hold
     }
 
     /// Releases all locks at once, and returns what went wrong. Those that are not released when the future is dropped
     /// are released in the background.
     async fn release(mut self) -> Vec<LockError> {
-        let _ = self.control.begin_release();
-        let begin = |guard: LockGuard| -> Releasing { Box::pin(guard.release()) };
+        let _ = self.of.hold.0.begin_release();
+        let begin = |guard: LockGuard| -> Releasing<'static> { Box::pin(guard.release()) };
         let mut pending: Vec<_> = std::mem::take(&mut self.guards).into_iter().map(begin).collect();
         let mut errors = Vec::new();
         poll_fn(|context| {
@@ -344,7 +339,7 @@ impl Joint {
             if pending.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        self.control.finish_release(errors.iter().find_map(LockError::loss));
+        self.of.hold.0.finish_release(errors.iter().find_map(LockError::loss));
         errors
     }
 }
@@ -352,15 +347,15 @@ impl Joint {
 impl Drop for Joint {
     /// Releases in the background what is still held.
     fn drop(&mut self) {
-        let _ = self.control.begin_release();
+        let _ = self.of.hold.0.begin_release();
         self.guards.clear();
-        self.control.finish_release(None);
+        self.of.hold.0.finish_release(None);
     }
 }
 
-#[async_trait]
-impl GuardedLock for Joints {
-    fn reenter(&self, owner: Owner, hold: &Hold) -> Result<(), LockError> {
+/// What its guards ask for.
+impl Joints {
+    pub(crate) fn reenter(&self, owner: Owner, hold: &Hold) -> Result<(), LockError> {
         let mut owners = self.held.lock();
         match owners.get_mut(&owner).filter(|joint| joint.is(hold) && hold.is_valid()) {
             Some(joint) => {
@@ -371,12 +366,15 @@ impl GuardedLock for Joints {
         }
     }
 
-    async fn release(self: Arc<Self>, owner: Owner, hold: &Hold) -> Result<(), LockError> {
-        let last = self.leave(owner, hold)?;
-        self.end(last, hold).await
+    /// In a box, because one of the locks may consist of several, too.
+    pub(crate) fn release<'a>(&'a self, owner: Owner, hold: &'a Hold) -> Releasing<'a> {
+        Box::pin(async move {
+            let last = self.leave(owner, hold)?;
+            self.end(last, hold).await
+        })
     }
 
-    fn release_in_background(self: Arc<Self>, owner: Owner, hold: &Hold) {
+    pub(crate) fn release_in_background(&self, owner: Owner, hold: &Hold) {
         // Outside of the mutex: the guards call their locks.
         let last = self.leave(owner, hold);
         drop(last);

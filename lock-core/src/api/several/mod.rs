@@ -4,6 +4,8 @@
 //! some of the same locks, one is ahead of the other at each of them, and no two wait for each other.
 
 mod joint;
+mod joint_hold;
+mod part_loss;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,11 +14,11 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 
 use crate::api::guard::LockGuard;
-use crate::api::guarded_lock::GuardedLock;
+use crate::api::guard_origin::GuardOrigin;
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
-use crate::api::publisher::Listeners;
+use crate::api::publisher::Publisher;
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
 use crate::spi::{LockKind, Wait};
@@ -24,7 +26,7 @@ use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
 use crate::types::token::FencingToken;
-use joint::Joints;
+pub(crate) use joint::Joints;
 
 #[cfg(doc)]
 use crate::api::client::LockClient;
@@ -139,8 +141,7 @@ impl DistributedLock for MultiLock {
 
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
         let hold = self.0.acquire(owner, wait).await?;
-        let lock: Arc<dyn GuardedLock> = Arc::clone(&self.0) as _;
-        Ok(hold.map(|hold| LockGuard::new(lock, owner, hold)))
+        Ok(hold.map(|hold| LockGuard::new(GuardOrigin::Joints(Arc::clone(&self.0)), owner, hold)))
     }
 
     async fn release_as(&self, owner: Owner) -> Result<(), LockError> {
@@ -164,7 +165,7 @@ impl DistributedLock for MultiLock {
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        self.0.listeners().add(self.name(), listener)
+        self.0.publisher.add(Some((self.name().clone(), LockKind::Lock)), listener)
     }
 }
 
@@ -215,7 +216,7 @@ pub(crate) struct MultiLocks(Mutex<HashMap<Box<[LockName]>, Known>>);
 
 struct Known {
     joints: Weak<Joints>,
-    listeners: Listeners,
+    publisher: Arc<Publisher>,
 }
 
 impl MultiLocks {
@@ -226,24 +227,26 @@ impl MultiLocks {
         let mut joints = Joints::of(in_order(locks)?)?;
         let mut known = self.0.lock();
         if known.len() == known.capacity() {
-            known.retain(|_, known| known.joints.strong_count() > 0 || !known.listeners.is_empty());
+            known.retain(|_, known| known.joints.strong_count() > 0 || known.publisher.has_listeners());
         }
         let earlier = known.get(joints.names());
         if let Some(used) = earlier.and_then(|earlier| earlier.joints.upgrade()) {
             return Ok(Arc::new(MultiLock(used)));
         }
         if let Some(earlier) = earlier {
-            joints = joints.with_listeners(earlier.listeners.clone());
+            joints.publisher = Arc::clone(&earlier.publisher);
         }
         let joints = Arc::new(joints);
-        let (names, listeners) = (joints.names().into(), joints.listeners().clone());
-        known.insert(names, Known { joints: Arc::downgrade(&joints), listeners });
+        let publisher = Arc::clone(&joints.publisher);
+        known.insert(joints.names().into(), Known { joints: Arc::downgrade(&joints), publisher });
         Ok(Arc::new(MultiLock(joints)))
     }
 
     /// Reports the end of the client to the listeners.
     pub(crate) fn close(&self) {
-        let listeners: Vec<_> = self.0.lock().values().map(|known| known.listeners.clone()).collect();
-        listeners.iter().for_each(Listeners::close);
+        let publishers = self.0.lock().values().map(|known| Arc::clone(&known.publisher)).collect::<Vec<_>>();
+        for publisher in publishers {
+            publisher.close();
+        }
     }
 }

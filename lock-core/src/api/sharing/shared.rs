@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::api::guard::LockGuard;
+use crate::api::guard_origin::GuardOrigin;
 use crate::api::handle::Handle;
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
@@ -78,7 +79,7 @@ impl DistributedLock for SharedLock {
             if let Some(task) = scope::outside_of_scopes() {
                 hold.set_acquired_in(task);
             }
-            LockGuard::of_entry(entry, owner, Hold(hold))
+            LockGuard::new(GuardOrigin::Entry(entry), owner, Hold(hold))
         }))
     }
 

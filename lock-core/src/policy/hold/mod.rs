@@ -1,6 +1,5 @@
 //! The inside of a held lock: its deadline, its lease, and how it ends.
 
-pub(crate) mod detached;
 mod reader;
 pub(crate) mod reports;
 mod series;

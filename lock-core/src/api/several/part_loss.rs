@@ -1,6 +1,5 @@
 //! Makes a joint hold lost when one of its parts is.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -15,7 +14,7 @@ use crate::types::loss::LossReason;
 ///
 /// It is its own waker: the code that ends the part passes the loss on, on the same thread and before the next await of a
 /// holder. So it needs no task, and works without a runtime.
-pub(crate) struct PartLossWatch(Arc<Watch>);
+pub(super) struct PartLossWatch(Arc<Watch>);
 
 struct Watch {
     /// `None` when the part has ended, or the watch has.
@@ -26,7 +25,7 @@ struct Watch {
 type PartLoss = Pin<Box<dyn Future<Output = Option<LossReason>> + Send>>;
 
 impl PartLossWatch {
-    pub(crate) fn begin(part: &Hold, joint: &Hold) -> Self {
+    pub(super) fn begin(part: &Hold, joint: &Hold) -> Self {
         let loss: PartLoss = Box::pin(part.lost());
         let watch = Arc::new(Watch { loss: Mutex::new(Some(loss)), joint: Arc::downgrade(&joint.0) });
         watch.look();
@@ -61,11 +60,5 @@ impl Drop for PartLossWatch {
     fn drop(&mut self) {
         let loss = self.0.loss.lock().take();
         drop(loss);
-    }
-}
-
-impl fmt::Debug for PartLossWatch {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("PartLossWatch")
     }
 }

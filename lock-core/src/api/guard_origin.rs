@@ -1,0 +1,79 @@
+//! The lock that gave out a guard.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::hold::Hold;
+use crate::api::several::Joints;
+use crate::policy::entry::Entry;
+use crate::types::error::{LockError, Operation};
+use crate::types::loss::{HoldEnd, LossReason};
+use crate::types::owner::Owner;
+
+#[derive(Clone)]
+pub(crate) enum GuardOrigin {
+    /// A lock of a client, which is called without a box around each future.
+    Entry(Arc<Entry>),
+    Joints(Arc<Joints>),
+}
+
+impl GuardOrigin {
+    /// Returns a number that no other lock has as long as this one exists.
+    pub(crate) fn id(&self) -> usize {
+        match self {
+            Self::Entry(entry) => id_of(entry),
+            Self::Joints(lock) => id_of(lock),
+        }
+    }
+
+    pub(crate) fn reenter(&self, owner: Owner, hold: &Hold) -> Result<(), LockError> {
+        match self {
+            Self::Entry(entry) => entry.local.reenter(owner, &hold.0).map_err(|reason| {
+                let known = match hold.end() {
+                    Some(HoldEnd::Lost(reason)) => Some(reason),
+                    _ => reason,
+                };
+                entry.lost(Operation::Acquire, known.unwrap_or(LossReason::Expired))
+            }),
+            Self::Joints(lock) => lock.reenter(owner, hold),
+        }
+    }
+
+    pub(crate) async fn release(&self, owner: Owner, hold: &Hold) -> Result<(), LockError> {
+        match self {
+            Self::Entry(entry) => entry.release(owner, Some(&hold.0)).await,
+            Self::Joints(lock) => lock.release(owner, hold).await,
+        }
+    }
+
+    /// The error of a release after the loss of the hold.
+    pub(crate) fn lost(&self, hold: &Hold, reason: LossReason) -> LockError {
+        match self {
+            Self::Entry(entry) => entry.lost(Operation::Release, reason),
+            Self::Joints(_) => {
+                LockError::lost(Operation::Release, hold.name(), reason).of(hold.mode().kind())
+            }
+        }
+    }
+
+    pub(crate) fn release_in_background(&self, owner: Owner, hold: &Hold) {
+        match self {
+            Self::Entry(entry) => entry.leave_in_background(owner, &hold.0),
+            Self::Joints(lock) => lock.release_in_background(owner, hold),
+        }
+    }
+}
+
+/// The address of what the pointer shares.
+pub(crate) fn id_of<T: ?Sized>(lock: &Arc<T>) -> usize {
+    Arc::as_ptr(lock).cast::<()>().addr()
+}
+
+impl fmt::Debug for GuardOrigin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Entry(entry) => entry.fmt(formatter),
+            Self::Joints(joints) => joints.name().fmt(formatter),
+        }
+    }
+}
