@@ -66,7 +66,7 @@ impl<T> EventQueue<T> {
     }
 
     /// Returns how many events wait.
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.waiting.iter().map(VecDeque::len).sum()
     }
 

@@ -20,8 +20,7 @@ use crate::types::loss::LossReason;
 ///
 /// Behind a callback that blocks, at most 1024 events wait for a listener of a lock, and 65,536 for a listener of a
 /// client. Beyond that, events are dropped: first suspect and restored events, then the oldest acquisitions and
-/// releases, and losses last. [`on_missed`](LockListener::on_missed) and the log say how many. In total at most 262,144
-/// events wait, and as many losses on top of that.
+/// releases, and losses last. [`on_missed`](LockListener::on_missed) and the log say how many.
 ///
 /// For each hold, [`on_acquired`](LockListener::on_acquired) comes first and [`on_abort`](LockListener::on_abort) or
 /// [`on_released`](LockListener::on_released) last. A grant that its waiter gave up before it received the lock has no
@@ -99,8 +98,7 @@ pub trait LockListener: Send + Sync + 'static {
         let _ = hold;
     }
 
-    /// `count` events that belong here were dropped, because this listener blocked for too long, or because too many
-    /// events waited in total.
+    /// `count` events that belong here were dropped, because this listener blocked for too long.
     fn on_missed(&self, count: u64) {
         let _ = count;
     }

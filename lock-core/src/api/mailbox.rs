@@ -1,11 +1,10 @@
 //! Delivers events to one listener, in order.
 //!
-//! The queue of waiting events is bounded, for each listener and for all listeners together. When it is full, suspect
-//! and restored events are dropped first, and losses last.
+//! The queue of waiting events of each listener is bounded. When it is full, suspect and restored events are dropped first, and
+//! losses last.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::field::{self, display};
 
@@ -74,14 +73,7 @@ enum Progress {
 const MOST_OF_A_LOCK: usize = 1024;
 
 /// The most events that wait for a listener of all locks of a client: losses of many locks at once have to fit.
-pub(crate) const MOST_OF_A_CLIENT: usize = MOST_IN_ALL / 4;
-
-/// The most events that wait in total, when all workers are blocked in callbacks; as many losses may wait on top of
-/// that.
-const MOST_IN_ALL: usize = if cfg!(test) { 1 << 13 } else { 1 << 18 };
-
-/// The number of waiting events, of all listeners.
-static IN_ALL: AtomicUsize = AtomicUsize::new(0);
+pub(crate) const MOST_OF_A_CLIENT: usize = 1 << 16;
 
 impl ListenerMailbox {
     pub(crate) fn new(lock: Option<LockKey>, listener: Arc<dyn LockListener>) -> Self {
@@ -102,7 +94,7 @@ impl ListenerMailbox {
         if state.listener.is_none() {
             return;
         }
-        let dropped = state.push(notification);
+        let dropped = state.waiting.push(notification.importance(), notification);
         let progress = std::mem::replace(&mut state.progress, Progress::Queued);
         drop(state);
         drop(dropped);
@@ -116,7 +108,6 @@ impl ListenerMailbox {
         let (listener, waiting) = {
             let mut state = self.state.lock();
             let waiting = std::mem::replace(&mut state.waiting, EventQueue::new(0));
-            IN_ALL.fetch_sub(waiting.len(), Ordering::Relaxed);
             (state.listener.take(), waiting)
         };
         drop(waiting);
@@ -132,36 +123,11 @@ impl ListenerMailbox {
     }
 }
 
-impl State {
-    /// Queues a notification. Returns the notification that was dropped instead, if any.
-    fn push(&mut self, notification: Notification) -> Option<Notification> {
-        let importance = notification.importance();
-        let room = if importance == Importance::Loss { 2 * MOST_IN_ALL } else { MOST_IN_ALL };
-        if IN_ALL.load(Ordering::Relaxed) >= room {
-            self.waiting.miss(1);
-            return Some(notification);
-        }
-        let dropped = self.waiting.push(importance, notification);
-        if dropped.is_none() {
-            IN_ALL.fetch_add(1, Ordering::Relaxed);
-        }
-        dropped
-    }
-
-    fn pop(&mut self) -> Option<Popped<Notification>> {
-        let next = self.waiting.pop();
-        if let Some(Popped::Event(_)) = next {
-            IN_ALL.fetch_sub(1, Ordering::Relaxed);
-        }
-        next
-    }
-}
-
 impl Mailbox for ListenerMailbox {
     fn deliver_one(&self) {
         let (listener, next) = {
             let mut state = self.state.lock();
-            (state.listener.clone(), state.pop())
+            (state.listener.clone(), state.waiting.pop())
         };
         let Some(listener) = listener else { return };
         let about = match &next {
@@ -206,20 +172,15 @@ mod tests {
     #![allow(clippy::unwrap_used)] // tests
 
     use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::thread;
     use std::time::Duration;
 
     use super::*;
     use crate::api::client::LockClient;
     use crate::api::lock::DistributedLock;
     use crate::memory::{Loss, MemoryServer, Told};
-    use crate::runtime::dispatcher::{MOST_WORKERS, mailboxes_that_wait};
     use crate::types::name::LockName;
 
     const SOON: Duration = Duration::from_secs(60);
-
-    /// The number of waiting events is global to the program, so tests that depend on it must not run at once.
-    static ALONE: Mutex<()> = Mutex::new(());
 
     /// Reports each event that it receives, and then blocks until the test lets it go on.
     struct Blocking {
@@ -264,15 +225,6 @@ mod tests {
         }
     }
 
-    /// Waits until no events of another test are left, and keeps other tests out.
-    fn alone() -> crate::runtime::sync::MutexGuard<'static, ()> {
-        let alone = ALONE.lock();
-        while IN_ALL.load(Ordering::Relaxed) > 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
-        alone
-    }
-
     async fn acquire_and_release(lock: &Arc<dyn DistributedLock>, times: usize) {
         for _ in 0..times {
             lock.acquire().await.unwrap().release().await.unwrap();
@@ -288,43 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    #[allow(clippy::await_holding_lock)] // a runtime of its own
-    async fn what_waits_is_bounded_when_all_workers_are_blocked() {
-        let _alone = alone();
-        let server = MemoryServer::new();
-        let client = server.client().unwrap();
-        let mut blocked = Vec::new();
-        for number in 0..MOST_WORKERS {
-            let lock = lock(&client, &format!("blocked {number}"));
-            let (told, block) = Blocking::on(&lock);
-            let guard = lock.acquire().await.unwrap();
-            assert_eq!(told.recv_timeout(SOON).unwrap(), Event::Acquired);
-            blocked.push((told, block, guard));
-        }
-        let mut others = Vec::new();
-        for number in 0..2 * MOST_IN_ALL / MOST_OF_A_LOCK {
-            let lock = lock(&client, &format!("other {number}"));
-            others.push(Blocking::on(&lock));
-            acquire_and_release(&lock, MOST_OF_A_LOCK).await;
-        }
-        let mailboxes = mailboxes_that_wait();
-        assert!(mailboxes <= others.len(), "{mailboxes} mailboxes of {} locks wait", others.len());
-        let waiting = IN_ALL.load(Ordering::Relaxed);
-        assert!(waiting <= MOST_IN_ALL, "{waiting} events wait");
-        // A loss still fits.
-        let lost = lock(&client, "lost");
-        let (told, go_on) = Blocking::on(&lost);
-        let guard = lost.acquire().await.unwrap();
-        lose(&server, "lost");
-        drop((blocked, others, go_on));
-        assert_eq!(told.recv_timeout(SOON).unwrap(), Event::Abort(LossReason::Deleted));
-        drop(guard);
-    }
-
-    #[tokio::test]
-    #[allow(clippy::await_holding_lock)] // a runtime of its own
     async fn doubts_are_dropped_before_acquisitions_and_those_before_losses() {
-        let _alone = alone();
         let server = MemoryServer::new();
         let lock = lock(&server.client().unwrap(), "orders/42");
         let (told, go_on) = Blocking::on(&lock);

@@ -33,14 +33,8 @@ pub(crate) fn prepare() {
     logged(DISPATCHER.with_workers(FEWEST_WORKERS));
 }
 
-/// Returns how many mailboxes wait for a worker.
-#[cfg(test)]
-pub(crate) fn mailboxes_that_wait() -> usize {
-    DISPATCHER.work.lock().mailboxes.len()
-}
-
 /// The maximum number of workers: this many callbacks can block at once before the events of other listeners have to wait.
-pub(crate) const MOST_WORKERS: usize = 64;
+const MOST_WORKERS: usize = 64;
 
 /// One that delivers, and one that watches it.
 const FEWEST_WORKERS: usize = 2;
