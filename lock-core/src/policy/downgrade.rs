@@ -32,6 +32,9 @@ impl Entry {
             _ => self.client.attempts.next(),
         };
         let request = self.shared_request(id, exclusive);
+        // Its lease may be lost before the answer that grants it arrives.
+        let reported: Arc<dyn Reported> = Arc::clone(reader) as Arc<dyn Reported>;
+        request.handle.bind(Arc::downgrade(&reported));
         self.client.cleanup.downgrade(exclusive, reader, request, self)
     }
 
@@ -65,9 +68,7 @@ impl Entry {
             }
         }
         let group_end = renewer.register(reader);
-        let reported: Arc<dyn Reported> = Arc::clone(reader) as Arc<dyn Reported>;
-        let lost_before = request.handle.bind(Arc::downgrade(&reported));
-        if let Some(reason) = lost_before.or(group_end) {
+        if let Some(reason) = group_end {
             reader.declare_lost(reason);
         }
         if reader.is_standing() {

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, next};
-use lock_core::memory::MemoryServer;
+use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next};
 use lock_core::memory::faults::{Fault, Gate};
+use lock_core::memory::{Loss, MemoryServer, Told as ToldBy};
 use lock_core::{
     ErrorKind, FencingToken, Hold, HoldEnd, LockError, LossReason, Mode, Operation, Owner, Wait,
 };
@@ -157,6 +157,27 @@ async fn a_reader_that_is_released_during_the_downgrade_leaves_nothing() {
     client.idle().await;
     assert!(server.is_empty());
     catalog.write().acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_hears_at_once_that_its_lease_is_lost_during_the_downgrade() {
+    let gates = [Gate::new(), Gate::new()];
+    let [before, after] = [Fault::Delay(gates[0].clone()), Fault::DelayReply(gates[1].clone())];
+    for (fault, gate) in [before, after].into_iter().zip(gates) {
+        let server = MemoryServer::new();
+        let client = server.client().unwrap();
+        let catalog = client.rw_lock(NAME).unwrap();
+        let writer = catalog.write().acquire().await.unwrap();
+        let reader = catalog.read().acquire_as(writer.owner(), Wait::Forever).await.unwrap().unwrap();
+        server.faults().inject(Operation::Downgrade, fault);
+        drop(writer);
+        gate.reached().await;
+        assert!(server.lose(&name(NAME), Loss::Delete, ToldBy::AtOnce));
+        assert_eq!(reader.lost().await, Some(LossReason::Deleted));
+        gate.open();
+        client.idle().await;
+        assert!(server.is_empty());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

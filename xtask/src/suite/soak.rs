@@ -22,8 +22,8 @@ use crate::tier::Tier;
 
 const CONTESTS: &str = "conformance-tests --test soak";
 
-/// How many preemptions the models of the core explore; the suite's are fewer.
-const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "5");
+/// How many preemptions the models of the core explore, and how many walks they take; the suite's are fewer.
+const BOUNDS: [(&str, &str); 2] = [("LOOM_MAX_PREEMPTIONS", "5"), ("DISTLOCK_WALKS", "300000")];
 
 pub(crate) fn run(arguments: &[String], context: &Context) -> ExitCode {
     let Some((time, seed)) = parsed(arguments) else {
@@ -132,14 +132,11 @@ impl Soak {
     fn program(&self, name: &str, words: &[&str]) -> Result<Program, Failure> {
         let program = self.programs.iter().find(|program| program.name == name);
         let program = program.ok_or_else(|| Failure::new(format!("cargo has not built {name}")))?;
+        let process = program.process.clone().with_arguments(words);
         Ok(Program {
             name: format!("{name} {}", words.join(" ")).trim_end().to_owned(),
             repeat: format!("{} -- {}", program.repeat, words.join(" ")),
-            process: program
-                .process
-                .clone()
-                .with_arguments(words)
-                .with_variable(PREEMPTIONS.0, PREEMPTIONS.1),
+            process: BOUNDS.iter().fold(process, |process, (name, value)| process.with_variable(name, value)),
         })
     }
 

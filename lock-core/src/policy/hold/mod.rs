@@ -559,7 +559,10 @@ impl Alarm for Deadline {
 
 impl Reported for HoldCore {
     fn lost(self: Arc<Self>, reason: LossReason) {
-        self.declare_lost(reason);
+        match self.heir_of_the_lease().filter(|_| !self.is_standing()) {
+            Some(reader) => reader.declare_lost(reason),
+            None => self.declare_lost(reason),
+        }
     }
 }
 

@@ -83,6 +83,13 @@ impl HoldCore {
         }
     }
 
+    /// Returns the reader that outlives this hold, as long as it has no lease of its own: the loss of this lease is its loss.
+    pub(super) fn heir_of_the_lease(&self) -> Option<Arc<Self>> {
+        let reader = self.both.get()?.reader.lock().as_ref()?.upgrade()?;
+        let has_own = reader.both.get().is_some_and(|both| both.later_grant.get().is_some());
+        (!has_own).then_some(reader)
+    }
+
     /// The server has granted this hold a lease of its own.
     pub(crate) fn has_own(self: &Arc<Self>, grant: Granted) {
         let deadline = grant.lasting.deadline().min(self.longest());

@@ -11,7 +11,7 @@ mod users;
 
 use lock_core::Mode;
 use network::Order;
-use users::{Kind, Walk};
+use users::{Kind, Rules, Walk};
 
 /// How many steps a walk takes before the network works without faults.
 const STEPS: usize = 60;
@@ -21,6 +21,11 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 fn walk(kinds: &[Kind], order: Order) {
+    let sections = 1;
+    walk_by(&Rules { kinds: kinds.to_vec(), order, sections });
+}
+
+fn walk_by(rules: &Rules) {
     let seeds = match number("DISTLOCK_WALK") {
         Some(seed) => seed..seed + 1,
         None => 0..number("DISTLOCK_WALKS").unwrap_or(300),
@@ -28,7 +33,7 @@ fn walk(kinds: &[Kind], order: Order) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for seed in seeds {
         runtime.block_on(async {
-            let mut walk = Walk::new(seed, kinds, order);
+            let mut walk = Walk::new(seed, rules);
             if let Err(violation) = walk.run(STEPS).await {
                 panic!("walk {seed}: {violation}\n{}", walk.describe());
             }
@@ -44,6 +49,12 @@ fn of_exclusive_locks() {
 #[test]
 fn of_exclusive_locks_with_pipelining() {
     walk(&[Kind::Mode(Mode::Exclusive)], Order::Kept);
+}
+
+#[test]
+fn of_leases_that_serve_several_holds() {
+    let kinds = [Kind::Mode(Mode::Exclusive), Kind::Mode(Mode::Exclusive), Kind::Mode(Mode::Shared)];
+    walk_by(&Rules { kinds: kinds.to_vec(), order: Order::Any, sections: 3 });
 }
 
 #[test]

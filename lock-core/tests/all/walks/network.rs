@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -10,10 +11,17 @@ use lock_core::{
     AcquireRequest, AttemptHandle, Backend, BackendContext, Broken, Capabilities, CharacterSet, Clock,
     Downgraded, ErrorKind, FencingToken, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockError,
     LockStatus, LossReason, Mode, Modes, Moment, NameRules, Operation, PermitLimits, Pipelining, Reach,
-    Released, Term,
+    Released, Reserving, Term,
 };
 
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
+
+/// How far the tokens of two leases are apart: a lease may serve several holds, one after the other.
+pub(crate) const LEASE_TOKENS: u64 = 10;
+
+fn lease_of(token: u64) -> u64 {
+    token - token % LEASE_TOKENS
+}
 
 type Id = u128;
 type Number = u64;
@@ -90,7 +98,7 @@ struct Server {
 #[derive(Debug)]
 enum Report {
     Queued(AttemptHandle),
-    Broken(AttemptHandle),
+    Broken(u64, AttemptHandle),
 }
 
 #[derive(Default)]
@@ -106,10 +114,12 @@ struct State {
     gates: BTreeMap<Id, (usize, Mode, Gate)>,
     /// What has had its first answer.
     opened: BTreeSet<Id>,
-    /// The tokens of valid holds that users have given back.
+    /// The leases of valid holds that users have given back.
     returned: BTreeSet<u64>,
     violations: Vec<String>,
+    /// The leases that an operator has ended, and those of which the client has the report.
     broken: BTreeSet<u64>,
+    reported: BTreeSet<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,11 +214,15 @@ impl Network {
                 Step::Break => state.break_first(),
                 Step::Report => {}
             }
-            if step == Step::Report { state.reports.pop_front() } else { None }
+            let report = if step == Step::Report { state.reports.pop_front() } else { None };
+            if let Some(Report::Broken(token, _)) = &report {
+                state.reported.insert(*token);
+            }
+            report
         };
         match report {
             Some(Report::Queued(handle)) => handle.queued(),
-            Some(Report::Broken(handle)) => handle.lost(LossReason::Broken),
+            Some(Report::Broken(_, handle)) => handle.lost(LossReason::Broken),
             None => {}
         }
     }
@@ -220,12 +234,17 @@ impl Network {
 
     /// A user gives back a valid hold.
     pub(crate) fn gives_back(&self, token: u64) {
-        self.state().returned.insert(token);
+        self.state().returned.insert(lease_of(token));
     }
 
-    /// Whether an operator has ended the hold with this token.
+    /// Whether an operator has ended the lease of the hold with this token.
     pub(crate) fn has_broken(&self, token: u64) -> bool {
-        self.state().broken.contains(&token)
+        self.state().broken.contains(&lease_of(token))
+    }
+
+    /// Whether its client can know that.
+    pub(crate) fn has_reported(&self, token: u64) -> bool {
+        self.state().reported.contains(&lease_of(token))
     }
 
     /// Whether the server has neither a holder nor a waiter, and nothing is on its way.
@@ -345,25 +364,28 @@ impl State {
                 None => return self.acquire(number, client, id, mode, tries, until),
             },
             Request::Cancel { id, .. } => {
-                self.server.dead.insert(id);
-                self.server.held.remove(&id);
-                let place = self.server.queue.iter().position(|waiter| waiter.id == id);
-                if let Some(waiter) = place.and_then(|place| self.server.queue.remove(place)) {
-                    self.reply(waiter.request, Answer::Refused);
-                }
-                self.admit();
+                self.remove(id);
                 Answer::Done
             }
-            Request::Release { id, .. } => {
-                self.server.dead.insert(id);
-                let held = self.server.held.remove(&id);
-                self.admit();
-                if held.is_some() { Answer::Done } else { Answer::WasLost }
-            }
+            Request::Release { id, .. } => match self.remove(id) {
+                Some(_) => Answer::Done,
+                None => Answer::WasLost,
+            },
             Request::Renew { ids } => Answer::States(ids.iter().map(|id| self.renew(*id, until)).collect()),
             Request::Downgrade { from, id } => self.downgrade(from, id, until),
         };
         self.reply(number, answer);
+    }
+
+    fn remove(&mut self, id: Id) -> Option<Held> {
+        self.server.dead.insert(id);
+        let held = self.server.held.remove(&id);
+        let place = self.server.queue.iter().position(|waiter| waiter.id == id);
+        if let Some(waiter) = place.and_then(|place| self.server.queue.remove(place)) {
+            self.reply(waiter.request, Answer::Refused);
+        }
+        self.admit();
+        held
     }
 
     fn downgrade(&mut self, from: Id, id: Id, until: Moment) -> Answer {
@@ -465,7 +487,7 @@ impl State {
         self.broken.insert(held.token);
         self.server.dead.insert(id);
         if let Some(handle) = self.handles.get(&id) {
-            self.reports.push_back(Report::Broken(handle.clone()));
+            self.reports.push_back(Report::Broken(held.token, handle.clone()));
         }
         self.admit();
     }
@@ -483,7 +505,7 @@ impl Server {
     }
 
     fn hold(&mut self, id: Id, client: usize, mode: Mode, until: Moment) -> Answer {
-        self.last_token += 1;
+        self.last_token += LEASE_TOKENS;
         let held = Held { client, mode, until, token: self.last_token };
         let answer = held.answer();
         self.held.insert(id, held);
@@ -534,6 +556,7 @@ impl Remote {
         let capabilities =
             Capabilities::new("network", Reach::Network, NameRules::new(CharacterSet::ANY, 100))
                 .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
+                .with_reserving(Reserving::AtMost(NonZeroU32::new(8).unwrap()))
                 .with_pipelining(pipelining);
         Self { client, network: Arc::clone(network), _context: context, capabilities }
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use lock_core::{
     ClientBuilder, Clock, DistributedLock, EngineChoice, ErrorKind, FencingToken, Hold, LockClient,
-    LockError, LockGuard, ManualClock, Mode, Owner, Wait,
+    LockError, LockGuard, LossReason, ManualClock, Mode, Moment, Owner, Wait,
 };
 
-use super::network::{LEASE, Network, Order, Remote, Step};
+use super::network::{LEASE, LEASE_TOKENS, Network, Order, Remote, Step};
 use crate::support::ByHand;
 
 const CLIENTS: usize = 2;
@@ -26,9 +26,16 @@ pub(crate) enum Kind {
     Permits(u32),
 }
 
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) order: Order,
+    /// How many holds of a client may follow each other on one lease.
+    pub(crate) sections: u32,
+}
+
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Asking = ByHand<Boxed<Result<Option<LockGuard>, LockError>>>;
-type Releasing = ByHand<Boxed<Result<(), LockError>>>;
 
 struct User {
     client: usize,
@@ -41,7 +48,14 @@ struct User {
 enum Does {
     Nothing,
     Asks(Box<Ask>),
-    Releases(Releasing),
+    Releases(Box<Release>),
+}
+
+struct Release {
+    future: ByHand<Boxed<Result<(), LockError>>>,
+    token: u64,
+    /// When the lease ends by the client's clock, if nothing renews it.
+    until: Option<Moment>,
 }
 
 struct Ask {
@@ -54,6 +68,7 @@ struct Ask {
 struct Has {
     guard: LockGuard,
     mode: Mode,
+    lost: ByHand<Boxed<Option<LossReason>>>,
 }
 
 pub(crate) struct Walk {
@@ -62,7 +77,8 @@ pub(crate) struct Walk {
     clock: Clock,
     clients: Vec<LockClient>,
     users: Vec<User>,
-    kinds: Vec<Kind>,
+    rules: Rules,
+    begun: Moment,
     random: u64,
     step: usize,
     log: Vec<String>,
@@ -77,6 +93,7 @@ pub(crate) struct Walk {
 enum Action {
     Ask(usize),
     ReadToo(usize),
+    WriteToo(usize),
     Poll(usize),
     Leave(usize),
     Release(usize),
@@ -93,12 +110,17 @@ fn boxed<T>(future: impl Future<Output = T> + Send + 'static) -> Boxed<T> {
 type Checked = Result<(), String>;
 
 impl Walk {
-    pub(crate) fn new(seed: u64, kinds: &[Kind], order: Order) -> Self {
+    pub(crate) fn new(seed: u64, rules: &Rules) -> Self {
         let (clock, time) = Clock::manual();
         time.advance(Duration::from_secs(100));
-        let network = Network::new(clock.clone(), order);
+        let begun = clock.now();
+        let network = Network::new(clock.clone(), rules.order);
         let client = |number| {
             let builder = ClientBuilder::new().clock(clock.clone()).engine(EngineChoice::Caller);
+            let builder = match rules.sections {
+                1 => builder,
+                sections => builder.local_handoff(sections, A_WHILE),
+            };
             builder.build(|context| Ok(Remote::new(number, &network, context))).unwrap()
         };
         let clients: Vec<_> = (0..CLIENTS).map(client).collect();
@@ -114,7 +136,8 @@ impl Walk {
             clock,
             clients,
             users: (0..USERS).map(user).collect(),
-            kinds: kinds.to_vec(),
+            rules: rules.clone(),
+            begun,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             step: 0,
             log: Vec::new(),
@@ -146,19 +169,28 @@ impl Walk {
 
     /// Each kind of action is about as likely as the others.
     fn actions(&mut self) -> Vec<Action> {
+        let rarely = self.random(4);
         let mut kinds: Vec<Vec<Action>> = Vec::new();
         let users = |wanted: fn(&User) -> bool| {
             let numbers = self.users.iter().enumerate().filter(move |(_, user)| wanted(user));
             numbers.map(|(number, _)| number).collect::<Vec<_>>()
         };
+        let rarely = rarely == 0;
         let idle = users(|user| matches!(user.does, Does::Nothing) && user.has.is_empty());
         kinds.push(idle.into_iter().map(Action::Ask).collect());
         let holding = users(|user| matches!(user.does, Does::Nothing) && !user.has.is_empty());
-        if self.kinds.iter().any(|kind| matches!(kind, Kind::Mode(Mode::Shared))) {
+        if self.rules.kinds.iter().any(|kind| matches!(kind, Kind::Mode(Mode::Shared))) {
             let writes = |number: &&usize| {
                 self.users[**number].has.len() == 1 && self.users[**number].has[0].mode == Mode::Exclusive
             };
             kinds.push(holding.iter().filter(writes).map(|number| Action::ReadToo(*number)).collect());
+            let reads = |number: &&usize| {
+                let has = &self.users[**number].has;
+                has.len() == 1 && has[0].mode == Mode::Shared && has[0].guard.hold().is_valid()
+            };
+            if rarely {
+                kinds.push(holding.iter().filter(reads).map(|number| Action::WriteToo(*number)).collect());
+            }
         }
         kinds.push(holding.iter().map(|number| Action::Release(*number)).collect());
         let drops = self.random(4) == 0;
@@ -173,7 +205,9 @@ impl Walk {
         kinds.extend([steps.clone(), steps.clone(), steps]);
         let harm = self.has_faults && self.random(4) == 0;
         kinds.push(self.network.harms().into_iter().filter(|_| harm).map(Action::Network).collect());
-        if self.random(3) == 0 {
+        // Without faults no lease ends before the network works again.
+        let may_wait = self.has_faults || self.clock.now() < self.begun.plus(LEASE / 2);
+        if may_wait && self.random(3) == 0 {
             kinds.push(vec![Action::Wait(Duration::from_secs(1)), Action::ToTheNextAlarm]);
             if self.has_faults && self.random(6) == 0 {
                 kinds.push(vec![Action::Wait(LEASE)]);
@@ -181,7 +215,7 @@ impl Walk {
         }
         kinds.retain(|actions| !actions.is_empty());
         if kinds.is_empty() {
-            return vec![Action::Wait(A_WHILE)];
+            return vec![Action::ToTheNextAlarm];
         }
         let chosen = self.random(kinds.len());
         kinds.swap_remove(chosen)
@@ -191,7 +225,7 @@ impl Walk {
         let is_woken = |user: &User| match &user.does {
             Does::Nothing => false,
             Does::Asks(ask) => ask.future.is_woken(),
-            Does::Releases(future) => future.is_woken(),
+            Does::Releases(release) => release.future.is_woken(),
         };
         let users = self.users.iter().enumerate().filter(|(_, user)| is_woken(user));
         users.map(|(number, _)| number).collect()
@@ -204,9 +238,10 @@ impl Walk {
         match action {
             Action::Ask(number) => self.ask(number)?,
             Action::ReadToo(number) => self.begin(number, Mode::Shared, Wait::Forever)?,
+            Action::WriteToo(number) => self.write_too(number)?,
             Action::Poll(number) => self.poll(number)?,
             Action::Leave(number) => self.users[number].does = Does::Nothing,
-            Action::Release(number) => self.release(number),
+            Action::Release(number) => self.release(number)?,
             Action::Drop(number) => drop(self.give_back(number)),
             Action::Network(step) => self.network.carry_out(step),
             Action::Wait(duration) => self.time.advance(duration),
@@ -223,7 +258,7 @@ impl Walk {
 
     fn lock(&self, client: usize, mode: Mode) -> Arc<dyn DistributedLock> {
         let client = &self.clients[client];
-        let shares = self.kinds.iter().any(|kind| matches!(kind, Kind::Mode(Mode::Shared)));
+        let shares = self.rules.kinds.iter().any(|kind| matches!(kind, Kind::Mode(Mode::Shared)));
         match mode {
             Mode::Shared => client.rw_lock("x").unwrap().read(),
             Mode::Permits { take, .. } => {
@@ -235,8 +270,8 @@ impl Walk {
     }
 
     fn ask(&mut self, number: usize) -> Checked {
-        let chosen = self.random(self.kinds.len());
-        let mode = match self.kinds[chosen] {
+        let chosen = self.random(self.rules.kinds.len());
+        let mode = match self.rules.kinds[chosen] {
             Kind::Mode(mode) => mode,
             Kind::Permits(take) => {
                 let semaphore = self.clients[0].semaphore("x", PERMITS).unwrap();
@@ -274,13 +309,34 @@ impl Walk {
         guard
     }
 
-    fn release(&mut self, number: usize) {
+    fn release(&mut self, number: usize) -> Checked {
+        let left = self.users[number].has[0].guard.hold().remaining();
+        let until = left.filter(|left| !left.is_zero()).map(|left| self.clock.now().plus(left));
         let guard = self.give_back(number);
-        let mut future = ByHand::of(boxed(guard.release()));
-        self.users[number].does = match future.poll() {
-            Some(_) => Does::Nothing,
-            None => Does::Releases(future),
-        };
+        let token = token(&guard);
+        let future = ByHand::of(boxed(guard.release()));
+        self.users[number].does = Does::Releases(Box::new(Release { future, token, until }));
+        self.poll(number)
+    }
+
+    /// A lease that stood when its user gave it back is not lost, whatever happens to the requests.
+    fn released(&self, release: &Release, outcome: &Result<(), LockError>) -> Checked {
+        let Err(error) = outcome else { return Ok(()) };
+        let may_be_lost = release.until.is_none_or(|until| until <= self.clock.now())
+            || self.network.has_broken(release.token);
+        if error.kind() == ErrorKind::Lost && !may_be_lost {
+            return Err(format!("the release of token {} says that it was lost: {error}", release.token));
+        }
+        Ok(())
+    }
+
+    /// No reader waits for itself.
+    fn write_too(&mut self, number: usize) -> Checked {
+        self.begin(number, Mode::Exclusive, Wait::Forever)?;
+        match self.users[number].does {
+            Does::Nothing if self.users[number].has.len() == 1 => Ok(()),
+            _ => Err(format!("user {number} reads and may ask for the write side")),
+        }
     }
 
     fn poll(&mut self, number: usize) -> Checked {
@@ -293,12 +349,13 @@ impl Walk {
                 }
                 Some(outcome) => self.settled(number, &ask, outcome),
             },
-            Does::Releases(mut future) => {
-                if future.poll().is_none() {
-                    self.users[number].does = Does::Releases(future);
+            Does::Releases(mut release) => match release.future.poll() {
+                None => {
+                    self.users[number].does = Does::Releases(release);
+                    Ok(())
                 }
-                Ok(())
-            }
+                Some(outcome) => self.released(&release, &outcome),
+            },
         }
     }
 
@@ -315,6 +372,7 @@ impl Walk {
         });
         match (outcome, ask.wait) {
             (Ok(Some(guard)), _) => self.granted(number, ask, guard),
+            (Err(_), _) if !self.users[number].has.is_empty() => Ok(()),
             (_, Wait::Forever) => {
                 Err(format!("the endless wait of user {number} has ended without the lock"))
             }
@@ -334,6 +392,9 @@ impl Walk {
     fn granted(&mut self, number: usize, ask: &Ask, guard: LockGuard) -> Checked {
         self.check_order(number, ask)?;
         let token = token(&guard);
+        if token % LEASE_TOKENS >= u64::from(self.rules.sections) {
+            return Err(format!("token {token} is not one of its lease"));
+        }
         let is_reentry = !self.users[number].has.is_empty();
         if ask.mode == Mode::Exclusive && token <= self.last_token && !self.network.has_broken(token) {
             return Err(format!("token {token} after {}", self.last_token));
@@ -342,7 +403,10 @@ impl Walk {
             self.last_token = self.last_token.max(token);
         }
         self.seen.push((guard.hold().clone(), false));
-        self.users[number].has.push(Has { guard, mode: ask.mode });
+        let mut lost = ByHand::of(boxed(guard.lost()));
+        if lost.poll().is_none() {
+            self.users[number].has.push(Has { guard, mode: ask.mode, lost });
+        }
         Ok(())
     }
 
@@ -376,7 +440,38 @@ impl Walk {
             }
             *was_invalid |= !is_valid;
         }
+        self.check_losses()?;
+        self.check_tries()?;
         self.check_believers()
+    }
+
+    /// A hold that is not valid any more has ended, and those who wait for that are woken.
+    fn check_losses(&self) -> Checked {
+        for (number, user) in self.users.iter().enumerate() {
+            let over = user.has.iter().find(|has| !has.guard.hold().is_valid());
+            if let Some(has) = over.filter(|has| has.guard.hold().end().is_none() || !has.lost.is_woken()) {
+                return Err(format!("user {number} does not hear of the end of {:?}", has.guard.hold()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A try does not wait until another user of its client gives back the lock.
+    fn check_tries(&self) -> Checked {
+        for (number, user) in self.users.iter().enumerate() {
+            let Does::Asks(ask) = &user.does else { continue };
+            let holds = |other: &User| {
+                let writes = |has: &Has| has.mode == Mode::Exclusive && has.guard.hold().is_valid();
+                other.client == user.client && other.has.iter().any(writes)
+            };
+            if (ask.mode, ask.wait) == (Mode::Exclusive, Wait::Try)
+                && !ask.future.is_woken()
+                && self.users.iter().any(holds)
+            {
+                return Err(format!("user {number} tries, and waits behind a user of its client"));
+            }
+        }
+        Ok(())
     }
 
     fn check_believers(&self) -> Checked {
@@ -384,7 +479,8 @@ impl Walk {
         for (number, user) in self.users.iter().enumerate() {
             // A user that reads under its write lock believes one thing.
             let valid = user.has.iter().find(|has| has.guard.hold().is_valid());
-            if let Some(has) = valid.filter(|has| !self.network.has_broken(token(&has.guard))) {
+            let knows = |token| !self.network.has_broken(token) || self.network.has_reported(token);
+            if let Some(has) = valid.filter(|has| knows(token(&has.guard))) {
                 believers.push((number, has.mode));
             }
         }
@@ -433,7 +529,12 @@ fn token(guard: &LockGuard) -> u64 {
 
 /// Whether both cannot be held at the same time, whatever else is held.
 fn exclude(one: Mode, other: Mode) -> bool {
-    one == Mode::Exclusive || other == Mode::Exclusive
+    match (one, other) {
+        (Mode::Permits { take, of }, Mode::Permits { take: others, .. }) => {
+            take.get() + others.get() > of.get()
+        }
+        _ => (one, other) != (Mode::Shared, Mode::Shared),
+    }
 }
 
 fn weight(mode: Mode) -> u32 {
