@@ -3,18 +3,29 @@
 use std::fmt;
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
 use crate::api::hold::Hold;
-use crate::api::several::Joints;
 use crate::policy::entry::Entry;
 use crate::types::error::{LockError, Operation};
 use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::owner::Owner;
 
+/// Several locks as one, which this module must not know.
+#[async_trait]
+pub(crate) trait Several: Send + Sync {
+    fn reenter(&self, owner: Owner, hold: &Hold) -> Result<(), LockError>;
+
+    async fn release(self: Arc<Self>, owner: Owner, hold: &Hold) -> Result<(), LockError>;
+
+    fn release_in_background(&self, owner: Owner, hold: &Hold);
+}
+
 #[derive(Clone)]
 pub(crate) enum GuardOrigin {
     /// A lock of a client, which is called without a box around each future.
     Entry(Arc<Entry>),
-    Joints(Arc<Joints>),
+    Several(Arc<dyn Several>),
 }
 
 impl GuardOrigin {
@@ -22,7 +33,7 @@ impl GuardOrigin {
     pub(crate) fn id(&self) -> usize {
         match self {
             Self::Entry(entry) => id_of(entry),
-            Self::Joints(lock) => id_of(lock),
+            Self::Several(lock) => id_of(lock),
         }
     }
 
@@ -35,14 +46,14 @@ impl GuardOrigin {
                 };
                 entry.lost(Operation::Acquire, known.unwrap_or(LossReason::Expired))
             }),
-            Self::Joints(lock) => lock.reenter(owner, hold),
+            Self::Several(lock) => lock.reenter(owner, hold),
         }
     }
 
     pub(crate) async fn release(&self, owner: Owner, hold: &Hold) -> Result<(), LockError> {
         match self {
             Self::Entry(entry) => entry.release(owner, Some(&hold.0)).await,
-            Self::Joints(lock) => lock.release(owner, hold).await,
+            Self::Several(lock) => Arc::clone(lock).release(owner, hold).await,
         }
     }
 
@@ -50,7 +61,7 @@ impl GuardOrigin {
     pub(crate) fn lost(&self, hold: &Hold, reason: LossReason) -> LockError {
         match self {
             Self::Entry(entry) => entry.lost(Operation::Release, reason),
-            Self::Joints(_) => {
+            Self::Several(_) => {
                 LockError::lost(Operation::Release, hold.name(), reason).of(hold.mode().kind())
             }
         }
@@ -59,7 +70,7 @@ impl GuardOrigin {
     pub(crate) fn release_in_background(&self, owner: Owner, hold: &Hold) {
         match self {
             Self::Entry(entry) => entry.leave_in_background(owner, &hold.0),
-            Self::Joints(lock) => lock.release_in_background(owner, hold),
+            Self::Several(lock) => lock.release_in_background(owner, hold),
         }
     }
 }
@@ -73,7 +84,7 @@ impl fmt::Debug for GuardOrigin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Entry(entry) => entry.fmt(formatter),
-            Self::Joints(joints) => joints.name().fmt(formatter),
+            Self::Several(_) => formatter.write_str("several locks"),
         }
     }
 }

@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use async_trait::async_trait;
+
 use super::joint_hold::JointHold;
 use crate::api::guard::LockGuard;
+use crate::api::guard_origin::Several;
 use crate::api::hold::Hold;
 use crate::api::lock::DistributedLock;
 use crate::api::publisher::Publisher;
@@ -26,7 +29,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Several locks, in their order, and who holds all of them.
-pub(crate) struct Joints {
+pub(super) struct Joints {
     name: LockName,
     /// Of no server.
     pub(super) server: Arc<str>,
@@ -72,7 +75,7 @@ impl Joints {
         })
     }
 
-    pub(crate) fn name(&self) -> &LockName {
+    pub(super) fn name(&self) -> &LockName {
         &self.name
     }
 
@@ -307,7 +310,7 @@ async fn unless_ended<T>(guards: &[LockGuard], future: impl Future<Output = T>) 
     .await
 }
 
-type Releasing<'a> = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send + 'a>>;
+type Releasing = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
 
 impl Joint {
     fn loss(&self) -> Option<LossReason> {
@@ -325,7 +328,7 @@ impl Joint {
     /// are released in the background.
     async fn release(mut self) -> Vec<LockError> {
         let _ = self.of.hold.0.begin_release();
-        let begin = |guard: LockGuard| -> Releasing<'static> { Box::pin(guard.release()) };
+        let begin = |guard: LockGuard| -> Releasing { Box::pin(guard.release()) };
         let mut pending: Vec<_> = std::mem::take(&mut self.guards).into_iter().map(begin).collect();
         let mut errors = Vec::new();
         poll_fn(|context| {
@@ -353,9 +356,9 @@ impl Drop for Joint {
     }
 }
 
-/// What its guards ask for.
-impl Joints {
-    pub(crate) fn reenter(&self, owner: Owner, hold: &Hold) -> Result<(), LockError> {
+#[async_trait]
+impl Several for Joints {
+    fn reenter(&self, owner: Owner, hold: &Hold) -> Result<(), LockError> {
         let mut owners = self.held.lock();
         match owners.get_mut(&owner).filter(|joint| joint.is(hold) && hold.is_valid()) {
             Some(joint) => {
@@ -366,15 +369,12 @@ impl Joints {
         }
     }
 
-    /// In a box, because one of the locks may consist of several, too.
-    pub(crate) fn release<'a>(&'a self, owner: Owner, hold: &'a Hold) -> Releasing<'a> {
-        Box::pin(async move {
-            let last = self.leave(owner, hold)?;
-            self.end(last, hold).await
-        })
+    async fn release(self: Arc<Self>, owner: Owner, hold: &Hold) -> Result<(), LockError> {
+        let last = self.leave(owner, hold)?;
+        self.end(last, hold).await
     }
 
-    pub(crate) fn release_in_background(&self, owner: Owner, hold: &Hold) {
+    fn release_in_background(&self, owner: Owner, hold: &Hold) {
         // Outside of the mutex: the guards call their locks.
         let last = self.leave(owner, hold);
         drop(last);

@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 
 use crate::api::guard::LockGuard;
-use crate::api::guard_origin::GuardOrigin;
+use crate::api::guard_origin::{GuardOrigin, Several};
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
@@ -26,7 +26,7 @@ use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
 use crate::types::token::FencingToken;
-pub(crate) use joint::Joints;
+use joint::Joints;
 
 #[cfg(doc)]
 use crate::api::client::LockClient;
@@ -141,7 +141,9 @@ impl DistributedLock for MultiLock {
 
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
         let hold = self.0.acquire(owner, wait).await?;
-        Ok(hold.map(|hold| LockGuard::new(GuardOrigin::Joints(Arc::clone(&self.0)), owner, hold)))
+        Ok(hold.map(|hold| {
+            LockGuard::new(GuardOrigin::Several(Arc::clone(&self.0) as Arc<dyn Several>), owner, hold)
+        }))
     }
 
     async fn release_as(&self, owner: Owner) -> Result<(), LockError> {
