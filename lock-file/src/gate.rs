@@ -326,7 +326,9 @@ mod tests {
         assert!(matches!(gate.next_numbers(0, NonZeroU32::new(3).unwrap()), Err(Failure::Broken { .. })));
         assert_eq!(gate.next_number(0).unwrap(), u64::MAX - 1);
         assert_eq!(gate.next_number(0).unwrap(), u64::MAX);
-        assert!(matches!(gate.next_number(0), Err(Failure::Broken { .. })));
+        drop(gate);
+        let gate = Gate::enter(&lock_folder).unwrap().unwrap();
+        assert!(matches!(gate.next_number(0), Err(Failure::Broken { .. })), "what was given is remembered");
     }
 
     #[test]

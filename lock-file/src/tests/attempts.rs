@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::num::NonZeroU32;
+use std::os::unix::fs::PermissionsExt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -11,7 +12,7 @@ use lock_core::{
     InspectRequest, LockError, LockName, LossReason, Mode, Moment, Released, Wait,
 };
 
-use super::{Scratch, block_on};
+use super::{Scratch, block_on, eventually};
 use crate::backend::{FileBackend, FileLease};
 
 /// A backend and its environment.
@@ -68,6 +69,56 @@ fn asked_again_an_attempt_finds_its_own_grant() -> Result<(), LockError> {
         assert_eq!(bare.backend.release(first.lease()).await?, Released::Clean);
         assert_eq!(bare.backend.release(again.lease()).await?, Released::Clean);
         assert!(bare.backend.acquire(&bare.request(3, "a", Wait::Try)).await?.is_some());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_hold_that_was_lost_is_released_beside_the_next_holder() -> Result<(), LockError> {
+    let scratch = Scratch::new();
+    let bare = Bare::new(&scratch);
+    block_on(async {
+        let first = bare.backend.acquire(&bare.request(1, "a", Wait::Try)).await?.unwrap();
+        std::fs::remove_file(scratch.leftovers().pop().unwrap()).unwrap();
+        let second = bare.backend.acquire(&bare.request(2, "a", Wait::Try)).await?.unwrap();
+        let lost = Released::WasLost(LossReason::Deleted);
+        assert_eq!(bare.backend.release(first.lease()).await?, lost);
+        assert!(bare.backend.acquire(&bare.request(3, "a", Wait::Try)).await?.is_none());
+        assert_eq!(bare.backend.release(second.lease()).await?, Released::Clean);
+        Ok(())
+    })
+}
+
+/// The counter and the clock are both behind.
+#[test]
+fn tokens_and_tickets_are_above_those_that_are_in_the_folder() -> Result<(), LockError> {
+    let scratch = Scratch::new();
+    let bare = Bare::new(&scratch);
+    let far_ahead = crate::gate::clock() * 2;
+    block_on(async {
+        let first = bare.backend.acquire(&bare.request(1, "a", Wait::Try)).await?.unwrap();
+        let held = scratch.leftovers().pop().unwrap();
+        let record = std::fs::read_to_string(&held).unwrap();
+        assert_eq!(bare.backend.release(first.lease()).await?, Released::Clean);
+        let former = first.token().unwrap().get().to_string();
+        std::fs::write(&held, record.replace(&former, &far_ahead.to_string())).unwrap();
+        std::fs::set_permissions(&held, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::remove_file(scratch.path.join("gate")).unwrap();
+        let second = bare.backend.acquire(&bare.request(2, "a", Wait::Try)).await?.unwrap();
+        assert!(second.token().unwrap().get() > far_ahead);
+
+        let waiting = |id| bare.request(id, "a", Wait::Forever);
+        assert!(poll_once(bare.backend.acquire(&waiting(3))).await.is_pending());
+        let tickets = || scratch.leftovers().into_iter().filter(|path| *path != held).collect::<Vec<_>>();
+        eventually("the first ticket is drawn", || tickets().len() == 1);
+        let queue = tickets().pop().unwrap().parent().unwrap().to_owned();
+        let ticket = std::fs::File::create(queue.join(format!("{:020}", far_ahead * 2))).unwrap();
+        ticket.lock().unwrap();
+        std::fs::remove_file(scratch.path.join("gate")).unwrap();
+        assert!(poll_once(bare.backend.acquire(&waiting(4))).await.is_pending());
+        eventually("the ticket is drawn", || tickets().len() == 3);
+        let last = tickets().into_iter().max().unwrap();
+        assert!(last.file_name().unwrap().to_str().unwrap() > format!("{:020}", far_ahead * 2).as_str());
         Ok(())
     })
 }

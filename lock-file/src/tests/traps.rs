@@ -1,5 +1,6 @@
 //! Forces failures that otherwise happen once in a million runs.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use lock_core::{ClientBuilder, ErrorKind, LockClient};
@@ -267,19 +268,26 @@ fn a_dropped_wait_leaves_the_queue() {
     scratch.is_empty_soon();
 }
 
-/// A lock's file that is removed between opening and locking it excludes no other process.
+/// A lock's file that is removed or replaced between opening and locking it excludes no other process.
 #[test]
 fn a_file_replaced_before_it_was_locked_is_not_the_lock() {
-    let scratch = Scratch::new();
-    let client = scratch.client();
-    let mut early = Process::stopping_at(&scratch.path, Point::BeforeHeld);
-    early.say("acquire a");
-    early.is_stopped_soon();
-    std::fs::remove_file(scratch.path.join("held/a")).unwrap();
-    early.signal(Signal::CONT);
-    early.expect("granted");
-    assert!(block_on(client.mutex("a").unwrap().try_acquire()).unwrap().is_none());
-    assert_eq!(pid_of_holder(&client, "a"), Some(early.pid()));
+    for another in [None, Some("")] {
+        let scratch = Scratch::new();
+        let client = scratch.client();
+        let mut early = Process::stopping_at(&scratch.path, Point::BeforeHeld);
+        early.say("acquire a");
+        early.is_stopped_soon();
+        let held = scratch.path.join("held/a");
+        std::fs::remove_file(&held).unwrap();
+        if let Some(text) = another {
+            std::fs::write(&held, text).unwrap();
+            std::fs::set_permissions(&held, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        early.signal(Signal::CONT);
+        early.expect("granted");
+        assert!(block_on(client.mutex("a").unwrap().try_acquire()).unwrap().is_none());
+        assert_eq!(pid_of_holder(&client, "a"), Some(early.pid()));
+    }
 }
 
 #[test]
