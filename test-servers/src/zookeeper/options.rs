@@ -17,9 +17,6 @@ pub struct ZooKeeperOptions {
     pub(super) encryption: Encryption,
     pub(super) login: Option<Login>,
     tick: Duration,
-    shortest_session: Duration,
-    longest_session: Duration,
-    writing: Writing,
     sasl_users: Vec<Login>,
     settings: Vec<(String, String)>,
     properties: Vec<(String, String)>,
@@ -39,13 +36,6 @@ pub(super) enum Means {
     Sasl,
 }
 
-/// What the server does before it acknowledges a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Writing {
-    HandedToTheSystem,
-    OnTheDisk,
-}
-
 impl Default for ZooKeeperOptions {
     fn default() -> Self {
         Self {
@@ -53,9 +43,6 @@ impl Default for ZooKeeperOptions {
             encryption: Encryption::None,
             login: None,
             tick: Duration::from_millis(500),
-            shortest_session: Duration::from_secs(1),
-            longest_session: Duration::from_secs(60),
-            writing: Writing::HandedToTheSystem,
             sasl_users: Vec::new(),
             settings: Vec::new(),
             properties: Vec::new(),
@@ -80,14 +67,6 @@ impl ZooKeeperOptions {
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
-        self
-    }
-
-    /// Sets the shortest and the longest time that a session may last without a message of its client.
-    #[must_use]
-    pub fn sessions_between(mut self, shortest: Duration, longest: Duration) -> Self {
-        self.shortest_session = shortest;
-        self.longest_session = longest;
         self
     }
 
@@ -120,19 +99,6 @@ impl ZooKeeperOptions {
         self.property("znode.container.checkIntervalMs", &interval.as_millis().to_string())
     }
 
-    /// Allows nodes that end by themselves after a time.
-    #[must_use]
-    pub fn extended_types(self) -> Self {
-        self.property("zookeeper.extendedTypesEnabled", "true")
-    }
-
-    /// Writes every change to the disk before it acknowledges it.
-    #[must_use]
-    pub fn synced(mut self) -> Self {
-        self.writing = Writing::OnTheDisk;
-        self
-    }
-
     /// Sets a Java system property, from which ZooKeeper reads some settings: `("jute.maxbuffer", "4096")`.
     #[must_use]
     pub fn property(mut self, name: &str, value: &str) -> Self {
@@ -143,7 +109,6 @@ impl ZooKeeperOptions {
     /// Returns the server's configuration, with all its files in `folder`.
     pub(super) fn configuration(&self, folder: &Path, ports: Ports, files: Option<&Certificates>) -> String {
         let path = |name: &str| folder.join(name).display().to_string();
-        let milliseconds = |time: Duration| time.as_millis().to_string();
         let mut lines = String::new();
         let mut say = |name: &str, value: &str| {
             // Writing to a string cannot fail.
@@ -153,9 +118,9 @@ impl ZooKeeperOptions {
         say("clientPortAddress", "127.0.0.1");
         say("clientPort", &ports.plain.to_string());
         say("maxClientCnxns", "0");
-        say("tickTime", &milliseconds(self.tick));
-        say("minSessionTimeout", &milliseconds(self.shortest_session));
-        say("maxSessionTimeout", &milliseconds(self.longest_session));
+        say("tickTime", &self.tick.as_millis().to_string());
+        say("minSessionTimeout", "1000");
+        say("maxSessionTimeout", "60000");
         say("initLimit", "20");
         say("syncLimit", "4");
         say("admin.enableServer", "false");
@@ -195,9 +160,8 @@ impl ZooKeeperOptions {
 
     /// Returns the properties for the Java command line: `-Dname=value`.
     pub(super) fn properties(&self, folder: &Path) -> Vec<String> {
-        let sync = if self.writing == Writing::OnTheDisk { "yes" } else { "no" };
         let mut all = vec![
-            format!("-Dzookeeper.forceSync={sync}"),
+            "-Dzookeeper.forceSync=no".to_owned(),
             format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={SUPER_DIGEST}"),
             // In kilobytes: the initial size of the transaction log.
             "-Dzookeeper.preAllocSize=1024".to_owned(),
