@@ -277,7 +277,7 @@ pub struct WithoutAsync;
 #[doc = include_str!("../../docs/sharing.md")]
 pub struct SharingPage;
 
-/// The examples of locks that users write, compiled and run.
+/// The example of a decorator, compiled and run.
 #[cfg(all(doctest, feature = "memory"))]
 #[doc = include_str!("../../docs/decorating.md")]
-pub struct OwnLocks;
+pub struct DecoratingPage;

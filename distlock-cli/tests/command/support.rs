@@ -76,7 +76,7 @@ impl Sandbox {
     /// Holds a lock in another process; returns once it is held.
     pub(crate) fn hold(&self, name: &str) -> Running {
         let mut holder = Running::start(self.distlock(["hold", "--json", name]).stdin(Stdio::piped()));
-        holder.output_line();
+        holder.says_acquired();
         holder
     }
 
@@ -214,7 +214,6 @@ impl Running {
     }
 
     /// Waits for the event on standard output that says that the lock is held. On a busy machine it may first have to wait.
-    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
     pub(crate) fn says_acquired(&mut self) {
         let first = self.output_event();
         let event = if first["event"] == "waiting" { self.output_event() } else { first };

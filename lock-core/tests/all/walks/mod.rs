@@ -4,7 +4,8 @@
 //! Nothing here knows how the client does it. After each step the walk compares what the users believe with what the docs promise; at
 //! the end a network without faults must bring every wait to its end, and leave neither a holder nor a waiter at the server.
 //!
-//! `DISTLOCK_WALKS` sets how many walks each test takes, and `DISTLOCK_WALK` the only one: a failure names it.
+//! `DISTLOCK_WALKS` sets how many walks each test takes, and `DISTLOCK_WALK` the only one: a failure names it. It repeats, but for
+//! the pauses before retries, which are random.
 
 mod network;
 mod users;
