@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
 use conformance_tests::faults::event_recorder::EventRecorder;
-use lock_core::LossReason;
+use lock_core::{LossReason, Operation};
 
 use crate::stage::{LONG, ROOM, Stage, Waiter, cases, ensure, soon, until};
 
 cases!("silence":
     a_wait_that_the_server_has_forgotten_begins_anew,
     a_stopped_server_costs_the_lock_in_time,
+    a_connection_that_is_given_up_ends_at_the_server,
 );
 
 /// Its session has ended at the server, which the client does not learn.
@@ -56,5 +57,23 @@ async fn a_stopped_server_costs_the_lock_in_time() -> Outcome {
     soon("the undoing", ours.idle()).await?;
     ensure!(next.hold().is_valid(), "the next hold has ended");
     next.release().await?;
+    stage.works(&ours).await
+}
+
+/// The server does not learn from the connection itself that the client has given it up, and its lease outlasts the case.
+async fn a_connection_that_is_given_up_ends_at_the_server() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let ours = stage.client_at(proxy.address(), "lease=10m&timeout=200ms").await?;
+    let theirs = stage.client(LONG).await?;
+    let guard = ours.mutex(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&theirs)?;
+    stage.queued(1).await?;
+    proxy.hold_request(Operation::Release);
+    drop(guard);
+    soon("the release", proxy.request_is_held()).await?;
+    let (next, _) = waiter.granted().await?;
+    next.release().await?;
+    proxy.let_requests_go();
     stage.works(&ours).await
 }
