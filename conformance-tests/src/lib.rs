@@ -6,7 +6,7 @@
 //! ```no_run
 //! use async_trait::async_trait;
 //! use conformance_tests::{Ability, Harness, Outcome, Removal, conformance_suite};
-//! use lock_core::memory::{MemoryOptions, MemoryServer};
+//! use lock_memory::{MemoryOptions, MemoryServer};
 //! use lock_core::{ClientBuilder, LockClient, LockError};
 //!
 //! struct Memory(MemoryServer);

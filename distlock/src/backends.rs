@@ -47,7 +47,7 @@ macro_rules! backend {
 }
 
 pub(crate) static BACKENDS: &[Backend] = &[
-    backend!("memory", ["memory"], lock_core::MEMORY_DRIVER, feature = "memory"),
+    backend!("memory", ["memory"], lock_memory::DRIVER, feature = "memory"),
     backend!("file", ["file"], lock_file::DRIVER, all(feature = "file", unix)),
     backend!("redis", ["redis", "rediss", "unix"], lock_redis::DRIVER, feature = "redis"),
     backend!("zookeeper", ["zookeeper"], lock_zookeeper::DRIVER, feature = "zookeeper"),
@@ -59,6 +59,7 @@ pub(crate) static BACKENDS: &[Backend] = &[
 #[cfg(doctest)]
 #[cfg_attr(feature = "memory", doc = include_str!("../README.md"))]
 #[cfg_attr(feature = "memory", doc = include_str!("../../lock-core/README.md"))]
+#[cfg_attr(feature = "memory", doc = include_str!("../../lock-memory/README.md"))]
 #[cfg_attr(feature = "file", doc = include_str!("../../lock-file/README.md"))]
 #[cfg_attr(feature = "redis", doc = include_str!("../../lock-redis/README.md"))]
 #[cfg_attr(feature = "zookeeper", doc = include_str!("../../lock-zookeeper/README.md"))]

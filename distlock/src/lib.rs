@@ -197,7 +197,7 @@ pub mod spi {
 #[cfg(feature = "testing")]
 pub mod testing {
     pub use lock_core::ManualClock;
-    pub use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told, faults};
+    pub use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told, faults};
 }
 
 /// Connects to the backend that `url` names, with the default settings; see [`connect_with`].

@@ -2,11 +2,10 @@
 //!
 //! A lock is a local, reentrant FIFO mutex in front of a remote lock. This crate contains the contract
 //! ([`DistributedLock`]), everything that should be implemented only once (queueing, deadlines, cancellation, renewal,
-//! loss), the SPI that backend authors implement ([`spi`]), and a reference backend that runs inside the process
-//! ([`memory`]).
+//! loss) and the SPI that backend authors implement ([`spi`]).
 //!
-//! Users start from the facade crate `distlock`; backend authors start from [`spi`]. The feature `testing` adds
-//! the faults of the memory backend and a clock that a test advances; it is for `dev-dependencies`.
+//! Users start from the facade crate `distlock`; backend authors start from [`spi`], and the crate `lock-memory` is the
+//! reference. The feature `testing` adds a clock that a test advances; it is for `dev-dependencies`.
 //!
 //! # What is promised
 //! * The holds of two holders of one lock never overlap, **as long as the backend keeps its own promise**; the page of
@@ -19,7 +18,6 @@
 #![forbid(unsafe_code)]
 
 mod api;
-pub mod memory;
 mod policy;
 mod runtime;
 pub mod spi;
@@ -35,9 +33,6 @@ pub use api::guard::LockGuard;
 pub use api::hold::Hold;
 pub use api::listener::{LockListener, Subscription};
 pub use api::lock::DistributedLock;
-pub use api::memory::DRIVER as MEMORY_DRIVER;
-#[doc(hidden)]
-pub use api::memory::example;
 pub use api::once::Once;
 pub use api::options::LockOptions;
 pub use api::several::MultiLock;

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{ClientBuilder, LossReason};
+use lock_memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use support::{ByHand, LEASE, Timed, eventually, name};
 

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)] // also outside #[test] functions
 
 use lock_core::ErrorKind;
-use lock_core::memory::MemoryServer;
+use lock_memory::MemoryServer;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Less than the stack of a thread needs, and enough for everything else.

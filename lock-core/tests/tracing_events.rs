@@ -10,9 +10,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::Duration;
 
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told};
 use lock_core::{ClientBuilder, ErrorKind, Hold, LockError, LockListener, LossReason, Operation};
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{Loss, MemoryOptions, MemoryServer, Told};
 use support::{ByHand, LEASE, SOON, Timed, eventually, name};
 use tracing_subscriber::fmt::MakeWriter;
 

@@ -3,9 +3,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // in tests only
 
-use lock_core::memory::MemoryServer;
 use lock_core::{ClientBuilder, ErrorKind};
 use lock_file::FileOptions;
+use lock_memory::MemoryServer;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Enough for the stack of one thread, the client's own, but not for that of a second.

@@ -6,7 +6,7 @@
 //!
 //! ```no_run
 //! use conformance_tests::faults::{Program, helper, logs};
-//! use lock_core::memory::{MemoryOptions, MemoryServer};
+//! use lock_memory::{MemoryOptions, MemoryServer};
 //! use lock_core::{ClientBuilder, LockClient, LockError};
 //!
 //! mod silence {

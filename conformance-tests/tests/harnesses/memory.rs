@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told};
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
 const LEASE: Duration = Duration::from_secs(6);

@@ -33,7 +33,7 @@ impl dyn DistributedLock + '_ {
     ///
     /// ```
     /// # use lock_core::LockError;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let orders = locks.mutex("orders/42")?;
     /// let total = orders
     ///     .with_lock(async |hold| {
@@ -70,7 +70,7 @@ impl dyn DistributedLock + '_ {
     /// ```
     /// # use lock_core::{ErrorKind, LockError};
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let orders = locks.mutex("orders/42")?;
     /// let _held = orders.acquire().await?;
     /// let body = async |_| Ok::<_, LockError>(());
@@ -105,7 +105,7 @@ impl dyn DistributedLock + '_ {
     ///
     /// ```
     /// # use lock_core::LockError;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let orders = locks.mutex("orders/42")?;
     /// let _held = orders.acquire().await?;
     /// assert_eq!(orders.try_with_lock(async |_| Ok::<_, LockError>(42)).await?, None);

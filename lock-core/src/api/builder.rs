@@ -103,8 +103,8 @@ impl ClientBuilder {
     ///
     /// ```
     /// # use lock_core::ClientBuilder;
-    /// # use lock_core::memory::{MemoryOptions, MemoryServer};
-    /// # lock_core::example(async |_| {
+    /// # use lock_memory::{MemoryOptions, MemoryServer};
+    /// # lock_memory::example(async |_| {
     /// let locks = MemoryServer::new().client_with(MemoryOptions::default(), ClientBuilder::new())?;
     /// # Ok(()) });
     /// ```
@@ -160,7 +160,7 @@ impl ClientBuilder {
     ///
     /// ```
     /// # use lock_core::{ClientBuilder, EngineChoice};
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let builder = ClientBuilder::new().engine(EngineChoice::Caller); // the runtime that connects
     /// # Ok(()) });
     /// ```
@@ -175,7 +175,7 @@ impl ClientBuilder {
     /// ```
     /// # use lock_core::{ClientBuilder, Clock};
     /// # use std::time::Duration;
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let (clock, time) = Clock::manual();
     /// let builder = ClientBuilder::new().clock(clock);
     /// time.advance(Duration::from_secs(30));
@@ -193,7 +193,7 @@ impl ClientBuilder {
     /// ```
     /// # use lock_core::ClientBuilder;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let builder = ClientBuilder::new().abort_margin(Duration::from_secs(2));
     /// # Ok(()) });
     /// ```
@@ -209,7 +209,7 @@ impl ClientBuilder {
     /// ```
     /// # use lock_core::ClientBuilder;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let builder = ClientBuilder::new().max_hold(Duration::from_secs(600));
     /// # Ok(()) });
     /// ```
@@ -227,7 +227,7 @@ impl ClientBuilder {
     /// ```
     /// # use lock_core::ClientBuilder;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let builder = ClientBuilder::new().connect_timeout(Duration::from_secs(60));
     /// # Ok(()) });
     /// ```
@@ -241,7 +241,7 @@ impl ClientBuilder {
     ///
     /// ```
     /// # use lock_core::{ClientBuilder, ConnectMode};
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let builder = ClientBuilder::new().connect_mode(ConnectMode::Lazy);
     /// # Ok(()) });
     /// ```
@@ -257,7 +257,7 @@ impl ClientBuilder {
     ///
     /// ```
     /// # use lock_core::{ClientBuilder, Password, Secret};
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// # async fn token() -> Result<Secret, std::io::Error> { Ok(Secret::new("short-lived")) }
     /// let builder = ClientBuilder::new().password(Password::from_fn(token));
     /// # Ok(()) });
@@ -285,7 +285,7 @@ impl ClientBuilder {
     ///
     /// ```
     /// # use lock_core::ClientBuilder;
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let builder = ClientBuilder::new().label("billing-7");
     /// # Ok(()) });
     /// ```
@@ -301,7 +301,7 @@ impl ClientBuilder {
     /// ```
     /// # use lock_core::{ClientBuilder, Hold, LossReason};
     /// # use std::sync::Arc;
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let builder = ClientBuilder::new().listener(Arc::new(|hold: &Hold, reason: &LossReason| {
     ///     eprintln!("{} is lost: {reason}", hold.name());
     /// }));
@@ -318,7 +318,7 @@ impl ClientBuilder {
     ///
     /// ```
     /// # use lock_core::ClientBuilder;
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let builder = ClientBuilder::new().metrics_by_lock();
     /// # Ok(()) });
     /// ```
@@ -345,9 +345,9 @@ impl ClientBuilder {
     ///
     /// ```
     /// # use lock_core::{ClientBuilder, Fairness};
-    /// # use lock_core::memory::{MemoryOptions, MemoryServer};
+    /// # use lock_memory::{MemoryOptions, MemoryServer};
     /// # use std::time::Duration;
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let builder = ClientBuilder::new().local_handoff(100, Duration::from_millis(10));
     /// let locks = MemoryServer::new().client_with(MemoryOptions::default(), builder)?;
     /// assert_eq!(locks.capabilities().fairness, Fairness::InBatches);
@@ -367,7 +367,7 @@ impl ClientBuilder {
     ///
     /// ```
     /// # use lock_core::ClientBuilder;
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let builder = ClientBuilder::new().server("lockd.example:7000/billing");
     /// # Ok(()) });
     /// ```

@@ -76,7 +76,7 @@ impl LockClient {
     /// `scoped("a/")` is the lock `a/b` of this client.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let billing = locks.scoped("tenant-7/").scoped("billing/");
     /// let guard = billing.mutex("orders/42")?.acquire().await?;
     /// assert_eq!(guard.hold().name().as_str(), "tenant-7/billing/orders/42");
@@ -140,7 +140,7 @@ impl LockClient {
     /// client are the same lock. Nothing is acquired yet: [`acquire`](crate::DistributedLock::acquire) does that.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let orders = locks.mutex("orders/42")?;
     /// let guard = orders.acquire().await?;
     /// guard.release().await?;
@@ -161,7 +161,7 @@ impl LockClient {
     /// ```
     /// # use lock_core::LockOptions;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let nightly = locks.mutex_with("nightly", LockOptions::new().max_hold(Duration::from_secs(1800)))?;
     /// let guard = nightly.acquire().await?;
     /// assert!(locks.mutex("nightly")?.try_acquire().await?.is_none()); // the same lock
@@ -189,7 +189,7 @@ impl LockClient {
     /// ```
     /// # use lock_core::{Hold, LossReason};
     /// # use std::sync::Arc;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let listener = Arc::new(|hold: &Hold, reason: &LossReason| {
     ///     eprintln!("{} is lost: {reason}", hold.name());
     /// });
@@ -205,7 +205,7 @@ impl LockClient {
     ///
     /// ```
     /// # use lock_core::LockEvent;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let mut events = locks.events();
     /// locks.mutex("orders/42")?.acquire().await?.release().await?;
     /// assert!(matches!(events.next().await, Some(LockEvent::Acquired { .. })));
@@ -222,7 +222,7 @@ impl LockClient {
     ///
     /// ```
     /// # use lock_core::DistributedLock;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let both = locks.mutex_all(["account/7", "account/9"])?;
     /// let guard = both.acquire().await?;
     /// let (from, to) = (guard.hold().token_of("account/7"), guard.hold().token_of("account/9"));
@@ -245,7 +245,7 @@ impl LockClient {
     /// Returns who holds the lock and who waits for it, as far as the backend can tell.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let status = locks.status("orders/42").await?;
     /// assert_eq!(status.holders.len(), 1);
@@ -284,7 +284,7 @@ impl LockClient {
     ///
     /// ```
     /// # use lock_core::LossReason;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// for holder in locks.status("orders/42").await?.holders {
     ///     locks.break_holder("orders/42", &holder.id).await?;
@@ -328,7 +328,7 @@ impl LockClient {
     /// through one of them, so that holds on the others may be suspect all the same.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// locks.ping().await?;
     /// # Ok(()) });
     /// ```
@@ -352,7 +352,7 @@ impl LockClient {
     /// Returns what the backend can do.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// assert_eq!(locks.capabilities().backend, "memory");
     /// # Ok(()) });
     /// ```
@@ -365,7 +365,7 @@ impl LockClient {
     /// [`close`](Self::close) reports them.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// drop(locks.mutex("orders/42")?.acquire().await?); // released in the background
     /// locks.idle().await;
     /// assert!(locks.status("orders/42").await?.holders.is_empty());
@@ -387,7 +387,7 @@ impl LockClient {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// locks.close(Duration::from_secs(5)).await?;
     /// assert!(locks.mutex("orders/42").is_err());
     /// # Ok(()) });
@@ -433,7 +433,7 @@ impl LockClient {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let worker = async {
     ///     locks.closing().await; // in a `select!` with the work
@@ -458,7 +458,7 @@ impl LockClient {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// # let sigterm = async {};
     /// let closed = locks.close_on(sigterm, Duration::from_secs(5));
     /// let guard = locks.mutex("orders/42")?.try_acquire().await;

@@ -20,7 +20,7 @@ pub type Connecting = Pin<Box<dyn Future<Output = Result<LockClient, LockError>>
 /// come from it or are checked against it.
 ///
 /// ```
-/// use lock_core::memory::MemoryServer;
+/// use lock_memory::MemoryServer;
 /// use lock_core::{Driver, Reach, UrlOption};
 ///
 /// pub static DRIVER: Driver = Driver::new(

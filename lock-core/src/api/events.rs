@@ -104,7 +104,7 @@ impl LockEvents {
     ///
     /// ```
     /// # use lock_core::LockEvent;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let mut events = locks.events();
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert!(matches!(events.next().await, Some(LockEvent::Acquired { .. })));
@@ -228,14 +228,15 @@ mod tests {
     #![allow(clippy::unwrap_used)] // tests
 
     use super::*;
-    use crate::memory::MemoryServer;
+    use crate::api::builder::ClientBuilder;
+    use crate::api::fake::Fake;
 
     #[tokio::test]
     async fn a_stream_that_is_not_read_drops_the_oldest_and_says_where() {
         let publisher = Arc::default();
         let mut events = LockEvents::of(&publisher);
         let writer = Writer(Arc::clone(&events.buffer));
-        let client = MemoryServer::new().client().unwrap();
+        let client = Fake::default().client(ClientBuilder::new());
         let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
         let hold = guard.hold().clone();
         writer.on_suspect(&hold);

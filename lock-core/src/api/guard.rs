@@ -41,7 +41,7 @@ impl LockGuard {
     /// Returns the hold that the guard keeps.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert!(guard.hold().is_valid());
     /// # Ok(()) });
@@ -53,7 +53,7 @@ impl LockGuard {
     /// Returns the owner that the guard acts for. With [`Owner::scope`], code that calls `lock` can act for it too.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let guard = lock.acquire().await?;
     /// let reentered = guard.owner().scope(async { lock.try_lock().await });
@@ -67,7 +67,7 @@ impl LockGuard {
     /// Returns the fencing token; the same as [`Hold::token`].
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let first = lock.acquire().await?.token();
     /// assert!(lock.acquire().await?.token() > first);
@@ -80,7 +80,7 @@ impl LockGuard {
     /// Waits until the hold is lost; returns `None` if it was released instead. The same as [`Hold::lost`].
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// tokio::select! {
     ///     Some(reason) = guard.lost() => println!("stopped: {reason}"),
@@ -98,7 +98,7 @@ impl LockGuard {
     /// Makes a second guard of the same hold, without I/O. The lock is released when the last guard is.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let outer = locks.mutex("orders/42")?.acquire().await?;
     /// let inner = outer.reenter()?;
     /// outer.release().await?;
@@ -118,7 +118,7 @@ impl LockGuard {
     /// Renewal stops first. The future completes by the hold's deadline, and within ten seconds.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// guard.release().await?;
     /// # Ok(()) });
@@ -149,7 +149,7 @@ impl LockGuard {
     /// and `try_lock` methods are built on this.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let guard = lock.acquire().await?;
     /// let owner = guard.owner();

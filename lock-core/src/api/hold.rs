@@ -24,7 +24,7 @@ impl Hold {
     /// Returns the name of the lock.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert_eq!(guard.hold().name().as_str(), "orders/42");
     /// # Ok(()) });
@@ -37,7 +37,7 @@ impl Hold {
     ///
     /// ```
     /// # use lock_core::Mode;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.rw_lock("catalog")?.read().acquire().await?;
     /// assert_eq!(guard.hold().mode(), Mode::Shared);
     /// # Ok(()) });
@@ -50,7 +50,7 @@ impl Hold {
     /// [together](crate::MultiLock), each of which [has its own](Hold::token_of).
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let token = guard.hold().token(); // goes with each write to what the lock protects
     /// assert!(token.is_some());
@@ -63,7 +63,7 @@ impl Hold {
     /// Returns the fencing token, or an error if the backend has none, for code that must not write without one.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let token = guard.hold().require_token()?;
     /// assert!(token.get() > 0);
@@ -98,7 +98,7 @@ impl Hold {
     /// [`LockClient::break_holder`](crate::LockClient::break_holder) takes it away.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert_eq!(locks.status("orders/42").await?.holders[0].id, guard.hold().id());
     /// # Ok(()) });
@@ -114,7 +114,7 @@ impl Hold {
     /// token](FencingToken) protects against that.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let hold = guard.hold().clone();
     /// assert!(hold.is_valid());
@@ -130,7 +130,7 @@ impl Hold {
     /// the hold has ended.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert_eq!(guard.hold().remaining(), None); // memory: has no lease by default
     /// # Ok(()) });
@@ -146,7 +146,7 @@ impl Hold {
     /// that much less of the abort margin left to stop its work.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert!(guard.hold().overdue().is_zero());
     /// # Ok(()) });
@@ -159,7 +159,7 @@ impl Hold {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert!(guard.hold().held_for() < Duration::from_secs(60));
     /// # Ok(()) });
@@ -172,7 +172,7 @@ impl Hold {
     ///
     /// ```
     /// # use lock_core::HoldEnd;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let hold = guard.hold().clone();
     /// assert_eq!(hold.end(), None);
@@ -189,7 +189,7 @@ impl Hold {
     /// ignores a release.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let lost = guard.hold().lost();
     /// guard.release().await?;
@@ -210,7 +210,7 @@ impl Hold {
     ///
     /// ```
     /// # use lock_core::HoldEnd;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let ended = guard.hold().ended();
     /// guard.release().await?;
@@ -230,7 +230,7 @@ impl Hold {
     /// no descriptor.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert!(guard.hold().descriptor().is_none()); // only the file backend has one
     /// # Ok(()) });

@@ -67,7 +67,7 @@ use crate::types::loss::LossReason;
 ///     }
 /// }
 ///
-/// # lock_core::example(async |locks| {
+/// # lock_memory::example(async |locks| {
 /// let subscription = locks.add_listener(Arc::new(EventLog)); // until the subscription is dropped
 /// let guard = locks.mutex("orders/42")?.acquire().await?;
 /// # Ok(()) });
@@ -122,7 +122,7 @@ impl<F: Fn(&Hold, &LossReason) + Send + Sync + 'static> LockListener for F {
 /// ```
 /// # use lock_core::{Hold, LossReason};
 /// # use std::sync::Arc;
-/// # lock_core::example(async |locks| {
+/// # lock_memory::example(async |locks| {
 /// let subscription = locks.add_listener(Arc::new(|hold: &Hold, reason: &LossReason| {
 ///     eprintln!("{} is lost: {reason}", hold.name());
 /// }));
@@ -143,7 +143,7 @@ impl Subscription {
     /// ```
     /// # use lock_core::{Hold, LossReason};
     /// # use std::sync::Arc;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let listener = Arc::new(|hold: &Hold, _: &LossReason| eprintln!("{} is lost", hold.name()));
     /// locks.mutex("orders/42")?.add_listener(listener).detach();
     /// # Ok(()) });

@@ -35,7 +35,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Returns the name of the lock.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// assert_eq!(locks.mutex("orders/42")?.name().as_str(), "orders/42");
     /// # Ok(()) });
     /// ```
@@ -45,7 +45,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// A decorator passes the call on.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// assert_eq!(locks.mutex("orders/42")?.server(), "memory:");
     /// # Ok(()) });
     /// ```
@@ -59,7 +59,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// ```
     /// # use lock_core::{Owner, Wait};
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let deadline = lock.clock().now().plus(Duration::from_secs(2));
     /// assert!(lock.acquire_as(Owner::new(), Wait::Until(deadline)).await?.is_some());
@@ -76,7 +76,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     ///
     /// ```
     /// # use lock_core::{Owner, Wait};
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let (first, second) = (Owner::new(), Owner::new());
     /// let guard = lock.acquire_as(first, Wait::Forever).await?;
@@ -100,7 +100,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     ///
     /// ```
     /// # use lock_core::{Owner, Wait};
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let (lock, owner) = (locks.mutex("orders/42")?, Owner::new());
     /// if let Some(guard) = lock.acquire_as(owner, Wait::Forever).await? {
     ///     guard.leave_to_owner();
@@ -122,7 +122,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Returns the hold of `owner`, if it has one.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let guard = lock.acquire().await?;
     /// assert!(lock.hold_of(guard.owner()).is_some());
@@ -134,7 +134,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// of a lock whose read side this is. `lock` and `with_lock` ask this of the owners around the caller.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let catalog = locks.rw_lock("catalog")?;
     /// let guard = catalog.write().acquire().await?;
     /// assert!(catalog.read().has_entered(guard.owner()) && catalog.read().hold_of(guard.owner()).is_none());
@@ -147,7 +147,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Returns the number of entries of `owner`.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let guard = lock.acquire().await?;
     /// let again = guard.reenter()?;
@@ -159,7 +159,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Returns whether any owner holds the lock through this client.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let guard = lock.acquire().await?;
     /// assert!(lock.is_locked());
@@ -171,7 +171,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     ///
     /// ```
     /// # use lock_core::Mode;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let catalog = locks.rw_lock("catalog")?;
     /// assert_eq!((catalog.read().mode(), catalog.write().mode()), (Mode::Shared, Mode::Exclusive));
     /// # Ok(()) });
@@ -185,7 +185,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     ///
     /// ```
     /// # use lock_core::ErrorKind;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let _held = lock.acquire().await?;
     /// let error = if lock.try_acquire().await?.is_none() { lock.busy() } else { return Ok(()) };
@@ -203,7 +203,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// ```
     /// # use lock_core::{Hold, LossReason};
     /// # use std::sync::Arc;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let subscription = lock.add_listener(Arc::new(|hold: &Hold, reason: &LossReason| {
     ///     eprintln!("{} is lost: {reason}", hold.name());
@@ -219,7 +219,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// [`with_lock`](#method.with_lock) or with [`DistributedLock::lock`].
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// // … the work …
     /// guard.release().await?;
@@ -247,7 +247,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// ```
     /// # use lock_core::ErrorKind;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let _held = lock.acquire_for(Duration::from_secs(2)).await?;
     /// let error = lock.acquire_for(Duration::from_millis(10)).await.unwrap_err();
@@ -268,7 +268,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Acquires the lock without waiting: returns `None` when another owner holds it.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let Some(guard) = locks.mutex("orders/42")?.try_acquire().await? else {
     ///     return Ok(()); // another owner works on it
     /// };
@@ -289,7 +289,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let _held = lock.acquire().await?;
     /// assert!(lock.try_acquire_for(Duration::from_millis(10)).await?.is_none());
@@ -314,7 +314,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// client limits it with `max_hold`. Guards and scopes do not have this problem.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// lock.lock().await?;
     /// lock.lock().await?; // the same task: reentered
@@ -336,7 +336,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// this client before the caller. It takes at most the time that the backend gives a server to answer.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let _held = lock.acquire().await?;
     /// assert!(!lock.try_lock().await?);
@@ -360,7 +360,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// assert!(lock.try_lock_for(Duration::from_secs(2)).await?);
     /// lock.unlock().await?;
@@ -379,7 +379,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Ends one entry of the current owner, and releases the lock if that was the last one.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// lock.lock().await?;
     /// lock.unlock().await?;
@@ -400,7 +400,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// task that holds the lock by a guard alone: ask [`LockGuard::hold`].
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// lock.lock().await?;
     /// assert!(lock.hold().is_some_and(|hold| hold.is_valid()));
@@ -415,7 +415,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// `false` in a task that holds the lock by a guard alone: ask the guard's [`Hold::is_valid`].
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// assert!(!lock.is_held());
     /// lock.lock().await?;
@@ -430,7 +430,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Returns how many entries the current owner has. Guards do not count: each has an owner of its own.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// lock.lock().await?;
     /// assert_eq!(lock.hold_count(), 1);

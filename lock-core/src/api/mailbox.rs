@@ -175,10 +175,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::api::builder::ClientBuilder;
     use crate::api::client::LockClient;
+    use crate::api::fake::Fake;
     use crate::api::lock::DistributedLock;
-    use crate::memory::{Loss, MemoryServer, Told};
-    use crate::types::name::LockName;
 
     const SOON: Duration = Duration::from_secs(60);
 
@@ -235,18 +235,14 @@ mod tests {
         client.mutex(name).unwrap()
     }
 
-    fn lose(server: &MemoryServer, name: &str) {
-        assert!(server.lose(&LockName::new(name).unwrap(), Loss::Delete, Told::AtOnce));
-    }
-
     #[tokio::test]
     async fn doubts_are_dropped_before_acquisitions_and_those_before_losses() {
-        let server = MemoryServer::new();
-        let lock = lock(&server.client().unwrap(), "orders/42");
+        let server = Fake::with_losses();
+        let lock = lock(&server.client(ClientBuilder::new()), "orders/42");
         let (told, go_on) = Blocking::on(&lock);
         let lost = lock.acquire().await.unwrap();
         assert_eq!(told.recv_timeout(SOON).unwrap(), Event::Acquired);
-        lose(&server, "orders/42");
+        server.lose(LossReason::Deleted);
         drop(lost);
         let guard = lock.acquire().await.unwrap();
         for _ in 0..MOST_OF_A_LOCK {

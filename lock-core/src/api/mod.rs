@@ -10,6 +10,8 @@ pub(crate) mod driver;
 pub(crate) mod election;
 mod event_queue;
 pub(crate) mod events;
+#[cfg(test)]
+mod fake;
 pub(crate) mod guard;
 pub(crate) mod guard_origin;
 mod handle;
@@ -18,7 +20,6 @@ pub(crate) mod listener;
 mod local_handoff;
 pub(crate) mod lock;
 mod mailbox;
-pub(crate) mod memory;
 pub(crate) mod once;
 pub(crate) mod options;
 pub(crate) mod publisher;

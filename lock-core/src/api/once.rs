@@ -25,7 +25,7 @@ use crate::types::name::LockName;
 ///
 /// ```
 /// # use lock_core::LockError;
-/// # lock_core::example(async |locks| {
+/// # lock_memory::example(async |locks| {
 /// let nightly = locks.once("reports", "2026-11-22")?;
 /// let ran = nightly.run(async |_| Ok::<_, LockError>("sent")).await?;
 /// let again = nightly.run(async |_| Ok::<_, LockError>("sent twice")).await?;
@@ -50,7 +50,7 @@ impl LockClient {
     ///
     /// ```
     /// # use lock_core::LockError;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let minute = locks.once("poll the mailbox", "2026-11-22 12:07")?;
     /// match minute.run(async |_| Ok::<_, LockError>(3)).await? {
     ///     Some(messages) => println!("{messages} messages"),
@@ -90,7 +90,7 @@ impl Once {
     /// ```
     /// # use lock_core::LockError;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let minute = locks.once("poll", "12:07")?.keep(Duration::from_secs(3600));
     /// minute.run(async |_| Ok::<_, LockError>(())).await?;
     /// # Ok(()) });
@@ -103,7 +103,7 @@ impl Once {
     /// Returns the name of the work.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// assert_eq!(locks.once("reports", "2026-11-22")?.name().as_str(), "reports");
     /// # Ok(()) });
     /// ```
@@ -118,7 +118,7 @@ impl Once {
     ///
     /// ```
     /// # use lock_core::LockError;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let nightly = locks.once("reports", "2026-11-22")?;
     /// match nightly.run(async |hold| Ok::<_, LockError>(hold.token())).await? {
     ///     Some(token) => println!("sent, with the fencing token {token:?}"),
@@ -149,7 +149,7 @@ impl Once {
     /// ```
     /// # use lock_core::{ErrorKind, LockError};
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let _running = locks.mutex("poll")?.acquire().await?; // as another slot does
     /// let next = locks.once("poll", "12:08")?;
     /// let error = next.run_within(Duration::from_millis(10), async |_| Ok::<_, LockError>(())).await;
@@ -178,7 +178,7 @@ impl Once {
     /// Waits for the lock and takes the slot, for work that is no body: `None` when it has run for this slot before.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let nightly = locks.once("reports", "2026-11-22")?;
     /// if let Some(guard) = nightly.acquire().await? {
     ///     // … the work …
@@ -202,7 +202,7 @@ impl Once {
     /// Like [`acquire`](Self::acquire), but waits at most `duration` while another slot runs.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// # use std::time::Duration;
     /// let nightly = locks.once("reports", "2026-11-22")?;
     /// if let Some(guard) = nightly.acquire_for(Duration::from_secs(2)).await? {

@@ -30,7 +30,7 @@ use crate::api::{builder::ClientBuilder, client::LockClient, lock::DistributedLo
 /// ```
 /// # use lock_core::LockOptions;
 /// # use std::time::Duration;
-/// # lock_core::example(async |locks| {
+/// # lock_memory::example(async |locks| {
 /// let options = LockOptions::new().max_hold(Duration::from_secs(1800)).label("nightly, started by hand");
 /// let guard = locks.mutex_with("nightly", options)?.acquire().await?;
 /// assert!(guard.hold().remaining().is_some_and(|left| left <= Duration::from_secs(1800)));
@@ -52,7 +52,7 @@ impl LockOptions {
     /// Creates options that change nothing.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// # use lock_core::LockOptions;
     /// let orders = locks.mutex_with("orders/42", LockOptions::new())?; // the same as `mutex`
     /// # Ok(()) });
@@ -70,7 +70,7 @@ impl LockOptions {
     /// ```
     /// # use lock_core::LockOptions;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let options = LockOptions::new().lease(Duration::from_secs(300));
     /// let guard = locks.mutex_with("nightly", options)?.acquire().await?;
     /// assert!(guard.hold().remaining() > Some(Duration::from_secs(200)));
@@ -87,7 +87,7 @@ impl LockOptions {
     /// ```
     /// # use lock_core::{LockOptions, LossReason};
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let brief = locks.mutex_with("orders/42", LockOptions::new().max_hold(Duration::from_millis(20)))?;
     /// let guard = brief.acquire().await?;
     /// assert_eq!(guard.lost().await, Some(LossReason::Expired)); // after 20 ms
@@ -114,7 +114,7 @@ impl LockOptions {
     /// ```
     /// # use lock_core::LockOptions;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let job = locks.mutex_with("nightly", LockOptions::new().at_least(Duration::from_secs(50)))?;
     /// job.acquire().await?.release().await?;
     /// assert!(job.try_acquire().await?.is_none()); // for 50 s
@@ -131,7 +131,7 @@ impl LockOptions {
     /// ```
     /// # use lock_core::LockOptions;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let careful = LockOptions::new().abort_margin(Duration::from_secs(5));
     /// let guard = locks.mutex_with("orders/42", careful)?.acquire().await?;
     /// # Ok(()) });
@@ -146,7 +146,7 @@ impl LockOptions {
     ///
     /// ```
     /// # use lock_core::LockOptions;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let by_hand = locks.mutex_with("nightly", LockOptions::new().label("started by hand"))?;
     /// let _guard = by_hand.acquire().await?;
     /// let status = locks.status("nightly").await?;
@@ -165,7 +165,7 @@ impl LockOptions {
     /// ```
     /// # use lock_core::{Hold, LockOptions, LossReason};
     /// # use std::sync::Arc;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let options = LockOptions::new().listener(Arc::new(|hold: &Hold, reason: &LossReason| {
     ///     eprintln!("{} is lost: {reason}", hold.name());
     /// }));
@@ -184,7 +184,7 @@ impl LockOptions {
     ///
     /// ```
     /// # use lock_core::{ErrorKind, LockError, LockOptions};
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let whole = locks.mutex_with("orders/42", LockOptions::new().finish_body_on_loss())?;
     /// let mut finished = false;
     /// let result = whole.with_lock(async |hold| {

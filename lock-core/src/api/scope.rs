@@ -20,7 +20,7 @@ impl Owner {
     ///
     /// ```
     /// # use lock_core::Owner;
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// assert_eq!(Owner::current()?, Owner::current()?); // the same task
     /// # Ok(()) });
     /// ```
@@ -47,7 +47,7 @@ impl Owner {
     ///
     /// ```
     /// # use lock_core::Owner;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// Owner::new().scope(async { lock.lock().await }).await?;
     /// assert!(!lock.is_locked()); // the scope has released it

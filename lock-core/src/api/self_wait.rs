@@ -113,11 +113,12 @@ mod tests {
     #![allow(clippy::unwrap_used)] // tests
 
     use super::*;
-    use crate::memory::MemoryServer;
+    use crate::api::builder::ClientBuilder;
+    use crate::api::fake::Fake;
 
     #[tokio::test]
     async fn a_grant_that_comes_while_its_waiter_looks_round_is_not_itself_waited_for() {
-        let locks = MemoryServer::new().client().unwrap();
+        let locks = Fake::default().client(ClientBuilder::new());
         let lock = locks.mutex("orders/42").unwrap();
         lock.lock().await.unwrap();
         let entry = locks.entry("orders/42").unwrap();

@@ -76,7 +76,7 @@ impl Moment {
 /// ```
 /// # use lock_core::Clock;
 /// # use std::time::Duration;
-/// # lock_core::example(async |_| {
+/// # lock_memory::example(async |_| {
 /// let clock = Clock::system();
 /// let deadline = clock.now().plus(Duration::from_millis(10));
 /// clock.sleep_until(deadline).await;

@@ -212,7 +212,7 @@
 //!     async fn close(&self) {} // there is no connection
 //! }
 //!
-//! # lock_core::example(async |_| {
+//! # lock_memory::example(async |_| {
 //! let server = Arc::default();
 //! let (ours, theirs) = (Table::connect(&server, ClientBuilder::new())?, Table::connect(&server, ClientBuilder::new())?);
 //! let guard = ours.mutex("orders/42")?.acquire().await?;

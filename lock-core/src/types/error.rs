@@ -140,7 +140,7 @@ impl fmt::Display for Operation {
 ///
 /// ```
 /// # use lock_core::ErrorKind;
-/// # lock_core::example(async |locks| {
+/// # lock_memory::example(async |locks| {
 /// let lock = locks.mutex("orders/42")?;
 /// match lock.acquire().await {
 ///     Ok(guard) => guard.release().await?,
@@ -154,9 +154,9 @@ impl fmt::Display for Operation {
 /// What a log or a metric needs is in values, too:
 ///
 /// ```
-/// # use lock_core::memory::{Loss, MemoryServer, Told};
+/// # use lock_memory::{Loss, MemoryServer, Told};
 /// # use lock_core::*;
-/// # lock_core::example(async |_| {
+/// # lock_memory::example(async |_| {
 /// # let server = MemoryServer::new();
 /// # let guard = server.client()?.mutex("orders/42")?.acquire().await?;
 /// # server.lose(guard.hold().name(), Loss::Delete, Told::AtOnce);
@@ -415,7 +415,7 @@ impl LockError {
     /// Returns who held the lock when the server was last asked, when the kind is [`ErrorKind::Busy`] and it is known.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let _held = lock.acquire().await?;
     /// let error = lock.acquire_for(std::time::Duration::ZERO).await.unwrap_err();
@@ -432,7 +432,7 @@ impl LockError {
     /// ```
     /// # use lock_core::LockOptions;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let job = locks.mutex_with("nightly", LockOptions::new().at_least(Duration::from_secs(50)))?;
     /// job.acquire().await?.release().await?;
     /// let error = job.acquire_for(Duration::ZERO).await.unwrap_err();

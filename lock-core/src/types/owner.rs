@@ -19,7 +19,8 @@ use tokio::task;
 /// The owner of a lock: a task, a thread, or an explicit owner that is neither.
 ///
 /// ```
-/// use lock_core::{DistributedLock, LockClient, Owner, memory::MemoryServer};
+/// use lock_core::{DistributedLock, LockClient, Owner};
+/// use lock_memory::MemoryServer;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let locks = MemoryServer::new().client()?;

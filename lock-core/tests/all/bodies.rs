@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::{SOON, name};
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, LockClient, LockError, LockName, LossReason, Operation, Owner,
 };
+use lock_memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 
 const NAME: &str = "orders/42";
 const SHORT: Duration = Duration::from_millis(5);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::{DropAfter, SOON, name};
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
 use lock_core::{ClientBuilder, DistributedLock, ErrorKind, LockClient, LockError, Operation, Owner};
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{MemoryOptions, MemoryServer, Replies};
 
 const NAME: &str = "orders/42";
 

@@ -7,11 +7,11 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, futures_block_on, name, next};
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as Notice};
 use lock_core::{
     ClientBuilder, EngineChoice, ErrorKind, Hold, HoldEnd, LockClient, LockListener, LossReason, Operation,
 };
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as Notice};
 
 const NAME: &str = "orders/42";
 

@@ -11,12 +11,12 @@ use std::time::Duration;
 use crate::support::{
     LEASE, Recorder, SOON, Timed, Told, eventually, futures_block_on, name, next, nothing_more,
 };
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
     Alarm, AlarmHandle, ClientBuilder, Clock, DistributedLock, EngineChoice, ErrorKind, Hold, LockClient,
     LockError, LossReason, Moment, Operation, Owner, Wait,
 };
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 
 const NAME: &str = "orders/42";
 

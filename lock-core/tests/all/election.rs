@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{ByHand, DropAfter, SOON, eventually, name};
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told};
 use lock_core::{
     ClientBuilder, ErrorKind, Hold, Leader, LeaderWatch, LockClient, LockError, LockListener, LossReason,
     Operation,
 };
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told};
 
 const NAME: &str = "scheduler";
 const HOUR: Duration = Duration::from_secs(3600);

@@ -5,11 +5,11 @@ use std::io;
 use std::time::Duration;
 
 use crate::support::name;
-use lock_core::memory::faults::Fault;
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told};
 use lock_core::{
     Capabilities, CharacterSet, ClientBuilder, ErrorKind, LockClient, LockError, NameRules, Operation, Reach,
 };
+use lock_memory::faults::Fault;
+use lock_memory::{Loss, MemoryOptions, MemoryServer, Told};
 
 const SERVER: &str = "test://cache.internal:6379/2";
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::support::{ByHand, LEASE, SOON, Timed, eventually, name};
 use futures_core::Stream;
-use lock_core::memory::{Loss, MemoryServer, Told as Notice};
 use lock_core::{FencingToken, Hold, HoldEnd, LockEvent, LockEvents, LossReason};
+use lock_memory::{Loss, MemoryServer, Told as Notice};
 
 /// Returns the next event, or `None` at the end.
 async fn next(events: &mut LockEvents) -> Option<LockEvent> {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::{Recorder, SOON, Told, name, next, nothing_more};
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
     ClientBuilder, DistributedLock, Hold, LockClient, LockGuard, LockListener, LossReason, Subscription,
 };
+use lock_memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 
 async fn acquire_all(server: &MemoryServer, count: usize) -> Vec<(Arc<dyn DistributedLock>, LockGuard)> {
     let client = server.client().unwrap();

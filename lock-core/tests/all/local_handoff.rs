@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next};
-use lock_core::memory::faults::Fault;
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as Notified};
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, Fairness, HoldEnd, LockClient, LockError, LockGuard,
     LockOptions, LockUrl, LossReason, Operation,
 };
+use lock_memory::faults::Fault;
+use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as Notified};
 
 const NAME: &str = "orders/42";
 const LONG: Duration = Duration::from_secs(3600);

@@ -6,12 +6,12 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next, nothing_more};
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
     ClientBuilder, DistributedLock, EngineChoice, ErrorKind, Hold, HoldEnd, LockError, LockUrl, LossReason,
     Operation, Owner, Wait,
 };
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 
 const NAME: &str = "orders/42";
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::support::Timed;
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{Loss, Told};
 use lock_core::{ErrorKind, LockError, LockOptions, LossReason, Operation};
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{Loss, Told};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

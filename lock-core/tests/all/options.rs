@@ -36,7 +36,7 @@ async fn the_longest_time_of_a_lock_replaces_that_of_its_client() {
     let timed = Timed::new();
     let client = timed
         .server
-        .client_with(lock_core::memory::MemoryOptions::new(), Timed::builder(&timed.clock).max_hold(SECOND));
+        .client_with(lock_memory::MemoryOptions::new(), Timed::builder(&timed.clock).max_hold(SECOND));
     let longer = client.unwrap().mutex_with("room", LockOptions::new().max_hold(3 * SECOND)).unwrap();
     let guard = longer.acquire().await.unwrap();
     timed.time.advance(2 * SECOND);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{ByHand, DropAfter, Recorder, SOON, Timed, Told, eventually, name, next};
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, HolderId, LockClient, LockError, LockGuard, Operation,
     Pipelining,
 };
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{MemoryOptions, MemoryServer, Replies};
 
 const NAME: &str = "orders/42";
 

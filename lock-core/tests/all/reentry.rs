@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::support::futures_block_on;
-use lock_core::memory::MemoryServer;
 use lock_core::{DistributedLock, ErrorKind, LockError, Owner};
+use lock_memory::MemoryServer;
 
 fn lock() -> Arc<dyn DistributedLock> {
     MemoryServer::new().client().unwrap().mutex("orders/42").unwrap()

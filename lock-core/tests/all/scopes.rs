@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::memory::MemoryServer;
-use lock_core::memory::faults::{Fault, Gate};
 use lock_core::{ErrorKind, HolderId, LockError, Operation};
+use lock_memory::MemoryServer;
+use lock_memory::faults::{Fault, Gate};
 
 #[tokio::test]
 async fn scopes_add_up_and_errors_have_the_full_name() {

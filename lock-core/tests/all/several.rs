@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{ByHand, DropAfter, LEASE, Recorder, SOON, Timed, Told, eventually, name, next};
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as ToldBy};
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, Hold, HoldEnd, LockClient, LossReason, Mode, MultiLock,
     Operation, Owner, Wait,
 };
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as ToldBy};
 
 const BOTH: [&str; 2] = ["account/7", "account/9"];
 

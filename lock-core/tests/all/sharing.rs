@@ -7,11 +7,11 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next};
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{Loss, MemoryServer, Told as ToldBy};
 use lock_core::{
     ErrorKind, FencingToken, Hold, HoldEnd, LockError, LossReason, Mode, Operation, Owner, Wait,
 };
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{Loss, MemoryServer, Told as ToldBy};
 
 const NAME: &str = "catalog";
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{ByHand, SOON, Timed, eventually, name};
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
 use lock_core::{ClientBuilder, DistributedLock, ErrorKind, LockError, Operation, Owner, Wait};
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{MemoryOptions, MemoryServer, Replies};
 
 const NAME: &str = "orders/42";
 

@@ -9,9 +9,9 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use crate::support::{SOON, Timed, futures_block_on, name};
-use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{Loss, MemoryServer, Told};
 use lock_core::{Clock, LockClient, Operation};
+use lock_memory::faults::{Fault, Gate};
+use lock_memory::{Loss, MemoryServer, Told};
 
 const NAME: &str = "orders/42";
 

@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lock_core::memory::{MemoryOptions, MemoryServer};
 use lock_core::{
     ClientBuilder, Clock, DistributedLock, Hold, LockClient, LockListener, LockName, LossReason, ManualClock,
 };
+use lock_memory::{MemoryOptions, MemoryServer};
 
 /// Long enough for everything that must happen, even on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);

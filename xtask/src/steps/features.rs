@@ -1,8 +1,8 @@
 //! Checks the features of the facade. Each backend alone, none and all compile without warnings. With each feature, its
 //! backend is included, and no other backend is. No other feature enables `testing`, which no program should contain.
 //!
-//! The name connects the two: the feature `NAME` includes the crate `lock-NAME`. The feature `memory`, which is part
-//! of the core, and features that only combine others, such as `default`, include no crate of their own.
+//! The name connects the two: the feature `NAME` includes the crate `lock-NAME`. Features that only combine others, such as
+//! `default`, include no crate of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use crate::failure::Failure;
 const FACADE: &str = "distlock";
 const CORE: &str = "lock-core";
 
-/// What compiles, besides each backend that is a crate: the backend in the core, and all that a program may have together.
-const COMPILES: [&str; 2] = ["memory", "full"];
+/// All that a program may have together. It compiles, besides each backend alone.
+const ALL: &str = "full";
 
 /// What tests of users need, and nothing else.
 const TESTING: &str = "testing";
@@ -29,7 +29,7 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
     compiles(context, "")?;
     contains(context, "", &BTreeSet::new())?;
     for feature in features.keys() {
-        if COMPILES.contains(&feature.as_str()) || crates.contains(&format!("lock-{feature}")) {
+        if feature == ALL || crates.contains(&format!("lock-{feature}")) {
             compiles(context, feature)?;
         }
         contains(context, feature, &expected(feature, features, &crates))?;
@@ -99,9 +99,9 @@ mod tests {
     fn features() -> Features {
         let table = [
             ("default", vec!["memory", "file"]),
-            ("memory", vec![]),
+            ("memory", vec!["dep:lock-memory"]),
             ("file", vec!["dep:lock-file"]),
-            ("testing", vec!["memory", "lock-core/testing"]),
+            ("testing", vec!["memory", "lock-memory/testing"]),
             ("careless", vec!["testing"]),
         ];
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
@@ -114,12 +114,12 @@ mod tests {
 
     #[test]
     fn a_feature_includes_what_it_is_named_after_and_what_the_features_that_it_enables_do() {
-        let expected = |feature| expected(feature, &features(), &set(&["lock-file", "lock-core"]));
+        let expected =
+            |feature| expected(feature, &features(), &set(&["lock-file", "lock-memory", "lock-core"]));
         assert_eq!(expected("file"), set(&["lock-file"]));
-        assert_eq!(expected("default"), set(&["lock-file"]));
-        assert_eq!(expected("memory"), set(&[]));
-        assert_eq!(expected("testing"), set(&["testing"]));
-        assert_eq!(expected("careless"), set(&[]), "no other feature may bring it along");
+        assert_eq!(expected("default"), set(&["lock-file", "lock-memory"]));
+        assert_eq!(expected("testing"), set(&["lock-memory", "testing"]));
+        assert_eq!(expected("careless"), set(&["lock-memory"]), "no other feature may bring it along");
     }
 
     #[test]

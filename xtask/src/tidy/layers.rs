@@ -8,9 +8,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("runtime", &["types"]),
     ("spi", &["runtime", "types"]),
-    ("memory", &["spi", "runtime", "types"]),
     ("policy", &["spi", "runtime", "types"]),
-    ("api", &["memory", "policy", "spi", "runtime", "types"]),
+    ("api", &["policy", "spi", "runtime", "types"]),
 ];
 
 pub(super) fn import_downwards(workspace: &Workspace) -> Vec<Finding> {

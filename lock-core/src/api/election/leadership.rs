@@ -33,7 +33,7 @@ impl Leadership {
     /// Resigns: the next candidate leads. Resign only when the work of the leader has ended.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let election = locks.election("scheduler")?;
     /// let first = election.campaign("a").await?;
     /// let term = first.term();
@@ -78,7 +78,7 @@ impl Leading {
     /// each write, so that a store can refuse those of an earlier leader.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let leadership = locks.election("scheduler")?.campaign("a").await?;
     /// assert!(leadership.is_leading() && leadership.term() == leadership.hold().token());
     /// # Ok(()) });
@@ -90,7 +90,7 @@ impl Leading {
     /// Returns the hold of the election's lock.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let leadership = locks.election("scheduler")?.campaign("a").await?;
     /// assert_eq!(leadership.hold().name().as_str(), "scheduler");
     /// # Ok(()) });
@@ -102,7 +102,7 @@ impl Leading {
     /// Returns whether it leads now, by the clock. [`Hold::is_valid`] says what that is worth.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let election = locks.election("scheduler")?;
     /// let led = election.run(async |leading| {
     ///     let mut steps = 0;
@@ -121,7 +121,7 @@ impl Leading {
     /// Waits until the leadership is lost, and returns the reason; `None` after a resignation.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let leadership = locks.election("scheduler")?.campaign("a").await?;
     /// tokio::select! {
     ///     Some(reason) = leadership.lost() => println!("stopped: {reason}"),
@@ -139,7 +139,7 @@ impl Leading {
     /// Replaces the value that the server shows of this leader.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let election = locks.election("scheduler")?;
     /// let leadership = election.campaign("starting").await?;
     /// leadership.proclaim("10.0.0.7:8080").await?;

@@ -36,7 +36,7 @@ pub use observe::{Leader, LeaderWatch};
 ///
 /// ```
 /// # use std::time::Duration;
-/// # lock_core::example(async |locks| {
+/// # lock_memory::example(async |locks| {
 /// let election = locks.election("scheduler")?;
 /// let leadership = election.campaign("10.0.0.7:8080").await?; // waits until it leads
 /// assert!(leadership.term().is_some());
@@ -67,7 +67,7 @@ impl LockClient {
     /// election and a mutex of one name exclude each other.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let leadership = locks.election("scheduler")?.campaign("10.0.0.7:8080").await?;
     /// assert!(leadership.is_leading());
     /// leadership.resign().await?;
@@ -91,7 +91,7 @@ impl Election {
     /// Sets the value with which [`Election::run`] campaigns; none by default.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let election = locks.election("scheduler")?.with_value("10.0.0.7:8080");
     /// let seen = election.run(async |_| election.observe().await.map(|watch| watch.leader())).await??;
     /// assert_eq!(seen.and_then(|leader| leader.value).as_deref(), Some("10.0.0.7:8080"));
@@ -106,7 +106,7 @@ impl Election {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let watch = locks.election("scheduler")?.with_interval(Duration::from_secs(5)).observe().await?;
     /// assert_eq!(watch.interval(), Duration::from_secs(5));
     /// # Ok(()) });
@@ -119,7 +119,7 @@ impl Election {
     /// Returns the name of the election.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// assert_eq!(locks.election("scheduler")?.name().as_str(), "scheduler");
     /// # Ok(()) });
     /// ```
@@ -134,7 +134,7 @@ impl Election {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let election = locks.election("scheduler")?;
     /// let leadership = election.campaign("10.0.0.7:8080").await?;
     /// let second = tokio::time::timeout(Duration::from_millis(10), election.campaign("10.0.0.8:8080"));
@@ -163,7 +163,7 @@ impl Election {
     /// ```
     /// # use lock_core::ErrorKind;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let election = locks.election("scheduler")?;
     /// let leadership = election.campaign_for("10.0.0.7:8080", Duration::from_secs(2)).await?;
     /// let error = election.campaign_for("10.0.0.8:8080", Duration::ZERO).await.unwrap_err();

@@ -56,7 +56,7 @@ impl Election {
     /// Returns a view of the leader, without being a candidate. It knows the leader when this returns.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let election = locks.election("scheduler")?;
     /// let mut watch = election.observe().await?;
     /// assert_eq!(watch.leader(), None);
@@ -128,7 +128,7 @@ impl LeaderWatch {
     /// Returns the leader; `None` while there is none.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let election = locks.election("scheduler")?;
     /// let leadership = election.campaign("10.0.0.7:8080").await?;
     /// let leader = election.observe().await?.leader().expect("there is one");
@@ -143,7 +143,7 @@ impl LeaderWatch {
     /// latest change counts: a leader that led between two looks is not seen.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let election = locks.election("scheduler")?;
     /// let leadership = election.campaign("a").await?;
     /// let mut watch = election.observe().await?;
@@ -169,7 +169,7 @@ impl LeaderWatch {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// assert_eq!(locks.election("scheduler")?.observe().await?.interval(), Duration::from_secs(1));
     /// # Ok(()) });
     /// ```

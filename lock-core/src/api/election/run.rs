@@ -20,7 +20,7 @@ impl Election {
     /// A candidate that never leads never calls the body. Set its value with [`Election::with_value`].
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let election = locks.election("scheduler")?.with_value("10.0.0.7:8080");
     /// let term = election.run(async |leading| leading.term()).await?;
     /// assert!(term.is_some());

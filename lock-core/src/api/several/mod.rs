@@ -73,8 +73,8 @@ impl MultiLock {
     ///
     /// ```
     /// # use lock_core::{DistributedLock, MultiLock};
-    /// # use lock_core::memory::MemoryServer;
-    /// # lock_core::example(async |local| {
+    /// # use lock_memory::MemoryServer;
+    /// # lock_memory::example(async |local| {
     /// let remote = MemoryServer::new().client()?;
     /// let both = MultiLock::of([local.mutex("import")?, remote.mutex("import/all")?])?;
     /// let guard = both.acquire().await?;
@@ -182,7 +182,7 @@ impl Hold {
     ///
     /// ```
     /// # use lock_core::DistributedLock;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex_all(["account/9", "account/7"])?.acquire().await?;
     /// let names: Vec<_> = guard.hold().parts().iter().map(|part| part.name().to_string()).collect();
     /// assert_eq!(names, ["account/7", "account/9"]);
@@ -197,7 +197,7 @@ impl Hold {
     ///
     /// ```
     /// # use lock_core::DistributedLock;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.mutex_all(["account/7", "account/9"])?.acquire().await?;
     /// assert!(guard.hold().token_of("account/7").is_some());
     /// assert_eq!(guard.hold().token_of("account/8"), None);

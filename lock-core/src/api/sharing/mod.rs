@@ -38,7 +38,7 @@ use shared::SharedLock;
 ///
 /// ```
 /// # use lock_core::{DistributedLock, Mode};
-/// # lock_core::example(async |locks| {
+/// # lock_memory::example(async |locks| {
 /// let catalog = locks.rw_lock("catalog")?;
 /// let (one, other) = (catalog.read().acquire().await?, catalog.read().acquire().await?);
 /// assert_eq!(one.hold().mode(), Mode::Shared);
@@ -60,7 +60,7 @@ impl LockClient {
     ///
     /// ```
     /// # use lock_core::DistributedLock;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let catalog = locks.rw_lock("catalog")?;
     /// let reading = catalog.read().acquire().await?;
     /// assert!(locks.mutex("catalog")?.try_acquire().await?.is_none());
@@ -80,7 +80,7 @@ impl LockClient {
     ///
     /// ```
     /// # use lock_core::{DistributedLock, LockOptions};
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let catalog = locks.rw_lock_with("catalog", LockOptions::new().label("import"))?;
     /// let reading = catalog.read().acquire().await?;
     /// assert_eq!(locks.status("catalog").await?.holders[0].label.as_deref(), Some("import"));
@@ -99,7 +99,7 @@ impl LockClient {
     /// Returns the semaphore called `name`, which has `size` permits.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.semaphore("render", 3)?.acquire(1).await?;
     /// guard.release().await?;
     /// # Ok(()) });
@@ -117,7 +117,7 @@ impl LockClient {
     /// ```
     /// # use lock_core::LockOptions;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let semaphore = locks.semaphore_with("render", 3, LockOptions::new().max_hold(Duration::from_secs(60)))?;
     /// let guard = semaphore.acquire(1).await?;
     /// assert!(guard.hold().remaining().is_some_and(|left| left <= Duration::from_secs(60)));
@@ -159,7 +159,7 @@ impl RwLock {
     /// Returns the name of the lock.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// assert_eq!(locks.rw_lock("catalog")?.name().as_str(), "catalog");
     /// # Ok(()) });
     /// ```
@@ -170,7 +170,7 @@ impl RwLock {
     /// Returns the read side, which any number of owners hold at a time.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let prices = locks.rw_lock("catalog")?.read();
     /// prices.acquire().await?.release().await?;
     /// # Ok(()) });
@@ -183,7 +183,7 @@ impl RwLock {
     ///
     /// ```
     /// # use lock_core::{DistributedLock, Owner};
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let catalog = locks.rw_lock("catalog")?;
     /// Owner::new()
     ///     .scope(async {

@@ -26,7 +26,7 @@ use crate::types::status::{Broken, HolderId, LockStatus};
 ///
 /// ```
 /// # use lock_core::Mode;
-/// # lock_core::example(async |locks| {
+/// # lock_memory::example(async |locks| {
 /// let semaphore = locks.semaphore("render", 3)?;
 /// let (small, large) = (semaphore.acquire(1).await?, semaphore.acquire(2).await?);
 /// assert!(semaphore.try_acquire(1).await?.is_none());
@@ -52,7 +52,7 @@ impl Semaphore {
     /// Returns the name of the semaphore.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// assert_eq!(locks.semaphore("render", 3)?.name().as_str(), "render");
     /// # Ok(()) });
     /// ```
@@ -63,7 +63,7 @@ impl Semaphore {
     /// Returns how many permits there are.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// assert_eq!(locks.semaphore("render", 3)?.size(), 3);
     /// # Ok(()) });
     /// ```
@@ -76,7 +76,7 @@ impl Semaphore {
     ///
     /// ```
     /// # use lock_core::{DistributedLock, LockError};
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let permit = locks.semaphore("render", 3)?.permits(1)?;
     /// permit.with_lock(async |_| Ok::<_, LockError>(())).await?;
     /// # Ok(()) });
@@ -111,7 +111,7 @@ impl Semaphore {
     /// not.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let guard = locks.semaphore("render", 3)?.acquire(2).await?;
     /// guard.release().await?; // gives both back
     /// # Ok(()) });
@@ -133,7 +133,7 @@ impl Semaphore {
     /// ```
     /// # use lock_core::ErrorKind;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let semaphore = locks.semaphore("render", 1)?;
     /// let _held = semaphore.acquire_for(1, Duration::from_secs(2)).await?;
     /// let error = semaphore.acquire_for(1, Duration::from_millis(10)).await.unwrap_err();
@@ -153,7 +153,7 @@ impl Semaphore {
     /// Acquires `take` permits without waiting: returns `None` when there are not enough, or others wait.
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let semaphore = locks.semaphore("render", 3)?;
     /// let _all = semaphore.acquire(3).await?;
     /// assert!(semaphore.try_acquire(1).await?.is_none());
@@ -173,7 +173,7 @@ impl Semaphore {
     /// [free](LockStatus::free_permits).
     ///
     /// ```
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let semaphore = locks.semaphore("render", 3)?;
     /// let guard = semaphore.acquire(2).await?;
     /// assert_eq!(semaphore.status().await?.free_permits(), Some(1));
@@ -194,7 +194,7 @@ impl Semaphore {
     ///
     /// ```
     /// # use lock_core::LossReason;
-    /// # lock_core::example(async |locks| {
+    /// # lock_memory::example(async |locks| {
     /// let semaphore = locks.semaphore("render", 3)?;
     /// let (one, other) = (semaphore.acquire(1).await?, semaphore.acquire(1).await?);
     /// semaphore.break_holder(&one.hold().id()).await?;

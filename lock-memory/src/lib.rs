@@ -1,7 +1,8 @@
 //! The reference backend: locks in the memory of one process.
 //!
-//! Backend authors read it first, tests use it instead of a server, and the core itself is tested with it: with the feature
-//! `testing`, a test can make the "server" fail, delay, drop replies, expire, delete and steal.
+//! Backend authors read it first: it uses nothing of the core but the public SPI. Tests use it instead of a server, and the
+//! core itself is tested with it: with the feature `testing`, a test can make the "server" fail, delay, drop replies, expire,
+//! delete and steal.
 //!
 //! # How it holds the lock
 //! A [`MemoryServer`] has a table of locks and semaphores; each has holders and a queue (`shares.rs` has the rules). The
@@ -17,7 +18,9 @@
 //! * *Expired lease*: the server ends the hold when its lease ends by its clock, and grants the lock to those that wait.
 //! * *Dropped future*: the place in the queue, or the grant, stays until the core calls `cancel`, which removes it.
 //! * *Dead waiter*: a waiter dies only with the process, and the server dies with it.
+#![forbid(unsafe_code)]
 
+mod client;
 #[cfg(feature = "testing")]
 pub mod faults;
 mod memos;
@@ -25,6 +28,8 @@ mod memos;
 mod no_faults;
 mod server;
 mod shares;
+#[cfg(test)]
+mod wakers;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,20 +37,15 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use crate::runtime::clock::{Clock, Moment};
-use crate::runtime::sync::Mutex;
-use crate::spi::{
-    AcquireRequest, Backend, BackendContext, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo,
-    Released, Remembered, Term, Updated, Wait,
+use lock_core::spi::Mutex;
+use lock_core::{
+    AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Clock, Describing,
+    Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
+    LeaseState, Leasing, LockError, LockName, LockStatus, LockUrl, Memo, Modes, Moment, NameRules, Operation,
+    PermitLimits, Pipelining, Reach, Released, Remembered, Remembering, Reserving, Term, Updated, UrlOptions,
+    Wait,
 };
-use crate::types::capabilities::{
-    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits,
-    Pipelining, Reach, Remembering, Reserving,
-};
-use crate::types::error::{LockError, Operation};
-use crate::types::name::{CharacterSet, LockName, NameRules};
-use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
-use crate::types::url::{LockUrl, UrlOptions};
+
 #[cfg(feature = "testing")]
 use faults::Faults;
 use faults::Outage;
@@ -53,16 +53,19 @@ use faults::Outage;
 use no_faults as faults;
 use server::{Fate, Requested, Server};
 
+pub use client::DRIVER;
+#[doc(hidden)]
+pub use client::example;
 #[cfg(feature = "testing")]
 pub use server::{Loss, Told};
 
 #[cfg(doc)]
-use crate::spi::AttemptHandle;
+use lock_core::AttemptHandle;
 
 /// A lock server in this process. It is cheap to clone; all clones are the same server.
 ///
 /// ```
-/// use lock_core::{memory::MemoryServer};
+/// use lock_memory::MemoryServer;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let server = MemoryServer::new();
@@ -88,10 +91,10 @@ impl MemoryServer {
     /// Creates a server whose leases are measured with `clock`.
     ///
     /// ```
-    /// # use lock_core::memory::{MemoryOptions, MemoryServer};
+    /// # use lock_memory::{MemoryOptions, MemoryServer};
     /// # use lock_core::*;
     /// # use std::time::Duration;
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let (clock, time) = Clock::manual();
     /// let server = MemoryServer::with_clock(clock.clone());
     /// let lease = MemoryOptions::new().lease(Duration::from_secs(30));
@@ -110,8 +113,8 @@ impl MemoryServer {
     ///
     /// ```
     /// # use lock_core::*;
-    /// # use lock_core::memory::MemoryServer;
-    /// # lock_core::example(async |_| {
+    /// # use lock_memory::MemoryServer;
+    /// # lock_memory::example(async |_| {
     /// let locks = MemoryServer::connect(&LockUrl::parse("memory:billing")?, ClientBuilder::new())?;
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert_eq!(MemoryServer::named("billing").len(), 1);
@@ -127,8 +130,11 @@ impl MemoryServer {
         self.0.clock()
     }
 
-    /// Creates the backend of a client of this server.
-    pub(crate) fn backend(
+    /// Creates the backend of a client of this server, for a [builder](lock_core::ClientBuilder) that a program calls itself.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) when the lease is too short for the abort margin.
+    pub fn backend(
         &self,
         options: MemoryOptions,
         context: BackendContext,
@@ -152,8 +158,8 @@ impl MemoryServer {
     ///
     /// ```
     /// # use lock_core::*;
-    /// # use lock_core::memory::MemoryServer;
-    /// # lock_core::example(async |_| {
+    /// # use lock_memory::MemoryServer;
+    /// # lock_memory::example(async |_| {
     /// let server = MemoryServer::new();
     /// let guard = server.client()?.mutex("orders/42")?.acquire().await?;
     /// assert_eq!(server.len(), 1);
@@ -174,8 +180,8 @@ impl MemoryServer {
     ///
     /// ```
     /// # use lock_core::*;
-    /// # use lock_core::memory::MemoryServer;
-    /// # lock_core::example(async |_| {
+    /// # use lock_memory::MemoryServer;
+    /// # lock_memory::example(async |_| {
     /// # let server = MemoryServer::new();
     /// # let held = server.client()?.mutex("orders/42")?.acquire().await?;
     /// # let lock = server.client()?.mutex("orders/42")?;
@@ -205,8 +211,8 @@ impl MemoryServer {
     ///
     /// ```
     /// # use lock_core::*;
-    /// # use lock_core::memory::{Loss, MemoryServer, Told};
-    /// # lock_core::example(async |_| {
+    /// # use lock_memory::{Loss, MemoryServer, Told};
+    /// # lock_memory::example(async |_| {
     /// let server = MemoryServer::new();
     /// let guard = server.client()?.mutex("orders/42")?.acquire().await?;
     /// assert!(server.lose(guard.hold().name(), Loss::Steal, Told::AtOnce));
@@ -228,9 +234,9 @@ impl fmt::Debug for MemoryServer {
 ///
 /// ```
 /// # use lock_core::ClientBuilder;
-/// # use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
+/// # use lock_memory::{MemoryOptions, MemoryServer, Replies};
 /// # use std::time::Duration;
-/// # lock_core::example(async |_| {
+/// # lock_memory::example(async |_| {
 /// let options = MemoryOptions::new().lease(Duration::from_secs(30)).replies(Replies::Later);
 /// let locks = MemoryServer::new().client_with(options, ClientBuilder::new())?;
 /// # Ok(()) });
@@ -294,12 +300,12 @@ impl MemoryOptions {
 /// # use lock_core::LockUrl;
 /// # use std::time::Duration;
 /// let url = LockUrl::parse("memory:billing?lease=30s")?;
-/// assert_eq!(lock_core::memory::lease_of(&url)?, Some(Duration::from_secs(30)));
+/// assert_eq!(lock_memory::lease_of(&url)?, Some(Duration::from_secs(30)));
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the option.
+/// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption), naming the option.
 pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
     url.options().take_duration("lease")
 }
@@ -319,13 +325,14 @@ fn capabilities() -> Capabilities {
 
 /// What a client remembers of a grant: its id at the server, and what became of it.
 #[derive(Debug)]
-pub(crate) struct MemoryLease {
+pub struct MemoryLease {
     requested: Requested,
     fate: Arc<Fate>,
 }
 
+/// The backend of one client of a [`MemoryServer`].
 #[derive(Debug)]
-pub(crate) struct MemoryBackend {
+pub struct MemoryBackend {
     server: Arc<Server>,
     context: BackendContext,
     options: MemoryOptions,

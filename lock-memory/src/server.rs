@@ -10,19 +10,16 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
-use super::faults::{Faults, Outage};
-use super::memos::Memos;
-use super::shares::{Asked, Shares};
-use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
-use crate::runtime::sync::Mutex;
-use crate::runtime::waker::with_waker;
-use crate::spi::AttemptHandle;
-use crate::spi::{AcquireRequest, AttemptId, InspectRequest, LeaseState, LockKind, Mode, Updated};
-use crate::types::error::LockError;
-use crate::types::loss::LossReason;
-use crate::types::name::PhysicalName;
-use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus, Participant};
-use crate::types::token::FencingToken;
+use lock_core::spi::Mutex;
+use lock_core::{
+    AcquireRequest, Alarm, AlarmHandle, AttemptHandle, AttemptId, Broken, Clock, FencingToken, HolderId,
+    HolderInfo, InspectRequest, LeaseState, LockError, LockKind, LockStatus, LossReason, Mode, Moment,
+    Participant, PhysicalName, Updated, with_waker,
+};
+
+use crate::faults::{Faults, Outage};
+use crate::memos::Memos;
+use crate::shares::{Asked, Shares};
 
 /// How a lock is taken from its holder. Needs the feature `testing`.
 #[cfg(feature = "testing")]
@@ -118,7 +115,8 @@ struct Waiter {
     sections: NonZeroU32,
     info: Arc<HolderInfo>,
     since: SystemTime,
-    attempt: AttemptHandle,
+    /// A stranger has none.
+    attempt: Option<AttemptHandle>,
     waker: Option<Waker>,
 }
 
@@ -130,7 +128,23 @@ impl Waiter {
             sections: request.sections(),
             info: Arc::clone(request.holder()),
             since: SystemTime::now(),
-            attempt: request.attempt().clone(),
+            attempt: Some(request.attempt().clone()),
+            waker: None,
+        }
+    }
+
+    /// One that no client knows.
+    #[cfg(any(test, feature = "testing"))]
+    fn stranger(id: AttemptId) -> Self {
+        let mut info = HolderInfo::of_this_process();
+        (info.host, info.pid, info.origin) = ("elsewhere".to_owned(), 0, None);
+        Self {
+            id,
+            lease: None,
+            sections: NonZeroU32::MIN,
+            info: Arc::new(info),
+            since: SystemTime::now(),
+            attempt: None,
             waker: None,
         }
     }
@@ -340,8 +354,8 @@ impl Server {
         forget_unused(&mut locks, key);
         *ended.fate.loss.lock() = Some(reason);
         drop(locks);
-        if told == Told::AtOnce {
-            ended.waiter.attempt.lost(reason);
+        if let Some(attempt) = ended.waiter.attempt.as_ref().filter(|_| told == Told::AtOnce) {
+            attempt.lost(reason);
         }
         wake(next);
         Some(())
@@ -402,21 +416,7 @@ impl Server {
 
     /// Puts a foreign waiter, which never releases, at the head of the queue.
     fn put_stranger_first(&self, key: &Key) {
-        let stranger = Waiter {
-            id: AttemptId::new(u128::MAX),
-            lease: None,
-            sections: NonZeroU32::MIN,
-            info: Arc::new(HolderInfo {
-                host: "elsewhere".to_owned(),
-                pid: 0,
-                origin: None,
-                label: None,
-                value: None,
-            }),
-            since: SystemTime::now(),
-            attempt: AttemptHandle::new(crate::spi::Wait::Forever),
-            waker: None,
-        };
+        let stranger = Waiter::stranger(AttemptId::new(u128::MAX));
         let mut locks = self.locks.lock();
         locks.entry(key.clone()).or_default().wait_first(stranger.id, Mode::Exclusive, stranger);
     }
@@ -462,28 +462,24 @@ impl Alarm for LeaseEnd {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::runtime::waker::waker_with_an_end;
-    use crate::spi::Wait;
-    use crate::types::name::LockName;
+    use lock_core::LockName;
 
-    fn wants(server: &Arc<Server>, id: u128) -> (Requested, Option<Arc<Fate>>) {
-        let name = LockName::new("a").unwrap();
-        let physical = crate::memory::capabilities().names.apply(&name);
-        let holder = Arc::new(HolderInfo::of_this_process());
-        let request = AcquireRequest::new(AttemptId::new(id), name, physical.clone(), Wait::Forever, holder);
-        let mode = Mode::Exclusive;
-        let requested = Requested { id: AttemptId::new(id), name: physical, mode, lease: None };
-        let fate = server.request(&requested, false, &request).unwrap();
-        (requested, fate)
+    use super::*;
+    use crate::wakers::waker_with_an_end;
+
+    fn waits(server: &Arc<Server>, id: u128) -> Requested {
+        let name = crate::capabilities().names.apply(&LockName::new("a").unwrap());
+        let (id, mode) = (AttemptId::new(id), Mode::Exclusive);
+        let requested = Requested { id, name, mode, lease: None };
+        server.locks.lock().entry(requested.key()).or_default().wait(id, mode, Waiter::stranger(id));
+        requested
     }
 
     #[test]
     fn a_waiters_waker_may_come_back_when_it_is_replaced_and_when_its_waiter_leaves() {
         let server = Server::new(Clock::system());
-        assert!(wants(&server, 1).1.is_some());
-        let (waiting, none) = wants(&server, 2);
-        assert!(none.is_none());
+        let _first = waits(&server, 1);
+        let waiting = waits(&server, 2);
         let looks = || {
             let server = Arc::clone(&server);
             waker_with_an_end(move || assert_eq!(server.len(), 1))

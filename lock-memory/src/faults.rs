@@ -6,11 +6,10 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::{MemoryOptions, Replies};
-use crate::runtime::sync::Mutex;
-use crate::runtime::waker::with_waker;
-use crate::spi::AttemptId;
-use crate::types::error::{ErrorKind, LockError, Operation};
+use lock_core::spi::Mutex;
+use lock_core::{AttemptId, ErrorKind, LockError, Operation, with_waker};
+
+use crate::{MemoryOptions, Replies};
 
 /// What happens to one request.
 #[derive(Debug, Clone)]
@@ -31,8 +30,8 @@ pub enum Fault {
 ///
 /// ```
 /// # use lock_core::*;
-/// # use lock_core::memory::{MemoryServer, faults::{Fault, Gate}};
-/// # lock_core::example(async |_| {
+/// # use lock_memory::{MemoryServer, faults::{Fault, Gate}};
+/// # lock_memory::example(async |_| {
 /// # let server = MemoryServer::new();
 /// # let guard = server.client()?.mutex("orders/42")?.acquire().await?;
 /// let gate = Gate::new();
@@ -113,8 +112,8 @@ impl fmt::Debug for Gate {
 ///
 /// ```
 /// # use lock_core::*;
-/// # use lock_core::memory::{MemoryServer, faults::Fault};
-/// # lock_core::example(async |_| {
+/// # use lock_memory::{MemoryServer, faults::Fault};
+/// # lock_memory::example(async |_| {
 /// let server = MemoryServer::new();
 /// let lock = server.client()?.mutex("orders/42")?;
 /// let refusal = LockError::new(ErrorKind::Denied, Operation::Acquire);
@@ -253,7 +252,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::runtime::waker::waker_with_an_end;
+    use crate::wakers::waker_with_an_end;
 
     #[test]
     fn a_waker_that_is_replaced_may_come_back_with_a_fault() {

@@ -1,13 +1,10 @@
 //! Clients of the in-memory server.
 
-use crate::api::builder::ClientBuilder;
-use crate::api::client::LockClient;
-use crate::api::driver::Driver;
-use crate::memory::{MemoryOptions, MemoryServer, lease_of};
-use crate::types::capabilities::Reach;
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::option::UrlOption;
-use crate::types::url::LockUrl;
+use lock_core::{
+    ClientBuilder, Driver, ErrorKind, LockClient, LockError, LockUrl, Operation, Reach, UrlOption,
+};
+
+use crate::{MemoryOptions, MemoryServer, lease_of};
 
 /// What the facade knows of the memory backend.
 pub static DRIVER: Driver = Driver::new(
@@ -25,8 +22,8 @@ impl MemoryServer {
     /// Creates a client without leases, with the default settings.
     ///
     /// ```
-    /// # use lock_core::memory::MemoryServer;
-    /// # lock_core::example(async |_| {
+    /// # use lock_memory::MemoryServer;
+    /// # lock_memory::example(async |_| {
     /// let server = MemoryServer::new();
     /// let (ours, theirs) = (server.client()?, server.client()?);
     /// let _held = ours.mutex("orders/42")?.acquire().await?;
@@ -44,9 +41,9 @@ impl MemoryServer {
     ///
     /// ```
     /// # use lock_core::ClientBuilder;
-    /// # use lock_core::memory::{MemoryOptions, MemoryServer};
+    /// # use lock_memory::{MemoryOptions, MemoryServer};
     /// # use std::time::Duration;
-    /// # lock_core::example(async |_| {
+    /// # lock_memory::example(async |_| {
     /// let lease = MemoryOptions::default().lease(Duration::from_secs(30));
     /// let leased = MemoryServer::new().client_with(lease, ClientBuilder::new())?;
     /// let guard = leased.mutex("orders/42")?.acquire().await?;
@@ -69,8 +66,8 @@ impl MemoryServer {
     ///
     /// ```
     /// # use lock_core::{ClientBuilder, LockUrl};
-    /// # use lock_core::memory::MemoryServer;
-    /// # lock_core::example(async |_| {
+    /// # use lock_memory::MemoryServer;
+    /// # lock_memory::example(async |_| {
     /// let url = LockUrl::parse("memory:shared?lease=30s")?;
     /// let locks = MemoryServer::connect(&url, ClientBuilder::new())?;
     /// # Ok(()) });

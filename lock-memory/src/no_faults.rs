@@ -3,9 +3,9 @@
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
 
-use super::MemoryOptions;
-use crate::spi::AttemptId;
-use crate::types::error::{LockError, Operation};
+use lock_core::{AttemptId, LockError, Operation};
+
+use crate::MemoryOptions;
 
 #[derive(Debug, Default)]
 pub(super) struct Faults {}

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::spi::{AttemptId, Mode};
+use lock_core::{AttemptId, Mode};
 
 /// `H` is what is kept of a holder, `W` what is kept of a waiter.
 #[derive(Clone)]

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::runtime::clock::Moment;
-use crate::runtime::sync::Mutex;
-use crate::spi::{Memo, Remembered};
+use lock_core::spi::Mutex;
+use lock_core::{Memo, Moment, Remembered};
 
 /// Until when which slot is remembered.
 #[derive(Debug, Default)]

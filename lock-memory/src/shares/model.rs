@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 
+use lock_core::{AttemptId, Mode};
+
 use super::{Asked, Rule, Shares};
-use crate::spi::{AttemptId, Mode};
 
 const CLIENTS: usize = 4;
 
