@@ -59,6 +59,7 @@ pub(crate) static BACKENDS: &[Backend] = &[
 #[cfg(doctest)]
 #[cfg_attr(feature = "memory", doc = include_str!("../README.md"))]
 #[cfg_attr(feature = "memory", doc = include_str!("../../lock-core/README.md"))]
+#[cfg_attr(feature = "memory", doc = include_str!("../../lock-kit/README.md"))]
 #[cfg_attr(feature = "memory", doc = include_str!("../../lock-memory/README.md"))]
 #[cfg_attr(feature = "file", doc = include_str!("../../lock-file/README.md"))]
 #[cfg_attr(feature = "redis", doc = include_str!("../../lock-redis/README.md"))]

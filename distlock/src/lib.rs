@@ -138,7 +138,8 @@ pub use registry::register;
 /// How a client connects, logs in, runs and ends, and the backends that a URL can name.
 pub mod connection {
     pub use crate::registry::{drivers, lease_of};
-    pub use lock_core::{Closed, ConnectMode, EngineChoice, LockUrl, Password, Secret};
+    pub use lock_core::{Closed, ConnectMode, EngineChoice, Password, Secret};
+    pub use lock_kit::LockUrl;
 }
 
 /// Leaders: [`Leadership`](election::Leadership) and [`Leading`](election::Leading) as they lead,
@@ -171,17 +172,21 @@ pub mod capabilities {
 /// What a backend implements and is given, and the [`Driver`](spi::Driver) that [`register`] takes.
 ///
 /// `docs/backends/writing-one.md` goes through it. A backend's crate depends on `lock-core`, whose root has these items and
-/// those of [`status`] and [`capabilities`].
+/// those of [`status`] and [`capabilities`], and on `lock-kit`, which has what concerns URLs and connections.
 pub mod spi {
     pub use lock_core::spi::{
-        AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, ClientCertificate,
-        Downgraded, Endpoint, Grant, GroupId, InspectRequest, LeaseState, Memo, Mutex, OwnLink, Pool,
-        PoolLimits, PooledLink, PooledServer, Released, Remembered, SharedBackoff, Term, TlsFiles,
-        TlsOptions, Updated, Wait, split_port, within,
+        AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant,
+        GroupId, InspectRequest, LeaseState, Memo, Mutex, Released, Remembered, Term, Updated, Wait,
+        contained, within,
     };
     pub use lock_core::{
-        Alarm, AlarmHandle, CharacterSet, Clock, Connecting, Driver, Moment, NameRules, OptionKind,
-        PhysicalName, Sleep, UrlOption, UrlOptions, with_waker,
+        Alarm, AlarmHandle, CharacterSet, Clock, Moment, NameRules, PhysicalName, Sleep, Unconnected,
+        with_waker,
+    };
+    pub use lock_kit::{
+        ClientCertificate, Connecting, Driver, Endpoint, OptionKind, OwnLink, Pool, PoolLimits, PooledLink,
+        PooledServer, SharedBackoff, TlsFiles, TlsOptions, UrlOption, UrlOptions, connect_backend,
+        split_port,
     };
 }
 

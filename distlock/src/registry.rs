@@ -34,7 +34,7 @@ static REGISTERED: RwLock<Vec<Driver>> = RwLock::new(Vec::new());
 /// fn connect(url: LockUrl, builder: ClientBuilder) -> Connecting {
 ///     Box::pin(async move {
 ///         let mut options = url.options();
-///         let builder = builder.with_url_options(&mut options)?.server(url.to_string());
+///         let builder = options.configure(builder)?.server(url.to_string());
 ///         let lease = options.take_duration("lease")?.unwrap_or(Duration::from_secs(10));
 ///         options.finish()?; // refuses an option that no part of the program has taken
 ///         MemoryServer::named(url.path()).client_with(MemoryOptions::new().lease(lease), builder)

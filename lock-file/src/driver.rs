@@ -1,6 +1,7 @@
 //! What the facade knows about this backend.
 
-use lock_core::{Driver, Reach, UrlOption};
+use lock_core::Reach;
+use lock_kit::{Driver, UrlOption};
 
 /// The backend's driver: its schemes, its options, and how to connect.
 pub static DRIVER: Driver = Driver::new(

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, Operation};
+use lock_kit::LockUrl;
 
 use crate::backend::FileBackend;
 use crate::default_folder::default_folder;
@@ -99,7 +100,7 @@ impl FileOptions {
 /// [`ErrorKind::InvalidOption`], which names the option; and the errors of [`FileOptions::client`].
 pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
     let mut options = url.options();
-    let builder = builder.with_url_options(&mut options)?;
+    let builder = options.configure(builder)?;
     let poll_interval = options.take_duration("poll_interval")?;
     let gate_patience = options.take_duration("gate_patience")?;
     options.finish()?;

@@ -6,8 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockUrl, LossReason};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LossReason};
 use lock_file::FileOptions;
+use lock_kit::LockUrl;
 
 struct Folder {
     _scratch: tempfile::TempDir,

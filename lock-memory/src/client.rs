@@ -1,8 +1,7 @@
 //! Clients of the in-memory server.
 
-use lock_core::{
-    ClientBuilder, Driver, ErrorKind, LockClient, LockError, LockUrl, Operation, Reach, UrlOption,
-};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, Operation, Reach};
+use lock_kit::{Driver, LockUrl, UrlOption};
 
 use crate::{MemoryOptions, MemoryServer, lease_of};
 
@@ -65,7 +64,8 @@ impl MemoryServer {
     /// common options.
     ///
     /// ```
-    /// # use lock_core::{ClientBuilder, LockUrl};
+    /// # use lock_core::ClientBuilder;
+    /// # use lock_kit::LockUrl;
     /// # use lock_memory::MemoryServer;
     /// # lock_memory::example(async |_| {
     /// let url = LockUrl::parse("memory:shared?lease=30s")?;
@@ -77,7 +77,7 @@ impl MemoryServer {
     /// [`ErrorKind::InvalidOption`], naming the option.
     pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
         let mut options = url.options();
-        let builder = builder.with_url_options(&mut options)?.server(format!("memory:{}", url.path()));
+        let builder = options.configure(builder)?.server(format!("memory:{}", url.path()));
         let memory = MemoryOptions::from_url_options(&mut options)?;
         options.finish()?;
         Self::named(url.path()).client_with(memory, builder)

@@ -41,10 +41,10 @@ use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Clock, Describing,
     Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
-    LeaseState, Leasing, LockError, LockName, LockStatus, LockUrl, Memo, Modes, Moment, NameRules, Operation,
-    PermitLimits, Pipelining, Reach, Released, Remembered, Remembering, Reserving, Term, Updated, UrlOptions,
-    Wait,
+    LeaseState, Leasing, LockError, LockName, LockStatus, Memo, Modes, Moment, NameRules, Operation,
+    PermitLimits, Pipelining, Reach, Released, Remembered, Remembering, Reserving, Term, Updated, Wait,
 };
+use lock_kit::{LockUrl, UrlOptions};
 
 #[cfg(feature = "testing")]
 use faults::Faults;
@@ -112,7 +112,8 @@ impl MemoryServer {
     /// Returns the server that every `memory:name` URL of this process refers to.
     ///
     /// ```
-    /// # use lock_core::*;
+    /// # use lock_core::ClientBuilder;
+    /// # use lock_kit::LockUrl;
     /// # use lock_memory::MemoryServer;
     /// # lock_memory::example(async |_| {
     /// let locks = MemoryServer::connect(&LockUrl::parse("memory:billing")?, ClientBuilder::new())?;
@@ -297,7 +298,7 @@ impl MemoryOptions {
 /// Returns the length of the lease that a `memory:` URL asks for, if any.
 ///
 /// ```
-/// # use lock_core::LockUrl;
+/// # use lock_kit::LockUrl;
 /// # use std::time::Duration;
 /// let url = LockUrl::parse("memory:billing?lease=30s")?;
 /// assert_eq!(lock_memory::lease_of(&url)?, Some(Duration::from_secs(30)));

@@ -1,6 +1,6 @@
 //! Turns options into the connect options of the client crate.
 
-use lock_core::spi::Endpoint;
+use lock_kit::Endpoint;
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 

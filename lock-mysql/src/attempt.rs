@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::spi::{PooledLink as _, within};
+use lock_core::spi::within;
 use lock_core::{
     AcquireRequest, AttemptId, Downgraded, Grant, LockError, LossReason, Mode, Moment, Operation,
     Participant, Term, Wait,
 };
+use lock_kit::PooledLink as _;
 
 use crate::backend::{Lease, MySqlBackend, Placed};
 use crate::batch::{Promise, Waiting};

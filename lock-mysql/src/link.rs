@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::Released;
-use lock_core::spi::PooledLink;
 use lock_core::{AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Mode, Moment, Operation};
+use lock_kit::PooledLink;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::batch::Promise;

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use lock_core::spi::{PoolLimits, PooledServer};
 use lock_core::{AttemptId, BackendContext, GroupId, LockError, Operation};
+use lock_kit::{PoolLimits, PooledServer};
 
 use crate::actor::Actor;
 use crate::control::Control;
@@ -17,9 +17,9 @@ use crate::settings::Settings;
 /// How many waits of a client may be at the server, each on a connection of its own. By default a server has 151 connections for all.
 const MOST_WAITING: usize = 16;
 
-pub(crate) type Pool = lock_core::spi::Pool<Server>;
+pub(crate) type Pool = lock_kit::Pool<Server>;
 
-pub(crate) type OwnLink = lock_core::spi::OwnLink<Server>;
+pub(crate) type OwnLink = lock_kit::OwnLink<Server>;
 
 pub(crate) struct Server {
     pub(crate) context: BackendContext,

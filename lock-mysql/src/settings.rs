@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::spi::{Endpoint, SharedBackoff};
 use lock_core::{BackendContext, Backoff, LockError, Operation, Password};
+use lock_kit::{Endpoint, SharedBackoff};
 use sqlx::mysql::MySqlConnectOptions;
 
 use crate::address::connect_options;

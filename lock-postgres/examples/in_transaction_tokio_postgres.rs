@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, LockUrl};
+use lock_core::ClientBuilder;
+use lock_kit::LockUrl;
 use lock_postgres::in_transaction;
 use tokio_postgres::{Client, NoTls};
 

@@ -1,7 +1,7 @@
 //! Turns options into the connect options of the client crate.
 
 use lock_core::HolderInfo;
-use lock_core::spi::Endpoint;
+use lock_kit::Endpoint;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 

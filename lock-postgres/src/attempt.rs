@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::spi::{PooledLink as _, within};
+use lock_core::spi::within;
 use lock_core::{AcquireRequest, Backoff, ErrorKind, Grant, LockError, Moment, Operation, Wait};
+use lock_kit::PooledLink as _;
 
 use crate::backend::{Lease, PostgresBackend};
 use crate::control::Seen;

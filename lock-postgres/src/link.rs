@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_core::Released;
-use lock_core::spi::PooledLink;
 use lock_core::{
     AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, LockName, Mode, Moment, Operation,
 };
+use lock_kit::PooledLink;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::key::Key;

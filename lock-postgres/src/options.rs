@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::spi::{Endpoint, TlsOptions, UsualParameter};
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Password};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, Operation, Password};
+use lock_kit::LockUrl;
+use lock_kit::{Endpoint, TlsOptions, UsualParameter, connect_backend};
 
 use crate::backend::{PostgresBackend, capabilities};
 
@@ -332,7 +333,8 @@ impl PostgresOptions {
             .remedy("make the lease longer, or the validation_interval shorter"));
         }
         let (builder, capabilities) = (builder.server(self.server()), capabilities(&self));
-        builder.connect(capabilities, move |context| PostgresBackend::connect(context, self.clone())).await
+        connect_backend(builder, capabilities, move |context| PostgresBackend::connect(context, self.clone()))
+            .await
     }
 
     /// The server's address, for errors and the log. It leaves out what could be the rest of a password that is not encoded.
@@ -407,7 +409,7 @@ impl PostgresOptions {
     fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
         let mut given = url.options();
         given.understand(USUAL)?;
-        let builder = builder.with_url_options(&mut given)?;
+        let builder = given.configure(builder)?;
         let mut options = Self::listening_at(endpoint_of(url, given.take("socket"))?);
         options.tls = TlsOptions::take_with_extra_authority(&mut given)?;
         options.user = url.user()?;
@@ -465,7 +467,7 @@ impl PostgresOptions {
     }
 }
 
-fn take_count(given: &mut lock_core::UrlOptions, key: &'static str) -> Result<Option<usize>, LockError> {
+fn take_count(given: &mut lock_kit::UrlOptions, key: &'static str) -> Result<Option<usize>, LockError> {
     let Some(text) = given.take(key) else { return Ok(None) };
     text.parse().map(Some).map_err(|_| invalid(format!("the option {key:?} is not a number")))
 }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use lock_core::spi::{PoolLimits, PooledServer};
 use lock_core::{AttemptId, BackendContext, GroupId, LockError, Operation};
+use lock_kit::{PoolLimits, PooledServer};
 use tokio::sync::Notify;
 
 use crate::actor::Actor;
@@ -18,9 +18,9 @@ use crate::link::{Asked, Claim, Downgraded, GivenBack, Link};
 use crate::session::Session;
 use crate::settings::Settings;
 
-pub(crate) type Pool = lock_core::spi::Pool<Server>;
+pub(crate) type Pool = lock_kit::Pool<Server>;
 
-pub(crate) type OwnLink = lock_core::spi::OwnLink<Server>;
+pub(crate) type OwnLink = lock_kit::OwnLink<Server>;
 
 pub(crate) struct Server {
     pub(crate) context: BackendContext,

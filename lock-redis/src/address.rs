@@ -1,7 +1,7 @@
 //! Turns the options into the settings of the `redis` crate.
 
-use lock_core::spi::{Endpoint, TlsFiles};
 use lock_core::{LockError, Operation, Secret};
+use lock_kit::{Endpoint, TlsFiles};
 use redis::io::tcp::TcpSettings;
 use redis::{
     Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,

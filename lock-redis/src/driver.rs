@@ -1,6 +1,6 @@
 //! What the facade knows about this backend.
 
-use lock_core::{Driver, UrlOption};
+use lock_kit::{Driver, UrlOption};
 
 /// The backend's driver: its schemes, its options, and how to connect.
 pub static DRIVER: Driver = Driver::new(
@@ -34,7 +34,7 @@ pub static DRIVER: Driver = Driver::new(
 
 #[cfg(test)]
 mod tests {
-    use lock_core::LockUrl;
+    use lock_kit::LockUrl;
 
     use super::*;
 

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::spi::{Endpoint, TlsOptions};
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Password, UrlOptions};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, Operation, Password};
+use lock_kit::{Endpoint, TlsOptions, connect_backend};
+use lock_kit::{LockUrl, UrlOptions};
 
 use crate::backend::{RedisBackend, capabilities};
 
@@ -160,7 +161,8 @@ impl RedisOptions {
         self.check()?;
         builder.renewal_interval(self.lease)?;
         let (builder, capabilities) = (builder.server(self.server()), capabilities(&self));
-        builder.connect(capabilities, move |context| RedisBackend::connect(context, self.clone())).await
+        connect_backend(builder, capabilities, move |context| RedisBackend::connect(context, self.clone()))
+            .await
     }
 
     /// Where the server is, for error messages and the log.
@@ -203,7 +205,7 @@ impl RedisOptions {
     /// Reads a URL, and adds the URL's general options to `builder`.
     fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
         let mut url_options = url.options();
-        let builder = builder.with_url_options(&mut url_options)?;
+        let builder = url_options.configure(builder)?;
         let mut options = Self::listening_at(endpoint_of(url)?);
         options.tls = tls_of(url, &mut url_options)?;
         if let Some(number) = database_of(url, url_options.take("db").as_deref())? {

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::spi::{TlsOptions, split_port};
-use lock_core::{
-    BackendContext, ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Password,
-};
+use lock_core::{BackendContext, ClientBuilder, ErrorKind, LockClient, LockError, Operation, Password};
+use lock_kit::LockUrl;
+use lock_kit::{TlsOptions, connect_backend, split_port};
 use zookeeper_client::{Client, Error, SaslOptions};
 
 use crate::backend::{ZooKeeperBackend, capabilities};
@@ -195,7 +194,10 @@ impl ZooKeeperOptions {
         self.password = builder.own_password().cloned().or(self.password);
         self.check()?;
         let (builder, capabilities) = (builder.server(self.server()), capabilities(&self));
-        builder.connect(capabilities, move |context| ZooKeeperBackend::connect(context, self.clone())).await
+        connect_backend(builder, capabilities, move |context| {
+            ZooKeeperBackend::connect(context, self.clone())
+        })
+        .await
     }
 
     /// The servers' addresses, for errors and the log. They leave out what could be the rest of a password that is not encoded.
@@ -284,7 +286,7 @@ impl ZooKeeperOptions {
     /// Reads a URL, and adds the URL's general options to `builder`.
     fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
         let mut url_options = url.options();
-        let builder = builder.with_url_options(&mut url_options)?;
+        let builder = url_options.configure(builder)?;
         let root = match url.path().trim_end_matches('/') {
             "" if url.path().is_empty() => DEFAULT_ROOT,
             root => root,

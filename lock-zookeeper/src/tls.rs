@@ -2,7 +2,7 @@
 //! written in C, which takes longer to compile than all the rest.
 
 use lock_core::LockError;
-use lock_core::spi::TlsOptions;
+use lock_kit::TlsOptions;
 #[cfg(feature = "tls")]
 pub(crate) use with::check;
 #[cfg(not(feature = "tls"))]

@@ -10,11 +10,9 @@ use crate::api::listener::LockListener;
 use crate::api::local_handoff;
 use crate::api::options::check_max_hold;
 use crate::policy::cleanup::Cleanup;
-use crate::policy::connect_retry::ConnectRetry;
 use crate::policy::contact::Contact;
 use crate::policy::context::{AttemptIds, ClientContext};
 use crate::policy::groups::{GroupReports, HeldGroups};
-use crate::policy::lazy::Lazy;
 use crate::policy::metrics::{LockLabel, Metrics};
 use crate::policy::remote::Remote;
 use crate::policy::renewal::Renewer;
@@ -22,11 +20,9 @@ use crate::runtime::clock::Clock;
 use crate::runtime::deadline;
 use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
 use crate::spi::{Backend, BackendContext, Erased, HoldOptions, LocalHandoff, Validity};
-use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::password::Password;
 use crate::types::status::HolderInfo;
-use crate::types::url::UrlOptions;
 
 /// Builds a [`LockClient`] from a backend, with the settings that all backends share.
 #[derive(Debug, Clone)]
@@ -74,9 +70,6 @@ pub enum ConnectMode {
     Lazy,
 }
 
-/// How long a client tries to connect, if neither the program nor the URL says so.
-const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
 impl Default for ClientBuilder {
     fn default() -> Self {
         Self {
@@ -110,50 +103,6 @@ impl ClientBuilder {
     /// ```
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Takes the options that all backends share out of a URL's options: `engine=own|caller`, `abort_margin=DURATION`,
-    /// `max_hold=DURATION`, `local_handoff=COUNT/DURATION`, `connect_timeout=DURATION`, `connect=eager|lazy`, `label=TEXT`. The two about connecting
-    /// apply only where the builder has not set them: the program knows how long its caller waits.
-    ///
-    /// ```
-    /// use lock_core::{ClientBuilder, LockUrl};
-    ///
-    /// let mut options = LockUrl::parse("servers://db?label=billing-7&lease=30s")?.options();
-    /// let builder = ClientBuilder::new().with_url_options(&mut options)?;
-    /// let lease = options.take_duration("lease")?; // an option of the backend alone
-    /// options.finish()?; // nothing is left
-    /// assert!(lease.is_some());
-    /// # Ok::<(), lock_core::LockError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidOption`], naming the option.
-    pub fn with_url_options(mut self, options: &mut UrlOptions) -> Result<Self, LockError> {
-        if let Some(engine) =
-            options.take_choice("engine", &[("own", EngineChoice::Own), ("caller", EngineChoice::Caller)])?
-        {
-            self.engine = engine;
-        }
-        if let Some(margin) = options.take_duration("abort_margin")? {
-            // The program that made the builder knows how long it needs to stop; a URL can only add to that.
-            self.settings.abort_margin = self.settings.abort_margin.max(margin);
-        }
-        if let Some(longest) = options.take_duration("max_hold")? {
-            self.settings.max_hold = Some(longest);
-        }
-        if let Some(text) = options.take("local_handoff") {
-            self.settings.local_handoff = local_handoff::parse(&text)?;
-        }
-        let timeout = options.take_duration("connect_timeout")?;
-        self.connect_timeout = self.connect_timeout.or(timeout);
-        let modes = [("eager", ConnectMode::Eager), ("lazy", ConnectMode::Lazy)];
-        let mode = options.take_choice("connect", &modes)?;
-        self.connect_mode = self.connect_mode.or(mode);
-        if let Some(label) = options.take("label") {
-            self.label = Some(label);
-        }
-        Ok(self)
     }
 
     /// Sets where the client's work runs; by default on a thread of its own.
@@ -281,6 +230,21 @@ impl ClientBuilder {
         self.password.as_ref()
     }
 
+    /// Returns what [`abort_margin`](Self::abort_margin) has set.
+    pub fn own_abort_margin(&self) -> Duration {
+        self.settings.abort_margin
+    }
+
+    /// Returns what [`connect_timeout`](Self::connect_timeout) has set.
+    pub fn own_connect_timeout(&self) -> Option<Duration> {
+        self.connect_timeout
+    }
+
+    /// Returns what [`connect_mode`](Self::connect_mode) has set.
+    pub fn own_connect_mode(&self) -> Option<ConnectMode> {
+        self.connect_mode
+    }
+
     /// Sets the name of this client that is shown to people who inspect a lock; at most 256 characters.
     ///
     /// ```
@@ -385,12 +349,12 @@ impl ClientBuilder {
         self,
         make: impl FnOnce(BackendContext) -> Result<B, LockError>,
     ) -> Result<LockClient, LockError> {
-        let (parts, context) = self.prepare()?;
+        let client = self.prepare()?;
         let backend = {
-            let _entered = parts.engine.handle().enter();
-            make(context).map_err(|error| parts.about(error))?
+            let _entered = client.engine.handle().enter();
+            make(client.context())
         };
-        parts.finish(backend)
+        client.finish(backend)
     }
 
     /// Returns how often the core will renew leases of `length`. Like [`BackendContext::renewal_interval`], for options
@@ -413,42 +377,13 @@ impl ClientBuilder {
         Validity::new(length, self.settings.abort_margin).map(|validity| validity.interval())
     }
 
-    /// Builds a client from a backend that connects, on the client's engine. `make` makes one attempt: it is called
-    /// again while its error is [retryable](LockError::is_retryable), for as long as the
-    /// [timeout](Self::connect_timeout) lasts. It is called first when the client is used, if the
-    /// [mode](Self::connect_mode) says so; until then `capabilities` are those of the backend.
+    /// Starts the engine of a client whose backend has yet to be made. Most backends call [`build`](Self::build), or
+    /// `connect_backend` of the crate `lock-kit`, which call this.
     ///
     /// # Errors
-    /// Any error of `make`, with the time that was spent on it; [`ErrorKind::Unreachable`] when `make` takes too long;
-    /// [`ErrorKind::InvalidOption`] when the engine is the caller's runtime and there is none.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the attempt to connect.
-    pub async fn connect<B, F>(
-        self,
-        capabilities: Capabilities,
-        make: impl Fn(BackendContext) -> F + Send + Sync + 'static,
-    ) -> Result<LockClient, LockError>
-    where
-        B: Backend,
-        F: Future<Output = Result<B, LockError>> + Send + 'static,
-    {
-        let retry = ConnectRetry {
-            clock: self.clock.clone(),
-            limit: self.connect_timeout.unwrap_or(DEFAULT_CONNECT_TIMEOUT),
-            server: self.server.clone(),
-        };
-        let mode = self.connect_mode.unwrap_or_default();
-        let (parts, context) = self.prepare()?;
-        if mode == ConnectMode::Lazy {
-            return parts.finish(Lazy::new(capabilities, context, retry, make));
-        }
-        let connected = retry.connect(|| parts.attempt(make(context.clone()))).await;
-        let backend = connected.map_err(|error| parts.about(error))?;
-        parts.finish(backend)
-    }
-
-    fn prepare(self) -> Result<(Parts, BackendContext), LockError> {
+    /// [`ErrorKind::InvalidOption`] for a setting that makes no sense, and when the engine is the caller's runtime and there is
+    /// none; [`ErrorKind::Internal`] when the system has no threads left.
+    pub fn prepare(self) -> Result<Unconnected, LockError> {
         deadline::start().map_err(|error| {
             LockError::new(ErrorKind::Internal, Operation::Connect)
                 .because(format!("no thread to keep deadlines: {error}"))
@@ -460,7 +395,7 @@ impl ClientBuilder {
         let engine = Engine::start(self.engine)?;
         let mut holder = HolderInfo::of_this_process();
         holder.label = self.label;
-        let parts = Parts {
+        Ok(Unconnected {
             engine,
             clock: self.clock,
             settings: self.settings,
@@ -469,9 +404,7 @@ impl ClientBuilder {
             listeners: self.listeners,
             held: Arc::default(),
             contact: Arc::default(),
-        };
-        let context = parts.context();
-        Ok((parts, context))
+        })
     }
 }
 
@@ -487,8 +420,8 @@ pub(super) fn check_label(label: &str) -> Result<(), LockError> {
         .remedy("make it shorter: servers show it to people who look at locks"))
 }
 
-/// A client without its backend.
-struct Parts {
+/// A client without its backend: what [`ClientBuilder::prepare`] returns.
+pub struct Unconnected {
     engine: Engine,
     clock: Clock,
     settings: Settings,
@@ -499,7 +432,7 @@ struct Parts {
     contact: Arc<Contact>,
 }
 
-impl Parts {
+impl Unconnected {
     fn about(&self, error: LockError) -> LockError {
         match &self.server {
             Some(server) => error.at(server),
@@ -507,8 +440,16 @@ impl Parts {
         }
     }
 
+    /// Returns what [`ClientBuilder::server`] has set.
+    pub fn server(&self) -> Option<&Arc<str>> {
+        self.server.as_ref()
+    }
+
     /// Makes an attempt to connect, on the engine, which begins at once.
-    fn attempt<B: Send + 'static>(
+    ///
+    /// # Cancel safety
+    /// Dropping the returned future ends the attempt.
+    pub fn attempt<B: Send + 'static>(
         &self,
         attempt: impl Future<Output = Result<B, LockError>> + Send + 'static,
     ) -> impl Future<Output = Result<B, LockError>> + Send {
@@ -522,7 +463,8 @@ impl Parts {
         }
     }
 
-    fn context(&self) -> BackendContext {
+    /// Returns what the core provides to the backend.
+    pub fn context(&self) -> BackendContext {
         BackendContext {
             clock: self.clock.clone(),
             tasks: Arc::clone(self.engine.backend_tasks()),
@@ -536,7 +478,12 @@ impl Parts {
         }
     }
 
-    fn finish<B: Backend>(self, backend: B) -> Result<LockClient, LockError> {
+    /// Builds the client from its backend.
+    ///
+    /// # Errors
+    /// That of `backend`, with the server in it; [`ErrorKind::Unsupported`] for an option that the backend does not have.
+    pub fn finish<B: Backend>(self, backend: Result<B, LockError>) -> Result<LockClient, LockError> {
+        let backend = backend.map_err(|error| self.about(error))?;
         let mut capabilities = backend.capabilities().clone();
         if let Some(handoff) = self.settings.local_handoff {
             local_handoff::check(handoff, &capabilities).map_err(|error| self.about(error))?;
@@ -578,6 +525,3 @@ fn random_u128() -> Result<u128, LockError> {
     })?;
     Ok(u128::from_ne_bytes(bytes))
 }
-
-#[cfg(test)]
-mod tests;

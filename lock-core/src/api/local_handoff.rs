@@ -14,19 +14,6 @@ pub(super) fn of(sections: u32, time: Duration) -> Option<LocalHandoff> {
         .map(|sections| LocalHandoff { sections, time })
 }
 
-/// Reads `COUNT/DURATION`.
-pub(super) fn parse(text: &str) -> Result<Option<LocalHandoff>, LockError> {
-    let parts = text
-        .split_once('/')
-        .and_then(|(sections, time)| Some((sections.parse().ok()?, humantime::parse_duration(time).ok()?)));
-    let (sections, time) = parts.ok_or_else(|| {
-        LockError::new(ErrorKind::InvalidOption, Operation::Configure)
-            .because("the option \"local_handoff\" is not a count and a length of time")
-            .remedy("write for example 100/10ms")
-    })?;
-    Ok(of(sections, time))
-}
-
 /// Refuses what the backend cannot do.
 pub(super) fn check(handoff: LocalHandoff, capabilities: &Capabilities) -> Result<(), LockError> {
     let backend = capabilities.backend;

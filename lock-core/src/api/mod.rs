@@ -6,7 +6,6 @@ pub(crate) mod client;
 pub(crate) mod closed;
 #[cfg(test)]
 mod costs;
-pub(crate) mod driver;
 pub(crate) mod election;
 mod event_queue;
 pub(crate) mod events;

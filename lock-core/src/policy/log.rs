@@ -22,11 +22,6 @@ pub(crate) fn span(lock: &LockName) -> Span {
     tracing::debug_span!(target: "distlock", "lock", name = %lock)
 }
 
-/// An attempt to connect has failed, and is repeated.
-pub(crate) fn not_connected(error: &LockError, server: Option<&str>) {
-    warn!(target: "distlock", %error, server = server.map(display), "not connected yet");
-}
-
 /// A lock at a server.
 #[derive(Clone, Copy)]
 pub(crate) struct Lock<'a> {

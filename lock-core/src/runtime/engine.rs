@@ -290,7 +290,10 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 /// Turns a panic into an error: a bug in a backend fails one call, not the task that made it.
-pub(crate) async fn contained<T>(
+///
+/// # Cancel safety
+/// Dropping the returned future drops `future`.
+pub async fn contained<T>(
     operation: Operation,
     future: impl Future<Output = Result<T, LockError>>,
 ) -> Result<T, LockError> {

@@ -228,32 +228,24 @@ mod attempt;
 mod attempt_handle;
 mod backend;
 mod backoff;
-mod connection;
 mod context;
 mod erased;
 mod grant;
 mod hold_options;
 mod memo;
-mod pool;
-mod pooled_server;
-mod shared_backoff;
 mod validity;
 
 pub use attempt::{AcquireRequest, AttemptId, InspectRequest, Wait};
 pub use attempt_handle::AttemptHandle;
 pub use backend::Backend;
 pub use backoff::Backoff;
-pub use connection::{ClientCertificate, Endpoint, TlsFiles, TlsOptions, split_port};
 pub use context::BackendContext;
 pub use grant::{Downgraded, Grant, GroupId, LeaseState, Released, Term, Updated};
 pub use memo::{Memo, Remembered};
-pub use pool::{OwnLink, Pool};
-pub use pooled_server::{PoolLimits, PooledLink, PooledServer};
-pub use shared_backoff::SharedBackoff;
 
 pub use crate::types::mode::{LockKind, Mode};
-pub use crate::types::url::UsualParameter;
 
+pub use crate::runtime::engine::contained;
 pub use crate::runtime::race::within;
 pub use crate::runtime::sync::Mutex;
 

@@ -326,7 +326,8 @@ impl LockError {
     }
 
     /// Adds to the cause how long the operation was tried.
-    pub(crate) fn after_trying_for(self, tried: Duration) -> Self {
+    #[must_use]
+    pub fn after_trying_for(self, tried: Duration) -> Self {
         let tried = format!("tried for {}", humantime::format_duration(tried));
         self.with(|details| {
             let cause = std::mem::take(&mut details.cause);

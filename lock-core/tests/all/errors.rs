@@ -74,10 +74,8 @@ async fn an_error_of_connecting_names_the_server() {
     let builder = ClientBuilder::new().server(SERVER);
     let capabilities = Capabilities::new("never", Reach::Network, NameRules::new(CharacterSet::PORTABLE, 64));
     let failed = LockError::new(ErrorKind::Unreachable, Operation::Connect).because("on purpose");
-    let error = builder
-        .connect(capabilities, move |_| std::future::ready(Err::<Never, _>(failed.clone())))
-        .await
-        .unwrap_err();
+    let make = move |_| std::future::ready(Err::<Never, _>(failed.clone()));
+    let error = lock_kit::connect_backend(builder, capabilities, make).await.unwrap_err();
     let text = "cannot connect to test://cache.internal:6379/2: the backend cannot be reached: on purpose";
     assert_eq!(error.to_string(), text);
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next};
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, Fairness, HoldEnd, LockClient, LockError, LockGuard,
-    LockOptions, LockUrl, LossReason, Operation,
+    LockOptions, LossReason, Operation,
 };
+use lock_kit::LockUrl;
 use lock_memory::faults::Fault;
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as Notified};
 

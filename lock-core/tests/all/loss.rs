@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next, nothing_more};
 use lock_core::{
-    ClientBuilder, DistributedLock, EngineChoice, ErrorKind, Hold, HoldEnd, LockError, LockUrl, LossReason,
-    Operation, Owner, Wait,
+    ClientBuilder, DistributedLock, EngineChoice, ErrorKind, Hold, HoldEnd, LockError, LossReason, Operation,
+    Owner, Wait,
 };
+use lock_kit::LockUrl;
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 
@@ -473,7 +474,7 @@ async fn a_bound_of_nothing_is_refused() {
     };
     refused(ClientBuilder::new().max_hold(Duration::ZERO));
     let mut options = LockUrl::parse("memory:?max_hold=0s").unwrap().options();
-    refused(ClientBuilder::new().with_url_options(&mut options).unwrap());
+    refused(options.configure(ClientBuilder::new()).unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,6 @@ mod backend_reports;
 mod bodies;
 mod cancellation;
 mod closing;
-mod connecting;
 mod edges;
 mod election;
 mod errors;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Password, Secret};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, Password, Secret};
+use lock_kit::LockUrl;
 use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};

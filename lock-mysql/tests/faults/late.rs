@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, Clock, LockUrl, Operation};
+use lock_core::{ClientBuilder, Clock, Operation};
+use lock_kit::LockUrl;
 use test_servers::{Direction, Losing, MySqlFlavour};
 
 use crate::case::{cases, ensure};

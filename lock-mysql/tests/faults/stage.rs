@@ -5,7 +5,8 @@ use std::time::Duration;
 
 pub use conformance_tests::faults::{ROOM, Waiter, poll_times, soon, until, with_options};
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, LockClient, LockError, LockUrl};
+use lock_core::{ClientBuilder, LockClient, LockError};
+use lock_kit::LockUrl;
 use test_servers::{MySqlFlavour, MySqlOptions, Row, TcpProxy};
 
 use crate::servers::Server;

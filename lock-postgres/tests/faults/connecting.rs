@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use conformance_tests::faults::logs;
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, ErrorKind, LockUrl, Password, Secret};
+use lock_core::{ClientBuilder, ErrorKind, Password, Secret};
+use lock_kit::LockUrl;
 use test_servers::PostgresOptions;
 
 use crate::stage::{LONG, ROOM, Stage, cases, connect, ensure, reach, until, with_options};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use conformance_tests::faults::event_recorder::EventRecorder;
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, Clock, LockUrl, Operation};
+use lock_core::{ClientBuilder, Clock, Operation};
+use lock_kit::LockUrl;
 use test_servers::{Direction, Losing};
 
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, cases, ensure, soon, until, with_options};

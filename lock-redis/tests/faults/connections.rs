@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use lock_core::{ClientBuilder, EngineChoice, ErrorKind, LockUrl};
+use lock_core::{ClientBuilder, EngineChoice, ErrorKind};
+use lock_kit::LockUrl;
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, until};

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, Clock, ErrorKind, LockUrl, LossReason};
+use lock_core::{ClientBuilder, Clock, ErrorKind, LossReason};
+use lock_kit::LockUrl;
 use test_servers::{Direction, TcpProxy};
 
 use crate::case::{cases, ensure};

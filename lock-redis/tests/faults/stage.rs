@@ -9,7 +9,8 @@ pub use conformance_tests::faults::{
     PATIENCE, ROOM, Waiter, drop_after, poll_times, soon, until, with_options,
 };
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, DistributedLock, LockClient, LockError, LockUrl};
+use lock_core::{ClientBuilder, DistributedLock, LockClient, LockError};
+use lock_kit::LockUrl;
 use test_servers::{RedisOptions, RedisServer, TcpProxy, Value};
 
 use crate::case::ensure;

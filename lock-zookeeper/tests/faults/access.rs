@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, ErrorKind, LockError, LockUrl, Password, Secret, TakenAway};
+use lock_core::{ClientBuilder, ErrorKind, LockError, Password, Secret, TakenAway};
+use lock_kit::LockUrl;
 use test_servers::{Access, NodeKind, ZooKeeperOptions, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};

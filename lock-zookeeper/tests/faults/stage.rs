@@ -13,9 +13,9 @@ pub use conformance_tests::faults::{
 };
 use conformance_tests::{Failure, Outcome};
 use lock_core::{
-    ClientBuilder, Clock, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LockUrl, LossReason,
-    ManualClock,
+    ClientBuilder, Clock, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LossReason, ManualClock,
 };
+use lock_kit::LockUrl;
 use test_servers::{
     Data, Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
 };

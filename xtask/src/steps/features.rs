@@ -12,6 +12,8 @@ use crate::failure::Failure;
 
 const FACADE: &str = "distlock";
 const CORE: &str = "lock-core";
+/// What backends share.
+const KIT: &str = "lock-kit";
 
 /// All that a program may have together. It compiles, besides each backend alone.
 const ALL: &str = "full";
@@ -81,7 +83,8 @@ fn found_in(tree: &str) -> BTreeSet<String> {
     for line in tree.lines() {
         match line.split_whitespace().next().unwrap_or_default() {
             CORE if line.contains(TESTING) => drop(found.insert(TESTING.to_owned())),
-            name if name.starts_with("lock-") && name != CORE => drop(found.insert(name.to_owned())),
+            CORE | KIT => {}
+            name if name.starts_with("lock-") => drop(found.insert(name.to_owned())),
             _ => {}
         }
     }
@@ -124,7 +127,7 @@ mod tests {
 
     #[test]
     fn backends_and_testing_are_found_in_the_tree() {
-        let tree = "distlock v0.1.0 (/w/distlock) testing\nlock-core v0.1.0 metrics\nlock-file v0.1.0\ntokio v1.0.0 testing\n\
+        let tree = "distlock v0.1.0 (/w/distlock) testing\nlock-core v0.1.0 metrics\nlock-kit v0.1.0\nlock-file v0.1.0\ntokio v1.0.0 testing\n\
             lock-file v0.1.0 (*)\n";
         assert_eq!(found_in(tree), set(&["lock-file"]));
         assert_eq!(found_in("lock-core v0.1.0 (/w/lock-core) metrics,testing\n"), set(&["testing"]));

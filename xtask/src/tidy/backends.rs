@@ -12,7 +12,7 @@ const TITLE: &str = "## In this repository";
 const MOST: usize = 12;
 
 /// Crates that are named like a backend but are none, and the reference backend, which tests and examples of all crates use.
-const NO_BACKENDS: [&str; 3] = ["lock-core", "lock-bench", "lock-memory"];
+const NO_BACKENDS: [&str; 4] = ["lock-core", "lock-kit", "lock-bench", "lock-memory"];
 /// Backends whose name is a common word: the rule looks for the name of the crate instead.
 const COMMON_WORDS: [&str; 1] = ["file"];
 

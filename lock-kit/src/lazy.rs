@@ -6,18 +6,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::spi::{Mutex, contained};
+use lock_core::{
+    AcquireRequest, Backend, BackendContext, Broken, Capabilities, Downgraded, ErrorKind, Grant, GroupId,
+    HolderId, HolderInfo, InspectRequest, LeaseState, LockError, LockStatus, Memo, Operation, Released,
+    Remembered, Updated,
+};
 use tokio::sync::watch;
 
-use crate::policy::connect_retry::ConnectRetry;
-use crate::runtime::engine::contained;
-use crate::runtime::sync::Mutex;
-use crate::spi::{
-    AcquireRequest, Backend, BackendContext, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo,
-    Released, Remembered, Updated,
-};
-use crate::types::capabilities::Capabilities;
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
+use crate::connect_retry::ConnectRetry;
 
 type Connected<B> = Result<Arc<B>, LockError>;
 type Connect<B> = dyn Fn() -> Pin<Box<dyn Future<Output = Result<B, LockError>> + Send>> + Send + Sync;
@@ -134,11 +131,11 @@ impl<B: Backend> Backend for Lazy<B> {
     }
 
     async fn renew(&self, group: GroupId, leases: &[Arc<B::Lease>]) -> Result<Vec<LeaseState>, LockError> {
-        self.connected().ok_or_else(|| closed(Operation::Renew))?.renew(group, leases).await
+        self.backend(Operation::Renew).await?.renew(group, leases).await
     }
 
     async fn release(&self, lease: &B::Lease) -> Result<Released, LockError> {
-        self.connected().ok_or_else(|| closed(Operation::Release))?.release(lease).await
+        self.backend(Operation::Release).await?.release(lease).await
     }
 
     async fn downgrade(
@@ -146,7 +143,7 @@ impl<B: Backend> Backend for Lazy<B> {
         lease: &B::Lease,
         request: &AcquireRequest,
     ) -> Result<Downgraded<B::Lease>, LockError> {
-        self.connected().ok_or_else(|| closed(Operation::Downgrade))?.downgrade(lease, request).await
+        self.backend(Operation::Downgrade).await?.downgrade(lease, request).await
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
@@ -158,7 +155,7 @@ impl<B: Backend> Backend for Lazy<B> {
     }
 
     async fn update_holder(&self, lease: &B::Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
-        self.connected().ok_or_else(|| closed(Operation::Describe))?.update_holder(lease, holder).await
+        self.backend(Operation::Describe).await?.update_holder(lease, holder).await
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {

@@ -3,14 +3,15 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::tls::TlsOptions;
-use crate::types::error::{ErrorKind, LockError, Operation};
+use lock_core::{ErrorKind, LockError, Operation};
+
+use crate::tls::TlsOptions;
 
 /// Where a server listens.
 ///
 /// ```
-/// use lock_core::LockUrl;
-/// use lock_core::spi::Endpoint;
+/// use lock_kit::LockUrl;
+/// use lock_kit::Endpoint;
 ///
 /// let url = LockUrl::parse("server://[::1]:7000/0")?;
 /// let endpoint = Endpoint::parse(url.hosts(), 6379, "server://host:6379")?;
@@ -59,7 +60,7 @@ impl Endpoint {
     /// Refuses TLS at a Unix socket, which has none.
     ///
     /// ```
-    /// use lock_core::spi::{Endpoint, TlsOptions};
+    /// use lock_kit::{Endpoint, TlsOptions};
     ///
     /// let socket = Endpoint::Socket("/run/server.sock".into());
     /// assert!(socket.check(None).is_ok());
@@ -90,7 +91,7 @@ impl fmt::Display for Endpoint {
 /// Splits `host`, `host:port`, `[address]` or `[address]:port` into the host, without brackets, and the port as text.
 ///
 /// ```
-/// use lock_core::spi::split_port;
+/// use lock_kit::split_port;
 ///
 /// assert_eq!(split_port("cache:7000"), ("cache", Some("7000")));
 /// assert_eq!(split_port("[::1]"), ("::1", None));

@@ -4,12 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::api::builder::ClientBuilder;
-use crate::api::client::LockClient;
-use crate::types::capabilities::Reach;
-use crate::types::error::LockError;
-use crate::types::option::UrlOption;
-use crate::types::url::LockUrl;
+use lock_core::{ClientBuilder, LockClient, LockError, Reach};
+
+use crate::option::UrlOption;
+use crate::url::LockUrl;
 
 /// What [`Driver::connect`] returns.
 pub type Connecting = Pin<Box<dyn Future<Output = Result<LockClient, LockError>> + Send>>;
@@ -21,7 +19,8 @@ pub type Connecting = Pin<Box<dyn Future<Output = Result<LockClient, LockError>>
 ///
 /// ```
 /// use lock_memory::MemoryServer;
-/// use lock_core::{Driver, Reach, UrlOption};
+/// use lock_core::Reach;
+/// use lock_kit::{Driver, UrlOption};
 ///
 /// pub static DRIVER: Driver = Driver::new(
 ///     "shelf",

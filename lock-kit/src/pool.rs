@@ -5,12 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::spi::{Mutex, within};
+use lock_core::{ErrorKind, GroupId, LockError, Operation};
 use tokio::sync::{Notify, oneshot};
 
-use super::{GroupId, PoolLimits, PooledLink, PooledServer};
-use crate::runtime::race::within;
-use crate::runtime::sync::Mutex;
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::pooled_server::{PoolLimits, PooledLink, PooledServer};
 
 /// How long a request may wait in the queue of a connection before the pool uses or opens another one.
 const LONGEST_QUEUE: Duration = Duration::from_millis(250);

@@ -4,11 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::policy::log;
-use crate::runtime::clock::Clock;
-use crate::runtime::race::within;
-use crate::spi::Backoff;
-use crate::types::error::{ErrorKind, LockError, Operation};
+use lock_core::spi::within;
+use lock_core::{Backoff, Clock, ErrorKind, LockError, Operation};
+use tracing::field::display;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -44,7 +42,8 @@ impl ConnectRetry {
                 };
                 let is_news = last.as_ref().is_none_or(|last| last.to_string() != error.to_string());
                 if is_news {
-                    log::not_connected(&error, server.as_deref());
+                    let server = server.as_deref().map(display);
+                    tracing::warn!(target: "distlock", %error, server, "not connected yet");
                 }
                 last = Some(error);
                 clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
@@ -66,7 +65,7 @@ fn no_answer() -> LockError {
 mod tests {
     use super::*;
 
-    fn retry(seconds: u64) -> (ConnectRetry, crate::runtime::manual_clock::ManualClock) {
+    fn retry(seconds: u64) -> (ConnectRetry, lock_core::ManualClock) {
         let (clock, time) = Clock::manual();
         (ConnectRetry { clock, limit: Duration::from_secs(seconds), server: None }, time)
     }

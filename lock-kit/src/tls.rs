@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::url::UrlOptions;
+use lock_core::{ErrorKind, LockError, Operation};
+
+use crate::url::UrlOptions;
 
 /// How to encrypt the connections to a server. A connection is encrypted or fails, and the server's certificate has to be
 /// valid for its name. A backend trusts the authorities of `ca` alone; one whose client library trusts the system's in any
 /// case takes `extra_ca` instead.
 ///
 /// ```
-/// use lock_core::LockUrl;
-/// use lock_core::spi::TlsOptions;
+/// use lock_kit::LockUrl;
+/// use lock_kit::TlsOptions;
 ///
 /// let mut options = LockUrl::parse("server://db?ca=/etc/app/ca.pem")?.options();
 /// let tls = TlsOptions::take(&mut options)?;
@@ -84,8 +85,8 @@ impl TlsOptions {
     /// `extra_ca` in place of `ca`, which promises that its authorities are trusted alone.
     ///
     /// ```
-    /// use lock_core::LockUrl;
-    /// use lock_core::spi::TlsOptions;
+    /// use lock_kit::LockUrl;
+    /// use lock_kit::TlsOptions;
     ///
     /// let mut options = LockUrl::parse("server://db?extra_ca=/etc/app/ca.pem")?.options();
     /// let tls = TlsOptions::take_with_extra_authority(&mut options)?;
@@ -119,8 +120,8 @@ impl TlsOptions {
     /// ```
     /// use std::path::Path;
     ///
-    /// use lock_core::LockUrl;
-    /// use lock_core::spi::TlsOptions;
+    /// use lock_kit::LockUrl;
+    /// use lock_kit::TlsOptions;
     ///
     /// let mut options = LockUrl::parse("servers://db?cert=/c.pem&key=/k.pem")?.options();
     /// let tls = TlsOptions::take_files(&mut options)?.unwrap_or_default(); // the scheme asks for TLS
@@ -157,7 +158,7 @@ impl TlsOptions {
     /// Reads the files. Read them again for each connection, so that a client takes up renewed certificates.
     ///
     /// ```no_run
-    /// use lock_core::spi::TlsOptions;
+    /// use lock_kit::TlsOptions;
     ///
     /// let files = TlsOptions::new().authority("/etc/app/ca.pem").read()?;
     /// let trusted = files.authority.unwrap_or_default(); // PEM, for the library that speaks TLS
@@ -214,7 +215,7 @@ fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::url::LockUrl;
+    use crate::url::LockUrl;
 
     fn take(query: &str) -> Result<Option<TlsOptions>, LockError> {
         let mut options = LockUrl::parse(&format!("server://db?{query}"))?.options();

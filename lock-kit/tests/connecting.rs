@@ -1,5 +1,7 @@
 //! Connecting: again while the server is not there, and at the first use.
 
+#![allow(clippy::unwrap_used)] // also in shared functions of the tests
+
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::{ClientBuilder, ConnectMode, ErrorKind, LockClient, LockError, Operation};
+use lock_kit::connect_backend;
 use lock_memory::{MemoryOptions, MemoryServer};
 
 /// Connects to a memory server; the first attempts fail.
@@ -36,7 +39,7 @@ impl Connecting {
                 if is_failing { Err(failure) } else { server.backend(MemoryOptions::new(), context) }
             }
         };
-        builder.connect(capabilities, make).await
+        connect_backend(builder, capabilities, make).await
     }
 
     fn attempts(&self) -> usize {

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::future::Future;
 
-use super::Backoff;
-use crate::runtime::clock::{Clock, Moment};
-use crate::runtime::sync::Mutex;
-use crate::types::error::LockError;
+use lock_core::spi::Mutex;
+use lock_core::{Backoff, Clock, LockError, Moment};
 
 /// Connects for a client that uses several connections. While the server refuses connections, one caller at a time
 /// tries, after a pause that grows with each failure, and its outcome is that of all callers that wait meanwhile.
@@ -14,7 +12,7 @@ use crate::types::error::LockError;
 /// ```
 /// use std::time::Duration;
 ///
-/// use lock_core::spi::SharedBackoff;
+/// use lock_kit::SharedBackoff;
 /// use lock_core::{Backoff, Clock, ErrorKind, LockError, Operation};
 ///
 /// # async fn run() {
@@ -123,9 +121,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
+    use lock_core::{ErrorKind, ManualClock, Operation};
+
     use super::*;
-    use crate::runtime::manual_clock::ManualClock;
-    use crate::types::error::{ErrorKind, Operation};
 
     const FIRST: Duration = Duration::from_millis(10);
     const MOST: Duration = Duration::from_millis(40);

@@ -5,9 +5,9 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AttemptId, BackendContext, GroupId, Pool};
-use crate::runtime::clock::Clock;
-use crate::types::error::LockError;
+use lock_core::{AttemptId, BackendContext, Clock, GroupId, LockError};
+
+use crate::pool::Pool;
 
 /// A server on which a lock belongs to a connection and ends with it.
 pub trait PooledServer: Send + Sync + Sized + 'static {

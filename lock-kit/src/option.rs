@@ -3,7 +3,7 @@
 /// An option of a backend's URL, as help texts and the documentation show it.
 ///
 /// ```
-/// use lock_core::{OptionKind, UrlOption};
+/// use lock_kit::{OptionKind, UrlOption};
 ///
 /// const OPTIONS: &[UrlOption] = &[
 ///     UrlOption::duration("lease", "how long the server keeps a silent holder's lock").default_value("30 s"),
@@ -44,7 +44,7 @@ pub enum OptionKind {
 }
 
 impl UrlOption {
-    /// The options that the core reads for all backends.
+    /// The options that all backends have: [`UrlOptions::configure`](crate::UrlOptions::configure) reads them.
     pub const COMMON: &'static [Self] = &[
         Self::choice("engine", &["own", "caller"], "where the client's work runs").default_value("own"),
         Self::duration("abort_margin", "how long a holder needs to stop after it learns of a loss")

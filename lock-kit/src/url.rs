@@ -3,11 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use lock_core::{ErrorKind, LockError, Operation, Password, Secret};
 use percent_encoding::percent_decode_str;
-
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::password::Password;
-use crate::types::secret::Secret;
 
 /// A URL that names a backend: `scheme:[//authority][path][?key=value&…]`.
 ///
@@ -15,7 +12,7 @@ use crate::types::secret::Secret;
 /// password or the options: only scheme, hosts and path.
 ///
 /// ```
-/// use lock_core::LockUrl;
+/// use lock_kit::LockUrl;
 ///
 /// let url = LockUrl::parse("server://admin:secret@cache:6379/0?lease=30s")?;
 /// assert_eq!(url.scheme(), "server");
@@ -106,7 +103,7 @@ impl LockUrl {
     /// Returns the password of the URL, or the one in the file that the option `password_file` names.
     ///
     /// ```
-    /// use lock_core::LockUrl;
+    /// use lock_kit::LockUrl;
     ///
     /// let url = LockUrl::parse("server://admin:hunter2@cache?lease=30s")?;
     /// let mut options = url.options();
@@ -172,7 +169,7 @@ impl fmt::Debug for LockUrl {
 /// ```
 /// use std::time::Duration;
 ///
-/// use lock_core::LockUrl;
+/// use lock_kit::LockUrl;
 ///
 /// let mut options = LockUrl::parse("server://cache?lease=30s&tls=on&prefix=billing")?.options();
 /// assert_eq!(options.take_duration("lease")?, Some(Duration::from_secs(30)));
@@ -206,8 +203,8 @@ impl UrlOptions {
     /// Reads the usual parameters of a server's URLs as the options that they stand for.
     ///
     /// ```
-    /// use lock_core::LockUrl;
-    /// use lock_core::spi::UsualParameter;
+    /// use lock_kit::LockUrl;
+    /// use lock_kit::UsualParameter;
     ///
     /// let mut options = LockUrl::parse("servers://db?sslmode=require&connect_timeout=10")?.options();
     /// options.understand(&[
