@@ -1,70 +1,80 @@
-//! The context of every step: the root of the workspace, the way to call cargo, the console, and what was skipped so far.
+//! The context of every step: what cargo says of the workspace, the way to call cargo, and what was skipped so far.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use anyhow::{Context as _, Result};
 use cargo_metadata::{Metadata, MetadataCommand};
+use serde::Deserialize;
 
-use crate::console::Console;
-use crate::failure::Failure;
-use crate::process::Process;
-use crate::tier::Tier;
+use crate::console::{SKIPPED, say};
+use crate::process;
 
-#[derive(Debug)]
-pub(crate) struct Context {
-    pub(crate) console: Console,
-    pub(crate) tier: Tier,
-    root: PathBuf,
-    incremental: Incremental,
-    skipped: RefCell<Vec<String>>,
+/// A tier of the checks: how much a run checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Tier {
+    /// What proves on any machine that all of it works.
+    Default,
+    /// Everything: also what takes long and seldom fails alone.
+    All,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Incremental {
-    AsConfigured,
-    /// A first build would write gigabytes for a second one that is seldom the next step.
-    Off,
+impl Tier {
+    /// The variable that tells the test programs that they run in [`Tier::All`].
+    pub(crate) fn variable(self) -> Option<(&'static str, &'static str)> {
+        (self == Self::All).then_some(("DISTLOCK_TESTS", "all"))
+    }
+
+    /// The options of cargo for the crates of this tier. What only measures, and its dependencies, are in the wider one.
+    pub(crate) fn packages(self) -> &'static str {
+        if self == Self::All { "--workspace" } else { "--workspace --exclude lock-bench" }
+    }
+}
+
+pub(crate) struct Context {
+    pub(crate) tier: Tier,
+    /// Of the workspace's own crates, without their dependencies.
+    pub(crate) metadata: Metadata,
+    is_incremental: bool,
+    /// What was not checked.
+    pub(crate) skipped: RefCell<Vec<String>>,
 }
 
 impl Context {
-    pub(crate) fn new(console: Console, tier: Tier) -> Self {
-        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = own.parent().unwrap_or(own).to_owned();
+    pub(crate) fn new(tier: Tier) -> Result<Self> {
+        let mut command = MetadataCommand::new();
+        command.cargo_path(cargo()).current_dir(env!("CARGO_MANIFEST_DIR")).no_deps();
+        let metadata = command.exec().context("cargo metadata cannot be understood")?;
         // Cargo has built this program beside what it will build now.
-        let target = std::env::current_exe().unwrap_or_default().with_file_name("incremental");
-        Self { console, tier, root, incremental: Incremental::after(&target), skipped: RefCell::default() }
+        let folder = std::env::current_exe().unwrap_or_default().with_file_name("incremental");
+        Ok(Self { tier, metadata, is_incremental: is_incremental(&folder), skipped: RefCell::default() })
     }
 
-    /// The folder of the workspace's `Cargo.toml`.
     pub(crate) fn root(&self) -> &Path {
-        &self.root
+        self.metadata.workspace_root.as_std_path()
+    }
+
+    pub(crate) fn target(&self, path: &str) -> PathBuf {
+        self.metadata.target_directory.join(path).into()
     }
 
     /// Returns the cargo that started this program, so that a toolchain chosen with `cargo +nightly xtask` is kept.
-    pub(crate) fn cargo(&self, arguments: &[&str]) -> Process {
-        let process = Process::new(&cargo(), arguments).within(&self.root);
-        match self.incremental {
-            Incremental::AsConfigured => process,
-            Incremental::Off => process.with_variable("CARGO_INCREMENTAL", "0"),
+    pub(crate) fn cargo(&self, words: &str) -> Command {
+        let mut command = process::command(cargo(), words);
+        command.current_dir(self.root());
+        if !self.is_incremental {
+            command.env("CARGO_INCREMENTAL", "0");
         }
-    }
-
-    /// What cargo says of the workspace's own crates, without their dependencies.
-    pub(crate) fn metadata(&self) -> Result<Metadata, Failure> {
-        let mut command = MetadataCommand::new();
-        command.cargo_path(cargo()).current_dir(&self.root).no_deps();
-        command.exec().map_err(|error| Failure::new(format!("cargo metadata cannot be understood: {error}")))
+        command
     }
 
     /// Reports what is not checked, now and once more at the end: nothing is skipped silently.
     pub(crate) fn skip(&self, what: &str) {
-        self.console.skipped(what);
+        say(SKIPPED, what);
         self.skipped.borrow_mut().push(what.to_owned());
-    }
-
-    pub(crate) fn skipped(&self) -> Vec<String> {
-        self.skipped.borrow().clone()
     }
 }
 
@@ -72,14 +82,11 @@ fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-impl Incremental {
-    /// Decides by the folder that has the files of incremental builds: if only this program has some, no build was made.
-    fn after(folder: &Path) -> Self {
-        let is_of_another = |name: OsString| !name.to_string_lossy().starts_with("xtask");
-        let mut names =
-            std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        if names.any(is_of_another) { Self::AsConfigured } else { Self::Off }
-    }
+/// Whether to make incremental builds. The first would write gigabytes for a second one that is seldom the next step: so not if
+/// the folder of their files has only those of this program.
+fn is_incremental(folder: &Path) -> bool {
+    let is_of_another = |name: OsString| !name.to_string_lossy().starts_with("xtask");
+    std::fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| is_of_another(entry.file_name()))
 }
 
 /// What cargo would say of crates with the given fields, below `/w`.
@@ -118,11 +125,11 @@ mod tests {
     #[test]
     fn incremental_builds_are_off_until_one_was_made() {
         let folder = std::env::temp_dir().join(format!("xtask-incremental-{}", std::process::id()));
-        assert_eq!(Incremental::after(&folder), Incremental::Off);
+        assert!(!is_incremental(&folder));
         std::fs::create_dir_all(folder.join("xtask-1a2b")).unwrap();
-        assert_eq!(Incremental::after(&folder), Incremental::Off);
+        assert!(!is_incremental(&folder));
         std::fs::create_dir_all(folder.join("lock_core-1a2b")).unwrap();
-        assert_eq!(Incremental::after(&folder), Incremental::AsConfigured);
+        assert!(is_incremental(&folder));
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -6,93 +6,69 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::console::Console;
+use anyhow::{Context as _, Result, anyhow, ensure};
+
+use crate::console::{DETAIL, say};
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::process::{self, line, to_repeat};
 
 const FACADE: &str = "distlock";
 const CORE: &str = "lock-core";
 /// What backends share.
 const KIT: &str = "lock-kit";
 
-/// All that a program may have together. It compiles, besides each backend alone.
-const ALL: &str = "full";
+/// What compiles, besides each backend: nothing, and all that a program may have together.
+const COMPILES: [&str; 2] = ["", "full"];
 
 /// What tests of users need, and nothing else.
 const TESTING: &str = "testing";
 
 type Features = BTreeMap<String, Vec<String>>;
 
-pub(super) fn run(context: &Context) -> Result<(), Failure> {
-    let metadata = context.metadata()?;
-    let crates: BTreeSet<String> = metadata.packages.iter().map(|package| package.name.to_string()).collect();
-    let facade = metadata.packages.iter().find(|package| package.name == FACADE);
-    let features = &facade.ok_or_else(|| Failure::new(format!("there is no crate {FACADE}")))?.features;
-    compiles(context, "")?;
-    contains(context, "", &BTreeSet::new())?;
-    for feature in features.keys() {
-        if feature == ALL || crates.contains(&format!("lock-{feature}")) {
-            compiles(context, feature)?;
+pub(super) fn run(context: &Context) -> Result<()> {
+    let packages = &context.metadata.packages;
+    let crates: BTreeSet<String> = packages.iter().map(|package| package.name.to_string()).collect();
+    let facade = packages.iter().find(|package| package.name == FACADE);
+    let features = &facade.with_context(|| format!("there is no crate {FACADE}"))?.features;
+    for feature in [""].into_iter().chain(features.keys().map(String::as_str)) {
+        let selection = format!("--package {FACADE} --no-default-features --features={feature}");
+        if COMPILES.contains(&feature) || crates.contains(&format!("lock-{feature}")) {
+            // Clippy instead of check, so that code which only a disabled feature uses is an error too.
+            process::run(&mut context.cargo(&format!("clippy --quiet {selection} -- -D warnings")))?;
         }
-        contains(context, feature, &expected(feature, features, &crates))?;
+        let mut tree = context.cargo(&format!("tree --edges normal,build --prefix none {selection}"));
+        let found = found_in(&process::output(tree.args(["--format", "{p} {f}"]))?);
+        say(DETAIL, format_args!("{feature:?}: {found:?}"));
+        let compared = compare(feature, &expected(feature, features, &crates), &found);
+        compared.map_err(|error| anyhow!("{error}{}", to_repeat(&line(&tree))))?;
     }
     Ok(())
 }
 
-fn facade(feature: &str) -> [&str; 5] {
-    ["--package", FACADE, "--no-default-features", "--features", feature]
-}
-
-/// Clippy instead of check, so that code which only a disabled feature uses is an error too.
-fn compiles(context: &Context, feature: &str) -> Result<(), Failure> {
-    context.cargo(&[&["clippy", "--quiet"], &facade(feature)[..], &["--", "-D", "warnings"]].concat()).run()
-}
-
-fn contains(context: &Context, feature: &str, expected: &BTreeSet<String>) -> Result<(), Failure> {
-    let options = ["tree", "--edges", "normal,build", "--prefix", "none", "--format", "{p} {f}"];
-    let tree = context.cargo(&[&options, &facade(feature)[..]].concat());
-    let found = found_in(&tree.stdout()?);
-    Console::detail(&format!("{feature:?}: {}", listed(&found)));
-    compare(feature, expected, &found).map_err(|failure| failure.repeated_by(tree.command_line()))
-}
-
-fn compare(feature: &str, expected: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<(), Failure> {
-    if expected == found {
-        return Ok(());
-    }
-    let (expected, found) = (listed(expected), listed(found));
-    let what = format!("with the feature {feature:?} alone, {FACADE} should contain {{{expected}}}");
-    Err(Failure::new(format!("{what} but contains {{{found}}}")))
+fn compare(feature: &str, expected: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<()> {
+    let what = format!("with the feature {feature:?} alone, {FACADE} should contain {expected:?}");
+    ensure!(expected == found, "{what} but contains {found:?}");
+    Ok(())
 }
 
 /// Returns what a feature has to include, by its name and by the names of the features that it enables: backend crates,
 /// and `testing`.
 fn expected(feature: &str, features: &Features, crates: &BTreeSet<String>) -> BTreeSet<String> {
-    let enabled = features[feature].iter().filter(|name| features.contains_key(*name));
-    let mut expected: BTreeSet<String> =
-        enabled.flat_map(|name| expected(name, features, crates)).filter(|name| name != TESTING).collect();
-    expected.extend(Some(format!("lock-{feature}")).filter(|name| crates.contains(name)));
-    expected.extend((feature == TESTING).then(|| TESTING.to_owned()));
-    expected
+    let enabled = features.get(feature).into_iter().flatten().filter(|name| features.contains_key(*name));
+    let expected = enabled.flat_map(|name| expected(name, features, crates)).filter(|name| name != TESTING);
+    let own = Some(format!("lock-{feature}")).filter(|name| crates.contains(name));
+    expected.chain(own).chain((feature == TESTING).then(|| TESTING.to_owned())).collect()
 }
 
 /// Returns the backend crates in the output of `cargo tree`, one crate per line, its name first, and `testing` if the core has
 /// that feature.
 fn found_in(tree: &str) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for line in tree.lines() {
-        match line.split_whitespace().next().unwrap_or_default() {
-            CORE if line.contains(TESTING) => drop(found.insert(TESTING.to_owned())),
-            CORE | KIT => {}
-            name if name.starts_with("lock-") => drop(found.insert(name.to_owned())),
-            _ => {}
-        }
-    }
-    found
-}
-
-fn listed(names: &BTreeSet<String>) -> String {
-    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    let found = tree.lines().filter_map(|line| match line.split_whitespace().next()? {
+        CORE => line.contains(TESTING).then_some(TESTING),
+        KIT => None,
+        name => name.starts_with("lock-").then_some(name),
+    });
+    found.map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -135,9 +111,9 @@ mod tests {
 
     #[test]
     fn a_stowaway_and_an_absence_are_both_errors() {
-        assert_eq!(compare("file", &set(&["lock-file"]), &set(&["lock-file"])), Ok(()));
+        compare("file", &set(&["lock-file"]), &set(&["lock-file"])).unwrap();
         let stowaway = compare("file", &set(&["lock-file"]), &set(&["lock-file", "lock-redis"])).unwrap_err();
-        assert!(stowaway.to_string().contains("{lock-file, lock-redis}"), "{stowaway}");
+        assert!(stowaway.to_string().contains(r#"{"lock-file", "lock-redis"}"#), "{stowaway}");
         assert!(compare("file", &set(&["lock-file"]), &set(&[])).is_err());
     }
 }

@@ -2,16 +2,15 @@
 //! missing if that is possible without a password; otherwise says what to install. What is missing of the Rust toolchain, its
 //! own commands say.
 
-use std::fs;
-use std::path::Path;
+use std::process::Command;
 
+use anyhow::{Context as _, Result, ensure};
 use cargo_metadata::Metadata;
 use serde::Deserialize;
 
-use crate::console::Console;
+use crate::console::{DETAIL, say};
 use crate::context::Context;
-use crate::failure::Failure;
-use crate::process::Process;
+use crate::process::{self, command, succeeds};
 
 /// What `target` has after all steps from an empty one, and a little more; in kibibytes.
 const NEEDED: u64 = 7 << 20;
@@ -29,12 +28,11 @@ struct Requirement {
     skip: Vec<String>,
 }
 
-pub(super) fn run(context: &Context) -> Result<(), Failure> {
+pub(super) fn run(context: &Context) -> Result<()> {
+    has_room(context)?;
     let skip = std::env::var("DISTLOCK_SKIP").unwrap_or_default();
-    let metadata = context.metadata()?;
-    has_room(metadata.target_directory.as_std_path(), context)?;
     let mut missing = Vec::new();
-    for requirement in requirements(&metadata)? {
+    for requirement in requirements(&context.metadata)? {
         if requirement.is_left_out_by(&skip) {
             context.skip(&format!("{}, left out by DISTLOCK_SKIP", requirement.name));
         } else if !requirement.is_present() {
@@ -42,128 +40,99 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
         }
     }
     if !missing.is_empty() {
-        let rights = rights_to_install().ok_or_else(|| all_remedies(&missing))?;
-        install(rights, missing.iter().map(|requirement| requirement.package.as_str()).collect())?;
+        install(rights_to_install().with_context(|| remedies(&missing))?, &missing)?;
     }
-    still_missing(&missing)
+    all_run(&missing)
 }
 
 /// Refuses a disk that the first build would fill: compilers and linkers fail late there, with messages that do not say why.
-fn has_room(target: &Path, context: &Context) -> Result<(), Failure> {
-    if target.join("suite").exists() {
+fn has_room(context: &Context) -> Result<()> {
+    if context.target("suite").exists() {
         return Ok(()); // of an earlier run, whose files are there already
     }
-    let folder = target.display().to_string();
-    if let Some(left) = kibibytes_left(&Process::new("df", &["-Pk", &folder]).stdout()?) {
-        return enough(&folder, left);
-    }
-    context.skip("free disk space: df answered something else than numbers");
+    let folder = &context.metadata.target_directory;
+    enough(folder.as_str(), &process::output(command("df", "-Pk").arg(folder))?)
+}
+
+/// Judges by the last line that `df -Pk` printed.
+fn enough(folder: &str, output: &str) -> Result<()> {
+    let left = output.lines().last().and_then(|line| line.split_whitespace().nth(3)?.parse::<u64>().ok());
+    let left = left.with_context(|| format!("df answered something else than numbers: {output:?}"))?;
+    let (needed, free) = (NEEDED >> 20, left >> 10);
+    let remedy = "free some space, or set CARGO_TARGET_DIR to a folder on another disk";
+    ensure!(left >= NEEDED, "the checks need {needed} GiB in {folder}, and {free} MiB are free: {remedy}");
     Ok(())
 }
 
-/// Reads the last line that `df -Pk` printed.
-fn kibibytes_left(output: &str) -> Option<u64> {
-    output.lines().last()?.split_whitespace().nth(3)?.parse().ok()
-}
-
-fn enough(folder: &str, left: u64) -> Result<(), Failure> {
-    if left >= NEEDED {
-        return Ok(());
-    }
-    Err(Failure::new(format!(
-        "the checks need {} GiB in {folder}, and {} MiB are free: free some space, or set CARGO_TARGET_DIR to a folder on \
-         another disk",
-        NEEDED >> 20,
-        left >> 10
-    )))
-}
-
 /// Returns what the crates say that their tests need.
-fn requirements(metadata: &Metadata) -> Result<Vec<Requirement>, Failure> {
+fn requirements(metadata: &Metadata) -> Result<Vec<Requirement>> {
     let mut requirements = Vec::new();
     for package in &metadata.packages {
-        let rows = package.metadata["suite"]["needs"].as_array().cloned().unwrap_or_default();
-        for row in rows {
-            let row = serde_json::from_value(row).map_err(|error| {
-                Failure::new(format!("{}: package.metadata.suite.needs: {error}", package.manifest_path))
-            })?;
-            requirements.push(row);
-        }
+        let needs = Option::<Vec<Requirement>>::deserialize(&package.metadata["suite"]["needs"]);
+        let needs =
+            needs.with_context(|| format!("{}: package.metadata.suite.needs", package.manifest_path))?;
+        requirements.extend(needs.into_iter().flatten());
     }
     Ok(requirements)
 }
 
 impl Requirement {
     fn is_present(&self) -> bool {
-        let words: Vec<_> = self.proof.iter().map(String::as_str).collect();
-        words.split_first().is_some_and(|(program, arguments)| Process::new(program, arguments).succeeds())
+        let words = self.proof.split_first();
+        words.is_some_and(|(program, arguments)| succeeds(command(program, "").args(arguments)))
     }
 
     /// Returns whether `skip`, the value of `DISTLOCK_SKIP` (words between commas), names it.
     fn is_left_out_by(&self, skip: &str) -> bool {
         skip.split(',').any(|named| self.skip.iter().any(|word| word == named.trim()))
     }
+}
 
-    /// Returns the line that tells the user what to do.
-    fn remedy(&self) -> String {
-        let Self { name, package, skip, .. } = self;
+/// Returns the lines that tell the user what to do.
+fn remedies(missing: &[Requirement]) -> String {
+    let lines = missing.iter().map(|Requirement { name, package, skip, .. }| {
         let or = skip.first().map(|word| format!(", or leave its tests out with DISTLOCK_SKIP={word}"));
         let or = or.unwrap_or_default();
         format!("{name} is missing: install it (on Debian and Ubuntu: apt-get install {package}){or}")
-    }
+    });
+    lines.collect::<Vec<_>>().join("\n       ")
 }
 
 /// Even if a package is installed, its program may not run.
-fn still_missing(missing: &[Requirement]) -> Result<(), Failure> {
-    match missing.iter().find(|requirement| !requirement.is_present()) {
-        None => Ok(()),
-        Some(Requirement { name, proof, .. }) => {
-            let failure = Failure::new(format!("{name} is still missing after it was installed"));
-            Err(failure.repeated_by(proof.join(" ")))
-        }
+fn all_run(installed: &[Requirement]) -> Result<()> {
+    for requirement in installed {
+        let (name, repeat) = (&requirement.name, process::to_repeat(&requirement.proof.join(" ")));
+        ensure!(requirement.is_present(), "{name} is still missing after it was installed{repeat}");
     }
-}
-
-fn all_remedies(missing: &[Requirement]) -> Failure {
-    Failure::new(missing.iter().map(Requirement::remedy).collect::<Vec<_>>().join("\n       "))
+    Ok(())
 }
 
 /// Returns what to put before `apt-get`; `None` if there is none, or if it would need a password.
-fn rights_to_install() -> Option<&'static [&'static str]> {
-    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    if !is_debian_or_ubuntu(&release) {
-        return None;
-    }
-    let is_root = Process::new("id", &["-u"]).stdout().is_ok_and(|user| user.trim() == "0");
-    let has_sudo = || Process::new("sudo", &["-n", "true"]).succeeds();
-    if is_root { Some(&["env"]) } else { has_sudo().then_some(&["sudo", "-n", "env"]) }
-}
-
-/// Parses the text of `/etc/os-release`.
-fn is_debian_or_ubuntu(release: &str) -> bool {
-    let values =
-        release.lines().filter_map(|line| line.strip_prefix("ID=").or(line.strip_prefix("ID_LIKE=")));
-    let mut words = values.flat_map(|value| value.trim_matches('"').split_whitespace());
-    words.any(|word| word == "debian" || word == "ubuntu")
+fn rights_to_install() -> Option<&'static str> {
+    let has_apt = succeeds(&mut command("apt-get", "--version"));
+    let is_root = || process::output(&mut command("id", "-u")).is_ok_and(|user| user.trim() == "0");
+    let has_sudo = || succeeds(&mut command("sudo", "-n true"));
+    let rights = if is_root() { Some("env") } else { has_sudo().then_some("sudo -n env") };
+    rights.filter(|_| has_apt)
 }
 
 /// Uses the existing package lists, and updates them only if that fails: both outdated lists and machines that cannot reach
 /// the package server are common.
-fn install(rights: &[&str], mut packages: Vec<&str>) -> Result<(), Failure> {
-    packages.dedup();
-    Console::detail(&format!("installing {}", packages.join(", ")));
-    let options = ["install", "-y", "-qq", "-o", "Dpkg::Use-Pty=0", "--no-install-recommends"];
-    let install = apt_get(rights, &[&options, &packages[..]].concat());
-    install.run().or_else(|_| {
-        apt_get(rights, &["update", "-qq"]).run()?;
-        install.run()
+fn install(rights: &str, missing: &[Requirement]) -> Result<()> {
+    let packages: Vec<_> = missing.iter().map(|requirement| requirement.package.as_str()).collect();
+    say(DETAIL, format_args!("installing {}", packages.join(", ")));
+    let options = "install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends";
+    let mut install = apt_get(rights, &format!("{options} {}", packages.join(" ")));
+    process::run(&mut install).or_else(|_| {
+        process::run(&mut apt_get(rights, "update -qq"))?;
+        process::run(&mut install)
     })
 }
 
-fn apt_get(rights: &[&str], arguments: &[&str]) -> Process {
-    let never_ask = ["DEBIAN_FRONTEND=noninteractive", "apt-get"];
-    let words = [rights, &never_ask, arguments].concat();
-    Process::new(words[0], &words[1..])
+/// It can never ask.
+fn apt_get(rights: &str, words: &str) -> Command {
+    let (program, rights) = rights.split_once(' ').unwrap_or((rights, ""));
+    command(program, &format!("{rights} DEBIAN_FRONTEND=noninteractive apt-get {words}"))
 }
 
 #[cfg(test)]
@@ -173,7 +142,7 @@ mod tests {
     use super::*;
     use crate::context::metadata_of;
 
-    fn read(row: &Value) -> Result<Vec<Requirement>, Failure> {
+    fn read(row: &Value) -> Result<Vec<Requirement>> {
         requirements(&metadata_of([json!({"name": "a", "metadata": {"suite": {"needs": [row]}}})]))
     }
 
@@ -204,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_remedy_is_one_line_that_names_the_package() {
-        let lines = all_remedies(&[server(), of(&[], &[])]).to_string();
+        let lines = remedies(&[server(), of(&[], &[])]);
         let (first, second) = lines.split_once('\n').unwrap();
         assert!(
             first.contains("apt-get install some-server") && first.ends_with("DISTLOCK_SKIP=some"),
@@ -220,37 +189,29 @@ mod tests {
             json!({"name": "a", "proof": ["true", 1], "package": "p", "skip": []}),
             json!({"proof": ["true"], "package": "p", "skip": []}),
         ] {
-            let failure = read(&row).unwrap_err().to_string();
+            let failure = format!("{:#}", read(&row).unwrap_err());
             assert!(failure.contains("a/Cargo.toml"), "{row}: {failure}");
         }
     }
 
     #[test]
-    fn distributions_are_distinguished() {
-        assert!(is_debian_or_ubuntu("NAME=x\nID=debian\n"));
-        assert!(is_debian_or_ubuntu("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n"));
-        assert!(!is_debian_or_ubuntu("ID=fedora\nVERSION_ID=debian\n"));
-        assert!(!is_debian_or_ubuntu(""));
-    }
-
-    #[test]
     fn what_cannot_be_run_after_its_installation_is_an_error() {
-        assert!(still_missing(&[server()]).unwrap_err().to_string().contains("a server is still missing"));
-        assert_eq!(still_missing(&[of(&["true"], &[])]), Ok(()));
+        assert!(all_run(&[server()]).unwrap_err().to_string().contains("a server is still missing"));
+        all_run(&[of(&["true"], &[])]).unwrap();
     }
 
     #[test]
     fn apt_get_is_never_able_to_ask() {
-        let line = apt_get(&["sudo", "-n", "env"], &["update"]).command_line();
+        let line = process::line(&apt_get("sudo -n env", "update"));
         assert_eq!(line, "sudo -n env DEBIAN_FRONTEND=noninteractive apt-get update");
     }
 
     #[test]
     fn a_full_disk_is_refused_with_both_sizes() {
         let df = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/sda1 100 60 40960 60% /\n";
-        let failure = enough("target", kibibytes_left(df).unwrap()).unwrap_err().to_string();
+        let failure = enough("target", df).unwrap_err().to_string();
         assert!(failure.contains("7 GiB in target, and 40 MiB are free"), "{failure}");
-        assert_eq!(enough("target", NEEDED), Ok(()));
-        assert_eq!(kibibytes_left(""), None);
+        enough("target", &df.replace("40960", &NEEDED.to_string())).unwrap();
+        assert!(enough("target", "").is_err());
     }
 }

@@ -1,29 +1,31 @@
 //! The steps, in the order in which they run: what fails fast comes first.
 
-mod deny;
 mod features;
 mod install;
-mod outside;
 mod package;
 mod readme;
 
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::tier::Tier;
+use std::fs;
+
+use anyhow::{Context as _, Result};
+
+use crate::console::{show_now, show_still};
+use crate::context::{Context, Tier};
+use crate::process::{self, succeeds};
 use crate::{suite, tidy};
 
 pub(crate) struct Step {
-    pub(crate) name: &'static str,
-    pub(crate) summary: &'static str,
     /// The smallest tier that runs it.
     pub(crate) tier: Tier,
+    pub(crate) name: &'static str,
     pub(crate) run: Run,
+    pub(crate) summary: &'static str,
 }
 
-type Run = fn(&Context) -> Result<(), Failure>;
+type Run = fn(&Context) -> Result<()>;
 
 const fn step(tier: Tier, name: &'static str, run: Run, summary: &'static str) -> Step {
-    Step { name, summary, tier, run }
+    Step { tier, name, run, summary }
 }
 
 pub(crate) const ALL: &[Step] = &[
@@ -35,14 +37,9 @@ pub(crate) const ALL: &[Step] = &[
     step(Tier::All, "package", package::run, "each published crate can be packed, and lacks nothing"),
     step(Tier::All, "readme", readme::run, "the README's first command does what it says"),
     step(Tier::Default, "suite", suite::run, "every test of the workspace, doctests included"),
-    step(
-        Tier::All,
-        "features",
-        features::run,
-        "each feature of the facade alone, and nothing of another in it",
-    ),
-    step(Tier::All, "outside", outside::run, "a backend outside of the workspace passes the suite"),
-    step(Tier::All, "deny", deny::run, "licences, bans, sources and advisories of the dependencies"),
+    step(Tier::All, "features", features::run, "each feature of the facade, and nothing of another in it"),
+    step(Tier::All, "outside", outside, "a backend outside of the workspace passes the suite"),
+    step(Tier::All, "deny", deny, "licences, bans, sources and advisories of the dependencies"),
 ];
 
 /// Returns the steps of a tier, in their order.
@@ -50,16 +47,51 @@ pub(crate) fn of(tier: Tier) -> impl Iterator<Item = &'static Step> {
     ALL.iter().filter(move |step| step.tier == Tier::Default || tier == Tier::All)
 }
 
-fn fmt(context: &Context) -> Result<(), Failure> {
-    context.cargo(&["fmt", "--all", "--check"]).run()
+fn fmt(context: &Context) -> Result<()> {
+    process::run(&mut context.cargo("fmt --all --check"))
 }
 
-fn lint(context: &Context) -> Result<(), Failure> {
-    let all = ["--all-targets", "--all-features", "--", "-D", "warnings"];
-    context.cargo(&[&["clippy"], context.tier.packages(), &all].concat()).run()
+fn lint(context: &Context) -> Result<()> {
+    let options = "--all-targets --all-features -- -D warnings";
+    process::run(&mut context.cargo(&format!("clippy {} {options}", context.tier.packages())))
 }
 
-fn docs(context: &Context) -> Result<(), Failure> {
-    let arguments = ["doc", "--workspace", "--all-features", "--no-deps"];
-    context.cargo(&arguments).with_variable("RUSTDOCFLAGS", "-D warnings").run()
+fn docs(context: &Context) -> Result<()> {
+    let mut cargo = context.cargo("doc --workspace --all-features --no-deps");
+    process::run(cargo.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Runs the conformance suite against the example of a backend outside of the workspace.
+fn outside(context: &Context) -> Result<()> {
+    let folder = "examples/outside-backend";
+    // It is compiled with what is on this machine already.
+    fs::copy(context.root().join("Cargo.lock"), context.root().join(folder).join("Cargo.lock"))
+        .with_context(|| format!("Cargo.lock cannot be copied to {folder}"))?;
+    let options = "--quiet --offline --target-dir target --manifest-path";
+    process::run(&mut context.cargo(&format!("test {options} {folder}/Cargo.toml")))
+}
+
+/// Runs cargo-deny if it is installed. It takes minutes to compile, so this step never installs it.
+fn deny(context: &Context) -> Result<()> {
+    if !succeeds(&mut context.cargo("deny --version")) {
+        context.skip("cargo-deny, which is not installed (cargo install --locked cargo-deny)");
+        return Ok(());
+    }
+    process::run(&mut context.cargo("deny --all-features check licenses bans sources"))?;
+    if !succeeds(&mut context.cargo("deny fetch db")) {
+        context.skip("advisories, whose database cannot be fetched from here (cargo deny fetch db)");
+        return Ok(());
+    }
+    process::run(&mut context.cargo("deny --all-features check --disable-fetch advisories"))
+}
+
+/// `cargo xtask servers NAME`: a server for experiments. An example of `test-servers` starts it, so that this crate still
+/// compiles fast.
+pub(crate) fn servers(arguments: &[String], context: &Context) -> Result<()> {
+    // Cargo may wait for another one first, and says nothing with --quiet.
+    let what = "building the servers' fixture, which takes minutes the first time";
+    show_now(what);
+    show_still(what);
+    let mut cargo = context.cargo("run --quiet --package test-servers --example servers --");
+    process::take_over(cargo.args(arguments))
 }

@@ -4,65 +4,60 @@
 //! It does not build the packages (`--no-verify`). Cargo can do that offline, each with its packed siblings, but the two
 //! smallest crates alone take a minute and a half of processor time, and the sources are those that the suite compiles.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::fs;
 
+use anyhow::{Context as _, Result, ensure};
 use cargo_metadata::Package;
+use serde_json::json;
 
-use crate::console::Console;
+use crate::console::{DETAIL, say};
 use crate::context::Context;
-use crate::failure::{Failure, read};
-use crate::tidy::resolved;
+use crate::process;
+use crate::tidy::{has_ending, regex, resolved};
 
 const FILES: [&str; 4] = ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
-pub(super) fn run(context: &Context) -> Result<(), Failure> {
-    let metadata = context.metadata()?;
+/// What a published manifest says, as paths into what cargo says of it.
+const SAYS: &str =
+    "description license readme documentation keywords categories metadata/docs/rs/all-features";
+
+pub(super) fn run(context: &Context) -> Result<()> {
     let is_private = |package: &&Package| package.publish.as_ref().is_some_and(Vec::is_empty);
-    let (private, published): (Vec<_>, Vec<_>) = metadata.packages.iter().partition(is_private);
+    let (private, published): (Vec<_>, Vec<_>) = context.metadata.packages.iter().partition(is_private);
     let mut problems = Vec::new();
     for package in &published {
         let found = unsaid(package).into_iter().chain(missing(package, context)?);
         problems.extend(found.map(|problem| format!("{}: {problem}", package.name)));
     }
-    if !problems.is_empty() {
-        return Err(Failure::new(problems.join("\n       ")));
-    }
+    ensure!(problems.is_empty(), problems.join("\n       "));
     // Everything that packing looks up is then on this machine, so that it needs no network.
-    context.cargo(&["fetch", "--quiet"]).run()?;
-    let all = ["package", "--quiet", "--offline", "--workspace", "--no-verify", "--allow-dirty"];
-    let without = private.iter().flat_map(|package| ["--exclude", package.name.as_str()]);
-    context.cargo(&all.into_iter().chain(without).collect::<Vec<_>>()).run()?;
-    Console::detail(&format!("{} crates are packed", published.len()));
+    process::run(&mut context.cargo("fetch --quiet"))?;
+    let mut cargo = context.cargo("package --quiet --offline --workspace --no-verify --allow-dirty");
+    process::run(cargo.args(private.iter().flat_map(|package| ["--exclude", package.name.as_str()])))?;
+    say(DETAIL, format_args!("{} crates are packed", published.len()));
     Ok(())
 }
 
 /// Returns what the manifest of a published crate lacks.
 fn unsaid(package: &Package) -> Vec<String> {
-    let fields = [
-        ("description", package.description.is_some()),
-        ("license", package.license.is_some()),
-        ("readme", package.readme.is_some()),
-        ("documentation", package.documentation.is_some()),
-        ("keywords", !package.keywords.is_empty()),
-        ("categories", !package.categories.is_empty()),
-        ("package.metadata.docs.rs.all-features", package.metadata["docs"]["rs"]["all-features"] == true),
-    ];
-    let unsaid = fields.into_iter().filter(|(_, is_said)| !is_said);
-    unsaid.map(|(key, _)| format!("the manifest does not say {key}")).collect()
+    let (manifest, nothing) = (json!(package), [json!(null), json!([]), json!(false)]);
+    let said = |key: &str| manifest.pointer(&format!("/{key}")).filter(|value| !nothing.contains(value));
+    let unsaid = SAYS.split(' ').filter(|key| said(key).is_none());
+    unsaid.map(|key| format!("the manifest does not say {key}")).collect()
 }
 
 /// Returns what lacks in the package.
-fn missing(package: &Package, context: &Context) -> Result<Vec<String>, Failure> {
-    let list = ["package", "--quiet", "--list", "--allow-dirty", "--package", &package.name];
-    let list = context.cargo(&list).stdout()?;
-    let files: BTreeSet<&str> = list.lines().collect();
+fn missing(package: &Package, context: &Context) -> Result<Vec<String>> {
+    let list = format!("package --quiet --list --allow-dirty --package {}", package.name);
+    let list = process::output(&mut context.cargo(&list))?;
+    let files: Vec<&str> = list.lines().collect();
     let absent = FILES.into_iter().filter(|file| !files.contains(file));
     let mut problems: Vec<_> = absent.map(|file| format!("the package has no {file}")).collect();
-    for source in files.iter().filter(|file| is_source(file)) {
-        let text = read(package.manifest_path.with_file_name(source).as_std_path())?;
+    for source in files.iter().filter(|file| file.starts_with("src/") && has_ending(file, "rs")) {
+        let path = package.manifest_path.with_file_name(source);
+        let text = fs::read_to_string(&path).with_context(|| format!("{path} cannot be read"))?;
         for path in included(&text) {
-            if resolved(source, path).is_none_or(|path| !files.contains(path.as_str())) {
+            if resolved(source, &path).is_none_or(|path| !files.contains(&path.as_str())) {
                 problems.push(format!("{source} includes {path}, which is not in the package"));
             }
         }
@@ -70,25 +65,16 @@ fn missing(package: &Package, context: &Context) -> Result<Vec<String>, Failure>
     Ok(problems)
 }
 
-fn is_source(file: &str) -> bool {
-    file.starts_with("src/") && Path::new(file).extension().is_some_and(|ending| ending == "rs")
-}
-
 /// Returns the files that a source includes when its crate is built: not for its tests alone.
-fn included(source: &str) -> Vec<&str> {
+fn included(source: &str) -> Vec<String> {
     let (product, _tests) = source.split_once("#[cfg(test)]\nmod ").unwrap_or((source, ""));
+    let inclusion = regex(r#"include_(?:str|bytes)!\("([^"]*)""#);
     let items = product.split("\n\n").filter(|item| !item.contains("doctest"));
-    let files = items.flat_map(|item| item.split("include_").skip(1)).filter_map(|rest| {
-        let rest = rest.strip_prefix("str!(\"").or_else(|| rest.strip_prefix("bytes!(\""))?;
-        rest.split('"').next()
-    });
-    files.collect()
+    items.flat_map(|item| inclusion.captures_iter(item)).map(|found| found[1].to_owned()).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::context::metadata_of;
 

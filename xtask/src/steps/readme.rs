@@ -1,51 +1,43 @@
 //! Runs the first command of the README, as a reader would. Also checks what the README says about a feature that this
 //! command is built without, because the suite, which is built with all features, cannot check that.
 
-use crate::context::Context;
-use crate::failure::{Failure, read};
-use crate::process::Process;
+use std::fs;
 
-pub(super) fn run(context: &Context) -> Result<(), Failure> {
-    let readme = read(&context.root().join("README.md"))?;
-    let promise = Promise::read(&readme)
-        .ok_or_else(|| Failure::new("README.md shows no `cargo run … \"what it prints\"` any more"))?;
-    let printed = Process::new("sh", &["-c", promise.command_line]).within(context.root()).stdout()?;
-    promise.check(&printed)?;
+use anyhow::{Context as _, Result, ensure};
+
+use crate::context::Context;
+use crate::process::{self, line, to_repeat};
+
+pub(super) fn run(context: &Context) -> Result<()> {
+    let readme = fs::read_to_string(context.root().join("README.md")).context("README.md cannot be read")?;
+    let what = "README.md shows no `cargo run … \"what it prints\"` any more";
+    let (command_line, prints) = promise(&readme).context(what)?;
+    let mut shell = process::command("sh", "-c");
+    let printed = process::output(shell.arg(command_line).current_dir(context.root()))?;
+    let repeat = to_repeat(command_line);
+    ensure!(is_kept(prints, &printed), "expected {prints:?} alone, it printed {printed:?}{repeat}");
     names_the_feature_that_tls_needs(context)
 }
 
-fn names_the_feature_that_tls_needs(context: &Context) -> Result<(), Failure> {
+fn names_the_feature_that_tls_needs(context: &Context) -> Result<()> {
     let url = "zookeeper://127.0.0.1:1/locks?ca=/nonexistent/ca.pem";
-    let process = context.cargo(&["run", "--package", "distlock-cli", "--", "status", "--url", url, "any"]);
-    let refusal = process.refusal()?;
-    if refusal.contains("not compiled in") && refusal.contains("zookeeper-tls") {
-        return Ok(());
-    }
-    let problem =
-        format!("a URL that asks for TLS to ZooKeeper was not refused as the README says: {refusal}");
-    Err(Failure::new(problem).repeated_by(process.command_line()))
+    let mut cargo = context.cargo(&format!("run --package distlock-cli -- status --url {url} any"));
+    let output = cargo.stderr(std::process::Stdio::piped()).output()?;
+    let refusal = String::from_utf8_lossy(&output.stderr);
+    let is_right = refusal.contains("not compiled in") && refusal.contains("zookeeper-tls");
+    let problem = "a URL that asks for TLS to ZooKeeper was not refused as the README says";
+    ensure!(!output.status.success() && is_right, "{problem}: {refusal}{}", to_repeat(&line(&cargo)));
+    Ok(())
 }
 
-/// A command line of the README and what the reader expects from it.
-#[derive(Debug, PartialEq, Eq)]
-struct Promise<'a> {
-    command_line: &'a str,
-    prints: &'a str,
+/// Returns the first command line of the README, and what its reader expects from it.
+fn promise(readme: &str) -> Option<(&str, &str)> {
+    let command_line = readme.lines().map(str::trim).find(|line| line.starts_with("cargo run "))?;
+    Some((command_line, command_line.strip_suffix('"')?.rsplit('"').next()?))
 }
 
-impl<'a> Promise<'a> {
-    fn read(readme: &'a str) -> Option<Self> {
-        let command_line = readme.lines().map(str::trim).find(|line| line.starts_with("cargo run "))?;
-        Some(Self { command_line, prints: command_line.strip_suffix('"')?.rsplit('"').next()? })
-    }
-
-    fn check(&self, printed: &str) -> Result<(), Failure> {
-        if printed.trim() == self.prints {
-            return Ok(());
-        }
-        let problem = format!("expected {:?} and nothing else, it printed {printed:?}", self.prints);
-        Err(Failure::new(problem).repeated_by(self.command_line))
-    }
+fn is_kept(prints: &str, printed: &str) -> bool {
+    printed.trim() == prints
 }
 
 #[cfg(test)]
@@ -54,18 +46,17 @@ mod tests {
 
     #[test]
     fn the_promise_is_read_from_the_text() {
-        let promise = Promise::read("# x\n\n```sh\ncargo run -p c -- exec n -- echo \"only one\"\n```\n");
-        let promise = promise.unwrap();
-        assert_eq!(promise.command_line, "cargo run -p c -- exec n -- echo \"only one\"");
-        assert_eq!(promise.prints, "only one");
-        assert_eq!(promise.check("only one\n"), Ok(()));
-        assert!(promise.check("").is_err());
-        assert!(promise.check("only one\nand more\n").is_err());
+        let readme = "# x\n\n```sh\ncargo run -p c -- exec n -- echo \"only one\"\n```\n";
+        let (command_line, prints) = promise(readme).unwrap();
+        assert_eq!(command_line, "cargo run -p c -- exec n -- echo \"only one\"");
+        assert_eq!(prints, "only one");
+        assert!(is_kept(prints, "only one\n"));
+        assert!(!is_kept(prints, "") && !is_kept(prints, "only one\nand more\n"));
     }
 
     #[test]
     fn a_readme_without_it_is_noticed() {
-        assert_eq!(Promise::read("cargo build --release\n"), None);
-        assert_eq!(Promise::read("cargo run -p c -- exec n -- true\n"), None);
+        assert!(promise("cargo build --release\n").is_none());
+        assert!(promise("cargo run -p c -- exec n -- true\n").is_none());
     }
 }

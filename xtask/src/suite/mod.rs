@@ -1,209 +1,263 @@
 //! Runs every test of the workspace: builds all of them at once, then runs the test programs side by side. `cargo test`
-//! runs one program after the other, although most of them mostly wait: for leases to end, for servers to start.
+//! runs one program after the other, although most of them mostly wait: for leases to end, for servers to start. So more of
+//! them run at once than there are processors, as long as the processors have time left.
 
-mod order;
-mod programs;
-mod room;
-mod side_by_side;
+pub(crate) mod programs;
 pub(crate) mod soak;
-mod verdict;
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::console::Console;
+use anyhow::{Context as _, Result, bail};
+
+use crate::console::{DETAIL, FAILED, PASSED, readable, say, show_now, show_still};
 use crate::context::Context;
-use crate::failure::Failure;
-use order::Times;
-use programs::Program;
-use room::Room;
-use side_by_side::{News, side_by_side};
-use verdict::{Counts, Verdict};
+use crate::process::{line, to_repeat};
+use programs::{Counts, Program, Times, processors};
 
 /// After this time without news, the running programs are listed.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// A program that runs for longer than this hangs: it is many times what the slowest one takes on a busy machine.
-const LIMIT: Duration = Duration::from_secs(20 * 60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(20 * 60);
+
+/// For how long the processors are watched, and how soon a new program shows its weight.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The share of the processors' time that has to be left for one more program, in percent.
+const LEFT: u64 = 30;
+
+/// So many programs for each processor, and their servers, fit into the memory of a small machine.
+const MOST: usize = 5;
 
 /// What the guard against a machine that stands still writes about a case that it repeats.
 const RUN_AGAIN: &str = ": run again, ";
 
-pub(crate) fn run(context: &Context) -> Result<(), Failure> {
-    let metadata = context.metadata()?;
-    // The options for all builds, so that nothing is built twice.
-    let everything = [context.tier.packages(), &["--all-features"]].concat();
-    let build =
-        [&["test"], &everything[..], &["--no-run", "--message-format=json-render-diagnostics"]].concat();
-    let mut programs = programs::read(&context.cargo(&build).stdout()?, &metadata, context.tier)?;
-    programs = programs::split(programs, &order::named(&metadata, "runs"))?;
-    programs.push(Program::doctests(
-        context.cargo(&[&["test"], &everything[..], &["--doc", "--no-fail-fast"]].concat()),
-    ));
-    let logs = metadata.target_directory.join("suite").into_std_path_buf();
-    fs::create_dir_all(&logs)
-        .map_err(|error| Failure::new(format!("{} cannot be made: {error}", logs.display())))?;
-    let times = Times::read(&logs.join("times.json"));
-    let programs = order::arranged(programs, &metadata, context.tier, &times)?;
-    let mut suite = Suite::new(context.console, programs.len(), times);
-    suite.run(&programs, room::most(), &logs);
-    suite.end()
+/// The name of the file of [`Times`], beside the logs.
+const TIMES: &str = "times.json";
+
+pub(crate) fn run(context: &Context) -> Result<()> {
+    let (metadata, tier) = (&context.metadata, context.tier);
+    let programs = programs::built(&mut context.cargo(&format!("test {}", tier.packages())), tier)?;
+    let mut programs = programs::split(programs, &programs::named(metadata, "runs"))?;
+    // With the options of the other build, so that nothing is built twice.
+    let doctests = context.cargo(&format!("test {} --all-features --doc --no-fail-fast", tier.packages()));
+    programs.push(Program { name: "doctests".to_owned(), repeat: line(&doctests), command: doctests });
+    let logs = context.target("suite");
+    fs::create_dir_all(&logs).with_context(|| format!("{} cannot be made", logs.display()))?;
+    programs::arrange(&mut programs, metadata, tier, &times(&logs))?;
+    judge(&side_by_side(programs, &logs, LIMIT), &logs)
 }
 
-/// The results of the programs so far.
-struct Suite {
-    console: Console,
-    limit: Duration,
-    total: usize,
-    ended: usize,
-    running: Vec<String>,
-    counts: Counts,
-    /// What failed with its log, and the command that repeats it.
-    failed: Vec<(String, String)>,
-    repeated: Vec<String>,
-    times: Times,
+/// Reads the file of the last run, if there is one.
+fn times(logs: &Path) -> Times {
+    let text = fs::read_to_string(logs.join(TIMES)).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
-impl Suite {
-    fn new(console: Console, total: usize, times: Times) -> Self {
-        Self {
-            console,
-            limit: LIMIT,
-            total,
-            ended: 0,
-            running: Vec::new(),
-            counts: Counts::default(),
-            failed: Vec::new(),
-            repeated: Vec::new(),
-            times,
-        }
-    }
+/// A program that has ended, and how long it took.
+type Ended = (Program, Result<Counts>, Duration);
 
-    fn run(&mut self, programs: &[Program], at_once: usize, logs: &Path) {
-        let (limit, room) = (self.limit, Room::default());
-        let work = |program: &Program| {
-            let start = Instant::now();
-            let verdict = program.run(&logs.join(program.log_name()), limit);
-            room.leave();
-            (verdict, start.elapsed())
-        };
-        side_by_side(
-            programs,
-            at_once,
-            SILENCE,
-            || room.enter(),
-            work,
-            |news| match news {
-                News::Started(program) => {
-                    self.running.push(program.name.clone());
-                    self.console.status(&self.what_runs());
-                }
-                News::Ended(program, (verdict, took)) => {
-                    self.ended += 1;
-                    self.running.retain(|name| *name != program.name);
-                    self.note(program, &verdict, took, &logs.join(program.log_name()));
-                    self.console.status(&self.what_runs());
-                }
-                News::Silence => self.console.still(&self.what_runs()),
-            },
-        );
-    }
-
-    fn what_runs(&self) -> String {
-        format!("{} of {} programs; now {}", self.ended, self.total, self.running.join(", "))
-    }
-
-    fn note(&mut self, program: &Program, verdict: &Verdict, took: Duration, log: &Path) {
-        let output = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
-        self.repeated.extend(output.lines().filter(|line| line.contains(RUN_AGAIN)).map(str::to_owned));
-        match verdict {
-            Verdict::Passed(counts) => {
-                self.counts.add(counts);
-                self.times.note(&program.name, took);
-                self.console.passed(&format!("{}: {counts}", program.name), took);
+/// Starts the programs in their order, each as soon as there is room for it.
+fn side_by_side(programs: Vec<Program>, logs: &Path, limit: Duration) -> Vec<Ended> {
+    let (total, mut waiting) = (programs.len(), programs.into_iter().peekable());
+    let (mut running, mut ended, mut heard) = (Vec::<String>::new(), Vec::new(), Instant::now());
+    let (sender, news) = std::sync::mpsc::channel::<Ended>();
+    thread::scope(|scope| {
+        while ended.len() < total {
+            if let Ok(news) = news.try_recv() {
+                running.retain(|name| *name != news.0.name);
+                tell(&news, logs);
+                ended.push(news);
+                heard = Instant::now();
+            } else if let Some(mut program) = waiting.next_if(|_| has_room(running.len(), is_idle)) {
+                running.push(program.name.clone());
+                let (sender, start) = (sender.clone(), Instant::now());
+                scope.spawn(move || {
+                    let outcome = program.run(&logs.join(program.log_name()), limit);
+                    // The receiver waits for all of them.
+                    let _ = sender.send((program, outcome, start.elapsed()));
+                });
+            } else {
+                thread::sleep(LOOK / 20);
             }
-            Verdict::Failed(why) => {
-                self.console.failed(&format!("{}, which {why}", program.name), took);
-                eprintln!("{}", verdict::without_passed(&output));
-                Console::detail(&format!("to repeat it: {}", program.repeat));
-                let line = format!("{}, see {}", program.name, log.display());
-                self.failed.push((line, program.repeat.clone()));
+            let now = format!("{} of {total} programs; now {}", ended.len(), running.join(", "));
+            show_now(&now);
+            if heard.elapsed() >= SILENCE {
+                show_still(&now);
+                heard = Instant::now();
             }
         }
-    }
+    });
+    ended
+}
 
-    fn end(self) -> Result<(), Failure> {
-        self.console.status("");
-        self.times.keep();
-        for line in &self.repeated {
-            Console::detail(line);
+fn tell((program, outcome, took): &Ended, logs: &Path) {
+    let Program { name, repeat, .. } = program;
+    match outcome {
+        Ok(counts) => say(PASSED, format_args!("{name}: {counts} in {}", readable(*took))),
+        Err(why) => {
+            let output = programs::without_passed(&programs::output(&logs.join(program.log_name())));
+            let what = format!("{name}, which {why:#} after {}", readable(*took));
+            say(FAILED, format_args!("{what}\n{output}\n    to repeat it: {repeat}"));
         }
-        Console::detail(&format!("{} cases were run again", self.repeated.len()));
-        let Some((_, repeat)) = self.failed.first() else {
-            Console::detail(&format!("{} programs, {}", self.total, self.counts));
-            return Ok(());
-        };
-        let lines: Vec<_> = self.failed.iter().map(|(line, _)| line.as_str()).collect();
-        let count = format!("{} of {} test programs failed:", lines.len(), self.total);
-        Err(Failure::new([&[&count[..]], &lines[..]].concat().join("\n       ")).repeated_by(repeat))
     }
+}
+
+/// Keeps the times, lists the cases that were run again, and fails if a program has failed.
+fn judge(ended: &[Ended], logs: &Path) -> Result<()> {
+    let (mut times, mut counts, mut failed, mut again) = (times(logs), Counts::default(), Vec::new(), 0);
+    for (program, outcome, took) in ended {
+        let log = logs.join(program.log_name());
+        for line in programs::output(&log).lines().filter(|line| line.contains(RUN_AGAIN)) {
+            say(DETAIL, line);
+            again += 1;
+        }
+        if let Ok(more) = outcome {
+            counts = counts.plus(*more);
+            times.insert(program.name.clone(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        } else {
+            failed.push(format!("\n       {}, see {}", program.name, log.display()));
+        }
+    }
+    // Without the file the next run has another order, and nothing else is different.
+    let _ = fs::write(logs.join(TIMES), serde_json::json!(times).to_string());
+    say(DETAIL, format_args!("{again} cases were run again"));
+    if let Some((program, ..)) = ended.iter().find(|(_, outcome, _)| outcome.is_err()) {
+        let count = format!("{} of {} test programs failed:", failed.len(), ended.len());
+        bail!("{count}{}{}", failed.concat(), to_repeat(&program.repeat));
+    }
+    say(DETAIL, format_args!("{} programs, {counts}", ended.len()));
+    Ok(())
+}
+
+/// Returns whether one more program fits beside those that run.
+fn has_room(running: usize, is_idle: impl FnOnce() -> bool) -> bool {
+    running < processors() || running < MOST * processors() && is_idle()
+}
+
+/// Returns whether the processors had time left while this watched. Without numbers it is assumed.
+fn is_idle() -> bool {
+    let times = || processor_times(&fs::read_to_string("/proc/stat").ok()?);
+    let before = times();
+    thread::sleep(LOOK);
+    before.zip(times()).is_none_or(|(before, after)| left(before, after) >= LEFT)
+}
+
+/// Returns the share of the time that was left, in percent.
+fn left(before: (u64, u64), after: (u64, u64)) -> u64 {
+    let (idle, all) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+    idle * 100 / all.max(1)
+}
+
+/// Returns the idle time and the whole time of all processors so far, from the first line of a text: `cpu  user nice system idle
+/// iowait irq softirq steal …`.
+fn processor_times(stat: &str) -> Option<(u64, u64)> {
+    let words = stat.lines().next()?.split_whitespace().skip(1).take(8);
+    let numbers: Vec<u64> = words.filter_map(|number| number.parse().ok()).collect();
+    Some((numbers.get(3)? + numbers.get(4)?, numbers.iter().sum()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::Process;
+    use crate::process;
+
+    const RESULT: &str = "echo 'test result: ok. 1 passed; 0 failed; 0 ignored'";
 
     fn program(name: &str, script: &str) -> Program {
-        Program {
-            name: name.to_owned(),
-            repeat: format!("repeat {name}"),
-            process: Process::new("sh", &["-c", script]),
-        }
+        let mut command = process::command("sh", "-c");
+        command.arg(script);
+        Program { name: name.to_owned(), repeat: format!("repeat {name}"), command }
     }
 
-    fn outcome(programs: &[Program]) -> Result<(), Failure> {
-        let logs =
-            std::env::temp_dir().join(format!("xtask-suite-{}-{}", std::process::id(), programs.len()));
+    /// Runs the programs with their logs in a new folder, which is the working folder of each.
+    fn outcome(name: &str, limit: Duration, mut programs: Vec<Program>) -> (Result<()>, Times) {
+        let logs = std::env::temp_dir().join(format!("xtask-suite-{}-{name}", std::process::id()));
         fs::create_dir_all(&logs).unwrap();
-        let mut suite = Suite::new(Console::new(), programs.len(), Times::default());
-        suite.run(programs, 2, &logs);
+        for program in &mut programs {
+            program.command.current_dir(&logs);
+        }
+        let ended = side_by_side(programs, &logs, limit);
+        let outcome = judge(&ended, &logs);
+        let times = times(&logs);
         fs::remove_dir_all(&logs).unwrap();
-        suite.end()
+        (outcome, times)
     }
 
     #[test]
     fn one_that_fails_does_not_keep_the_others_from_running_and_fails_the_suite() {
-        let result = "echo 'test result: ok. 1 passed; 0 failed; 0 ignored'";
-        let programs = [
+        let programs = vec![
             program("bad", "echo no >&2; exit 1"),
-            program("good", result),
+            program("good", RESULT),
             program("worse", "kill -9 $$"),
-            program("last", result),
+            program("last", RESULT),
         ];
-        let failure = outcome(&programs).unwrap_err();
-        assert!(failure.to_string().contains("2 of 4"), "{failure}");
-        assert!(failure.to_string().contains("bad") && failure.to_string().contains("worse"), "{failure}");
-        assert!(["repeat bad", "repeat worse"].contains(&failure.repeat().unwrap()));
-        assert_eq!(outcome(&[program("good", result)]), Ok(()));
+        let (outcome, times) = outcome("bad", LIMIT, programs);
+        let failure = outcome.unwrap_err().to_string();
+        assert!(failure.contains("2 of 4"), "{failure}");
+        assert!(failure.contains("bad.log") && failure.contains("worse.log"), "{failure}");
+        assert!(failure.contains("To repeat this command:  repeat "), "{failure}");
+        assert_eq!(times.into_keys().collect::<Vec<_>>(), ["good", "last"]);
+    }
+
+    #[test]
+    fn programs_that_pass_are_a_suite_that_passes() {
+        let (outcome, times) = outcome("good", LIMIT, vec![program("good", &format!("sleep 0.1; {RESULT}"))]);
+        outcome.unwrap();
+        assert!(times["good"] >= 100, "{times:?}");
+    }
+
+    #[test]
+    fn nothing_to_do_is_done_at_once() {
+        outcome("nothing", LIMIT, Vec::new()).0.unwrap();
+    }
+
+    #[test]
+    fn as_many_run_at_once_as_there_are_processors() {
+        // Each waits for all others: with fewer at once this would fail.
+        let together = |number| {
+            let all = processors();
+            let wait = format!("until [ $(ls here-* | wc -l) = {all} ]; do sleep 0.01; done");
+            program(&format!("number {number}"), &format!("touch here-{number}; {wait}; {RESULT}"))
+        };
+        outcome("together", LIMIT, (0..processors()).map(together).collect()).0.unwrap();
     }
 
     #[test]
     fn one_that_hangs_is_killed_and_fails_the_suite() {
-        let logs = std::env::temp_dir().join(format!("xtask-suite-{}-hangs", std::process::id()));
-        fs::create_dir_all(&logs).unwrap();
-        let mut suite = Suite::new(Console::new(), 1, Times::default());
-        suite.limit = Duration::from_millis(100);
-        suite.run(&[program("hanging", "exec sleep 60")], 1, &logs);
-        let verdict = program("hanging", "exec sleep 60").run(&logs.join("again.log"), suite.limit);
-        fs::remove_dir_all(&logs).unwrap();
-        assert_eq!(verdict, Verdict::Failed("did not end within 100ms and was killed".to_owned()));
-        assert!(suite.end().unwrap_err().to_string().contains("hanging.log"));
+        let limit = Duration::from_millis(100);
+        let failure = outcome("hangs", limit, vec![program("hanging", "exec sleep 60")]).0.unwrap_err();
+        assert!(failure.to_string().contains("hanging.log"), "{failure}");
+        let verdict = program("hanging", "exec sleep 60").run(Path::new("/dev/null"), limit);
+        assert_eq!(verdict.unwrap_err().to_string(), "did not end within 100ms and was killed");
     }
 
     #[test]
-    fn one_that_ends_well_without_a_result_has_not_passed() {
-        assert!(outcome(&[program("silent", "exit 0"), program("cut off", "echo running 3 tests")]).is_err());
+    fn one_that_ends_well_without_a_result_or_badly_with_one_has_not_passed() {
+        for (name, script) in [("silent", "exit 0"), ("cut off", "echo running 3 tests")] {
+            assert!(outcome(name, LIMIT, vec![program(name, script)]).0.is_err());
+        }
+        let bad = format!("{RESULT}; exit 1");
+        assert!(outcome("good and bad", LIMIT, vec![program("good and bad", &bad)]).0.is_err());
+    }
+
+    #[test]
+    fn the_time_that_is_left_is_read() {
+        let before = processor_times("cpu  100 0 100 300 0 0 0 0 0 0\ncpu0 1").unwrap();
+        let after = processor_times("cpu  150 0 110 340 0 0 0 0 0 0").unwrap();
+        assert_eq!(left(before, after), 40);
+        assert_eq!(left(after, after), 0);
+        assert_eq!(processor_times("intr 3"), None);
+    }
+
+    #[test]
+    fn there_is_room_for_a_program_on_each_processor_without_a_look_and_for_more_after_one() {
+        let unseen = || -> bool { unreachable!("nothing has to be watched") };
+        assert!(has_room(processors() - 1, unseen));
+        assert!(has_room(processors(), || true) && !has_room(processors(), || false));
+        assert!(!has_room(MOST * processors(), unseen));
     }
 }

@@ -1,109 +1,182 @@
-//! The test programs of the workspace, as cargo names them after the build.
+//! The test programs of the workspace, as cargo names them after the build, and their order.
+//!
+//! The programs that took longest in the last run begin first, because the last programs to start should be short. The
+//! table `[package.metadata.suite]` of a crate names its programs that take long, for a machine where no run has measured
+//! them yet, under `long`; and those that only the tier of all has, under `wide`.
 
-use std::fs::File;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, bail, ensure};
 use cargo_metadata::{Artifact, Message, Metadata, TargetKind};
 
-use super::order;
-use super::verdict::Verdict;
-use crate::failure::Failure;
-use crate::process::Process;
-use crate::tier::Tier;
+use crate::context::Tier;
+use crate::process;
+use crate::tidy::regex;
+
+/// The program whose tests mostly wait, one after the other on each thread, and its number of threads for each processor.
+const WAITING: (&str, usize) = ("distlock-cli --test command", 3);
 
 #[derive(Debug)]
-pub(super) struct Program {
+pub(crate) struct Program {
     /// The words that select it, as in `lock-core --test model`.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The command that builds and runs it alone.
-    pub(super) repeat: String,
-    pub(super) process: Process,
+    pub(crate) repeat: String,
+    pub(crate) command: Command,
+}
+
+pub(super) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 impl Program {
-    /// The examples in the documentation of the crates. Cargo compiles and runs them.
-    pub(super) fn doctests(process: Process) -> Self {
-        Self { name: "doctests".to_owned(), repeat: process.command_line(), process }
+    /// Creates a program with the folder and the variables that `cargo test` would give it.
+    fn new(artifact: &Artifact, executable: &str, tier: Tier) -> Option<Self> {
+        // The folder of a crate has its name.
+        let folder = artifact.manifest_path.parent()?;
+        let selection = match artifact.target.kind.first()? {
+            TargetKind::Lib | TargetKind::ProcMacro => "--lib".to_owned(),
+            kind => format!("--{kind} {}", artifact.target.name),
+        };
+        let name = format!("{} {selection}", folder.file_name()?);
+        let mut command = process::command(executable, "");
+        command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        if name == WAITING.0 {
+            command.env("RUST_TEST_THREADS", (WAITING.1 * processors()).to_string());
+        }
+        command.envs(tier.variable());
+        let variable =
+            tier.variable().map_or(String::new(), |(variable, value)| format!("{variable}={value} "));
+        let repeat = format!("{variable}cargo test --all-features --package {name}");
+        Some(Self { name, repeat, command })
     }
 
-    /// Runs it for no longer than `limit`, with all its output in the file `log`.
-    pub(super) fn run(&self, log: &Path, limit: Duration) -> Verdict {
-        let outcome = match File::create(log) {
-            Ok(file) => self.process.run_into(&file, limit),
-            Err(error) => Err(Failure::new(format!("has no file {} to write to: {error}", log.display()))),
-        };
-        let output = std::fs::read(log).unwrap_or_default();
-        Verdict::of(&outcome, &String::from_utf8_lossy(&output))
+    /// Returns the same program with more words behind it.
+    pub(super) fn with(&self, words: &str) -> Self {
+        let mut command = process::copied(&self.command, self.command.get_program());
+        command.args(words.split_whitespace());
+        let [name, repeat] = [&self.name, &self.repeat]
+            .map(|text| format!("{text} -- {words}").trim_end_matches(" -- ").to_owned());
+        Self { name, repeat, command }
+    }
+
+    /// Runs it for no longer than `limit`, with all its output in the file `log`. The error is what it has done, as in "ended
+    /// with exit status: 101".
+    pub(crate) fn run(&mut self, log: &Path, limit: Duration) -> Result<Counts> {
+        process::run_into(log, limit, &mut self.command)?;
+        Counts::in_output(&output(log)).context("ended well, but said no result")
     }
 
     pub(super) fn log_name(&self) -> String {
-        format!("{}.log", self.name.replace(" --", " ").replace(' ', "-"))
+        format!("{}.log", self.name.replace(" --", " ").replace(' ', "-").replace(':', ""))
     }
 }
 
-/// Parses the output of `cargo test --no-run --message-format=json`.
-pub(super) fn read(messages: &str, metadata: &Metadata, tier: Tier) -> Result<Vec<Program>, Failure> {
+pub(super) fn output(log: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
+}
+
+/// How many tests there were.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: u64,
+    pub(crate) ignored: u64,
+}
+
+impl Counts {
+    /// Returns the sum of all lines such as `test result: ok. 6 passed; 0 failed; 1 ignored; …`; `None` if there are none: a
+    /// program that does not print a result was cut off.
+    pub(super) fn in_output(output: &str) -> Option<Self> {
+        let result = regex(r"test result: ok\. (\d+) passed; \d+ failed; (\d+) ignored");
+        let number = |text: &str| text.parse().unwrap_or(0);
+        let results = result.captures_iter(output);
+        results.map(|found| Self { passed: number(&found[1]), ignored: number(&found[2]) }).reduce(Self::plus)
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self { passed: self.passed + other.passed, ignored: self.ignored + other.ignored }
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} passed", self.passed)?;
+        if self.ignored > 0 { write!(formatter, ", {} ignored", self.ignored) } else { Ok(()) }
+    }
+}
+
+/// Returns the output of a program without the lines about tests that passed or were ignored: some programs have hundreds of
+/// them, and what failed shall not be below what a reader is shown.
+pub(super) fn without_passed(output: &str) -> String {
+    let has_passed =
+        |line: &str| line.starts_with("test ") && (line.ends_with("... ok") || line.contains("... ignored"));
+    let lines = output.lines().filter(|line| !has_passed(line));
+    lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
+}
+
+/// Builds the test programs that `cargo test …` selects.
+pub(crate) fn built(cargo: &mut Command, tier: Tier) -> Result<Vec<Program>> {
+    let options = ["--all-features", "--no-run", "--message-format=json-render-diagnostics"];
+    read(&process::output(cargo.args(options))?, tier)
+}
+
+fn read(messages: &str, tier: Tier) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for message in Message::parse_stream(messages.as_bytes()).map_while(Result::ok) {
         if let Message::CompilerArtifact(artifact) = message
             && artifact.profile.test
             && let Some(executable) = &artifact.executable
         {
-            let program = program(&artifact, executable.as_str(), metadata, tier);
-            let manifest = &artifact.manifest_path;
-            programs.push(program.ok_or_else(|| Failure::new(format!("cargo metadata lacks {manifest}")))?);
+            let program = Program::new(&artifact, executable.as_str(), tier);
+            programs.push(program.context("cargo names a program without a folder or a target")?);
         }
     }
-    if programs.is_empty() { Err(Failure::new("cargo has built no test program")) } else { Ok(programs) }
+    ensure!(!programs.is_empty(), "cargo has built no test program");
+    Ok(programs)
 }
 
 /// Splits the programs that the crates name under `runs` into what each lists: it runs one, if its first argument is the name.
-pub(super) fn split(programs: Vec<Program>, runs: &[String]) -> Result<Vec<Program>, Failure> {
+pub(super) fn split(programs: Vec<Program>, runs: &[String]) -> Result<Vec<Program>> {
     let mut split = Vec::new();
     for program in programs {
-        if !runs.contains(&program.name) {
+        if runs.contains(&program.name) {
+            let list = process::output(&mut program.with("--list").command)?;
+            let listed = list.lines().filter_map(|line| line.strip_suffix(": test"));
+            split.extend(listed.map(|run| program.with(run)));
+        } else {
             split.push(program);
-            continue;
         }
-        let list = program.process.clone().with_arguments(&["--list"]).stdout()?;
-        split.extend(list.lines().filter_map(|line| line.strip_suffix(": test")).map(|run| Program {
-            name: format!("{} -- {run}", program.name),
-            repeat: format!("{} -- {run}", program.repeat),
-            process: program.process.clone().with_arguments(&[run]),
-        }));
     }
     Ok(split)
 }
 
-/// Creates a program with the folder and the variables that `cargo test` would give it.
-fn program(artifact: &Artifact, executable: &str, metadata: &Metadata, tier: Tier) -> Option<Program> {
-    let manifest = &artifact.manifest_path;
-    let folder = manifest.parent()?;
-    let package = metadata.packages.iter().find(|package| package.manifest_path == *manifest)?;
-    let target = &artifact.target;
-    let selection = match target.kind.first()? {
-        kind @ (TargetKind::Test | TargetKind::Bin | TargetKind::Example | TargetKind::Bench) => {
-            format!("--{kind} {}", target.name)
-        }
-        _ => "--lib".to_owned(),
-    };
-    let name = format!("{} {selection}", package.name);
-    let mut process = Process::new(executable, &[])
-        .within(folder.as_std_path())
-        .with_variable("CARGO_MANIFEST_DIR", folder.as_str())
-        .with_variable("CARGO_MANIFEST_PATH", manifest.as_str())
-        .with_variable("CARGO_PKG_NAME", &package.name);
-    if let Some(threads) = order::threads(&name) {
-        process = process.with_variable("RUST_TEST_THREADS", &threads.to_string());
+/// How many milliseconds each program took when it last passed.
+pub(super) type Times = BTreeMap<String, u64>;
+
+/// Leaves the programs of the tier, in the order in which they start.
+pub(super) fn arrange(all: &mut Vec<Program>, metadata: &Metadata, tier: Tier, times: &Times) -> Result<()> {
+    let (wide, long) = (named(metadata, "wide"), named(metadata, "long"));
+    let is_one = |name: &&String| all.iter().any(|program| program.name == **name);
+    if let Some(name) = wide.iter().chain(&long).find(|name| !is_one(name)) {
+        bail!("a crate's package.metadata.suite names {name:?}, and there is no such test program");
     }
-    let mut repeat = format!("cargo test --all-features --package {name}");
-    if tier == Tier::All {
-        let (variable, value) = Tier::VARIABLE;
-        process = process.with_variable(variable, value);
-        repeat = format!("{variable}={value} {repeat}");
-    }
-    Some(Program { name, repeat, process })
+    all.retain(|program| tier == Tier::All || !wide.contains(&program.name));
+    all.sort_by_key(|Program { name, .. }| Reverse((times.get(name).copied(), long.contains(name))));
+    Ok(())
+}
+
+/// Returns the programs that the crates name under this key.
+pub(super) fn named(metadata: &Metadata, key: &str) -> Vec<String> {
+    let names = metadata.packages.iter().flat_map(|package| {
+        let programs = package.metadata["suite"][key].as_array().into_iter().flatten();
+        programs.filter_map(|program| Some(format!("{} {}", package.name, program.as_str()?)))
+    });
+    names.collect()
 }
 
 #[cfg(test)]
@@ -112,10 +185,6 @@ mod tests {
 
     use super::*;
     use crate::context::metadata_of;
-
-    fn metadata() -> Metadata {
-        metadata_of([json!({"name": "lock-file"})])
-    }
 
     fn artifact(kind: &str, name: &str, test: bool, executable: Option<&str>) -> String {
         let profile =
@@ -128,8 +197,8 @@ mod tests {
         .to_string()
     }
 
-    fn names(messages: &[String]) -> Result<Vec<String>, Failure> {
-        let programs = read(&messages.join("\n"), &metadata(), Tier::Default)?;
+    fn names(messages: &[String]) -> Result<Vec<String>> {
+        let programs = read(&messages.join("\n"), Tier::Default)?;
         Ok(programs.into_iter().map(|program| program.name).collect())
     }
 
@@ -149,13 +218,13 @@ mod tests {
     #[test]
     fn a_program_runs_where_cargo_would_run_it() {
         let message = artifact("test", "client", true, Some("/w/target/debug/deps/client-1"));
-        let programs = read(&message, &metadata(), Tier::Default).unwrap();
-        let line = programs[0].process.command_line();
+        let programs = read(&message, Tier::Default).unwrap();
+        let line = process::line(&programs[0].command);
         assert!(line.contains("CARGO_MANIFEST_DIR=/w/lock-file ") && line.ends_with(" client-1"), "{line}");
         assert_eq!(programs[0].repeat, "cargo test --all-features --package lock-file --test client");
         assert_eq!(programs[0].log_name(), "lock-file-test-client.log");
-        let programs = read(&message, &metadata(), Tier::All).unwrap();
-        assert!(programs[0].process.command_line().contains("DISTLOCK_TESTS=all"));
+        let programs = read(&message, Tier::All).unwrap();
+        assert!(process::line(&programs[0].command).contains("DISTLOCK_TESTS=all"));
         assert!(programs[0].repeat.starts_with("DISTLOCK_TESTS=all cargo test "));
     }
 
@@ -164,18 +233,78 @@ mod tests {
         let program = |name: &str| Program {
             name: name.to_owned(),
             repeat: format!("repeat {name}"),
-            process: Process::new("sh", &["-c", "echo redis: test; echo file: test", "-"]),
+            command: {
+                let mut command = process::command("sh", "-c");
+                command.args(["echo redis: test; echo file: test", "-"]);
+                command
+            },
         };
         let split = split(vec![program("a"), program("b")], &["b".to_owned()]).unwrap();
         let names: Vec<_> = split.iter().map(|program| program.name.as_str()).collect();
         assert_eq!(names, ["a", "b -- redis", "b -- file"]);
         assert_eq!(split[2].repeat, "repeat b -- file");
-        assert!(split[2].process.command_line().ends_with(" - file"), "{split:?}");
+        assert!(process::line(&split[2].command).ends_with(" - file"), "{split:?}");
     }
 
     #[test]
     fn an_answer_without_programs_is_no_success() {
         assert!(names(&[]).is_err());
         assert!(names(&[artifact("lib", "lock_file", false, None)]).is_err());
+    }
+
+    fn programs() -> Vec<Program> {
+        let program = |name: &str| Program {
+            name: name.to_owned(),
+            repeat: String::new(),
+            command: process::command(name, ""),
+        };
+        ["a --lib", "a --test x", "b --lib", "b --test y"].map(program).into()
+    }
+
+    fn arranged_names(tier: Tier, times: &Times) -> Vec<String> {
+        let metadata = metadata_of([
+            json!({"name": "a", "metadata": {"suite": {"wide": ["--test x"]}}}),
+            json!({"name": "b", "metadata": {"suite": {"long": ["--test y"]}}}),
+        ]);
+        let mut arranged = programs();
+        arrange(&mut arranged, &metadata, tier, times).unwrap();
+        arranged.into_iter().map(|program| program.name).collect()
+    }
+
+    #[test]
+    fn what_took_longest_begins_first_and_then_what_is_expected_to() {
+        let mut times = Times::default();
+        assert_eq!(arranged_names(Tier::Default, &times), ["b --test y", "a --lib", "b --lib"]);
+        times.insert("b --lib".to_owned(), 2_000);
+        assert_eq!(arranged_names(Tier::Default, &times), ["b --lib", "b --test y", "a --lib"]);
+    }
+
+    #[test]
+    fn only_the_tier_of_all_has_the_wide_programs() {
+        assert!(arranged_names(Tier::All, &Times::default()).contains(&"a --test x".to_owned()));
+    }
+
+    #[test]
+    fn a_name_that_no_program_has_any_more_is_an_error() {
+        let metadata = metadata_of([json!({"name": "c", "metadata": {"suite": {"long": ["--lib"]}}})]);
+        let failure = arrange(&mut programs(), &metadata, Tier::All, &Times::default()).unwrap_err();
+        assert!(failure.to_string().contains("c --lib"), "{failure}");
+    }
+
+    #[test]
+    fn results_are_added_up() {
+        let output = "running 6 tests\n\ntest result: ok. 6 passed; 0 failed; 1 ignored; 0 measured; 15 filtered out; finished in 0.00s\n\n\
+                      test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.20s\n";
+        assert_eq!(Counts::in_output(output), Some(Counts { passed: 8, ignored: 1 }));
+        assert_eq!(Counts { passed: 8, ignored: 1 }.to_string(), "8 passed, 1 ignored");
+        assert_eq!(Counts { passed: 8, ignored: 0 }.to_string(), "8 passed");
+        assert_eq!((Counts::in_output("running 1 test"), Counts::in_output("")), (None, None));
+    }
+
+    #[test]
+    fn what_failed_stands_first() {
+        let output = "running 3 tests\ntest a ... ok\ntest b ... FAILED\ntest c   ... ignored, slow\n\nfailures:\n\n---- b ----\ntest the waters\n\n";
+        let shown = "running 3 tests\ntest b ... FAILED\n\nfailures:\n\n---- b ----\ntest the waters";
+        assert_eq!(without_passed(output), shown);
     }
 }

@@ -8,7 +8,7 @@ const CORE: &str = "lock-core";
 
 /// A crate, and the crates of the workspace that its product may use. A `*` at the end matches any ending; the first matching
 /// row counts.
-const MAY_USE: &[(&str, &[&str])] = &[
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("lock-core", &[]),
     ("lock-kit", &["lock-core"]),
     ("lock-bench", &["distlock", "test-servers"]),
@@ -22,18 +22,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// The only external crates that the core may use. Adding a name is a decision: every user compiles the core.
-const CORE_MAY_USE: &[&str] = &[
-    "async-trait",
-    "futures-core",
-    "getrandom",
-    "humantime",
-    "metrics",
-    "rustix",
-    "sha2",
-    "thiserror",
-    "tokio",
-    "tracing",
-];
+const CORE_MAY_USE: &str =
+    "async-trait futures-core getrandom humantime metrics rustix sha2 thiserror tokio tracing";
 
 pub(super) fn direction(workspace: &Workspace) -> Vec<Finding> {
     let crates = |name: &str| workspace.metadata.packages.iter().any(|package| package.name == name);
@@ -41,24 +31,22 @@ pub(super) fn direction(workspace: &Workspace) -> Vec<Finding> {
 }
 
 fn wrong_directions(package: &Package, is_a_crate: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let manifest = package.manifest_path.as_str();
     let Some((_, allowed)) = MAY_USE.iter().find(|(pattern, _)| fits(&package.name, pattern)) else {
-        return vec![finding(package, "no row of MAY_USE in xtask says what this crate may depend on")];
+        return vec![in_file(manifest, "no row of MAY_USE in xtask says what this crate may depend on")];
     };
-    let is_wrong = |name: &&str| {
-        let is_listed = allowed.iter().any(|pattern| fits(name, pattern)) || CORE_MAY_USE.contains(name);
-        (is_a_crate(name) || package.name == CORE) && !is_listed
+    let is_listed = |name: &str| {
+        allowed.iter().any(|pattern| fits(name, pattern))
+            || CORE_MAY_USE.split(' ').any(|listed| listed == name)
     };
     let product = package.dependencies.iter().filter(|used| used.kind != DependencyKind::Development);
-    let wrong = product.map(|used| used.name.as_str()).filter(is_wrong);
-    wrong.map(|name| finding(package, &format!("depends on {name}, which xtask does not list"))).collect()
+    let ours = product.map(|used| &used.name).filter(|name| is_a_crate(name) || package.name == CORE);
+    let wrong = ours.filter(|name| !is_listed(name));
+    wrong.map(|name| in_file(manifest, format!("depends on {name}, which xtask does not list"))).collect()
 }
 
 fn fits(name: &str, pattern: &str) -> bool {
     pattern.strip_suffix('*').map_or(name == pattern, |start| name.starts_with(start))
-}
-
-fn finding(package: &Package, problem: &str) -> Finding {
-    in_file(package.manifest_path.as_str(), problem)
 }
 
 #[cfg(test)]
@@ -67,7 +55,7 @@ mod tests {
 
     use super::*;
     use crate::context::metadata_of;
-    use crate::tidy::tree::Tree;
+    use crate::tidy::workspace;
 
     /// The crates that break the rule, among crates with their dependencies; a name after `dev:` is for tests.
     fn found(crates: &[(&str, &[&str])]) -> Vec<String> {
@@ -76,9 +64,8 @@ mod tests {
             None => json!({"name": used, "kind": null}),
         };
         let package = |(name, uses): &(&str, &[&str])| json!({"name": name, "dependencies": uses.iter().map(dependency).collect::<Vec<_>>()});
-        let workspace =
-            Workspace { tree: Tree::default(), metadata: metadata_of(crates.iter().map(package)) };
-        let findings = direction(&workspace);
+        let metadata = metadata_of(crates.iter().map(package));
+        let findings = direction(&Workspace { metadata, ..workspace(&[]) });
         findings.iter().map(|finding| finding.split('/').nth(2).unwrap().to_owned()).collect()
     }
 

@@ -1,39 +1,42 @@
 //! Checks links between the pages of the workspace: the file exists, and so does the heading. It does not check external
 //! links, because the result would depend on the day.
 
-use super::tree::{File, Tree};
-use super::{Finding, Workspace, at};
+use regex_lite::Captures;
+
+use super::{File, Finding, Workspace, at, has_ending, regex};
+
+/// Code, which has no links: blocks and words.
+const BLOCK: &str = r"(?ms)^ *```.*?^ *```";
+const WORDS: &str = r"`[^`\n]*`";
+/// `[text](target)` and `[text]: target`.
+const LINK: &str = r"(?m)\]\(([^) \n]+)|^\[[^\]\n]*\]: *(\S+)";
 
 pub(super) fn resolve(workspace: &Workspace) -> Vec<Finding> {
-    let pages = workspace.tree.with_ending("md");
-    pages.flat_map(|page| broken_links(page, &workspace.tree)).collect()
+    workspace.with_ending("md").flat_map(|page| broken_links(page, workspace)).collect()
 }
 
-fn broken_links(page: &File, tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (line, text) in text_lines(&page.text) {
-        let without_code = text.split('`').step_by(2).collect::<Vec<_>>().join("`");
-        for target in targets(&without_code) {
-            if let Err(problem) = follow(target, page, tree) {
-                findings.push(at(&page.path, line, format!("link to {target}: {problem}")));
-            }
-        }
-    }
-    findings
+fn broken_links(page: &File, workspace: &Workspace) -> Vec<Finding> {
+    let (text, link) = (without(WORDS, &without(BLOCK, &page.text)), regex(LINK));
+    let links = link.captures_iter(&text).filter_map(|link| link.get(1).or(link.get(2)));
+    let broken = links.filter_map(|target| {
+        let problem = follow(target.as_str(), page, workspace).err()?;
+        Some(at(page, target.start(), format_args!("link to {}: {problem}", target.as_str())))
+    });
+    broken.collect()
 }
 
-fn follow(target: &str, page: &File, tree: &Tree) -> Result<(), &'static str> {
+fn follow(target: &str, page: &File, workspace: &Workspace) -> Result<(), &'static str> {
     if target.contains("://") || target.starts_with("mailto:") {
         return Ok(());
     }
-    let (path, heading) =
-        target.split_once('#').map_or((target, None), |(path, heading)| (path, Some(heading)));
+    let (path, heading) = target.split_once('#').unwrap_or((target, ""));
     let path = if path.is_empty() { Some(page.path.clone()) } else { resolved(&page.path, path) };
-    let path = path.filter(|path| tree.has(path)).ok_or("there is no such file or folder")?;
-    let (Some(heading), Some(file)) = (heading, tree.file(&path)) else {
-        return Ok(());
+    let is_at = |file: &File, path: &str| {
+        file.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    let is_there = !file.has_ending("md") || has_heading(&file.text, heading);
+    let file = path.and_then(|path| workspace.files.iter().find(|file| is_at(file, &path)));
+    let file = file.ok_or("there is no such file or folder")?;
+    let is_there = heading.is_empty() || !has_ending(&file.path, "md") || has_heading(&file.text, heading);
     if is_there { Ok(()) } else { Err("the page has no such heading") }
 }
 
@@ -51,29 +54,17 @@ pub(crate) fn resolved(from: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Returns the lines that are not code, counted from 1.
-fn text_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut in_code = false;
-    let lines = text.lines().enumerate().filter(move |(_, line)| {
-        let is_fence = line.trim_start().starts_with("```");
-        in_code ^= is_fence;
-        !in_code && !is_fence
-    });
-    lines.map(|(index, line)| (index + 1, line))
-}
-
-/// Returns the targets of `[text](target)` and `[text]: target` in a line.
-fn targets(line: &str) -> Vec<&str> {
-    let inline = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
-    let reference =
-        line.strip_prefix('[').and_then(|rest| rest.split_once("]: ")).map(|(_, target)| target.trim());
-    inline.chain(reference).collect()
+/// Returns the text with as many bytes and lines, and with blanks where the pattern matches.
+fn without(pattern: &str, text: &str) -> String {
+    let blank = |letter: char| if letter == '\n' { "\n".to_owned() } else { " ".repeat(letter.len_utf8()) };
+    let blanks = |code: &Captures<'_>| code[0].chars().map(blank).collect::<String>();
+    regex(pattern).replace_all(text, blanks).into_owned()
 }
 
 /// Returns whether a heading of the page has this anchor: lower case, words between hyphens, without punctuation.
 fn has_heading(text: &str, anchor: &str) -> bool {
-    let headings = text_lines(text).filter(|(_, line)| line.starts_with('#'));
-    headings.map(|(_, line)| line.trim_start_matches('#').trim()).any(|heading| {
+    without(BLOCK, text).lines().filter(|line| line.starts_with('#')).any(|heading| {
+        let heading = heading.trim_start_matches('#').trim();
         let kept = heading.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
         kept.flat_map(char::to_lowercase).collect::<String>().replace(' ', "-") == anchor
     })
@@ -82,11 +73,10 @@ fn has_heading(text: &str, anchor: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::metadata_of;
+    use crate::tidy::workspace;
 
     fn problems(files: &[(&str, &str)]) -> Vec<String> {
-        let workspace = Workspace { tree: Tree::of(files), metadata: metadata_of([]) };
-        resolve(&workspace)
+        resolve(&workspace(files))
     }
 
     #[test]

@@ -1,30 +1,82 @@
 //! Rules that the compiler does not check. Each is one row in [`RULES`], and `CONTRIBUTING.md` explains them.
 
 mod backends;
-mod circles;
+mod budgets;
+mod core;
 mod dependencies;
-mod imports;
-mod layers;
 mod links;
-mod mutants;
-mod rust_sources;
-mod text_files;
-mod tree;
+mod texts;
 
 use std::fmt::Display;
+use std::fs;
+use std::path::Path;
 
+use anyhow::{Result, ensure};
 use cargo_metadata::Metadata;
 pub(crate) use links::resolved;
+use regex_lite::Regex;
 
-use crate::console::Console;
+use crate::console::{DETAIL, ERROR, say};
 use crate::context::Context;
-use crate::failure::Failure;
-use tree::Tree;
 
 /// What a rule checks.
-pub(crate) struct Workspace {
-    tree: Tree,
+struct Workspace {
+    files: Vec<File>,
     metadata: Metadata,
+}
+
+#[derive(Debug)]
+struct File {
+    /// Relative to the root of the workspace, with `/` between its parts.
+    path: String,
+    text: String,
+}
+
+impl Workspace {
+    fn read(context: &Context) -> Result<Self> {
+        let mut files = Vec::new();
+        for path in paths(context.root())? {
+            let is_ours = !path.ends_with("Cargo.lock") && !path.contains("LICENSE-");
+            let text = if is_ours { fs::read(context.root().join(&path))? } else { Vec::new() };
+            files.push(File { path, text: String::from_utf8_lossy(&text).into_owned() });
+        }
+        Ok(Self { files, metadata: context.metadata.clone() })
+    }
+
+    fn with_ending<'a>(&'a self, ending: &'a str) -> impl Iterator<Item = &'a File> {
+        self.files.iter().filter(move |file| has_ending(&file.path, ending))
+    }
+
+    fn file(&self, path: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.path == path)
+    }
+}
+
+/// Returns the files below the folder, except what cargo and git put there; in their order, with `/` between the parts.
+pub(crate) fn paths(root: &Path) -> Result<Vec<String>> {
+    let (mut folders, mut paths) = (vec![root.to_owned()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.extend((!path.ends_with("target") && !path.ends_with(".git")).then_some(path));
+            } else {
+                paths.push(path.strip_prefix(root)?.to_string_lossy().replace('\\', "/"));
+            }
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// A regular expression that is written in this program.
+#[expect(clippy::expect_used, reason = "the tests use each of them")]
+pub(crate) fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a regular expression")
+}
+
+pub(crate) fn has_ending(path: &str, ending: &str) -> bool {
+    Path::new(path).extension().is_some_and(|found| found == ending)
 }
 
 /// One place that breaks a rule, and how.
@@ -34,46 +86,54 @@ fn in_file(path: &str, problem: impl Display) -> Finding {
     format!("{path}: {problem}")
 }
 
-/// `line` counts from 1.
-fn at(path: &str, line: usize, problem: impl Display) -> Finding {
-    format!("{path}:{line}: {problem}")
+/// In the line that has the byte `offset` of the file's text.
+fn at(file: &File, offset: usize, problem: impl Display) -> Finding {
+    format!("{}:{}: {problem}", file.path, line_of(&file.text, offset))
+}
+
+/// Counts from 1.
+fn line_of(text: &str, offset: usize) -> usize {
+    text[..offset].matches('\n').count() + 1
 }
 
 type Rule = (&'static str, fn(&Workspace) -> Vec<Finding>);
 
 const RULES: &[Rule] = &[
-    ("unsafe code is in one module of the command, if anywhere", rust_sources::one_unsafe_module),
-    ("every lint that is switched off has its reason beside it", rust_sources::reasons_for_allowed_lints),
-    ("everything that is logged has the target distlock", rust_sources::one_log_target),
+    ("unsafe code is in one module of the command, if anywhere", texts::one_unsafe_module),
+    ("every lint that is switched off has its reason beside it", texts::reasons_for_allowed_lints),
+    ("everything that is logged has the target distlock", texts::one_log_target),
     ("crates depend on each other in one direction, and the core on little else", dependencies::direction),
-    ("the folders of the core import downwards", layers::import_downwards),
-    ("no circle of imports crosses a folder of the core", circles::stay_in_a_folder),
+    ("the folders of the core import downwards", core::layers_import_downwards),
+    ("no circle of imports crosses a folder of the core", core::circles_stay_in_a_folder),
     ("few files know a backend, and a page lists them", backends::are_known_by_few_files),
-    ("every crate takes the lints of the workspace", text_files::lints_of_the_workspace),
-    ("no file is too long to be one module", text_files::length),
-    ("nothing is left to do", text_files::left_to_do),
+    ("every crate takes the lints of the workspace", texts::lints_of_the_workspace),
+    ("every crate keeps to its budget of lines", budgets::are_kept),
+    ("no file is too long to be one module", texts::length),
+    ("nothing is left to do", texts::left_to_do),
     ("every link of every page leads somewhere", links::resolve),
-    ("every mutant can be applied", mutants::can_be_applied),
+    ("every mutant can be applied", texts::mutants),
 ];
 
-pub(crate) fn run(context: &Context) -> Result<(), Failure> {
-    let workspace = Workspace { tree: Tree::read(context.root())?, metadata: context.metadata()? };
+pub(crate) fn run(context: &Context) -> Result<()> {
+    let workspace = Workspace::read(context)?;
     let mut broken = 0;
     for (rule, check) in RULES {
         let findings = check(&workspace);
         if !findings.is_empty() {
-            context.console.error(rule);
+            say(ERROR, rule);
         }
         for finding in &findings {
-            Console::detail(finding);
+            say(DETAIL, finding);
         }
         broken += findings.len();
     }
-    if broken > 0 {
-        return Err(Failure::new(format!(
-            "{broken} of the places named above break a rule of the workspace"
-        )));
-    }
-    Console::detail(&format!("{} rules hold in {} files", RULES.len(), workspace.tree.files().len()));
+    ensure!(broken == 0, "{broken} of the places named above break a rule of the workspace");
+    say(DETAIL, format_args!("{} rules hold in {} files", RULES.len(), workspace.files.len()));
     Ok(())
+}
+
+#[cfg(test)]
+fn workspace(files: &[(&str, &str)]) -> Workspace {
+    let file = |&(path, text): &(&str, &str)| File { path: path.to_owned(), text: text.to_owned() };
+    Workspace { files: files.iter().map(file).collect(), metadata: crate::context::metadata_of([]) }
 }

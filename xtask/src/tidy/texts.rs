@@ -1,0 +1,191 @@
+//! Rules about files that are read as text. In those about Rust, an attribute is at the start of its line, as rustfmt leaves it.
+
+use std::collections::BTreeSet;
+
+use super::{File, Finding, Workspace, at, in_file, regex};
+use crate::mutants;
+
+const MOST_LINES: usize = 700;
+
+/// The one module that may have unsafe code. Elsewhere the lint of that name, which the workspace denies, stays as it is.
+const UNSAFE: &str = "distlock-cli/src/system.rs";
+
+/// Returns where the text of one of the files matches `pattern`, and what matches does not have `excuse`.
+fn found<'a>(files: impl Iterator<Item = &'a File>, pattern: &str, excuse: &str, why: &str) -> Vec<Finding> {
+    let (pattern, excuse) = (regex(pattern), regex(excuse));
+    let matches = files.flat_map(|file| pattern.find_iter(&file.text).map(move |found| (file, found)));
+    let wrong = matches.filter(|(_, found)| !excuse.is_match(found.as_str()));
+    wrong.map(|(file, found)| at(file, found.start(), why)).collect()
+}
+
+pub(super) fn one_unsafe_module(workspace: &Workspace) -> Vec<Finding> {
+    let files = workspace.with_ending("rs").filter(|file| file.path != UNSAFE);
+    let problem = format!("unsafe code is for {UNSAFE} alone");
+    found(files, "unsafe_cod[e].*|.*unsafe_cod[e]", r"^#!\[forbid\(", &problem)
+}
+
+/// Documentation is about the item, not about the attribute.
+pub(super) fn reasons_for_allowed_lints(workspace: &Workspace) -> Vec<Finding> {
+    let attribute = r"(?m)(?:^ *// .*\n)?^ *#!?\[[^\]]*\b(?:allow|expect)\([^\]]*\].*";
+    let problem = "says no reason = \"…\" and has no comment beside it";
+    found(workspace.with_ending("rs"), attribute, "//|reason = ", problem)
+}
+
+/// The macros of `tracing`, as they are called in this project. Test programs may log as they like.
+pub(super) fn one_log_target(workspace: &Workspace) -> Vec<Finding> {
+    let is_library = |path: &str| path.starts_with("lock-") && !path.starts_with("lock-bench/");
+    let sources = workspace.with_ending("rs").filter(|File { path, .. }| {
+        is_library(path) && path.contains("/src/") || path.starts_with("distlock")
+    });
+    let call = r#"(?:\b(?:trace|debug|info|warn|error)|_span)!\(\s*(?:target: "\w*")?"#;
+    found(sources, call, r#"target: "distlock""#, "logs without target: \"distlock\"")
+}
+
+pub(super) fn left_to_do(workspace: &Workspace) -> Vec<Finding> {
+    let marker = r"\b(?:TOD[O]|FIXM[E]|XX[X])\b";
+    found(workspace.files.iter(), marker, "^$", "do it, or say in an issue what is open")
+}
+
+pub(super) fn length(workspace: &Workspace) -> Vec<Finding> {
+    let counts = workspace.files.iter().map(|file| (file, file.text.lines().count()));
+    let too_long = counts.filter(|(_, count)| *count > MOST_LINES);
+    let problem = format!("more than {MOST_LINES} are several modules, not one");
+    too_long.map(|(file, count)| in_file(&file.path, format!("{count} lines: {problem}"))).collect()
+}
+
+/// A workspace of its own cannot inherit settings from ours.
+pub(super) fn lints_of_the_workspace(workspace: &Workspace) -> Vec<Finding> {
+    let strict = |text: &str| text.contains("[lints]\nworkspace = true\n") || text.contains("[workspace]\n");
+    let manifests = workspace.with_ending("toml").filter(|file| file.path.ends_with("/Cargo.toml"));
+    let loose = manifests.filter(|manifest| !strict(&manifest.text));
+    loose.map(|manifest| in_file(&manifest.path, "lacks `[lints]` with `workspace = true`")).collect()
+}
+
+/// Each entry can be applied: `cargo xtask mutants`, which takes minutes, would say so late.
+pub(super) fn mutants(workspace: &Workspace) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in workspace.with_ending("toml") {
+        let Some((package, mutants::FILE)) = file.path.split_once('/') else { continue };
+        let mutants = mutants::parse(package, &file.text).unwrap_or_else(|error| {
+            findings.push(in_file(&file.path, error));
+            Vec::new()
+        });
+        let mut names = BTreeSet::new();
+        for mutant in &mutants {
+            let twice = (!names.insert(&mutant.name)).then_some("is there twice");
+            let text = workspace.file(&mutant.file).map_or("", |changed| &changed.text);
+            let problems = [twice, mutant.problem(), mutant.applied_to(text).err()];
+            let described = |problem| in_file(&file.path, format_args!("{:?}: {problem}", mutant.name));
+            findings.extend(problems.into_iter().flatten().map(described));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::workspace;
+
+    fn lines(findings: &[Finding]) -> Vec<usize> {
+        findings.iter().map(|finding| finding.split(':').nth(1).unwrap().parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn unsafety_is_admitted_in_one_module_of_the_command() {
+        let lint = concat!("unsafe", "_code");
+        let text = format!("#![forbid({lint})]\n#![allow({lint})]\n#[expect(\n    {lint},\n)]\n");
+        let of = |path| lines(&one_unsafe_module(&workspace(&[(path, &text)])));
+        assert_eq!(of("lock-file/src/a.rs"), [2, 4]);
+        assert!(of("distlock-cli/src/system.rs").is_empty());
+    }
+
+    #[test]
+    fn a_lint_is_switched_off_with_a_reason() {
+        let text = [
+            "",
+            "#[allow(dead_code)]",
+            "#[allow(dead_code, reason = \"x\")]",
+            "#[allow(dead_code)] // because",
+            "// because",
+            "#[expect(dead_code)]",
+            "/// About the item.",
+            "#[cfg_attr(test, allow(dead_code))]",
+            "#[expect(",
+            "    dead_code,",
+            "    reason = \"x\"",
+            ")]",
+            "    #![allow(",
+            "        dead_code",
+            "    )]",
+            "#[should_panic(expected = \"allow\")]",
+            "fn f() { x.expect(\"y\") }",
+        ]
+        .join("\n");
+        assert_eq!(lines(&reasons_for_allowed_lints(&workspace(&[("a.rs", &text)]))), [2, 8, 13]);
+    }
+
+    #[test]
+    fn what_is_logged_without_the_one_target_is_found() {
+        let text = [
+            "tracing::warn!(\"lost\");",
+            "tracing::warn!(target: \"distlock\", \"lost\");",
+            "info!(",
+            "    target: \"distlock\",",
+            ");",
+            "debug!(target: \"other\", \"lost\");",
+            "let span = tracing::debug_span!(\"lock\");",
+            "compile_error!(\"not here\");",
+        ]
+        .join("\n");
+        assert_eq!(lines(&one_log_target(&workspace(&[("lock-core/src/a.rs", &text)]))), [1, 6, 7]);
+        assert!(one_log_target(&workspace(&[("lock-core/tests/a.rs", &text)])).is_empty());
+    }
+
+    #[test]
+    fn a_long_file_is_found() {
+        let (fits, long) = ("x\n".repeat(MOST_LINES), "x\n".repeat(MOST_LINES + 1));
+        let found = length(&workspace(&[("a.rs", &fits), ("b.rs", &long)]));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("b.rs: 701 lines"), "{found:?}");
+    }
+
+    #[test]
+    fn a_marker_is_found_as_a_word() {
+        let marker = concat!("TO", "DO");
+        let text = format!("fine\n// {marker}: later\nmy{marker}s\n");
+        let found = left_to_do(&workspace(&[("a.rs", &text)]));
+        assert!(found.len() == 1 && found[0].starts_with("a.rs:2:"), "{found:?}");
+    }
+
+    #[test]
+    fn a_crate_with_lints_of_its_own_is_found() {
+        let own = "[lints]\n[dependencies]\nworkspace = true\n";
+        let shared = "[dependencies]\n\n[lints]\nworkspace = true\n";
+        let found = lints_of_the_workspace(&workspace(&[
+            ("a/Cargo.toml", own),
+            ("b/Cargo.toml", shared),
+            ("Cargo.toml", "[workspace]\n"),
+            ("b/peer/Cargo.toml", "[workspace]\n\n[package]\n"),
+        ]));
+        assert!(found.len() == 1 && found[0].starts_with("a/Cargo.toml:"), "{found:?}");
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_applied_is_found() {
+        let entry = |name: &str, from: &str| {
+            format!(
+                "[[mutant]]\nname = '{name}'\nbreaks = 'x'\nfile = 'b.rs'\nfrom = '{from}'\nto = ''\n\
+                 killed-by = 'a --lib x'\ntier = 'default'\n"
+            )
+        };
+        let found =
+            |table: &str| mutants(&workspace(&[("a/mutants.toml", table), ("a/b.rs", "one two two")])).len();
+        let good = entry("good", "one");
+        assert_eq!(found(&good), 0);
+        assert_eq!(found(&format!("{good}{}", entry("many", "two"))), 1);
+        assert_eq!(found(&format!("{good}{}", entry("none", "three"))), 1);
+        assert_eq!(found(&format!("{good}{good}")), 1);
+        assert_eq!(found("[[mutant]]\nname = 'a'\n"), 1);
+    }
+}
