@@ -1,21 +1,41 @@
-//! Folders: one that outlasts the tests, and copies of prepared ones.
+//! Folders: one that outlasts the tests, and what is prepared in it once.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use crate::{During, Failure, Outcome};
 
 /// Returns a folder of this user that outlasts the tests.
-pub(crate) fn cache() -> Outcome<PathBuf> {
+fn cache() -> Outcome<PathBuf> {
     let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
-    let folder = home
-        .ok_or_else(|| {
-            Failure::new("neither XDG_CACHE_HOME nor HOME says where servers for tests may be kept")
-        })?
-        .join("distlock-servers");
+    let none = || Failure::new("neither XDG_CACHE_HOME nor HOME says where servers for tests may be kept");
+    let folder = home.ok_or_else(none)?.join("distlock-servers");
     fs::create_dir_all(&folder).during(folder.display())?;
     Ok(folder)
+}
+
+/// Returns the folder of this name that outlasts the tests. If there is none yet, `make` creates it, as the only one in
+/// a temporary folder: another user, who may have to make it, does not reach this one's folders.
+pub(crate) fn kept(name: &str, make: impl FnOnce(&Path) -> Outcome) -> Outcome<PathBuf> {
+    let kept = cache()?.join(name.replace('/', "-"));
+    if kept.exists() {
+        return Ok(kept);
+    }
+    let work = tempfile::Builder::new().prefix("distlock-init-").tempdir()?;
+    let made = work.path().join("made");
+    make(&made)?;
+    // Another file system may have it.
+    let beside = tempfile::Builder::new().prefix("distlock-init-").tempdir_in(cache()?)?;
+    let whole = beside.path().join("whole");
+    copy(&made, &whole).during("copy what was made")?;
+    match fs::rename(&whole, &kept) {
+        // Another program was faster.
+        Err(_) if kept.exists() => Ok(kept),
+        renamed => renamed.during(kept.display()).map(|()| kept),
+    }
 }
 
 /// Copies a folder with everything in it.
@@ -31,4 +51,18 @@ pub(crate) fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Runs a program to its end; `missing` is the text for one that does not exist.
+pub(crate) fn run(command: &mut Command, missing: &str) -> Outcome {
+    let program = command.get_program().display().to_string();
+    let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Failure::new(missing),
+        _ => Failure::new(format!("{program}: {error}")),
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::new(format!("{program}: {}\n{}", output.status, said.trim_end())))
 }

@@ -44,6 +44,8 @@ mod redis;
 #[cfg(unix)]
 mod service;
 #[cfg(unix)]
+mod sql;
+#[cfg(unix)]
 mod url;
 #[cfg(unix)]
 mod zookeeper;
@@ -55,7 +57,7 @@ pub use conformance_tests::{During, Failure, Outcome, ensure};
 pub use curator::{CuratorHold, CuratorLock, CuratorPeer};
 pub use given::GivenServer;
 #[cfg(unix)]
-pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, OperationOf, Row};
+pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession};
 #[cfg(unix)]
 pub use ports::free_port;
 #[cfg(unix)]
@@ -68,6 +70,8 @@ pub use process::{Data, ServerProcess};
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};
 #[cfg(unix)]
 pub use redis::{Digests, RedisConversation, RedisOptions, RedisServer, Value};
+#[cfg(unix)]
+pub use sql::{OperationOf, Row};
 #[cfg(unix)]
 pub use zookeeper::{
     Access, NodeKind, Role, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperNode, ZooKeeperOptions,

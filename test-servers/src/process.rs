@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use conformance_tests::signals;
@@ -59,9 +59,10 @@ pub struct ServerProcess {
     running: Mutex<Running>,
 }
 
-/// The process and its watchdog.
+/// The process and its watchdog, and the command that starts it again.
 #[derive(Debug)]
 struct Running {
+    command: Command,
     server: Child,
     watch: Child,
 }
@@ -72,18 +73,40 @@ impl ServerProcess {
     ///
     /// # Errors
     /// When it cannot be started; `missing` is the text for a program that does not exist.
-    pub fn start(name: &str, command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
-        let running = Mutex::new(Running::start(name, command, folder, missing)?);
+    pub fn start(name: &str, mut command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
+        command.stdin(Stdio::null()).stdout(log(name, folder)?);
+        Self::start_piped(name, command, folder, missing)
+    }
+
+    /// The same for a command whose input and output are set, and whose log is what it writes as errors.
+    pub(crate) fn start_piped(
+        name: &str,
+        mut command: Command,
+        folder: &Path,
+        missing: &str,
+    ) -> Outcome<Self> {
+        // In process groups of their own: signals of a terminal to the program's group are only for the program.
+        command.stderr(log(name, folder)?).process_group(0);
+        let (server, watch) = spawn(&mut command, name, folder, missing)?;
+        let running = Mutex::new(Running { command, server, watch });
         Ok(Self { name: name.to_owned(), missing: missing.to_owned(), folder: folder.to_owned(), running })
     }
 
-    /// Kills the process, and starts `command` in its place.
+    /// Returns the other ends of its input and output, if these are pipes that have not been taken yet.
+    pub(crate) fn take_pipes(&self) -> Option<(ChildStdin, ChildStdout)> {
+        let server = &mut self.running.lock().server;
+        server.stdin.take().zip(server.stdout.take())
+    }
+
+    /// Kills the process, and starts it again.
     ///
     /// # Errors
     /// When it cannot be killed or started.
-    pub fn restart(&self, command: Command) -> Outcome {
+    pub fn restart(&self) -> Outcome {
         self.kill()?;
-        *self.running.lock() = Running::start(&self.name, command, &self.folder, &self.missing)?;
+        let mut running = self.running.lock();
+        let (server, watch) = spawn(&mut running.command, &self.name, &self.folder, &self.missing)?;
+        (running.server, running.watch) = (server, watch);
         Ok(())
     }
 
@@ -125,7 +148,7 @@ impl ServerProcess {
 
     /// Returns its log file, to which it appends after a restart.
     pub fn log(&self) -> PathBuf {
-        log(&self.name, &self.folder)
+        self.folder.join(format!("{}.log", self.name))
     }
 
     /// Returns the last lines of its log.
@@ -178,37 +201,23 @@ impl ServerProcess {
     }
 }
 
-impl Running {
-    fn start(name: &str, mut command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
-        let log = log(name, folder);
-        let output = File::options().create(true).append(true).open(&log).during(log.display())?;
-        // In process groups of their own: signals of a terminal to the program's group are only for the program.
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
-        let mut server = command.spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Failure::new(missing),
-            _ => Failure::new(format!("{name} cannot be started: {error}")),
-        })?;
-        let watch = Command::new("sh")
-            .args(["-c", WATCH, "sh", &server.id().to_string()])
-            .arg(folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn();
-        match watch {
-            Ok(watch) => Ok(Self { server, watch }),
-            Err(error) => {
-                // Without the watchdog, nothing would end it.
-                let _ = end(&mut server);
-                Err(Failure::new(format!("nothing can watch over {name}: {error}")))
-            }
-        }
-    }
+/// Starts a server and its watchdog.
+fn spawn(command: &mut Command, name: &str, folder: &Path, missing: &str) -> Outcome<(Child, Child)> {
+    let mut server = command.spawn().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Failure::new(missing),
+        _ => Failure::new(format!("{name} cannot be started: {error}")),
+    })?;
+    let mut watch = Command::new("sh");
+    watch.args(["-c", WATCH, "sh", &server.id().to_string()]).arg(folder).process_group(0);
+    let watch = watch.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    // Without the watchdog, nothing would end it.
+    let watch = watch.inspect_err(|_| drop(end(&mut server)));
+    Ok((server, watch.during(format_args!("nothing can watch over {name}"))?))
 }
 
-fn log(name: &str, folder: &Path) -> PathBuf {
-    folder.join(format!("{name}.log"))
+fn log(name: &str, folder: &Path) -> Outcome<File> {
+    let path = folder.join(format!("{name}.log"));
+    File::options().create(true).append(true).open(&path).during(path.display())
 }
 
 fn end(process: &mut Child) -> io::Result<()> {

@@ -1,5 +1,7 @@
 //! What the lease depends on: how the server counts a session's silence, and what the client sends.
 
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
@@ -19,12 +21,20 @@ const LEASE: Duration = Duration::from_secs(6);
 /// A message that a partition cuts off does not keep the lock.
 async fn half_a_message_leaves_the_lease_as_it_is() -> Outcome {
     let stage = Stage::new().await?;
-    let mut holder = stage.session().await?;
-    holder.query("SET idle_session_timeout='6s'").await?;
+    let with_length = |content: &str| {
+        let length = u32::try_from(content.len() + 4).unwrap_or_default().to_be_bytes();
+        [&length, content.as_bytes()].concat()
+    };
+    // By hand, because a client sends whole messages.
+    let mut holder = UnixStream::connect(stage.server.unix_socket())?;
+    let login = format!("\0\x03\0\0user\0postgres\0database\0{}\0\0", stage.database);
+    let key = lock_postgres::key(ROOM);
+    let lock = format!("SET idle_session_timeout='6s'; SELECT pg_advisory_lock({key})\0");
     let began = Instant::now();
-    holder.query(&format!("SELECT pg_advisory_lock({})", lock_postgres::key(ROOM))).await?;
+    holder.write_all(&[&with_length(&login), &b"Q"[..], &with_length(&lock)].concat())?;
+    until("the lock is held", || async { Ok(stage.holder_of(ROOM).await?.is_some()) }).await?;
     tokio::time::sleep(LEASE / 2).await;
-    holder.send(b"Q\0\0\0").await?;
+    holder.write_all(b"Q\0\0\0")?;
     until("the lock is free", || async { Ok(stage.holder_of(ROOM).await?.is_none()) }).await?;
     let after = began.elapsed();
     ensure!(after >= LEASE && after < LEASE * 2, "freed after {after:?} of {LEASE:?}");

@@ -1,41 +1,19 @@
 //! Matches replies to the statements of a MySQL connection, and finds which operation a statement is for.
 
-use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
-use lock_core::Operation;
-
-use super::wire::{ERROR, MORE_RESULTS, NO_END_OF_COLUMNS, OK, Packet, QUERY, QUIT, SPEAKS_TLS, number};
-use crate::proxy::{Conversation, Execution, Reply, Request, Subject};
-
-/// Returns which operation a statement is for, by its text.
-pub type OperationOf = dyn Fn(&str) -> Option<Operation> + Send + Sync;
+use super::packet::{ERROR, MORE_RESULTS, NO_END_OF_COLUMNS, OK, Packet, QUERY, QUIT, SPEAKS_TLS, number};
+use crate::proxy::{Conversation, Reply, Request};
+use crate::sql::{OperationOf, Statements};
 
 /// A conversation that finds the operation of a statement from its text.
 ///
 /// TLS hides the statements: then no operation is recognised.
 pub struct MySqlConversation {
-    operation_of: Arc<OperationOf>,
-    asked: u64,
-    /// The numbers of the statements that have not been answered yet, the oldest first.
-    open: VecDeque<u64>,
-    columns_end: ColumnsEnd,
+    statements: Statements,
+    /// Whether there is a packet between columns and rows.
+    columns_have_end: bool,
     part: Part,
-    privacy: Privacy,
-}
-
-/// Whether there is a packet between columns and rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ColumnsEnd {
-    Marked,
-    Unmarked,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Privacy {
-    Plain,
-    Encrypted,
 }
 
 /// Which part of an answer comes next.
@@ -43,6 +21,8 @@ enum Privacy {
 enum Part {
     /// What the server sends without a request, until the login is over.
     Login,
+    /// All that follows is encrypted.
+    Encrypted,
     Head,
     Columns(u64),
     EndOfColumns,
@@ -52,65 +32,36 @@ enum Part {
 impl MySqlConversation {
     /// Creates the conversation of a new connection.
     pub fn new(operation_of: Arc<OperationOf>) -> Self {
-        Self {
-            operation_of,
-            asked: 0,
-            open: VecDeque::new(),
-            columns_end: ColumnsEnd::Marked,
-            part: Part::Login,
-            privacy: Privacy::Plain,
-        }
+        Self { statements: Statements::new(operation_of), columns_have_end: true, part: Part::Login }
     }
 
     fn read_login(&mut self, payload: &[u8]) {
-        let Some(&[a, b, c, d]) = payload.get(..4) else { return };
-        let abilities = u32::from_le_bytes([a, b, c, d]);
-        if abilities & NO_END_OF_COLUMNS != 0 {
-            self.columns_end = ColumnsEnd::Unmarked;
-        }
+        let Some(abilities) = payload.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)) else { return };
+        self.columns_have_end = abilities & NO_END_OF_COLUMNS == 0;
         // A request for TLS ends before the name of the user.
         if abilities & SPEAKS_TLS != 0 && payload.len() <= 32 {
-            self.privacy = Privacy::Encrypted;
+            self.part = Part::Encrypted;
         }
     }
 
     /// Processes the next packet of the server; returns whether it ends the answer.
     fn ends_answer(&mut self, packet: &Packet<'_>) -> bool {
-        match self.part {
-            Part::Login => {
-                if packet.sequence > 0 && packet.kind() == Some(OK) {
-                    self.part = Part::Head;
-                }
-                false
-            }
+        let (next, ends) = match self.part {
+            Part::Login if packet.sequence > 0 && packet.kind() == Some(OK) => (Part::Head, false),
+            Part::Login | Part::Encrypted => (self.part, false),
             Part::Head => match packet.kind() {
-                Some(OK) => is_last(packet.payload),
-                Some(ERROR) | None => true,
-                _ => {
-                    self.part = Part::Columns(number(packet.payload).map_or(1, |(count, _)| count));
-                    false
-                }
+                Some(OK) => (Part::Head, is_last(packet.payload)),
+                Some(ERROR) | None => (Part::Head, true),
+                _ => (Part::Columns(number(packet.payload).map_or(1, |(count, _)| count)), false),
             },
-            Part::Columns(left) => {
-                self.part = match (left, self.columns_end) {
-                    (2.., _) => Part::Columns(left - 1),
-                    (_, ColumnsEnd::Marked) => Part::EndOfColumns,
-                    (_, ColumnsEnd::Unmarked) => Part::Rows,
-                };
-                false
-            }
-            Part::EndOfColumns => {
-                self.part = Part::Rows;
-                false
-            }
-            Part::Rows => {
-                let ends = packet.ends_rows();
-                if ends {
-                    self.part = Part::Head;
-                }
-                ends
-            }
-        }
+            Part::Columns(left @ 2..) => (Part::Columns(left - 1), false),
+            Part::Columns(_) if self.columns_have_end => (Part::EndOfColumns, false),
+            Part::Columns(_) | Part::EndOfColumns => (Part::Rows, false),
+            Part::Rows if packet.ends_rows() => (Part::Head, true),
+            Part::Rows => (Part::Rows, false),
+        };
+        self.part = next;
+        ends
     }
 }
 
@@ -126,44 +77,27 @@ fn is_last(payload: &[u8]) -> bool {
 
 impl Conversation for MySqlConversation {
     fn request(&mut self, bytes: &[u8]) -> Option<Request> {
-        if self.privacy == Privacy::Encrypted {
-            return (!bytes.is_empty()).then_some(Request { length: bytes.len(), number: 0, subject: None });
+        if self.part == Part::Encrypted {
+            return Request::whole(bytes);
         }
         let (packet, length) = Packet::first(bytes)?;
-        let number = self.asked;
-        self.asked += 1;
         if self.part == Part::Login {
             if packet.sequence == 1 {
                 self.read_login(packet.payload);
             }
-            return Some(Request { length, number, subject: None });
-        }
-        if packet.kind() != Some(QUIT) {
-            self.open.push_back(number);
+            return Some(self.statements.request(length, false, None));
         }
         let text = packet.payload.split_first().filter(|(kind, _)| **kind == QUERY).map(|(_, text)| text);
-        let operation = text.and_then(|text| (self.operation_of)(&String::from_utf8_lossy(text)));
-        Some(Request { length, number, subject: operation.map(Subject::from) })
+        Some(self.statements.request(length, packet.kind() != Some(QUIT), text))
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
-        let done = |length, answers| Some(Reply { length, answers, execution: Execution::Done });
-        if self.privacy == Privacy::Encrypted {
-            return if bytes.is_empty() { None } else { done(bytes.len(), None) };
+        if self.part == Part::Encrypted {
+            return Reply::whole(bytes);
         }
         let (packet, length) = Packet::first(bytes)?;
-        let answers = if self.ends_answer(&packet) { self.open.pop_front() } else { None };
-        done(length, answers)
-    }
-}
-
-impl fmt::Debug for MySqlConversation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("MySqlConversation")
-            .field("open", &self.open)
-            .field("part", &self.part)
-            .finish_non_exhaustive()
+        let answers = if self.ends_answer(&packet) { self.statements.answered() } else { None };
+        Some(Reply::new(length, answers))
     }
 }
 
@@ -171,8 +105,11 @@ impl fmt::Debug for MySqlConversation {
 mod tests {
     #![allow(clippy::unwrap_used)] // tests
 
-    use super::super::wire::packet;
+    use lock_core::Operation;
+
+    use super::super::packet::packet;
     use super::*;
+    use crate::proxy::Subject;
 
     fn conversation(abilities: u32) -> MySqlConversation {
         let operation_of = |text: &str| text.contains("release").then_some(Operation::Release);

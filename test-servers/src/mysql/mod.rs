@@ -2,10 +2,10 @@
 
 mod conversation;
 mod options;
+mod packet;
 mod program;
 #[cfg(test)]
 mod tests;
-mod wire;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,20 +14,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::Operation;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
 use tempfile::TempDir;
 
-use crate::Outcome;
 use crate::options::Encryption;
 use crate::ports::on_free_ports;
 use crate::process::process_methods;
-use crate::{Certificates, ServerProcess, TcpProxy, free_port, url};
+use crate::sql::{OperationOf, Row, sql_server};
+use crate::{Certificates, Outcome, ServerProcess, TcpProxy, free_port, url};
 use program::Program;
 
-pub use conversation::{MySqlConversation, OperationOf};
+pub use conversation::MySqlConversation;
 pub use options::{MySqlFlavour, MySqlOptions};
-pub use wire::{MySqlSession, Row};
-
-const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long a killed connection may take to end.
 const ENDED_WITHIN: Duration = Duration::from_secs(60);
@@ -39,7 +37,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct MySqlServer {
     options: MySqlOptions,
-    program: Program,
     port: u16,
     certificates: Certificates,
     /// Declared before the folder, so that it is dropped first.
@@ -81,10 +78,8 @@ impl MySqlServer {
         tokio::task::spawn_blocking(move || filled.fill(&data)).await??;
         let command = command(program, options, &certificates, folder.path(), port);
         let process = ServerProcess::start(program.name(), command, folder.path(), program.missing())?;
-        let server =
-            Self { options: options.clone(), program: program.clone(), port, certificates, process, folder };
-        server.ready().await?;
-        let mut admin = MySqlSession::connect(&server.unix_socket()).await?;
+        let server = Self { options: options.clone(), port, certificates, process, folder };
+        let mut admin = server.ready().await?;
         // The port is open to every user of the machine, so root, which has no password, may connect only through the
         // socket.
         for host in
@@ -100,17 +95,8 @@ impl MySqlServer {
     }
 
     /// Waits until it answers.
-    async fn ready(&self) -> Outcome {
-        let check = || async {
-            let mut admin = MySqlSession::connect(&self.unix_socket()).await?;
-            admin.query("SELECT 1").await.map(drop)
-        };
-        self.process.ready(check).await
-    }
-
-    /// Returns the address on which it listens for TCP.
-    pub fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    async fn ready(&self) -> Outcome<MySqlSession> {
+        self.process.ready(|| self.session()).await
     }
 
     /// Returns the Unix socket on which it also listens.
@@ -118,72 +104,8 @@ impl MySqlServer {
         self.folder.path().join("s.sock")
     }
 
-    /// Returns the files of its authority.
-    pub fn certificates(&self) -> &Certificates {
-        &self.certificates
-    }
-
-    /// Returns the URL of the server, including everything that a client needs to log in.
-    pub fn url(&self) -> String {
-        self.url_at(self.address())
-    }
-
-    /// Returns the same URL for a client that goes through a proxy at `address`.
-    pub fn url_at(&self, address: SocketAddr) -> String {
-        let options = match self.options.encryption {
-            Encryption::None => vec![("tls", "off".to_owned())],
-            encryption => encryption.url_options("extra_ca", &self.certificates),
-        };
-        let url = format!("mysql://{}{address}/{}", self.login(), self.database());
-        url::with_options(url, options)
-    }
-
-    /// Returns the URL for a client on this machine that does not use TCP.
-    pub fn unix_url(&self) -> String {
-        let database = self.database();
-        format!("mysql://{}localhost/{database}?socket={}", self.login(), self.unix_socket().display())
-    }
-
-    /// Returns the part of a URL before the host.
-    fn login(&self) -> String {
-        let user = self.options.login();
-        url::login(&user.name, &user.password)
-    }
-
     fn database(&self) -> &str {
         self.options.databases.first().map_or("", String::as_str)
-    }
-
-    /// Starts a proxy in front of it that finds the operation of a statement with `operation_of`.
-    ///
-    /// # Errors
-    /// When it cannot listen.
-    pub fn proxy(
-        &self,
-        operation_of: impl Fn(&str) -> Option<Operation> + Send + Sync + 'static,
-    ) -> Outcome<TcpProxy> {
-        let operation_of: Arc<OperationOf> = Arc::new(operation_of);
-        TcpProxy::with_conversation(self.address(), move || {
-            Box::new(MySqlConversation::new(Arc::clone(&operation_of)))
-        })
-    }
-
-    /// Runs a statement on the server as a user with all privileges, bypassing all proxies.
-    ///
-    /// # Errors
-    /// When there is no answer, or the server refuses.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, it is not known whether the statement is run.
-    pub async fn query(&self, statement: &str) -> Outcome<Vec<Row>> {
-        let socket = self.unix_socket();
-        let asked = async { MySqlSession::connect(&socket).await?.query(statement).await };
-        let explain = |what: String| self.process.failure(&what);
-        match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
-            Ok(Ok(rows)) => Ok(rows),
-            Ok(Err(failure)) => Err(explain(format!("did not carry out {statement:?} ({failure})"))),
-            Err(_) => Err(explain(format!("did not answer {statement:?} within {ANSWERS_WITHIN:?}"))),
-        }
     }
 
     /// Opens a connection of its own, as a user with all privileges.
@@ -194,19 +116,10 @@ impl MySqlServer {
     /// # Cancel safety
     /// Dropping the future closes it.
     pub async fn session(&self) -> Outcome<MySqlSession> {
-        MySqlSession::connect(&self.unix_socket()).await
-    }
-
-    /// Returns the single value that `statement` selects, as [`MySqlServer::query`] does; `None` for NULL and for no
-    /// row.
-    ///
-    /// # Errors
-    /// Same as [`MySqlServer::query`].
-    ///
-    /// # Cancel safety
-    /// Same as [`MySqlServer::query`].
-    pub async fn value(&self, statement: &str) -> Outcome<Option<String>> {
-        Ok(self.query(statement).await?.into_iter().next().and_then(|row| row.into_iter().next()).flatten())
+        // The settings of the session are those of the server. Root has no password.
+        let plain = MySqlConnectOptions::new().pipes_as_concat(false).no_engine_substitution(false);
+        let plain = plain.timezone(None).set_names(false).ssl_mode(MySqlSslMode::Disabled);
+        MySqlSession::connect(plain.socket(self.unix_socket()).username("root")).await
     }
 
     /// Ends a connection, as an administrator would.
@@ -242,12 +155,12 @@ impl MySqlServer {
     /// # Cancel safety
     /// Dropping the future leaves a server that is about to answer, or none.
     pub async fn restart(&self) -> Outcome {
-        let (options, folder) = (&self.options, self.folder.path());
-        self.process.restart(command(&self.program, options, &self.certificates, folder, self.port))?;
-        self.ready().await
+        self.process.restart()?;
+        self.ready().await.map(drop)
     }
 }
 
+sql_server!(MySqlServer, MySqlSession, MySqlConnection, MySqlConversation, "mysql");
 process_methods!(MySqlServer);
 
 fn command(

@@ -1,9 +1,8 @@
 //! The options for starting a MySQL or MariaDB server.
 
-use std::fmt::Write as _;
-
 use crate::left_out;
 use crate::options::{Encryption, common_options};
+use crate::sql::{User, at_least_one};
 
 /// The servers that speak the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,13 +44,6 @@ pub struct MySqlOptions {
     pub(super) time_zone: Option<String>,
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct User {
-    pub(super) name: String,
-    pub(super) password: String,
-    grants: Vec<String>,
-}
-
 common_options!(
     MySqlOptions,
     tls: "Refuses TCP connections without TLS. The certificates are those of an authority made for this server.",
@@ -83,8 +75,7 @@ impl MySqlOptions {
     /// user.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str, grants: &[&str]) -> Self {
-        let grants = grants.iter().map(|&grant| grant.to_owned()).collect();
-        self.users.push(User { name: name.to_owned(), password: password.to_owned(), grants });
+        self.users.push(User::new(name, password, grants));
         self
     }
 
@@ -100,32 +91,25 @@ impl MySqlOptions {
         self.settings.iter().map(|(name, value)| format!("--{name}={value}"))
     }
 
-    /// Returns the user in the server's URL.
-    pub(super) fn login(&self) -> User {
-        let nobody = || User { name: "locks".to_owned(), password: "secret".to_owned(), grants: Vec::new() };
-        self.users.first().cloned().unwrap_or_else(nobody)
+    /// Returns the users; the first is in the server's URL.
+    pub(super) fn users(&self) -> Vec<User> {
+        at_least_one(&self.users)
     }
 
     /// Returns the statements that create databases and users.
     pub(super) fn statements(&self) -> Vec<String> {
         let mut statements: Vec<_> =
             self.databases.iter().map(|name| format!("CREATE DATABASE IF NOT EXISTS `{name}`")).collect();
-        let first = [self.login()];
-        let users = if self.users.is_empty() { &first[..] } else { &self.users };
-        for user in users {
-            let requires = match self.encryption {
-                Encryption::None => "",
-                Encryption::Tls => " REQUIRE SSL",
-                Encryption::TlsWithClientCertificates => " REQUIRE X509",
-            };
-            let User { name, password, .. } = user;
+        let requires = match self.encryption {
+            Encryption::None => "",
+            Encryption::Tls => " REQUIRE SSL",
+            Encryption::TlsWithClientCertificates => " REQUIRE X509",
+        };
+        for User { name, password, grants } in self.users() {
             for (host, requires) in [("127.0.0.1", requires), ("localhost", "")] {
                 let account = format!("'{name}'@'{host}'");
-                let mut create = String::new();
-                // Writing to a string cannot fail.
-                let _ = write!(create, "CREATE USER {account} IDENTIFIED BY '{password}'{requires}");
-                statements.push(create);
-                statements.extend(user.grants.iter().map(|grant| format!("GRANT {grant} TO {account}")));
+                statements.push(format!("CREATE USER {account} IDENTIFIED BY '{password}'{requires}"));
+                statements.extend(grants.iter().map(|grant| format!("GRANT {grant} TO {account}")));
             }
         }
         statements

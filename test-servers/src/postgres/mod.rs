@@ -1,12 +1,12 @@
 //! A PostgreSQL server for one test.
 
 mod conversation;
+mod message;
 mod options;
 mod pooler;
 mod program;
 #[cfg(test)]
 mod tests;
-mod wire;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,18 +17,18 @@ use std::time::Duration;
 
 use lock_core::Operation;
 use rustix::process::{Pid, Signal, kill_process};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use tempfile::TempDir;
 
 use crate::options::Encryption;
 use crate::ports::on_free_ports;
-use crate::{Certificates, OperationOf, Row, ServerProcess, TcpProxy, free_port, url};
-use crate::{During, Outcome};
+use crate::sql::{OperationOf, Row, sql_server};
+use crate::{Certificates, During, Outcome, ServerProcess, TcpProxy, free_port, url};
 use program::{MISSING, Program};
 
 pub use conversation::PostgresConversation;
 pub use options::PostgresOptions;
 pub use pooler::{PgBouncer, PoolMode};
-pub use wire::PostgresSession;
 
 const NAME: &str = "postgres";
 
@@ -37,8 +37,6 @@ const SUPERUSER: &str = "postgres";
 
 /// The database of the tests. Advisory locks belong to a database.
 const DATABASE: &str = "locks";
-
-const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long its processes may take to end after the first of them was killed.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
@@ -107,12 +105,7 @@ impl PostgresServer {
         let process = ServerProcess::start(NAME, command, folder.path(), MISSING)?;
         let server =
             Self { options: options.clone(), program: program.clone(), port, certificates, process, folder };
-        server.ready().await?;
-        let socket = server.unix_socket();
-        PostgresSession::connect(&socket, SUPERUSER)
-            .await?
-            .query(&format!("CREATE DATABASE {DATABASE}"))
-            .await?;
+        server.ready().await?.query(&format!("CREATE DATABASE {DATABASE}")).await?;
         let mut admin = server.session().await?;
         for statement in options.statements() {
             admin.query(&statement).await?;
@@ -121,17 +114,8 @@ impl PostgresServer {
     }
 
     /// Waits until it answers.
-    async fn ready(&self) -> Outcome {
-        let check = || async {
-            let mut admin = PostgresSession::connect(&self.unix_socket(), SUPERUSER).await?;
-            admin.query("SELECT 1").await.map(drop)
-        };
-        self.process.ready(check).await
-    }
-
-    /// Returns the address on which it listens for TCP.
-    pub fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    async fn ready(&self) -> Outcome<PostgresSession> {
+        self.process.ready(|| self.session_in(SUPERUSER)).await
     }
 
     /// Returns the folder of the Unix socket on which it also listens.
@@ -144,51 +128,6 @@ impl PostgresServer {
         self.folder.path().join(format!(".s.PGSQL.{}", self.port))
     }
 
-    /// Returns the files of its authority.
-    pub fn certificates(&self) -> &Certificates {
-        &self.certificates
-    }
-
-    /// Returns the URL of the server, including everything that a client needs to log in.
-    pub fn url(&self) -> String {
-        self.url_at(self.address())
-    }
-
-    /// Returns the same URL for a client that goes through a proxy at `address`.
-    pub fn url_at(&self, address: SocketAddr) -> String {
-        let options = match self.options.encryption {
-            Encryption::None => vec![("tls", "off".to_owned())],
-            encryption => encryption.url_options("extra_ca", &self.certificates),
-        };
-        url::with_options(format!("postgres://{}{address}/{DATABASE}", self.login()), options)
-    }
-
-    /// Returns the URL for a client on this machine that does not use TCP.
-    pub fn unix_url(&self) -> String {
-        let socket = self.unix_socket();
-        format!("postgres://{}localhost/{DATABASE}?socket={}", self.login(), socket.display())
-    }
-
-    /// Returns the part of a URL before the host.
-    fn login(&self) -> String {
-        let user = self.options.login();
-        url::login(&user.name, &user.password)
-    }
-
-    /// Starts a proxy in front of it that finds the operation of a statement with `operation_of`.
-    ///
-    /// # Errors
-    /// When it cannot listen.
-    pub fn proxy(
-        &self,
-        operation_of: impl Fn(&str) -> Option<Operation> + Send + Sync + 'static,
-    ) -> Outcome<TcpProxy> {
-        let operation_of: Arc<OperationOf> = Arc::new(operation_of);
-        TcpProxy::with_conversation(self.address(), move || {
-            Box::new(PostgresConversation::new(Arc::clone(&operation_of)))
-        })
-    }
-
     /// Opens a connection of its own to the database, as a user with all privileges.
     ///
     /// # Errors
@@ -197,7 +136,7 @@ impl PostgresServer {
     /// # Cancel safety
     /// Dropping the future closes it.
     pub async fn session(&self) -> Outcome<PostgresSession> {
-        PostgresSession::connect(&self.unix_socket(), DATABASE).await
+        self.session_in(DATABASE).await
     }
 
     /// Opens a connection of its own to another database, as a user with all privileges.
@@ -208,7 +147,9 @@ impl PostgresServer {
     /// # Cancel safety
     /// Dropping the future closes it.
     pub async fn session_in(&self, database: &str) -> Outcome<PostgresSession> {
-        PostgresSession::connect(&self.unix_socket(), database).await
+        let plain = PgConnectOptions::new_without_pgpass().ssl_mode(PgSslMode::Disable).username(SUPERUSER);
+        let plain = plain.socket(self.socket_folder()).port(self.port).database(database);
+        PostgresSession::connect(plain).await
     }
 
     /// Creates an empty database that belongs to this user.
@@ -222,33 +163,9 @@ impl PostgresServer {
         self.query(&format!("CREATE DATABASE {name} OWNER {owner}")).await.map(drop)
     }
 
-    /// Runs statements on the server as a user with all privileges, bypassing all proxies.
-    ///
-    /// # Errors
-    /// When there is no answer, or the server refuses.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, it is not known whether the statements are run.
-    pub async fn query(&self, statement: &str) -> Outcome<Vec<Row>> {
-        let asked = async { self.session().await?.query(statement).await };
-        let explain = |what: String| self.process.failure(&what);
-        match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
-            Ok(Ok(rows)) => Ok(rows),
-            Ok(Err(failure)) => Err(explain(format!("did not carry out {statement:?} ({failure})"))),
-            Err(_) => Err(explain(format!("did not answer {statement:?} within {ANSWERS_WITHIN:?}"))),
-        }
-    }
-
-    /// Returns the single value that `statement` selects, as [`PostgresServer::query`] does; `None` for NULL and for no
-    /// row.
-    ///
-    /// # Errors
-    /// Same as [`PostgresServer::query`].
-    ///
-    /// # Cancel safety
-    /// Same as [`PostgresServer::query`].
-    pub async fn value(&self, statement: &str) -> Outcome<Option<String>> {
-        Ok(self.query(statement).await?.into_iter().next().and_then(|row| row.into_iter().next()).flatten())
+    #[allow(clippy::unused_self, reason = "for the methods that another server has, too")]
+    fn database(&self) -> &str {
+        DATABASE
     }
 
     /// Kills it, starts it again on the same port, and waits until it answers. Its tables survive; its advisory locks
@@ -261,9 +178,8 @@ impl PostgresServer {
     /// Dropping the future leaves a server that is about to answer, or none.
     pub async fn restart(&self) -> Outcome {
         self.kill()?;
-        let folder = self.folder.path();
-        self.process.restart(command(&self.program, &self.options, &self.certificates, folder, self.port))?;
-        self.ready().await
+        self.process.restart()?;
+        self.ready().await.map(drop)
     }
 
     /// Restarts it as the standby of a primary that it cannot reach. [`PostgresServer::promote`] makes it a primary again.
@@ -344,6 +260,8 @@ impl PostgresServer {
         children.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
     }
 }
+
+sql_server!(PostgresServer, PostgresSession, PgConnection, PostgresConversation, "postgres");
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {

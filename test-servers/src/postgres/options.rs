@@ -1,6 +1,7 @@
 //! The options for starting a PostgreSQL server.
 
 use crate::options::{Encryption, common_options};
+use crate::sql::{User, at_least_one};
 
 /// The options for starting a server. By default it speaks plain text, and has one database and one user without any
 /// privileges, both named `locks`.
@@ -10,13 +11,6 @@ pub struct PostgresOptions {
     pub(super) encryption: Encryption,
     users: Vec<User>,
     settings: Vec<(String, String)>,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct User {
-    pub(super) name: String,
-    pub(super) password: String,
-    grants: Vec<String>,
 }
 
 common_options!(
@@ -35,8 +29,7 @@ impl PostgresOptions {
     /// user.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str, grants: &[&str]) -> Self {
-        let grants = grants.iter().map(|&grant| grant.to_owned()).collect();
-        self.users.push(User { name: name.to_owned(), password: password.to_owned(), grants });
+        self.users.push(User::new(name, password, grants));
         self
     }
 
@@ -45,10 +38,9 @@ impl PostgresOptions {
         self.settings.iter().flat_map(|(name, value)| ["-c".to_owned(), format!("{name}={value}")])
     }
 
-    /// Returns the user in the server's URL.
-    pub(super) fn login(&self) -> User {
-        let plain = || User { name: "locks".to_owned(), password: "secret".to_owned(), grants: Vec::new() };
-        self.users.first().cloned().unwrap_or_else(plain)
+    /// Returns the users; the first is in the server's URL.
+    pub(super) fn users(&self) -> Vec<User> {
+        at_least_one(&self.users)
     }
 
     /// Returns the rules about who may connect, and how.
@@ -65,15 +57,13 @@ impl PostgresOptions {
 
     /// Returns the statements that create the users.
     pub(super) fn statements(&self) -> Vec<String> {
-        let first = [self.login()];
-        let users = if self.users.is_empty() { &first[..] } else { &self.users };
         // SCRAM takes a client that was compiled without optimisation half a second for each connection.
         let encryption = if self.encryption == Encryption::None { "md5" } else { "scram-sha-256" };
-        let statements = users.iter().flat_map(|User { name, password, grants }| {
-            let create = format!("CREATE ROLE {name} LOGIN PASSWORD '{password}'");
-            let grants = grants.iter().map(move |grant| format!("GRANT {grant} TO {name}"));
-            std::iter::once(create).chain(grants)
-        });
-        std::iter::once(format!("SET password_encryption='{encryption}'")).chain(statements).collect()
+        let mut statements = vec![format!("SET password_encryption='{encryption}'")];
+        for User { name, password, grants } in self.users() {
+            statements.push(format!("CREATE ROLE {name} LOGIN PASSWORD '{password}'"));
+            statements.extend(grants.iter().map(|grant| format!("GRANT {grant} TO {name}")));
+        }
+        statements
     }
 }

@@ -55,15 +55,11 @@ impl PgBouncer {
     async fn start_once(server: &PostgresServer, mode: PoolMode, lines: &str) -> Outcome<Self> {
         let port = free_port()?;
         let folder = tempfile::Builder::new().prefix("distlock-pgbouncer-").tempdir()?;
-        let login = server.options.login();
+        let login = &server.options.users()[0];
         let users = folder.path().join("users");
         fs::write(&users, format!("\"{}\" \"{}\"\n", login.name, login.password)).during(users.display())?;
         let configuration = folder.path().join("pgbouncer.ini");
-        let mode = match mode {
-            PoolMode::Session => "session",
-            PoolMode::Transaction => "transaction",
-            PoolMode::Statement => "statement",
-        };
+        let mode = format!("{mode:?}").to_lowercase();
         let address = server.address();
         let text = format!(
             "[databases]\n* = host={} port={}\n\

@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::folders::{cache, copy};
+use crate::folders::{copy, kept, run};
 use crate::{During, Failure, Outcome};
 
 pub(super) const MISSING: &str = "postgres is not installed: install PostgreSQL 14 or newer (on Debian and Ubuntu: apt-get \
@@ -56,10 +56,10 @@ impl Program {
 
     /// Copies a fresh data folder to `data`. The first call creates it, which takes seconds.
     pub(super) fn fill(&self, data: &Path) -> Outcome {
-        let template = cache()?.join(format!("postgres-data-1-{}", self.version()?));
-        if !template.exists() {
-            self.make(&template)?;
-        }
+        let output = self.command("postgres").arg("--version").output().map_err(|_| Failure::new(MISSING))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let version = text.split_whitespace().nth(2).unwrap_or("unknown");
+        let template = kept(&format!("postgres-data-2-{version}"), |made| self.make(made))?;
         copy(&template, data).during("copy the data folder")?;
         fs::set_permissions(data, fs::Permissions::from_mode(0o700)).during(data.display())
     }
@@ -70,37 +70,12 @@ impl Program {
         give_to(user, folder).during(format_args!("give {} to the server", folder.display()))
     }
 
-    fn version(&self) -> Outcome<String> {
-        let output = self.command("postgres").arg("--version").output().map_err(|_| Failure::new(MISSING))?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let version = text.split_whitespace().nth(2).unwrap_or("unknown");
-        Ok(version
-            .chars()
-            .map(|character| if character.is_ascii_alphanumeric() { character } else { '-' })
-            .collect())
-    }
-
-    /// The server's user may not reach the cache, so the folder is made elsewhere.
-    fn make(&self, template: &Path) -> Outcome {
-        let work = tempfile::Builder::new().prefix("distlock-postgres-init-").tempdir()?;
-        self.give(work.path())?;
-        let data = work.path().join("data");
+    fn make(&self, data: &Path) -> Outcome {
+        self.give(data.parent().unwrap_or(data))?;
         let mut command = self.command("initdb");
-        command.arg("-D").arg(&data).args(["-U", super::SUPERUSER, "--auth=trust", "--encoding=UTF8"]);
+        command.arg("-D").arg(data).args(["-U", super::SUPERUSER, "--auth=trust", "--encoding=UTF8"]);
         command.args(["--no-locale", "--no-sync", "--wal-segsize=1", "--no-instructions"]);
-        let output = command.stdin(Stdio::null()).output().map_err(|_| Failure::new(MISSING))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(Failure::new(format!("initdb: {} ({said})", output.status)));
-        }
-        let beside = tempfile::Builder::new().prefix("distlock-postgres-init-").tempdir_in(cache()?)?;
-        let finished = beside.path().join("data");
-        copy(&data, &finished).during("copy the data folder")?;
-        match fs::rename(&finished, template) {
-            // Another program was faster.
-            Err(_) if template.exists() => Ok(()),
-            renamed => renamed.during(template.display()),
-        }
+        run(&mut command, MISSING)
     }
 }
 

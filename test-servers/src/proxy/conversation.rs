@@ -48,6 +48,25 @@ pub struct Reply {
     pub execution: Execution,
 }
 
+impl Request {
+    /// Returns what is one request as a whole, because it cannot be understood; `None` when there is nothing.
+    pub fn whole(bytes: &[u8]) -> Option<Self> {
+        (!bytes.is_empty()).then_some(Self { length: bytes.len(), number: u64::MAX, subject: None })
+    }
+}
+
+impl Reply {
+    /// Returns the reply to a request that was carried out, or to none.
+    pub fn new(length: usize, answers: Option<u64>) -> Self {
+        Self { length, answers, execution: Execution::Done }
+    }
+
+    /// Returns what is one reply as a whole, because it cannot be understood; `None` when there is nothing.
+    pub fn whole(bytes: &[u8]) -> Option<Self> {
+        (!bytes.is_empty()).then_some(Self::new(bytes.len(), None))
+    }
+}
+
 /// The requests and replies of one connection.
 pub trait Conversation: Send {
     /// Returns the first request in `bytes`; `None` when it is not complete yet. Called once for each.
@@ -63,14 +82,10 @@ pub(super) struct Opaque;
 
 impl Conversation for Opaque {
     fn request(&mut self, bytes: &[u8]) -> Option<Request> {
-        (!bytes.is_empty()).then_some(Request { length: bytes.len(), number: 0, subject: None })
+        Request::whole(bytes)
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
-        (!bytes.is_empty()).then_some(Reply {
-            length: bytes.len(),
-            answers: None,
-            execution: Execution::Done,
-        })
+        Reply::whole(bytes)
     }
 }

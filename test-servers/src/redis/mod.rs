@@ -181,7 +181,7 @@ impl RedisServer {
     pub async fn restart(&self, data: Data) -> Outcome {
         self.kill()?;
         data.remove_unless_kept(&self.folder.path().join("appendonlydir"))?;
-        self.process.restart(command(self.folder.path()))?;
+        self.process.restart()?;
         self.ready().await
     }
 }

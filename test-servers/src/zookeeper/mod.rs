@@ -48,7 +48,6 @@ pub struct ZooKeeperServer {
     options: ZooKeeperOptions,
     ports: Ports,
     certificates: Option<Certificates>,
-    properties: Vec<String>,
     /// Declared before the folder, so that it is dropped first.
     process: ServerProcess,
     folder: TempDir,
@@ -117,7 +116,7 @@ impl ZooKeeperServer {
             place,
             java::MISSING,
         )?;
-        Ok(Self { options: options.clone(), ports, certificates, properties, process, folder })
+        Ok(Self { options: options.clone(), ports, certificates, process, folder })
     }
 
     /// Waits until it serves clients; a member of an ensemble does that when it has found a leader.
@@ -369,7 +368,7 @@ impl ZooKeeperServer {
         self.kill()?;
         let folder = self.folder.path();
         data.remove_unless_kept(&folder.join(DATA).join("version-2"))?;
-        self.process.restart(java::server(&folder.join(CONFIGURATION), &self.properties)?)
+        self.process.restart()
     }
 }
 
