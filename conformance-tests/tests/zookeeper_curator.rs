@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex as StdMutex, Weak};
 use std::time::{Duration, Instant};
 
 use distlock::{LockClient, LockGuard};
-use test_servers::{CuratorHold, CuratorPeer, ZooKeeperServer, left_out};
+use test_servers::{CuratorHold, CuratorLock, CuratorPeer, ZooKeeperServer, left_out};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Mutex;
@@ -145,13 +145,16 @@ async fn the_lock_goes_from_one_side_to_the_other_and_back() {
     let (ours, curator) = (stage.ours().await, stage.curator().await);
     let mut guard = ours.mutex(NAME).unwrap().acquire().await.unwrap();
     for _ in 0..5 {
-        let none = curator.acquire_within(&stage.path(), Duration::from_millis(1)).await.unwrap();
+        let none = curator
+            .acquire_within(CuratorLock::Mutex, &stage.path(), Duration::from_millis(1))
+            .await
+            .unwrap();
         assert!(none.is_none(), "both hold the lock");
         stage.contended(1).await;
         let token = guard.token().unwrap();
         let acquiring = {
             let (curator, path) = (Arc::clone(&curator), stage.path());
-            tokio::spawn(async move { curator.acquire(&path).await.unwrap() })
+            tokio::spawn(async move { curator.acquire(CuratorLock::Mutex, &path).await.unwrap() })
         };
         stage.contended(2).await;
         guard.release().await.unwrap();
@@ -239,7 +242,7 @@ async fn both_sides_stand_in_one_queue() {
         waiters.push(if number % 2 == 0 {
             let curator = Arc::clone(&curator);
             tokio::spawn(async move {
-                let hold = curator.acquire(&path).await.unwrap();
+                let hold = curator.acquire(CuratorLock::Mutex, &path).await.unwrap();
                 served.lock().unwrap().push(number);
                 curator.release(hold).await.unwrap();
             })
@@ -309,7 +312,7 @@ const LIVES_ON: Duration = Duration::from_secs(6);
 async fn a_killed_holder_of_curators_is_followed_by_us_when_its_session_ends() {
     let Some(stage) = Stage::new("killed-curator").await else { return };
     let (ours, curator) = (stage.ours().await, stage.curator().await);
-    let _hold = curator.acquire(&stage.path()).await.unwrap();
+    let _hold = curator.acquire(CuratorLock::Mutex, &stage.path()).await.unwrap();
     let waiting = wanting(&ours);
     stage.contended(2).await;
     let killed = Instant::now();
@@ -329,7 +332,7 @@ async fn a_killed_holder_of_ours_is_followed_by_curator_when_its_session_ends() 
     holder.says("acquired").await;
     let acquiring = {
         let (curator, path) = (Arc::clone(&curator), stage.path());
-        tokio::spawn(async move { curator.acquire(&path).await.unwrap() })
+        tokio::spawn(async move { curator.acquire(CuratorLock::Mutex, &path).await.unwrap() })
     };
     stage.contended(2).await;
     let killed = Instant::now();
@@ -348,7 +351,7 @@ async fn a_killed_waiter_of_curators_between_two_of_ours_blocks_no_other_for_eve
     let guard = first.mutex(NAME).unwrap().acquire().await.unwrap();
     let between = {
         let (curator, path) = (Arc::clone(&curator), stage.path());
-        tokio::spawn(async move { curator.acquire(&path).await })
+        tokio::spawn(async move { curator.acquire(CuratorLock::Mutex, &path).await })
     };
     stage.contended(2).await;
     let waiting = wanting(&second);
@@ -367,12 +370,12 @@ async fn a_killed_waiter_of_curators_between_two_of_ours_blocks_no_other_for_eve
 async fn a_killed_waiter_of_ours_between_two_of_curators_blocks_no_other_for_ever() {
     let Some(stage) = Stage::new("killed-between").await else { return };
     let (first, second) = tokio::join!(stage.curator(), stage.curator());
-    let hold = first.acquire(&stage.path()).await.unwrap();
+    let hold = first.acquire(CuratorLock::Mutex, &stage.path()).await.unwrap();
     let mut between = OurProcess::start(&stage);
     stage.contended(2).await;
     let acquiring = {
         let (curator, path) = (Arc::clone(&second), stage.path());
-        tokio::spawn(async move { curator.acquire(&path).await.unwrap() })
+        tokio::spawn(async move { curator.acquire(CuratorLock::Mutex, &path).await.unwrap() })
     };
     stage.contended(3).await;
     assert_eq!(stage.sides().await, [Side::Curators, Side::Ours, Side::Curators]);

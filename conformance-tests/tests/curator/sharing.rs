@@ -36,16 +36,16 @@ fn wanting(side: Arc<dyn DistributedLock>) -> JoinHandle<LockGuard> {
 
 fn curator_wants(curator: &Arc<CuratorPeer>, lock: CuratorLock, stage: &Stage) -> JoinHandle<CuratorHold> {
     let (curator, path) = (Arc::clone(curator), stage.path());
-    tokio::spawn(async move { curator.acquire_one(lock, &path).await.unwrap() })
+    tokio::spawn(async move { curator.acquire(lock, &path).await.unwrap() })
 }
 
 async fn curator_tries(curator: &CuratorPeer, lock: CuratorLock, stage: &Stage) -> Option<CuratorHold> {
-    curator.acquire_one_within(lock, &stage.path(), AT_ONCE).await.unwrap()
+    curator.acquire_within(lock, &stage.path(), AT_ONCE).await.unwrap()
 }
 
 /// Curator needs a moment even for what is free.
 async fn curator_gets(curator: &CuratorPeer, lock: CuratorLock, stage: &Stage) -> CuratorHold {
-    soon("Curator's turn", curator.acquire_one(lock, &stage.path())).await.unwrap()
+    soon("Curator's turn", curator.acquire(lock, &stage.path())).await.unwrap()
 }
 
 #[tokio::test]

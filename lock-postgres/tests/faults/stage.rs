@@ -49,7 +49,7 @@ fn options() -> PostgresOptions {
 /// A database of its own, whose locks are no other's, and the server that has it.
 pub struct Stage {
     pub server: Arc<PostgresServer>,
-    database: String,
+    pub database: String,
 }
 
 impl Stage {

@@ -1,17 +1,15 @@
-//! The Java program, compiled once for all tests that use it.
+//! The Java program, compiled once.
 
 use std::fs;
-use std::io;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-
-use tokio::sync::OnceCell;
 
 use super::MISSING;
-use crate::{During, Failure, Outcome};
+use crate::folders::{kept, run};
+use crate::{Failure, Outcome};
 
-const SOURCES: [(&str, &str); 1] = [("CuratorPeer.java", include_str!("CuratorPeer.java"))];
+const SOURCE: &str = include_str!("CuratorPeer.java");
 
 /// The libraries of Debian's packages.
 const LIBRARIES: [&str; 8] = [
@@ -25,58 +23,22 @@ const LIBRARIES: [&str; 8] = [
     "/usr/share/java/guava.jar",
 ];
 
-/// Returns the class path of the libraries.
-pub(super) fn path() -> String {
-    LIBRARIES.join(":")
-}
-
-/// The class files.
-#[derive(Debug)]
-pub(super) struct Classes(Vec<(String, Vec<u8>)>);
-
-static COMPILED: OnceCell<Arc<Classes>> = OnceCell::const_new();
-
-impl Classes {
-    pub(super) async fn compiled() -> Outcome<Arc<Self>> {
-        let compile = || async { tokio::task::spawn_blocking(compile).await?.map(Arc::new) };
-        COMPILED.get_or_try_init(compile).await.map(Arc::clone)
-    }
-
-    pub(super) fn write_into(&self, folder: &Path) -> Outcome {
-        for (name, bytes) in &self.0 {
-            fs::write(folder.join(name), bytes).during(name)?;
-        }
-        Ok(())
-    }
-}
-
-fn compile() -> Outcome<Classes> {
+/// Returns the class path of the program.
+pub(super) fn compiled() -> Outcome<String> {
     if let Some(missing) = LIBRARIES.iter().find(|library| !Path::new(library).exists()) {
         return Err(Failure::new(format!("{missing} is missing. {MISSING}")));
     }
-    let folder = tempfile::Builder::new().prefix("distlock-javac-").tempdir()?;
-    let mut compiler = Command::new("javac");
-    compiler.args(["-cp", &path(), "-encoding", "UTF-8", "-d"]).arg(folder.path());
-    for (name, text) in SOURCES {
-        let source = folder.path().join(name);
-        fs::write(&source, text)?;
-        compiler.arg(source);
-    }
-    let output = compiler.output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Failure::new(format!("there is no javac. {MISSING}")),
-        _ => Failure::new(format!("javac: {error}")),
+    let libraries = LIBRARIES.join(":");
+    let mut hasher = DefaultHasher::new();
+    SOURCE.hash(&mut hasher);
+    let classes = kept(&format!("curator-{:016x}", hasher.finish()), |made| {
+        fs::create_dir(made)?;
+        let source = made.join("CuratorPeer.java");
+        fs::write(&source, SOURCE)?;
+        let mut compiler = Command::new("javac");
+        // For the oldest Java that the source is for, whichever compiles it.
+        compiler.args(["--release", "11", "-cp", &libraries, "-encoding", "UTF-8"]);
+        run(compiler.arg(source), MISSING)
     })?;
-    if !output.status.success() {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        return Err(Failure::new(format!("javac ended with {}:\n{errors}", output.status)));
-    }
-    let mut classes = Vec::new();
-    for entry in fs::read_dir(folder.path())? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "class") {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            classes.push((name, fs::read(path)?));
-        }
-    }
-    Ok(Classes(classes))
+    Ok(format!("{libraries}:{}", classes.display()))
 }

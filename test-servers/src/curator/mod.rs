@@ -11,27 +11,18 @@ mod connection;
 mod tests;
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::Value;
 use tempfile::TempDir;
-use tokio::net::TcpListener;
 
-use crate::ServerProcess;
-use crate::ports::random_word;
 use crate::process::process_methods;
-use crate::{During, Failure, Outcome};
-use classes::Classes;
+use crate::{Failure, Outcome, ServerProcess};
 use connection::Connection;
 
 const MISSING: &str = "Apache Curator is not installed: install it with a JDK (on Debian and Ubuntu: apt-get install \
                        libcurator-recipes-java libslf4j-java default-jdk-headless), or leave the tests that need it out with \
                        DISTLOCK_SKIP=curator";
-
-/// The variable that contains the word that the program sends first. Other users cannot read it.
-const WORD_VARIABLE: &str = "CURATOR_PEER_WORD";
 
 /// A Java process with one Curator client. Dropping this ends the process; its session ends with it or after its
 /// timeout.
@@ -68,16 +59,9 @@ impl CuratorLock {
     }
 }
 
-/// A lock that the Java process holds.
+/// A lock that the Java process holds: the number of the command that acquired it.
 #[derive(Debug)]
-pub struct CuratorHold {
-    handle: String,
-}
-
-#[derive(Deserialize)]
-struct Acquired {
-    handle: String,
-}
+pub struct CuratorHold(u64);
 
 impl CuratorPeer {
     /// Starts a process that is connected to `servers`, separated by commas, with this session timeout.
@@ -89,29 +73,18 @@ impl CuratorPeer {
     /// # Cancel safety
     /// Dropping the future ends the process.
     pub async fn start(servers: &str, session_timeout: Duration) -> Outcome<Self> {
-        let classes = Classes::compiled().await?;
+        let classes = tokio::task::spawn_blocking(classes::compiled).await??;
         let folder = tempfile::Builder::new().prefix("distlock-curator-").tempdir()?;
-        classes.write_into(folder.path())?;
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let port = listener.local_addr()?.port();
-        let word = random_word();
-        let mut command = java(folder.path());
-        command.env(WORD_VARIABLE, &word).arg("CuratorPeer");
-        command.args([&port.to_string(), servers, &session_timeout.as_millis().to_string()]);
-        let process = ServerProcess::start("curator", command, folder.path(), MISSING)?;
-        let connection = Connection::begin(&listener, &word, &process).await?;
+        let mut command = Command::new("java");
+        command.args(["-cp", &classes, "-Xshare:auto"]);
+        // Otherwise each end of a session is logged with a stack trace.
+        command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
+        command.arg("-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.ClientCnxn=error");
+        command.args(["CuratorPeer", servers, &session_timeout.as_millis().to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let process = ServerProcess::start_piped("curator", command, folder.path(), MISSING)?;
+        let connection = Connection::begin(&process).await?;
         Ok(Self { connection, process, _folder: folder })
-    }
-
-    /// Waits for the lock whose contenders are the children of `path`.
-    ///
-    /// # Errors
-    /// What Curator throws; or the process has ended.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves the Java process waiting, and then holding, until it ends.
-    pub async fn acquire(&self, path: &str) -> Outcome<CuratorHold> {
-        self.acquire_one(CuratorLock::Mutex, path).await
     }
 
     /// Waits for a lock of this kind on `path`.
@@ -121,10 +94,9 @@ impl CuratorPeer {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the Java process waiting, and then holding, until it ends.
-    pub async fn acquire_one(&self, lock: CuratorLock, path: &str) -> Outcome<CuratorHold> {
-        self.acquire_for(lock, path, "-1")
-            .await?
-            .ok_or_else(|| Failure::new("Curator waited for ever, and gave up"))
+    pub async fn acquire(&self, lock: CuratorLock, path: &str) -> Outcome<CuratorHold> {
+        let hold = self.acquire_for(lock, path, "-1").await?;
+        hold.ok_or_else(|| Failure::new("Curator waited for ever, and gave up"))
     }
 
     /// Waits for a lock of this kind on `path`, but no longer than `timeout`.
@@ -134,7 +106,7 @@ impl CuratorPeer {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the Java process waiting, and then perhaps holding, until it ends.
-    pub async fn acquire_one_within(
+    pub async fn acquire_within(
         &self,
         lock: CuratorLock,
         path: &str,
@@ -143,15 +115,9 @@ impl CuratorPeer {
         self.acquire_for(lock, path, &timeout.as_millis().to_string()).await
     }
 
-    /// Waits for the lock whose contenders are the children of `path`, but no longer than `timeout`.
-    ///
-    /// # Errors
-    /// What Curator throws; or the process has ended.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves the Java process waiting, and then perhaps holding, until it ends.
-    pub async fn acquire_within(&self, path: &str, timeout: Duration) -> Outcome<Option<CuratorHold>> {
-        self.acquire_one_within(CuratorLock::Mutex, path, timeout).await
+    async fn acquire_for(&self, lock: CuratorLock, path: &str, time: &str) -> Outcome<Option<CuratorHold>> {
+        let (number, answer) = self.ask(&["acquire", &lock.word(), path, time]).await?;
+        Ok((answer == "true").then_some(CuratorHold(number)))
     }
 
     /// Campaigns with a `LeaderSelector` until it leads; [`CuratorPeer::release`] ends the leadership a moment after its answer.
@@ -162,18 +128,7 @@ impl CuratorPeer {
     /// # Cancel safety
     /// Dropping the future leaves the Java process campaigning, and then leading, until it ends.
     pub async fn lead(&self, path: &str) -> Outcome<CuratorHold> {
-        let Acquired { handle } = self.ask(&["lead", path]).await?;
-        Ok(CuratorHold { handle })
-    }
-
-    async fn acquire_for(
-        &self,
-        lock: CuratorLock,
-        path: &str,
-        milliseconds: &str,
-    ) -> Outcome<Option<CuratorHold>> {
-        let acquired: Option<Acquired> = self.ask(&["acquire", path, milliseconds, &lock.word()]).await?;
-        Ok(acquired.map(|Acquired { handle }| CuratorHold { handle }))
+        Ok(CuratorHold(self.ask(&["lead", path]).await?.0))
     }
 
     /// Releases the lock.
@@ -184,18 +139,7 @@ impl CuratorPeer {
     /// # Cancel safety
     /// If the future is dropped, it is not known when the lock is released.
     pub async fn release(&self, hold: CuratorHold) -> Outcome {
-        self.ask::<Value>(&["release", &hold.handle]).await.map(drop)
-    }
-
-    /// Returns the names of the children of `path`, in no particular order.
-    ///
-    /// # Errors
-    /// What Curator throws; or the process has ended.
-    ///
-    /// # Cancel safety
-    /// Nothing is changed.
-    pub async fn children(&self, path: &str) -> Outcome<Vec<String>> {
-        self.ask(&["children", path]).await
+        self.ask(&["release", &hold.0.to_string()]).await.map(drop)
     }
 
     /// Increments the decimal number in `file` this many times, each time under the lock and without any other
@@ -208,29 +152,17 @@ impl CuratorPeer {
     /// Dropping the future does not stop the counting.
     pub async fn count(&self, path: &str, file: &Path, rounds: u32) -> Outcome {
         let file = file.to_str().ok_or_else(|| Failure::new(format!("{} is not UTF-8", file.display())))?;
-        self.ask::<Value>(&["count", path, file, &rounds.to_string()]).await.map(drop)
+        self.ask(&["count", path, file, &rounds.to_string()]).await.map(drop)
     }
 
-    async fn ask<T: serde::de::DeserializeOwned>(&self, words: &[&str]) -> Outcome<T> {
-        let verb = words.first().copied().unwrap_or_default();
-        match self.connection.ask(words).await {
-            Ok(answer) => serde_json::from_value(answer).map_err(|error| {
-                Failure::new(format!("Curator, {verb}: an answer of another kind: {error}"))
-            }),
-            Err(None) => Err(self.process.failure("has ended")),
-            Err(Some(text)) => Err(Failure::new(text)).during(format_args!("Curator, {verb}")),
+    async fn ask(&self, words: &[&str]) -> Outcome<(u64, String)> {
+        let answered = self.connection.ask(words).await;
+        let (number, answer) = answered.ok_or_else(|| self.process.failure("has ended"))?;
+        match answer.strip_prefix("failed\t") {
+            Some(reason) => Err(Failure::new(format!("Curator, {}: {reason}", words[0]))),
+            None => Ok((number, answer)),
         }
     }
 }
 
 process_methods!(CuratorPeer);
-
-/// Returns the command `java`, with its classes in `folder`.
-fn java(folder: &Path) -> Command {
-    let mut command = Command::new("java");
-    command.arg("-cp").arg(format!("{}:{}", classes::path(), folder.display()));
-    // Otherwise each end of a session is logged with a stack trace.
-    command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Xshare:auto"]);
-    command.arg("-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.ClientCnxn=error");
-    command
-}

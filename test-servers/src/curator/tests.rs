@@ -17,10 +17,12 @@ async fn the_java_program_locks_and_counts() {
         tokio::try_join!(CuratorPeer::start(&address, SESSION), CuratorPeer::start(&address, SESSION))
             .unwrap();
 
-    let hold = one.acquire(LOCK).await.unwrap();
-    assert!(other.acquire_within(LOCK, Duration::from_millis(100)).await.unwrap().is_none());
-    assert_eq!(one.children(LOCK).await.unwrap().len(), 1);
-    let (released, acquired) = tokio::join!(one.release(hold), other.acquire(LOCK));
+    let hold = one.acquire(CuratorLock::Mutex, LOCK).await.unwrap();
+    assert!(
+        other.acquire_within(CuratorLock::Mutex, LOCK, Duration::from_millis(100)).await.unwrap().is_none()
+    );
+    assert_eq!(server.children(LOCK).await.unwrap().unwrap().len(), 1);
+    let (released, acquired) = tokio::join!(one.release(hold), other.acquire(CuratorLock::Mutex, LOCK));
     released.unwrap();
     other.release(acquired.unwrap()).await.unwrap();
 
@@ -39,14 +41,14 @@ async fn errors_of_java_are_reported() {
     }
     let server = ZooKeeperServer::start().await.unwrap();
     let peer = CuratorPeer::start(&server.plain_address().to_string(), SESSION).await.unwrap();
-    let failure = peer.children("/nowhere").await.unwrap_err().to_string();
-    assert!(failure.contains("children") && failure.contains("NoNode"), "{failure}");
+    let failure = peer.count(LOCK, Path::new("/nowhere"), 1).await.unwrap_err().to_string();
+    assert!(failure.contains("count") && failure.contains("NoSuchFile"), "{failure}");
 
-    let waiting = peer.acquire("/locks/door/");
+    let waiting = peer.acquire(CuratorLock::Mutex, "/locks/door/");
     let failure = waiting.await.unwrap_err().to_string();
     assert!(failure.contains("acquire") && failure.contains("IllegalArgument"), "{failure}");
 
-    let hold = peer.acquire(LOCK).await.unwrap();
+    let hold = peer.acquire(CuratorLock::Mutex, LOCK).await.unwrap();
     peer.kill().unwrap();
     let failure = peer.release(hold).await.unwrap_err().to_string();
     assert!(failure.contains("has ended"), "{failure}");
