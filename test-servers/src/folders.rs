@@ -25,12 +25,12 @@ pub(crate) fn kept(name: &str, make: impl FnOnce(&Path) -> Outcome) -> Outcome<P
         return Ok(kept);
     }
     let work = tempfile::Builder::new().prefix("distlock-init-").tempdir()?;
-    let made = work.path().join("made");
-    make(&made)?;
+    let fresh = work.path().join("made");
+    make(&fresh)?;
     // Another file system may have it.
     let beside = tempfile::Builder::new().prefix("distlock-init-").tempdir_in(cache()?)?;
     let whole = beside.path().join("whole");
-    copy(&made, &whole).during("copy what was made")?;
+    copy(&fresh, &whole).during("copy what was made")?;
     match fs::rename(&whole, &kept) {
         // Another program was faster.
         Err(_) if kept.exists() => Ok(kept),

@@ -56,9 +56,8 @@ impl MySqlConversation {
             },
             Part::Columns(left @ 2..) => (Part::Columns(left - 1), false),
             Part::Columns(_) if self.columns_have_end => (Part::EndOfColumns, false),
-            Part::Columns(_) | Part::EndOfColumns => (Part::Rows, false),
             Part::Rows if packet.ends_rows() => (Part::Head, true),
-            Part::Rows => (Part::Rows, false),
+            Part::Columns(_) | Part::EndOfColumns | Part::Rows => (Part::Rows, false),
         };
         self.part = next;
         ends

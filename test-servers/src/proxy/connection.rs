@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
 use super::conversation::{Conversation, Execution, Subject};
-use super::shared::{Direction, Fault, Losing, Part, Shared, Way};
+use super::shared::{Direction, Ends, Fault, Losing, Part, Shared, Way};
 
 /// The maximum number of pieces into which data that arrives at once is sliced, with a pause after each.
 const MOST_PIECES: usize = 100;
@@ -57,8 +57,7 @@ struct State {
 }
 
 struct Connection {
-    client: Arc<TcpStream>,
-    server: Arc<TcpStream>,
+    ends: Arc<Ends>,
     state: Mutex<State>,
     shared: Arc<Shared>,
     client_ended: Notify,
@@ -68,31 +67,26 @@ struct Connection {
 pub(super) fn spawn(client: TcpStream, shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
+        let target = *shared.target.lock();
         // Without a server, the client sees its connection end.
-        let Ok(server) = TcpStream::connect(shared.target()).await else { return };
+        let Ok(server) = TcpStream::connect(target).await else { return };
         if client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).is_err() {
             return;
         }
-        let (client, server) = (Arc::new(client), Arc::new(server));
+        let ends = Arc::new(Ends { client, server });
         let state = State { conversation: (shared.make_conversation)(), faults: HashMap::new() };
-        let connection = Connection {
-            client: Arc::clone(&client),
-            server: Arc::clone(&server),
-            state: Mutex::new(state),
-            shared: Arc::clone(&shared),
-            client_ended: Notify::new(),
-        };
+        let (mine, state, client_ended) = (Arc::clone(&shared), Mutex::new(state), Notify::new());
+        let connection = Connection { ends: Arc::clone(&ends), state, shared: mine, client_ended };
         let id = NUMBER.fetch_add(1, Ordering::Relaxed);
         let (registered, may_go_on) = tokio::sync::oneshot::channel();
-        let forgets = Arc::clone(&shared);
         let task = tokio::spawn(async move {
             if may_go_on.await == Ok(true) {
                 connection.run().await;
-                forgets.forget(id);
+                connection.shared.links.lock().remove(&id);
             }
         });
         // This fails only if the task has been aborted, which is fine.
-        let _ = registered.send(shared.register(id, &client, &server, task.abort_handle()));
+        let _ = registered.send(shared.register(id, ends, task.abort_handle()));
     });
 }
 
@@ -101,24 +95,40 @@ impl Connection {
         let (to_server, from_client) = mpsc::unbounded_channel();
         let (to_client, from_server) = mpsc::unbounded_channel();
         let ended = tokio::try_join!(
-            self.read_requests(to_server),
+            self.read(Direction::ToServer, to_server),
             self.write(Direction::ToServer, from_client),
-            self.read_replies(to_client),
+            self.read(Direction::ToClient, to_client),
             self.write(Direction::ToClient, from_server),
         );
         if let Err(Ended::Reset) = ended {
-            for socket in [&self.client, &self.server] {
+            for socket in [&self.ends.client, &self.ends.server] {
                 // If this fails, the connection is closed instead.
                 let _ = socket.set_zero_linger();
             }
         }
     }
 
-    async fn read_requests(&self, queue: UnboundedSender<Item>) -> Result<(), Ended> {
+    /// Returns the socket from which this direction comes, and the one to which it leads.
+    fn sockets(&self, direction: Direction) -> (&TcpStream, &TcpStream) {
+        let Ends { client, server } = &*self.ends;
+        match direction {
+            Direction::ToServer => (client, server),
+            Direction::ToClient => (server, client),
+        }
+    }
+
+    async fn read(&self, direction: Direction, queue: UnboundedSender<Item>) -> Result<(), Ended> {
+        let (socket, is_to_server) = (self.sockets(direction).0, direction == Direction::ToServer);
         let mut bytes = Vec::new();
-        while read(&self.client, &mut bytes).await? {
-            while let Some((length, way)) = self.take_request(&bytes) {
-                let request: Vec<_> = bytes.drain(..length).collect();
+        while read(socket, &mut bytes).await? {
+            if !is_to_server && self.shared.resets_next_reply.swap(false, Ordering::SeqCst) {
+                self.pass_half(direction, &queue, bytes);
+                return Ok(());
+            }
+            while let Some((length, way)) =
+                if is_to_server { self.take_request(&bytes) } else { self.take_reply(&bytes) }
+            {
+                let message: Vec<_> = bytes.drain(..length).collect();
                 match way {
                     None => {}
                     Some(Way::Hold(number)) => self.hold(&queue, number),
@@ -127,19 +137,26 @@ impl Connection {
                         return Ok(());
                     }
                     Some(Way::Lose(Losing::ResetHalfway)) => {
-                        self.pass_half(Direction::ToServer, &queue, request);
+                        self.pass_half(direction, &queue, message);
                         return Ok(());
                     }
                     Some(Way::Lose(Losing::Silence)) => {
-                        drain(&self.client).await?;
-                        break;
+                        drain(socket).await?;
+                        if is_to_server {
+                            break;
+                        }
+                        // The client does not learn that the server has ended the connection, either.
+                        self.client_ended.notified().await;
+                        return Ok(());
                     }
                 }
-                self.pass(Direction::ToServer, &queue, request);
+                self.pass(direction, &queue, message);
             }
         }
         push(&queue, Item::End);
-        self.client_ended.notify_one();
+        if is_to_server {
+            self.client_ended.notify_one();
+        }
         Ok(())
     }
 
@@ -165,35 +182,6 @@ impl Connection {
         self.shared.reached.send_modify(|reached| *reached = number.max(*reached));
     }
 
-    async fn read_replies(&self, queue: UnboundedSender<Item>) -> Result<(), Ended> {
-        let mut bytes = Vec::new();
-        while read(&self.server, &mut bytes).await? {
-            if self.shared.resets_next_reply.swap(false, Ordering::SeqCst) {
-                self.pass_half(Direction::ToClient, &queue, bytes);
-                return Ok(());
-            }
-            while let Some((length, way)) = self.take_reply(&bytes) {
-                let reply: Vec<_> = bytes.drain(..length).collect();
-                match way {
-                    None => {}
-                    Some(Way::Hold(number)) => self.hold(&queue, number),
-                    Some(Way::Lose(Losing::Cut)) => {
-                        push(&queue, Item::Cut);
-                        return Ok(());
-                    }
-                    Some(Way::Lose(Losing::ResetHalfway)) => {
-                        self.pass_half(Direction::ToClient, &queue, reply);
-                        return Ok(());
-                    }
-                    Some(Way::Lose(Losing::Silence)) => return self.swallow().await,
-                }
-                self.pass(Direction::ToClient, &queue, reply);
-            }
-        }
-        push(&queue, Item::End);
-        Ok(())
-    }
-
     /// Returns the length of the first reply and its fault.
     fn take_reply(&self, bytes: &[u8]) -> Option<(usize, Option<Way>)> {
         let mut state = self.state.lock();
@@ -202,7 +190,8 @@ impl Connection {
         let way = fault.and_then(|(subject, fault)| match reply.execution {
             Execution::Done => Some(fault.way),
             Execution::NotUnderstood => {
-                self.shared.arm_again(subject, fault);
+                // It is for the next one.
+                self.shared.armed.lock().insert(0, (subject, fault));
                 None
             }
         });
@@ -210,7 +199,7 @@ impl Connection {
     }
 
     fn pass(&self, direction: Direction, queue: &UnboundedSender<Item>, bytes: Vec<u8>) {
-        let due = Instant::now() + self.shared.flows.borrow().of(direction).delay;
+        let due = Instant::now() + self.shared.flows.borrow()[direction as usize].delay;
         push(queue, Item::Bytes { due, bytes });
     }
 
@@ -220,18 +209,8 @@ impl Connection {
         push(queue, Item::Reset);
     }
 
-    /// Reads what the server sends, and drops it, including the end of the connection.
-    async fn swallow(&self) -> Result<(), Ended> {
-        drain(&self.server).await?;
-        self.client_ended.notified().await;
-        Ok(())
-    }
-
     async fn write(&self, direction: Direction, mut queue: UnboundedReceiver<Item>) -> Result<(), Ended> {
-        let socket = match direction {
-            Direction::ToServer => &self.server,
-            Direction::ToClient => &self.client,
-        };
+        let socket = self.sockets(direction).1;
         while let Some(item) = queue.recv().await {
             match item {
                 Item::Bytes { due, bytes } => {
@@ -258,11 +237,11 @@ impl Connection {
     /// get it.
     async fn no_blackhole(&self, direction: Direction) {
         let mut flows = self.shared.flows.subscribe();
-        let _ = flows.wait_for(|flows| !flows.of(direction).is_blackhole).await;
+        let _ = flows.wait_for(|flows| !flows[direction as usize].is_blackhole).await;
     }
 
     async fn write_bytes(&self, direction: Direction, socket: &TcpStream, bytes: &[u8]) -> io::Result<()> {
-        if !self.shared.flows.borrow().of(direction).is_sliced {
+        if !self.shared.flows.borrow()[direction as usize].is_sliced {
             return write_all(socket, bytes).await;
         }
         for piece in bytes.chunks(bytes.len().div_ceil(MOST_PIECES).max(1)) {

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use crate::Outcome;
 use crate::service::Service;
 use conversation::Opaque;
-use shared::{Door, Fault, Flows, Part, Shared, Way};
+use shared::{Fault, Flow, Part, Shared, Way};
 
 pub use conversation::{Conversation, Execution, Reply, Request, Subject};
 pub use shared::{Direction, Losing};
@@ -63,17 +63,17 @@ impl TcpProxy {
 
     /// Sets the server of new connections. Existing connections stay with theirs.
     pub fn turn_to(&self, target: SocketAddr) {
-        self.shared.turn_to(target);
+        *self.shared.target.lock() = target;
     }
 
     /// Returns how many connections it has now.
     pub fn connections(&self) -> usize {
-        self.shared.connections()
+        self.shared.links.lock().len()
     }
 
     /// Returns how many requests of this kind it has seen so far.
     pub fn requests(&self, subject: impl Into<Subject>) -> u64 {
-        self.shared.count(subject.into())
+        self.shared.counts.lock().get(&subject.into()).copied().unwrap_or_default()
     }
 
     /// Ends all connections, on both sides. It accepts new ones.
@@ -94,7 +94,7 @@ impl TcpProxy {
 
     /// Accepts no new connections: clients that try are refused.
     pub fn refuse(&self) {
-        self.shared.door.send_replace(Door::Closed);
+        self.shared.is_open.send_replace(false);
     }
 
     /// Ends all connections and accepts no new ones.
@@ -106,17 +106,21 @@ impl TcpProxy {
     /// Forwards nothing in this direction until [`TcpProxy::heal`], which delivers what has arrived meanwhile, as a
     /// system does when packets get through again. Connections are accepted and kept.
     pub fn blackhole(&self, direction: Direction) {
-        self.shared.flows.send_modify(|flows| flows.of_mut(direction).is_blackhole = true);
+        self.flow(direction, |flow| flow.is_blackhole = true);
     }
 
     /// Delays everything in this direction by this time.
     pub fn delay(&self, direction: Direction, by: Duration) {
-        self.shared.flows.send_modify(|flows| flows.of_mut(direction).delay = by);
+        self.flow(direction, |flow| flow.delay = by);
     }
 
     /// Forwards everything in this direction in small pieces: single bytes, unless much data arrives at once.
     pub fn slice(&self, direction: Direction) {
-        self.shared.flows.send_modify(|flows| flows.of_mut(direction).is_sliced = true);
+        self.flow(direction, |flow| flow.is_sliced = true);
+    }
+
+    fn flow(&self, direction: Direction, change: impl FnOnce(&mut Flow)) {
+        self.shared.flows.send_modify(|flows| change(&mut flows[direction as usize]));
     }
 
     /// Forwards half of the server's next data, and then resets that connection.
@@ -126,12 +130,12 @@ impl TcpProxy {
 
     /// Loses the reply to the next request of this kind, which the server carries out.
     pub fn lose_reply(&self, subject: impl Into<Subject>, losing: Losing) {
-        self.shared.arm(subject.into(), Fault { to: Part::Reply, way: Way::Lose(losing) });
+        self.arm(subject.into(), Part::Reply, Way::Lose(losing));
     }
 
     /// Loses the next request of this kind: the server does not carry it out.
     pub fn lose_request(&self, subject: impl Into<Subject>, losing: Losing) {
-        self.shared.arm(subject.into(), Fault { to: Part::Request, way: Way::Lose(losing) });
+        self.arm(subject.into(), Part::Request, Way::Lose(losing));
     }
 
     /// Holds back the reply to the next request of this kind, which the server carries out, and everything after that
@@ -147,8 +151,12 @@ impl TcpProxy {
     }
 
     fn hold(&self, subject: Subject, part: Part) {
-        let number = self.shared.next_hold();
-        self.shared.arm(subject, Fault { to: part, way: Way::Hold(number) });
+        let number = self.shared.holds.fetch_add(1, Ordering::SeqCst) + 1;
+        self.arm(subject, part, Way::Hold(number));
+    }
+
+    fn arm(&self, subject: Subject, to: Part, way: Way) {
+        self.shared.armed.lock().push((subject, Fault { to, way }));
     }
 
     /// Waits until the reply has arrived that the last [`TcpProxy::hold_reply`] holds back.
@@ -156,7 +164,9 @@ impl TcpProxy {
     /// # Cancel safety
     /// Dropping the future only stops the waiting.
     pub async fn reply_is_held(&self) {
-        self.last_is_held().await;
+        let last = self.shared.holds.load(Ordering::SeqCst);
+        // This proxy keeps the other end.
+        let _ = self.shared.reached.subscribe().wait_for(|reached| *reached >= last).await;
     }
 
     /// Waits until the request has arrived that the last [`TcpProxy::hold_request`] holds back.
@@ -164,37 +174,27 @@ impl TcpProxy {
     /// # Cancel safety
     /// Dropping the future only stops the waiting.
     pub async fn request_is_held(&self) {
-        self.last_is_held().await;
-    }
-
-    async fn last_is_held(&self) {
-        let last = self.shared.last_hold();
-        // This proxy keeps the other end.
-        let _ = self.shared.reached.subscribe().wait_for(|reached| *reached >= last).await;
+        self.reply_is_held().await;
     }
 
     /// Releases everything that is held back, and cancels holds that have not begun yet.
     pub fn let_replies_go(&self) {
-        self.let_all_go();
+        let last = self.shared.holds.load(Ordering::SeqCst);
+        self.shared.over.send_modify(|over| *over = last.max(*over));
     }
 
     /// Releases everything that is held back, and cancels holds that have not begun yet.
     pub fn let_requests_go(&self) {
-        self.let_all_go();
-    }
-
-    fn let_all_go(&self) {
-        let last = self.shared.last_hold();
-        self.shared.over.send_modify(|over| *over = last.max(*over));
+        self.let_replies_go();
     }
 
     /// Ends every fault: what arrives from now on, and what was held back, is forwarded. What was lost stays lost.
     pub fn heal(&self) {
         self.shared.disarm_all();
         self.shared.forget_abandoned();
-        self.let_all_go();
-        self.shared.flows.send_replace(Flows::default());
-        self.shared.door.send_replace(Door::Open);
+        self.let_replies_go();
+        self.shared.flows.send_replace(Default::default());
+        self.shared.is_open.send_replace(true);
     }
 }
 
@@ -203,18 +203,18 @@ impl fmt::Debug for TcpProxy {
         formatter
             .debug_struct("TcpProxy")
             .field("address", &self.address())
-            .field("target", &self.shared.target())
+            .field("target", &*self.shared.target.lock())
             .finish_non_exhaustive()
     }
 }
 
-/// Accepts connections while the door is open; stops listening while it is closed.
+/// Accepts connections while the proxy is open; stops listening while it is not.
 async fn serve(address: SocketAddr, listener: TcpListener, shared: &Arc<Shared>) {
-    let mut door = shared.door.subscribe();
+    let mut is_open = shared.is_open.subscribe();
     let mut listener = Some(listener);
     loop {
-        let Some(open) = &listener else {
-            if door.wait_for(|door| *door == Door::Open).await.is_err() {
+        let Some(listening) = &listener else {
+            if is_open.wait_for(|is_open| *is_open).await.is_err() {
                 return;
             }
             listener = TcpListener::bind(address).await.ok();
@@ -226,8 +226,8 @@ async fn serve(address: SocketAddr, listener: TcpListener, shared: &Arc<Shared>)
         };
         tokio::select! {
             biased;
-            _ = door.wait_for(|door| *door == Door::Closed) => listener = None,
-            accepted = open.accept() => {
+            _ = is_open.wait_for(|is_open| !is_open) => listener = None,
+            accepted = listening.accept() => {
                 if let Ok((client, _)) = accepted {
                     connection::spawn(client, shared);
                 }

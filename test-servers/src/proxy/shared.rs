@@ -56,13 +56,6 @@ pub(super) enum Way {
     Hold(u64),
 }
 
-/// Whether new connections are accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Door {
-    Open,
-    Closed,
-}
-
 /// How bytes are forwarded in one direction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Flow {
@@ -71,63 +64,43 @@ pub(super) struct Flow {
     pub(super) delay: Duration,
 }
 
-/// How bytes are forwarded in both directions.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Flows {
-    to_server: Flow,
-    to_client: Flow,
+/// The two sockets of a connection.
+pub(super) struct Ends {
+    pub(super) client: TcpStream,
+    pub(super) server: TcpStream,
 }
 
-impl Flows {
-    pub(super) fn of(&self, direction: Direction) -> &Flow {
-        match direction {
-            Direction::ToServer => &self.to_server,
-            Direction::ToClient => &self.to_client,
-        }
-    }
-
-    pub(super) fn of_mut(&mut self, direction: Direction) -> &mut Flow {
-        match direction {
-            Direction::ToServer => &mut self.to_server,
-            Direction::ToClient => &mut self.to_client,
-        }
-    }
+/// Ends both directions of a connection. It may already have ended.
+fn shut(socket: &TcpStream) {
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
 }
 
-/// The two sockets of a connection, and the task that forwards between them.
-struct Link {
-    client: Arc<TcpStream>,
-    server: Arc<TcpStream>,
-    task: AbortHandle,
-}
-
-impl Link {
-    fn cut(&self) {
-        self.task.abort();
-        for socket in [&self.client, &self.server] {
-            // It may already have ended.
-            let _ = rustix::net::shutdown(socket, Shutdown::Both);
-        }
-    }
+fn cut((ends, task): &(Arc<Ends>, AbortHandle)) {
+    task.abort();
+    shut(&ends.client);
+    shut(&ends.server);
 }
 
 pub(super) type MakeConversation = Box<dyn Fn() -> Box<dyn Conversation> + Send + Sync>;
 
 pub(super) struct Shared {
-    target: Mutex<SocketAddr>,
+    pub(super) target: Mutex<SocketAddr>,
     pub(super) make_conversation: MakeConversation,
-    pub(super) door: watch::Sender<Door>,
-    pub(super) flows: watch::Sender<Flows>,
+    /// Whether new connections are accepted.
+    pub(super) is_open: watch::Sender<bool>,
+    /// By direction.
+    pub(super) flows: watch::Sender<[Flow; 2]>,
     /// The number of the last hold that has a message, and of the last one that is over.
     pub(super) reached: watch::Sender<u64>,
     pub(super) over: watch::Sender<u64>,
     pub(super) resets_next_reply: AtomicBool,
-    holds: AtomicU64,
-    armed: Mutex<Vec<(Subject, Fault)>>,
-    links: Mutex<HashMap<u64, Link>>,
-    /// The client sides of connections that have ended at the server, kept open.
-    abandoned: Mutex<Vec<Arc<TcpStream>>>,
-    counts: Mutex<HashMap<Subject, u64>>,
+    pub(super) holds: AtomicU64,
+    pub(super) armed: Mutex<Vec<(Subject, Fault)>>,
+    /// The connections, and the task of each that forwards between its ends.
+    pub(super) links: Mutex<HashMap<u64, (Arc<Ends>, AbortHandle)>>,
+    /// Connections that have ended at the server, and whose client side is kept open.
+    abandoned: Mutex<Vec<Arc<Ends>>>,
+    pub(super) counts: Mutex<HashMap<Subject, u64>>,
 }
 
 impl Shared {
@@ -135,7 +108,7 @@ impl Shared {
         Self {
             target: Mutex::new(target),
             make_conversation,
-            door: watch::Sender::new(Door::Open),
+            is_open: watch::Sender::new(true),
             flows: watch::Sender::default(),
             reached: watch::Sender::new(0),
             over: watch::Sender::new(0),
@@ -148,34 +121,9 @@ impl Shared {
         }
     }
 
-    pub(super) fn target(&self) -> SocketAddr {
-        *self.target.lock()
-    }
-
-    pub(super) fn turn_to(&self, target: SocketAddr) {
-        *self.target.lock() = target;
-    }
-
-    pub(super) fn arm(&self, subject: Subject, fault: Fault) {
-        self.armed.lock().push((subject, fault));
-    }
-
-    /// Applies a fault that did not happen to one reply to the next one.
-    pub(super) fn arm_again(&self, subject: Subject, fault: Fault) {
-        self.armed.lock().insert(0, (subject, fault));
-    }
-
     pub(super) fn disarm_all(&self) {
         self.armed.lock().clear();
         self.resets_next_reply.store(false, Ordering::SeqCst);
-    }
-
-    pub(super) fn next_hold(&self) -> u64 {
-        self.holds.fetch_add(1, Ordering::SeqCst) + 1
-    }
-
-    pub(super) fn last_hold(&self) -> u64 {
-        self.holds.load(Ordering::SeqCst)
     }
 
     /// Counts a request, and takes the fault for it or for its reply.
@@ -186,63 +134,40 @@ impl Shared {
         Some(armed.remove(position).1)
     }
 
-    pub(super) fn count(&self, subject: Subject) -> u64 {
-        self.counts.lock().get(&subject).copied().unwrap_or_default()
-    }
-
-    /// Registers a connection, so that it can be cut with all others. Returns whether it may continue: the door may
-    /// have been closed meanwhile.
-    pub(super) fn register(
-        &self,
-        id: u64,
-        client: &Arc<TcpStream>,
-        server: &Arc<TcpStream>,
-        task: AbortHandle,
-    ) -> bool {
+    /// Registers a connection, so that it can be cut with all others. Returns whether it may continue: the proxy may
+    /// accept no more of them meanwhile.
+    pub(super) fn register(&self, id: u64, ends: Arc<Ends>, task: AbortHandle) -> bool {
         let mut links = self.links.lock();
-        let is_open = *self.door.borrow() == Door::Open;
+        let is_open = *self.is_open.borrow();
         if is_open {
-            links.insert(id, Link { client: Arc::clone(client), server: Arc::clone(server), task });
+            links.insert(id, (ends, task));
         }
         is_open
     }
 
-    pub(super) fn forget(&self, id: u64) {
-        self.links.lock().remove(&id);
-    }
-
-    pub(super) fn connections(&self) -> usize {
-        self.links.lock().len()
-    }
-
     /// Ends every connection, immediately and on both sides.
     pub(super) fn cut(&self) {
-        self.links.lock().drain().for_each(|(_, link)| link.cut());
+        self.links.lock().drain().for_each(|(_, link)| cut(&link));
     }
 
     /// Ends every connection at the server, and leaves its client waiting.
     pub(super) fn cut_at_server(&self) {
         let mut abandoned = self.abandoned.lock();
-        for (_, Link { client, server, task }) in self.links.lock().drain() {
+        for (_, (ends, task)) in self.links.lock().drain() {
             task.abort();
-            // It may already have ended.
-            let _ = rustix::net::shutdown(&server, Shutdown::Both);
-            abandoned.push(client);
+            shut(&ends.server);
+            abandoned.push(ends);
         }
     }
 
     pub(super) fn forget_abandoned(&self) {
-        for client in self.abandoned.lock().drain(..) {
-            // It may already have ended.
-            let _ = rustix::net::shutdown(&client, Shutdown::Both);
-        }
+        self.abandoned.lock().drain(..).for_each(|ends| shut(&ends.client));
     }
 
     /// Ends the connection that reaches the server from `port`. Returns whether there was one.
     pub(super) fn cut_from(&self, port: u16) -> bool {
+        let comes_from = |ends: &Ends| ends.server.local_addr().is_ok_and(|address| address.port() == port);
         let mut links = self.links.lock();
-        let comes_from = |link: &Link| link.server.local_addr().is_ok_and(|address| address.port() == port);
-        let id = links.iter().find(|(_, link)| comes_from(link)).map(|(id, _)| *id);
-        id.and_then(|id| links.remove(&id)).map(|link| link.cut()).is_some()
+        links.extract_if(|_, (ends, _)| comes_from(ends)).map(|(_, link)| cut(&link)).count() > 0
     }
 }
