@@ -1,12 +1,14 @@
 //! Parts of URLs.
 
-use std::fmt::Write as _;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What is encoded in a login, where a slash would end it.
+const LOGIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const VALUE: &AsciiSet = &LOGIN.remove(b'/');
 
 /// Returns the part before the host.
 pub(super) fn login(user: &str, password: &str) -> String {
-    // A slash would end them.
-    let encoded = |text| encoded_but(text, b"-_.~");
-    format!("{}:{}@", encoded(user), encoded(password))
+    format!("{}:{}@", utf8_percent_encode(user, LOGIN), utf8_percent_encode(password, LOGIN))
 }
 
 /// Adds options to a URL that has none.
@@ -14,24 +16,9 @@ pub(super) fn with_options<'a>(
     mut url: String,
     options: impl IntoIterator<Item = (&'a str, String)>,
 ) -> String {
-    let mut separator = '?';
-    for (name, value) in options {
-        // Writing to a string cannot fail.
-        let _ = write!(url, "{separator}{name}={}", encoded_but(&value, b"-_.~/"));
-        separator = '&';
+    for (number, (name, value)) in options.into_iter().enumerate() {
+        url.push(if number == 0 { '?' } else { '&' });
+        url.extend([name, "="].into_iter().chain(utf8_percent_encode(&value, VALUE)));
     }
     url
-}
-
-fn encoded_but(text: &str, harmless: &[u8]) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || harmless.contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
 }

@@ -2,6 +2,8 @@
 
 use lock_core::Operation;
 
+use crate::Failure;
+
 /// The first request in what a client sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
@@ -18,8 +20,8 @@ pub struct Request {
 pub enum Subject {
     /// It is for this operation of a client, and for no other.
     Operation(Operation),
-    /// A request with this name in the protocol, which clients use for several purposes.
-    Named(&'static str),
+    /// It is of the kind to which the conversation gives this number, and which clients use for several purposes.
+    Kind(u8),
 }
 
 impl From<Operation> for Subject {
@@ -74,6 +76,16 @@ pub trait Conversation: Send {
 
     /// Returns the first reply in `bytes`; `None` when it is not complete yet. Called once for each.
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply>;
+}
+
+/// The bytes do not follow the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+impl From<Malformed> for Failure {
+    fn from(_: Malformed) -> Self {
+        Self::new("what came does not follow the protocol")
+    }
 }
 
 /// A conversation in an unknown protocol: all bytes that have arrived are one request, or one reply.

@@ -19,6 +19,7 @@ use crate::service::Service;
 use conversation::Opaque;
 use shared::{Fault, Flow, Part, Shared, Way};
 
+pub(crate) use conversation::Malformed;
 pub use conversation::{Conversation, Execution, Reply, Request, Subject};
 pub use shared::{Direction, Losing};
 

@@ -25,16 +25,8 @@ pub struct RedisConversation {
 #[derive(Debug)]
 struct Open {
     number: u64,
-    answered_by: Answer,
-}
-
-/// What answers a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    /// One reply.
-    Reply,
-    /// A message for each of this many channels.
-    Messages(usize),
+    /// How many messages answer it, one for each channel; `None` for one reply.
+    messages: Option<usize>,
 }
 
 impl RedisConversation {
@@ -52,15 +44,11 @@ impl RedisConversation {
     /// Returns the number of the request that `value` completes.
     fn answered_by(&mut self, value: &Value) -> Option<u64> {
         if is_about_a_subscription(value) {
-            let oldest = self.open.front_mut()?;
-            match &mut oldest.answered_by {
-                Answer::Messages(left) if *left > 1 => {
-                    *left -= 1;
-                    return None;
-                }
-                Answer::Messages(_) => {}
-                // The end of a subscription that ended by itself.
-                Answer::Reply => return None,
+            // Without messages, it is the end of a subscription that ended by itself.
+            let left = self.open.front_mut()?.messages.as_mut()?;
+            *left -= 1;
+            if *left > 0 {
+                return None;
             }
         } else if is_message(value) {
             return None;
@@ -72,31 +60,20 @@ impl RedisConversation {
 
 impl Conversation for RedisConversation {
     fn request(&mut self, bytes: &[u8]) -> Option<Request> {
-        if bytes.is_empty() {
-            return None;
-        }
-        let number = self.asked;
-        let Ok(parsed) = parse(bytes) else {
-            return Some(Request { length: bytes.len(), number, subject: None });
-        };
+        let Ok(parsed) = parse(bytes) else { return Request::whole(bytes) };
         let (value, length) = parsed?;
-        let words = value.items();
+        let (words, number) = (value.items(), self.asked);
         self.asked += 1;
-        self.open.push_back(Open { number, answered_by: answer_to(words) });
+        self.open.push_back(Open { number, messages: messages_for(words) });
         Some(Request { length, number, subject: self.operation_of(words).map(Subject::from) })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
-        if bytes.is_empty() {
-            return None;
-        }
-        let Ok(parsed) = parse(bytes) else {
-            return Some(Reply { length: bytes.len(), answers: None, execution: Execution::Done });
-        };
+        let Ok(parsed) = parse(bytes) else { return Reply::whole(bytes) };
         let (value, length) = parsed?;
+        let reply = Reply::new(length, self.answered_by(&value));
         let is_unknown = matches!(&value, Value::Error(text) if text.starts_with("NOSCRIPT"));
-        let execution = if is_unknown { Execution::NotUnderstood } else { Execution::Done };
-        Some(Reply { length, answers: self.answered_by(&value), execution })
+        Some(if is_unknown { Reply { execution: Execution::NotUnderstood, ..reply } } else { reply })
     }
 }
 
@@ -104,17 +81,12 @@ fn command(words: &[Value]) -> Option<String> {
     Some(words.first()?.as_text()?.to_ascii_uppercase())
 }
 
-fn answer_to(words: &[Value]) -> Answer {
-    let is_about_subscriptions = command(words).is_some_and(|command| {
-        ["SUBSCRIBE", "UNSUBSCRIBE"]
-            .iter()
-            .any(|ending| command.strip_suffix(ending).is_some_and(|start| ["", "P", "S"].contains(&start)))
-    });
-    if is_about_subscriptions {
-        Answer::Messages(words.len().saturating_sub(1).max(1))
-    } else {
-        Answer::Reply
-    }
+fn messages_for(words: &[Value]) -> Option<usize> {
+    let command = command(words)?;
+    let is_about_subscriptions = ["SUBSCRIBE", "UNSUBSCRIBE"]
+        .iter()
+        .any(|ending| command.strip_suffix(ending).is_some_and(|start| ["", "P", "S"].contains(&start)));
+    is_about_subscriptions.then_some(words.len().saturating_sub(1).max(1))
 }
 
 /// Returns the first word of a message; in version 2 of the protocol messages are lists.

@@ -209,8 +209,7 @@ async fn ask(socket: &Path, password: &str, words: &[&str]) -> Outcome<Value> {
 
 async fn next(stream: &mut UnixStream, bytes: &mut Vec<u8>) -> Outcome<Value> {
     loop {
-        let parsed = resp::parse(bytes).map_err(|malformed| Failure::new(malformed.to_string()))?;
-        if let Some((value, length)) = parsed {
+        if let Some((value, length)) = resp::parse(bytes)? {
             bytes.drain(..length);
             return Ok(value);
         }

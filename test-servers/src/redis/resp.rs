@@ -1,6 +1,6 @@
 //! The protocol of Redis: parses what a server sends, and encodes requests.
 
-use std::fmt;
+use crate::proxy::Malformed;
 
 /// A value that a server sends, in version 2 or 3 of the protocol.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,16 +52,6 @@ impl Value {
             Ok(text) => Self::Text(text.to_owned()),
             Err(_) => Self::Bytes(bytes.to_owned()),
         }
-    }
-}
-
-/// Bytes that are not the protocol of Redis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("what came is not the protocol of Redis")
     }
 }
 

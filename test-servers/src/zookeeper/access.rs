@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::jute::{self, Malformed, Reader, Writer};
+use super::jute::{self, Reader, Writer};
 use super::node::{Access, NodeKind, ZooKeeperNode};
 use crate::{Failure, Outcome};
 
@@ -37,7 +37,10 @@ mod operation {
     pub(super) const CLOSE: i32 = -11;
 }
 
+/// The numbers of the first and of the last request of a session.
 const AUTHENTICATION: i32 = -4;
+const FAREWELL: i32 = i32::MAX;
+
 const ANY_VERSION: i32 = -1;
 
 /// A session with all rights, for one request after the other.
@@ -46,12 +49,6 @@ pub(super) struct Visit {
     stream: TcpStream,
     bytes: Vec<u8>,
     asked: i32,
-}
-
-/// The result of a request that the server understood.
-enum Answer {
-    Done(Vec<u8>),
-    Refused(i32),
 }
 
 impl Visit {
@@ -65,9 +62,11 @@ impl Visit {
             let login = Writer::new().int(AUTHENTICATION).int(operation::AUTHENTICATE);
             let login = login.int(0).text("digest").text(SUPER_LOGIN);
             visit.stream.write_all(&login.message()).await?;
-            visit.answer_to(AUTHENTICATION).await?.or_refuse("the login of the fixture")?;
+            visit.done(AUTHENTICATION).await?;
             let outcome = what(&mut visit).await?;
-            visit.ask(operation::CLOSE, Writer::new()).await?;
+            let farewell = Writer::new().int(FAREWELL).int(operation::CLOSE);
+            visit.stream.write_all(&farewell.message()).await?;
+            visit.done(FAREWELL).await?;
             Ok(outcome)
         };
         within(visit).await
@@ -93,7 +92,7 @@ impl Visit {
             if visit.connected().await? == 0 {
                 return Ok(false);
             }
-            visit.answer_to(1).await?.or_refuse("the close of a session").map(|_| true)
+            visit.done(1).await.map(|()| true)
         };
         within(closing).await
     }
@@ -119,13 +118,14 @@ impl Visit {
     async fn connected(&mut self) -> Outcome<i64> {
         let answer = self.message().await?;
         let mut reader = Reader::new(&answer);
-        let session = reader.int().and_then(|_| reader.int()).and_then(|_| reader.long());
-        session.map_err(malformed)
+        // The version, and the session timeout.
+        let _ = (reader.int()?, reader.int()?);
+        Ok(reader.long()?)
     }
 
     async fn message(&mut self) -> Outcome<Vec<u8>> {
         loop {
-            if let Some((message, length)) = jute::message(&self.bytes).map_err(malformed)? {
+            if let Some((message, length)) = jute::message(&self.bytes)? {
                 let message = message.to_vec();
                 self.bytes.drain(..length);
                 return Ok(message);
@@ -136,41 +136,53 @@ impl Visit {
         }
     }
 
-    async fn ask(&mut self, operation: i32, request: Writer) -> Outcome<Answer> {
+    /// Asks for this at a node. Returns the answer; `None` for the error that is `expected`.
+    async fn ask(
+        &mut self,
+        operation: i32,
+        path: &str,
+        rest: Writer,
+        expected: i32,
+    ) -> Outcome<Option<Vec<u8>>> {
         self.asked += 1;
-        let header = Writer::new().int(self.asked).int(operation).raw();
-        let message = Writer::new().bytes(&[header, request.raw()].concat()).raw();
+        let front = Writer::new().int(self.asked).int(operation).text(path);
+        let message = Writer::new().bytes(&[front.raw(), rest.raw()].concat()).raw();
         self.stream.write_all(&message).await?;
-        self.answer_to(self.asked).await
-    }
-
-    async fn answer_to(&mut self, number: i32) -> Outcome<Answer> {
-        loop {
-            let message = self.message().await?;
-            let mut reader = Reader::new(&message);
-            let header = (|| Ok((reader.int()?, reader.long()?, reader.int()?)))();
-            let (answered, _, error) = header.map_err(malformed)?;
-            if answered == number {
-                let refused = error != 0;
-                return Ok(if refused {
-                    Answer::Refused(error)
-                } else {
-                    Answer::Done(reader.rest().to_vec())
-                });
+        match self.answer_to(self.asked).await? {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if error == expected => Ok(None),
+            Err(error) => {
+                let what = format!("operation {operation} at {path} was refused with the error {error}");
+                Err(Failure::new(what))
             }
         }
     }
 
+    /// Returns what answers the request with this number, or the server's error.
+    async fn answer_to(&mut self, number: i32) -> Outcome<Result<Vec<u8>, i32>> {
+        loop {
+            let message = self.message().await?;
+            let mut reader = Reader::new(&message);
+            let (answered, _, error) = (reader.int()?, reader.long()?, reader.int()?);
+            if answered == number {
+                return Ok(if error == 0 { Ok(reader.rest().to_vec()) } else { Err(error) });
+            }
+        }
+    }
+
+    async fn done(&mut self, number: i32) -> Outcome {
+        let done = self.answer_to(number).await?.map(drop);
+        done.map_err(|error| Failure::new(format!("the fixture was refused with the error {error}")))
+    }
+
     pub(super) async fn children(&mut self, path: &str) -> Outcome<Option<Vec<String>>> {
-        let request = Writer::new().text(path).bool(false);
-        let answer = self.ask(operation::GET_CHILDREN, request).await?.or_none("the children of", path)?;
-        answer.map(|answer| Reader::new(&answer).texts().map_err(malformed)).transpose()
+        let answer = self.ask(operation::GET_CHILDREN, path, Writer::new().bool(false), NO_NODE).await?;
+        Ok(answer.map(|answer| Reader::new(&answer).texts()).transpose()?)
     }
 
     pub(super) async fn node(&mut self, path: &str) -> Outcome<Option<ZooKeeperNode>> {
-        let request = Writer::new().text(path).bool(false);
-        let answer = self.ask(operation::GET_DATA, request).await?.or_none("the data of", path)?;
-        answer.map(|answer| ZooKeeperNode::read(&answer).map_err(malformed)).transpose()
+        let answer = self.ask(operation::GET_DATA, path, Writer::new().bool(false), NO_NODE).await?;
+        Ok(answer.map(|answer| ZooKeeperNode::read(&answer)).transpose()?)
     }
 
     pub(super) async fn create(&mut self, path: &str, data: &[u8], kind: NodeKind) -> Outcome<String> {
@@ -190,57 +202,30 @@ impl Visit {
             NodeKind::Container => operation::CREATE_CONTAINER,
             NodeKind::Lasting | NodeKind::Numbered => operation::CREATE,
         };
-        let anybody = Access::anybody().write(Writer::new().text(path).bytes(data));
-        match self.ask(operation, anybody.int(kind.flags())).await? {
-            Answer::Done(answer) => Reader::new(&answer).text().map(Some).map_err(malformed),
-            Answer::Refused(NODE_EXISTS) => Ok(None),
-            Answer::Refused(error) => Err(refused("a node at", path, error)),
-        }
+        let request = Access::anybody().write(Writer::new().bytes(data)).int(kind.flags());
+        let answer = self.ask(operation, path, request, NODE_EXISTS).await?;
+        Ok(answer.map(|answer| Reader::new(&answer).text()).transpose()?)
     }
 
     /// Creates a node that ends with this session.
     #[cfg(test)]
     pub(super) async fn create_ephemeral(&mut self, path: &str) -> Outcome {
-        let request = Access::anybody().write(Writer::new().text(path).bytes(b"")).int(1);
-        self.ask(operation::CREATE, request).await?.or_refuse("an ephemeral node").map(drop)
+        let request = Access::anybody().write(Writer::new().bytes(b"")).int(1);
+        self.ask(operation::CREATE, path, request, 0).await.map(drop)
     }
 
     pub(super) async fn write(&mut self, path: &str, data: &[u8]) -> Outcome<bool> {
-        let request = Writer::new().text(path).bytes(data).int(ANY_VERSION);
-        let answer = self.ask(operation::SET_DATA, request).await?.or_none("new data at", path)?;
-        Ok(answer.is_some())
+        let request = Writer::new().bytes(data).int(ANY_VERSION);
+        Ok(self.ask(operation::SET_DATA, path, request, NO_NODE).await?.is_some())
     }
 
     pub(super) async fn delete(&mut self, path: &str) -> Outcome<bool> {
-        let request = Writer::new().text(path).int(ANY_VERSION);
-        let answer = self.ask(operation::DELETE, request).await?.or_none("the end of", path)?;
-        Ok(answer.is_some())
+        Ok(self.ask(operation::DELETE, path, Writer::new().int(ANY_VERSION), NO_NODE).await?.is_some())
     }
 
     pub(super) async fn set_access(&mut self, path: &str, access: &Access) -> Outcome {
-        let request = access.write(Writer::new().text(path)).int(ANY_VERSION);
-        match self.ask(operation::SET_ACCESS, request).await? {
-            Answer::Done(_) => Ok(()),
-            Answer::Refused(error) => Err(refused("the access list of", path, error)),
-        }
-    }
-}
-
-impl Answer {
-    fn or_refuse(self, what: &str) -> Outcome<Vec<u8>> {
-        match self {
-            Self::Done(answer) => Ok(answer),
-            Self::Refused(error) => Err(refused(what, "", error)),
-        }
-    }
-
-    /// Returns `None` when there is no such node.
-    fn or_none(self, what: &str, path: &str) -> Outcome<Option<Vec<u8>>> {
-        match self {
-            Self::Done(answer) => Ok(Some(answer)),
-            Self::Refused(NO_NODE) => Ok(None),
-            Self::Refused(error) => Err(refused(what, path, error)),
-        }
+        let request = access.write(Writer::new()).int(ANY_VERSION);
+        self.ask(operation::SET_ACCESS, path, request, 0).await.map(drop)
     }
 }
 
@@ -248,15 +233,6 @@ async fn within<T>(visit: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     tokio::time::timeout(ANSWERS_WITHIN, visit)
         .await
         .map_err(|_| Failure::new(format!("there was no answer within {ANSWERS_WITHIN:?}")))?
-}
-
-fn refused(what: &str, path: &str, error: i32) -> Failure {
-    Failure::new(format!("{what} {path} was refused with the error {error}"))
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "it is given to `map_err`")]
-fn malformed(malformed: Malformed) -> Failure {
-    Failure::new(malformed.to_string())
 }
 
 fn connect(session: i64, password: &[u8; 16], timeout: i32) -> Vec<u8> {

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::jute::{self, Malformed, Reader};
-use crate::proxy::{Conversation, Execution, Reply, Request, Subject};
+use super::jute::{self, Reader};
+use crate::proxy::{Conversation, Malformed, Reply, Request, Subject};
 
 /// The kind of a request. A proxy counts requests by kind, and can apply a fault to the next one of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -93,33 +93,11 @@ impl ZooKeeperRequest {
             Self::Change
         })
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Create => "create",
-            Self::Delete => "delete",
-            Self::Change => "change",
-            Self::Check => "check",
-            Self::List => "list",
-            Self::ListOwn => "list own",
-            Self::Read => "read",
-            Self::ReadMany => "read many",
-            Self::Exists => "exists",
-            Self::Write => "write",
-            Self::Sync => "sync",
-            Self::Ping => "ping",
-            Self::Authenticate => "authenticate",
-            Self::SetWatches => "set watches",
-            Self::Close => "close",
-            Self::Other => "other",
-        }
-    }
 }
 
 impl From<ZooKeeperRequest> for Subject {
     fn from(request: ZooKeeperRequest) -> Self {
-        Self::Named(request.name())
+        Self::Kind(request as u8)
     }
 }
 
@@ -212,29 +190,17 @@ impl ZooKeeperConversation {
 
 impl Conversation for ZooKeeperConversation {
     fn request(&mut self, bytes: &[u8]) -> Option<Request> {
-        if bytes.is_empty() {
-            return None;
-        }
-        let number = self.asked;
-        let Ok(message) = jute::message(bytes) else {
-            return Some(Request { length: bytes.len(), number, subject: None });
-        };
+        let Ok(message) = jute::message(bytes) else { return Request::whole(bytes) };
         let (message, length) = message?;
+        let number = self.asked;
         self.asked += 1;
-        let subject = Some(self.request_in(message, number).into());
-        Some(Request { length, number, subject })
+        Some(Request { length, number, subject: Some(self.request_in(message, number).into()) })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
-        if bytes.is_empty() {
-            return None;
-        }
-        let execution = Execution::Done;
-        let Ok(message) = jute::message(bytes) else {
-            return Some(Reply { length: bytes.len(), answers: None, execution });
-        };
+        let Ok(message) = jute::message(bytes) else { return Reply::whole(bytes) };
         let (message, length) = message?;
-        Some(Reply { length, answers: self.answered_by(message), execution })
+        Some(Reply::new(length, self.answered_by(message)))
     }
 }
 
@@ -246,6 +212,7 @@ mod tests {
     use super::super::node::Access;
     use super::ZooKeeperRequest::{Change, Check, Connect, Create, Delete, List, Ping, Sync};
     use super::*;
+    use crate::proxy::Execution;
 
     /// Creates a conversation in which both sides have sent their first message.
     fn conversation() -> ZooKeeperConversation {

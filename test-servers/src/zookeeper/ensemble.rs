@@ -3,13 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tempfile::TempDir;
 use tokio::time::Instant;
 
 use super::network::{Network, PeerPorts};
 use super::{Membership, Role, ZooKeeperOptions, ZooKeeperServer};
-use crate::Certificates;
-use crate::options::Encryption;
 use crate::ports::on_free_ports;
 use crate::{Failure, Outcome};
 
@@ -27,7 +24,6 @@ pub struct ZooKeeperEnsemble {
     /// Declared before everything that they use, so that they are dropped first.
     members: Vec<ZooKeeperServer>,
     network: Network,
-    _certificates: Option<TempDir>,
 }
 
 impl ZooKeeperEnsemble {
@@ -74,22 +70,22 @@ impl ZooKeeperEnsemble {
     async fn start_once(options: &[ZooKeeperOptions; MEMBERS]) -> Outcome<Self> {
         let ports = (0..MEMBERS).map(|_| PeerPorts::free()).collect::<Outcome<Vec<_>>>()?;
         let network = Network::start(&ports)?;
-        let (folder, certificates) = certificates_for(options)?;
         let lines: Vec<_> = ports.iter().enumerate().map(|(member, ports)| line(member, *ports)).collect();
-        let mut members = Vec::new();
+        let mut members: Vec<ZooKeeperServer> = Vec::new();
         for (member, options) in options.iter().enumerate() {
             let membership = Membership {
                 number: Some(member + 1),
                 configuration: lines.concat(),
                 properties: [quick_elections(), network.properties(member)].concat(),
-                certificates: certificates.clone(),
+                // All of them have one authority.
+                certificates: members.first().and_then(|first| first.certificates().cloned()),
             };
             members.push(ZooKeeperServer::launch(options, &membership)?);
         }
         for member in &members {
             member.ready().await?;
         }
-        Ok(Self { members, network, _certificates: folder })
+        Ok(Self { members, network })
     }
 
     /// Returns all members. Use these to kill, stop or restart one of them.
@@ -186,18 +182,6 @@ impl ZooKeeperEnsemble {
     pub fn heal(&self) {
         self.network.heal();
     }
-}
-
-/// Creates one authority for all members, if they speak TLS.
-fn certificates_for(
-    options: &[ZooKeeperOptions; MEMBERS],
-) -> Outcome<(Option<TempDir>, Option<Certificates>)> {
-    if options.iter().all(|options| options.encryption == Encryption::None) {
-        return Ok((None, None));
-    }
-    let folder = tempfile::Builder::new().prefix("distlock-zookeeper-").tempdir()?;
-    let certificates = Certificates::make_in(folder.path())?;
-    Ok((Some(folder), Some(certificates)))
 }
 
 fn line(member: usize, PeerPorts { quorum, election }: PeerPorts) -> String {

@@ -39,25 +39,21 @@ pub(super) async fn ask(address: SocketAddr, word: &str) -> Outcome<String> {
         .map_err(|_| Failure::new(format!("{word} was not answered within {ANSWERS_WITHIN:?}")))?
 }
 
-/// Returns the role of the server at `address`.
-///
-/// # Errors
-/// When it does not serve clients now.
-pub(super) async fn role(address: SocketAddr) -> Outcome<Role> {
-    role_in(&ask(address, "srvr").await?)
-}
-
 /// Checks that the server at `address` serves clients. A request that comes too early is never answered, so each has
 /// little time.
 ///
 /// # Errors
 /// When it does not serve clients now.
 pub(super) async fn serves(address: SocketAddr) -> Outcome {
-    let asked = tokio::time::timeout(ANSWERED_AT_ONCE, role(address)).await;
-    asked.map_err(|_| Failure::new("srvr was not answered at once"))?.map(drop)
+    let asked = tokio::time::timeout(ANSWERED_AT_ONCE, ask(address, "srvr")).await;
+    role_in(&asked.map_err(|_| Failure::new("srvr was not answered at once"))??).map(drop)
 }
 
-fn role_in(answer: &str) -> Outcome<Role> {
+/// Returns the role in the answer to `srvr`.
+///
+/// # Errors
+/// When the server does not serve clients now.
+pub(super) fn role_in(answer: &str) -> Outcome<Role> {
     let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "));
     match mode.map(str::trim) {
         Some("standalone") => Ok(Role::Standalone),
@@ -67,12 +63,8 @@ fn role_in(answer: &str) -> Outcome<Role> {
     }
 }
 
-/// Returns the metrics of the server at `address`, such as `zk_packets_received`.
-pub(super) async fn figures(address: SocketAddr) -> Outcome<HashMap<String, String>> {
-    Ok(figures_in(&ask(address, "mntr").await?))
-}
-
-fn figures_in(answer: &str) -> HashMap<String, String> {
+/// Returns the metrics in the answer to `mntr`.
+pub(super) fn figures_in(answer: &str) -> HashMap<String, String> {
     let pairs = answer.lines().filter_map(|line| line.split_once('\t'));
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }

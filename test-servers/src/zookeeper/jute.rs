@@ -1,7 +1,7 @@
 //! The encoding of ZooKeeper's messages: numbers in network order, texts with their length in front, and each message
 //! with its length in front.
 
-use std::fmt;
+use crate::proxy::Malformed;
 
 /// The length in front of each message.
 pub(super) const LENGTH: usize = 4;
@@ -52,16 +52,6 @@ impl Writer {
     /// Returns the encoded values as a message.
     pub(super) fn message(self) -> Vec<u8> {
         Self::new().bytes(&self.0).raw()
-    }
-}
-
-/// The bytes do not follow the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("what came is not the protocol of ZooKeeper")
     }
 }
 

@@ -186,7 +186,7 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Dropping the future only stops the request.
     pub async fn role(&self) -> Outcome<Role> {
-        four_letter_words::role(self.plain_address()).await
+        four_letter_words::role_in(&self.word("srvr").await?)
     }
 
     /// Returns its answer to a four-letter word: `srvr`, `cons`, `dump`, `wchp`.
@@ -219,7 +219,7 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Dropping the future only stops the request.
     pub async fn figures(&self) -> Outcome<HashMap<String, String>> {
-        four_letter_words::figures(self.plain_address()).await
+        Ok(four_letter_words::figures_in(&self.word("mntr").await?))
     }
 
     /// Returns the names of the node's children, in the order of the numbers that the server appended to them, others

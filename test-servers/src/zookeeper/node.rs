@@ -1,6 +1,7 @@
 //! The nodes of a server.
 
-use super::jute::{Malformed, Reader, Writer};
+use super::jute::{Reader, Writer};
+use crate::proxy::Malformed;
 
 /// The kind of a new node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
