@@ -18,20 +18,16 @@ fn cache() -> Outcome<PathBuf> {
 }
 
 /// Returns the folder of this name that outlasts the tests. If there is none yet, `make` creates it, as the only one in
-/// a temporary folder: another user, who may have to make it, does not reach this one's folders.
+/// a temporary folder.
 pub(crate) fn kept(name: &str, make: impl FnOnce(&Path) -> Outcome) -> Outcome<PathBuf> {
     let kept = cache()?.join(name.replace('/', "-"));
     if kept.exists() {
         return Ok(kept);
     }
-    let work = tempfile::Builder::new().prefix("distlock-init-").tempdir()?;
-    let fresh = work.path().join("made");
+    let work = tempfile::Builder::new().prefix("distlock-init-").tempdir_in(cache()?)?;
+    let fresh = work.path().join("fresh");
     make(&fresh)?;
-    // Another file system may have it.
-    let beside = tempfile::Builder::new().prefix("distlock-init-").tempdir_in(cache()?)?;
-    let whole = beside.path().join("whole");
-    copy(&fresh, &whole).during("copy what was made")?;
-    match fs::rename(&whole, &kept) {
+    match fs::rename(&fresh, &kept) {
         // Another program was faster.
         Err(_) if kept.exists() => Ok(kept),
         renamed => renamed.during(kept.display()).map(|()| kept),

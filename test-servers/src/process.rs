@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How long a server may take until its first answer. The value is generous: it costs time only when something is
 /// wrong.
-const READY_WITHIN: Duration = Duration::from_secs(120);
+const READY_WITHIN: Duration = Duration::from_mins(2);
 
 /// How long a server may take to end in order.
 const QUITS_WITHIN: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use lock_core::Operation;
 use crate::proxy::{Request, Subject};
 use crate::{Failure, Outcome, ServerProcess};
 
-const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+const ANSWERS_WITHIN: Duration = Duration::from_mins(1);
 
 /// Returns which operation a statement is for, by its text.
 pub type OperationOf = dyn Fn(&str) -> Option<Operation> + Send + Sync;

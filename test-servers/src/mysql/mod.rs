@@ -28,7 +28,7 @@ pub use conversation::MySqlConversation;
 pub use options::{MySqlFlavour, MySqlOptions};
 
 /// How long a killed connection may take to end.
-const ENDED_WITHIN: Duration = Duration::from_secs(60);
+const ENDED_WITHIN: Duration = Duration::from_mins(1);
 
 /// How long it has to end before it is killed again.
 const PAUSE: Duration = Duration::from_millis(20);

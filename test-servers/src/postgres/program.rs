@@ -70,12 +70,16 @@ impl Program {
         give_to(user, folder).during(format_args!("give {} to the server", folder.display()))
     }
 
-    fn make(&self, data: &Path) -> Outcome {
-        self.give(data.parent().unwrap_or(data))?;
+    fn make(&self, template: &Path) -> Outcome {
+        // The server's user may not reach the folders of this one.
+        let work = tempfile::Builder::new().prefix("distlock-postgres-init-").tempdir()?;
+        self.give(work.path())?;
+        let data = work.path().join("data");
         let mut command = self.command("initdb");
-        command.arg("-D").arg(data).args(["-U", super::SUPERUSER, "--auth=trust", "--encoding=UTF8"]);
+        command.arg("-D").arg(&data).args(["-U", super::SUPERUSER, "--auth=trust", "--encoding=UTF8"]);
         command.args(["--no-locale", "--no-sync", "--wal-segsize=1", "--no-instructions"]);
-        run(&mut command, MISSING)
+        run(&mut command, MISSING)?;
+        copy(&data, template).during("copy the data folder")
     }
 }
 

@@ -10,7 +10,7 @@ use lock_core::Operation;
 use super::*;
 
 /// Longer than any step here takes.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// How long to check that nothing happens that would happen immediately if something were wrong.
 const SHORT: Duration = Duration::from_millis(150);

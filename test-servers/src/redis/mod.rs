@@ -34,7 +34,7 @@ const PROGRAM: &str = "redis-server";
 const MISSING: &str = "redis-server is not installed: install Redis 6.2 or newer (on Debian and Ubuntu: apt-get install \
                        redis-server), or leave its tests out with DISTLOCK_SKIP=redis";
 
-const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+const ANSWERS_WITHIN: Duration = Duration::from_mins(1);
 
 /// A `redis-server` on a port of its own, with its files in a temporary folder. Dropping this ends it.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ pub(super) const SUPER_DIGEST: &str = "super:qQsBS+uvA3L0kHnlmxAJ3AfT780=";
 /// In milliseconds. Short, so that a session of the fixture that was left open ends soon.
 const SESSION: i32 = 10_000;
 
-const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+const ANSWERS_WITHIN: Duration = Duration::from_mins(1);
 
 const NO_NODE: i32 = -101;
 const NODE_EXISTS: i32 = -110;

@@ -15,7 +15,7 @@ const MEMBERS: usize = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How long an election may take. The value is generous: it costs time only when something is wrong.
-const ELECTED_WITHIN: Duration = Duration::from_secs(60);
+const ELECTED_WITHIN: Duration = Duration::from_mins(1);
 
 /// An ensemble of three ZooKeeper servers, with their files in temporary folders, and a network between them that can
 /// be partitioned. Dropping this ends them.

@@ -169,7 +169,7 @@ async fn containers_are_removed_after_their_children() {
     server.create("/c/child", b"", NodeKind::Lasting).await.unwrap();
     assert_eq!(server.delete("/c/child").await, Ok(true));
     let gone = async { while server.node("/c").await.unwrap().is_some() {} };
-    tokio::time::timeout(Duration::from_secs(60), gone).await.unwrap();
+    tokio::time::timeout(Duration::from_mins(1), gone).await.unwrap();
 }
 
 #[tokio::test]
@@ -279,7 +279,7 @@ async fn an_ensemble_has_a_leader_as_long_as_most_of_it_is_there() {
 }
 
 async fn until(what: &str, condition: impl AsyncFn() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
     while !condition().await {
         assert!(tokio::time::Instant::now() < deadline, "{what}: not so for a long time");
         tokio::time::sleep(Duration::from_millis(20)).await;
