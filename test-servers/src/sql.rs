@@ -99,7 +99,8 @@ macro_rules! sql_server {
 
         impl $session {
             async fn connect(options: impl sqlx::ConnectOptions<Connection = $connection>) -> Outcome<Self> {
-                let connection = options.disable_statement_logging().connect().await;
+                // On the heap: it is large.
+                let connection = Box::pin(options.disable_statement_logging().connect()).await;
                 connection.map(Self).map_err($crate::sql::refusal)
             }
 
