@@ -152,7 +152,7 @@ impl LockClient {
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
         let Client { publisher, handle, context, .. } = &*self.client;
         let entry = self.entry(name)?;
-        let acquisition = Acquisition::new(Arc::clone(&context.options));
+        let acquisition = Acquisition::new(Mode::Exclusive, Arc::clone(&context.options));
         Ok(Arc::new(ReentrantLock::new(entry, acquisition, Arc::clone(publisher), Arc::clone(handle))))
     }
 
@@ -408,8 +408,11 @@ impl LockClient {
         locks.close(&LockError::new(ErrorKind::Closed, Operation::Acquire).remedy("make a new client"));
         let clock = context.clock();
         let all_done = async {
-            context.renewer.empty().await;
-            context.cleanup.idle().await;
+            // The downgrade of a writer ends with the lease of a reader.
+            while context.renewer.holds_something() || context.cleanup.pending() > 0 {
+                context.renewer.empty().await;
+                context.cleanup.idle().await;
+            }
         };
         let in_time = within(clock, clock.now().plus(timeout), all_done).await;
         let left_behind = match (in_time, context.cleanup.abandoned()) {
@@ -495,10 +498,10 @@ impl LockClient {
     /// Revokes the remaining holds, notifies their holders, and releases the locks.
     async fn end_holds(&self) -> LockError {
         let context = &self.client.context;
-        let holds = context.renewer.all_holds();
+        let holds = context.renewer.all();
         let releases = context.cleanup.pending();
-        for hold in &holds {
-            hold.revoke(LossReason::ClientClosed);
+        for held in &holds {
+            held.entry.revoke(held.number, LossReason::ClientClosed);
         }
         let (clock, now) = (context.clock(), context.clock().now());
         let stopped_by = context.cleanup.stopped_by().map_or(now, |moment| moment.max(now));

@@ -39,20 +39,21 @@ impl GuardOrigin {
 
     pub(crate) fn reenter(&self, owner: Owner, hold: &Hold) -> Result<(), LockError> {
         match self {
-            Self::Entry(entry) => entry.local.reenter(owner, &hold.0).map_err(|reason| {
-                let known = match hold.end() {
-                    Some(HoldEnd::Lost(reason)) => Some(reason),
-                    _ => reason,
-                };
-                entry.lost(Operation::Acquire, known.unwrap_or(LossReason::Expired))
-            }),
+            Self::Entry(entry) if entry.reenter(owner, &hold.0) => Ok(()),
+            Self::Entry(entry) => Err(entry.lost(
+                Operation::Acquire,
+                match hold.end() {
+                    Some(HoldEnd::Lost(reason)) => reason,
+                    _ => LossReason::Expired,
+                },
+            )),
             Self::Several(lock) => lock.reenter(owner, hold),
         }
     }
 
     pub(crate) async fn release(&self, owner: Owner, hold: &Hold) -> Result<(), LockError> {
         match self {
-            Self::Entry(entry) => entry.release(owner, Some(&hold.0)).await,
+            Self::Entry(entry) => entry.release(owner, hold.mode(), Some(&hold.0)).await,
             Self::Several(lock) => Arc::clone(lock).release(owner, hold).await,
         }
     }

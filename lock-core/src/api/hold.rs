@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
+use crate::policy::release::Watcher;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::mode::{LockKind, Mode};
@@ -74,7 +75,7 @@ impl Hold {
     /// [`ErrorKind::Unsupported`].
     pub fn require_token(&self) -> Result<FencingToken, LockError> {
         self.token().ok_or_else(|| {
-            if !self.0.grant().parts.is_empty() {
+            if !self.0.parts().is_empty() {
                 return LockError::new(ErrorKind::Unsupported, Operation::Acquire)
                     .on(self.name())
                     .because("several locks have a token each, and none together")
@@ -272,18 +273,5 @@ impl Eq for Hold {}
 impl fmt::Debug for Hold {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, formatter)
-    }
-}
-
-struct Watcher {
-    hold: Arc<HoldCore>,
-    place: Option<u64>,
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.hold.unwatch(place);
-        }
     }
 }

@@ -12,12 +12,12 @@ use crate::api::event_queue::{EventQueue, Importance, Popped};
 use crate::api::hold::Hold;
 use crate::api::listener::LockListener;
 use crate::api::publisher::LockKey;
-use crate::policy::hold::reports;
+use crate::policy::hold::state;
 use crate::runtime::dispatcher::{self, Mailbox};
 use crate::runtime::sync::Mutex;
 use crate::types::loss::LossReason;
 
-type Event = reports::Event<LossReason>;
+type Event = state::Event<LossReason>;
 
 /// What a listener gets.
 pub(crate) enum Notification {
@@ -246,8 +246,8 @@ mod tests {
         drop(lost);
         let guard = lock.acquire().await.unwrap();
         for _ in 0..MOST_OF_A_LOCK {
-            guard.hold().0.declare_suspect();
-            guard.hold().0.declare_restored();
+            guard.hold().0.suspect();
+            guard.hold().0.renew(crate::runtime::clock::Moment::FOREVER);
         }
         guard.release().await.unwrap();
         acquire_and_release(&lock, MOST_OF_A_LOCK / 2 - 2).await;

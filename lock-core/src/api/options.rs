@@ -9,9 +9,9 @@ use crate::api::hold::Hold;
 use crate::api::listener::LockListener;
 use crate::api::mailbox::{ListenerMailbox, Notification};
 use crate::policy::acquire::Acquisition;
-use crate::policy::hold::reports::Event;
+use crate::policy::hold::state::Event;
 use crate::policy::hold::{HoldCore, Observer};
-use crate::spi::{HoldOptions, OnLoss, Validity};
+use crate::spi::{HoldOptions, Mode, OnLoss, Validity};
 use crate::types::capabilities::{Capabilities, Leasing, Remembering};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -206,7 +206,8 @@ impl LockOptions {
     /// What a lock with these options asks for that several can hold, at a client whose locks ask for `client`.
     pub(crate) fn shared_acquisition(
         self,
-        client: &HoldOptions,
+        mode: Mode,
+        client: &Arc<HoldOptions>,
         capabilities: &Capabilities,
     ) -> Result<Acquisition, LockError> {
         if self.at_least.is_some_and(|shortest| !shortest.is_zero()) {
@@ -214,13 +215,13 @@ impl LockOptions {
                 .because("at_least requires an exclusive lock")
                 .remedy("leave at_least out, or use a mutex"));
         }
-        self.acquisition(client, capabilities)
+        Ok(Acquisition { mode, ..self.acquisition(client, capabilities)? })
     }
 
     /// What a lock with these options asks for, at a client whose locks ask for `client`.
     pub(crate) fn acquisition(
         self,
-        client: &HoldOptions,
+        client: &Arc<HoldOptions>,
         capabilities: &Capabilities,
     ) -> Result<Acquisition, LockError> {
         let abort_margin = self.abort_margin.unwrap_or(client.abort_margin);
@@ -249,7 +250,8 @@ impl LockOptions {
             local_handoff: client.local_handoff,
         };
         let observer = self.listener.map(|listener| listener as Arc<dyn Observer>);
-        Ok(Acquisition { options: Arc::new(hold_options), observer })
+        let options = if hold_options == **client { Arc::clone(client) } else { Arc::new(hold_options) };
+        Ok(Acquisition { mode: Mode::Exclusive, options, observer })
     }
 }
 

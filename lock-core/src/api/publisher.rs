@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::mailbox::{ListenerMailbox, Notification};
-use crate::policy::hold::reports::Event;
+use crate::policy::hold::state::Event;
 use crate::policy::hold::{HoldCore, Observer};
 #[cfg(test)]
 use crate::runtime::counts;

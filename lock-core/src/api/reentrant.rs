@@ -1,4 +1,5 @@
-//! The main lock type: a local reentrant FIFO mutex in front of a backend.
+//! The locks of a client: a local reentrant FIFO line in front of a backend. One type serves all modes: the mutex, which is also
+//! the write side of a read-write lock, the read side, and permits of a semaphore.
 
 use std::fmt;
 use std::pin::pin;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::api::guard::LockGuard;
-use crate::api::guard_origin::GuardOrigin;
+use crate::api::guard_origin::{GuardOrigin, id_of};
 use crate::api::handle::Handle;
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
@@ -19,13 +20,13 @@ use crate::api::self_wait::watched;
 use crate::policy::acquire::Acquisition;
 use crate::policy::entry::Entry;
 use crate::runtime::clock::Clock;
-use crate::spi::{LockKind, Wait};
+use crate::spi::{Mode, Wait};
 use crate::types::error::LockError;
-use crate::types::loss::HoldEnd;
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
 
-/// The main implementation of [`DistributedLock`]: a local reentrant FIFO mutex in front of a backend.
+/// The main implementation of [`DistributedLock`].
+#[derive(Clone)]
 pub(crate) struct ReentrantLock {
     entry: Arc<Entry>,
     acquisition: Acquisition,
@@ -44,8 +45,15 @@ impl ReentrantLock {
         Self { entry, acquisition, publisher, _handle: handle }
     }
 
+    /// Returns the same lock for another number of permits.
+    pub(super) fn taking(&self, mode: Mode) -> Self {
+        let mut lock = self.clone();
+        lock.acquisition.mode = mode;
+        lock
+    }
+
     async fn enter(&self, wait: Wait) -> Result<bool, LockError> {
-        let owner = self.acting_owner()?;
+        let owner = scope::acting_owner(|owner| self.has_entered(owner))?;
         let entered = self.acquire_hold(owner, wait).await?;
         if let Some(hold) = &entered {
             scope::note_entry(owner, &GuardOrigin::Entry(Arc::clone(&self.entry)), hold);
@@ -55,7 +63,7 @@ impl ReentrantLock {
 
     async fn acquire_hold(&self, owner: Owner, wait: Wait) -> Result<Option<Hold>, LockError> {
         let acquiring = pin!(self.entry.acquire(&self.acquisition, owner, wait));
-        let hold = watched(&self.entry, owner, wait, acquiring).await?;
+        let hold = watched(self.acquisition.mode, &self.entry, owner, wait, acquiring).await?;
         if let (Some(hold), Some(task)) = (&hold, scope::outside_of_scopes()) {
             hold.set_acquired_in(task);
         }
@@ -67,15 +75,9 @@ impl ReentrantLock {
         Ok(hold.map(|hold| LockGuard::new(GuardOrigin::Entry(Arc::clone(&self.entry)), owner, hold)))
     }
 
-    fn acting_owner(&self) -> Result<Owner, LockError> {
-        scope::acting_owner(|owner| self.entry_of(owner).is_some())
-    }
-
     /// Returns the hold and the number of entries of `owner`, unless the hold has been lost.
     fn entry_of(&self, owner: Owner) -> Option<(Hold, u64)> {
-        let (hold, entries) = self.entry.local.held_by(owner)?;
-        let hold = Hold(hold);
-        (!matches!(hold.end(), Some(HoldEnd::Lost(_)))).then_some((hold, entries))
+        self.entry.entered(owner, self.acquisition.mode).map(|(hold, entries)| (Hold(hold), entries))
     }
 }
 
@@ -98,8 +100,8 @@ impl DistributedLock for ReentrantLock {
     }
 
     async fn release_as(&self, owner: Owner) -> Result<(), LockError> {
-        scope::note_exit(owner, &self.entry);
-        self.entry.release(owner, None).await
+        scope::note_exit(owner, (id_of(&self.entry), self.acquisition.mode));
+        self.entry.release(owner, self.acquisition.mode, None).await
     }
 
     // The trait has default implementations of these. These versions box one future instead of two.
@@ -134,13 +136,20 @@ impl DistributedLock for ReentrantLock {
     }
 
     async fn unlock(&self) -> Result<(), LockError> {
-        let owner = self.acting_owner()?;
-        scope::note_exit(owner, &self.entry);
-        self.entry.release(owner, None).await
+        let owner = scope::acting_owner(|owner| self.hold_of(owner).is_some())?;
+        scope::note_exit(owner, (id_of(&self.entry), self.acquisition.mode));
+        self.entry.release(owner, self.acquisition.mode, None).await
     }
 
     fn hold_of(&self, owner: Owner) -> Option<Hold> {
         self.entry_of(owner).map(|(hold, _)| hold)
+    }
+
+    fn has_entered(&self, owner: Owner) -> bool {
+        let mode = self.acquisition.mode;
+        // A writer enters the read side without waiting.
+        self.hold_of(owner).is_some()
+            || mode == Mode::Shared && self.entry.entered(owner, Mode::Exclusive).is_some()
     }
 
     fn hold_count_of(&self, owner: Owner) -> u64 {
@@ -148,7 +157,11 @@ impl DistributedLock for ReentrantLock {
     }
 
     fn is_locked(&self) -> bool {
-        self.entry.local.holder().is_some()
+        self.entry.is_locked(self.acquisition.mode)
+    }
+
+    fn mode(&self) -> Mode {
+        self.acquisition.mode
     }
 
     fn busy(&self) -> LockError {
@@ -156,12 +169,16 @@ impl DistributedLock for ReentrantLock {
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        self.publisher.add(Some((self.entry.name().clone(), LockKind::Lock)), listener)
+        self.publisher.add(Some((self.entry.name().clone(), self.acquisition.mode.kind())), listener)
     }
 }
 
 impl fmt::Debug for ReentrantLock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ReentrantLock").field("name", self.entry.name()).finish_non_exhaustive()
+        formatter
+            .debug_struct("ReentrantLock")
+            .field("name", self.entry.name())
+            .field("mode", &self.acquisition.mode)
+            .finish_non_exhaustive()
     }
 }

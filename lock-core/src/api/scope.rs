@@ -9,10 +9,11 @@ use std::thread;
 use tokio::runtime::Handle;
 use tokio::task;
 
-use crate::api::guard_origin::{GuardOrigin, id_of};
+use crate::api::guard_origin::GuardOrigin;
 use crate::api::hold::Hold;
 use crate::runtime::sync::Mutex;
 use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::mode::Mode;
 use crate::types::owner::{Kind, Owner};
 
 impl Owner {
@@ -160,12 +161,15 @@ tokio::task_local! {
     static SCOPE: Arc<Scope>;
 }
 
+/// The number of a lock, and the mode that it is locked in.
+type Locked = (usize, Mode);
+
 /// What one run of [`Owner::scope`] has locked and not unlocked yet.
 struct Scope {
     owner: Owner,
     reach: Reach,
     outer: Option<Arc<Scope>>,
-    entries: Mutex<HashMap<usize, Entries>>,
+    entries: Mutex<HashMap<Locked, Entries>>,
 }
 
 /// Which holds code in a scope can enter again.
@@ -191,13 +195,12 @@ pub(crate) fn note_entry(owner: Owner, lock: &GuardOrigin, hold: &Hold) {
 }
 
 /// Records that `unlock` left `lock` for `owner`.
-pub(crate) fn note_exit<T>(owner: Owner, lock: &Arc<T>) {
-    let id = id_of(lock);
-    forget_entry(owner, |entries| entries.contains_key(&id).then_some(id));
+pub(crate) fn note_exit(owner: Owner, lock: Locked) {
+    forget_entry(owner, |entries| entries.contains_key(&lock).then_some(lock));
 }
 
 /// One entry less to undo, in the innermost scope of `owner` that made one.
-fn forget_entry(owner: Owner, find: impl Fn(&HashMap<usize, Entries>) -> Option<usize>) {
+fn forget_entry(owner: Owner, find: impl Fn(&HashMap<Locked, Entries>) -> Option<Locked>) {
     in_scopes(|scope| scope.owner == owner && scope.forget_entry(&find));
 }
 
@@ -215,7 +218,7 @@ impl Scope {
     fn note_entry(&self, lock: &GuardOrigin, hold: &Hold) -> bool {
         let mut entries = self.entries.lock();
         let fresh = || Entries { lock: lock.clone(), hold: hold.clone(), count: 0 };
-        let entry = entries.entry(lock.id()).or_insert_with(fresh);
+        let entry = entries.entry((lock.id(), hold.mode())).or_insert_with(fresh);
         let of_a_lost_hold =
             (!Arc::ptr_eq(&entry.hold.0, &hold.0)).then(|| std::mem::replace(entry, fresh()));
         entry.count += 1;
@@ -225,7 +228,7 @@ impl Scope {
         true
     }
 
-    fn forget_entry(&self, find: impl Fn(&HashMap<usize, Entries>) -> Option<usize>) -> bool {
+    fn forget_entry(&self, find: impl Fn(&HashMap<Locked, Entries>) -> Option<Locked>) -> bool {
         let mut entries = self.entries.lock();
         let Some(lock) = find(&entries) else { return false };
         let Some(entry) = entries.get_mut(&lock) else { return false };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::api::scope;
 use crate::policy::entry::Entry;
 use crate::policy::hold::HoldCore;
-use crate::spi::Wait;
+use crate::spi::{Mode, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::owner::Owner;
 
@@ -23,47 +23,22 @@ enum WaitsFor {
     ItsTask,
 }
 
-/// Whom a caller waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rivals {
-    /// All holders.
-    OfExclusive,
-    /// The exclusive holder; and beside other holders it waits only if there is a waiter between them.
-    OfShared,
-}
-
-/// Completes `acquiring`, a wait of `owner` for an exclusive hold, unless the caller would wait for ever for itself. The
-/// caller pins it: a future that is passed on takes its memory once more, for each waiter.
+/// Completes `acquiring`, a wait of `owner`, unless the caller would wait for ever for itself. The caller pins it: a future
+/// that is passed on takes its memory once more, for each waiter.
 pub(crate) async fn watched<T>(
-    entry: &Entry,
-    owner: Owner,
-    wait: Wait,
-    acquiring: Pin<&mut impl Future<Output = Result<T, LockError>>>,
-) -> Result<T, LockError> {
-    if is_upgrade(entry, owner) {
-        return Err(entry.no_upgrade());
-    }
-    watched_against(Rivals::OfExclusive, entry, owner, wait, acquiring).await
-}
-
-/// Returns whether an owner around the caller reads, and none of them writes: however long the caller waits, it waits for itself.
-fn is_upgrade(entry: &Entry, owner: Owner) -> bool {
-    let mut sharers = entry.sharers().into_iter();
-    sharers.any(|(holder, _)| holder != owner && scope::reaches(holder)) && entry.local.holder().is_none()
-}
-
-/// Completes `acquiring`, a wait of `owner`, unless the caller would wait for ever for itself.
-pub(crate) async fn watched_against<T>(
-    rivals: Rivals,
+    mode: Mode,
     entry: &Entry,
     owner: Owner,
     wait: Wait,
     mut acquiring: Pin<&mut impl Future<Output = Result<T, LockError>>>,
 ) -> Result<T, LockError> {
+    if mode == Mode::Exclusive && is_upgrade(entry, owner) {
+        return Err(entry.no_upgrade());
+    }
     let mut is_first = true;
     let outcome = poll_fn(|context| match acquiring.as_mut().poll(context) {
         Poll::Pending if std::mem::replace(&mut is_first, false) => {
-            waits_for(rivals, entry, owner).map_or(Poll::Pending, |itself| Poll::Ready(Err(itself)))
+            waits_for(mode, entry, owner).map_or(Poll::Pending, |itself| Poll::Ready(Err(itself)))
         }
         polled => polled.map(Ok),
     });
@@ -79,14 +54,20 @@ pub(crate) async fn watched_against<T>(
     }
 }
 
-fn waits_for(rivals: Rivals, entry: &Entry, owner: Owner) -> Option<WaitsFor> {
-    if let Some((holder, hold)) = entry.local.holder() {
+/// Returns whether an owner around the caller reads, and none of them writes: however long the caller waits, it waits for itself.
+fn is_upgrade(entry: &Entry, owner: Owner) -> bool {
+    let mut sharers = entry.sharers().into_iter();
+    sharers.any(|(holder, _)| holder != owner && scope::reaches(holder)) && entry.writer().is_none()
+}
+
+fn waits_for(mode: Mode, entry: &Entry, owner: Owner) -> Option<WaitsFor> {
+    if let Some((holder, hold)) = entry.writer() {
         return waits_for_holder(holder, &hold, owner);
     }
     let found =
         entry.sharers().into_iter().find_map(|(holder, hold)| waits_for_holder(holder, &hold, owner))?;
     // What a caller shares with its own task, it may also get beside it.
-    Some(if rivals == Rivals::OfShared { WaitsFor::ItsTask } else { found })
+    Some(if mode == Mode::Exclusive { found } else { WaitsFor::ItsTask })
 }
 
 fn waits_for_holder(holder: Owner, hold: &HoldCore, owner: Owner) -> Option<WaitsFor> {
@@ -122,7 +103,7 @@ mod tests {
         let lock = locks.mutex("orders/42").unwrap();
         lock.lock().await.unwrap();
         let entry = locks.entry("orders/42").unwrap();
-        let waits = |owner| waits_for(Rivals::OfExclusive, &entry, owner);
+        let waits = |owner| waits_for(Mode::Exclusive, &entry, owner);
         assert!(waits(Owner::current().unwrap()).is_none());
         assert!(matches!(waits(Owner::new()), Some(WaitsFor::ItsOwner)));
     }

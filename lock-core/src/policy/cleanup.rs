@@ -9,45 +9,29 @@
 //! client ends its connections and sessions, and what is left of a lease ends with those.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::policy::client_end::ClientEnd;
 use crate::policy::contact::{Contact, Return};
+use crate::policy::entry::{Entry, Place};
 use crate::policy::groups::HeldGroups;
-use crate::policy::hold::reports::Known;
-use crate::policy::hold::{Declared, HoldCore, Loss};
+use crate::policy::hold::HoldCore;
+use crate::policy::hold::state::Phase;
+use crate::policy::local::{Declared, Downgrade, EndedHold, LostLease, Number, Release, Reply};
 use crate::policy::log;
 use crate::policy::metrics::Request;
 use crate::policy::remote::Remote;
-use crate::runtime::clock::{Clock, Moment};
-use crate::runtime::engine::{Parked, contained};
+use crate::runtime::clock::Moment;
+use crate::runtime::engine::contained;
 use crate::runtime::pending::{Pending, PendingWork};
-use crate::runtime::race::{first_of, within};
+use crate::runtime::race::first_of;
 use crate::runtime::sync::Mutex;
-use crate::runtime::waker::with_waker;
-use crate::spi::{AcquireRequest, AnyLease, Backoff, Released, TIMER_SLIP};
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::spi::{AcquireRequest, AnyLease, Backoff, Downgraded, Grant, Released, TIMER_SLIP};
+use crate::types::error::Operation;
 use crate::types::name::LockName;
-
-/// Waits for the first answer to a release or a cancel.
-pub(crate) trait Successor: Send + Sync {
-    /// The answer is overdue: a wait that ends now has failed.
-    fn overdue(&self, error: &LockError);
-
-    /// The answer has arrived, whatever it is, or never will.
-    fn proceed(self: Arc<Self>, answer: Answer);
-}
-
-/// Whether the first answer to a release or a cancel has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    Arrived,
-    /// The task was dropped: the runtime that it ran on may have ended, and any thread may have done it.
-    Never,
-}
 
 /// The clean-up of one client.
 pub(crate) struct Cleanup {
@@ -99,93 +83,6 @@ impl Cleanup {
         *self.stopped_by.lock()
     }
 
-    /// The moment at which an owner stops waiting for the release of this hold, which begins now.
-    pub(super) fn answers_by(hold: &HoldCore, now: Moment) -> Moment {
-        let bound = now.plus(RELEASE_TIMEOUT);
-        hold.deadline().map_or(bound, |deadline| deadline.min(bound))
-    }
-
-    /// Releases a hold that its owner has ended, and that is not renewed any more. The successor continues at the first
-    /// answer. `counted` is older than the end of the renewal: between the two, nothing would seem to be left to do.
-    pub(crate) fn release(
-        &self,
-        hold: &Arc<HoldCore>,
-        successor: Arc<dyn Successor>,
-        counted: Pending,
-    ) -> Arc<Outcome> {
-        let now = self.remote.clock.now();
-        let outcome = Arc::new(Outcome::new(Self::answers_by(hold, now)));
-        let report = Report::new(hold, &outcome);
-        let first_answer = FirstAnswer::to(successor, now);
-        match hold.take_lease() {
-            Some(lease) => {
-                let releasing =
-                    Releasing { lease, hold: Arc::clone(hold), first_answer, report: Some(report) };
-                let task = self.task(hold.gone_by());
-                let releasing = self.unless_given_up(hold.name(), counted, || releasing.until_certain(task));
-                self.remote.engine.begin(&outcome, releasing);
-            }
-            // The loss of the hold has been reported meanwhile, and is being handled.
-            None => report.certain(Released::Clean, Sent::First),
-        }
-        outcome
-    }
-
-    /// Removes what is left of a lost hold at the server.
-    ///
-    /// If the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: no
-    /// other client may have it while the holder stops.
-    pub(crate) fn clear_lost(&self, hold: &Arc<HoldCore>, loss: Loss, known: Known, undoing: Pending) {
-        let Loss { reason, declared } = loss;
-        let Some(lease) = hold.take_lease() else {
-            // It lived under another hold, which is lost as well.
-            let hold = Arc::clone(hold);
-            self.remote.engine.spawn(async move { hold.log_loss(reason, known) });
-            return;
-        };
-        let releasing =
-            Releasing { lease, hold: Arc::clone(hold), first_answer: FirstAnswer::to_nobody(), report: None };
-        let task = self.task(hold.gone_by());
-        let clock = self.remote.clock.clone();
-        let stopped_by = clock.now().plus(time_to_stop(hold.abort_margin()));
-        if declared == Declared::ByCore {
-            let mut latest = self.stopped_by.lock();
-            *latest = (*latest).max(Some(stopped_by));
-        }
-        let hold = Arc::clone(hold);
-        let releasing = self.unless_given_up(hold.name(), undoing, || releasing.until_certain(task));
-        self.remote.engine.spawn(async move {
-            // Logged here, because the deadline thread may report the loss, and a logger may block.
-            hold.log_loss(reason, known);
-            if declared == Declared::ByCore {
-                clock.sleep_until(stopped_by).await;
-            }
-            releasing.await;
-        });
-    }
-
-    /// Undoes an attempt that no waiter wants any more, or that has failed with an unknown outcome. The successor
-    /// continues at the first answer.
-    pub(crate) fn cancel(&self, request: &Arc<AcquireRequest>, successor: Arc<dyn Successor>) {
-        let leftovers_last = self.remote.backend.capabilities().leftovers_last;
-        let leftovers_last = leftovers_last.map(|longest| longest.max(request.lease().unwrap_or_default()));
-        let now = self.remote.clock.now();
-        let gone_by = leftovers_last.map_or(Moment::FOREVER, |longest| now.plus(longest));
-        let counted = request.handle.take_undoing().unwrap_or_else(|| self.expect());
-        let task = self.task(gone_by);
-        let first_answer = FirstAnswer::to(successor, now);
-        let cancelled = Arc::clone(request);
-        self.run(&request.name, counted, || cancel_until_certain(task, cancelled, first_answer));
-    }
-
-    /// Runs a task that the end of the client may cut short.
-    pub(super) fn run<F>(&self, name: &LockName, counted: Pending, task: impl FnOnce() -> F + Send + 'static)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        self.remote.engine.run(self.unless_given_up(name, counted, task));
-    }
-
     /// Runs a task for as long as it can make a difference. The task is made where it stays: a future that is passed on
     /// takes its memory once more.
     fn unless_given_up<F>(
@@ -220,329 +117,272 @@ impl Cleanup {
         }
     }
 
-    pub(super) fn task(&self, gone_by: Moment) -> Task {
-        Task {
+    fn repeating(&self, gone_by: Moment) -> Repeating {
+        Repeating {
             remote: Arc::clone(&self.remote),
-            pauses: Pauses {
-                clock: self.remote.clock.clone(),
-                backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
-                contact: self.contact.watch(),
-                gone_by,
-            },
+            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            contact: self.contact.watch(),
+            gone_by,
+        }
+    }
+
+    /// Returns when a holder that learns of its loss now has stopped, and notes that.
+    fn stops_by(&self, abort_margin: Duration) -> Moment {
+        let stops_by = self.remote.clock.now().plus(time_to_stop(abort_margin));
+        let mut latest = self.stopped_by.lock();
+        *latest = (*latest).max(Some(stops_by));
+        stops_by
+    }
+
+    /// The moment by which nothing is left of an attempt that is not undone.
+    fn attempt_gone_by(&self, request: &AcquireRequest) -> Moment {
+        let leftovers_last = self.remote.backend.capabilities().leftovers_last;
+        let longest = leftovers_last.map(|longest| longest.max(request.lease().unwrap_or_default()));
+        longest.map_or(Moment::FOREVER, |longest| self.remote.clock.now().plus(longest))
+    }
+}
+
+/// The work of the clean-up for one lock.
+impl Entry {
+    /// Gives a lease back. This is the only owner of the lease, which is dropped with it.
+    pub(super) fn begin_release(self: &Arc<Self>, release: Release, place: Place) {
+        let Release { request, lease, gone_by, counted } = release;
+        let cleanup = &self.client.cleanup;
+        let mut replies = Replies::to(self, request.attempt().number());
+        let (mut repeating, name) = (cleanup.repeating(gone_by), self.name().clone());
+        let handle = request.attempt().clone();
+        let releasing = cleanup.unless_given_up(self.name(), counted, || async move {
+            repeating.release(&lease, &name, |reply| replies.reply(&reply)).await;
+        });
+        match place {
+            Place::Here => handle.begin(self.client.engine(), releasing),
+            Place::Engine => drop(self.client.engine().spawn(releasing)),
+        }
+    }
+
+    /// Undoes an attempt that no request wants any more, or that has failed with an unknown outcome, and a grant that has
+    /// come for it.
+    pub(super) fn cancel(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        grant: Option<Grant<AnyLease>>,
+        counted: Pending,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let cleanup = &self.client.cleanup;
+        let mut replies = Replies::to(self, request.attempt().number());
+        let mut repeating = cleanup.repeating(cleanup.attempt_gone_by(request));
+        let request = request.clone();
+        cleanup.unless_given_up(self.name(), counted, || async move {
+            repeating.cancel(&request, |reply| replies.reply(&reply)).await;
+            drop(grant);
+        })
+    }
+
+    /// Removes what is left of a lost lease at the server.
+    ///
+    /// If the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: no
+    /// other client may have it while the holder stops.
+    pub(super) fn clear_lost(self: &Arc<Self>, lost: LostLease) {
+        let LostLease { lease, holds, abort_margin, declared, gone_by, counted } = lost;
+        let cleanup = &self.client.cleanup;
+        let stops_by = (declared == Declared::ByCore).then(|| cleanup.stops_by(abort_margin));
+        let (mut repeating, name, clock) =
+            (cleanup.repeating(gone_by), self.name().clone(), self.clock().clone());
+        let releasing = cleanup.unless_given_up(self.name(), counted, || async move {
+            repeating.release(&lease, &name, |_| {}).await;
+        });
+        self.client.engine().spawn(async move {
+            // Logged here, because the deadline thread may report the loss, and a logger may block.
+            holds.iter().for_each(EndedHold::log);
+            drop(holds);
+            if let Some(stops_by) = stops_by {
+                clock.sleep_until(stops_by).await;
+            }
+            releasing.await;
+        });
+    }
+
+    /// Makes the lease of a writer that of the reader under it.
+    pub(super) fn begin_downgrade(self: &Arc<Self>, downgrade: Downgrade, place: Place) {
+        let Downgrade { number, lease, shared, reader, gone_by, counted } = downgrade;
+        let cleanup = &self.client.cleanup;
+        let handle = shared.attempt().clone();
+        let downgrading = Downgrading {
+            entry: Arc::clone(self),
+            lease,
+            shared,
+            reader,
+            repeating: cleanup.repeating(gone_by),
+            replies: Replies::to(self, number),
+        };
+        let downgrading = cleanup.unless_given_up(self.name(), counted, || downgrading.until_certain());
+        match place {
+            Place::Here => handle.begin(self.client.engine(), downgrading),
+            Place::Engine => drop(self.client.engine().spawn(downgrading)),
         }
     }
 }
 
-/// What every task of the clean-up has.
-pub(super) struct Task {
-    pub(super) remote: Arc<Remote>,
-    pub(super) pauses: Pauses,
+/// Passes the replies to a request on to the local lock. If it is dropped before the outcome is certain, there will be no answer:
+/// the runtime has ended, or the client.
+struct Replies {
+    entry: Arc<Entry>,
+    number: Number,
+    is_certain: bool,
 }
 
-/// The pauses between the requests of one task.
-pub(super) struct Pauses {
-    clock: Clock,
+impl Replies {
+    fn to(entry: &Arc<Entry>, number: Number) -> Self {
+        Self { entry: Arc::clone(entry), number, is_certain: false }
+    }
+
+    fn reply(&mut self, reply: &Reply) {
+        self.is_certain = !matches!(reply, Reply::Failed(_));
+        self.entry.answered(self.number, reply, Place::Here);
+    }
+}
+
+impl Drop for Replies {
+    fn drop(&mut self) {
+        if !self.is_certain {
+            self.entry.answered(self.number, &Reply::Never, Place::Engine);
+        }
+    }
+}
+
+/// A writer that has ended, and whose lease is to become the reader's.
+struct Downgrading {
+    entry: Arc<Entry>,
+    lease: AnyLease,
+    shared: AcquireRequest,
+    reader: Arc<HoldCore>,
+    repeating: Repeating,
+    replies: Replies,
+}
+
+impl Downgrading {
+    async fn until_certain(mut self) {
+        let remote = Arc::clone(&self.repeating.remote);
+        loop {
+            let downgrading = remote.backend.downgrade(&self.lease, &self.shared);
+            match contained(Operation::Downgrade, downgrading).await {
+                Ok(Downgraded::Shared(grant)) => return self.shared(grant).await,
+                Ok(Downgraded::WasLost(reason)) => {
+                    return self.replies.reply(&Reply::Released(Released::WasLost(reason)));
+                }
+                Err(error) => {
+                    self.entry.logged().repeated("a downgrade failed", &error);
+                    self.replies.reply(&Reply::Failed(error));
+                }
+            }
+            if self.repeating.pause().await.is_none() {
+                return;
+            }
+            if !self.reader.is_standing() {
+                return self.undo().await;
+            }
+        }
+    }
+
+    async fn shared(mut self, grant: Grant<AnyLease>) {
+        drop(self.lease);
+        let Some(unwanted) = self.entry.downgraded(self.replies.number, &self.shared, grant) else {
+            self.replies.is_certain = true;
+            return;
+        };
+        if let Some(error) = &unwanted.error {
+            self.entry.logged().repeated("a reader cannot keep its lease", error);
+        }
+        self.repeating.wait_for_the_holder(&self.reader).await;
+        let name = self.entry.name().clone();
+        self.repeating
+            .release(&unwanted.lease, &name, |reply| self.replies.reply(&reply.without_loss()))
+            .await;
+    }
+
+    /// The reader has ended before the server has answered, so that neither lease is wanted.
+    async fn undo(mut self) {
+        self.repeating.wait_for_the_holder(&self.reader).await;
+        self.repeating.cancel(&self.shared, |_| {}).await;
+        let name = self.entry.name().clone();
+        self.repeating.release(&self.lease, &name, |reply| self.replies.reply(&reply.without_loss())).await;
+    }
+}
+
+/// What repeats a request until its outcome is certain.
+struct Repeating {
+    remote: Arc<Remote>,
     backoff: Backoff,
     contact: Return,
     /// The moment by which the server has ended by itself what is to be undone.
     gone_by: Moment,
 }
 
-impl Pauses {
+impl Repeating {
     /// Waits until it is time for another request; returns `None` when none is needed any more.
-    pub(super) async fn next(&mut self) -> Option<()> {
-        let due = self.clock.now().plus(self.backoff.next_pause()).min(self.gone_by);
-        first_of(self.clock.sleep_until(due), self.contact.noticed()).await;
-        (self.clock.now() < self.gone_by).then_some(())
-    }
-}
-
-/// The successor, which continues after the first answer. It also continues when the task is dropped without an answer,
-/// because the runtime that it ran on has ended.
-pub(super) struct FirstAnswer {
-    successor: Option<Arc<dyn Successor>>,
-    overdue: Moment,
-}
-
-impl FirstAnswer {
-    /// The answer to a request that is sent now.
-    pub(super) fn to(successor: Arc<dyn Successor>, now: Moment) -> Self {
-        Self { successor: Some(successor), overdue: now.plus(OVERDUE) }
+    async fn pause(&mut self) -> Option<()> {
+        let clock = &self.remote.clock;
+        let due = clock.now().plus(self.backoff.next_pause()).min(self.gone_by);
+        first_of(clock.sleep_until(due), self.contact.noticed()).await;
+        (clock.now() < self.gone_by).then_some(())
     }
 
-    fn to_nobody() -> Self {
-        Self { successor: None, overdue: Moment::FOREVER }
-    }
-
-    /// Waits for an answer, and tells the successor when it is overdue.
-    pub(super) async fn awaiting<T>(
-        &self,
-        clock: &Clock,
-        mut answer: Pin<&mut impl Future<Output = Result<T, LockError>>>,
-    ) -> Result<T, LockError> {
-        let Some(successor) = &self.successor else { return answer.await };
-        if let Some(answered) = within(clock, self.overdue, answer.as_mut()).await {
-            return answered;
-        }
-        successor.overdue(&no_answer());
-        answer.await
-    }
-
-    pub(super) fn answered(&mut self) {
-        if let Some(successor) = self.successor.take() {
-            successor.proceed(Answer::Arrived);
+    /// Releases a lease, until that is certain or not needed any more. `reply` learns of each answer.
+    async fn release(&mut self, lease: &AnyLease, name: &LockName, mut reply: impl FnMut(Reply)) {
+        loop {
+            let answer = contained(Operation::Release, self.remote.backend.release(lease)).await;
+            self.remote.metrics.request(Request::Release, &answer);
+            match answer {
+                Ok(released) => return reply(Reply::Released(released)),
+                Err(error) => {
+                    log::Lock { name, server: &self.remote.server }.repeated("a release failed", &error);
+                    reply(Reply::Failed(error));
+                }
+            }
+            if self.pause().await.is_none() {
+                return reply(Reply::Never);
+            }
         }
     }
+
+    /// Waits until a holder that has learned of its loss has stopped.
+    async fn wait_for_the_holder(&self, reader: &HoldCore) {
+        if matches!(reader.phase(), Phase::Lost(_)) {
+            let clock = &self.remote.clock;
+            clock.sleep_until(clock.now().plus(time_to_stop(reader.abort_margin()))).await;
+        }
+    }
+
+    /// Undoes an attempt, in the same way.
+    async fn cancel(&mut self, request: &AcquireRequest, mut reply: impl FnMut(Reply)) {
+        loop {
+            let answer = contained(Operation::Cancel, self.remote.backend.cancel(request)).await;
+            self.remote.metrics.request(Request::Cancel, &answer);
+            let Err(error) = answer else { return reply(Reply::Done) };
+            let lock = log::Lock { name: &request.name, server: &self.remote.server };
+            lock.repeated("an attempt could not be undone yet", &error);
+            reply(Reply::Failed(error));
+            if self.pause().await.is_none() {
+                return reply(Reply::Never);
+            }
+        }
+    }
 }
 
-impl Drop for FirstAnswer {
-    fn drop(&mut self) {
-        if let Some(successor) = self.successor.take() {
-            successor.proceed(Answer::Never);
+impl Reply {
+    /// The answer to the release of a lease that no owner has any more.
+    fn without_loss(self) -> Self {
+        match self {
+            Self::Released(_) => Self::Done,
+            reply => reply,
         }
     }
 }
 
 /// How long a holder that learns of the loss now has to stop. It may learn of it, and may stop, a little late.
-pub(super) fn time_to_stop(abort_margin: Duration) -> Duration {
+fn time_to_stop(abort_margin: Duration) -> Duration {
     if abort_margin.is_zero() { abort_margin } else { abort_margin.saturating_add(TIMER_SLIP) }
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// After this time an answer is overdue, so that a wait that ends does not take the silence for another holder.
-const OVERDUE: Duration = Duration::from_secs(1);
-
-async fn cancel_until_certain(task: Task, request: Arc<AcquireRequest>, mut first_answer: FirstAnswer) {
-    let Task { remote, mut pauses } = task;
-    loop {
-        let answer = {
-            let cancelling = pin!(contained(Operation::Cancel, remote.backend.cancel(&request)));
-            first_answer.awaiting(&remote.clock, cancelling).await
-        };
-        remote.metrics.request(Request::Cancel, &answer);
-        let Err(error) = answer else { return first_answer.answered() };
-        let lock = log::Lock { name: &request.name, server: &remote.server };
-        lock.repeated("an attempt could not be undone yet", &error);
-        first_answer.answered();
-        if pauses.next().await.is_none() {
-            return;
-        }
-    }
-}
-
-/// A hold that has ended and may still exist at the server. This is the only owner of the lease, which is dropped with
-/// it.
-struct Releasing {
-    lease: AnyLease,
-    hold: Arc<HoldCore>,
-    first_answer: FirstAnswer,
-    report: Option<Report>,
-}
-
-impl Releasing {
-    async fn until_certain(self, task: Task) {
-        let Task { remote, mut pauses } = task;
-        let Self { lease, hold, mut first_answer, mut report } = self;
-        let mut sent = Sent::First;
-        loop {
-            let answer = {
-                let releasing = pin!(contained(Operation::Release, remote.backend.release(&lease)));
-                let answer = pin!(first_answer.awaiting(&remote.clock, releasing));
-                report_when_due(&mut report, &remote.clock, answer).await
-            };
-            remote.metrics.request(Request::Release, &answer);
-            match answer {
-                Ok(released) => {
-                    drop(lease);
-                    if let Some(report) = report.take() {
-                        report.certain(released, sent);
-                    }
-                    return first_answer.answered();
-                }
-                Err(error) => {
-                    log::Lock { name: hold.name(), server: hold.server() }
-                        .repeated("a release failed", &error);
-                    report = report.and_then(|report| report.failed(error));
-                }
-            }
-            first_answer.answered();
-            sent = Sent::Again;
-            if report_when_due(&mut report, &remote.clock, Box::pin(pauses.next()).as_mut()).await.is_none() {
-                return;
-            }
-        }
-    }
-}
-
-/// Which request of a release was answered.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sent {
-    First,
-    Again,
-}
-
-/// Reports the result of a release to the owner and to the hold.
-pub(super) struct Report {
-    hold: Arc<HoldCore>,
-    outcome: Arc<Outcome>,
-    state: Making,
-}
-
-/// Whether a report has been made. One that is dropped before says that the outcome is not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Making {
-    Due,
-    Made,
-}
-
-/// Runs a part of a release, and meanwhile makes the report if it is due: callers that watch the hold do not wait for a
-/// server that may never answer.
-pub(super) async fn report_when_due<T>(
-    report: &mut Option<Report>,
-    clock: &Clock,
-    mut part: Pin<&mut impl Future<Output = T>>,
-) -> T {
-    if let Some(Report { outcome, .. }) = report {
-        if let Some(done) = within(clock, outcome.due, part.as_mut()).await {
-            return done;
-        }
-        drop(report.take());
-    }
-    part.await
-}
-
-impl Report {
-    pub(super) fn new(hold: &Arc<HoldCore>, outcome: &Arc<Outcome>) -> Self {
-        Self { hold: Arc::clone(hold), outcome: Arc::clone(outcome), state: Making::Due }
-    }
-
-    pub(super) fn certain(mut self, released: Released, sent: Sent) {
-        // On a repeated request "not yours" means that an earlier one arrived.
-        let loss = match released {
-            Released::WasLost(reason) if sent == Sent::First => Some(reason),
-            Released::Clean | Released::WasLost(_) => None,
-        };
-        self.state = Making::Made;
-        self.hold.finish_release(loss);
-        let error = |reason| self.about(LockError::lost(Operation::Release, self.hold.name(), reason));
-        self.outcome.set(loss.map_or(Ok(()), |reason| Err(error(reason))));
-    }
-
-    /// Returns itself if the next request may succeed; otherwise reports the error to the owner now.
-    pub(super) fn failed(mut self, error: LockError) -> Option<Self> {
-        if error.is_retryable() {
-            return Some(self);
-        }
-        self.state = Making::Made;
-        self.hold.finish_release(None);
-        self.outcome.set(Err(self.about(error).during(Operation::Release)));
-        None
-    }
-
-    /// Adds the lock and the server to the error.
-    fn about(&self, error: LockError) -> LockError {
-        error.on(self.hold.name()).of(self.hold.grant().mode.kind()).at(self.hold.server())
-    }
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        if self.state == Making::Due {
-            self.hold.finish_release(None);
-            self.outcome.set(Err(self.about(unconfirmed())));
-        }
-    }
-}
-
-/// The error of a wait behind a release or a cancel that has not been answered.
-pub(crate) fn no_answer() -> LockError {
-    LockError::new(ErrorKind::Unreachable, Operation::Acquire)
-        .because("the server has not answered the previous release")
-        .remedy("check the server, or wait longer")
-        .retryable()
-}
-
-/// The error of a release whose outcome is not known.
-pub(crate) fn unconfirmed() -> LockError {
-    LockError::new(ErrorKind::Unconfirmed, Operation::Release)
-        .because("the server has not answered in time")
-        .remedy("the release is repeated in the background; the lease ends the hold at the latest")
-}
-
-/// The result of a release, once it is known.
-pub(crate) struct Outcome {
-    /// The moment by which it is known, even if it is not certain then.
-    pub(crate) due: Moment,
-    state: Mutex<OutcomeState>,
-    /// Where the release waits for its first reply.
-    work: Parked,
-}
-
-impl AsRef<Parked> for Outcome {
-    fn as_ref(&self) -> &Parked {
-        &self.work
-    }
-}
-
-impl Wake for Outcome {
-    fn wake(self: Arc<Self>) {
-        self.work.woken();
-    }
-}
-
-#[derive(Debug, Default)]
-struct OutcomeState {
-    result: Option<Result<(), LockError>>,
-    waiting: Option<Waker>,
-}
-
-impl Outcome {
-    pub(super) fn new(due: Moment) -> Self {
-        Self { due, state: Mutex::default(), work: Parked::default() }
-    }
-
-    /// Only the first call counts.
-    fn set(&self, result: Result<(), LockError>) {
-        let waiting = {
-            let mut state = self.state.lock();
-            state.result.get_or_insert(result);
-            std::mem::take(&mut state.waiting)
-        };
-        if let Some(waker) = waiting {
-            waker.wake();
-        }
-    }
-
-    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<(), LockError>> {
-        with_waker(context, |waker| {
-            let mut state = self.state.lock();
-            if let Some(result) = &state.result {
-                return Poll::Ready(result.clone());
-            }
-            std::mem::swap(&mut state.waiting, waker);
-            Poll::Pending
-        })
-    }
-}
-
-/// How long an owner waits for a release at most, even if its lease is longer.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::runtime::waker::waker_with_an_end;
-
-    #[test]
-    fn a_waker_that_is_replaced_may_come_back_with_the_outcome() {
-        let outcome = Arc::new(Outcome::new(Moment::FOREVER));
-        let sets = Arc::clone(&outcome);
-        let waker = waker_with_an_end(move || sets.set(Ok(())));
-        assert!(outcome.poll(&mut Context::from_waker(&waker)).is_pending());
-        drop(waker);
-        assert!(outcome.poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert!(outcome.poll(&mut Context::from_waker(Waker::noop())).is_ready());
-    }
-}

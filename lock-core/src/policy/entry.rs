@@ -1,24 +1,30 @@
-//! The entry of a client for one lock: the local mutex in front of it, and the connection to the server. There is one
-//! entry for each client and name, which all users of that name share.
+//! The entry of a client for one lock: the local lock behind its mutex, and the way from it to the server. There is one entry for
+//! each client and name, which all users of that name share.
 
 use std::fmt;
-use std::num::NonZeroU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::policy::context::ClientContext;
-use crate::policy::hold::{HoldCore, Observer};
-use crate::policy::local::{Attempt, LocalMutex, Patience};
+use crate::policy::groups::Held;
+use crate::policy::hold::state::Event;
+use crate::policy::hold::{HoldCore, Home, Observer};
+use crate::policy::local::{
+    Around, Declared, Effects, LocalLock, Number, Outcome, Reply, Turn, Undoing, Unwanted, Work,
+};
 use crate::policy::log;
-use crate::policy::lost_unseen::LostUnseen;
-use crate::policy::metrics::Subject;
-use crate::policy::shared_entries::{SharedEntries, Sharing};
-use crate::runtime::clock::{Clock, Moment};
+use crate::policy::metrics::{Metrics, Subject};
+use crate::runtime::clock::{Alarm, Clock, Moment};
+use crate::runtime::engine::can_begin_here;
+use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
-use crate::spi::{AcquireRequest, AttemptHandle, HoldOptions, LockKind, Mode, Wait, Waiters};
-use crate::types::capabilities::Pipelining;
+use crate::runtime::waker::wake_contained;
+use crate::spi::{
+    AcquireRequest, AnyLease, AttemptHandle, AttemptId, Grant, GroupId, HoldOptions, LockKind, Mode, Report,
+    Reports, Wait,
+};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
@@ -26,33 +32,24 @@ use crate::types::owner::Owner;
 use crate::types::status::{HolderInfo, Participant};
 
 pub(crate) struct Entry {
-    pub(super) name: LockName,
-    pub(super) physical: PhysicalName,
+    name: LockName,
+    physical: PhysicalName,
     /// What has the name.
     kind: LockKind,
-    pub(super) mode: Mode,
-    pub(super) pipelining: Pipelining,
-    /// Set when this is the entry of one that shares the lock.
-    pub(super) sharing: Option<Box<Sharing>>,
     pub(super) client: Arc<ClientContext>,
-    pub(crate) local: LocalMutex<Owner, Arc<HoldCore>, Arc<AcquireRequest>>,
-    pub(super) observer: Arc<dyn Observer>,
-    /// Present once something of it was needed.
-    seldom: OnceLock<Box<Seldom>>,
-}
-
-/// What most locks never need.
-#[derive(Default)]
-pub(super) struct Seldom {
-    /// The entries of those that share the lock.
-    pub(super) shared_entries: SharedEntries,
-    pub(super) lost_unseen: LostUnseen,
-    /// Who held the lock when the server last named the holder to the current attempt.
-    last_holder: Mutex<Option<Participant>>,
-    /// When the pause after an earlier hold ends, as the server has last said.
-    pause_end: Mutex<Option<Moment>>,
+    local: Mutex<LocalLock>,
+    observer: Arc<dyn Observer>,
     /// Wakes those who observe the holder, once there are any.
     changes: OnceLock<watch::Sender<()>>,
+}
+
+/// Where work begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On this thread, which waits for it or has just finished what it follows from.
+    Here,
+    /// On the engine: it does not concern the caller, or must not hold it up.
+    Engine,
 }
 
 impl Entry {
@@ -62,27 +59,15 @@ impl Entry {
         client: Arc<ClientContext>,
         observer: Arc<dyn Observer>,
     ) -> Self {
-        Self { kind, ..Self::of(name, client, observer, Mode::Exclusive, None) }
-    }
-
-    pub(super) fn of(
-        name: LockName,
-        client: Arc<ClientContext>,
-        observer: Arc<dyn Observer>,
-        mode: Mode,
-        sharing: Option<Box<Sharing>>,
-    ) -> Self {
+        let capabilities = client.backend().capabilities();
         Self {
-            kind: mode.kind(),
-            mode,
-            sharing,
-            pipelining: client.backend().capabilities().pipelining,
-            physical: client.backend().capabilities().names.apply(&name),
+            physical: capabilities.names.apply(&name),
             name,
+            kind,
             client,
-            local: LocalMutex::new(),
+            local: Mutex::new(LocalLock::new()),
             observer,
-            seldom: OnceLock::new(),
+            changes: OnceLock::new(),
         }
     }
 
@@ -111,94 +96,284 @@ impl Entry {
 
     /// Returns a receiver that learns when the holder changes through this client.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
-        self.seldom().changes.get_or_init(watch::Sender::default).subscribe()
+        self.changes.get_or_init(watch::Sender::default).subscribe()
     }
 
     /// The holder, or what the server shows of it, has changed. It wakes only tasks of this crate.
     pub(crate) fn changed(&self) {
-        if let Some(changes) = self.seldom.get().and_then(|seldom| seldom.changes.get()) {
+        if let Some(changes) = self.changes.get() {
             changes.send_replace(());
         }
     }
 
     /// Returns what the metrics of this lock are about.
-    pub(super) fn counted_as(&self) -> Subject<'_> {
-        Subject { name: &self.name, mode: self.mode }
+    pub(super) fn counted_as(&self, mode: Mode) -> Subject<'_> {
+        Subject { name: &self.name, mode }
     }
 
     pub(super) fn logged(&self) -> log::Lock<'_> {
         log::Lock { name: &self.name, server: self.client.server() }
     }
+}
 
-    pub(super) fn new_attempt(
+/// Visits to the local lock.
+impl Entry {
+    /// Gives the local lock an input, and then does what follows from it.
+    pub(super) fn turn<T>(
         self: &Arc<Self>,
-        patience: Patience,
-        options: &Arc<HoldOptions>,
-    ) -> Arc<AcquireRequest> {
-        let seldom = self.seldom.get();
-        if let Some(seldom) = seldom {
-            *seldom.last_holder.lock() = None;
+        place: Place,
+        input: impl FnOnce(&mut LocalLock, &mut Turn<'_>) -> T,
+    ) -> T {
+        let capabilities = self.client.backend().capabilities();
+        let mut local = self.local.lock();
+        // The clock is read while the mutex is locked: time does not go back from one visit to the next.
+        let now = self.clock().now();
+        let mut turn = Turn::new(self, now, capabilities);
+        local.pass_time(&mut turn);
+        let output = input(&mut local, &mut turn);
+        local.advance(&mut turn);
+        local.set_alarm(self, now);
+        drop(local);
+        self.carry_out(turn.effects, place);
+        output
+    }
+
+    /// Looks at the local lock when no time has to pass for that.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut LocalLock) -> T) -> T {
+        look(&mut self.local.lock())
+    }
+
+    /// Returns the hold of an owner and how often it has entered, unless a loss of the hold has been reported.
+    pub(crate) fn entered(&self, owner: Owner, mode: Mode) -> Option<(Arc<HoldCore>, u64)> {
+        self.look(|local| local.entered(owner, mode))
+    }
+
+    /// Enters once more for `owner`, which already has `hold`. Returns whether it still has it.
+    pub(crate) fn reenter(self: &Arc<Self>, owner: Owner, hold: &Arc<HoldCore>) -> bool {
+        self.turn(Place::Engine, |local, _| local.reenter(owner, hold))
+    }
+
+    /// Returns whether this client holds the lock in this mode.
+    pub(crate) fn is_locked(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => self.look(|local| local.is_locked()),
+            _ => self.look(|local| local.sharers().any(|(_, hold)| hold.grant().mode == mode)),
         }
-        let waiters: std::sync::Weak<Self> = Arc::downgrade(self);
-        let handle = AttemptHandle::for_waiters(patience.into(), waiters, self.clock().now());
-        let place = seldom.and_then(|seldom| seldom.lost_unseen.take_place());
-        if let (Some(place), Patience::Until(_)) = (place, patience) {
-            handle.keep_place(place);
+    }
+
+    /// Returns the owner that holds the lock exclusively.
+    pub(crate) fn writer(&self) -> Option<(Owner, Arc<HoldCore>)> {
+        self.look(|local| local.holder().map(|(owner, hold)| (owner, Arc::clone(hold))))
+    }
+
+    /// Returns the owners that share the lock.
+    pub(crate) fn sharers(&self) -> Vec<(Owner, Arc<HoldCore>)> {
+        self.look(|local| local.sharers().map(|(owner, hold)| (owner, Arc::clone(hold))).collect())
+    }
+
+    /// Returns what the backend keeps of the lease of a hold, unless the hold has ended.
+    pub(crate) fn lease_of(&self, hold: &HoldCore) -> Option<AnyLease> {
+        self.look(|local| local.kept(hold.grant().lease))
+    }
+
+    fn carry_out(self: &Arc<Self>, effects: Effects, place: Place) {
+        let Effects { wake, stop, dropped, done, changed, unregister, words, ended, work } = effects;
+        // A caller that learns of the end of its wait finds the attempt still to be undone.
+        wake.into_iter().chain(stop).for_each(wake_contained);
+        changed.into_iter().for_each(|attempt| attempt.changed());
+        for (number, group) in unregister {
+            self.client.renewer.unregister(group, self, number);
         }
-        let request = Arc::new(AcquireRequest {
-            id: self.client.attempts.next(),
+        drop((dropped, done, words));
+        if !ended.is_empty() {
+            let log = move || ended.into_iter().for_each(|ended| ended.log());
+            match place {
+                Place::Here => log(),
+                Place::Engine => drop(self.client.engine().spawn(async move { log() })),
+            }
+        }
+        for work in work {
+            self.begin(work, place);
+        }
+    }
+
+    fn begin(self: &Arc<Self>, work: Work, place: Place) {
+        let place = if can_begin_here() { place } else { Place::Engine };
+        match work {
+            Work::Attempt(request, pause) => self.begin_attempt(request, pause, place),
+            Work::Release(release) => self.begin_release(release, place),
+            Work::Downgrade(downgrade) => self.begin_downgrade(downgrade, place),
+            Work::Clear(lost) => self.clear_lost(lost),
+        }
+    }
+
+    /// An attempt has ended. Returns what the caller has to undo.
+    pub(super) fn attempted(self: &Arc<Self>, number: Number, outcome: Outcome) -> Option<Undoing> {
+        self.turn(Place::Here, |local, turn| local.attempted(turn, number, outcome))
+    }
+
+    /// A release, a cancel or a downgrade has been answered.
+    pub(super) fn answered(self: &Arc<Self>, number: Number, reply: &Reply, place: Place) {
+        self.turn(place, |local, turn| local.answered(turn, number, reply));
+    }
+
+    pub(super) fn downgraded(
+        self: &Arc<Self>,
+        number: Number,
+        shared: &AcquireRequest,
+        grant: Grant<AnyLease>,
+    ) -> Option<Unwanted> {
+        self.turn(Place::Here, |local, turn| local.downgraded(turn, number, shared, grant))
+    }
+
+    /// The backend has found a lease lost. Of one that is given back, only a reader that still stands by it is lost.
+    pub(crate) fn lost_at_server(self: &Arc<Self>, number: Number, reason: LossReason) {
+        Reports::report(Arc::clone(self), number, Report::Lost(reason));
+    }
+
+    /// A renewal has found a lease lost. Of one whose release has begun, that says nothing: the release may have arrived before.
+    pub(super) fn not_renewed(self: &Arc<Self>, number: Number, reason: LossReason) {
+        if self.look(|local| local.is_leased(number)) {
+            self.lost_at_server(number, reason);
+        }
+    }
+
+    /// The core takes a lease away from its holder, who gets the abort margin to stop.
+    pub(crate) fn revoke(self: &Arc<Self>, number: Number, reason: LossReason) {
+        self.turn(Place::Engine, |local, turn| local.lose(turn, number, reason, Declared::ByCore));
+    }
+
+    /// Returns how long a lease lasts without a renewal.
+    pub(super) fn remaining(&self, number: Number) -> Option<Duration> {
+        self.look(|local| local.remaining(number))
+    }
+
+    /// The server has acknowledged a renewal that was sent at `anchor`.
+    pub(super) fn renewed(self: &Arc<Self>, number: Number, anchor: Moment) {
+        for hold in self.turn(Place::Engine, |local, _| local.renewed(number, anchor)) {
+            hold.logged().restored();
+        }
+    }
+
+    /// Contact with the server is lost.
+    pub(super) fn suspect(self: &Arc<Self>, number: Number) {
+        for hold in self.turn(Place::Engine, |local, _| local.suspect(number)) {
+            hold.logged().suspect(hold.remaining());
+        }
+    }
+
+    /// Refuses all callers from now on, including those that already wait.
+    pub(crate) fn close(self: &Arc<Self>, error: &LockError) {
+        self.turn(Place::Here, |local, turn| local.close(turn, error));
+    }
+}
+
+/// Rings when something in the local lock is due.
+struct Bell(Weak<Entry>);
+
+impl Alarm for Bell {
+    fn ring(&self, _: Moment) -> Option<Moment> {
+        let entry = self.0.upgrade()?;
+        let capabilities = entry.client.backend().capabilities();
+        let (effects, next) = {
+            let mut local = entry.local.lock();
+            let mut turn = Turn::new(&entry, entry.clock().now(), capabilities);
+            local.pass_time(&mut turn);
+            local.advance(&mut turn);
+            (turn.effects, local.next_ring())
+        };
+        entry.carry_out(effects, Place::Engine);
+        next
+    }
+}
+
+impl LocalLock {
+    /// Has the bell ring when something is due. A bell that is set rings at most once too early, so that it does not move with
+    /// each lease.
+    fn set_alarm(&mut self, entry: &Arc<Entry>, now: Moment) {
+        // The second: a bell that has rung and was not set again, because what followed panicked.
+        if self.due < self.alarm_at || self.alarm_at <= now && self.due != Moment::FOREVER {
+            self.alarm_at = self.due;
+            let bell = Arc::new(Bell(Arc::downgrade(entry)));
+            self.alarm = Some(entry.clock().schedule(self.due, bell));
+        }
+    }
+}
+
+impl Around for Arc<Entry> {
+    fn home(&self) -> Arc<dyn Home> {
+        Self::clone(self)
+    }
+
+    fn request(&self, number: Number, mode: Mode, wait: Wait, options: &Arc<HoldOptions>) -> AcquireRequest {
+        let reports = Self::downgrade(self);
+        AcquireRequest {
+            id: self.new_id(),
             name: self.name.clone(),
             physical: self.physical.clone(),
-            mode: self.mode,
+            mode,
             options: Arc::clone(options),
-            handle,
-        });
-        self.request_admission(&request, patience);
-        request
-    }
-
-    pub(super) fn seldom(&self) -> &Seldom {
-        self.seldom.get_or_init(Box::default)
-    }
-
-    /// Returns who shares the lock through this client, if anyone has.
-    pub(super) fn shared_entries(&self) -> Option<&SharedEntries> {
-        self.seldom.get().map(|seldom| &seldom.shared_entries)
-    }
-
-    fn last_holder(&self) -> Option<Participant> {
-        self.seldom.get()?.last_holder.lock().clone()
-    }
-
-    /// A grant has reached its waiter, or there was none.
-    pub(super) fn end_row_of_losses(&self) {
-        if let Some(seldom) = self.seldom.get() {
-            seldom.lost_unseen.end_row();
+            handle: AttemptHandle::numbered(number, wait, reports),
         }
     }
 
-    /// Sets the place that the next attempt starts from.
-    pub(super) fn keep_place(&self, place: Option<NonZeroU64>) {
-        if place.is_some() || self.seldom.get().is_some() {
-            self.seldom().lost_unseen.keep_place(place);
-        }
+    fn new_id(&self) -> AttemptId {
+        self.client.attempts.next()
     }
 
-    pub(super) fn pause_until(&self, end: Moment) {
-        *self.seldom().pause_end.lock() = Some(end);
+    fn counted(&self) -> Pending {
+        self.client.cleanup.expect()
     }
 
-    /// Returns when the pause after an earlier hold ends, if it is known to go on.
-    pub(super) fn pause_end(&self) -> Option<Moment> {
-        self.seldom.get()?.pause_end.lock().filter(|end| *end > self.clock().now())
+    fn register(
+        &self,
+        number: Number,
+        group: GroupId,
+        lease: &AnyLease,
+        renewal: Option<(Moment, Duration)>,
+    ) -> Option<LossReason> {
+        let held = Held { entry: Self::clone(self), number, lease: Arc::clone(lease), renewal };
+        self.client.renewer.register(group, held)
+    }
+}
+
+impl Reports for Entry {
+    fn report(self: Arc<Self>, attempt: Number, report: Report) {
+        self.turn(Place::Engine, |local, turn| local.report(turn, attempt, report));
     }
 
-    pub(super) fn pause_after_losses(&self) -> Option<Duration> {
-        let pause = self.seldom.get()?.lost_unseen.next_pause()?;
-        self.logged().lost_unseen(pause.reason, pause.in_a_row);
-        Some(pause.length)
+    fn next_end(&self, attempt: Number, moment: u64) -> Option<u64> {
+        let moment = Moment::from_nanoseconds(moment);
+        self.look(|local| local.next_end(attempt, moment)).map(Moment::as_nanoseconds)
+    }
+}
+
+/// What a hold needs of its lock.
+impl Home for Entry {
+    fn name(&self) -> &LockName {
+        &self.name
     }
 
+    fn clock(&self) -> &Clock {
+        self.client.clock()
+    }
+
+    fn server(&self) -> &Arc<str> {
+        self.client.server()
+    }
+
+    fn metrics(&self) -> Option<&Metrics> {
+        Some(self.client.metrics())
+    }
+
+    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+        self.observer.publish(event, hold);
+        self.changed();
+    }
+}
+
+/// Errors about the lock.
+impl Entry {
     /// Adds the lock and the server to the error.
     pub(crate) fn about(&self, error: LockError) -> LockError {
         error.on(&self.name).of(self.kind).at(self.client.server())
@@ -211,17 +386,22 @@ impl Entry {
     /// The error of a wait on these options that ended while another owner held the lock, or while a pause went on.
     pub(crate) fn busy(&self, options: &HoldOptions) -> LockError {
         let mut error = self.about(LockError::busy(&self.name));
-        if let Some(end) = self.pause_end().filter(|_| options.at_least.is_some()) {
-            error = error.paused_for(end.since(self.clock().now()));
+        let (writer, named, sharer, pause_end) = self.look(|local| {
+            let sharer = local.sharers().next().map(|(_, hold)| Arc::clone(hold));
+            (local.holder().map(|(_, hold)| Arc::clone(hold)), local.last_holder(), sharer, local.pause_end())
+        });
+        let now = self.clock().now();
+        if let Some(end) = pause_end.filter(|end| options.at_least.is_some() && *end > now) {
+            error = error.paused_for(end.since(now));
         }
-        let of_this_client = |hold: &Arc<HoldCore>| {
+        let of_this_client = |hold: Arc<HoldCore>| {
             let holder = hold.holder().unwrap_or_else(|| self.holder());
-            Participant::new(hold.id()).with_info(holder)
+            Participant::new(hold.id()).with_mode(hold.grant().mode).with_info(holder)
         };
-        if let Some((_, hold)) = self.local.holder() {
-            return error.held_by(of_this_client(&hold)).because("another owner of this client holds it");
+        if let Some(hold) = writer {
+            return error.held_by(of_this_client(hold)).because("another owner of this client holds it");
         }
-        match self.last_holder().or_else(|| self.one_sharer()) {
+        match named.or_else(|| sharer.map(of_this_client)) {
             Some(holder) if self.holder().is_process_of(&holder) => error
                 .held_by(holder)
                 .because("another client of this process holds it, or another owner of this one"),
@@ -237,68 +417,18 @@ impl Entry {
             .because(format!("{owner:?} has no entry"))
             .remedy("unlock in the task or scope that locked, once for each lock")
     }
+
+    /// The error of an owner that reads, or is about to, and asks for the write side.
+    pub(crate) fn no_upgrade(&self) -> LockError {
+        let error = LockError::new(ErrorKind::Deadlock, Operation::Acquire)
+            .because("this owner holds the read lock, which cannot be upgraded")
+            .remedy("release the read side first, or acquire the write side from the beginning");
+        self.about(error)
+    }
 }
 
 impl fmt::Debug for Entry {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Entry").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl Waiters for Entry {
-    fn next_end(&self, moment: u64) -> Option<u64> {
-        self.local.next_end(moment)
-    }
-
-    fn held_by(&self, holder: Participant) {
-        if let Some(main) = self.main_entry() {
-            main.held_by(holder.clone());
-        }
-        *self.seldom().last_holder.lock() = Some(holder);
-    }
-
-    fn queued(self: Arc<Self>, attempt: &AttemptHandle) {
-        self.confirmed(attempt);
-    }
-}
-
-impl Attempt for Arc<AcquireRequest> {
-    type Failure = LockError;
-
-    fn extend(&self, until: u64) {
-        self.handle.extend(until);
-    }
-
-    fn awaited(&self) {
-        self.handle.awaited();
-    }
-
-    fn outage(&self) -> Option<LockError> {
-        self.handle.outage()
-    }
-
-    fn why_unknown(&self) -> Option<LockError> {
-        self.handle.why_unknown()
-    }
-}
-
-impl From<Wait> for Patience {
-    fn from(wait: Wait) -> Self {
-        match wait {
-            Wait::Try => Self::Once,
-            wait => Self::Until(wait.deadline().as_nanoseconds()),
-        }
-    }
-}
-
-impl From<Patience> for Wait {
-    fn from(patience: Patience) -> Self {
-        match patience {
-            Patience::Once => Self::Try,
-            Patience::Until(until) => match Moment::from_nanoseconds(until) {
-                Moment::FOREVER => Self::Forever,
-                moment => Self::Until(moment),
-            },
-        }
     }
 }

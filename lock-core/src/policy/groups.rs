@@ -1,20 +1,22 @@
-//! The holds of a client, by group, and when each group has to be renewed.
+//! The leases of a client, by group, and when each group has to be renewed.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::policy::contact::Contact;
-use crate::policy::hold::HoldCore;
+use crate::policy::entry::Entry;
+use crate::policy::local::Number;
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::number_map::NumberMap;
 use crate::runtime::sync::Mutex;
-use crate::spi::{GroupId, Groups};
+use crate::spi::{AnyLease, GroupId, Groups};
 use crate::types::loss::LossReason;
 
-/// All holds of a client.
+/// All leases of a client.
 #[derive(Default)]
 pub(crate) struct HeldGroups {
     all: Mutex<All>,
@@ -26,10 +28,10 @@ struct All {
     groups: NumberMap<GroupId, Group>,
     /// An empty group, whose memory the next new one gets.
     spare: Option<Group>,
-    /// How many holds there are in all groups.
-    holds: usize,
+    /// How many leases there are in all groups.
+    leases: usize,
     ended: Ended,
-    /// Whether a caller has ever waited until there are no holds.
+    /// Whether a caller has ever waited until there are no leases.
     is_awaited: bool,
 }
 
@@ -64,8 +66,7 @@ impl Ended {
 
 #[derive(Default)]
 struct Group {
-    /// By their numbers.
-    holds: NumberMap<u64, Kept>,
+    leases: NumberMap<Key, Kept>,
     task: Option<Task>,
 }
 
@@ -87,15 +88,43 @@ pub(super) enum Next {
 }
 
 /// A renewal that is due within this part of its interval is sent with one that is due now, or when the task looks
-/// anyway: so the task looks no more often than this, however many holds come and go.
+/// anyway: so the task looks no more often than this, however many leases come and go.
 const LOOKS_IN_AN_INTERVAL: u32 = 16;
 
+/// The address of the entry, and the number of the lease in its local lock.
+type Key = (usize, Number);
+
+/// A lease that is held.
+#[derive(Clone)]
+pub(crate) struct Held {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) number: Number,
+    pub(crate) lease: AnyLease,
+    /// When it is to be renewed for the first time, and how long after a renewal the next one is due; `None` if it is not
+    /// renewed.
+    pub(crate) renewal: Option<(Moment, Duration)>,
+}
+
+impl Held {
+    pub(super) fn key(&self) -> Key {
+        key(&self.entry, self.number)
+    }
+
+    pub(super) fn interval(&self) -> Option<Duration> {
+        self.renewal.map(|(_, interval)| interval)
+    }
+}
+
+fn key(entry: &Arc<Entry>, number: Number) -> Key {
+    (Arc::as_ptr(entry).addr(), number)
+}
+
 struct Kept {
-    hold: Arc<HoldCore>,
+    held: Held,
     renew_at: Moment,
 }
 
-/// What follows from a new hold.
+/// What follows from a new lease.
 pub(super) struct Added {
     /// Wakes the task of the group, which the caller has to start.
     pub(super) woken: Option<Arc<Notify>>,
@@ -104,17 +133,17 @@ pub(super) struct Added {
 }
 
 impl HeldGroups {
-    /// Adds a new hold. A group that is lost at the same moment is lost before, or for this hold, too.
-    pub(super) fn add(&self, hold: &Arc<HoldCore>) -> Added {
-        let renew_at = hold.first_renewal();
+    /// Adds a lease, or changes when it is renewed. A group that is lost at the same moment is lost before, or for this lease,
+    /// too.
+    pub(super) fn add(&self, id: GroupId, held: Held) -> Added {
+        let renew_at = held.renewal.map_or(Moment::FOREVER, |(first, _)| first);
         let mut all = self.all.lock();
-        let All { groups, spare, holds, ended, .. } = &mut *all;
-        let group = groups.entry(hold.grant().group).or_insert_with(|| spare.take().unwrap_or_default());
-        let kept = Kept { hold: Arc::clone(hold), renew_at };
-        if group.holds.insert(hold.number(), kept).is_none() {
-            *holds += 1;
+        let All { groups, spare, leases, ended, .. } = &mut *all;
+        let group = groups.entry(id).or_insert_with(|| spare.take().unwrap_or_default());
+        if group.leases.insert(held.key(), Kept { held, renew_at }).is_none() {
+            *leases += 1;
         }
-        Added { woken: group.task_to_start(renew_at), end: ended.reason(hold.grant().group) }
+        Added { woken: group.task_to_start(renew_at), end: ended.reason(id) }
     }
 
     /// Remembers that a group is lost, for grants in it that are not registered yet.
@@ -126,7 +155,7 @@ impl HeldGroups {
     pub(crate) fn renew_now(&self, group: GroupId, now: Moment) {
         let mut all = self.all.lock();
         let Some(group) = all.groups.get_mut(&group) else { return };
-        for kept in group.holds.values_mut().filter(|kept| kept.renew_at != Moment::FOREVER) {
+        for kept in group.leases.values_mut().filter(|kept| kept.renew_at != Moment::FOREVER) {
             kept.renew_at = kept.renew_at.min(now);
         }
         if let Some(task) = &group.task {
@@ -134,22 +163,18 @@ impl HeldGroups {
         }
     }
 
-    /// Removes a hold that has ended, or whose release begins.
-    pub(crate) fn remove(&self, hold: &Arc<HoldCore>) {
+    /// Removes a lease that has ended, or whose release begins. It runs foreign code.
+    pub(crate) fn remove(&self, id: GroupId, entry: &Arc<Entry>, number: Number) {
         let mut all = self.all.lock();
-        let All { groups, spare, holds, is_awaited, .. } = &mut *all;
-        let Some(group) = groups.get_mut(&hold.grant().group) else {
-            return;
-        };
-        let removed = group.holds.remove(&hold.number());
-        // If a group has a task, that task removes it: usually the next hold comes sooner.
-        if group.holds.is_empty() && group.task.is_none() {
-            *spare = groups.remove(&hold.grant().group);
+        let All { groups, spare, leases, is_awaited, .. } = &mut *all;
+        let Some(group) = groups.get_mut(&id) else { return };
+        let Some(removed) = group.leases.remove(&key(entry, number)) else { return };
+        // If a group has a task, that task removes it: usually the next lease comes sooner.
+        if group.leases.is_empty() && group.task.is_none() {
+            *spare = groups.remove(&id);
         }
-        if removed.is_some() {
-            *holds -= 1;
-        }
-        let is_noticed = *holds == 0 && *is_awaited;
+        *leases -= 1;
+        let is_noticed = *leases == 0 && *is_awaited;
         drop(all);
         drop(removed);
         if is_noticed {
@@ -157,26 +182,26 @@ impl HeldGroups {
         }
     }
 
-    pub(crate) fn holds_of(&self, group: GroupId) -> Vec<Arc<HoldCore>> {
+    pub(crate) fn of_group(&self, group: GroupId) -> Vec<Held> {
         let all = self.all.lock();
         all.groups.get(&group).map(|group| group.all().collect()).unwrap_or_default()
     }
 
-    pub(crate) fn all_holds(&self) -> Vec<Arc<HoldCore>> {
+    pub(crate) fn all(&self) -> Vec<Held> {
         self.all.lock().groups.values().flat_map(Group::all).collect()
     }
 
     pub(crate) fn holds_something(&self) -> bool {
-        self.all.lock().holds > 0
+        self.all.lock().leases > 0
     }
 
-    /// Waits until there are no holds.
+    /// Waits until there are no leases.
     pub(crate) async fn empty(&self) {
         loop {
             let emptied = self.emptied.notified();
             {
                 let mut all = self.all.lock();
-                if all.holds == 0 {
+                if all.leases == 0 {
                     return;
                 }
                 all.is_awaited = true;
@@ -189,12 +214,12 @@ impl HeldGroups {
     pub(super) fn next(&self, id: GroupId, now: Moment) -> Next {
         let mut all = self.all.lock();
         let Some(group) = all.groups.get_mut(&id) else { return Next::End };
-        let leased = group.holds.values().filter(|kept| kept.renew_at != Moment::FOREVER);
-        let times = leased.map(|kept| (kept.renew_at, kept.hold.renewal_interval().unwrap_or_default()));
+        let leased = group.leases.values().filter(|kept| kept.renew_at != Moment::FOREVER);
+        let times = leased.map(|kept| (kept.renew_at, kept.held.interval().unwrap_or_default()));
         let first = times.reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)));
         let Some((due, interval)) = first else {
             group.task = None;
-            if group.holds.is_empty() {
+            if group.leases.is_empty() {
                 all.groups.remove(&id);
             }
             return Next::End;
@@ -208,25 +233,18 @@ impl HeldGroups {
         Next::Sleep(due)
     }
 
-    pub(super) fn leased(&self, group: GroupId) -> Vec<Arc<HoldCore>> {
-        let all = self.all.lock();
-        let Some(group) = all.groups.get(&group) else {
-            return Vec::new();
-        };
-        group
-            .holds
-            .values()
-            .filter(|kept| kept.renew_at != Moment::FOREVER)
-            .map(|kept| Arc::clone(&kept.hold))
-            .collect()
+    /// Returns the leases of a group that are renewed.
+    pub(super) fn renewable(&self, group: GroupId) -> Vec<Held> {
+        let all = self.of_group(group);
+        all.into_iter().filter(|held| held.renewal.is_some()).collect()
     }
 
-    /// Sets when holds of the group, by their numbers, are to be renewed.
-    pub(super) fn put_off(&self, group: GroupId, holds: impl Iterator<Item = (u64, Moment)>) {
+    /// Sets when leases of the group are to be renewed.
+    pub(super) fn put_off<'h>(&self, group: GroupId, leases: impl Iterator<Item = (&'h Held, Moment)>) {
         let mut all = self.all.lock();
         let Some(group) = all.groups.get_mut(&group) else { return };
-        for (number, renew_at) in holds {
-            if let Some(kept) = group.holds.get_mut(&number) {
+        for (held, renew_at) in leases {
+            if let Some(kept) = group.leases.get_mut(&held.key()).filter(|kept| kept.held.renewal.is_some()) {
                 kept.renew_at = renew_at;
             }
         }
@@ -234,7 +252,7 @@ impl HeldGroups {
 }
 
 impl Group {
-    /// A hold is to be renewed then. If the caller has to start the task for that, returns what wakes the task.
+    /// A lease is to be renewed then. If the caller has to start the task for that, returns what wakes the task.
     fn task_to_start(&mut self, renew_at: Moment) -> Option<Arc<Notify>> {
         if renew_at == Moment::FOREVER {
             return None;
@@ -251,8 +269,8 @@ impl Group {
         Some(woken)
     }
 
-    fn all(&self) -> impl Iterator<Item = Arc<HoldCore>> {
-        self.holds.values().map(|kept| Arc::clone(&kept.hold))
+    fn all(&self) -> impl Iterator<Item = Held> {
+        self.leases.values().map(|kept| kept.held.clone())
     }
 }
 
@@ -265,7 +283,7 @@ impl fmt::Debug for HeldGroups {
     }
 }
 
-/// Forwards the backend's reports on a group to all its holds.
+/// Forwards the backend's reports on a group to all its leases.
 pub(crate) struct GroupReports {
     pub(crate) held: Arc<HeldGroups>,
     pub(crate) contact: Arc<Contact>,
@@ -274,12 +292,8 @@ pub(crate) struct GroupReports {
 
 impl Groups for GroupReports {
     fn suspect(&self, group: GroupId) {
-        for hold in self.held.holds_of(group) {
-            hold.declare_suspect();
-        }
-        // Again, for those to which a lease has passed between the look at the group and the doubt about the hold before.
-        for hold in self.held.holds_of(group).iter().filter(|hold| hold.grant().series.is_some()) {
-            hold.declare_suspect();
+        for held in self.held.of_group(group) {
+            held.entry.suspect(held.number);
         }
     }
 
@@ -294,8 +308,8 @@ impl Groups for GroupReports {
 
     fn lost(&self, group: GroupId, reason: LossReason) {
         self.held.end_group(group, reason);
-        for hold in self.held.holds_of(group) {
-            hold.declare_lost(reason);
+        for held in self.held.of_group(group) {
+            held.entry.lost_at_server(held.number, reason);
         }
     }
 }

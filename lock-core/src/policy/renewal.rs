@@ -1,6 +1,6 @@
-//! Renews the holds of a client, group by group, and declares lost what could not be renewed.
+//! Renews the leases of a client, group by group, and declares lost what could not be renewed.
 //!
-//! A group has one task, which lives as long as the group has holds with a lease, and a little longer. The task sleeps
+//! A group has one task, which lives as long as the group has leases that are renewed, and a little longer. The task sleeps
 //! until the first of them is due and then renews all of them in one call, so that the holds of a group get the same
 //! rhythm. The task reads the clock before the call; that moment is the anchor of the leases that the server
 //! acknowledges. A call that takes longer than the interval between renewals is dropped and repeated: a lease has
@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::policy::groups::{Added, HeldGroups, Next};
-use crate::policy::hold::HoldCore;
+use crate::policy::entry::Entry;
+use crate::policy::groups::{Added, Held, HeldGroups, Next};
+use crate::policy::local::Number;
 use crate::policy::log;
 use crate::policy::metrics::{Headroom, Request};
 use crate::policy::remote::Remote;
@@ -23,7 +24,7 @@ use crate::spi::{GroupId, LeaseState};
 use crate::types::error::Operation;
 use crate::types::loss::LossReason;
 
-/// Renews holds for as long as they last.
+/// Renews leases for as long as they last.
 pub(crate) struct Renewer {
     remote: Arc<Remote>,
     held: Arc<HeldGroups>,
@@ -37,15 +38,15 @@ impl Renewer {
         Self { remote, held }
     }
 
-    /// Adds a new hold. Returns why its group is lost, if it is.
-    pub(crate) fn register(&self, hold: &Arc<HoldCore>) -> Option<LossReason> {
-        let Added { woken, end } = self.held.add(hold);
+    /// Adds a lease. Returns why its group is lost, if it is.
+    pub(crate) fn register(&self, group: GroupId, held: Held) -> Option<LossReason> {
+        let Added { woken, end } = self.held.add(group, held);
         if let Some(woken) = woken {
             let task = GroupTask {
                 remote: Arc::downgrade(&self.remote),
                 held: Arc::clone(&self.held),
                 clock: self.remote.clock.clone(),
-                group: hold.grant().group,
+                group,
                 failures: log::Failures::default(),
                 headroom: self.remote.metrics.headroom(),
             };
@@ -54,16 +55,20 @@ impl Renewer {
         end
     }
 
-    /// Removes a hold that has ended, or whose release begins.
-    pub(crate) fn unregister(&self, hold: &Arc<HoldCore>) {
-        self.held.remove(hold);
+    /// Removes a lease that has ended, or whose release begins.
+    pub(crate) fn unregister(&self, group: GroupId, entry: &Arc<Entry>, number: Number) {
+        self.held.remove(group, entry, number);
     }
 
-    pub(crate) fn all_holds(&self) -> Vec<Arc<HoldCore>> {
-        self.held.all_holds()
+    pub(crate) fn holds_something(&self) -> bool {
+        self.held.holds_something()
     }
 
-    /// Waits until there are no holds.
+    pub(crate) fn all(&self) -> Vec<Held> {
+        self.held.all()
+    }
+
+    /// Waits until there are no leases.
     pub(crate) async fn empty(&self) {
         self.held.empty().await;
     }
@@ -100,43 +105,42 @@ impl GroupTask {
     }
 
     async fn renew(&mut self, remote: &Remote) {
-        let due = self.held.leased(self.group).into_iter();
-        let (holds, leases): (Vec<_>, Vec<_>) =
-            due.filter_map(|hold| hold.lease().map(|lease| (hold, lease))).unzip();
-        let interval = holds.iter().filter_map(|hold| hold.renewal_interval()).min().unwrap_or(Duration::MAX);
+        let due = self.held.renewable(self.group);
+        let leases: Vec<_> = due.iter().map(|held| Arc::clone(&held.lease)).collect();
+        let interval = due.iter().filter_map(Held::interval).min().unwrap_or(Duration::MAX);
         let anchor = self.clock.now();
         let renewing = contained(Operation::Renew, remote.backend.renew(self.group, &leases));
         let answer = within(&self.clock, anchor.plus(interval), renewing).await;
         remote.metrics.renewed_in(self.clock.now().since(anchor));
         remote.metrics.request(Request::Renew, &answer);
-        self.headroom.was(|| holds.iter().filter_map(|hold| hold.remaining()).min());
+        self.headroom.was(|| due.iter().filter_map(|held| held.entry.remaining(held.number)).min());
         let retry_at = self.clock.now().plus(interval / RETRIES_IN_AN_INTERVAL);
         let (mut states, why) = match answer {
             Some(Ok(states)) => (states, "the server has not said whether they are held".to_owned()),
             Some(Err(error)) => (Vec::new(), error.to_string()),
             None => (Vec::new(), format!("no answer within {interval:?}")),
         };
-        states.resize(holds.len(), LeaseState::Unknown);
-        let put_off = holds.iter().zip(&states).filter_map(|(hold, state)| {
+        states.resize(due.len(), LeaseState::Unknown);
+        let put_off = due.iter().zip(&states).filter_map(|(held, state)| {
             let renew_at = match state {
                 LeaseState::Held | LeaseState::HeldFrom(_) => {
-                    anchor.plus(hold.renewal_interval().unwrap_or(interval))
+                    anchor.plus(held.interval().unwrap_or(interval))
                 }
                 LeaseState::Lost(_) => return None,
                 LeaseState::Unknown => retry_at,
             };
-            Some((hold.number(), renew_at))
+            Some((held, renew_at))
         });
         self.held.put_off(self.group, put_off);
         let mut failed = Vec::new();
-        for (hold, state) in holds.iter().zip(states) {
+        for (Held { entry, number, .. }, state) in due.iter().zip(states) {
             match state {
-                LeaseState::Held => hold.renewed(anchor, &self.clock),
-                LeaseState::HeldFrom(moment) => hold.renewed(moment.min(anchor), &self.clock),
-                LeaseState::Lost(reason) => hold.declare_lost(reason),
+                LeaseState::Held => entry.renewed(*number, anchor),
+                LeaseState::HeldFrom(moment) => entry.renewed(*number, moment.min(anchor)),
+                LeaseState::Lost(reason) => entry.not_renewed(*number, reason),
                 LeaseState::Unknown => {
-                    hold.declare_suspect();
-                    failed.push(hold.name());
+                    entry.suspect(*number);
+                    failed.push(entry.name());
                 }
             }
         }

@@ -85,13 +85,7 @@ impl Engine {
     }
 
     /// Runs `future` to its end. It is polled once on the calling thread, before this returns; the engine continues it
-    /// when it is woken.
-    pub(crate) fn run(&self, future: impl Future<Output = ()> + Send + 'static) {
-        self.begin(&Arc::new(Parked::default()), future);
-    }
-
-    /// Like [`run`](Self::run), without memory for a waker: `work` is one, and keeps the future while it is parked. It may
-    /// do so for one future at a time.
+    /// when it is woken. `work` is the waker, and keeps the future while it is parked: one future at a time.
     pub(crate) fn begin<W>(&self, work: &Arc<W>, future: impl Future<Output = ()> + Send + 'static)
     where
         W: AsRef<Parked> + Wake + Send + Sync + 'static,
@@ -102,6 +96,7 @@ impl Engine {
             drop(self.spawn(future));
             return;
         }
+        (**work).as_ref().begin();
         let waker = Waker::from(Arc::clone(work));
         let polled = {
             let _entered = (self.handle.enter(), Nesting::deeper());
@@ -178,6 +173,14 @@ enum Stage {
 }
 
 impl Parked {
+    /// A late waker of the future before only has the engine continue the next one too early.
+    fn begin(&self) {
+        let mut stage = self.0.lock();
+        if !matches!(*stage, Stage::Waits(..)) {
+            *stage = Stage::Begins;
+        }
+    }
+
     fn keep(&self, future: Work, engine: &Engine) {
         let mut stage = self.0.lock();
         if matches!(*stage, Stage::Begins) {
@@ -318,6 +321,12 @@ impl fmt::Debug for Engine {
 mod tests {
     use super::*;
     use crate::runtime::counts::counts;
+
+    impl Engine {
+        fn run(&self, future: impl Future<Output = ()> + Send + 'static) {
+            self.begin(&Arc::new(Parked::default()), future);
+        }
+    }
 
     /// Waits until its waker was taken, and says on which thread it ended.
     fn waiting(

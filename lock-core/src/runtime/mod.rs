@@ -6,6 +6,7 @@ pub(crate) mod counts;
 pub(crate) mod deadline;
 pub(crate) mod dispatcher;
 pub(crate) mod engine;
+pub(crate) mod few;
 #[cfg(feature = "testing")]
 pub(crate) mod manual_clock;
 pub(crate) mod number_map;

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+pub(crate) type NumberHashes = BuildHasherDefault<NumberHasher>;
+
+pub(crate) type NumberMap<K, V> = HashMap<K, V, NumberHashes>;
 
 #[derive(Debug, Default)]
 pub(crate) struct NumberHasher(u64);

@@ -1,5 +1,6 @@
 //! Wakers that are stored under a mutex.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 
 /// Calls `look`, which checks a condition under a mutex and leaves a waker there if the condition is not met yet.
@@ -38,48 +39,7 @@ pub fn with_waker<T>(context: &Context<'_>, look: impl FnOnce(&mut Option<Waker>
     found
 }
 
-/// Wakers that are to be woken when a mutex has been unlocked. One of them, as many as there usually are, needs no memory.
-#[derive(Debug, Default)]
-pub(crate) struct Wakers {
-    first: Option<Waker>,
-    others: Vec<Waker>,
-}
-
-impl Wakers {
-    pub(crate) fn wake(self) {
-        if let Some(first) = self.first {
-            first.wake();
-            self.others.into_iter().for_each(Waker::wake);
-        }
-    }
-}
-
-impl Extend<Waker> for Wakers {
-    fn extend<T: IntoIterator<Item = Waker>>(&mut self, wakers: T) {
-        let mut wakers = wakers.into_iter();
-        if self.first.is_none() {
-            self.first = wakers.next();
-        }
-        self.others.extend(wakers);
-    }
-}
-
-/// A waker that runs a function when it is dropped.
-#[cfg(test)]
-pub(crate) fn waker_with_an_end(end: impl FnOnce() + Send + Sync + 'static) -> Waker {
-    struct End<F: FnOnce() + Send + Sync>(Option<F>);
-
-    impl<F: FnOnce() + Send + Sync> std::task::Wake for End<F> {
-        fn wake(self: std::sync::Arc<Self>) {}
-    }
-
-    impl<F: FnOnce() + Send + Sync> Drop for End<F> {
-        fn drop(&mut self) {
-            if let Some(end) = self.0.take() {
-                end();
-            }
-        }
-    }
-
-    std::sync::Arc::new(End(Some(end))).into()
+/// Wakes a task. A waker is foreign code: if it panics, what comes after it is done all the same.
+pub(crate) fn wake_contained(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(move || waker.wake()));
 }

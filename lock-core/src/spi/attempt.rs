@@ -111,7 +111,7 @@ impl Wait {
 /// }
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct AcquireRequest {
     pub(crate) id: AttemptId,
     pub(crate) name: LockName,

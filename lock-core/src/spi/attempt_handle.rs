@@ -5,35 +5,33 @@ use std::future::Future;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Wake;
 
 use tokio::sync::Notify;
 
 use super::Wait;
 use crate::runtime::clock::Moment;
 use crate::runtime::engine::{Engine, Parked};
-use crate::runtime::pending::Pending;
-use crate::runtime::sync::Mutex;
-use crate::runtime::waker::with_waker;
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::status::Participant;
 
-/// The local queue of the waiters that want an attempt.
-pub(crate) trait Waiters: Send + Sync {
-    /// The next moment after `moment` at which one of them stops waiting, in nanoseconds of the client's clock.
-    fn next_end(&self, moment: u64) -> Option<u64>;
-
-    /// The server has named the holder that they wait for.
-    fn held_by(&self, holder: Participant);
-
-    /// The server has confirmed that this attempt is queued.
-    fn queued(self: Arc<Self>, attempt: &AttemptHandle);
+/// What a backend reports of an attempt, or of the lease that it led to.
+pub(crate) enum Report {
+    Queued,
+    Busy,
+    Unreachable(LockError),
+    HeldBy(Participant),
+    Lost(LossReason),
 }
 
-/// Receives the report that the hold that an attempt led to is lost.
-pub(crate) trait Reported: Send + Sync {
-    fn lost(self: Arc<Self>, reason: LossReason);
+/// Receives the reports on the attempts of one lock, by their numbers.
+pub(crate) trait Reports: Send + Sync {
+    fn report(self: Arc<Self>, attempt: u64, report: Report);
+
+    /// The next moment after `moment` at which a waiter that wants the attempt stops waiting, in nanoseconds of the client's
+    /// clock.
+    fn next_end(&self, attempt: u64, moment: u64) -> Option<u64>;
 }
 
 /// Through this a backend reports to the core what becomes of an attempt. It is cheap to clone; keep a clone where the
@@ -67,21 +65,19 @@ pub(crate) trait Reported: Send + Sync {
 pub struct AttemptHandle(Arc<State>);
 
 struct State {
-    patience: Patience,
-    /// When the core made it.
-    since: Moment,
-    /// The queue of all waiters that want the attempt; empty in a test without the core.
-    waiters: Weak<dyn Waiters>,
+    /// The attempt's number in its local lock.
+    number: u64,
+    /// The lock; empty in a test without the core.
+    reports: Weak<dyn Reports>,
+    tries_once: bool,
     /// When the last of the waiters that want the attempt stops waiting.
     until: AtomicU64,
     /// Zero when there is none.
     place: AtomicU64,
     /// Made when it is first needed: most attempts are granted before.
     joined: OnceLock<Box<Notify>>,
-    /// Whether another request of the client waits until the attempt is queued.
     is_awaited: AtomicBool,
-    inner: Mutex<Inner>,
-    /// Where the work on the attempt waits for its first reply.
+    /// Where the work on the attempt, and later that on its release, waits for its first reply.
     work: Parked,
 }
 
@@ -97,91 +93,40 @@ impl Wake for State {
     }
 }
 
-struct Inner {
-    contact: Contact,
-    loss: Option<LossReason>,
-    hold: Option<Weak<dyn Reported>>,
-    /// Set when no waiter wants the attempt any more: what is to be undone.
-    stopped: Option<Stop>,
-    driver: Option<Waker>,
-    awaiting_contact: Option<Box<AwaitingContact>>,
-}
-
-/// Waiters whose time is up and that still wait for a first answer from the server.
-#[derive(Default)]
-struct AwaitingContact(Vec<Waker>);
-
-impl AwaitingContact {
-    fn wake(self) {
-        self.0.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// Whether an attempt waits. How long, changes with its waiters.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
-    TriesOnce,
-    Waits,
-}
-
-enum Stop {
-    Asked(Pending),
-    Noticed,
-}
-
-enum Contact {
-    /// The server has not confirmed yet whether another client holds the lock.
-    Unconfirmed,
-    /// The attempt has not been sent, because another one of the same client comes before it.
-    Behind,
-    /// The server has confirmed that another client holds the lock, and contact has been good since.
-    Busy,
-    /// The server has also confirmed that the attempt is queued.
-    Queued,
-    Unreachable(LockError),
-}
-
 impl AttemptHandle {
     /// Creates the handle of an attempt without the core.
     pub(crate) fn new(wait: Wait) -> Self {
         struct Nowhere;
 
-        impl Waiters for Nowhere {
-            fn next_end(&self, _: u64) -> Option<u64> {
+        impl Reports for Nowhere {
+            fn report(self: Arc<Self>, _: u64, _: Report) {}
+
+            fn next_end(&self, _: u64, _: u64) -> Option<u64> {
                 None
             }
-
-            fn held_by(&self, _: Participant) {}
-
-            fn queued(self: Arc<Self>, _: &AttemptHandle) {}
         }
 
-        Self::for_waiters(wait, Weak::<Nowhere>::new(), Moment::from_nanoseconds(0))
+        Self::numbered(0, wait, Weak::<Nowhere>::new())
     }
 
-    pub(crate) fn for_waiters(wait: Wait, waiters: Weak<dyn Waiters>, since: Moment) -> Self {
-        let until = wait.deadline().as_nanoseconds();
+    pub(crate) fn numbered(number: u64, wait: Wait, reports: Weak<dyn Reports>) -> Self {
         Self(Arc::new(State {
-            patience: if wait == Wait::Try { Patience::TriesOnce } else { Patience::Waits },
-            since,
-            waiters,
-            until: AtomicU64::new(until),
+            number,
+            reports,
+            tries_once: wait == Wait::Try,
+            until: AtomicU64::new(wait.deadline().as_nanoseconds()),
             place: AtomicU64::new(0),
             joined: OnceLock::new(),
             is_awaited: AtomicBool::new(false),
-            inner: Mutex::new(Inner {
-                contact: Contact::Unconfirmed,
-                loss: None,
-                hold: None,
-                stopped: None,
-                driver: None,
-                awaiting_contact: None,
-            }),
             work: Parked::default(),
         }))
     }
 
-    /// Makes the attempt, beginning on this thread.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    /// Begins work at the server on this thread.
     pub(crate) fn begin(&self, engine: &Engine, work: impl Future<Output = ()> + Send + 'static) {
         engine.begin(&self.0, work);
     }
@@ -192,15 +137,19 @@ impl AttemptHandle {
         self.0.work.woken();
     }
 
+    fn report(&self, report: Report) {
+        if let Some(reports) = self.0.reports.upgrade() {
+            reports.report(self.0.number, report);
+        }
+    }
+
     /// Reports that the server has confirmed that another client holds the lock, and that the attempt is queued.
     ///
     /// This is valid until [`AttemptHandle::unreachable`]: a backend whose waiters send heartbeats calls that as soon as one
     /// fails.
     pub fn queued(&self) {
         self.continue_on_engine();
-        if let (true, Some(waiters)) = (self.set_contact(Contact::Queued), self.0.waiters.upgrade()) {
-            waiters.queued(self);
-        }
+        self.report(Report::Queued);
     }
 
     /// Reports that the server has confirmed that another client holds the lock, and not yet that the attempt is queued.
@@ -225,31 +174,13 @@ impl AttemptHandle {
     /// ```
     pub fn busy(&self) {
         self.continue_on_engine();
-        self.set_contact_if(|contact| !matches!(contact, Contact::Queued), Contact::Busy);
-    }
-
-    /// The attempt is not sent before another one of the same client.
-    pub(crate) fn behind_another(&self) {
-        self.continue_on_engine();
-        self.set_contact(Contact::Behind);
-    }
-
-    /// The attempt is sent now.
-    pub(crate) fn sent(&self) {
-        self.set_contact(Contact::Unconfirmed);
-    }
-
-    /// Returns whether both are the handle of one attempt.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.report(Report::Busy);
     }
 
     /// Reports who holds the lock, where the server's reply says so. A wait that ends without the lock names the holder in
     /// its error.
     pub fn held_by(&self, holder: Participant) {
-        if let Some(waiters) = self.0.waiters.upgrade() {
-            waiters.held_by(holder);
-        }
+        self.report(Report::HeldBy(holder));
     }
 
     /// Remembers the attempt's place in the server's queue. If the place is lost (`acquire` returns `None` too early),
@@ -265,101 +196,35 @@ impl AttemptHandle {
     /// Reports that contact with the server is lost while the attempt waits. If the wait ends before the next call of
     /// [`AttemptHandle::queued`], it ends with this error instead of "not acquired".
     pub fn unreachable(&self, error: LockError) {
-        self.set_contact(Contact::Unreachable(error));
-    }
-
-    /// The server has not answered a request that was sent before the attempt: if the wait ends before the server has
-    /// answered at all, it ends with this error.
-    pub(crate) fn overdue(&self, error: &LockError) {
-        self.set_contact_if(
-            |contact| matches!(contact, Contact::Unconfirmed),
-            Contact::Unreachable(error.clone()),
-        );
-    }
-
-    fn set_contact_if(&self, may_change: impl FnOnce(&Contact) -> bool, contact: Contact) {
-        let awaiting = {
-            let mut inner = self.0.inner.lock();
-            if !may_change(&inner.contact) {
-                return;
-            }
-            inner.contact = contact;
-            inner.awaiting_contact.take()
-        };
-        if let Some(awaiting) = awaiting {
-            awaiting.wake();
-        }
-    }
-
-    /// Returns whether the contact was not confirmed before.
-    fn set_contact(&self, contact: Contact) -> bool {
-        let (former, awaiting) = {
-            let mut inner = self.0.inner.lock();
-            let former = std::mem::replace(&mut inner.contact, contact);
-            (former, inner.awaiting_contact.take())
-        };
-        if let Some(awaiting) = awaiting {
-            awaiting.wake();
-        }
-        !matches!(former, Contact::Queued)
-    }
-
-    /// Completes when the server has answered; until then registers the caller to be woken.
-    pub(crate) fn poll_contact(&self, context: &mut Context<'_>) -> Poll<()> {
-        with_waker(context, |waker| {
-            let mut inner = self.0.inner.lock();
-            if !matches!(inner.contact, Contact::Unconfirmed) {
-                return Poll::Ready(());
-            }
-            let AwaitingContact(awaiting) = &mut **inner.awaiting_contact.get_or_insert_default();
-            if !awaiting.iter().any(|other| other.will_wake(context.waker())) {
-                awaiting.extend(waker.take());
-            }
-            Poll::Pending
-        })
+        self.report(Report::Unreachable(error));
     }
 
     /// Reports that the lock is lost: a watch fired, the key is gone, the session has ended. The report is kept: a
     /// backend may call this before the core has seen the grant, and more than once.
     pub fn lost(&self, reason: LossReason) {
-        let hold = {
-            let mut inner = self.0.inner.lock();
-            inner.loss.get_or_insert(reason);
-            inner.hold.as_ref().and_then(Weak::upgrade)
-        };
-        if let Some(hold) = hold {
-            hold.lost(reason);
-        }
-    }
-
-    /// Connects the handle to the hold that the attempt led to. Returns a loss that was reported before.
-    pub(crate) fn bind(&self, hold: Weak<dyn Reported>) -> Option<LossReason> {
-        let mut inner = self.0.inner.lock();
-        inner.hold = Some(hold);
-        inner.loss
-    }
-
-    /// When the attempt was made.
-    pub(crate) fn since(&self) -> Moment {
-        self.0.since
+        self.report(Report::Lost(reason));
     }
 
     pub(crate) fn wait(&self) -> Wait {
         match Moment::from_nanoseconds(self.0.until.load(Ordering::Acquire)) {
-            _ if self.0.patience == Patience::TriesOnce => Wait::Try,
+            _ if self.0.tries_once => Wait::Try,
             Moment::FOREVER => Wait::Forever,
             moment => Wait::Until(moment),
         }
     }
 
-    pub(crate) fn extend(&self, until: u64) {
-        self.0.until.fetch_max(until, Ordering::AcqRel);
-        self.joining().notify_one();
+    /// Another waiter, which waits until then, also wants the attempt. Returns whether it waits longer than the others.
+    pub(crate) fn extend(&self, until: u64) -> bool {
+        !self.0.tries_once && self.0.until.fetch_max(until, Ordering::AcqRel) < until
     }
 
-    /// Another request of this client waits until the attempt is queued.
-    pub(crate) fn awaited(&self) {
-        self.0.is_awaited.store(true, Ordering::Release);
+    /// Another request of this client waits until the attempt is queued. Returns whether that is new.
+    pub(crate) fn awaited(&self) -> bool {
+        !self.0.is_awaited.swap(true, Ordering::AcqRel)
+    }
+
+    /// Has the backend look again at what is asked of it. It runs foreign code.
+    pub(crate) fn changed(&self) {
         self.joining().notify_one();
     }
 
@@ -375,9 +240,9 @@ impl AttemptHandle {
     /// holder.
     pub fn next_end(&self, moment: Moment) -> Option<Moment> {
         let after = moment.as_nanoseconds();
-        let end = match (self.wait(), self.0.waiters.upgrade()) {
+        let end = match (self.wait(), self.0.reports.upgrade()) {
             (Wait::Try, _) => None,
-            (_, Some(waiters)) => waiters.next_end(after),
+            (_, Some(reports)) => reports.next_end(self.0.number, after),
             (wait, None) => Some(wait.deadline().as_nanoseconds()).filter(|until| *until > after),
         };
         end.map(Moment::from_nanoseconds).filter(|end| *end != Moment::FOREVER)
@@ -413,69 +278,6 @@ impl AttemptHandle {
     fn joining(&self) -> &Notify {
         self.0.joined.get_or_init(Box::default)
     }
-
-    /// The outage that the backend has reported, if contact has not returned since.
-    pub(crate) fn outage(&self) -> Option<LockError> {
-        match &self.0.inner.lock().contact {
-            Contact::Unreachable(error) => Some(error.clone()),
-            Contact::Busy | Contact::Queued | Contact::Behind | Contact::Unconfirmed => None,
-        }
-    }
-
-    /// The reason why a wait that ends now cannot report that another client holds the lock.
-    pub(crate) fn why_unknown(&self) -> Option<LockError> {
-        match &self.0.inner.lock().contact {
-            Contact::Busy | Contact::Queued | Contact::Behind => None,
-            Contact::Unreachable(error) => Some(error.clone()),
-            Contact::Unconfirmed => Some(
-                LockError::new(ErrorKind::Unreachable, Operation::Acquire)
-                    .because("the server had not answered when the wait ended")
-                    .remedy("check the server, or wait longer")
-                    .retryable(),
-            ),
-        }
-    }
-
-    /// No waiter wants the attempt any more; `undoing` counts it as pending until it is undone.
-    pub(crate) fn stop(&self, undoing: Pending) {
-        let driver = {
-            let mut inner = self.0.inner.lock();
-            if matches!(inner.stopped, Some(Stop::Noticed)) {
-                // The attempt has meanwhile ended by itself, and has been handled.
-                return;
-            }
-            inner.stopped = Some(Stop::Asked(undoing));
-            inner.driver.take()
-        };
-        if let Some(driver) = driver {
-            driver.wake();
-        }
-    }
-
-    pub(crate) fn poll_stopped(&self, context: &mut Context<'_>) -> Poll<()> {
-        with_waker(context, |waker| {
-            let mut inner = self.0.inner.lock();
-            if inner.stopped.is_some() {
-                return Poll::Ready(());
-            }
-            std::mem::swap(&mut inner.driver, waker);
-            Poll::Pending
-        })
-    }
-
-    /// Takes the pending undo of the attempt, if it was stopped. After this it cannot be stopped any more.
-    pub(crate) fn take_undoing(&self) -> Option<Pending> {
-        let (stopped, driver) = {
-            let mut inner = self.0.inner.lock();
-            (inner.stopped.replace(Stop::Noticed), inner.driver.take())
-        };
-        // A waker keeps its task in memory, and this handle lives as long as the hold.
-        drop(driver);
-        match stopped {
-            Some(Stop::Asked(undoing)) => Some(undoing),
-            _ => None,
-        }
-    }
 }
 
 impl fmt::Debug for AttemptHandle {
@@ -497,34 +299,13 @@ mod tests {
         assert_eq!(AttemptHandle::new(Wait::Try).next_end(at(0)), None);
     }
 
-    #[test]
-    fn what_is_busy_ends_a_wait_and_takes_no_place_back() {
-        let handle = AttemptHandle::new(Wait::Forever);
-        assert!(handle.why_unknown().is_some());
-        handle.busy();
-        assert!(handle.why_unknown().is_none());
-        assert!(handle.set_contact(Contact::Queued), "it was queued before");
-        handle.busy();
-        assert!(!handle.set_contact(Contact::Queued), "it has lost its place");
-    }
-
     #[tokio::test]
     async fn one_that_waits_behind_it_shows_and_is_reported() {
         let handle = AttemptHandle::new(Wait::Forever);
         assert!(!handle.is_awaited());
-        handle.awaited();
+        assert!(handle.awaited());
+        handle.changed();
         assert!(handle.is_awaited());
         handle.joined().await;
-    }
-
-    #[test]
-    fn a_drivers_waker_that_is_replaced_may_come_back() {
-        let handle = AttemptHandle::new(Wait::Forever);
-        let tells = handle.clone();
-        let waker = crate::runtime::waker::waker_with_an_end(move || tells.queued());
-        assert!(handle.poll_stopped(&mut Context::from_waker(&waker)).is_pending());
-        drop(waker);
-        assert!(handle.poll_stopped(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert!(handle.why_unknown().is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! The interface that a backend author implements.
 //!
 //! A [`Backend`] is a protocol and little else: how one attempt is made at the server, undone, renewed and released.
-//! The core does, once, everything that is the same for all servers: the local mutex, the deadline of a wait, retries
+//! The core does, once, everything that is the same for all servers: the local line of waiters, the deadline of a wait, retries
 //! and back-off, giving late grants back, the validity of a lease, notifying the holder.
 //!
 //! # The rules
@@ -249,7 +249,7 @@ pub use crate::runtime::engine::contained;
 pub use crate::runtime::race::within;
 pub use crate::runtime::sync::Mutex;
 
-pub(crate) use attempt_handle::{Reported, Waiters};
+pub(crate) use attempt_handle::{Report, Reports};
 pub(crate) use context::Groups;
 pub(crate) use erased::{AnyBackend, AnyLease, Erased};
 pub(crate) use hold_options::{HoldOptions, LocalHandoff, OnLoss};

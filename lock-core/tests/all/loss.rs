@@ -625,3 +625,20 @@ async fn ten_thousand_holds_at_once_are_renewed_together() {
     }
     assert!(timed.server.is_empty());
 }
+
+#[tokio::test]
+async fn a_release_shortly_before_the_longest_hold_has_its_time_for_an_answer() {
+    let timed = Timed::new();
+    let longest = Duration::from_secs(60);
+    let builder = Timed::builder(&timed.clock).max_hold(longest);
+    let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
+    let guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
+    timed.time.advance(longest - Duration::from_millis(50));
+    let gate = Gate::new();
+    timed.server.faults().inject(Operation::Release, Fault::DelayReply(gate.clone()));
+    let mut released = ByHand::begun(guard.release());
+    timed.time.advance(Duration::from_secs(5));
+    assert!(released.poll().is_none(), "there is no lease that could be over");
+    gate.open();
+    released.output().await.unwrap();
+}

@@ -6,6 +6,7 @@
 
 mod backend_reports;
 mod bodies;
+mod branches;
 mod cancellation;
 mod closing;
 mod edges;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{ByHand, SOON, Timed, eventually, name};
-use lock_core::{ClientBuilder, DistributedLock, ErrorKind, LockError, Operation, Owner, Wait};
+use lock_core::{ClientBuilder, DistributedLock, ErrorKind, LockError, Moment, Operation, Owner, Wait};
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{MemoryOptions, MemoryServer, Replies};
 
@@ -338,11 +338,24 @@ async fn a_wait_whose_time_is_up_ends_when_another_is_granted_the_lock() {
     let length = Duration::from_millis(100);
     let mut behind = ByHand::begun(lock.try_acquire_for(length));
     timed.time.advance(length);
-    behind.woken().await;
     assert!(behind.poll().is_none(), "the server has not been heard of");
     gate.open();
     let guard = head.output().await.unwrap();
     behind.woken().await;
     assert!(behind.output().await.unwrap().is_none());
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_wait_until_a_moment_before_all_time_asks_the_server_once() {
+    let timed = Timed::new();
+    let lock = timed.client.mutex(NAME).unwrap();
+    let gate = Gate::new();
+    timed.server.faults().inject(Operation::Acquire, Fault::Delay(gate.clone()));
+    let head = ByHand::begun(lock.acquire());
+    let late = ByHand::begun(lock.acquire_as(Owner::new(), Wait::Until(Moment::from_nanoseconds(0))));
+    timed.time.advance(Duration::from_secs(1));
+    assert_eq!(late.output().await.unwrap_err().kind(), ErrorKind::Unreachable);
+    gate.open();
+    head.output().await.unwrap().release().await.unwrap();
 }

@@ -228,3 +228,52 @@ fn a_release_may_be_dropped_by_the_waker_of_its_answer_and_so_may_those_who_wait
         assert!(server.is_empty());
     });
 }
+
+#[test]
+fn a_close_and_a_wait_of_one_task_may_be_dropped_by_the_waker_of_the_last_release() {
+    comes_back(|| {
+        let server = MemoryServer::new();
+        let client = server.client().unwrap();
+        let guard = futures_block_on(client.mutex(NAME).unwrap().acquire()).unwrap();
+        let (mut waiting, close) = (acquire(&client), client.clone());
+        let dropped = dropped_when_woken(async move {
+            let mut closing: Task = Box::pin(async move { drop(close.close(SOON).await) });
+            std::future::poll_fn(|context| {
+                let _ = waiting.as_mut().poll(context);
+                closing.as_mut().poll(context)
+            })
+            .await;
+        });
+        futures_block_on(guard.release()).unwrap();
+        dropped.recv_timeout(SOON).unwrap();
+        futures_block_on(client.idle());
+        assert!(server.is_empty());
+    });
+}
+
+/// Panics when it is woken.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_at_the_end_of_a_wait_delays_no_loss() {
+    comes_back(|| {
+        let timed = Timed::new();
+        let longest = Duration::from_secs(30);
+        let builder = Timed::builder(&timed.clock).max_hold(longest);
+        let client = timed.server.client_with(lock_memory::MemoryOptions::new(), builder).unwrap();
+        let lock = client.mutex(NAME).unwrap();
+        let guard = futures_block_on(lock.acquire()).unwrap();
+        let mut waiting: Task =
+            Box::pin(async move { drop(lock.try_acquire_for(Duration::from_secs(1)).await) });
+        assert!(is_pending(&mut waiting, &Waker::from(Arc::new(Panics))));
+        timed.time.advance(Duration::from_secs(1));
+        timed.time.advance(longest);
+        assert!(guard.hold().end().is_some(), "the loss has not been noticed");
+    });
+}

@@ -163,7 +163,7 @@ impl Leading {
     pub(super) async fn show(&self, info: &Arc<HolderInfo>) -> Result<(), LockError> {
         let _one_at_a_time = self.changing.lock().await;
         let Election { client, entry, .. } = &self.election;
-        let Some(lease) = self.hold.0.lease().filter(|_| self.hold.is_valid()) else {
+        let Some(lease) = entry.lease_of(&self.hold.0).filter(|_| self.hold.is_valid()) else {
             return Err(self.over());
         };
         let info = Arc::clone(info);
@@ -179,7 +179,7 @@ impl Leading {
                 Ok(())
             }
             Updated::Lost(reason) => {
-                self.hold.0.declare_lost(reason);
+                entry.lost_at_server(self.hold.0.grant().lease, reason);
                 Err(self.over())
             }
         }

@@ -18,7 +18,7 @@ use crate::api::scope;
 use crate::api::self_wait::watched;
 use crate::policy::acquire::Acquisition;
 use crate::policy::entry::Entry;
-use crate::spi::{HoldOptions, Wait};
+use crate::spi::{HoldOptions, Mode, Wait};
 use crate::types::capabilities::Describing;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
@@ -194,9 +194,9 @@ impl Election {
         // A leader may change its value, which the one after it must not inherit.
         let options =
             HoldOptions { holder: info, local_handoff: None, ..HoldOptions::clone(self.entry.options()) };
-        let acquisition = Acquisition::new(Arc::new(options));
+        let acquisition = Acquisition::new(Mode::Exclusive, Arc::new(options));
         let campaigning = self.entry.acquire(&acquisition, owner, wait);
-        let Some(hold) = watched(&self.entry, owner, wait, pin!(campaigning)).await? else {
+        let Some(hold) = watched(Mode::Exclusive, &self.entry, owner, wait, pin!(campaigning)).await? else {
             return Ok(None);
         };
         if let Some(task) = scope::outside_of_scopes() {

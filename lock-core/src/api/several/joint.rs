@@ -16,7 +16,6 @@ use crate::api::guard_origin::Several;
 use crate::api::hold::Hold;
 use crate::api::lock::DistributedLock;
 use crate::api::publisher::Publisher;
-use crate::policy::local::Occupant;
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
 use crate::spi::{Backoff, Wait};
@@ -327,7 +326,7 @@ impl Joint {
     /// Releases all locks at once, and returns what went wrong. Those that are not released when the future is dropped
     /// are released in the background.
     async fn release(mut self) -> Vec<LockError> {
-        let _ = self.of.hold.0.begin_release();
+        self.of.hold.0.begin_release();
         let begin = |guard: LockGuard| -> Releasing { Box::pin(guard.release()) };
         let mut pending: Vec<_> = std::mem::take(&mut self.guards).into_iter().map(begin).collect();
         let mut errors = Vec::new();
@@ -342,7 +341,7 @@ impl Joint {
             if pending.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        self.of.hold.0.finish_release(errors.iter().find_map(LockError::loss));
+        self.of.hold.released(errors.iter().find_map(LockError::loss));
         errors
     }
 }
@@ -350,9 +349,9 @@ impl Joint {
 impl Drop for Joint {
     /// Releases in the background what is still held.
     fn drop(&mut self) {
-        let _ = self.of.hold.0.begin_release();
+        self.of.hold.0.begin_release();
         self.guards.clear();
-        self.of.hold.0.finish_release(None);
+        self.of.hold.released(None);
     }
 }
 

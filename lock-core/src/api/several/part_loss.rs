@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::api::hold::Hold;
 use crate::policy::hold::HoldCore;
+use crate::policy::hold::state::Woken;
 use crate::runtime::sync::Mutex;
 use crate::types::loss::LossReason;
 
@@ -44,7 +45,9 @@ impl Watch {
         drop(watched);
         drop(ended);
         if let (Some(reason), Some(joint)) = (end, self.joint.upgrade()) {
-            joint.declare_lost(reason);
+            let mut woken = Woken::default();
+            joint.lose(reason, &mut woken);
+            woken.into_iter().for_each(Waker::wake);
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Locks that several can hold: read-write locks and semaphores.
 
 mod permits;
-mod shared;
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -10,12 +9,12 @@ use std::sync::Arc;
 use crate::api::client::LockClient;
 use crate::api::lock::DistributedLock;
 use crate::api::options::LockOptions;
+use crate::api::reentrant::ReentrantLock;
 use crate::spi::{LockKind, Mode};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
 
 pub use permits::Semaphore;
-use shared::SharedLock;
 
 /// A read-write lock: any number of readers, or one writer. Each side is a [`DistributedLock`].
 ///
@@ -72,8 +71,7 @@ impl LockClient {
     /// [`ErrorKind::Unsupported`] where the backend has no shared holders; [`ErrorKind::InvalidName`];
     /// [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<RwLock, LockError> {
-        let read = self.shared_lock(&name, Mode::Shared)?;
-        Ok(RwLock { read: Arc::new(read), write: self.mutex(name)? })
+        self.rw_lock_with(name, LockOptions::new())
     }
 
     /// Like [`rw_lock`](Self::rw_lock), with options for the holds that are acquired through either side.
@@ -92,7 +90,7 @@ impl LockClient {
     /// Same as [`rw_lock`](Self::rw_lock) and [`mutex_with`](Self::mutex_with); [`ErrorKind::InvalidOption`] for
     /// [`LockOptions::at_least`].
     pub fn rw_lock_with(&self, name: impl AsRef<str>, options: LockOptions) -> Result<RwLock, LockError> {
-        let read = self.shared_lock(&name, Mode::Shared)?.with(options.clone(), self.capabilities())?;
+        let read = self.shared_lock(&name, Mode::Shared, options.clone())?;
         Ok(RwLock { read: Arc::new(read), write: self.mutex_with(name, options)? })
     }
 
@@ -140,18 +138,24 @@ impl LockClient {
                 .of(LockKind::Semaphore)
                 .because("a semaphore has at least one permit"));
         };
-        let shared = self.shared_lock(name, Mode::Permits { take: NonZeroU32::MIN, of })?;
-        let shared = shared.with(options, self.capabilities())?;
+        let shared = self.shared_lock(name, Mode::Permits { take: NonZeroU32::MIN, of }, options)?;
         // Its requests have the full name.
         Ok(Semaphore::new(self.unscoped(), shared, of))
     }
 
     /// Returns the shared side of a lock, or permits of a semaphore.
-    fn shared_lock(&self, name: impl AsRef<str>, mode: Mode) -> Result<SharedLock, LockError> {
+    fn shared_lock(
+        &self,
+        name: impl AsRef<str>,
+        mode: Mode,
+        options: LockOptions,
+    ) -> Result<ReentrantLock, LockError> {
         let name = self.full_name(name)?;
         self.refuse_unsupported(&name, mode)?;
         let entry = self.entry_of(name, mode.kind())?;
-        Ok(SharedLock::new(entry, mode, Arc::clone(self.publisher()), Arc::clone(self.handle())))
+        let acquisition = options.shared_acquisition(mode, entry.options(), self.capabilities());
+        let acquisition = acquisition.map_err(|error| entry.about(error))?;
+        Ok(ReentrantLock::new(entry, acquisition, Arc::clone(self.publisher()), Arc::clone(self.handle())))
     }
 }
 

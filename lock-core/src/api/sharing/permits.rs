@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::api::client::LockClient;
 use crate::api::guard::LockGuard;
 use crate::api::lock::DistributedLock;
-use crate::api::sharing::SharedLock;
+use crate::api::reentrant::ReentrantLock;
 use crate::spi::{LockKind, Mode};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
@@ -40,12 +40,12 @@ use crate::types::status::{Broken, HolderId, LockStatus};
 #[must_use = "this takes no permit: call `acquire`"]
 pub struct Semaphore {
     client: LockClient,
-    shared: SharedLock,
+    shared: ReentrantLock,
     of: NonZeroU32,
 }
 
 impl Semaphore {
-    pub(crate) fn new(client: LockClient, shared: SharedLock, of: NonZeroU32) -> Self {
+    pub(crate) fn new(client: LockClient, shared: ReentrantLock, of: NonZeroU32) -> Self {
         Self { client, shared, of }
     }
 
@@ -89,7 +89,7 @@ impl Semaphore {
         self.taking(take).map(|lock| Arc::new(lock) as Arc<dyn DistributedLock>)
     }
 
-    fn taking(&self, take: u32) -> Result<SharedLock, LockError> {
+    fn taking(&self, take: u32) -> Result<ReentrantLock, LockError> {
         let refused = |cause: String| {
             let error = LockError::new(ErrorKind::InvalidOption, Operation::Acquire).on(self.name());
             error.of(LockKind::Semaphore).because(cause)
@@ -102,7 +102,7 @@ impl Semaphore {
         }
         let mode = Mode::Permits { take, of: self.of };
         self.client.refuse_unsupported(self.name(), mode)?;
-        Ok(SharedLock { mode, ..self.shared.clone() })
+        Ok(self.shared.taking(mode))
     }
 
     /// Acquires `take` permits and returns a guard, which gives them back.
@@ -187,7 +187,7 @@ impl Semaphore {
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
     pub async fn status(&self) -> Result<LockStatus, LockError> {
-        self.client.status_of(self.name().clone(), self.shared.mode.kind()).await
+        self.client.status_of(self.name().clone(), LockKind::Semaphore).await
     }
 
     /// Takes the permits of `holder` away from it, which reports them as lost. Does nothing if it has none any more.
@@ -209,7 +209,7 @@ impl Semaphore {
     /// # Cancel safety
     /// Same as [`LockClient::break_holder`].
     pub async fn break_holder(&self, holder: &HolderId) -> Result<Broken, LockError> {
-        self.client.break_holder_of(self.name().clone(), self.shared.mode.kind(), holder).await
+        self.client.break_holder_of(self.name().clone(), LockKind::Semaphore, holder).await
     }
 }
 

@@ -1,42 +1,37 @@
-//! The inside of a held lock: its deadline, its lease, and how it ends.
+//! What an owner sees of a held lock: its token, its deadline, its events, and how it ends.
+//!
+//! The lease that it stands on is in the [local lock](super::local) of its lock, which alone ends the hold. One lease may serve
+//! several holds: one after the other, or a writer and the same owner as a reader.
 
-mod reader;
-pub(crate) mod reports;
-mod series;
 pub(crate) mod state;
 
 use std::fmt;
-use std::num::NonZeroU64;
 #[cfg(unix)]
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, Ordering as AtomicOrdering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::policy::local::Occupant;
 use crate::policy::log;
 use crate::policy::metrics::{Metrics, Subject};
-use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
-use crate::runtime::pending::Pending;
-use crate::runtime::sync::Mutex;
-use crate::spi::{AnyLease, AttemptHandle, AttemptId, GroupId, HoldOptions, OnLoss, Reported, Validity};
+use crate::runtime::clock::{Clock, Moment};
+use crate::spi::{AttemptId, HoldOptions, OnLoss};
+use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::mode::Mode;
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
 use crate::types::status::{HolderId, HolderInfo};
 use crate::types::token::FencingToken;
-use reader::Both;
-use reports::{Event, Known, Reports};
-use state::{Checked, HoldState, Phase, Renewed};
+use state::{Acquired, Event, HoldState, Known, Phase, Woken};
 
 /// Receives the events of the holds of a lock. It runs no user code.
 pub(crate) trait Observer: Send + Sync {
     fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
 }
 
-/// What a hold belongs to: the entry of its lock.
+/// The lock that a hold belongs to.
 pub(crate) trait Home: Send + Sync {
     fn name(&self) -> &LockName;
 
@@ -50,45 +45,23 @@ pub(crate) trait Home: Send + Sync {
 
     /// Queues an event for the listeners. It runs no user code.
     fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
-
-    /// Called after the hold has become lost, to free the mutex, inform the listener and clean up at the server.
-    fn hold_lost(self: Arc<Self>, hold: &Arc<HoldCore>, loss: Loss, undoing: Pending);
-
-    /// Counts the work that a loss leaves to be undone.
-    fn expect_undoing(&self) -> Pending;
-
-    /// A hold has been handed to its owner.
-    fn seen(&self);
-
-    /// The hold was lost before its waiter saw it, and another attempt replaces it.
-    fn lost_unseen(&self, hold: &HoldCore, reason: LossReason);
-
-    /// Whether an attempt may be sent before the release of a hold has been answered.
-    fn pipelines(&self) -> bool {
-        false
-    }
-
-    /// Whether the server ends a lease that is not renewed.
-    fn leftovers_end(&self) -> bool {
-        false
-    }
 }
 
 pub(crate) struct HoldCore {
     home: Arc<dyn Home>,
-    first_grant: Granted,
-    /// Present if its owner has the lock both exclusively and shared.
-    both: OnceLock<Box<Both>>,
+    /// A number that no other hold of this process has.
+    number: u64,
+    first: Granted,
+    /// What replaced it, when a writer became a reader.
+    later: OnceLock<Box<Granted>>,
+    /// The holds that this one consists of: it is valid only while all of them are. Empty for most holds.
+    parts: Box<[Arc<HoldCore>]>,
     granted_at: Moment,
     /// The task or thread that received the hold first.
     acquired_in: OnceLock<Owner>,
-    /// A number that no other hold of this process has.
-    number: u64,
     state: HoldState<LossReason>,
-    /// When the last request was sent that the server answered with a lease.
-    anchor: AtomicU64,
-    alarm: Mutex<Option<AlarmHandle>>,
-    reports: Reports<LossReason>,
+    /// Why its release has no certain result.
+    failure: OnceLock<LockError>,
     /// Receives the events beside the observer of the client.
     observer: OnceLock<Arc<dyn Observer>>,
     /// Whether another process may have inherited the descriptor.
@@ -96,39 +69,20 @@ pub(crate) struct HoldCore {
     is_inherited: AtomicBool,
 }
 
-/// What the server granted, and what follows from it.
+/// What the server granted.
+#[derive(Clone)]
 pub(crate) struct Granted {
+    /// The number of the lease in its local lock.
+    pub(crate) lease: u64,
     pub(crate) id: GrantedId,
-    /// Present until the work that ends the hold at the server takes it, so that a user who keeps an ended hold keeps
-    /// nothing at the server.
-    pub(crate) lease: Mutex<Option<AnyLease>>,
-    pub(crate) group: GroupId,
+    pub(crate) mode: Mode,
     pub(crate) token: Option<FencingToken>,
     /// What the attempt asked for; `None` without a server.
     pub(crate) options: Option<Arc<HoldOptions>>,
-    /// The holds that this one consists of: it is valid only while all of them are. Empty for most holds.
-    pub(crate) parts: Box<[Arc<HoldCore>]>,
-    /// The attempt's place in the server's queue, if it had one.
-    pub(crate) place: Option<NonZeroU64>,
-    pub(crate) mode: Mode,
-    pub(crate) lasting: Lasting,
-    /// How many holds may follow on the same lease; `None` for most holds.
-    pub(crate) series: Option<Box<Series>>,
+    /// Whether other holds may follow on the same lease.
+    pub(crate) may_be_followed: bool,
     #[cfg(unix)]
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
-}
-
-/// The holds that may follow on one, without the server.
-#[derive(Clone)]
-pub(crate) struct Series {
-    /// How many tokens are left.
-    pub(crate) left: u32,
-    /// When the last of them may begin.
-    pub(crate) until: Moment,
-    /// Reports the loss of the one that stands.
-    pub(crate) attempt: AttemptHandle,
-    /// Counts the holds that have followed, for the backend.
-    pub(crate) passes: Option<Arc<AtomicU32>>,
 }
 
 /// The id under which the server shows a hold.
@@ -141,99 +95,51 @@ pub(crate) enum GrantedId {
     Number,
 }
 
-/// Which side found that a hold is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Declared {
-    /// The backend: the server does not have the hold any more.
-    ByBackend,
-    /// The core, early enough for the holder to stop: the server may still have the hold.
-    ByCore,
-}
-
-/// A loss and how it was found.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Loss {
-    pub(crate) reason: LossReason,
-    pub(crate) declared: Declared,
-}
-
-/// How long a hold lasts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Lasting {
-    UntilReported,
-    Leased { anchor: Moment, validity: Validity },
-}
-
-impl Lasting {
-    /// Returns the deadline without any renewal.
-    fn deadline(&self) -> Moment {
-        match self {
-            Self::UntilReported => Moment::FOREVER,
-            Self::Leased { anchor, validity } => validity.deadline(*anchor),
-        }
-    }
-}
-
-fn longest(grant: &Granted, granted_at: Moment) -> Moment {
-    let max_hold = grant.options.as_ref().and_then(|options| options.max_hold);
-    max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length))
-}
-
 static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
 
 impl HoldCore {
-    /// Creates a hold that begins now.
-    pub(crate) fn new(home: Arc<dyn Home>, grant: Granted) -> Arc<Self> {
-        Self::create(home, grant, None)
-    }
-
-    fn create(home: Arc<dyn Home>, grant: Granted, under: Option<Arc<HoldCore>>) -> Arc<Self> {
+    /// Creates a hold that begins now and lasts until `deadline`, unless its lease is renewed or its options end it earlier.
+    pub(crate) fn new(
+        home: Arc<dyn Home>,
+        first: Granted,
+        parts: Box<[Arc<HoldCore>]>,
+        deadline: Moment,
+    ) -> Arc<Self> {
         let granted_at = home.clock().now();
-        let anchor = match grant.lasting {
-            Lasting::UntilReported => granted_at,
-            Lasting::Leased { anchor, .. } => anchor,
-        };
-        let deadline = grant.lasting.deadline().min(longest(&grant, granted_at));
-        let both = under.map(|under| Box::new(Both::under(under)));
-        let hold = Arc::new(Self {
+        let deadline = deadline.min(longest(&first, granted_at));
+        Arc::new(Self {
             home,
-            first_grant: grant,
-            both: both.map_or_else(OnceLock::new, OnceLock::from),
+            number: NEXT_HOLD.fetch_add(1, Ordering::Relaxed),
+            first,
+            later: OnceLock::new(),
+            parts,
             granted_at,
             acquired_in: OnceLock::new(),
-            number: NEXT_HOLD.fetch_add(1, Ordering::Relaxed),
             state: HoldState::new(deadline.as_nanoseconds()),
-            anchor: AtomicU64::new(anchor.as_nanoseconds()),
-            alarm: Mutex::new(None),
-            reports: Reports::new(),
+            failure: OnceLock::new(),
             observer: OnceLock::new(),
             #[cfg(unix)]
             is_inherited: AtomicBool::new(false),
-        });
-        hold.watch_deadline(deadline);
-        hold
+        })
     }
 
     /// Returns what the server granted last.
     pub(crate) fn grant(&self) -> &Granted {
-        self.both.get().and_then(|both| both.later_grant.get()).unwrap_or(&self.first_grant)
+        self.later.get().map_or(&self.first, |later| later)
     }
 
-    /// When the hold ends even if it is renewed, if its options limit it.
-    fn longest(&self) -> Moment {
-        longest(&self.first_grant, self.granted_at)
-    }
-
-    fn watch_deadline(self: &Arc<Self>, deadline: Moment) {
-        if deadline != Moment::FOREVER {
-            let alarm = Arc::new(Deadline(Arc::downgrade(self)));
-            *self.alarm.lock() = Some(self.home.clock().schedule(deadline, alarm));
-        }
+    /// The server has granted this hold a lease of its own.
+    pub(crate) fn granted_later(&self, grant: Granted) {
+        let _ = self.later.set(Box::new(grant));
     }
 
     /// Returns a number that no other hold of this process has.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    pub(crate) fn parts(&self) -> &[Arc<Self>] {
+        &self.parts
     }
 
     pub(crate) fn set_acquired_in(&self, task: Owner) {
@@ -261,8 +167,16 @@ impl HoldCore {
     #[cfg(unix)]
     pub(crate) fn descriptor(&self) -> Option<&Arc<std::os::fd::OwnedFd>> {
         let grant = self.grant();
-        self.is_inherited.store(true, Ordering::SeqCst);
-        grant.descriptor.as_ref().filter(|_| grant.series.is_none() || self.is_standing())
+        self.is_inherited.store(true, AtomicOrdering::SeqCst);
+        grant.descriptor.as_ref().filter(|_| !grant.may_be_followed || self.is_standing())
+    }
+
+    /// Whether another process may have inherited the descriptor.
+    pub(crate) fn is_inherited(&self) -> bool {
+        #[cfg(unix)]
+        return self.is_inherited.load(AtomicOrdering::SeqCst);
+        #[cfg(not(unix))]
+        false
     }
 
     /// What the client sent to the server about itself, at the grant; `None` without a server.
@@ -285,10 +199,6 @@ impl HoldCore {
         let _ = self.observer.set(Arc::clone(observer));
     }
 
-    pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
-        self.observer.get()
-    }
-
     pub(crate) fn server(&self) -> &Arc<str> {
         self.home.server()
     }
@@ -301,14 +211,17 @@ impl HoldCore {
         self.state.phase() == Phase::Standing
     }
 
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.state.is_suspect()
+    }
+
     /// Returns how long the hold is valid without a renewal: `None` when nothing limits it, zero when it has ended.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         let own = match self.state.remaining(|| self.now()) {
             u64::MAX => None,
             nanoseconds => Some(Duration::from_nanos(nanoseconds)),
         };
-        let parts = self.grant().parts.iter().filter_map(|part| part.remaining());
-        parts.chain(own).chain(self.left_under()).min()
+        self.parts.iter().filter_map(|part| part.remaining()).chain(own).min()
     }
 
     /// Returns how long ago the last deadline passed, whatever has become of the hold.
@@ -316,143 +229,20 @@ impl HoldCore {
         // Read the clock first: a renewal may move the deadline meanwhile.
         let now = self.now();
         let own = Duration::from_nanos(now.saturating_sub(self.state.last_deadline()));
-        self.grant().parts.iter().map(|part| part.overdue()).fold(own, Duration::max)
+        self.parts.iter().map(|part| part.overdue()).fold(own, Duration::max)
+    }
+
+    /// Until when the hold is valid if its lease is not renewed; never, if nothing limits it.
+    pub(crate) fn deadline(&self) -> Moment {
+        Moment::from_nanoseconds(self.state.last_deadline())
     }
 
     pub(crate) fn age(&self) -> Duration {
         self.home.clock().now().since(self.granted_at)
     }
 
-    fn logged(&self) -> log::Held<'_> {
-        log::Held { lock: log::Lock { name: self.name(), server: self.server() }, token: self.grant().token }
-    }
-
-    pub(crate) fn log_loss(&self, reason: LossReason, known: Known) {
-        match known {
-            Known::Yes => {
-                self.logged().lost(reason, self.age());
-                self.count_end(Some(reason));
-            }
-            Known::NotYet => self.logged().lost_before_known(reason),
-        }
-    }
-
-    fn counted_as(&self) -> Subject<'_> {
-        Subject { name: self.name(), mode: self.grant().mode }
-    }
-
-    /// Counts the end of a hold that its owner has received.
-    fn count_end(&self, loss: Option<LossReason>) {
-        if let Some(metrics) = self.home.metrics() {
-            metrics.ended(self.counted_as(), || self.age(), loss);
-        }
-    }
-
     fn now(&self) -> u64 {
         self.home.clock().now().as_nanoseconds()
-    }
-
-    /// The server has acknowledged a renewal that was sent at `anchor`, on the client's `clock`.
-    pub(crate) fn renewed(self: &Arc<Self>, anchor: Moment, clock: &Clock) {
-        let Lasting::Leased { validity, .. } = self.grant().lasting else {
-            return self.declare_restored();
-        };
-        self.anchor.fetch_max(anchor.as_nanoseconds(), Ordering::AcqRel);
-        let deadline = validity.deadline(anchor).min(self.longest());
-        let now = || clock.now().as_nanoseconds();
-        if self.state.renew(deadline.as_nanoseconds(), now) == Renewed::Restored {
-            self.logged().restored();
-            self.report_contact();
-        }
-    }
-
-    /// Returns whether contact was lost, also when the release had begun.
-    pub(crate) fn is_suspect(&self) -> bool {
-        self.state.is_suspect()
-    }
-
-    pub(crate) fn declare_suspect(self: &Arc<Self>) {
-        if self.state.suspect() {
-            self.logged().suspect(self.remaining());
-            self.report_contact();
-        }
-    }
-
-    pub(crate) fn declare_restored(self: &Arc<Self>) {
-        if self.state.restore() {
-            self.logged().restored();
-            self.report_contact();
-        }
-    }
-
-    /// The backend has found the hold lost. Does nothing if the hold has ended or its release has begun.
-    ///
-    /// A lock that an operator has broken may still exist at the server. The operator takes it away, and the holder
-    /// gets the abort margin. A loss that is found after the deadline has come too late to be the reason.
-    pub(crate) fn declare_lost(self: &Arc<Self>, reason: LossReason) {
-        let declared = if reason == LossReason::Broken { Declared::ByCore } else { Declared::ByBackend };
-        // A deadline that has passed does not move any more.
-        let is_over = self.state.verify(|| self.now(), LossReason::Expired).is_err();
-        self.lose(if is_over { LossReason::Expired } else { reason }, declared);
-    }
-
-    /// The core takes the hold away from its holder, who gets the abort margin to stop.
-    pub(crate) fn revoke(self: &Arc<Self>, reason: LossReason) {
-        self.lose(reason, Declared::ByCore);
-    }
-
-    fn lose(self: &Arc<Self>, reason: LossReason, declared: Declared) {
-        // Counted before the loss is reported: a caller that learns of it and then waits for `idle` also waits for the
-        // undo.
-        let undoing = self.home.expect_undoing();
-        if self.state.lose(reason) {
-            Arc::clone(&self.home).hold_lost(self, Loss { reason, declared }, undoing);
-        }
-    }
-
-    /// The moment by which the server has certainly ended the lease by itself, if it is not renewed; never, if the
-    /// server does not end leftovers by itself.
-    pub(crate) fn gone_by(&self) -> Moment {
-        match self.grant().lasting {
-            Lasting::Leased { validity, .. } if self.home.leftovers_end() => {
-                Moment::from_nanoseconds(self.state.last_deadline()).plus(validity.length_at_most())
-            }
-            _ => Moment::FOREVER,
-        }
-    }
-
-    /// Returns the lease, unless the work that ends the hold at the server has begun.
-    pub(crate) fn lease(&self) -> Option<AnyLease> {
-        self.grant().lease.lock().clone()
-    }
-
-    /// Hands the lease over to the work that ends the hold at the server; returns `None` if that has already happened.
-    pub(crate) fn take_lease(&self) -> Option<AnyLease> {
-        self.grant().lease.lock().take()
-    }
-
-    /// Until when the hold is valid if its lease is not renewed; `None` when there is no lease.
-    pub(crate) fn deadline(&self) -> Option<Moment> {
-        match self.grant().lasting {
-            Lasting::UntilReported => None,
-            Lasting::Leased { .. } => Some(Moment::from_nanoseconds(self.state.last_deadline())),
-        }
-    }
-
-    /// Returns when the lease has to be renewed for the first time; never, if there is no lease.
-    pub(crate) fn first_renewal(&self) -> Moment {
-        match self.grant().lasting {
-            Lasting::UntilReported => Moment::FOREVER,
-            Lasting::Leased { anchor, validity } => anchor.plus(validity.interval()),
-        }
-    }
-
-    /// Returns how long after a renewal the next one is due; `None` if there is no lease.
-    pub(crate) fn renewal_interval(&self) -> Option<Duration> {
-        match self.grant().lasting {
-            Lasting::UntilReported => None,
-            Lasting::Leased { validity, .. } => Some(validity.interval()),
-        }
     }
 
     /// Waits for a phase for which `wanted` returns a value. `watcher` keeps the place between polls.
@@ -470,54 +260,110 @@ impl HoldCore {
         self.state.unwatch(watcher);
     }
 
-    /// The server has answered the release, or the owner does not wait for it any longer.
-    pub(crate) fn finish_release(self: &Arc<Self>, loss: Option<LossReason>) {
-        if self.state.finish(loss) {
-            self.logged().released(loss, || self.age());
-            let known = self.reports.ended(Event::Released, |event| self.home.publish(event, self));
-            if known == Known::Yes {
-                self.count_end(loss);
-            }
+    /// Returns why its release has no certain result, if so.
+    pub(crate) fn failure(&self) -> Option<&LockError> {
+        self.failure.get()
+    }
+}
+
+/// What the local lock, or several locks, do with a hold.
+impl HoldCore {
+    fn publish(self: &Arc<Self>, event: Event<LossReason>) {
+        self.home.publish(event, self);
+        if let Some(observer) = self.observer.get() {
+            observer.publish(event, self);
         }
-        self.end_watch();
     }
 
-    /// Ends the alarm. A hold with a grant that nothing limits never had one.
-    pub(crate) fn end_watch(&self) {
-        let first = self.first_grant.lasting.deadline().min(self.longest());
-        if first != Moment::FOREVER || self.both.get().is_some() {
-            let alarm = self.alarm.lock().take();
-            drop(alarm);
+    /// The lease lasts until `deadline` now. Returns whether contact had been suspect.
+    pub(crate) fn renew(self: &Arc<Self>, deadline: Moment) -> bool {
+        let deadline = deadline.min(longest(&self.first, self.granted_at));
+        self.state.renew(deadline.as_nanoseconds(), || self.now(), |event| self.publish(event))
+    }
+
+    /// Contact is lost. Returns whether that is new for a hold that stands.
+    pub(crate) fn suspect(self: &Arc<Self>) -> bool {
+        self.state.suspect(|event| self.publish(event))
+    }
+
+    /// Begins the release of a hold that stands.
+    pub(crate) fn begin_release(&self) -> bool {
+        self.state.begin_release()
+    }
+
+    /// Declares the hold lost, if it stands. Returns whether its owner had received it.
+    pub(crate) fn lose(self: &Arc<Self>, reason: LossReason, woken: &mut Woken) -> Option<Known> {
+        self.state.lose(reason, |event| self.publish(event), woken)
+    }
+
+    /// The server has answered the release, or the owner does not wait for it any longer. Returns whether its owner had
+    /// received the hold, if that has ended it now.
+    pub(crate) fn finish(
+        self: &Arc<Self>,
+        loss: Option<LossReason>,
+        failure: Option<LockError>,
+        woken: &mut Woken,
+    ) -> Option<Known> {
+        if let Some(failure) = failure {
+            let _ = self.failure.set(failure);
         }
+        self.state.finish(loss, |event| self.publish(event), woken)
     }
 
     /// The owner has received the hold: reports the acquisition, once, and the end of the hold if that came first.
     pub(crate) fn report_acquired(self: &Arc<Self>) {
-        self.home.seen();
-        let mut is_new = false;
-        let has_ended = self.reports.acquired(
-            || self.state.contact(),
-            |event| {
-                is_new |= event == Event::Acquired;
-                self.home.publish(event, self);
-            },
-        );
-        if let (true, Some(metrics)) = (is_new, self.home.metrics()) {
+        let acquired = self.state.acquired(|event| self.publish(event));
+        if acquired == Acquired::Before {
+            return;
+        }
+        if let Some(metrics) = self.home.metrics() {
             metrics.acquired(self.counted_as());
         }
-        if has_ended && let Phase::Lost(reason) = self.state.phase() {
+        if let Acquired::Lost(reason) = acquired {
             self.log_loss(reason, Known::Yes);
         }
     }
+}
 
-    /// Reports the loss to an owner that has received the hold.
-    pub(crate) fn report_lost(self: &Arc<Self>, reason: LossReason) -> Known {
-        self.reports.ended(Event::Abort(reason), |event| self.home.publish(event, self))
+/// What the log and the metrics say. It runs foreign code, so no mutex is locked and the deadline thread does not call it.
+impl HoldCore {
+    pub(crate) fn logged(&self) -> log::Held<'_> {
+        log::Held { lock: log::Lock { name: self.name(), server: self.server() }, token: self.grant().token }
     }
 
-    fn report_contact(self: &Arc<Self>) {
-        self.reports.contact_changed(|| self.state.contact(), |event| self.home.publish(event, self));
+    pub(crate) fn log_loss(&self, reason: LossReason, known: Known) {
+        match known {
+            Known::Yes => {
+                self.logged().lost(reason, self.age());
+                self.count_end(Some(reason));
+            }
+            Known::NotYet => self.logged().lost_before_known(reason),
+        }
     }
+
+    pub(crate) fn log_release(&self, loss: Option<LossReason>, known: Known) {
+        self.logged().released(loss, || self.age());
+        if known == Known::Yes {
+            self.count_end(loss);
+        }
+    }
+
+    fn counted_as(&self) -> Subject<'_> {
+        Subject { name: self.name(), mode: self.grant().mode }
+    }
+
+    /// Counts the end of a hold that its owner has received.
+    fn count_end(&self, loss: Option<LossReason>) {
+        if let Some(metrics) = self.home.metrics() {
+            metrics.ended(self.counted_as(), || self.age(), loss);
+        }
+    }
+}
+
+/// When the hold ends even if it is renewed, if its options limit it.
+fn longest(grant: &Granted, granted_at: Moment) -> Moment {
+    let max_hold = grant.options.as_ref().and_then(|options| options.max_hold);
+    max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length))
 }
 
 impl fmt::Debug for HoldCore {
@@ -529,79 +375,5 @@ impl fmt::Debug for HoldCore {
             .field("token", &self.grant().token)
             .field("phase", &self.state.phase())
             .finish_non_exhaustive()
-    }
-}
-
-/// Rings at the hold's deadline as it was when the alarm was set. Renewals do not move the alarm; it checks the
-/// deadline and rings again.
-struct Deadline(Weak<HoldCore>);
-
-impl Alarm for Deadline {
-    fn ring(&self, now: Moment) -> Option<Moment> {
-        let hold = self.0.upgrade()?;
-        let deadline = Moment::from_nanoseconds(hold.state.last_deadline());
-        if now < deadline {
-            return Some(deadline);
-        }
-        // Counted before the loss is reported, as in `lose`.
-        let undoing = hold.home.expect_undoing();
-        match hold.state.expire(now.max(hold.home.clock().now()).as_nanoseconds(), LossReason::Expired) {
-            Checked::Until(deadline) => Some(Moment::from_nanoseconds(deadline)),
-            Checked::Expired => {
-                let loss = Loss { reason: LossReason::Expired, declared: Declared::ByCore };
-                Arc::clone(&hold.home).hold_lost(&hold, loss, undoing);
-                None
-            }
-            Checked::Over => None,
-        }
-    }
-}
-
-impl Reported for HoldCore {
-    fn lost(self: Arc<Self>, reason: LossReason) {
-        match self.heir_of_the_lease().filter(|_| !self.is_standing()) {
-            Some(reader) => reader.declare_lost(reason),
-            None => self.declare_lost(reason),
-        }
-    }
-}
-
-impl Occupant for Arc<HoldCore> {
-    type Loss = LossReason;
-    type Options = Arc<HoldOptions>;
-
-    fn suits(&self, options: &Arc<HoldOptions>) -> bool {
-        self.grant().options.as_ref().is_some_and(|own| Arc::ptr_eq(own, options) || own == options)
-    }
-
-    fn number(&self) -> u64 {
-        self.number
-    }
-
-    fn verify(&self) -> Result<(), LossReason> {
-        self.state.verify(|| self.now(), LossReason::Expired)?;
-        self.verify_under()
-    }
-
-    fn begin_release(&self) -> Result<(), LossReason> {
-        self.state.begin_release(|| self.now(), LossReason::Expired)
-    }
-
-    fn lost_unseen(&self) {
-        let reason = self.verify().err().unwrap_or(LossReason::Expired);
-        self.home.lost_unseen(self, reason);
-    }
-
-    /// A hold of a series passes to the next waiter without the server.
-    fn may_be_followed(&self) -> bool {
-        self.grant().series.is_none() && self.home.pipelines()
-    }
-
-    fn attach_reader(&self, reader: &Self) {
-        *self.both.get_or_init(Box::default).reader.lock() = Some(Arc::downgrade(reader));
-    }
-
-    fn reader(&self) -> Option<Self> {
-        self.both.get()?.reader.lock().as_ref()?.upgrade().filter(|reader| reader.is_standing())
     }
 }

@@ -1,21 +1,36 @@
-//! The state machine of a hold, which ends in exactly one way.
+//! The state machine of a hold, which ends in exactly one way, and what its listeners have been told of it.
 //!
 //! ```text
 //!   Standing ── begin_release ──▶ Releasing ── finish ──▶ Ended(released or lost)
-//!      └──────── lose, expire ──────────────────────────▶ Ended(lost)
+//!      └──────────────── lose ──────────────────────────▶ Ended(lost)
 //! ```
 //!
 //! Only one caller makes the transition out of *Standing*, and its call says so; all other callers learn that they came
 //! too late. That is why a loss is announced once, and never after the release has begun. Times are nanoseconds of the
 //! client's clock.
+//!
+//! A listener learns first of the acquisition, then of suspect and restored contact, then of the end. What happens before
+//! the owner has received the hold waits until it has. A hold that never had an owner is not reported. `publish` is called
+//! with the mutex held, which keeps the events in order, so it must not run user code.
 
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 
+use crate::runtime::few::Few;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
 
-/// The state of one hold. `R` is the reason of a loss.
+/// The events of a listener. `R` is the reason of a loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event<R> {
+    Acquired,
+    Released,
+    Suspect,
+    Restored,
+    Abort(R),
+}
+
+/// The state of one hold.
 #[derive(Debug)]
 pub(crate) struct HoldState<R> {
     inner: Mutex<Inner<R>>,
@@ -27,6 +42,7 @@ struct Inner<R> {
     /// The moment from which the hold is no longer valid.
     deadline: u64,
     contact: Contact,
+    reported: Reported,
     /// Present once there has been one: most holds are never watched.
     watchers: Option<Box<Watchers>>,
 }
@@ -54,42 +70,71 @@ pub(crate) enum Contact {
     Suspect,
 }
 
-/// The effect of a renewal.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Renewed {
-    /// The deadline has moved.
-    Extended,
-    /// The deadline has moved, and contact had been suspect before.
-    Restored,
-    /// The renewal came too late: the deadline had passed, or the hold had ended.
-    TooLate,
+/// What listeners know of the hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reported {
+    /// Nothing: the owner has not received the hold yet. It may already have ended.
+    Nothing,
+    /// The acquisition, and this state of the contact.
+    Held(Contact),
+    End,
 }
 
-/// The result of checking the deadline.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Checked {
-    /// The hold stands until then.
-    Until(u64),
-    /// The deadline has passed, and this call has turned that into a loss.
-    Expired,
-    /// The hold had ended, or its release has begun.
-    Over,
+/// Whether the owner has received the hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    Yes,
+    NotYet,
 }
 
-impl<R> Inner<R> {
-    /// Returns whether the deadline has passed. Most holds without a lease have none, so the clock need not be read.
-    fn has_passed(&self, now: impl FnOnce() -> u64) -> bool {
-        self.deadline != u64::MAX && now() >= self.deadline
+/// What an owner gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acquired<R> {
+    Now,
+    /// It has entered again.
+    Before,
+    /// The hold was lost before its owner had it.
+    Lost(R),
+}
+
+/// The wakers of those who watch a hold, to be woken when no mutex is locked.
+pub(crate) type Woken = Few<Waker>;
+
+impl<R: Copy> Inner<R> {
+    fn follow_contact(&mut self, publish: impl FnOnce(Event<R>)) {
+        let Reported::Held(reported) = &mut self.reported else { return };
+        if matches!(self.phase, Phase::Standing) && *reported != self.contact {
+            *reported = self.contact;
+            publish(match self.contact {
+                Contact::Good => Event::Restored,
+                Contact::Suspect => Event::Suspect,
+            });
+        }
+    }
+
+    fn end(&mut self, phase: Phase<R>, event: Event<R>, publish: impl FnOnce(Event<R>)) -> Known {
+        self.phase = phase;
+        if self.reported == Reported::Nothing {
+            return Known::NotYet;
+        }
+        self.reported = Reported::End;
+        publish(event);
+        Known::Yes
+    }
+
+    fn take_watchers(&mut self, woken: &mut Woken) {
+        woken.extend(self.watchers.take().into_iter().flat_map(|watchers| watchers.wakers.into_values()));
     }
 }
 
-impl<R: Clone> HoldState<R> {
+impl<R: Copy> HoldState<R> {
     pub(crate) fn new(deadline: u64) -> Self {
         Self {
             inner: Mutex::new(Inner {
                 phase: Phase::Standing,
                 deadline,
                 contact: Contact::Good,
+                reported: Reported::Nothing,
                 watchers: None,
             }),
         }
@@ -97,12 +142,6 @@ impl<R: Clone> HoldState<R> {
 
     pub(crate) fn phase(&self) -> Phase<R> {
         self.inner.lock().phase.clone()
-    }
-
-    /// Returns the state of the contact, while the hold stands.
-    pub(crate) fn contact(&self) -> Option<Contact> {
-        let inner = self.inner.lock();
-        matches!(inner.phase, Phase::Standing).then_some(inner.contact)
     }
 
     /// Returns how long the hold is still valid, in nanoseconds: `u64::MAX` without a deadline, zero when it has ended.
@@ -122,110 +161,94 @@ impl<R: Clone> HoldState<R> {
         self.inner.lock().deadline
     }
 
-    /// Moves the deadline to an earlier one.
-    pub(crate) fn limit(&self, deadline: u64) {
-        let mut inner = self.inner.lock();
-        inner.deadline = inner.deadline.min(deadline);
-    }
-
-    /// Moves the deadline. `now` is called while the mutex is held, so that a caller that has seen the hold expired
-    /// never sees it valid again.
-    pub(crate) fn renew(&self, deadline: u64, now: impl FnOnce() -> u64) -> Renewed {
+    /// Moves the deadline; contact is good again. Does nothing when the deadline has passed or the hold has ended. Returns
+    /// whether contact had been suspect. `now` is called while the mutex is held, so that a caller that has seen the hold
+    /// expired never sees it valid again.
+    pub(crate) fn renew(
+        &self,
+        deadline: u64,
+        now: impl FnOnce() -> u64,
+        publish: impl FnOnce(Event<R>),
+    ) -> bool {
         let mut inner = self.inner.lock();
         if !matches!(inner.phase, Phase::Standing) || now() >= inner.deadline {
-            return Renewed::TooLate;
+            return false;
         }
         inner.deadline = inner.deadline.max(deadline);
-        match std::mem::replace(&mut inner.contact, Contact::Good) {
-            Contact::Good => Renewed::Extended,
-            Contact::Suspect => Renewed::Restored,
-        }
+        let was_suspect = std::mem::replace(&mut inner.contact, Contact::Good) == Contact::Suspect;
+        inner.follow_contact(publish);
+        was_suspect
     }
 
     /// Records that contact is lost. Returns whether that changed the state of a hold that stands.
-    pub(crate) fn suspect(&self) -> bool {
+    pub(crate) fn suspect(&self, publish: impl FnOnce(Event<R>)) -> bool {
         let mut inner = self.inner.lock();
         let was_good = std::mem::replace(&mut inner.contact, Contact::Suspect) == Contact::Good;
+        inner.follow_contact(publish);
         was_good && matches!(inner.phase, Phase::Standing)
     }
 
-    /// Returns whether contact was lost, also when the release had begun: the lease may pass to another hold.
     pub(crate) fn is_suspect(&self) -> bool {
         self.inner.lock().contact == Contact::Suspect
     }
 
-    /// Records that contact has returned although nothing was renewed. Returns whether that changed the state.
-    pub(crate) fn restore(&self) -> bool {
+    /// The owner has received the hold.
+    pub(crate) fn acquired(&self, mut publish: impl FnMut(Event<R>)) -> Acquired<R> {
         let mut inner = self.inner.lock();
-        matches!(inner.phase, Phase::Standing)
-            && std::mem::replace(&mut inner.contact, Contact::Good) == Contact::Suspect
+        if inner.reported != Reported::Nothing {
+            return Acquired::Before;
+        }
+        publish(Event::Acquired);
+        inner.reported = Reported::Held(Contact::Good);
+        match inner.phase {
+            Phase::Standing | Phase::Releasing => inner.follow_contact(publish),
+            Phase::Released => {
+                inner.reported = Reported::End;
+                publish(Event::Released);
+            }
+            Phase::Lost(reason) => {
+                inner.reported = Reported::End;
+                publish(Event::Abort(reason));
+                return Acquired::Lost(reason);
+            }
+        }
+        Acquired::Now
     }
 
-    /// Declares the hold lost. Returns whether this call did it.
-    pub(crate) fn lose(&self, reason: R) -> bool {
+    /// Begins the release of a hold that stands: from here on it cannot be lost any more.
+    pub(crate) fn begin_release(&self) -> bool {
+        let mut inner = self.inner.lock();
+        let stands = matches!(inner.phase, Phase::Standing);
+        if stands {
+            inner.phase = Phase::Releasing;
+        }
+        stands
+    }
+
+    /// Declares the hold lost. Returns whether its owner had received it, if this call did it.
+    pub(crate) fn lose(&self, reason: R, publish: impl FnOnce(Event<R>), woken: &mut Woken) -> Option<Known> {
         let mut inner = self.inner.lock();
         if !matches!(inner.phase, Phase::Standing) {
-            return false;
+            return None;
         }
-        inner.phase = Phase::Lost(reason);
-        let watchers = inner.watchers.take();
-        drop(inner);
-        wake(watchers);
-        true
+        inner.take_watchers(woken);
+        Some(inner.end(Phase::Lost(reason), Event::Abort(reason), publish))
     }
 
-    /// Declares the hold lost for `reason` if its deadline has passed.
-    pub(crate) fn expire(&self, now: u64, reason: R) -> Checked {
-        let mut inner = self.inner.lock();
-        match inner.phase {
-            Phase::Standing if now < inner.deadline => return Checked::Until(inner.deadline),
-            Phase::Standing => {}
-            _ => return Checked::Over,
-        }
-        inner.phase = Phase::Lost(reason);
-        let watchers = inner.watchers.take();
-        drop(inner);
-        wake(watchers);
-        Checked::Expired
-    }
-
-    /// Begins the release: from here on the hold cannot be lost any more. Fails when the hold has been lost, or has
-    /// expired without a report of the loss so far.
-    pub(crate) fn begin_release(&self, now: impl FnOnce() -> u64, expired: R) -> Result<(), R> {
-        let mut inner = self.inner.lock();
-        match &inner.phase {
-            Phase::Standing if inner.has_passed(now) => Err(expired),
-            Phase::Standing => {
-                inner.phase = Phase::Releasing;
-                Ok(())
-            }
-            Phase::Lost(reason) => Err(reason.clone()),
-            Phase::Releasing | Phase::Released => Ok(()),
-        }
-    }
-
-    /// Checks that the hold stands and has not expired.
-    pub(crate) fn verify(&self, now: impl FnOnce() -> u64, expired: R) -> Result<(), R> {
-        let inner = self.inner.lock();
-        match &inner.phase {
-            Phase::Standing if inner.has_passed(now) => Err(expired),
-            Phase::Standing => Ok(()),
-            Phase::Lost(reason) => Err(reason.clone()),
-            Phase::Releasing | Phase::Released => Err(expired),
-        }
-    }
-
-    /// Ends a release: the hold is released, or turns out to have been lost. Returns whether this call did it.
-    pub(crate) fn finish(&self, loss: Option<R>) -> bool {
+    /// Ends a release: the hold is released, or turns out to have been lost. Returns whether its owner had received it, if
+    /// this call did it.
+    pub(crate) fn finish(
+        &self,
+        loss: Option<R>,
+        publish: impl FnOnce(Event<R>),
+        woken: &mut Woken,
+    ) -> Option<Known> {
         let mut inner = self.inner.lock();
         if !matches!(inner.phase, Phase::Releasing) {
-            return false;
+            return None;
         }
-        inner.phase = loss.map_or(Phase::Released, Phase::Lost);
-        let watchers = inner.watchers.take();
-        drop(inner);
-        wake(watchers);
-        true
+        inner.take_watchers(woken);
+        Some(inner.end(loss.map_or(Phase::Released, Phase::Lost), Event::Released, publish))
     }
 
     /// Waits for a phase for which `wanted` returns a value. `watcher` keeps the place between polls.
@@ -255,11 +278,5 @@ impl<R: Clone> HoldState<R> {
     pub(crate) fn unwatch(&self, watcher: u64) {
         let waker = self.inner.lock().watchers.as_mut().and_then(|watchers| watchers.wakers.remove(&watcher));
         drop(waker);
-    }
-}
-
-fn wake(watchers: Option<Box<Watchers>>) {
-    for waker in watchers.into_iter().flat_map(|watchers| watchers.wakers.into_values()) {
-        waker.wake();
     }
 }

@@ -1,501 +1,490 @@
-//! The local, reentrant FIFO mutex in front of the remote lock: one for each client and name.
+//! The machine of one lock: the requests of this client for it, and what the server may have of this client.
 //!
-//! It is a state machine under one mutex and does no I/O: each call returns what the caller must do next. At any time,
-//! at most one of these goes on for a name, and all other callers wait in the queue:
+//! It does no I/O and is behind one mutex. Each input first lets time pass, then changes the state, and then does whatever
+//! has become possible: waits end, tries are answered, the next request is sent. What is to be done after the mutex has been
+//! unlocked, it leaves in the [`Turn`].
 //!
-//! ```text
-//!            enter            granted               exit
-//!   Free ──────────▶ Attempting ───────▶ Held ──────────────▶ Clearing ──▶ Free
-//!     ▲                 │   ▲              │                     ▲
-//!     └── refused ──────┘   └─ next head   └── lost ──▶ Free     │
-//!                           │                                    │
-//!                           └── failed, or the last waiter left ─┘
-//! ```
-//!
-//! * *Attempting*: one attempt at the remote lock, for the waiter that is at the head of the queue **when it is
-//!   granted**. A head that leaves passes the attempt on, and with it the place in the remote queue.
-//! * *Clearing*: a release or a cancel has been sent, and the server has not answered it for the first time. No attempt
-//!   starts meanwhile, so that a client never queues behind itself.
-//! * Where a server keeps the order of requests, *Held* becomes *Attempting* at once: the attempt of a waiter leaves right
-//!   behind the release, and its outcome is reported when the release has been answered. A try waits for that answer.
-//! * A loss frees the mutex although its owner has not unlocked; a tombstone reports the loss to that owner, once,
-//!   unless all of its entries end before that without a caller that could receive the report.
-//! * Requests that share the lock (readers, and the permits of a semaphore) have an attempt each, beside this one. They
-//!   wait in an [admission queue](admission_queue) with the exclusive waiters until the server has confirmed them.
-//! * If a grant is lost before its waiter has seen it, no code has used it: the waiter returns to its place in the
-//!   queue and another attempt is made. A waiter that tries once gets the loss as its result.
-//!
-//! The model checker in `tests/model.rs` explores these transitions together with the states of the hold.
+//! * **The line** ([`line`]) has the requests of all modes in the order of their arrival. A request stays until its caller
+//!   has seen what became of it, or has left.
+//! * **The asks** ([`asks`]) are what the server may have of us: attempts on their way, leases, and what is being undone.
+//!   One attempt is for one request. Another exclusive request inherits the attempt of one that leaves.
+//! * **One rule sends** ([`sending`]): only the first request that is not sent is looked at. What may not go holds back all
+//!   behind it, so no request of a client overtakes an earlier one that it could exclude, and none queues behind an own
+//!   release. At most one exclusive attempt is out, and none beside an own exclusive lease.
+//! * **Two rules end waits** ([`waiting`]): what is known when the time of a wait is up, and what a try must not wait for.
+//! * **Leases** are [granted](granting), [lost](losing), [given back or handed on](releasing). One that no code has seen passes to
+//!   the next request; if it is lost, its request waits again in its old place. A writer that [reads](reading) keeps its lease
+//!   as a reader.
+//! * **Owners** ([`owners`]) stand above: an owner that has entered enters again without a request.
 
-mod admission;
-mod admission_queue;
-mod handoff;
-mod queue;
-mod state;
-mod unreported;
+mod asks;
+mod granting;
+mod line;
+mod losing;
+mod losses;
+mod owners;
+mod reading;
+mod releasing;
+mod sending;
+mod turn;
+mod waiting;
 
-use std::hash::Hash;
-use std::task::{Context, Poll};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
 
-use crate::runtime::sync::Mutex;
-use crate::runtime::waker::{Wakers, with_waker};
-pub(crate) use admission_queue::{Admission, Order};
-use admission_queue::{Member, Request, RequestState};
-use queue::Unclaimed;
-use state::{Holder, Observed, Occupancy, State};
+use crate::policy::hold::HoldCore;
+use crate::policy::hold::state::Phase;
+use crate::runtime::clock::{AlarmHandle, Moment};
+use crate::spi::{AnyLease, Grant, HoldOptions, Mode, Report, Wait};
+use crate::types::error::LockError;
+use crate::types::loss::LossReason;
+use crate::types::owner::Owner;
+use crate::types::status::Participant;
+pub(crate) use asks::Number;
+use asks::{Asks, Is, Word};
+pub(crate) use granting::Undoing;
+pub(crate) use line::Ticket;
+use line::{At, Line, Request};
+pub(crate) use losing::Declared;
+use losses::Losses;
+pub(crate) use losses::Pause;
+use owners::Owners;
+pub(crate) use reading::Unwanted;
+pub(crate) use releasing::Reply;
+pub(crate) use turn::{Around, Downgrade, Effects, EndedHold, LostLease, Release, Turn, Work};
 
-/// What the mutex needs to know about a hold.
-pub(crate) trait Occupant: Clone {
-    /// Why a hold was lost.
-    type Loss: Clone;
+/// After this time an answer is overdue, so that a wait that ends does not take the silence for another holder. The server
+/// gets the same for its first word on an attempt, however short the wait is.
+const OVERDUE: Duration = Duration::from_secs(1);
 
-    /// What a waiter asks for beside the lock itself.
-    type Options: Clone;
-
-    /// Returns whether the hold is what a waiter with these options has asked for.
-    fn suits(&self, options: &Self::Options) -> bool;
-
-    /// Returns a number that no other hold has or ever had.
-    fn number(&self) -> u64;
-
-    /// Returns whether both are the same hold.
-    fn is_same(&self, other: &Self) -> bool {
-        self.number() == other.number()
-    }
-
-    /// Checks that the hold still stands.
-    fn verify(&self) -> Result<(), Self::Loss>;
-
-    /// Ends the hold on behalf of its owner: from here on it cannot be lost any more.
-    fn begin_release(&self) -> Result<(), Self::Loss>;
-
-    /// The hold was lost before its waiter saw it, and another attempt replaces it.
-    fn lost_unseen(&self);
-
-    /// Returns whether an attempt may be sent before the release of this hold has been answered.
-    fn may_be_followed(&self) -> bool {
-        false
-    }
-
-    /// The owner of this exclusive hold also reads, in a hold that is to outlast this one.
-    fn attach_reader(&self, reader: &Self) {
-        let _ = reader;
-    }
-
-    /// Returns the hold that is to outlast this one.
-    fn reader(&self) -> Option<Self> {
-        None
-    }
+pub(crate) struct LocalLock {
+    line: Line,
+    asks: Asks,
+    next: Number,
+    /// The exclusive attempt that is out.
+    attempting: Option<Number>,
+    /// The exclusive lease, also while it becomes a shared one.
+    exclusive: Option<Number>,
+    /// The requests that share the lock and are out, and that the server has not confirmed.
+    unplaced: BTreeSet<Ticket>,
+    gates: Gates,
+    owners: Owners,
+    closed: Option<LockError>,
+    /// Who held the lock when the server last named the holder to the current attempt.
+    last_holder: Option<Box<Participant>>,
+    /// When the pause after an earlier hold ends, as the server has last said.
+    pause_end: Option<Moment>,
+    losses: Losses,
+    /// Nothing happens by itself before this moment.
+    pub(super) due: Moment,
+    pub(super) alarm: Option<AlarmHandle>,
+    pub(super) alarm_at: Moment,
+    /// Whether something may have become known to those whose time is up.
+    has_news: bool,
 }
 
-/// What the mutex needs to know about an attempt.
-pub(crate) trait Attempt: Clone {
-    /// Why a wait failed.
-    type Failure: Clone;
-
-    /// Another waiter, which waits until then, also wants the attempt.
-    fn extend(&self, until: u64);
-
-    /// A request in the admission queue waits until the server has confirmed the attempt.
-    fn awaited(&self) {}
-
-    /// Returns the reason why a wait that ends now must not be reported as "held by another owner", if there is one.
-    fn why_unknown(&self) -> Option<Self::Failure>;
-
-    /// Like `why_unknown`, but only when it is known that the server is unreachable, not when that is merely possible.
-    fn outage(&self) -> Option<Self::Failure>;
+/// What is being undone at the server, without an answer so far.
+#[derive(Default)]
+struct Gates {
+    all: Gate,
+    /// Those that are not shared.
+    excluding: Gate,
+    /// The last release of an exclusive lease.
+    release: Option<Number>,
 }
 
-/// How long a waiter waits, in nanoseconds of the client's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// Tries once.
-    Once,
-    /// Waits until then.
-    Until(u64),
+#[derive(Default)]
+struct Gate {
+    closed: usize,
+    /// How many of them are closed for longer than they should.
+    overdue: usize,
 }
 
-impl Patience {
-    fn is_over_by(self, moment: u64) -> bool {
-        match self {
-            Self::Once => true,
-            Self::Until(until) => until <= moment,
-        }
+impl Gates {
+    /// What a request in this mode waits for.
+    fn before(&self, mode: Mode) -> &Gate {
+        if mode == Mode::Shared { &self.excluding } else { &self.all }
+    }
+
+    /// Those that something in this mode closes.
+    fn of(&mut self, mode: Mode) -> impl Iterator<Item = &mut Gate> {
+        std::iter::once(&mut self.all).chain((mode != Mode::Shared).then_some(&mut self.excluding))
     }
 }
 
-/// The owner of an entry, which the mutex compares.
-pub(crate) trait EntryOwner: Copy + Eq + Hash {}
-
-impl<O: Copy + Eq + Hash> EntryOwner for O {}
-
-pub(crate) type Ticket = u64;
-
-/// The local mutex. `O` is the owner, `H` the hold, `A` the attempt.
-pub(crate) struct LocalMutex<O, H: Occupant, A: Attempt> {
-    state: Mutex<State<O, H, A>>,
-}
 /// How a wait ended.
 #[derive(Debug, Clone)]
-pub(crate) enum Settled<H: Occupant, F> {
-    Granted(H),
+pub(crate) enum Settled {
+    Granted(Arc<HoldCore>),
     Refused,
-    Failed(F),
-    Lost(H::Loss),
+    Failed(LockError),
+    Lost(LossReason),
 }
 
-/// The result of [`LocalMutex::enter`].
-pub(crate) enum Entered<H: Occupant, F> {
-    /// The owner had the lock already, or the wait was over before it began.
-    Settled(Settled<H, F>),
-    Waiting(Ticket),
+/// What an owner asks for.
+pub(crate) struct Wish<'w> {
+    pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
+    pub(crate) wait: Wait,
+    pub(crate) options: &'w Arc<HoldOptions>,
 }
 
-/// What can still decide a wait whose time is up.
-pub(crate) enum Prospect<A> {
-    /// Nothing: it has failed.
-    None,
-    /// The first answer to a release or a cancel, after which the client can ask the server.
-    Answer,
-    /// An attempt that is under way.
-    Attempt(A),
-}
-
-/// The result of an attempt.
-///
-/// An attempt that failed, or is void, may have left something at the server: the caller undoes it and calls
-/// [`LocalMutex::cleared`].
-pub(crate) enum Attempted<H, F> {
-    Granted(H),
-    /// The lock could not be had by then, in nanoseconds of the client's clock; for a waiter that tries once,
-    /// `u64::MAX`.
-    Refused {
-        by: u64,
+/// The result of [`LocalLock::enter`].
+pub(crate) enum Entered {
+    /// The owner had the lock already, or there is nothing to wait for.
+    Settled(Settled),
+    Waiting {
+        ticket: Ticket,
+        since: Moment,
     },
-    Failed(F),
-    /// The attempt had no result although there is time left: the waiters need another one.
-    Void,
+    /// The owner reads, or is about to, and asks for the write side: it would wait for itself.
+    Upgrade,
+    /// The owner waits for the write side, and behind that request a reader would wait for itself.
+    BehindItself,
 }
 
-/// What the caller must undo after [`LocalMutex::attempted`] or [`LocalMutex::leave`]; [`LocalMutex::cleared`] follows.
-#[must_use = "an unclaimed grant must be given back"]
-pub(crate) enum Undo<H, A> {
-    Nothing,
-    /// Stop the attempt and undo it.
-    Attempt(A),
-    /// Release the hold.
-    Hold(H),
-}
-
-/// The result of [`LocalMutex::exit`].
-pub(crate) enum Exited<H: Occupant> {
+/// The result of [`LocalLock::exit`].
+pub(crate) enum Exited {
     NotOwner,
-    Lost(H::Loss),
+    Lost(LossReason),
     StillHeld,
-    /// That was the last entry: release the hold, then call [`LocalMutex::cleared`]; or
-    /// [hand it on](LocalMutex::hand_off) to one that takes its place. If an attempt comes with it, send that right
-    /// behind the release instead.
-    Release(H),
-    /// That was the last entry, and the owner still reads: let `reader` have what `hold` has at the server, then call
-    /// [`LocalMutex::cleared`].
-    Downgrade {
-        hold: H,
-        reader: H,
-    },
+    /// That was the last entry: the hold ends when the server has answered.
+    Ends(Arc<HoldCore>),
 }
-impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
+
+/// Whether the caller that ends an entry learns of a loss.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hearing {
+    Hears,
+    Deaf,
+}
+
+/// How an attempt ended.
+pub(crate) enum Outcome {
+    Granted(Grant<AnyLease>),
+    /// The lock could not be had, and nothing is left at the server.
+    Refused,
+    /// There was no result although there is time left: another attempt is needed.
+    Void,
+    Failed(LockError),
+}
+
+impl LocalLock {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State::new()) }
+        Self {
+            line: Line::default(),
+            asks: Asks::default(),
+            next: 0,
+            attempting: None,
+            exclusive: None,
+            unplaced: BTreeSet::new(),
+            gates: Gates::default(),
+            owners: Owners::default(),
+            closed: None,
+            last_holder: None,
+            pause_end: None,
+            losses: Losses::default(),
+            due: Moment::FOREVER,
+            alarm: None,
+            alarm_at: Moment::FOREVER,
+            has_news: false,
+        }
     }
 
-    /// Enters for `owner`, reenters, or takes a place in the queue. An attempt that this method or another one returns
-    /// is one that the caller must now make, and report with [`LocalMutex::attempted`]; no other caller makes it.
-    pub(crate) fn enter(
-        &self,
-        owner: O,
-        patience: Patience,
-        options: H::Options,
-        make: impl FnOnce(Patience, &H::Options) -> A,
-    ) -> (Entered<H, A::Failure>, Option<A>) {
-        let mut wakers = Wakers::default();
-        let mut state = self.state.lock();
-        let entered = state.enter(owner, patience, options, &mut wakers);
-        let start = state.start_next(make, &mut wakers);
-        let entered = match entered {
-            // The attempt starts, or is refused, within this call: a waiter that tries once never waits behind another.
-            Entered::Waiting(ticket) if start.is_none() => state.settle_if_hopeless(ticket),
-            entered => entered,
-        };
-        drop(state);
-        wakers.wake();
-        (entered, start)
+    /// Enters for an owner, enters again, or takes a place in the line.
+    pub(crate) fn enter(&mut self, turn: &mut Turn<'_>, wish: &Wish<'_>) -> Entered {
+        let Wish { owner, mode, wait, options } = *wish;
+        if let Some(error) = &self.closed {
+            return Entered::Settled(Settled::Failed(error.clone()));
+        }
+        if let Some(reason) = self.owners.take_loss(owner, mode, None) {
+            return Entered::Settled(Settled::Lost(reason));
+        }
+        if let Some(number) = self.granted_to(owner, mode) {
+            self.claim(turn, (owner, mode), number, None);
+        }
+        if let Some(hold) = self.enter_again(owner, mode).or_else(|| self.read_under_lease(turn, owner, mode))
+        {
+            return Entered::Settled(Settled::Granted(hold));
+        }
+        if mode == Mode::Shared && self.asks_for(owner, Mode::Exclusive) {
+            return Entered::BehindItself;
+        }
+        if mode == Mode::Exclusive
+            && (self.has_entered(owner, Mode::Shared) || self.asks_for(owner, Mode::Shared))
+        {
+            return Entered::Upgrade;
+        }
+        if let (Mode::Exclusive, Some(number)) = (mode, self.attempting) {
+            self.extend(turn, number, wait);
+        }
+        self.owners.waits(owner, mode);
+        let options = Arc::clone(options);
+        let since = turn.now;
+        let ticket = self.line.push(Request {
+            owner,
+            mode,
+            options,
+            wait,
+            since,
+            place: None,
+            at: At::Waits,
+            waker: None,
+        });
+        if let Wait::Until(end) = wait {
+            self.look_by(end);
+        }
+        self.advance(turn);
+        if wait == Wait::Try {
+            self.review_try(turn, ticket);
+        }
+        match self.take_settled(turn, ticket) {
+            Some(settled) => Entered::Settled(settled),
+            None => Entered::Waiting { ticket, since },
+        }
+    }
+
+    fn enter_again(&mut self, owner: Owner, mode: Mode) -> Option<Arc<HoldCore>> {
+        let entered = self.owners.entered_mut(owner, mode)?;
+        entered.entries += 1;
+        Some(Arc::clone(&entered.hold))
     }
 
     /// Enters once more for `owner`, which already has `hold`.
-    pub(crate) fn reenter(&self, owner: O, hold: &H) -> Result<(), Option<H::Loss>> {
-        let mut state = self.state.lock();
-        match &mut state.occupancy {
-            Occupancy::Held(holder) if holder.owner == owner && holder.hold.is_same(hold) => {
-                holder.hold.verify().map_err(Some)?;
-                holder.entries += 1;
-                holder.observed = Observed::Yes;
-                Ok(())
-            }
-            _ => Err(None),
-        }
+    pub(crate) fn reenter(&mut self, owner: Owner, hold: &Arc<HoldCore>) -> bool {
+        let entered = self.owners.entered_mut(owner, hold.grant().mode);
+        let Some(entered) = entered.filter(|entered| Arc::ptr_eq(&entered.hold, hold)) else { return false };
+        entered.entries += 1;
+        true
     }
 
-    /// Checks whether the wait of `ticket` has been decided.
-    pub(crate) fn poll(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Settled<H, A::Failure>> {
-        with_waker(context, |waker| {
-            let mut state = self.state.lock();
-            if let Some(settled) = state.take_settled(ticket) {
-                return Poll::Ready(settled);
-            }
-            if let Some(waiter) = state.waiter(ticket) {
-                std::mem::swap(&mut waiter.waker, waker);
-            }
-            Poll::Pending
-        })
+    fn is_in(&self, owner: Owner, mode: Mode, hold: &Arc<HoldCore>) -> bool {
+        self.owners.entered(owner, mode).is_some_and(|entered| Arc::ptr_eq(&entered.hold, hold))
     }
 
-    /// Ends the wait of `ticket` at its deadline. If its outcome has been decided by now, that counts; otherwise the
-    /// wait is refused, or fails if the server has not confirmed that another client holds the lock. `no_answer` is the
-    /// failure of a head behind a release or a cancel that has not been answered.
-    pub(crate) fn give_up(
-        &self,
+    /// Checks whether a wait has been decided.
+    pub(crate) fn poll(
+        &mut self,
+        turn: &mut Turn<'_>,
         ticket: Ticket,
-        no_answer: impl FnOnce() -> A::Failure,
-    ) -> (Settled<H, A::Failure>, Undo<H, A>) {
-        let mut wakers = Wakers::default();
-        let mut state = self.state.lock();
-        if let Some(settled) = state.take_settled(ticket) {
-            return (settled, Undo::Nothing);
-        }
-        let failure = match &state.occupancy {
-            Occupancy::Attempting { attempt, .. } => attempt.why_unknown(),
-            Occupancy::Clearing { overdue: None } if state.head() == Some(ticket) => Some(no_answer()),
-            Occupancy::Clearing { overdue } => overdue.clone(),
-            Occupancy::Free => state.why_unknown_in_admission(ticket, no_answer),
-            Occupancy::Held(_) => None,
+        waker: &mut Option<Waker>,
+    ) -> Poll<Settled> {
+        let Some(request) = self.line.get_mut(ticket) else { return Poll::Pending };
+        let (owner, mode) = (request.owner, request.mode);
+        let granted = match request.at {
+            At::Granted(number) => Some(number),
+            At::Waits | At::Sent(_) if self.owners.waiting(owner, mode) > 1 => self.granted_to(owner, mode),
+            At::Waits | At::Sent(_) | At::Over(_) => None,
         };
-        let (undo, waiter) = state.leave(ticket, &mut wakers);
-        drop(state);
-        drop(waiter);
-        wakers.wake();
-        (failure.map_or(Settled::Refused, Settled::Failed), undo)
-    }
-
-    /// Returns what can still decide the wait of `ticket`, whose time is up. The waiter is woken when that changes.
-    pub(crate) fn prospect(&self, ticket: Ticket) -> Prospect<A> {
-        let mut state = self.state.lock();
-        let is_head = state.head() == Some(ticket);
-        state.queue.time_is_up(ticket);
-        match &state.occupancy {
-            Occupancy::Attempting { attempt, .. } => Prospect::Attempt(attempt.clone()),
-            Occupancy::Clearing { overdue: None } if is_head => Prospect::Answer,
-            Occupancy::Free => match state.admissions.ahead_of(ticket) {
-                Some(Member::Request(Request { attempt, state: RequestState::Sent, .. })) => {
-                    Prospect::Attempt(attempt.clone())
-                }
-                Some(Member::Clearing { overdue: None }) if is_head => Prospect::Answer,
-                _ => Prospect::None,
-            },
-            _ => Prospect::None,
+        if let Some(number) = granted {
+            self.claim(turn, (owner, mode), number, Some(ticket));
         }
-    }
-
-    /// Returns the next moment after `moment` at which a waiter stops waiting.
-    pub(crate) fn next_end(&self, moment: u64) -> Option<u64> {
-        self.state.lock().queue.next_end(moment)
-    }
-
-    /// Ends the wait of `ticket`, because its future was dropped.
-    pub(crate) fn leave(&self, ticket: Ticket) -> Undo<H, A> {
-        let mut wakers = Wakers::default();
-        let (undo, waiter) = self.state.lock().leave(ticket, &mut wakers);
-        drop(waiter);
-        wakers.wake();
-        undo
-    }
-
-    /// Reports the result of an attempt. Returns what no waiter wants, and the attempt that follows.
-    pub(crate) fn attempted(
-        &self,
-        outcome: Attempted<H, A::Failure>,
-        make: impl FnOnce(Patience, &H::Options) -> A,
-    ) -> (Undo<H, A>, Option<A>) {
-        let mut wakers = Wakers::default();
-        let mut state = self.state.lock();
-        let undo = state.attempted(outcome, &mut wakers);
-        let start = state.start_next(make, &mut wakers);
-        drop(state);
-        wakers.wake();
-        (undo, start)
-    }
-
-    /// Ends one entry of `owner`, which gets the result. With `of`, only an entry into that hold: the owner may have
-    /// lost it and have another one by now.
-    pub(crate) fn exit(
-        &self,
-        owner: O,
-        of: Option<&H>,
-        make: impl FnOnce(Patience, &H::Options) -> A,
-    ) -> (Exited<H>, Option<A>) {
-        self.end_entry(|state, wakers| state.exit(owner, of, wakers), make)
-    }
-
-    /// Like `exit`, for an entry that ends without a caller that could receive the result: the owner still learns of a
-    /// loss when it ends its other entries.
-    pub(crate) fn exit_in_silence(
-        &self,
-        owner: O,
-        of: &H,
-        make: impl FnOnce(Patience, &H::Options) -> A,
-    ) -> (Exited<H>, Option<A>) {
-        self.end_entry(|state, wakers| state.exit_in_silence(owner, of, wakers), make)
-    }
-
-    fn end_entry(
-        &self,
-        end: impl FnOnce(&mut State<O, H, A>, &mut Wakers) -> Exited<H>,
-        make: impl FnOnce(Patience, &H::Options) -> A,
-    ) -> (Exited<H>, Option<A>) {
-        let mut wakers = Wakers::default();
-        let mut state = self.state.lock();
-        let exited = end(&mut state, &mut wakers);
-        let start = state.start_next(make, &mut wakers);
-        drop(state);
-        wakers.wake();
-        (exited, start)
-    }
-
-    /// Reports the first answer to a release or a cancel, whatever the answer is.
-    #[must_use = "no other caller makes this attempt"]
-    pub(crate) fn cleared(&self, make: impl FnOnce(Patience, &H::Options) -> A) -> Option<A> {
-        let mut wakers = Wakers::default();
-        let mut state = self.state.lock();
-        if matches!(state.occupancy, Occupancy::Clearing { .. }) {
-            state.occupancy = Occupancy::Free;
+        if let Some(settled) = self.take_settled(turn, ticket) {
+            return Poll::Ready(settled);
         }
-        let start = state.start_next(make, &mut wakers);
-        drop(state);
-        wakers.wake();
-        start
-    }
-
-    /// Reports that the answer to a release or a cancel is overdue: a wait that ends now ends with `failure`.
-    ///
-    /// Waiters that try once fail immediately.
-    pub(crate) fn overdue(&self, failure: &A::Failure) {
-        let mut wakers = Wakers::default();
-        let mut state = self.state.lock();
-        if let Occupancy::Clearing { overdue } = &mut state.occupancy {
-            *overdue = Some(failure.clone());
-            state.settle_those_who_try_once(&Settled::Failed(failure.clone()), &mut wakers);
-            wakers.extend(state.queue.wakers_when_time_is_up());
+        if let Some(request) = self.line.get_mut(ticket) {
+            std::mem::swap(&mut request.waker, waker);
         }
-        drop(state);
-        wakers.wake();
+        Poll::Pending
     }
 
-    /// Reports that `hold` has been lost. The caller has changed the state of the hold before.
-    #[must_use = "no other caller makes this attempt"]
-    pub(crate) fn lost(
-        &self,
-        hold: &H,
-        loss: &H::Loss,
-        make: impl FnOnce(Patience, &H::Options) -> A,
-    ) -> Option<A> {
-        let mut wakers = Wakers::default();
-        let mut state = self.state.lock();
-        state.lost(hold, loss, &mut wakers);
-        let start = state.start_next(make, &mut wakers);
-        drop(state);
-        wakers.wake();
-        start
-    }
-
-    /// Refuses all callers from now on, including those that already wait.
-    pub(crate) fn close(&self, failure: &A::Failure) -> Undo<H, A> {
-        let mut wakers = Wakers::default();
-        let mut state = self.state.lock();
-        state.closed = Some(failure.clone());
-        for ticket in state.queue.tickets() {
-            state.settle(ticket, Settled::Failed(failure.clone()), &mut wakers);
+    fn take_settled(&mut self, turn: &mut Turn<'_>, ticket: Ticket) -> Option<Settled> {
+        if !matches!(self.line.get(ticket)?.at, At::Over(_)) {
+            return None;
         }
-        let undo = state.abandon_attempt();
-        drop(state);
-        wakers.wake();
-        undo
-    }
-
-    /// Returns why all callers are refused, if they are.
-    pub(crate) fn closed(&self) -> Option<A::Failure> {
-        self.state.lock().closed.clone()
-    }
-
-    /// Returns whether `owner` does not know yet that it has lost a hold.
-    pub(crate) fn has_loss_for(&self, owner: O) -> bool {
-        self.state.lock().unreported.has_tombstone_of(&owner)
-    }
-
-    /// Returns whether neither an owner, a waiter nor a request uses the lock, and no loss is to be reported.
-    pub(crate) fn is_unused(&self) -> bool {
-        let state = self.state.lock();
-        matches!(state.occupancy, Occupancy::Free)
-            && state.queue.is_empty()
-            && state.admissions.is_empty()
-            && state.unreported.is_empty()
-    }
-
-    /// Enters for `owner` with a hold that it has got elsewhere. Returns whether the lock was free for that.
-    pub(crate) fn adopt(&self, owner: O, hold: H) -> bool {
-        let mut state = self.state.lock();
-        let is_free = matches!(state.occupancy, Occupancy::Free) && state.queue.is_empty();
-        if is_free {
-            let (observed, unclaimed) = (Observed::Yes, Unclaimed::default());
-            state.occupancy = Occupancy::Held(Holder { owner, hold, entries: 1, observed, unclaimed });
-        }
-        is_free
-    }
-
-    /// Lets `owner` read while it has `hold`: the last exit lets `reader` outlast it. Returns whether it still has it.
-    pub(crate) fn attach_reader(&self, owner: O, hold: &H, reader: &H) -> bool {
-        let mut state = self.state.lock();
-        let holder = state.holder_if(owner).filter(|holder| holder.entries > 0 && holder.hold.is_same(hold));
-        let stands = holder.is_some_and(|holder| holder.hold.verify().is_ok());
-        if stands {
-            hold.attach_reader(reader);
-        }
-        stands
-    }
-
-    /// Returns the hold and the number of its owner's entries, if the owner is `owner`.
-    pub(crate) fn held_by(&self, owner: O) -> Option<(H, u64)> {
-        match &self.state.lock().occupancy {
-            Occupancy::Held(holder) if holder.owner == owner && holder.entries > 0 => {
-                Some((holder.hold.clone(), holder.entries))
+        let Request { owner, mode, at, waker, .. } = self.take(ticket)?;
+        turn.effects.dropped.extend(waker);
+        let At::Over(settled) = at else { return None };
+        match &settled {
+            // The other branches of its owner have seen the hold, and this one learns of its loss.
+            Settled::Granted(hold) if !self.is_in(owner, mode, hold) => {
+                let known = match hold.phase() {
+                    Phase::Lost(reason) => Some(reason),
+                    _ => None,
+                };
+                let loss = self.owners.leave_loss(owner, mode, hold).or(known);
+                Some(loss.map_or(settled, Settled::Lost))
             }
-            _ => None,
+            _ => Some(settled),
         }
     }
 
-    /// Returns whether `owner` waits, or has been granted the lock and has not seen that yet.
-    pub(crate) fn is_asked_for_by(&self, owner: O) -> bool {
-        let state = self.state.lock();
-        let is_granted = match &state.occupancy {
-            Occupancy::Held(holder) => holder.owner == owner && holder.entries == 0,
-            _ => false,
+    fn take(&mut self, ticket: Ticket) -> Option<Request> {
+        let request = self.line.take(ticket)?;
+        self.owners.waits_no_longer(request.owner, request.mode);
+        Some(request)
+    }
+
+    /// The wait has no caller any more.
+    pub(crate) fn leave(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
+        self.withdraw(turn, ticket);
+        let Some(Request { owner, mode, at, waker, .. }) = self.take(ticket) else { return };
+        turn.effects.dropped.extend(waker);
+        if let At::Over(Settled::Granted(hold)) = at {
+            self.exit(turn, (owner, mode), Some(&hold), Hearing::Deaf);
+        }
+    }
+
+    /// What a request has got so far goes to its heir, or is undone.
+    fn withdraw(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
+        let number = match self.line.get(ticket).map(|request| &request.at) {
+            Some(At::Sent(number) | At::Granted(number)) => *number,
+            _ => return,
         };
-        is_granted || state.queue.has(&owner)
+        let heir = self.heir_of(ticket, number);
+        let Some(ask) = self.asks.get_mut(&number) else { return };
+        match (&mut ask.is, heir) {
+            (Is::Out(out), Some(heir)) => {
+                out.ticket = heir;
+                self.line.set(heir, At::Sent(number));
+            }
+            (Is::Out(_), None) => self.stop(turn, ticket, number),
+            (Is::Leased(lease), Some(heir)) => {
+                lease.seen = asks::Seen::NotYet(heir);
+                if lease.behind.is_some() {
+                    self.line.set(heir, At::Sent(number));
+                } else {
+                    self.give(turn, heir, number);
+                }
+            }
+            (Is::Leased(_), None) => self.end_lease(turn, number),
+            (Is::Ending(_), _) => {}
+        }
     }
 
-    /// Returns the owner that holds the lock, and its hold.
-    pub(crate) fn holder(&self) -> Option<(O, H)> {
-        match &self.state.lock().occupancy {
-            Occupancy::Held(holder) => Some((holder.owner, holder.hold.clone())),
-            _ => None,
+    /// Returns the request that inherits what an exclusive one has got: the next one, if it asks for the same.
+    fn heir_of(&self, ticket: Ticket, number: Number) -> Option<Ticket> {
+        let ask = self.asks.get(&number).filter(|ask| ask.mode() == Mode::Exclusive)?;
+        let (heir, request) = self.line.after(std::ops::Bound::Excluded(ticket))?;
+        let inherits = request.mode == Mode::Exclusive
+            && matches!(request.at, At::Waits)
+            && request.suits(&ask.request.options);
+        inherits.then_some(heir)
+    }
+
+    /// Ends one entry of `owner`. With `of`, only an entry into that hold: the owner may have lost it and have another one by
+    /// now.
+    pub(crate) fn exit(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (owner, mode): (Owner, Mode),
+        of: Option<&Arc<HoldCore>>,
+        hearing: Hearing,
+    ) -> Exited {
+        let entered = self.owners.entered_mut(owner, mode);
+        let entered = entered.filter(|entered| of.is_none_or(|of| Arc::ptr_eq(&entered.hold, of)));
+        let Some(entered) = entered else {
+            let loss = match of {
+                Some(of) if hearing == Hearing::Deaf => self.owners.leave_loss(owner, mode, of),
+                _ => self.owners.take_loss(owner, mode, of),
+            };
+            return loss.map_or(Exited::NotOwner, Exited::Lost);
+        };
+        entered.entries -= 1;
+        if entered.entries > 0 {
+            return Exited::StillHeld;
         }
+        let Some(left) = self.owners.leave(owner, mode) else { return Exited::NotOwner };
+        self.end_hold(turn, &left.hold);
+        Exited::Ends(left.hold)
+    }
+
+    /// A backend reports on an attempt, or on the lease that it led to.
+    pub(crate) fn report(&mut self, turn: &mut Turn<'_>, number: Number, report: Report) {
+        if let Report::Lost(reason) = report {
+            let declared = if reason == LossReason::Broken { Declared::ByCore } else { Declared::ByBackend };
+            return self.lose(turn, number, reason, declared);
+        }
+        if let Report::HeldBy(holder) = report {
+            self.last_holder = Some(Box::new(holder));
+            return;
+        }
+        let is_queued = matches!(report, Report::Queued);
+        let Some(asks::Ask { is: Is::Out(out), .. }) = self.asks.get_mut(&number) else { return };
+        let word = match report {
+            Report::Unreachable(error) => Word::Unreachable(error),
+            _ => Word::Busy,
+        };
+        turn.effects.words.push(std::mem::replace(&mut out.word, word));
+        if is_queued && !std::mem::replace(&mut out.is_placed, true) {
+            self.unplaced.remove(&out.ticket);
+        }
+        self.has_news = true;
+    }
+
+    /// The client is closed, or its runtime has ended: refuses all requests from now on, also those in the line.
+    pub(crate) fn close(&mut self, turn: &mut Turn<'_>, error: &LockError) {
+        self.closed = Some(error.clone());
+        for ticket in self.line.tickets() {
+            let Some(request) = self.line.get(ticket) else { continue };
+            match request.at {
+                At::Waits => {}
+                At::Sent(_) => self.withdraw(turn, ticket),
+                At::Granted(_) | At::Over(_) => continue,
+            }
+            self.over(turn, ticket, Settled::Failed(error.clone()));
+        }
+    }
+
+    /// Ends a wait.
+    fn over(&mut self, turn: &mut Turn<'_>, ticket: Ticket, settled: Settled) {
+        if let Some(request) = self.line.set(ticket, At::Over(settled)) {
+            turn.effects.wake.extend(request.waker.take());
+        }
+    }
+}
+
+/// What others want to know.
+impl LocalLock {
+    /// Returns whether the owner has entered in this mode, and holds the lock.
+    fn has_entered(&self, owner: Owner, mode: Mode) -> bool {
+        self.owners.entered(owner, mode).is_some()
+    }
+
+    /// Returns the hold of an owner and how often it has entered.
+    pub(crate) fn entered(&self, owner: Owner, mode: Mode) -> Option<(Arc<HoldCore>, u64)> {
+        self.owners.entered(owner, mode).map(|entered| (Arc::clone(&entered.hold), entered.entries))
+    }
+
+    /// Returns whether the owner waits, or has been granted the lock and has not seen that yet.
+    pub(crate) fn asks_for(&self, owner: Owner, mode: Mode) -> bool {
+        self.owners.waiting(owner, mode) > 0
+    }
+
+    /// Returns the owner that holds the lock exclusively.
+    pub(crate) fn holder(&self) -> Option<(Owner, &Arc<HoldCore>)> {
+        self.owners.writer().map(|(owner, entered)| (owner, &entered.hold))
+    }
+
+    /// Returns the owners that share the lock.
+    pub(crate) fn sharers(&self) -> impl Iterator<Item = (Owner, &Arc<HoldCore>)> {
+        self.owners.sharers().map(|(owner, entered)| (owner, &entered.hold))
+    }
+
+    /// Returns whether the lock is held exclusively, or is on its way to a waiter.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.exclusive
+            .is_some_and(|number| self.asks.get(&number).is_some_and(|ask| matches!(ask.is, Is::Leased(_))))
+    }
+
+    pub(crate) fn last_holder(&self) -> Option<Participant> {
+        self.last_holder.as_deref().cloned()
+    }
+
+    pub(crate) fn pause_until(&mut self, end: Moment) {
+        self.pause_end = Some(end);
+    }
+
+    /// Returns when the pause after an earlier hold ends, as far as it is known.
+    pub(crate) fn pause_end(&self) -> Option<Moment> {
+        self.pause_end
+    }
+
+    /// The bell has rung. Returns when it rings next.
+    pub(crate) fn next_ring(&mut self) -> Option<Moment> {
+        self.alarm_at = self.due;
+        Some(self.due).filter(|due| *due != Moment::FOREVER)
     }
 }

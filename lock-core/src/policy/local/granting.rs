@@ -1,0 +1,301 @@
+//! What comes of an attempt: a grant, for the request that it is for now, or something to undo.
+
+use std::sync::Arc;
+
+use super::asks::{Ask, Is, Lasting, Lease, Number, Out, Seen, Undo};
+use super::line::{At, Ticket};
+use super::losing::Declared;
+use super::releasing::Reply;
+use super::turn::Turn;
+use super::{LocalLock, Outcome, Settled};
+use crate::policy::hold::{Granted, GrantedId, HoldCore};
+use crate::runtime::pending::Pending;
+use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Term, Validity, Wait};
+use crate::types::error::LockError;
+use crate::types::loss::LossReason;
+use crate::types::owner::Owner;
+
+/// An attempt that its driver has to undo.
+pub(crate) struct Undoing {
+    pub(crate) counted: Pending,
+    /// A grant that came for it: a backend may leave what nothing refers to any more to its session, so it is kept until it is
+    /// undone.
+    pub(crate) grant: Option<Grant<AnyLease>>,
+}
+
+impl Undoing {
+    pub(crate) fn of(counted: Pending) -> Self {
+        Self { counted, grant: None }
+    }
+}
+
+impl LocalLock {
+    /// An attempt has ended. If something may be left of it at the server, the caller undoes it, and reports that with
+    /// [`answered`](Self::answered).
+    pub(crate) fn attempted(
+        &mut self,
+        turn: &mut Turn<'_>,
+        number: Number,
+        outcome: Outcome,
+    ) -> Option<Undoing> {
+        if !matches!(outcome, Outcome::Granted(_)) {
+            self.losses.end_row();
+        }
+        self.has_news = true;
+        let ask = self.asks.get_mut(&number)?;
+        let (ticket, behind, lost) = match &mut ask.is {
+            Is::Out(Out { ticket, behind, lost, .. }) => (*ticket, *behind, *lost),
+            // It was stopped meanwhile.
+            Is::Ending(ending) => {
+                let counted = ending.counted.take()?;
+                return match outcome {
+                    Outcome::Refused => {
+                        turn.effects.done.push(counted);
+                        self.answered(turn, number, &Reply::Done);
+                        None
+                    }
+                    Outcome::Granted(grant) => Some(Undoing { counted, grant: Some(grant) }),
+                    Outcome::Void | Outcome::Failed(_) => Some(Undoing::of(counted)),
+                };
+            }
+            Is::Leased(_) => return None,
+        };
+        let request = ask.request.clone();
+        match outcome {
+            Outcome::Granted(grant) => match lasting_of(&request, grant.term) {
+                Ok(lasting) => {
+                    self.granted(turn, number, (ticket, behind, lost), lasting, grant);
+                    None
+                }
+                Err(error) => {
+                    let counted = self.failed(turn, number, ticket, error);
+                    Some(Undoing { counted, grant: Some(grant) })
+                }
+            },
+            Outcome::Refused => {
+                self.asks.remove(&number);
+                self.is_out_no_longer(ticket, number);
+                self.refused(turn, ticket);
+                None
+            }
+            Outcome::Void => {
+                let counted = self.undo_attempt(turn, ticket, number);
+                if let Some(waiting) = self.line.set(ticket, At::Waits) {
+                    waiting.place = request.place();
+                }
+                Some(Undoing::of(counted))
+            }
+            Outcome::Failed(error) => Some(Undoing::of(self.failed(turn, number, ticket, error))),
+        }
+    }
+
+    /// The result of an attempt that was to try once does not apply to a request that waits and has inherited it.
+    fn refused(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
+        let is_over = self.line.get(ticket).is_some_and(|request| match request.wait {
+            Wait::Try => true,
+            Wait::Until(end) => end <= turn.now,
+            Wait::Forever => false,
+        });
+        if is_over {
+            self.over(turn, ticket, Settled::Refused);
+        } else {
+            self.line.set(ticket, At::Waits);
+        }
+    }
+
+    fn failed(&mut self, turn: &mut Turn<'_>, number: Number, ticket: Ticket, error: LockError) -> Pending {
+        let was_a_try = self.asks.get(&number).is_some_and(|ask| ask.request.wait() == Wait::Try);
+        let counted = self.undo_attempt(turn, ticket, number);
+        if was_a_try && self.line.get(ticket).is_some_and(|request| !request.tries_once()) {
+            self.line.set(ticket, At::Waits);
+        } else {
+            self.over(turn, ticket, Settled::Failed(error));
+        }
+        counted
+    }
+
+    /// An attempt is to be undone by its driver.
+    fn undo_attempt(&mut self, turn: &mut Turn<'_>, ticket: Ticket, number: Number) -> Pending {
+        self.is_out_no_longer(ticket, number);
+        self.end(turn, number, Undo::Attempt, None);
+        turn.around.counted()
+    }
+
+    /// No request wants an attempt any more: its driver notices that, and undoes it.
+    pub(super) fn stop(&mut self, turn: &mut Turn<'_>, ticket: Ticket, number: Number) {
+        if let Some(Ask { is: Is::Out(out), .. }) = self.asks.get_mut(&number) {
+            turn.effects.stop.extend(out.driver.take());
+        }
+        self.is_out_no_longer(ticket, number);
+        let counted = turn.around.counted();
+        self.end(turn, number, Undo::Attempt, Some(counted));
+    }
+
+    /// The driver of an attempt waits until that is not wanted any more. Returns whether it still is.
+    pub(crate) fn is_wanted(&mut self, number: Number, driver: &mut Option<std::task::Waker>) -> bool {
+        let Some(Ask { is: Is::Out(out), .. }) = self.asks.get_mut(&number) else { return false };
+        std::mem::swap(&mut out.driver, driver);
+        true
+    }
+
+    /// The driver undoes an attempt that is not wanted any more. Returns what counts that.
+    pub(crate) fn take_counted(&mut self, number: Number) -> Option<Pending> {
+        match self.asks.get_mut(&number).map(|ask| &mut ask.is) {
+            Some(Is::Ending(ending)) => ending.counted.take(),
+            _ => None,
+        }
+    }
+
+    fn is_out_no_longer(&mut self, ticket: Ticket, number: Number) {
+        if self.attempting == Some(number) {
+            self.attempting = None;
+        }
+        self.unplaced.remove(&ticket);
+    }
+
+    fn granted(
+        &mut self,
+        turn: &mut Turn<'_>,
+        number: Number,
+        (ticket, behind, lost): (Ticket, Option<Number>, Option<LossReason>),
+        lasting: Lasting,
+        grant: Grant<AnyLease>,
+    ) {
+        self.is_out_no_longer(ticket, number);
+        let Some(ask) = self.asks.get_mut(&number) else { return };
+        let request = &ask.request;
+        let series = turn.series_of(request, &grant);
+        let granted = Granted {
+            lease: number,
+            id: grant.holder.map_or(GrantedId::Attempt(request.id()), GrantedId::Given),
+            mode: request.mode(),
+            token: grant.token,
+            options: Some(Arc::clone(&request.options)),
+            may_be_followed: series.is_some(),
+            #[cfg(unix)]
+            descriptor: grant.descriptor,
+        };
+        let hold = HoldCore::new(turn.around.home(), granted, Box::default(), lasting.deadline());
+        let lease = Lease {
+            kept: grant.lease,
+            group: grant.group,
+            lasting,
+            series,
+            hold,
+            reader: None,
+            seen: Seen::NotYet(ticket),
+            behind,
+        };
+        let mode = request.mode();
+        let group_end = self.hold_lease(turn, number, lease);
+        if mode == Mode::Exclusive {
+            self.exclusive = Some(number);
+        }
+        if let Some(reason) = lost.or(group_end) {
+            return self.lose(turn, number, reason, declared(reason));
+        }
+        if behind.is_none() {
+            self.give(turn, ticket, number);
+        }
+    }
+
+    /// Keeps a lease, and has it renewed. Returns why its group is lost, if it is.
+    pub(super) fn hold_lease(
+        &mut self,
+        turn: &mut Turn<'_>,
+        number: Number,
+        lease: Lease,
+    ) -> Option<LossReason> {
+        self.look_by(lease.hold.deadline());
+        let first_renewal = match lease.lasting {
+            Lasting::UntilReported => None,
+            Lasting::Leased { anchor, validity } => {
+                Some((anchor.plus(validity.interval()), validity.interval()))
+            }
+        };
+        let end = turn.around.register(number, lease.group, &lease.kept, first_renewal);
+        if let Some(ask) = self.asks.get_mut(&number)
+            && let Is::Out(out) = std::mem::replace(&mut ask.is, Is::Leased(lease))
+        {
+            turn.effects.forget(out);
+        }
+        end
+    }
+
+    /// A request may have its lease now, and so may the other branches of its owner.
+    pub(super) fn give(&mut self, turn: &mut Turn<'_>, ticket: Ticket, number: Number) {
+        let Some(request) = self.line.set(ticket, At::Granted(number)) else { return };
+        turn.effects.wake.extend(request.waker.take());
+        let (owner, mode) = (request.owner, request.mode);
+        if self.owners.waiting(owner, mode) > 1 {
+            turn.effects.wake.extend(self.line.wakers_of(owner, mode));
+        }
+    }
+
+    /// Returns the lease that an owner has been granted and has not seen.
+    pub(super) fn granted_to(&self, owner: Owner, mode: Mode) -> Option<Number> {
+        if self.owners.waiting(owner, mode) == 0 {
+            return None;
+        }
+        self.line.of(owner, mode).find_map(|(_, request)| match request.at {
+            At::Granted(number) => Some(number),
+            _ => None,
+        })
+    }
+
+    /// An owner sees its lease: all of its branches that wait have entered, also the one that is being polled.
+    pub(super) fn claim(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (owner, mode): (Owner, Mode),
+        number: Number,
+        polled: Option<Ticket>,
+    ) {
+        let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return };
+        let Seen::NotYet(ticket) = lease.seen else { return };
+        lease.seen = Seen::By(owner);
+        let hold = Arc::clone(&lease.hold);
+        self.losses.end_row();
+        self.owners.enter(owner, mode, &hold, 1);
+        if polled == Some(ticket) {
+            self.line.set(ticket, At::Over(Settled::Granted(Arc::clone(&hold))));
+        } else {
+            self.over(turn, ticket, Settled::Granted(Arc::clone(&hold)));
+        }
+        self.enter_with_branches(turn, (owner, mode), &hold);
+    }
+
+    /// The owner of a hold has entered: its branches that still wait enter with it.
+    pub(super) fn enter_with_branches(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (owner, mode): (Owner, Mode),
+        hold: &Arc<HoldCore>,
+    ) {
+        if self.owners.waiting(owner, mode) == 0 {
+            return;
+        }
+        let branches = self.line.of(owner, mode).filter(|(_, request)| !matches!(request.at, At::Over(_)));
+        for branch in branches.map(|(ticket, _)| ticket).collect::<Vec<_>>() {
+            self.withdraw(turn, branch);
+            self.over(turn, branch, Settled::Granted(Arc::clone(hold)));
+            if let Some(entered) = self.owners.entered_mut(owner, mode) {
+                entered.entries += 1;
+            }
+        }
+    }
+}
+
+pub(super) fn lasting_of(request: &AcquireRequest, term: Term) -> Result<Lasting, LockError> {
+    Ok(match term {
+        Term::UntilReported => Lasting::UntilReported,
+        Term::Leased { anchor, length } => {
+            Lasting::Leased { anchor, validity: Validity::new(length, request.options.abort_margin)? }
+        }
+    })
+}
+
+/// A lock that an operator has broken may still exist at the server: the holder gets the abort margin.
+pub(super) fn declared(reason: LossReason) -> Declared {
+    if reason == LossReason::Broken { Declared::ByCore } else { Declared::ByBackend }
+}

@@ -1,0 +1,219 @@
+//! The requests of a client for one lock, of all modes, in the order of their arrival.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::{Number, Settled};
+use crate::runtime::clock::Moment;
+use crate::spi::{HoldOptions, Mode, Wait};
+use crate::types::owner::Owner;
+
+pub(crate) type Ticket = u64;
+
+/// One who wants the lock, until it has seen what became of that.
+pub(crate) struct Request {
+    pub(super) owner: Owner,
+    pub(super) mode: Mode,
+    pub(super) options: Arc<HoldOptions>,
+    pub(super) wait: Wait,
+    pub(super) since: Moment,
+    /// The place in the server's queue that an attempt for it has lost.
+    pub(super) place: Option<NonZeroU64>,
+    pub(super) at: At,
+    pub(super) waker: Option<Waker>,
+}
+
+/// How far a request has got.
+pub(super) enum At {
+    /// It is not sent.
+    Waits,
+    /// This attempt is for it.
+    Sent(Number),
+    /// This lease is for it, and it has not seen it yet.
+    Granted(Number),
+    /// It has not seen yet how its wait has ended.
+    Over(Settled),
+}
+
+impl Request {
+    pub(super) fn tries_once(&self) -> bool {
+        self.wait == Wait::Try
+    }
+
+    /// Returns whether it asks for the same as `other`.
+    pub(super) fn suits(&self, other: &Arc<HoldOptions>) -> bool {
+        Arc::ptr_eq(&self.options, other) || self.options == *other
+    }
+}
+
+/// The line, with what is looked for in it: the first request that is not sent, those that try once, and the ends of waits.
+#[derive(Default)]
+pub(super) struct Line {
+    requests: BTreeMap<Ticket, Request>,
+    next: Ticket,
+    /// No request before this one waits to be sent.
+    unsent_from: Ticket,
+    /// The requests that try once and are not sent.
+    tries: BTreeSet<Ticket>,
+    /// When waits end that have an end.
+    ends: BTreeSet<(Moment, Ticket)>,
+    /// The requests whose time is up.
+    late: BTreeSet<Ticket>,
+    /// How many wait for ever.
+    endless: usize,
+}
+
+impl Line {
+    pub(super) fn push(&mut self, request: Request) -> Ticket {
+        let ticket = self.next;
+        self.next += 1;
+        match request.wait {
+            Wait::Try => {
+                self.tries.insert(ticket);
+            }
+            Wait::Until(end) if end != Moment::FOREVER => {
+                self.ends.insert((end, ticket));
+            }
+            _ => self.endless += 1,
+        }
+        self.requests.insert(ticket, request);
+        ticket
+    }
+
+    pub(super) fn get(&self, ticket: Ticket) -> Option<&Request> {
+        self.requests.get(&ticket)
+    }
+
+    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Request> {
+        self.requests.get_mut(&ticket)
+    }
+
+    /// Moves a request on, or back.
+    pub(super) fn set(&mut self, ticket: Ticket, at: At) -> Option<&mut Request> {
+        let request = self.requests.get_mut(&ticket)?;
+        match &at {
+            At::Waits => {
+                self.unsent_from = self.unsent_from.min(ticket);
+                if request.tries_once() {
+                    self.tries.insert(ticket);
+                }
+            }
+            At::Sent(_) => {
+                self.tries.remove(&ticket);
+            }
+            At::Granted(_) => {}
+            At::Over(_) => {
+                self.tries.remove(&ticket);
+                if !matches!(request.at, At::Over(_)) {
+                    forget_end(&mut self.ends, &mut self.late, &mut self.endless, ticket, request.wait);
+                }
+            }
+        }
+        request.at = at;
+        Some(request)
+    }
+
+    /// Removes a request.
+    pub(super) fn take(&mut self, ticket: Ticket) -> Option<Request> {
+        let request = self.requests.remove(&ticket)?;
+        if !matches!(request.at, At::Over(_)) {
+            self.tries.remove(&ticket);
+            forget_end(&mut self.ends, &mut self.late, &mut self.endless, ticket, request.wait);
+        }
+        if self.requests.is_empty() {
+            // Frees the memory: there is one line for each lock that is held.
+            *self = Self { next: self.next, unsent_from: self.next, ..Self::default() };
+        }
+        Some(request)
+    }
+
+    /// Returns the first request that is not sent: it alone may be the next.
+    pub(super) fn first_unsent(&mut self) -> Option<Ticket> {
+        let mut unsent = self.requests.range(self.unsent_from..);
+        let first = unsent.find(|(_, request)| matches!(request.at, At::Waits)).map(|(ticket, _)| *ticket);
+        self.unsent_from = first.unwrap_or(self.next);
+        first
+    }
+
+    /// Returns the next live request after `ticket`.
+    pub(super) fn after(&self, ticket: Bound<Ticket>) -> Option<(Ticket, &Request)> {
+        let mut after = self.requests.range((ticket, Bound::Unbounded));
+        after
+            .find(|(_, request)| !matches!(request.at, At::Over(_)))
+            .map(|(ticket, request)| (*ticket, request))
+    }
+
+    pub(super) fn first_try(&self) -> Option<Ticket> {
+        self.tries.first().copied()
+    }
+
+    /// Returns those whose time is up, in the order of their arrival.
+    pub(super) fn late(&self) -> Vec<Ticket> {
+        self.late.iter().copied().collect()
+    }
+
+    /// Finds those whose time is up by now.
+    pub(super) fn pass_time(&mut self, now: Moment) {
+        while let Some((end, ticket)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
+            self.ends.remove(&(end, ticket));
+            self.late.insert(ticket);
+        }
+    }
+
+    /// Returns when the next wait ends.
+    pub(super) fn next_end(&self) -> Option<Moment> {
+        self.ends.first().map(|(end, _)| *end)
+    }
+
+    /// Returns the next moment after `moment` at which a wait ends.
+    pub(super) fn next_end_after(&self, moment: Moment) -> Option<Moment> {
+        let after = (Bound::Excluded((moment, Ticket::MAX)), Bound::Unbounded);
+        self.ends.range(after).next().map(|(end, _)| *end)
+    }
+
+    /// Returns when the last wait ends of which the time is not up; that of a try has no end.
+    pub(super) fn latest_end(&self) -> Moment {
+        if self.endless > 0 {
+            return Moment::FOREVER;
+        }
+        self.ends.last().map_or(Moment::from_nanoseconds(0), |(end, _)| *end)
+    }
+
+    pub(super) fn tickets(&self) -> Vec<Ticket> {
+        self.requests.keys().copied().collect()
+    }
+
+    /// Returns the requests of an owner.
+    pub(super) fn of(&self, owner: Owner, mode: Mode) -> impl Iterator<Item = (Ticket, &Request)> {
+        let requests = self.requests.iter().map(|(ticket, request)| (*ticket, request));
+        requests.filter(move |(_, request)| request.owner == owner && request.mode == mode)
+    }
+
+    /// Returns the wakers of all requests of an owner.
+    pub(super) fn wakers_of(&mut self, owner: Owner, mode: Mode) -> impl Iterator<Item = Waker> {
+        let requests = self.requests.values_mut();
+        let own = requests.filter(move |request| request.owner == owner && request.mode == mode);
+        own.filter_map(|request| request.waker.take())
+    }
+}
+
+fn forget_end(
+    ends: &mut BTreeSet<(Moment, Ticket)>,
+    late: &mut BTreeSet<Ticket>,
+    endless: &mut usize,
+    ticket: Ticket,
+    wait: Wait,
+) {
+    match wait {
+        Wait::Try => {}
+        Wait::Until(end) if end != Moment::FOREVER => {
+            if !ends.remove(&(end, ticket)) {
+                late.remove(&ticket);
+            }
+        }
+        _ => *endless -= 1,
+    }
+}

@@ -1,0 +1,175 @@
+//! What ends by itself: leases at their deadlines or by the report of the backend, and what waits for answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::asks::{Ask, Is, Lasting, Lease, Number, Seen, Undo};
+use super::line::{At, Request, Ticket};
+use super::releasing::unconfirmed;
+use super::turn::{EndedHold, LostLease, Turn, Work};
+use super::{LocalLock, OVERDUE, Settled};
+use crate::policy::hold::HoldCore;
+use crate::runtime::clock::Moment;
+use crate::spi::{AcquireRequest, AnyLease, Mode};
+use crate::types::loss::LossReason;
+
+/// Which side found that a lease is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Declared {
+    /// The backend: the server does not have it any more.
+    ByBackend,
+    /// The core, early enough for the holder to stop: the server may still have it.
+    ByCore,
+}
+
+impl LocalLock {
+    /// Ends what is over by now.
+    pub(crate) fn pass_time(&mut self, turn: &mut Turn<'_>) {
+        if turn.now < self.due {
+            return;
+        }
+        self.has_news = true;
+        self.line.pass_time(turn.now);
+        let due: Vec<_> =
+            self.asks.iter().filter(|(_, ask)| ask.due() <= turn.now).map(|(number, _)| *number).collect();
+        for number in due {
+            self.pass_time_of(turn, number);
+        }
+        let next = self.asks.iter().map(|(_, ask)| ask.due()).chain(self.line.next_end()).min();
+        self.due = next.unwrap_or(Moment::FOREVER);
+    }
+
+    fn pass_time_of(&mut self, turn: &mut Turn<'_>, number: Number) {
+        let Some(ask) = self.asks.get_mut(&number) else { return };
+        let mode = ask.mode();
+        let ending = match &mut ask.is {
+            Is::Out(_) => return,
+            Is::Leased(_) => return self.lose(turn, number, LossReason::Expired, Declared::ByCore),
+            Is::Ending(ending) => ending,
+        };
+        if !ending.is_answered && !ending.is_overdue && turn.now >= ending.sent.plus(OVERDUE) {
+            ending.is_overdue = true;
+            self.gates.of(mode).for_each(|gate| gate.overdue += 1);
+        }
+        if let Some((hold, due)) = ending.what.hold_and_due()
+            && turn.now >= due
+        {
+            let hold = hold.take();
+            turn.finish(hold, None, Some(unconfirmed()));
+        }
+        if let Undo::Downgrade { reader: Some(reader), .. } = &ending.what
+            && turn.now >= reader.deadline()
+        {
+            self.lose_reader(turn, number, LossReason::Expired);
+        }
+    }
+
+    /// The server has acknowledged a renewal that was sent at `anchor`. Returns the holds of which contact had been suspect.
+    pub(crate) fn renewed(&mut self, number: Number, sent: Moment) -> Vec<Arc<HoldCore>> {
+        let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return Vec::new() };
+        if let Lasting::Leased { anchor, .. } = &mut lease.lasting {
+            *anchor = sent.max(*anchor);
+        }
+        let deadline = lease.lasting.deadline();
+        lease.holds().filter(|hold| hold.renew(deadline)).cloned().collect()
+    }
+
+    /// Contact with the server is lost for this lease. Returns the holds for which that is new.
+    pub(crate) fn suspect(&mut self, number: Number) -> Vec<Arc<HoldCore>> {
+        let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return Vec::new() };
+        lease.holds().filter(|hold| hold.suspect()).cloned().collect()
+    }
+
+    pub(crate) fn is_leased(&self, number: Number) -> bool {
+        self.asks.get(&number).is_some_and(|ask| matches!(ask.is, Is::Leased(_)))
+    }
+
+    pub(crate) fn remaining(&mut self, number: Number) -> Option<Duration> {
+        self.asks.get_mut(&number)?.leased()?.hold.remaining()
+    }
+
+    pub(crate) fn kept(&mut self, number: Number) -> Option<AnyLease> {
+        self.asks.get_mut(&number)?.leased().map(|lease| Arc::clone(&lease.kept))
+    }
+
+    /// A lease is lost, and with it what its owner holds by it.
+    pub(crate) fn lose(
+        &mut self,
+        turn: &mut Turn<'_>,
+        number: Number,
+        reason: LossReason,
+        declared: Declared,
+    ) {
+        let number = self.downgraded_to(number).unwrap_or(number);
+        let Some(ask) = self.asks.get_mut(&number) else { return };
+        match &mut ask.is {
+            Is::Out(out) => {
+                out.lost.get_or_insert(reason);
+                return;
+            }
+            Is::Ending(_) => return self.lose_reader(turn, number, reason),
+            Is::Leased(_) => {}
+        }
+        let Some(Ask { request, is: Is::Leased(lease) }) = self.asks.remove(&number) else { return };
+        if self.exclusive == Some(number) {
+            self.exclusive = None;
+        }
+        self.has_news = true;
+        turn.unregister(number, lease.group);
+        let gone_by = turn.gone_by(&lease);
+        let counted = turn.around.counted();
+        let abort_margin = lease.hold.abort_margin();
+        let mut holds = Vec::with_capacity(1);
+        for hold in lease.holds() {
+            let known = hold.lose(reason, &mut turn.effects.wake);
+            holds.extend(known.map(|known| EndedHold::lost(Arc::clone(hold), reason, known)));
+        }
+        match lease.seen {
+            Seen::By(owner) => {
+                self.owners.lose(owner, request.mode(), reason);
+                if lease.reader.is_some() {
+                    self.owners.lose(owner, Mode::Shared, reason);
+                }
+            }
+            Seen::NotYet(ticket) => self.lost_unseen(turn, ticket, &request, reason),
+        }
+        let lease = lease.kept;
+        turn.effects.work.push(Work::Clear(LostLease {
+            lease,
+            holds,
+            abort_margin,
+            declared,
+            gone_by,
+            counted,
+        }));
+    }
+
+    /// No code has used the lease: its request waits again, in its place.
+    fn lost_unseen(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        asked: &AcquireRequest,
+        reason: LossReason,
+    ) {
+        let settled = match (self.line.get(ticket).map(Request::tries_once), &self.closed) {
+            (None, _) => return,
+            (Some(true), _) => Settled::Lost(reason),
+            (Some(false), Some(error)) => Settled::Failed(error.clone()),
+            (Some(false), None) => {
+                self.losses.add(reason);
+                if let Some(request) = self.line.set(ticket, At::Waits) {
+                    request.place = asked.place();
+                }
+                return;
+            }
+        };
+        self.over(turn, ticket, settled);
+    }
+}
+
+impl Lease {
+    fn holds(&self) -> impl Iterator<Item = &Arc<HoldCore>> {
+        std::iter::once(&self.hold).chain(&self.reader)
+    }
+}

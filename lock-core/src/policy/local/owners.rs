@@ -1,0 +1,141 @@
+//! The owners that have entered: how often, into which hold, and which of them have still to learn of a loss.
+
+use std::collections::VecDeque;
+use std::hash::RandomState;
+use std::sync::Arc;
+
+use crate::policy::hold::HoldCore;
+use crate::runtime::few::FewByKey;
+use crate::spi::Mode;
+use crate::types::loss::LossReason;
+use crate::types::owner::Owner;
+
+type Key = (Owner, Mode);
+
+#[derive(Default)]
+pub(super) struct Owners {
+    entered: FewByKey<Key, Entered, RandomState>,
+    /// How many requests of an owner are in the line.
+    waiting: FewByKey<Key, usize, RandomState>,
+    /// The owner of the exclusive hold.
+    writer: Option<Owner>,
+    lost: VecDeque<Lost>,
+}
+
+pub(super) struct Entered {
+    pub(super) hold: Arc<HoldCore>,
+    pub(super) entries: u64,
+}
+
+/// A loss that its owner does not know of yet.
+struct Lost {
+    key: Key,
+    /// The number of the hold, which is not kept for an owner that may never come back.
+    hold: u64,
+    /// How many of its entries have not ended yet.
+    entries: u64,
+    reason: LossReason,
+}
+
+/// The limit for losses; beyond it the oldest is forgotten. Owners may never come back for theirs.
+const MOST_LOST: usize = 256;
+
+impl Owners {
+    pub(super) fn entered(&self, owner: Owner, mode: Mode) -> Option<&Entered> {
+        self.entered.get(&(owner, mode))
+    }
+
+    pub(super) fn entered_mut(&mut self, owner: Owner, mode: Mode) -> Option<&mut Entered> {
+        self.entered.get_mut(&(owner, mode))
+    }
+
+    /// Enters for the first time.
+    pub(super) fn enter(&mut self, owner: Owner, mode: Mode, hold: &Arc<HoldCore>, entries: u64) {
+        if mode == Mode::Exclusive {
+            self.writer = Some(owner);
+        }
+        debug_assert!(self.entered(owner, mode).is_none(), "it has entered");
+        self.entered.insert((owner, mode), Entered { hold: Arc::clone(hold), entries });
+    }
+
+    /// Leaves for the last time.
+    pub(super) fn leave(&mut self, owner: Owner, mode: Mode) -> Option<Entered> {
+        if mode == Mode::Exclusive {
+            self.writer = None;
+        }
+        self.entered.remove(&(owner, mode))
+    }
+
+    /// The hold of an owner is lost. It learns of that, once, unless all of its entries end before without a caller that
+    /// could receive the report.
+    pub(super) fn lose(&mut self, owner: Owner, mode: Mode, reason: LossReason) {
+        let Some(Entered { hold, entries }) = self.leave(owner, mode) else { return };
+        if self.lost.len() == MOST_LOST {
+            self.lost.pop_front();
+        }
+        self.lost.push_back(Lost { key: (owner, mode), hold: hold.number(), entries, reason });
+    }
+
+    /// The owner learns of its loss. With `of`, only of the loss of that hold.
+    pub(super) fn take_loss(
+        &mut self,
+        owner: Owner,
+        mode: Mode,
+        of: Option<&Arc<HoldCore>>,
+    ) -> Option<LossReason> {
+        let position = self.position_of_loss(owner, mode, of)?;
+        self.lost.remove(position).map(|lost| lost.reason)
+    }
+
+    /// An entry into a lost hold ends without a caller: the owner still learns of the loss when it ends the others.
+    pub(super) fn leave_loss(&mut self, owner: Owner, mode: Mode, of: &Arc<HoldCore>) -> Option<LossReason> {
+        let position = self.position_of_loss(owner, mode, Some(of))?;
+        let lost = self.lost.get_mut(position)?;
+        let reason = lost.reason;
+        lost.entries -= 1;
+        if lost.entries == 0 {
+            self.lost.remove(position);
+        }
+        Some(reason)
+    }
+
+    fn position_of_loss(&self, owner: Owner, mode: Mode, of: Option<&Arc<HoldCore>>) -> Option<usize> {
+        let is_it = |lost: &Lost| lost.key == (owner, mode) && of.is_none_or(|of| of.number() == lost.hold);
+        self.lost.iter().position(is_it)
+    }
+
+    /// A request of the owner enters the line.
+    pub(super) fn waits(&mut self, owner: Owner, mode: Mode) {
+        match self.waiting.get_mut(&(owner, mode)) {
+            Some(count) => *count += 1,
+            None => self.waiting.insert((owner, mode), 1),
+        }
+    }
+
+    /// A request of the owner leaves the line.
+    pub(super) fn waits_no_longer(&mut self, owner: Owner, mode: Mode) {
+        let Some(count) = self.waiting.get_mut(&(owner, mode)) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.waiting.remove(&(owner, mode));
+        }
+    }
+
+    /// Returns how many requests of the owner are in the line.
+    pub(super) fn waiting(&self, owner: Owner, mode: Mode) -> usize {
+        self.waiting.get(&(owner, mode)).copied().unwrap_or_default()
+    }
+
+    pub(super) fn writer(&self) -> Option<(Owner, &Entered)> {
+        let writer = self.writer?;
+        self.entered(writer, Mode::Exclusive).map(|entered| (writer, entered))
+    }
+
+    /// Returns the owners that share the lock.
+    pub(super) fn sharers(&self) -> impl Iterator<Item = (Owner, &Entered)> {
+        let entered = self.entered.iter();
+        entered
+            .filter(|((_, mode), _)| *mode != Mode::Exclusive)
+            .map(|((owner, _), entered)| (*owner, entered))
+    }
+}

@@ -1,0 +1,182 @@
+//! An owner that writes and reads: the reader stands by the writer's lease, and outlives the writer by a downgrade.
+
+use std::sync::Arc;
+
+use super::LocalLock;
+use super::asks::{Ask, Ending, Is, Lease, Number, Out, Seen, Undo, Word};
+use super::granting::{declared, lasting_of};
+use super::releasing::Reply;
+use super::turn::{Downgrade, EndedHold, Turn, Work};
+use crate::policy::hold::{Granted, GrantedId, HoldCore};
+use crate::runtime::clock::Moment;
+use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Wait};
+use crate::types::error::LockError;
+use crate::types::loss::LossReason;
+use crate::types::owner::Owner;
+
+/// The lease of a reader that has ended, or cannot keep it for this reason.
+pub(crate) struct Unwanted {
+    pub(crate) lease: AnyLease,
+    pub(crate) error: Option<LockError>,
+}
+
+impl LocalLock {
+    /// Lets the owner of the exclusive hold read, without the server.
+    pub(super) fn read_under_lease(
+        &mut self,
+        turn: &mut Turn<'_>,
+        owner: Owner,
+        mode: Mode,
+    ) -> Option<Arc<HoldCore>> {
+        if mode != Mode::Shared || self.owners.entered(owner, Mode::Exclusive).is_none() {
+            return None;
+        }
+        let number = self.exclusive?;
+        let lease = self.asks.get_mut(&number)?.leased()?;
+        let above = lease.hold.grant();
+        let granted = Granted {
+            lease: number,
+            id: GrantedId::Attempt(turn.around.new_id()),
+            mode: Mode::Shared,
+            token: above.token,
+            options: above.options.clone(),
+            may_be_followed: false,
+            #[cfg(unix)]
+            descriptor: None,
+        };
+        let reader = HoldCore::new(turn.around.home(), granted, Box::default(), lease.hold.deadline());
+        if lease.hold.is_suspect() {
+            reader.suspect();
+        }
+        lease.reader = Some(Arc::clone(&reader));
+        self.owners.enter(owner, Mode::Shared, &reader, 1);
+        self.enter_with_branches(turn, (owner, Mode::Shared), &reader);
+        Some(reader)
+    }
+
+    /// Makes the lease of a writer that of the reader under it.
+    pub(super) fn downgrade(
+        &mut self,
+        turn: &mut Turn<'_>,
+        number: Number,
+        (hold, due): (Arc<HoldCore>, Moment),
+        reader: Arc<HoldCore>,
+        owner: Owner,
+    ) {
+        let (counted, to) = (turn.around.counted(), self.next);
+        self.next += 1;
+        let Some(group) = self.asks.get_mut(&number).and_then(Ask::leased).map(|lease| lease.group) else {
+            return;
+        };
+        let undo =
+            Undo::Downgrade { hold: Some(hold), due, reader: Some(Arc::clone(&reader)), owner, to, group };
+        let Some((request, lease)) = self.end(turn, number, undo, None) else { return };
+        // Its owner still holds it, and it is not renewed.
+        turn.around.register(number, group, &lease.kept, None);
+        let GrantedId::Attempt(id) = reader.grant().id else { return };
+        let shared = turn.around.request(to, Mode::Shared, Wait::Forever, &request.options);
+        let shared = AcquireRequest { id, ..shared };
+        let gone_by = turn.gone_by(&lease);
+        let downgrade = Downgrade { number, lease: lease.kept, shared, reader, gone_by, counted };
+        turn.effects.work.push(Work::Downgrade(downgrade));
+    }
+
+    /// The server has made the lease of a writer that of the reader under it. Returns the lease if no reader can keep it: the
+    /// caller has to release it.
+    pub(crate) fn downgraded(
+        &mut self,
+        turn: &mut Turn<'_>,
+        number: Number,
+        shared: &AcquireRequest,
+        grant: Grant<AnyLease>,
+    ) -> Option<Unwanted> {
+        let unwanted = |error| Some(Unwanted { lease: Arc::clone(&grant.lease), error });
+        let Some(Ask { is: Is::Ending(ending), .. }) = self.asks.get_mut(&number) else {
+            return unwanted(None);
+        };
+        let Undo::Downgrade { hold, reader, owner, to, .. } = &mut ending.what else { return unwanted(None) };
+        let (writer, reader, owner, to) = (hold.take(), reader.clone(), *owner, *to);
+        let Some(reader) = reader else {
+            turn.finish(writer, None, None);
+            return unwanted(None);
+        };
+        let lasting = match lasting_of(shared, grant.term) {
+            Ok(lasting) => lasting,
+            Err(error) => {
+                turn.finish(writer, None, None);
+                self.lose_reader(turn, number, LossReason::Expired);
+                return unwanted(Some(error));
+            }
+        };
+        let first = reader.grant().clone();
+        reader.granted_later(Granted {
+            lease: to,
+            token: grant.token,
+            #[cfg(unix)]
+            descriptor: grant.descriptor,
+            ..first
+        });
+        reader.renew(lasting.deadline());
+        let lease = Lease {
+            kept: grant.lease,
+            group: grant.group,
+            lasting,
+            series: None,
+            hold: reader,
+            reader: None,
+            seen: Seen::By(owner),
+            behind: None,
+        };
+        let out = Out {
+            ticket: 0,
+            since: turn.now,
+            word: Word::None,
+            is_placed: true,
+            behind: None,
+            lost: None,
+            driver: None,
+        };
+        self.asks.insert(to, Ask { request: shared.clone(), is: Is::Out(out) });
+        let group_end = self.hold_lease(turn, to, lease);
+        self.take_reader(turn, number);
+        // After that, so that the owner finds the reader's own token when the writer has ended.
+        turn.finish(writer, None, None);
+        self.answered(turn, number, &Reply::Done);
+        if let Some(reason) = group_end {
+            self.lose(turn, to, reason, declared(reason));
+        }
+        None
+    }
+
+    /// A reader whose lease is still that of the writer before is lost. The downgrade notices that, and is undone.
+    pub(super) fn lose_reader(&mut self, turn: &mut Turn<'_>, number: Number, reason: LossReason) {
+        let Some((reader, owner)) = self.take_reader(turn, number) else { return };
+        let known = reader.lose(reason, &mut turn.effects.wake);
+        turn.effects.ended.extend(known.map(|known| EndedHold::lost(reader, reason, known)));
+        self.owners.lose(owner, Mode::Shared, reason);
+    }
+
+    /// The reader does not stand by the lease of the writer before any more.
+    pub(super) fn take_reader(
+        &mut self,
+        turn: &mut Turn<'_>,
+        number: Number,
+    ) -> Option<(Arc<HoldCore>, Owner)> {
+        let Is::Ending(ending) = &mut self.asks.get_mut(&number)?.is else { return None };
+        let Undo::Downgrade { reader, owner, group, .. } = &mut ending.what else { return None };
+        let taken = (reader.take()?, *owner);
+        turn.unregister(number, *group);
+        Some(taken)
+    }
+
+    /// Returns the number of the lease that is becoming this one.
+    pub(super) fn downgraded_to(&self, number: Number) -> Option<Number> {
+        let exclusive = self.exclusive?;
+        match self.asks.get(&exclusive).map(|ask| &ask.is) {
+            Some(Is::Ending(Ending { what: Undo::Downgrade { to, .. }, .. })) if *to == number => {
+                Some(exclusive)
+            }
+            _ => None,
+        }
+    }
+}

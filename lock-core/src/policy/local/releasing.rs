@@ -1,0 +1,231 @@
+//! Gives leases back: to the next request of this client, to the reader under a writer, or to the server. And what the server
+//! answers to releases, cancels and downgrades: the first answer, whatever it is, lets the line go on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::LocalLock;
+use super::asks::{Ask, Ending, Is, Lasting, Lease, Number, Seen, Series, Undo};
+use super::line::At;
+use super::losing::Declared;
+use super::turn::{Release, Turn, Work};
+use crate::policy::hold::{Granted, HoldCore};
+use crate::runtime::clock::Moment;
+use crate::runtime::pending::Pending;
+use crate::spi::{AcquireRequest, Mode, Released};
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::loss::LossReason;
+use crate::types::token::FencingToken;
+
+/// How long an owner waits for a release at most, even if its lease is longer.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many renewal intervals of its lease a hold must have left to be handed on.
+const INTERVALS_LEFT: u32 = 2;
+
+/// What came of a release, a cancel or a downgrade.
+pub(crate) enum Reply {
+    /// Nothing is left at the server.
+    Done,
+    Released(Released),
+    /// It is sent again, if that may help.
+    Failed(LockError),
+    /// There will be no answer.
+    Never,
+}
+
+impl LocalLock {
+    /// The owner of a hold has left it.
+    pub(super) fn end_hold(&mut self, turn: &mut Turn<'_>, hold: &Arc<HoldCore>) {
+        let number = hold.grant().lease;
+        let Some(ask) = self.asks.get_mut(&number) else { return };
+        let of_a_reader = match &mut ask.is {
+            Is::Leased(lease) => lease.reader.take_if(|reader| Arc::ptr_eq(reader, hold)).is_some(),
+            Is::Ending(_) => self.take_reader(turn, number).is_some(),
+            Is::Out(_) => false,
+        };
+        if of_a_reader {
+            hold.begin_release();
+            return turn.finish(Some(Arc::clone(hold)), None, None);
+        }
+        self.end_lease(turn, number);
+    }
+
+    /// Gives a lease back: to the next request of this client, to the reader under it, or to the server.
+    pub(super) fn end_lease(&mut self, turn: &mut Turn<'_>, number: Number) {
+        self.has_news = true;
+        let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return };
+        lease.hold.begin_release();
+        let (hold, reader) = (Arc::clone(&lease.hold), lease.reader.take());
+        let lease_ends = match lease.lasting {
+            Lasting::UntilReported => Moment::FOREVER,
+            Lasting::Leased { .. } => hold.deadline(),
+        };
+        let due = lease_ends.min(turn.now.plus(RELEASE_TIMEOUT));
+        match (reader, lease.seen) {
+            (Some(reader), Seen::By(owner)) => self.downgrade(turn, number, (hold, due), reader, owner),
+            _ if self.hand_on(turn, number) => {}
+            _ => self.release(turn, number, hold, due),
+        }
+    }
+
+    fn release(&mut self, turn: &mut Turn<'_>, number: Number, hold: Arc<HoldCore>, due: Moment) {
+        let counted = turn.around.counted();
+        let undo = Undo::Lease { hold: Some(hold), due };
+        let Some((request, lease)) = self.end(turn, number, undo, None) else { return };
+        turn.unregister(number, lease.group);
+        if self.exclusive == Some(number) {
+            self.exclusive = None;
+        }
+        // A lease of a series passes to the next request without the server, or not at all.
+        if request.mode() == Mode::Exclusive && lease.series.is_none() {
+            self.gates.release = Some(number);
+        }
+        let gone_by = turn.gone_by(&lease);
+        turn.effects.work.push(Work::Release(Release { request, lease: lease.kept, gone_by, counted }));
+    }
+
+    /// Something that the server may have is being undone from now on. Returns the lease, if it was one.
+    pub(super) fn end(
+        &mut self,
+        turn: &mut Turn<'_>,
+        number: Number,
+        what: Undo,
+        counted: Option<Pending>,
+    ) -> Option<(AcquireRequest, Lease)> {
+        let ask = self.asks.get_mut(&number)?;
+        let ending = Ending { what, sent: turn.now, is_answered: false, is_overdue: false, counted };
+        let before = std::mem::replace(&mut ask.is, Is::Ending(ending));
+        let (mode, request, due) = (ask.mode(), ask.request.clone(), ask.due());
+        self.look_by(due);
+        self.gate(turn, mode);
+        match before {
+            Is::Leased(lease) => Some((request, lease)),
+            Is::Out(out) => {
+                turn.effects.forget(out);
+                None
+            }
+            Is::Ending(_) => None,
+        }
+    }
+
+    /// Passes a lock on without the server, if the client does that. Returns whether it has.
+    fn hand_on(&mut self, turn: &mut Turn<'_>, number: Number) -> bool {
+        let Some(ask) = self.asks.get(&number) else { return false };
+        let Is::Leased(lease) = &ask.is else { return false };
+        let next = self.line.after(std::ops::Bound::Unbounded);
+        let Some((ticket, _)) = next.filter(|(_, request)| {
+            let is_first = request.mode == Mode::Exclusive && matches!(request.at, At::Waits);
+            is_first && request.suits(&ask.request.options)
+        }) else {
+            return false;
+        };
+        if !lease.may_be_handed_on(turn.now) {
+            return false;
+        }
+        let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return false };
+        let Some(series) = &mut lease.series else { return false };
+        series.left -= 1;
+        if let Some(passes) = &series.passes {
+            passes.fetch_add(1, Ordering::AcqRel);
+        }
+        let former = lease.hold.grant();
+        let token = former.token.map(|token| FencingToken::new(token.get() + 1));
+        let granted = Granted { token, ..former.clone() };
+        let hold = HoldCore::new(turn.around.home(), granted, Box::default(), lease.lasting.deadline());
+        let deadline = hold.deadline();
+        let former = std::mem::replace(&mut lease.hold, hold);
+        lease.seen = Seen::NotYet(ticket);
+        // Its listeners learn of the end before the next one begins.
+        turn.finish(Some(former), None, None);
+        self.look_by(deadline);
+        self.give(turn, ticket, number);
+        true
+    }
+
+    /// A reply to a release, a cancel or a downgrade has come. The first, whatever it is, lets the line go on.
+    pub(crate) fn answered(&mut self, turn: &mut Turn<'_>, number: Number, reply: &Reply) {
+        let Some(Ask { request, is: Is::Ending(ending) }) = self.asks.get_mut(&number) else { return };
+        let is_first = !std::mem::replace(&mut ending.is_answered, true);
+        let mode = request.mode();
+        let was_overdue = is_first && ending.is_overdue;
+        // "Not yours" in answer to a repeated request means that an earlier one arrived.
+        let loss = match reply {
+            Reply::Released(Released::WasLost(reason)) if is_first => Some(*reason),
+            _ => None,
+        };
+        let failure = match reply {
+            Reply::Never => Some(unconfirmed()),
+            Reply::Failed(error) if !error.is_retryable() => Some(error.clone().during(Operation::Release)),
+            _ => None,
+        };
+        let is_certain = !matches!(reply, Reply::Failed(_));
+        if is_certain || failure.is_some() {
+            let hold = ending.what.hold_and_due().and_then(|(hold, _)| hold.take());
+            turn.finish(hold, loss, failure);
+            let reason = match reply {
+                Reply::Released(Released::WasLost(reason)) => *reason,
+                _ => LossReason::Expired,
+            };
+            self.lose_reader(turn, number, reason);
+        }
+        if is_first {
+            self.open_gate(mode, was_overdue);
+            self.first_answer(turn, number, matches!(reply, Reply::Never));
+        }
+        if is_certain {
+            self.asks.remove(&number);
+            if self.exclusive == Some(number) {
+                self.exclusive = None;
+            }
+        }
+    }
+
+    /// What was sent behind a release may be given; not if that will never be answered, because then it cannot be renewed, either.
+    fn first_answer(&mut self, turn: &mut Turn<'_>, number: Number, will_never_come: bool) {
+        self.has_news = true;
+        if self.gates.release == Some(number) {
+            self.gates.release = None;
+        }
+        for follower in [self.attempting, self.exclusive].into_iter().flatten() {
+            match self.asks.get_mut(&follower).map(|ask| &mut ask.is) {
+                Some(Is::Out(out)) if out.behind == Some(number) => out.behind = None,
+                Some(Is::Leased(lease)) if lease.behind == Some(number) => {
+                    lease.behind = None;
+                    match lease.seen {
+                        _ if will_never_come => {
+                            self.lose(turn, follower, LossReason::ConnectionLost, Declared::ByBackend);
+                        }
+                        Seen::NotYet(ticket) => self.give(turn, ticket, follower),
+                        Seen::By(_) => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Lease {
+    fn may_be_handed_on(&self, now: Moment) -> bool {
+        let Some(Series { left, until, .. }) = &self.series else { return false };
+        // Of suspect contact the next owner would not learn.
+        if *left == 0 || now >= *until || self.hold.is_suspect() || self.hold.is_inherited() {
+            return false;
+        }
+        match self.lasting {
+            Lasting::UntilReported => true,
+            Lasting::Leased { anchor, validity } => {
+                validity.deadline(anchor).since(now) >= validity.interval() * INTERVALS_LEFT
+            }
+        }
+    }
+}
+
+/// The error of a release whose outcome is not known.
+pub(super) fn unconfirmed() -> LockError {
+    LockError::new(ErrorKind::Unconfirmed, Operation::Release)
+        .because("the server has not answered in time")
+        .remedy("the release is repeated in the background; the lease ends the hold at the latest")
+}

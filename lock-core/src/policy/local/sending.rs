@@ -1,0 +1,190 @@
+//! The rule that sends: which request may go to the server now, and what stands in its way.
+
+use std::time::Duration;
+
+use super::asks::{Ask, Is, Number, Out, Undo, Word};
+use super::line::{At, Ticket};
+use super::turn::{Turn, Work};
+use super::{LocalLock, OVERDUE};
+use crate::runtime::clock::Moment;
+use crate::spi::{Mode, Wait};
+
+/// What stands in the way of a request that is not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// An earlier request that is not sent, either.
+    Earlier(Ticket),
+    /// An attempt, of which the server has not said that it is in the queue, or which is exclusive like the request.
+    Attempt(Number),
+    /// An exclusive lease of this client.
+    Lease,
+    /// A release or a cancel that is not answered.
+    Answer,
+}
+
+impl LocalLock {
+    /// Does what has become possible. What an input has brought too late is over at once.
+    pub(crate) fn advance(&mut self, turn: &mut Turn<'_>) {
+        loop {
+            self.pass_time(turn);
+            self.end_late_waits(turn);
+            self.answer_tries(turn);
+            if !self.send_next(turn) && !self.has_news {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn obstacle(&mut self, ticket: Ticket) -> Option<Obstacle> {
+        let mode = self.line.get(ticket)?.mode;
+        if let Some(first) = self.line.first_unsent().filter(|first| *first < ticket) {
+            return Some(Obstacle::Earlier(first));
+        }
+        let is_exclusive = mode == Mode::Exclusive;
+        if let Some(number) =
+            self.attempting.filter(|number| is_exclusive || self.is_unplaced_before(ticket, *number))
+        {
+            return Some(Obstacle::Attempt(number));
+        }
+        if let Some(number) = self.exclusive.filter(|_| is_exclusive) {
+            let is_unanswered = self.asks.get(&number).is_some_and(Ask::is_unanswered);
+            return Some(if is_unanswered { Obstacle::Answer } else { Obstacle::Lease });
+        }
+        let earlier = self.unplaced.first().filter(|first| mode != Mode::Shared && **first < ticket);
+        if let Some(At::Sent(number)) =
+            earlier.and_then(|first| self.line.get(*first)).map(|request| &request.at)
+        {
+            return Some(Obstacle::Attempt(*number));
+        }
+        (self.gates.before(mode).closed > 0).then_some(Obstacle::Answer)
+    }
+
+    fn is_unplaced_before(&self, ticket: Ticket, number: Number) -> bool {
+        match self.asks.get(&number).map(|ask| &ask.is) {
+            Some(Is::Out(out)) => !out.is_placed && out.ticket < ticket,
+            _ => false,
+        }
+    }
+
+    /// Sends the first request that is not sent, if nothing stands in its way.
+    fn send_next(&mut self, turn: &mut Turn<'_>) -> bool {
+        let Some(ticket) = self.line.first_unsent() else { return false };
+        let behind = match self.obstacle(ticket) {
+            None => None,
+            Some(Obstacle::Answer) => match self.may_follow(turn, ticket) {
+                Some(release) => Some(release),
+                None => return false,
+            },
+            Some(Obstacle::Attempt(number)) => {
+                let is_shared = self.line.get(ticket).is_some_and(|request| request.mode != Mode::Exclusive);
+                if let Some(ask) =
+                    self.asks.get(&number).filter(|ask| is_shared && ask.mode() == Mode::Exclusive)
+                {
+                    let handle = ask.request.attempt();
+                    if handle.awaited() {
+                        turn.effects.changed.push(handle.clone());
+                    }
+                }
+                return false;
+            }
+            Some(_) => return false,
+        };
+        self.send(turn, ticket, behind);
+        true
+    }
+
+    /// Returns the release that a request may follow although it is not answered: where the server keeps the order of
+    /// requests. A try does not follow: the answer that the lock is held would be wrong if the release failed.
+    fn may_follow(&self, turn: &Turn<'_>, ticket: Ticket) -> Option<Number> {
+        let request = self.line.get(ticket)?;
+        let release = self.gates.release?;
+        let is_release = matches!(
+            self.asks.get(&release).map(|ask| &ask.is),
+            Some(Is::Ending(ending)) if !ending.is_answered && matches!(ending.what, Undo::Lease { .. })
+        );
+        let may = turn.pipelines
+            && is_release
+            && self.gates.all.closed == 1
+            && request.mode == Mode::Exclusive
+            && !request.tries_once();
+        may.then_some(release)
+    }
+
+    fn send(&mut self, turn: &mut Turn<'_>, ticket: Ticket, behind: Option<Number>) {
+        let latest = self.line.latest_end();
+        let number = self.next;
+        let Some(request) = self.line.set(ticket, At::Sent(number)) else { return };
+        self.next += 1;
+        self.last_holder = None;
+        // The attempt lasts as long as the most patient request that may inherit it.
+        let wait = match request.wait {
+            Wait::Try => Wait::Try,
+            _ if request.mode == Mode::Exclusive && latest == Moment::FOREVER => Wait::Forever,
+            _ if request.mode == Mode::Exclusive => Wait::Until(latest),
+            wait => wait,
+        };
+        let asked = turn.around.request(number, request.mode, wait, &request.options);
+        if let Some(place) = request.place.take().filter(|_| wait != Wait::Try) {
+            asked.attempt().keep_place(place);
+        }
+        if request.mode == Mode::Exclusive {
+            self.attempting = Some(number);
+        } else {
+            self.unplaced.insert(ticket);
+        }
+        let out = Out {
+            ticket,
+            since: turn.now,
+            word: Word::None,
+            is_placed: false,
+            behind,
+            lost: None,
+            driver: None,
+        };
+        let pause = if wait == Wait::Try { None } else { self.losses.next_pause() };
+        turn.effects.work.push(Work::Attempt(asked.clone(), pause));
+        self.asks.insert(number, Ask { request: asked, is: Is::Out(out) });
+    }
+
+    /// Another exclusive request joins the line behind this attempt, which it may inherit.
+    pub(super) fn extend(&mut self, turn: &mut Turn<'_>, number: Number, wait: Wait) {
+        let Some(ask) = self.asks.get(&number).filter(|_| wait != Wait::Try) else { return };
+        let (handle, end) = (ask.request.attempt(), wait.deadline());
+        let is_longer = handle.extend(end.as_nanoseconds());
+        let is_new = end != Moment::FOREVER
+            && self.line.next_end_after(end.minus(Duration::from_nanos(1))) != Some(end);
+        if is_longer || is_new {
+            turn.effects.changed.push(handle.clone());
+        }
+    }
+
+    /// Returns the next moment after `moment` at which a request that wants this attempt stops waiting.
+    pub(crate) fn next_end(&self, number: Number, moment: Moment) -> Option<Moment> {
+        match self.asks.get(&number).map(|ask| (ask.mode(), &ask.is)) {
+            Some((Mode::Exclusive, _)) => self.line.next_end_after(moment),
+            Some((_, Is::Out(out))) => match self.line.get(out.ticket)?.wait {
+                Wait::Until(end) => Some(end).filter(|end| *end > moment),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Nothing happens by itself before the earliest of these moments.
+    pub(super) fn look_by(&mut self, moment: Moment) {
+        self.due = self.due.min(moment);
+    }
+
+    /// A release, a cancel or a downgrade is on its way.
+    pub(super) fn gate(&mut self, turn: &Turn<'_>, mode: Mode) {
+        self.gates.of(mode).for_each(|gate| gate.closed += 1);
+        self.look_by(turn.now.plus(OVERDUE));
+    }
+
+    pub(super) fn open_gate(&mut self, mode: Mode, was_overdue: bool) {
+        for gate in self.gates.of(mode) {
+            gate.closed -= 1;
+            gate.overdue -= usize::from(was_overdue);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! One visit to a local lock, and what is to be done after it.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use super::asks::{Lasting, Lease, Number, Out, Series, Word};
+use super::losing::Declared;
+use super::losses::Pause;
+use crate::policy::hold::state::Known;
+use crate::policy::hold::{HoldCore, Home};
+use crate::runtime::clock::Moment;
+use crate::runtime::few::Few;
+use crate::runtime::pending::Pending;
+use crate::spi::{
+    AcquireRequest, AnyLease, AttemptHandle, AttemptId, Grant, GroupId, HoldOptions, Mode, Wait,
+};
+use crate::types::capabilities::{Capabilities, Pipelining};
+use crate::types::error::LockError;
+use crate::types::loss::LossReason;
+
+/// What a local lock needs of what is around it, while its mutex is locked: no I/O, and no foreign code.
+pub(crate) trait Around {
+    /// Returns what its holds belong to.
+    fn home(&self) -> Arc<dyn Home>;
+
+    /// Makes the request of a new attempt.
+    fn request(&self, number: Number, mode: Mode, wait: Wait, options: &Arc<HoldOptions>) -> AcquireRequest;
+
+    fn new_id(&self) -> AttemptId;
+
+    /// Counts work that is about to be handed over: a caller that learns of what led to it and then waits for `idle` also
+    /// waits for the work.
+    fn counted(&self) -> Pending;
+
+    /// Has a lease renewed: for the first time at this moment, and then at this interval. Returns why its group is lost, if
+    /// it is.
+    fn register(
+        &self,
+        number: Number,
+        group: GroupId,
+        lease: &AnyLease,
+        renewal: Option<(Moment, Duration)>,
+    ) -> Option<LossReason>;
+}
+
+/// A visit to a local lock, while its mutex is locked.
+pub(crate) struct Turn<'e> {
+    pub(super) around: &'e dyn Around,
+    pub(super) now: Moment,
+    /// Whether the server keeps the order of this client's requests.
+    pub(super) pipelines: bool,
+    /// Whether the server ends by itself what is left of a client.
+    pub(super) leftovers_end: bool,
+    pub(crate) effects: Effects,
+}
+
+/// What is to be done when the mutex has been unlocked.
+#[derive(Default)]
+pub(crate) struct Effects {
+    pub(crate) wake: Few<Waker>,
+    /// The drivers of attempts that are not wanted any more.
+    pub(crate) stop: Few<Waker>,
+    pub(crate) dropped: Few<Waker>,
+    pub(crate) done: Few<Pending>,
+    /// Attempts of which the backend is to look again at what is asked of it.
+    pub(crate) changed: Few<AttemptHandle>,
+    /// Leases that are not renewed any more.
+    pub(crate) unregister: Few<(Number, GroupId)>,
+    /// The former words of a server, of which the errors may be a backend's.
+    pub(crate) words: Few<Word>,
+    pub(crate) ended: Few<EndedHold>,
+    pub(crate) work: Few<Work>,
+}
+
+impl Effects {
+    /// An attempt is out no longer.
+    pub(super) fn forget(&mut self, out: Out) {
+        self.dropped.extend(out.driver);
+        self.words.push(out.word);
+    }
+}
+
+/// Work at the server, in the order in which it is to begin.
+pub(crate) enum Work {
+    Attempt(AcquireRequest, Option<Pause>),
+    Release(Release),
+    Downgrade(Downgrade),
+    Clear(LostLease),
+}
+
+/// A lease that is given back.
+pub(crate) struct Release {
+    pub(crate) request: AcquireRequest,
+    pub(crate) lease: AnyLease,
+    pub(crate) gone_by: Moment,
+    pub(crate) counted: Pending,
+}
+
+/// An exclusive lease that is to become a reader's.
+pub(crate) struct Downgrade {
+    pub(crate) number: Number,
+    pub(crate) lease: AnyLease,
+    pub(crate) shared: AcquireRequest,
+    pub(crate) reader: Arc<HoldCore>,
+    pub(crate) gone_by: Moment,
+    pub(crate) counted: Pending,
+}
+
+/// A lost lease, of which nothing is to be left at the server.
+pub(crate) struct LostLease {
+    pub(crate) lease: AnyLease,
+    pub(crate) holds: Vec<EndedHold>,
+    pub(crate) abort_margin: Duration,
+    pub(crate) declared: Declared,
+    pub(crate) gone_by: Moment,
+    pub(crate) counted: Pending,
+}
+
+/// A hold that has ended, for the log and the metrics.
+pub(crate) struct EndedHold {
+    hold: Arc<HoldCore>,
+    loss: Option<LossReason>,
+    known: Known,
+    was_released: bool,
+}
+
+impl EndedHold {
+    pub(super) fn lost(hold: Arc<HoldCore>, reason: LossReason, known: Known) -> Self {
+        Self { hold, loss: Some(reason), known, was_released: false }
+    }
+
+    /// Runs foreign code.
+    pub(crate) fn log(&self) {
+        match self.loss {
+            Some(reason) if !self.was_released => self.hold.log_loss(reason, self.known),
+            loss => self.hold.log_release(loss, self.known),
+        }
+    }
+}
+
+impl<'e> Turn<'e> {
+    pub(crate) fn new(around: &'e dyn Around, now: Moment, capabilities: &Capabilities) -> Self {
+        Self {
+            around,
+            now,
+            pipelines: capabilities.pipelining == Pipelining::Supported,
+            leftovers_end: capabilities.leftovers_last.is_some(),
+            effects: Effects::default(),
+        }
+    }
+
+    /// Returns how many holds may follow on a grant.
+    pub(super) fn series_of(&self, request: &AcquireRequest, grant: &Grant<AnyLease>) -> Option<Series> {
+        let handoff = request.options.local_handoff?;
+        let left = grant.sections.min(request.sections()).get() - 1;
+        let until = self.now.plus(handoff.time);
+        (left > 0).then(|| Series { left, until, passes: grant.passes.clone() })
+    }
+
+    /// A lease is not renewed any more, and its owner does not hold it.
+    pub(super) fn unregister(&mut self, number: Number, group: GroupId) {
+        self.effects.unregister.push((number, group));
+    }
+
+    /// The moment by which the server has certainly ended a lease by itself, if it is not renewed; never, if the server does
+    /// not end leftovers by itself.
+    pub(super) fn gone_by(&self, lease: &Lease) -> Moment {
+        match lease.lasting {
+            Lasting::Leased { anchor, validity } if self.leftovers_end => {
+                validity.deadline(anchor).plus(validity.length_at_most())
+            }
+            _ => Moment::FOREVER,
+        }
+    }
+
+    /// The server has answered the release of a hold, or its owner does not wait for that any longer.
+    pub(super) fn finish(
+        &mut self,
+        hold: Option<Arc<HoldCore>>,
+        loss: Option<LossReason>,
+        failure: Option<LockError>,
+    ) {
+        let Some(hold) = hold else { return };
+        if let Some(known) = hold.finish(loss, failure, &mut self.effects.wake) {
+            self.effects.ended.push(EndedHold { hold, loss, known, was_released: true });
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The rules that end waits: at the end of their time, and for tries, which wait only for what will be over by itself.
+
+use super::asks::{Ask, Is, Number, Word};
+use super::line::{At, Request, Ticket};
+use super::sending::Obstacle;
+use super::turn::Turn;
+use super::{LocalLock, OVERDUE, Settled};
+use crate::runtime::clock::Moment;
+use crate::spi::Mode;
+use crate::types::error::{ErrorKind, LockError, Operation};
+
+/// What is known about a wait whose time is up.
+enum Prospect {
+    Over(Settled),
+    /// What decides it may still arrive, at the latest by then.
+    Open(Moment, LockError),
+}
+
+impl LocalLock {
+    /// Ends the waits whose time is up, as far as it is known how. A wait that ends while it is not known whether another
+    /// owner holds the lock has failed.
+    pub(super) fn end_late_waits(&mut self, turn: &mut Turn<'_>) {
+        if !std::mem::take(&mut self.has_news) {
+            return;
+        }
+        for ticket in self.line.late() {
+            let settled = match self.prospect(turn, ticket) {
+                None => continue,
+                Some(Prospect::Over(settled)) => settled,
+                Some(Prospect::Open(until, error)) => {
+                    // However often the server begins anew.
+                    let until = until.min(self.end_of(ticket).plus(2 * OVERDUE));
+                    if turn.now < until {
+                        self.look_by(until);
+                        continue;
+                    }
+                    Settled::Failed(error)
+                }
+            };
+            self.withdraw(turn, ticket);
+            self.over(turn, ticket, settled);
+        }
+    }
+
+    /// Returns when the time of a wait was up: at its beginning, if that was later.
+    fn end_of(&self, ticket: Ticket) -> Moment {
+        self.line.get(ticket).map_or(Moment::FOREVER, |request| request.wait.deadline().max(request.since))
+    }
+
+    fn prospect(&mut self, turn: &Turn<'_>, ticket: Ticket) -> Option<Prospect> {
+        let request = self.line.get(ticket)?;
+        let (since, mode) = (request.since, request.mode);
+        match request.at {
+            At::Granted(_) | At::Over(_) => None,
+            At::Sent(number) => Some(self.prospect_of(number, since)),
+            At::Waits => Some(match self.root(ticket) {
+                Some(Obstacle::Attempt(number)) => self.prospect_of(number, since),
+                Some(Obstacle::Answer) => self.prospect_of_answers(mode),
+                Some(Obstacle::Lease | Obstacle::Earlier(_)) => Prospect::Over(Settled::Refused),
+                // It is about to be sent.
+                None => Prospect::Open(turn.now.plus(OVERDUE), unanswered()),
+            }),
+        }
+    }
+
+    fn prospect_of(&self, number: Number, since: Moment) -> Prospect {
+        match self.asks.get(&number).map(|ask| &ask.is) {
+            Some(Is::Out(out)) => match &out.word {
+                Word::Busy => Prospect::Over(Settled::Refused),
+                Word::Unreachable(error) => Prospect::Over(Settled::Failed(error.clone())),
+                Word::None if out.behind.is_some() => self.prospect_of_answers(Mode::Exclusive),
+                Word::None => Prospect::Open(out.since.max(since).plus(OVERDUE), unanswered()),
+            },
+            // A lease that waits for the answer to the release before it.
+            _ => self.prospect_of_answers(Mode::Exclusive),
+        }
+    }
+
+    /// A wait behind releases, cancels or downgrades that are not answered.
+    fn prospect_of_answers(&self, mode: Mode) -> Prospect {
+        if self.gates.before(mode).overdue > 0 {
+            return Prospect::Over(Settled::Failed(no_answer()));
+        }
+        Prospect::Open(Moment::FOREVER, no_answer())
+    }
+
+    /// Returns what a request that is not sent waits for in the end.
+    fn root(&mut self, ticket: Ticket) -> Option<Obstacle> {
+        match self.obstacle(ticket)? {
+            Obstacle::Earlier(first) => self.obstacle(first),
+            obstacle => Some(obstacle),
+        }
+    }
+
+    /// Answers those that try once, the earliest first, as long as that is possible. When one has to wait, those behind it
+    /// do, too.
+    pub(super) fn answer_tries(&mut self, turn: &mut Turn<'_>) {
+        while let Some(ticket) = self.line.first_try() {
+            if !self.review_try(turn, ticket) {
+                return;
+            }
+        }
+    }
+
+    /// Answers one that tries once and would have to wait for an owner or a waiter of this client. Behind a release or another
+    /// try it waits for the answer. Returns whether it is answered.
+    pub(super) fn review_try(&mut self, turn: &mut Turn<'_>, ticket: Ticket) -> bool {
+        let Some(Request { at: At::Waits, mode, .. }) = self.line.get(ticket) else { return false };
+        let is_overdue = self.gates.before(*mode).overdue > 0;
+        let obstacle = match self.obstacle(ticket) {
+            Some(Obstacle::Earlier(first)) => {
+                if self.line.get(first).is_none_or(Request::tries_once) {
+                    return false;
+                }
+                self.obstacle(first)
+            }
+            Some(Obstacle::Answer) if !is_overdue => return false,
+            Some(Obstacle::Attempt(number)) if self.is_of_a_try(number) => return false,
+            None => return false,
+            obstacle => obstacle,
+        };
+        let outage = match obstacle {
+            Some(Obstacle::Attempt(number)) => self.outage(number),
+            Some(Obstacle::Answer) if is_overdue => Some(no_answer()),
+            _ => None,
+        };
+        self.over(turn, ticket, outage.map_or(Settled::Refused, Settled::Failed));
+        true
+    }
+
+    fn is_of_a_try(&self, number: Number) -> bool {
+        match self.asks.get(&number) {
+            Some(Ask { is: Is::Out(out), .. }) => self.line.get(out.ticket).is_some_and(Request::tries_once),
+            _ => false,
+        }
+    }
+
+    fn outage(&self, number: Number) -> Option<LockError> {
+        match self.asks.get(&number).map(|ask| &ask.is) {
+            Some(Is::Out(out)) => match &out.word {
+                Word::Unreachable(error) => Some(error.clone()),
+                Word::None if out.behind.is_some() && self.gates.all.overdue > 0 => Some(no_answer()),
+                Word::None | Word::Busy => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The error of a wait that ended before the server has said anything.
+fn unanswered() -> LockError {
+    LockError::new(ErrorKind::Unreachable, Operation::Acquire)
+        .because("the server had not answered when the wait ended")
+        .remedy("check the server, or wait longer")
+        .retryable()
+}
+
+/// The error of a wait behind a release or a cancel that has not been answered.
+fn no_answer() -> LockError {
+    LockError::new(ErrorKind::Unreachable, Operation::Acquire)
+        .because("the server has not answered the previous release")
+        .remedy("check the server, or wait longer")
+        .retryable()
+}

@@ -1,0 +1,105 @@
+//! Collections that mostly have one element, which needs no memory of its own.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash};
+
+/// A list.
+#[derive(Debug)]
+pub(crate) struct Few<T> {
+    first: Option<T>,
+    others: Vec<T>,
+}
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self { first: None, others: Vec::new() }
+    }
+}
+
+impl<T> Few<T> {
+    pub(crate) fn push(&mut self, value: T) {
+        if self.first.is_none() {
+            self.first = Some(value);
+        } else {
+            self.others.push(value);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+}
+
+impl<T> Extend<T> for Few<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
+        values.into_iter().for_each(|value| self.push(value));
+    }
+}
+
+impl<T> IntoIterator for Few<T> {
+    type Item = T;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.others)
+    }
+}
+
+/// A map without an order.
+#[derive(Debug)]
+pub(crate) struct FewByKey<K, V, S> {
+    first: Option<(K, V)>,
+    others: HashMap<K, V, S>,
+}
+
+impl<K, V, S: Default> Default for FewByKey<K, V, S> {
+    fn default() -> Self {
+        Self { first: None, others: HashMap::default() }
+    }
+}
+
+impl<K: Eq + Hash, V, S: BuildHasher> FewByKey<K, V, S> {
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        match &self.first {
+            Some((first, value)) if first == key => Some(value),
+            _ if self.others.is_empty() => None,
+            _ => self.others.get(key),
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        match &mut self.first {
+            Some((first, value)) if first == key => Some(value),
+            _ if self.others.is_empty() => None,
+            _ => self.others.get_mut(key),
+        }
+    }
+
+    /// Adds a value under a key that has none.
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        if self.first.is_none() {
+            self.first = Some((key, value));
+        } else {
+            self.others.insert(key, value);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        if self.first.as_ref().is_some_and(|(first, _)| first == key) {
+            return self.first.take().map(|(_, value)| value);
+        }
+        if self.others.is_empty() {
+            return None;
+        }
+        let value = self.others.remove(key);
+        if self.others.is_empty() {
+            // Its memory is only needed while there are several.
+            self.others.shrink_to_fit();
+        }
+        value
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.first.iter().map(|(key, value)| (key, value)).chain(&self.others)
+    }
+}
