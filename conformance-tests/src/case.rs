@@ -156,6 +156,13 @@ impl Case {
         groups.contains(&self.group()) || self.needs.contains(&Need::Ability(Ability::LostReplies))
     }
 
+    /// Returns whether it disturbs the server itself.
+    pub(crate) fn disturbs_the_server(&self) -> bool {
+        [Ability::RestartServer, Ability::StopServer]
+            .iter()
+            .any(|ability| self.needs.contains(&Need::Ability(*ability)))
+    }
+
     /// Returns how long the leases of its clients are.
     pub(crate) fn leases(&self) -> Leases {
         let is_about_them = |need: &Need| matches!(need, Need::Ability(_) | Need::Breaking | Need::Lease);

@@ -25,11 +25,16 @@ pub enum Ability {
     SlowReplies,
     /// Taking a lock away in this way: [`Harness::take_away`].
     Removal(Removal),
+    /// Killing the server and starting it again: [`Harness::change_server`], [`Harness::start_alone`], and
+    /// [`Harness::bystander`] for clients that connect directly.
+    RestartServer,
+    /// Stopping the process of the server for a while: [`Harness::change_server`], [`Harness::start_alone`].
+    StopServer,
 }
 
 impl Ability {
     /// All abilities.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::SeparateProcesses,
         Self::Outages,
         Self::Silence,
@@ -38,7 +43,31 @@ impl Ability {
         Self::Removal(Removal::Deletion),
         Self::Removal(Removal::Expiry),
         Self::Removal(Removal::Theft),
+        Self::RestartServer,
+        Self::StopServer,
     ];
+}
+
+/// What a case does to the process of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerChange {
+    /// It stands still: it keeps its connections, and the system accepts new ones for it.
+    Stop,
+    /// It continues after [`ServerChange::Stop`].
+    Resume,
+    /// It is killed, without time to prepare.
+    Kill,
+    /// It is killed, unless it has ended already, and started again with the data that was on its disk.
+    Restart,
+}
+
+/// What the server knows after a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterRestart {
+    /// Who holds which lock, and who waits for it.
+    Locks,
+    /// Nothing of locks: the holders have lost theirs.
+    Nothing,
 }
 
 /// How a lock is taken from its holder without the knowledge of its client.
@@ -99,6 +128,14 @@ pub trait Harness: Send + Sync + 'static {
     async fn start() -> Outcome<Self>
     where
         Self: Sized;
+
+    /// Like [`Harness::start`], at a server that no other place uses: for cases that disturb the server itself.
+    async fn start_alone() -> Outcome<Self>
+    where
+        Self: Sized,
+    {
+        Self::start().await
+    }
 
     /// Returns why the harness lacks this ability; `None` if it has it. The reason is shown with each case that is
     /// ignored because of it.
@@ -187,8 +224,9 @@ pub trait Harness: Send + Sync + 'static {
         Err(unsupported("silence"))
     }
 
-    /// Creates a client of this place, which [`Harness::silence`] does not affect.
-    async fn bystander(&self) -> Result<LockClient, LockError> {
+    /// Creates a client of this place that connects directly: [`Harness::silence`] does not affect it.
+    async fn bystander(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        let _ = builder;
         Err(LockError::new(lock_core::ErrorKind::Unsupported, Operation::Connect)
             .because("the harness has no bystanders"))
     }
@@ -219,6 +257,17 @@ pub trait Harness: Send + Sync + 'static {
     /// Releases all replies that are held back.
     async fn let_replies_go(&self) -> Outcome {
         Err(unsupported("let_replies_go"))
+    }
+
+    /// Does this to the process of the server; a server that is started again or resumed need not answer yet.
+    async fn change_server(&self, change: ServerChange) -> Outcome {
+        let _ = change;
+        Err(unsupported("change_server"))
+    }
+
+    /// Returns what the server knows after a restart.
+    fn after_a_restart(&self) -> AfterRestart {
+        AfterRestart::Nothing
     }
 
     /// Takes the lock from its holder.

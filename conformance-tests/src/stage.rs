@@ -77,13 +77,24 @@ impl Stage {
     /// Another client that the fault must not affect is a [`Stage::bystander`].
     pub(crate) async fn frozen(&self) -> Outcome<(LockClient, ManualClock)> {
         let (clock, time) = Clock::manual();
-        let client = self.harness.lasting_client(ClientBuilder::new().clock(clock)).await;
+        let connecting = self.harness.lasting_client(ClientBuilder::new().clock(clock));
+        let passing = async {
+            // A busy server may not answer the first time, and the client pauses by this clock.
+            loop {
+                self.lets_pass(&time, LOOK_EVERY).await;
+            }
+        };
+        let client = tokio::select! {
+            client = connecting => client,
+            never = passing => never,
+        };
         Ok((self.opened(client.during("make a client whose clock stands still")?), time))
     }
 
-    /// Creates a client that [`Harness::silence`] does not affect.
+    /// Creates a client that connects directly, and that [`Harness::silence`] does not affect.
     pub(crate) async fn bystander(&self) -> Outcome<LockClient> {
-        Ok(self.opened(self.harness.bystander().await.during("make a bystander")?))
+        let bystander = self.harness.bystander(ClientBuilder::new()).await;
+        Ok(self.opened(bystander.during("make a bystander")?))
     }
 
     /// Returns how long the server keeps a lock of a [`Stage::frozen`] client that it does not hear.
@@ -100,13 +111,7 @@ impl Stage {
     /// Ends an outage. From now on the clock of the client runs, so that it can close.
     pub(crate) async fn heal_and_let_pass(&self, time: &ManualClock) -> Outcome {
         self.harness.heal().await?;
-        let time = time.clone();
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(LOOK_EVERY).await;
-                time.advance(LOOK_EVERY);
-            }
-        });
+        let_run(time);
         Ok(())
     }
 
@@ -118,7 +123,8 @@ impl Stage {
         }
     }
 
-    fn opened(&self, client: LockClient) -> LockClient {
+    /// Closes this client, too, at the end of the case.
+    pub(crate) fn opened(&self, client: LockClient) -> LockClient {
         self.opened.lock().0.push(client.clone());
         client
     }
@@ -304,6 +310,17 @@ pub(crate) async fn within<T>(patience: Duration, what: &str, future: impl Futur
     tokio::time::timeout(patience, future)
         .await
         .map_err(|_| Failure::new(format!("{what}: nothing came of it within {patience:?}")))
+}
+
+/// Lets the clock of a client run until the end of the case.
+pub(crate) fn let_run(time: &ManualClock) {
+    let time = time.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            time.advance(LOOK_EVERY);
+        }
+    });
 }
 
 /// Returns whether the backend has fencing tokens.

@@ -96,10 +96,7 @@ fn selected(cases: &[Case], tier: Tier, differs: Option<&[&str]>) -> Vec<Case> {
 
 fn trial<H: Harness>(case: Case, ended: Arc<Mutex<BTreeSet<&'static str>>>) -> Trial {
     Trial::ignorable_test(case.name, move || {
-        let verdict = H::left_out().map_or_else(
-            || run_case(&case, || async { Ok(Box::new(H::start().await?) as Box<dyn Harness>) }),
-            Verdict::Ignored,
-        );
+        let verdict = H::left_out().map_or_else(|| run_case(&case, || start::<H>(case)), Verdict::Ignored);
         ended.lock().insert(case.name);
         match verdict {
             Verdict::Passed => Ok(Completion::Completed),
@@ -107,6 +104,11 @@ fn trial<H: Harness>(case: Case, ended: Arc<Mutex<BTreeSet<&'static str>>>) -> T
             Verdict::Ignored(reason) => Ok(Completion::ignored_with(reason)),
         }
     })
+}
+
+async fn start<H: Harness>(case: Case) -> Outcome<Box<dyn Harness>> {
+    let harness = if case.disturbs_the_server() { H::start_alone().await? } else { H::start().await? };
+    Ok(Box::new(harness))
 }
 
 /// Returns whether the user asked for only some of the cases.

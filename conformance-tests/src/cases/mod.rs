@@ -9,6 +9,7 @@ mod busy;
 mod cancellation;
 mod clients;
 mod closing;
+mod connecting;
 mod election;
 pub(crate) mod exclusion;
 mod guards;
@@ -25,6 +26,7 @@ mod owners;
 mod processes;
 mod release;
 mod remembering;
+mod restarts;
 mod semaphores;
 mod several;
 mod sharing;
@@ -57,7 +59,9 @@ pub fn all() -> &'static [Case] {
             breaking::CASES,
             loss::CASES,
             listener::CASES,
+            connecting::CASES,
             outages::CASES,
+            restarts::CASES,
             silence::CASES,
             cancellation::CASES,
             local_handoff::CASES,

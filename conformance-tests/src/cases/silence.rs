@@ -15,15 +15,17 @@ use tokio::task::JoinHandle;
 
 use super::outages::is_unreachable;
 use crate::case::{Need, cases};
-use crate::harness::{Ability, Removal, Silence};
+use crate::harness::{Ability, Removal, ServerChange, Silence};
 use crate::probe::{ByHand, Event, EventRecorder, Level};
-use crate::stage::Stage;
+use crate::stage::{Stage, let_run};
 
 cases!("silence":
     a_holder_that_nothing_reaches_stops_before_another_has_the_lock [Need::Ability(Ability::Silence), Need::Lease],
     a_hold_whose_requests_vanish_is_lost_at_its_deadline [Need::Ability(Ability::Silence), Need::Ability(Ability::Removal(Removal::Expiry)), Need::Lease],
     a_hold_whose_replies_vanish_is_lost_at_its_deadline [Need::Ability(Ability::Silence), Need::Lease],
     a_hold_that_nothing_reaches_is_lost_at_its_deadline [Need::Ability(Ability::Silence), Need::Ability(Ability::Removal(Removal::Expiry)), Need::Lease],
+    a_hold_whose_server_stands_still_is_lost_at_its_deadline [Need::Ability(Ability::StopServer), Need::Lease],
+    a_hold_whose_server_stands_still_for_half_of_its_lease_goes_on [Need::Ability(Ability::StopServer), Need::Lease],
     the_way_of_a_grant_does_not_lengthen_the_hold [Need::Ability(Ability::SlowReplies), Need::Lease],
     the_way_of_a_renewal_does_not_lengthen_the_hold [Need::Ability(Ability::SlowReplies), Need::Lease],
     a_waiter_that_nothing_reaches_is_passed_over [Need::Ability(Ability::Silence), Need::Ability(Ability::Removal(Removal::Expiry)), Need::Lease],
@@ -92,30 +94,46 @@ async fn the_next_one_keeps_it(
 }
 
 async fn a_hold_whose_requests_vanish_is_lost_at_its_deadline(stage: &Stage) -> Outcome {
-    lost_at_its_deadline(stage, Silence::Requests).await
+    lost_at_its_deadline(stage, Fault::Silence(Silence::Requests)).await
 }
 
 /// The server hears the client all the time, so the client has to release the lock.
 async fn a_hold_whose_replies_vanish_is_lost_at_its_deadline(stage: &Stage) -> Outcome {
-    lost_at_its_deadline(stage, Silence::Replies).await
+    lost_at_its_deadline(stage, Fault::Silence(Silence::Replies)).await
 }
 
 async fn a_hold_that_nothing_reaches_is_lost_at_its_deadline(stage: &Stage) -> Outcome {
-    lost_at_its_deadline(stage, Silence::Both).await
+    lost_at_its_deadline(stage, Fault::Silence(Silence::Both)).await
 }
 
-async fn lost_at_its_deadline(stage: &Stage, silence: Silence) -> Outcome {
+/// When it continues, it hears all that the client has sent, and grants nothing before that.
+async fn a_hold_whose_server_stands_still_is_lost_at_its_deadline(stage: &Stage) -> Outcome {
+    lost_at_its_deadline(stage, Fault::StandsStill).await
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Silence(Silence),
+    StandsStill,
+}
+
+async fn lost_at_its_deadline(stage: &Stage, fault: Fault) -> Outcome {
     let ((ours, time), theirs) = (stage.frozen().await?, stage.bystander().await?);
     let lock = ours.mutex("room")?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiting = waiter(theirs.mutex("room")?);
     stage.queued(&theirs, "room", 1).await?;
-    stage.harness().silence(silence).await?;
+    match fault {
+        Fault::Silence(silence) => stage.harness().silence(silence).await?,
+        Fault::StandsStill => stage.harness().change_server(ServerChange::Stop).await?,
+    }
     time.advance(left(&guard)?.saturating_sub(INSTANT));
     ensure!(left(&guard)? == INSTANT && guard.hold().is_valid(), "{:?} are left", left(&guard)?);
     ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
-    stage.is_held(&stage.bystander().await?, "room").await?;
+    if fault != Fault::StandsStill {
+        stage.is_held(&stage.bystander().await?, "room").await?;
+    }
     time.advance(INSTANT);
     ensure!(!guard.hold().is_valid(), "valid at its deadline");
     let lost = recorder.has(|event| match event {
@@ -124,15 +142,34 @@ async fn lost_at_its_deadline(stage: &Stage, silence: Silence) -> Outcome {
     });
     let told = stage.soon("on_abort", lost).await?;
     ensure!(told == (LossReason::Expired, Level::Over), "{told:?}");
-    if silence != Silence::Replies {
+    ensure!(!waiting.is_finished(), "granted before the loss");
+    match fault {
+        Fault::Silence(Silence::Replies) => {}
         // It was held until now, or this is an error.
-        stage.harness().take_away(lock.name(), Removal::Expiry).await?;
+        Fault::Silence(_) => stage.harness().take_away(lock.name(), Removal::Expiry).await?,
+        Fault::StandsStill => stage.harness().change_server(ServerChange::Resume).await?,
     }
     stage.heal_and_let_pass(&time).await?;
     let next = granted(stage, waiting).await?;
     the_next_one_keeps_it(stage, &ours, guard, next).await?;
     ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     Ok(())
+}
+
+async fn a_hold_whose_server_stands_still_for_half_of_its_lease_goes_on(stage: &Stage) -> Outcome {
+    let (ours, time) = stage.frozen().await?;
+    let lock = ours.mutex("room")?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let half = left(&guard)? / 2;
+    stage.harness().change_server(ServerChange::Stop).await?;
+    time.advance(half);
+    stage.harness().change_server(ServerChange::Resume).await?;
+    let_run(&time);
+    stage.until("it is renewed", || async { Ok(left(&guard)? > half) }).await?;
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
+    guard.release().await?;
+    stage.becomes_free(&stage.client().await?, "room").await
 }
 
 /// The server may count the lease from when it had the request. If the client counted from the reply, two clients would

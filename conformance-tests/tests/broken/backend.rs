@@ -181,10 +181,8 @@ impl Harness for TableHarness {
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
             Ability::SeparateProcesses => Some("the table is in the memory of one process"),
-            Ability::Silence | Ability::SlowReplies | Ability::Removal(Removal::Expiry | Removal::Theft) => {
-                Some("the table is simple")
-            }
-            _ => None,
+            Ability::Outages | Ability::LostReplies | Ability::Removal(Removal::Deletion) => None,
+            _ => Some("the table is simple"),
         }
     }
 

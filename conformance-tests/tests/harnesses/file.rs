@@ -47,6 +47,7 @@ impl Harness for Folder {
                 Some("there is no server that could fail to reply")
             }
             Ability::Removal(Removal::Expiry) => Some("there is no lease that could end"),
+            Ability::RestartServer | Ability::StopServer => Some("there is no server"),
             _ => None,
         }
     }

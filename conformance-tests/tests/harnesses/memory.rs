@@ -83,6 +83,9 @@ macro_rules! harness {
                 match ability {
                     Ability::SeparateProcesses => Some("the server lives in the memory of one process"),
                     Ability::Silence => Some("there is no connection that could be silent"),
+                    Ability::RestartServer | Ability::StopServer => {
+                        Some("the server is a part of the program")
+                    }
                     _ => None,
                 }
             }

@@ -11,9 +11,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes, Silence};
+use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes, ServerChange, Silence};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
-use proxied::{Server, unique};
+use proxied::{Place, Server, unique};
 use test_servers::{
     Direction, Losing, MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy,
 };
@@ -52,15 +52,14 @@ struct Fixture {
     thief: Mutex<Option<MySqlSession>>,
 }
 
-/// No case tests connecting.
 async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-    distlock::connect_with(address, builder.connect_timeout(PATIENCE)).await
+    distlock::connect_with(address, builder).await
 }
 
 /// Ends with the last case that uses it.
 static RUNNING: Mutex<Weak<MySqlServer>> = Mutex::const_new(Weak::new());
 
-async fn server(flavour: MySqlFlavour) -> Outcome<Server<MySqlServer>> {
+async fn server(place: Place, flavour: MySqlFlavour) -> Outcome<Server<MySqlServer>> {
     // Makes every lock visible, which only the harness needs.
     let (name, value, variable) = match flavour {
         MySqlFlavour::MariaDb => ("plugin-load-add", "metadata_lock_info", "mariadb"),
@@ -73,12 +72,17 @@ async fn server(flavour: MySqlFlavour) -> Outcome<Server<MySqlServer>> {
         .setting(name, value)
         .setting("max_connections", "2000");
     let start = async || MySqlServer::start_with(options).await;
-    Server::find(variable, &["mysql", "mariadb"], &RUNNING, start).await
+    Server::find(place, variable, &["mysql", "mariadb"], &RUNNING, start).await
 }
 
 impl Fixture {
-    async fn start(flavour: MySqlFlavour, losing: Losing, fencing: &'static str) -> Outcome<Self> {
-        let server = server(flavour).await?;
+    async fn start(
+        place: Place,
+        flavour: MySqlFlavour,
+        losing: Losing,
+        fencing: &'static str,
+    ) -> Outcome<Self> {
+        let server = server(place, flavour).await?;
         let address = match &server {
             Server::Own(server) => server.address(),
             Server::Given(server) => server.address(),
@@ -104,7 +108,8 @@ impl Fixture {
             Server::Own(_) => format!("mysql://{user}:secret@{address}/{database}?"),
             Server::Given(server) => server.url_at(address, ""),
         };
-        format!("{url}lease={}s&prefix={}&fencing={}", lease.as_secs(), self.prefix, self.fencing)
+        let (lease, patience, prefix) = (lease.as_secs(), PATIENCE.as_secs(), &self.prefix);
+        format!("{url}lease={lease}s&prefix={prefix}&fencing={}&connect_timeout={patience}s", self.fencing)
     }
 
     /// Returns the name on the server. The names that the suite takes away are not changed by the mapping.
@@ -127,6 +132,10 @@ impl Fixture {
             drop(self.thief.lock().await.take());
         }
         Ok(())
+    }
+
+    async fn restart(&self) -> Outcome {
+        self.server.own()?.restart().await
     }
 
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
@@ -182,7 +191,7 @@ macro_rules! harness {
         proxied_harness! {
             $harness,
             left_out: $flavour.left_out(),
-            start: Fixture::start($flavour, $losing, $fencing),
+            start: |place| Fixture::start(place, $flavour, $losing, $fencing),
             requests: Outcome::Ok,
 
             fn routes(&self) -> Routes {

@@ -10,9 +10,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes, Silence};
+use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes, ServerChange, Silence};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
-use proxied::{Server, unique};
+use proxied::{Place, Server, unique};
 use test_servers::{
     Direction, Losing, PostgresConversation, PostgresOptions, PostgresServer, PostgresSession, TcpProxy,
     left_out,
@@ -46,26 +46,25 @@ struct Fixture {
     thief: Mutex<Option<PostgresSession>>,
 }
 
-/// No case tests connecting.
 async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-    distlock::connect_with(address, builder.connect_timeout(PATIENCE)).await
+    distlock::connect_with(address, builder).await
 }
 
 /// Ends with the last case that uses it.
 static RUNNING: Mutex<Weak<PostgresServer>> = Mutex::const_new(Weak::new());
 
-async fn server() -> Outcome<Server<PostgresServer>> {
+async fn server(place: Place) -> Outcome<Server<PostgresServer>> {
     let options = PostgresOptions::new()
         .user("plain", "secret", &[])
         .user("locks", "secret", &[])
         .setting("max_connections", "1000");
     let start = async || PostgresServer::start_with(options).await;
-    Server::find("postgres", &["postgres", "postgresql"], &RUNNING, start).await
+    Server::find(place, "postgres", &["postgres", "postgresql"], &RUNNING, start).await
 }
 
 impl Fixture {
-    async fn start(losing: Losing, fencing: &'static str) -> Outcome<Self> {
-        let server = server().await?;
+    async fn start(place: Place, losing: Losing, fencing: &'static str) -> Outcome<Self> {
+        let server = server(place).await?;
         let place = unique();
         let address = match &server {
             Server::Own(server) => {
@@ -96,7 +95,8 @@ impl Fixture {
             Server::Own(_) => format!("postgres://{user}:secret@{address}/{place}?"),
             Server::Given(server) => format!("{}prefix={place}&", server.url_at(address, "")),
         };
-        format!("{url}lease={}s&fencing={fencing}", lease.as_secs())
+        let patience = PATIENCE.as_secs();
+        format!("{url}lease={}s&fencing={fencing}&connect_timeout={patience}s", lease.as_secs())
     }
 
     async fn value(&self, statement: &str) -> Outcome<Option<String>> {
@@ -113,6 +113,10 @@ impl Fixture {
              AND locktype='advisory' AND granted AND classid={high}::oid AND objid={low}::oid AND objsubid=1"
         ))
         .await
+    }
+
+    async fn restart(&self) -> Outcome {
+        self.server.own()?.restart().await
     }
 
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
@@ -155,7 +159,7 @@ macro_rules! harness {
         proxied_harness! {
             $harness,
             left_out: left_out("postgres"),
-            start: Fixture::start($losing, $fencing),
+            start: |place| Fixture::start(place, $losing, $fencing),
             requests: Outcome::Ok,
 
             fn routes(&self) -> Routes {

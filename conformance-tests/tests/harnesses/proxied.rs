@@ -13,6 +13,13 @@ pub(super) enum Server<S> {
     Given(GivenServer),
 }
 
+/// Whether other cases use the server, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Shared,
+    Alone,
+}
+
 /// Why a case is left out at a given server.
 pub(super) const ONLY_A_CLIENT: &str = "the server is given by DISTLOCK_TEST_…: the suite is a client of it, and takes no lock away at the server";
 
@@ -20,6 +27,7 @@ impl<S> Server<S> {
     /// Attaches to the server that the variable for `name` names. Without that, uses the one that is running, or starts
     /// it; it ends with the last case that uses it.
     pub(super) async fn find(
+        place: Place,
         name: &str,
         schemes: &[&str],
         running: &Mutex<Weak<S>>,
@@ -27,6 +35,9 @@ impl<S> Server<S> {
     ) -> Outcome<Self> {
         if let Some(given) = GivenServer::of(name, schemes)? {
             return Ok(Self::Given(given));
+        }
+        if place == Place::Alone {
+            return Ok(Self::Own(Arc::new(start().await?)));
         }
         let mut running = running.lock().await;
         if let Some(server) = running.upgrade() {
@@ -66,12 +77,17 @@ macro_rules! proxied_harness {
             }
 
             async fn start() -> Outcome<Self> {
-                Ok(Self($start.await?))
+                Ok(Self(($start)(proxied::Place::Shared).await?))
+            }
+
+            async fn start_alone() -> Outcome<Self> {
+                Ok(Self(($start)(proxied::Place::Alone).await?))
             }
 
             fn lacks(&self, ability: Ability) -> Option<&'static str> {
-                let is_for_own = matches!(ability, Ability::Removal(_)) && self.0.server.own().is_err();
-                is_for_own.then_some(proxied::ONLY_A_CLIENT)
+                let is_for_own =
+                    matches!(ability, Ability::Removal(_) | Ability::RestartServer | Ability::StopServer);
+                (is_for_own && self.0.server.own().is_err()).then_some(proxied::ONLY_A_CLIENT)
             }
 
             async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
@@ -124,12 +140,22 @@ macro_rules! proxied_harness {
                 Ok(())
             }
 
-            async fn bystander(&self) -> Result<LockClient, LockError> {
+            async fn bystander(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
                 let address = match &self.0.server {
                     Server::Own(server) => server.address(),
                     Server::Given(server) => server.address(),
                 };
-                connect(&self.0.url(address, LEASE), ClientBuilder::new()).await
+                connect(&self.0.url(address, LEASE), builder).await
+            }
+
+            async fn change_server(&self, change: ServerChange) -> Outcome {
+                let server = self.0.server.own()?;
+                match change {
+                    ServerChange::Stop => server.stop(),
+                    ServerChange::Resume => server.resume(),
+                    ServerChange::Kill => server.kill(),
+                    ServerChange::Restart => self.0.restart().await,
+                }
             }
 
             async fn heal(&self) -> Outcome {

@@ -10,11 +10,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, During, Failure, Harness, Outcome, Removal, Silence};
+use conformance_tests::{
+    Ability, AfterRestart, During, Failure, Harness, Outcome, Removal, ServerChange, Silence,
+};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
-use proxied::{Server, unique};
+use proxied::{Place, Server, unique};
 use test_servers::{
-    Digests, Direction, Losing, RedisConversation, RedisOptions, RedisServer, TcpProxy, Value, left_out,
+    Data, Digests, Direction, Losing, RedisConversation, RedisOptions, RedisServer, TcpProxy, Value, left_out,
 };
 use tokio::sync::Mutex;
 
@@ -56,14 +58,18 @@ struct Fixture {
 /// Ends with the last case that uses it.
 static RUNNING: Mutex<Weak<RedisServer>> = Mutex::const_new(Weak::new());
 
-async fn server(rules: &str) -> Outcome<Server<RedisServer>> {
-    let options = RedisOptions::new().user("locks", "secret", rules);
-    Server::find("redis", &["redis"], &RUNNING, async || RedisServer::start_with(options).await).await
+async fn server(place: Place, rules: &str) -> Outcome<Server<RedisServer>> {
+    let options = match place {
+        Place::Shared => RedisOptions::new().user("locks", "secret", rules),
+        // When it is started again, Redis 7.0 refuses what it has written itself if the default user may not do that.
+        Place::Alone => RedisOptions::new().append_only(),
+    };
+    Server::find(place, "redis", &["redis"], &RUNNING, async || RedisServer::start_with(options).await).await
 }
 
 impl Fixture {
-    async fn start(rules: &str, losing: Losing) -> Outcome<Self> {
-        let server = server(rules).await?;
+    async fn start(place: Place, rules: &str, losing: Losing) -> Outcome<Self> {
+        let server = server(place, rules).await?;
         let address = match &server {
             Server::Own(server) => server.address(),
             Server::Given(server) => server.address(),
@@ -93,12 +99,21 @@ impl Fixture {
             Server::Own(server) => server.url_at(address) + "?",
             Server::Given(server) => server.url_at(address, ""),
         };
-        format!("{url}lease={}s&prefix={}", lease.as_secs(), self.prefix)
+        format!(
+            "{url}lease={}s&prefix={}&connect_timeout={}s",
+            lease.as_secs(),
+            self.prefix,
+            PATIENCE.as_secs()
+        )
     }
 
     /// Returns the key of the hold. The names that the suite takes away are not changed by the mapping.
     fn hold(&self, name: &LockName) -> String {
         format!("{}:{{{}}}:l", self.prefix, name.as_str())
+    }
+
+    async fn restart(&self) -> Outcome {
+        self.server.own()?.restart(Data::Kept).await
     }
 
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
@@ -143,7 +158,7 @@ impl Fixture {
 }
 
 async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-    distlock::connect_with(address, builder.connect_timeout(PATIENCE)).await
+    distlock::connect_with(address, builder).await
 }
 
 /// What a waiter that polls does differently.
@@ -153,10 +168,17 @@ const WAITING: &[&str] = &["waiting", "order", "options", "local_handoff"];
 macro_rules! harness {
     ($harness:ident, $rules:expr, $losing:expr, $fewer:expr, $differs:expr) => {
         proxied_harness! {
-            $harness, left_out: left_out("redis"), start: Fixture::start($rules, $losing), requests: Outcome::Ok,
+            $harness,
+            left_out: left_out("redis"),
+            start: |place| Fixture::start(place, $rules, $losing),
+            requests: Outcome::Ok,
 
             fn differs_in() -> Option<&'static [&'static str]> {
                 $differs
+            }
+
+            fn after_a_restart(&self) -> AfterRestart {
+                AfterRestart::Locks
             }
 
             fn rounds(&self, many: u32) -> u32 {

@@ -12,11 +12,11 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Silence};
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockName, Operation};
-use proxied::{Server, unique};
+use conformance_tests::{Ability, AfterRestart, Failure, Harness, Outcome, Removal, ServerChange, Silence};
+use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
+use proxied::{Place, Server, unique};
 use test_servers::{
-    Direction, Losing, NodeKind, TcpProxy, ZooKeeperConversation, ZooKeeperOptions, ZooKeeperRequest,
+    Data, Direction, Losing, NodeKind, TcpProxy, ZooKeeperConversation, ZooKeeperOptions, ZooKeeperRequest,
     ZooKeeperServer, left_out,
 };
 use tokio::sync::Mutex;
@@ -55,17 +55,21 @@ const SEMAPHORE: [&str; 2] = ["locks", "leases"];
 /// Ends with the last case that uses it.
 static RUNNING: Mutex<Weak<ZooKeeperServer>> = Mutex::const_new(Weak::new());
 
-async fn server() -> Outcome<Server<ZooKeeperServer>> {
+async fn server(place: Place) -> Outcome<Server<ZooKeeperServer>> {
     let options = ZooKeeperOptions::new()
         .digest_user("locks", "secret")
         .containers_checked_every(CONTAINERS_CHECKED_EVERY);
     let start = async || ZooKeeperServer::start_with(options).await;
-    Server::find("zookeeper", &["zookeeper"], &RUNNING, start).await
+    Server::find(place, "zookeeper", &["zookeeper"], &RUNNING, start).await
 }
 
 impl Fixture {
-    async fn start(losing: Losing, options: &'static [(&'static str, &'static str)]) -> Outcome<Self> {
-        let server = server().await?;
+    async fn start(
+        place: Place,
+        losing: Losing,
+        options: &'static [(&'static str, &'static str)],
+    ) -> Outcome<Self> {
+        let server = server(place).await?;
         let address = match &server {
             Server::Own(server) => server.address(),
             Server::Given(server) => server.address(),
@@ -84,8 +88,9 @@ impl Fixture {
     }
 
     fn url(&self, address: SocketAddr, session: Duration) -> String {
-        let session = format!("{}s", session.as_secs());
-        let options = [&[("session_timeout", session.as_str())], self.options].concat();
+        let (session, patience) = (format!("{}s", session.as_secs()), format!("{}s", PATIENCE.as_secs()));
+        let own = [("session_timeout", session.as_str()), ("connect_timeout", patience.as_str())];
+        let options = [&own, self.options].concat();
         match &self.server {
             Server::Own(server) => server.url_of(&[address], &self.root, &options),
             Server::Given(server) => {
@@ -98,6 +103,10 @@ impl Fixture {
     /// Returns the directory of a lock. The names that the suite takes away are not changed by the mapping.
     fn directory(&self, name: &LockName) -> String {
         format!("{}/{}", self.root, name.as_str())
+    }
+
+    async fn restart(&self) -> Outcome {
+        self.server.own()?.restart(Data::Kept).await
     }
 
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
@@ -172,16 +181,7 @@ fn request_of(operation: Operation) -> Outcome<ZooKeeperRequest> {
     }
 }
 
-/// How often to try to connect a client: a busy server may not answer the first time, and connecting is not under test.
-const CONNECTS_TRIED: usize = 5;
-
 async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-    for _ in 1..CONNECTS_TRIED {
-        match distlock::connect_with(address, builder.clone()).await {
-            Err(error) if error.kind() == ErrorKind::Unreachable => {}
-            answered => return answered,
-        }
-    }
     distlock::connect_with(address, builder).await
 }
 
@@ -192,7 +192,10 @@ const NODES: &[&str] = &["tokens", "inspection", "breaking", "remembering", "onc
 macro_rules! harness {
     ($harness:ident, $losing:expr, $options:expr, $differs:expr) => {
         proxied_harness! {
-            $harness, left_out: left_out("zookeeper"), start: Fixture::start($losing, $options), requests: request_of,
+            $harness,
+            left_out: left_out("zookeeper"),
+            start: |place| Fixture::start(place, $losing, $options),
+            requests: request_of,
 
             fn differs_in() -> Option<&'static [&'static str]> {
                 $differs
@@ -200,6 +203,10 @@ macro_rules! harness {
 
             fn patience(&self) -> Duration {
                 PATIENCE
+            }
+
+            fn after_a_restart(&self) -> AfterRestart {
+                AfterRestart::Locks
             }
 
             async fn sever(&self) -> Outcome {

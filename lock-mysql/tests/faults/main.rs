@@ -12,7 +12,6 @@ mod stage;
 mod access;
 mod batches;
 mod cancellation;
-mod connecting;
 mod crossing;
 mod demotion;
 mod kills;
@@ -31,7 +30,6 @@ mod runtimes;
 mod sharing;
 mod silence;
 mod spreading;
-mod stopped;
 mod strangers;
 mod timeouts;
 mod tokens;
@@ -86,7 +84,6 @@ fn alike() -> Vec<Case<MySqlFlavour>> {
         races::cases(),
         batches::cases(),
         cancellation::cases(),
-        connecting::cases(),
         crossing::cases(),
         demotion::cases(),
         late::cases(),
@@ -101,7 +98,6 @@ fn alike() -> Vec<Case<MySqlFlavour>> {
         sharing::cases(),
         silence::cases(),
         spreading::cases(),
-        stopped::cases(),
     ];
     all.into_iter().flatten().collect()
 }

@@ -3,53 +3,17 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use conformance_tests::Outcome;
-use lock_core::LossReason;
 use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};
-use crate::event_recorder::EventRecorder;
-use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, soon};
+use crate::stage::{LONG, ROOM, Stage, soon};
 
 cases!("restarts":
-    while_held_and_the_holder_is_notified,
-    while_a_client_waits_and_the_wait_goes_on,
     while_nothing_is_held_without_an_effect,
     while_several_connections_are_unused_and_a_try_does_not_notice,
     and_who_has_the_old_number_is_left_alone,
     before_summer_time_ends_and_who_has_the_old_number_is_left_alone,
 );
-
-async fn while_held_and_the_holder_is_notified(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
-    let client = stage.client(WATCHFUL).await?;
-    let lock = client.mutex(ROOM)?;
-    let recorder = EventRecorder::of(&lock);
-    let guard = lock.acquire().await?;
-    stage.server.restart().await?;
-    let (reason, _) = recorder.abort().await?;
-    ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
-    drop(guard);
-    soon("the undoing", client.idle()).await?;
-    stage.works(&client).await
-}
-
-async fn while_a_client_waits_and_the_wait_goes_on(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
-    let (holder, client) = (stage.client(WATCHFUL).await?, stage.client(LONG).await?);
-    let lock = holder.mutex(ROOM)?;
-    let held = lock.acquire().await?;
-    let waiter = Waiter::of(&client)?;
-    stage.queued(1).await?;
-    stage.server.restart().await?;
-    let (guard, _) = waiter.granted().await?;
-    soon("the loss", held.lost()).await?;
-    ensure!(guard.token() > held.token(), "{:?} was followed by {:?}", held.token(), guard.token());
-    drop(held);
-    soon("the undoing", holder.idle()).await?;
-    ensure!(guard.hold().is_valid(), "the next hold has ended");
-    guard.release().await?;
-    stage.works(&holder).await
-}
 
 async fn while_nothing_is_held_without_an_effect(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;

@@ -9,9 +9,7 @@ use test_servers::{Direction, MySqlFlavour};
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::middleman::{Middleman, Way, url_without_password};
-use crate::stage::{
-    KILLABLE, LONG, ROOM, Stage, WATCHFUL, Waiter, connect, reach, soon, until, with_options,
-};
+use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, connect, reach, soon, until, with_options};
 
 cases!("sharing":
     a_killed_reader_is_notified_and_the_others_stay,
@@ -26,7 +24,6 @@ cases!("sharing":
     a_downgrade_that_is_interrupted_lets_no_writer_in,
     a_silent_reader_learns_of_the_loss_before_its_slot_is_free,
     a_silent_writer_behind_the_gate_is_passed_over,
-    a_restart_ends_all_readers,
     readers_without_a_slot_wait_in_order,
     a_killed_holder_of_permits_frees_all_of_them,
     permits_that_are_interrupted_are_given_back,
@@ -377,23 +374,6 @@ async fn a_silent_writer_behind_the_gate_is_passed_over(flavour: MySqlFlavour) -
     held.release().await?;
     ensure!(is_writable(&theirs).await?, "a free lock was refused");
     Ok(())
-}
-
-async fn a_restart_ends_all_readers(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
-    let (ours, theirs) = (stage.client(WATCHFUL).await?, stage.client(WATCHFUL).await?);
-    let guards = [reader(&ours).await?, reader(&ours).await?, reader(&theirs).await?];
-    let waiter = writer(&theirs)?;
-    stage.queued(1).await?;
-    stage.server.restart().await?;
-    for guard in guards {
-        let reason = soon("the loss", guard.lost()).await?;
-        ensure!(reason == Some(LossReason::ConnectionLost), "lost because {reason:?}");
-    }
-    let (guard, _) = waiter.granted().await?;
-    guard.release().await?;
-    soon("the undoing", ours.idle()).await?;
-    nothing_is_left(&stage).await
 }
 
 /// How many slots a lock has for readers.

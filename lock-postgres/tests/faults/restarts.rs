@@ -1,33 +1,14 @@
 //! Restarts of the server, and standbys.
 
 use conformance_tests::Outcome;
-use conformance_tests::faults::event_recorder::EventRecorder;
-use lock_core::{ErrorKind, LossReason};
+use lock_core::ErrorKind;
 
-use crate::stage::{LONG, ROOM, Stage, WATCHFUL, cases, connect, ensure, soon};
+use crate::stage::{LONG, ROOM, Stage, cases, connect, ensure, soon};
 
 cases!("restarts":
-    a_holder_learns_of_it_and_tokens_rise,
     while_nothing_is_held,
     a_standby_is_refused_until_it_is_promoted,
 );
-
-async fn a_holder_learns_of_it_and_tokens_rise() -> Outcome {
-    let stage = Stage::alone().await?;
-    let client = stage.client(WATCHFUL).await?;
-    let lock = client.mutex(ROOM)?;
-    let recorder = EventRecorder::of(&lock);
-    let guard = lock.acquire().await?;
-    stage.server.restart().await?;
-    let (reason, _) = recorder.abort().await?;
-    ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
-    let before = guard.token();
-    drop(guard);
-    let next = soon("the lock", stage.client(LONG).await?.mutex(ROOM)?.acquire()).await??;
-    ensure!(next.token() > before, "{before:?} was followed by {:?}", next.token());
-    next.release().await?;
-    stage.works(&client).await
-}
 
 async fn while_nothing_is_held() -> Outcome {
     let stage = Stage::alone().await?;

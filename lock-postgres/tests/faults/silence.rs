@@ -1,16 +1,12 @@
 //! Silent connections that do not end: what is sent arrives late or never.
 
-use std::time::{Duration, Instant};
-
 use conformance_tests::Outcome;
-use conformance_tests::faults::event_recorder::EventRecorder;
-use lock_core::{LossReason, Operation};
+use lock_core::Operation;
 
 use crate::stage::{LONG, ROOM, Stage, Waiter, cases, ensure, soon, until};
 
 cases!("silence":
     a_wait_that_the_server_has_forgotten_begins_anew,
-    a_stopped_server_costs_the_lock_in_time,
     a_connection_that_is_given_up_ends_at_the_server,
 );
 
@@ -35,29 +31,6 @@ async fn a_wait_that_the_server_has_forgotten_begins_anew() -> Outcome {
     held.release().await?;
     let (guard, _) = waiter.granted().await?;
     Ok(guard.release().await?)
-}
-
-async fn a_stopped_server_costs_the_lock_in_time() -> Outcome {
-    let lease = Duration::from_secs(8);
-    let stage = Stage::alone().await?;
-    let (ours, theirs) = (stage.client("lease=8s").await?, stage.client(LONG).await?);
-    let lock = ours.mutex(ROOM)?;
-    let recorder = EventRecorder::of(&lock);
-    let guard = lock.acquire().await?;
-    let waiter = Waiter::of(&theirs)?;
-    stage.queued(1).await?;
-    stage.server.stop()?;
-    let stopped = Instant::now();
-    let (reason, aborted) = recorder.abort().await?;
-    ensure!(reason == LossReason::Expired, "lost because {reason}");
-    ensure!(aborted < stopped + lease, "told {:?} after the last contact", aborted - stopped);
-    stage.server.resume()?;
-    let (next, _) = waiter.granted().await?;
-    drop(guard);
-    soon("the undoing", ours.idle()).await?;
-    ensure!(next.hold().is_valid(), "the next hold has ended");
-    next.release().await?;
-    stage.works(&ours).await
 }
 
 /// The server does not learn from the connection itself that the client has given it up, and its lease outlasts the case.

@@ -8,7 +8,6 @@ mod stage;
 
 mod access;
 mod cancellation;
-mod connecting;
 mod connections;
 mod crowds;
 mod delays;
@@ -23,7 +22,6 @@ mod restarts;
 mod sharing;
 mod silence;
 mod states;
-mod stopped;
 
 use std::process::ExitCode;
 
@@ -39,7 +37,6 @@ fn main() -> ExitCode {
         crowds::cases(),
         access::cases(),
         cancellation::cases(),
-        connecting::cases(),
         connections::cases(),
         delays::cases(),
         loss::cases(),
@@ -53,7 +50,6 @@ fn main() -> ExitCode {
         sharing::cases(),
         silence::cases(),
         states::cases(),
-        stopped::cases(),
     ];
     let mut program = Program::default();
     program.add("redis", left_out("redis").as_deref(), all.into_iter().flatten());

@@ -4,37 +4,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use conformance_tests::Outcome;
 use lock_core::{ErrorKind, LossReason};
-use test_servers::{Data, RedisOptions};
+use test_servers::Data;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{LONG, ROOM, Stage, Waiter, soon};
+use crate::stage::{ROOM, Stage, soon};
 
 cases!("restarts":
-    with_its_data_and_the_hold_goes_on,
     without_its_data_and_the_hold_is_lost,
-    a_waiter_waits_on,
     the_delay_after_a_restart_keeps_everybody_out,
     the_delay_is_reported_to_a_single_try,
     the_delay_is_over_for_a_server_that_runs_for_long,
     without_its_data_tokens_rise_for_one_that_hands_off_locally,
 );
-
-async fn with_its_data_and_the_hold_goes_on() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().append_only()).await?;
-    let client = stage.client("lease=12s").await?;
-    let lock = client.mutex(ROOM)?;
-    let recorder = EventRecorder::of(&lock);
-    let guard = lock.acquire().await?;
-    stage.server.restart(Data::Kept).await?;
-    recorder.suspect().await?;
-    recorder.restored().await?;
-    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
-    let other = stage.client(LONG).await?;
-    ensure!(other.mutex(ROOM)?.try_acquire().await?.is_none(), "another has the lock");
-    guard.release().await?;
-    stage.nothing_is_left("after the release").await
-}
 
 /// As after a failover to a replica without data.
 async fn without_its_data_and_the_hold_is_lost() -> Outcome {
@@ -54,18 +36,6 @@ async fn without_its_data_and_the_hold_is_lost() -> Outcome {
     again.release().await?;
     ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     Ok(())
-}
-
-async fn a_waiter_waits_on() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().append_only()).await?;
-    let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = holder.mutex(ROOM)?.acquire().await?;
-    let waiter = Waiter::of(&client)?;
-    stage.queued(1).await?;
-    stage.server.restart(Data::Kept).await?;
-    soon("the release", held.release()).await??;
-    let (guard, _) = waiter.granted().await?;
-    Ok(guard.release().await?)
 }
 
 /// The server counts whole seconds since its start, and the last one may have been short.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{LockGuard, LossReason, Operation, Owner, Wait};
-use test_servers::{Data, Direction, Losing, RedisOptions};
+use test_servers::{Data, Direction, Losing};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
@@ -19,7 +19,6 @@ cases!("sharing":
     a_silent_writer_at_the_head_lets_the_readers_behind_it_in,
     the_permits_of_a_silent_holder_come_back_when_its_lease_ends,
     a_broken_connection_costs_no_reader_its_hold,
-    a_restart_with_its_data_costs_no_reader_its_hold,
     a_restart_without_its_data_is_reported_to_each_reader,
     lost_replies_leave_one_hold_each,
     a_downgrade_whose_reply_is_lost_happens_once,
@@ -198,22 +197,6 @@ async fn release_all(guards: impl IntoIterator<Item = LockGuard>) -> Outcome {
         guard.release().await?;
     }
     Ok(())
-}
-
-async fn a_restart_with_its_data_costs_no_reader_its_hold() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().append_only()).await?;
-    let client = stage.client("lease=12s").await?;
-    let lock = read_side(&client)?;
-    let recorder = EventRecorder::of(&lock);
-    let guards = [lock.acquire().await?, lock.acquire().await?];
-    stage.server.restart(Data::Kept).await?;
-    recorder.suspect().await?;
-    recorder.restored().await?;
-    ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "lost: {:?}", recorder.events());
-    let other = stage.client(LONG).await?;
-    ensure!(other.mutex(ROOM)?.try_acquire().await?.is_none(), "a writer is beside readers");
-    release_all(guards).await?;
-    stage.nothing_is_left("after the releases").await
 }
 
 async fn a_restart_without_its_data_is_reported_to_each_reader() -> Outcome {

@@ -10,7 +10,6 @@ mod access;
 mod breaking;
 mod cancellation;
 mod clients;
-mod connecting;
 mod contact;
 mod costs;
 mod ensembles;
@@ -52,7 +51,6 @@ fn main() -> ExitCode {
         cancellation::cases(),
         breaking::cases(),
         clients::cases(),
-        connecting::cases(),
         paths::cases(),
         access::cases(),
         #[cfg(feature = "tls")]

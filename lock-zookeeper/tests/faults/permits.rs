@@ -2,7 +2,7 @@
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, LockClient, LockGuard, LossReason, Semaphore};
-use test_servers::{Data, Direction, NodeKind, ZooKeeperRequest};
+use test_servers::{Direction, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
@@ -16,7 +16,6 @@ cases!("permits":
     a_holder_whose_connection_is_cut_keeps_its_permits,
     a_holder_without_answers_is_notified_in_time_and_the_others_stay,
     a_holder_whose_session_ends_is_notified_and_the_others_stay,
-    a_server_that_is_started_again_keeps_permits_and_places,
     one_of_several_permits_that_is_deleted_is_the_loss_of_all,
     a_waiter_whose_place_is_deleted_begins_anew,
     the_head_of_the_queue_whose_permits_are_deleted_begins_anew,
@@ -124,22 +123,6 @@ async fn a_holder_whose_session_ends_is_notified_and_the_others_stay() -> Outcom
     ensure!(BY_THE_END_OF_A_SESSION.contains(&reason), "{reason:?}");
     drop(guard);
     the_other_stays(&stage, &other, beside).await
-}
-
-async fn a_server_that_is_started_again_keeps_permits_and_places() -> Outcome {
-    let stage = Stage::alone().await?;
-    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let guard = slots(&client)?.acquire(2).await?;
-    let waiter = waiting(&stage, &other, 2, 1).await?;
-    are(&stage, "leases", 4).await?;
-    stage.server.restart(Data::Kept).await?;
-    until("contact", || async { Ok(slots(&client)?.status().await.is_ok()) }).await?;
-    let status = slots(&client)?.status().await?;
-    ensure!((status.holders.len(), status.waiters.len()) == (1, 1), "{status:?}");
-    ensure!(guard.hold().is_valid() && !waiter.is_finished(), "a fourth permit");
-    guard.release().await?;
-    let (guard, _) = waiter.granted().await?;
-    Ok(guard.release().await?)
 }
 
 async fn one_of_several_permits_that_is_deleted_is_the_loss_of_all() -> Outcome {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLock, ErrorKind, LockClient, LockGuard, LossReason, ManualClock, RwLock, Wait};
-use test_servers::{Data, Direction, NodeKind, TcpProxy, ZooKeeperRequest};
+use test_servers::{Direction, NodeKind, TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
@@ -19,7 +19,6 @@ cases!("sharing":
     a_reader_whose_connection_is_cut_goes_on_reading,
     a_reader_without_answers_is_notified_in_time_and_the_others_stay,
     a_reader_whose_session_ends_is_notified_and_the_others_stay,
-    a_server_that_is_started_again_keeps_readers,
     a_readers_node_that_is_deleted_is_reported_at_once_and_the_others_stay,
     either_half_of_an_exclusive_hold_that_is_deleted_is_a_loss,
     a_waiting_writer_that_loses_a_half_begins_anew,
@@ -157,25 +156,6 @@ async fn a_reader_whose_session_ends_is_notified_and_the_others_stay() -> Outcom
     ensure!(released == Err(ErrorKind::Lost), "answered {released:?}");
     the_other_stays(&stage, &clients[1], beside).await?;
     as_time_passes(&time, "the lock", stage.works(&clients[0])).await?
-}
-
-async fn a_server_that_is_started_again_keeps_readers() -> Outcome {
-    let stage = Stage::alone().await?;
-    let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let readers = [room(&first)?.read().acquire().await?, room(&second)?.read().acquire().await?];
-    let writer = waiting(&stage, room(&second)?.write(), 4).await?;
-    stage.server.restart(Data::Kept).await?;
-    until("contact", || async {
-        Ok(second.status(ROOM).await.is_ok_and(|status| status.holders.len() == 2))
-    })
-    .await?;
-    ensure!(readers.iter().all(|reader| reader.hold().is_valid()), "a reader was lost");
-    ensure!(!writer.is_finished(), "a writer is beside readers");
-    for reader in readers {
-        reader.release().await?;
-    }
-    let (guard, _) = writer.granted().await?;
-    Ok(guard.release().await?)
 }
 
 async fn a_readers_node_that_is_deleted_is_reported_at_once_and_the_others_stay() -> Outcome {

@@ -16,9 +16,7 @@ use lock_core::{
     ClientBuilder, Clock, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LossReason, ManualClock,
 };
 use lock_kit::LockUrl;
-use test_servers::{
-    Data, Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
-};
+use test_servers::{Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer};
 use tokio::sync::OnceCell;
 
 use crate::case::ensure;
@@ -28,9 +26,6 @@ pub const LONG: &str = "session_timeout=60s";
 
 /// A session in which unanswered requests do not take long, but which leaves a busy machine time to answer the others.
 pub const IMPATIENT: &str = "session_timeout=12s";
-
-/// A session whose end a case waits for, and which outlasts a moment in which a busy machine stands still.
-pub const ENDING: Duration = Duration::from_secs(24);
 
 /// The reasons of a loss by the end of a session. A client that has connected again may learn of the end of its nodes before it
 /// learns of that of its session.
@@ -44,9 +39,6 @@ type Shared = Arc<OnceCell<Arc<ZooKeeperServer>>>;
 
 /// The servers that cases share: cases with the same options get the same server.
 static SHARED: Mutex<Vec<(ZooKeeperOptions, Shared)>> = Mutex::new(Vec::new());
-
-/// Held by the case whose turn it is with the server that cases stop and restart.
-static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Held by the case whose clients log in.
 static LOGINS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -75,11 +67,6 @@ async fn connect_as(url: &str, builder: &ClientBuilder) -> Result<LockClient, Lo
         }
     }
     lock_zookeeper::connect(&url, builder.clone()).await
-}
-
-/// The options for a session of this length.
-pub fn session_of(length: Duration) -> String {
-    format!("session_timeout={}s", length.as_secs())
 }
 
 /// After this time the client watches the nodes of a hold. Its next heartbeat in a [`LONG`] session is far away.
@@ -177,18 +164,6 @@ impl Stage {
     pub async fn sharing_logins(options: ZooKeeperOptions) -> Outcome<Self> {
         let turn = LOGINS.lock().await;
         Ok(Self { server: shared_with(options).await?, root: new_root(), _turn: Some(turn) })
-    }
-
-    /// A server that cases use in turns: a fault affects all connected clients.
-    pub async fn alone() -> Outcome<Self> {
-        let turn = TURN.lock().await;
-        let server = shared_with(ZooKeeperOptions::new()).await?;
-        // The previous case may have ended half way.
-        let _ = server.resume();
-        if server.role().await.is_err() {
-            server.restart(Data::Kept).await?;
-        }
-        Ok(Self { server, root: new_root(), _turn: Some(turn) })
     }
 
     /// A server of its own.

@@ -113,6 +113,9 @@ impl Program {
         if self.flavour == MySqlFlavour::MySql57 {
             command.arg("--initialize-insecure");
         }
+        // A server removes the temporary tables of another one that it finds.
+        let temporary = tempfile::tempdir()?;
+        command.env("TMPDIR", temporary.path());
         run(&mut command, self.missing())
     }
 }
