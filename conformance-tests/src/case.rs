@@ -151,9 +151,9 @@ impl Case {
         self.needs
     }
 
-    /// Returns whether the case can see a difference that lies in these groups, or in how a reply is lost.
+    /// Returns whether the case can see a difference that lies in these groups.
     pub(crate) fn sees(&self, groups: &[&str]) -> bool {
-        groups.contains(&self.group()) || self.needs.contains(&Need::Ability(Ability::LostReplies))
+        groups.contains(&self.group())
     }
 
     /// Returns whether it disturbs the server itself.
@@ -166,6 +166,9 @@ impl Case {
     /// Returns how long the leases of its clients are.
     pub(crate) fn leases(&self) -> Leases {
         let is_about_them = |need: &Need| matches!(need, Need::Ability(_) | Need::Breaking | Need::Lease);
+        if self.needs.contains(&Need::Ability(Ability::SeenDeaths)) {
+            return Leases::Lasting;
+        }
         if self.needs.iter().any(is_about_them) { Leases::Short } else { Leases::Lasting }
     }
 }

@@ -13,16 +13,24 @@ use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Oper
 pub enum Ability {
     /// Clients in processes of their own, which can be killed and stopped: [`Harness::address`], [`Harness::connect`].
     SeparateProcesses,
+    /// Killing processes of clients where the server notices it at once: it keeps neither a lock nor a place for the rest of
+    /// a lease.
+    SeenDeaths,
     /// Cutting all clients off from the server, and ending that: [`Harness::sever`], [`Harness::heal`].
     Outages,
     /// Silence between the server and some of its clients, whose connections stay open: [`Harness::silence`],
     /// [`Harness::heal`], and [`Harness::bystander`] for clients that it does not affect.
     Silence,
+    /// The same for clients that wait, where the server notices it before it is their turn.
+    SilentWaiters,
     /// Losing the reply to a request that the server carries out: [`Harness::lose_reply`].
     LostReplies,
     /// Holding back the reply to a request that the server carries out: [`Harness::hold_reply`],
     /// [`Harness::reply_is_held`], [`Harness::let_replies_go`].
     SlowReplies,
+    /// Holding back the reply to the check with which a client makes sure of a grant that it has long waited for: that of
+    /// [`Operation::Renew`].
+    CheckedGrants,
     /// Taking a lock away in this way: [`Harness::take_away`].
     Removal(Removal),
     /// Killing the server and starting it again: [`Harness::change_server`], [`Harness::start_alone`], and
@@ -34,12 +42,15 @@ pub enum Ability {
 
 impl Ability {
     /// All abilities.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::SeparateProcesses,
+        Self::SeenDeaths,
         Self::Outages,
         Self::Silence,
+        Self::SilentWaiters,
         Self::LostReplies,
         Self::SlowReplies,
+        Self::CheckedGrants,
         Self::Removal(Removal::Deletion),
         Self::Removal(Removal::Expiry),
         Self::Removal(Removal::Theft),
@@ -92,6 +103,23 @@ pub enum Silence {
     Both,
 }
 
+/// What happens to a connection when a request or a reply is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Losing {
+    /// The connection ends before it, on both sides.
+    Cut,
+    /// Half of it arrives, and then the connection is reset.
+    ResetHalfway,
+    /// It never arrives, and neither does anything after it in the same direction of that connection. Otherwise the
+    /// connection stays as it is.
+    Silence,
+}
+
+impl Losing {
+    /// All ways to lose a message.
+    pub const ALL: [Self; 3] = [Self::Cut, Self::ResetHalfway, Self::Silence];
+}
+
 /// How many connections a client has to its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Routes {
@@ -115,8 +143,8 @@ pub trait Harness: Send + Sync + 'static {
     }
 
     /// Returns the groups of cases that can see how this way to run the backend differs from the one that runs every
-    /// case; `None` if this is the one. The default tier runs only these groups, and the cases with a reply that is
-    /// lost. An example is a second source of tokens, which no case of exclusion can see.
+    /// case; `None` if this is the one. The default tier runs only these groups. An example is a second source of tokens,
+    /// which no case of exclusion can see.
     fn differs_in() -> Option<&'static [&'static str]>
     where
         Self: Sized,
@@ -236,9 +264,10 @@ pub trait Harness: Send + Sync + 'static {
         Err(unsupported("heal"))
     }
 
-    /// Lets the server carry out the next request for `operation`, and loses the reply.
-    async fn lose_reply(&self, operation: Operation) -> Outcome {
-        let _ = operation;
+    /// Lets the server carry out the next request for `operation`, and loses the reply in this way. Without a connection,
+    /// all ways are one.
+    async fn lose_reply(&self, operation: Operation, losing: Losing) -> Outcome {
+        let _ = (operation, losing);
         Err(unsupported("lose_reply"))
     }
 

@@ -66,7 +66,7 @@ pub use case::{Case, Need};
 pub use cases::all;
 pub use contest::{Contest, Contested, contend_if_told};
 pub use failure::{During, Failure, Outcome};
-pub use harness::{Ability, AfterRestart, Harness, Removal, Routes, ServerChange, Silence};
+pub use harness::{Ability, AfterRestart, Harness, Losing, Removal, Routes, ServerChange, Silence};
 pub use suite::{Verdict, main, main_with, run_case};
 pub use tier::Tier;
 

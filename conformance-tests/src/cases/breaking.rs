@@ -1,10 +1,11 @@
 //! Cases: an operator takes a lock away from its holder.
 
 use crate::{Outcome, ensure};
-use lock_core::{ErrorKind, HoldEnd, TakenAway};
+use lock_core::{ErrorKind, HoldEnd, Operation, TakenAway};
 
 use super::exclusion::quit;
 use crate::case::{Need, cases};
+use crate::harness::{Ability, Losing, Routes};
 use crate::probe::{ByHand, Event, EventRecorder, Level};
 use crate::stage::{Stage, has_tokens};
 
@@ -15,6 +16,7 @@ cases!("breaking":
     breaking_one_who_waits_changes_nothing [Need::Breaking, Need::Queue],
     the_release_of_a_broken_hold_does_not_touch_the_next [Need::Breaking, Need::Holder],
     a_hold_of_another_client_is_broken_too [Need::Breaking, Need::Holder],
+    a_break_whose_reply_is_lost_has_taken_the_lock [Need::Breaking, Need::Ability(Ability::LostReplies)],
 );
 
 async fn a_broken_hold_is_lost_and_its_holder_is_notified_once(stage: &Stage) -> Outcome {
@@ -144,4 +146,24 @@ async fn a_hold_of_another_client_is_broken_too(stage: &Stage) -> Outcome {
     worker.release_lost("room").await?;
     stage.becomes_free(&operator, "room").await?;
     quit(vec![worker]).await
+}
+
+/// A client that has another connection asks again, and finds that it no longer holds.
+async fn a_break_whose_reply_is_lost_has_taken_the_lock(stage: &Stage) -> Outcome {
+    let (ours, operator) = (stage.client().await?, stage.client().await?);
+    for losing in Losing::ALL {
+        let guard = stage.soon("the lock", ours.mutex("room")?.acquire()).await??;
+        stage.harness().lose_reply(Operation::Break, losing).await?;
+        let broken = stage.soon("the break", operator.break_holder("room", &guard.hold().id())).await?;
+        let broken = broken.map(|broken| broken.taken_away).map_err(|error| error.kind());
+        let is_unknown = broken == Err(ErrorKind::Unreachable);
+        let may_be_unknown = stage.harness().routes() == Routes::One;
+        ensure!(broken == Ok(TakenAway::Yes) || is_unknown && may_be_unknown, "{losing:?}: {broken:?}");
+        stage.loss(guard.hold()).await?;
+        drop(guard);
+        stage.soon("the undoing", ours.idle()).await?;
+        // The lost reply may have ended a connection.
+        stage.until("contact", || async { Ok(operator.ping().await.is_ok()) }).await?;
+    }
+    stage.becomes_free(&operator, "room").await
 }

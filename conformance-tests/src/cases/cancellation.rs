@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{During, Failure, Outcome, ensure};
-use lock_core::{DistributedLock, Leadership, LockClient, LockGuard};
+use lock_core::{DistributedLock, Leadership, LockClient, LockGuard, LockName, Operation};
 
 use super::election::value;
 use crate::case::{Need, cases};
+use crate::harness::{Ability, Silence};
 use crate::probe::ByHand;
 use crate::stage::Stage;
 
@@ -28,6 +29,11 @@ cases!("cancellation":
     proclaim_dropped_at_every_poll [Need::Values],
     resign_dropped_at_every_poll,
     run_dropped_at_every_poll,
+    acquire_dropped_at_any_moment,
+    acquire_dropped_at_the_moment_of_the_grant,
+    acquire_dropped_while_its_reply_is_on_its_way [Need::Ability(Ability::SlowReplies)],
+    acquire_dropped_while_its_grant_is_on_its_way [Need::Ability(Ability::Silence), Need::Order],
+    many_waits_dropped_at_once,
     a_grant_without_a_waiter_goes_back,
     waits_cancelled_in_the_middle_of_contention,
     a_task_aborted_while_it_waits,
@@ -93,15 +99,14 @@ impl Pair {
         Ok(Self { ours, theirs, lock })
     }
 
-    /// Unlocks if the future acquired the lock, and waits until nothing is left.
+    /// Unlocks if the future acquired the lock. When the client is idle, nothing is left.
     async fn settle(&self, stage: &Stage, is_locked: bool) -> Outcome {
         if is_locked {
             self.lock.unlock().await?;
         }
-        stage.becomes_free(&self.theirs, "room").await?;
-        self.ours.idle().await;
+        stage.soon("the undoing", self.ours.idle()).await?;
         ensure!(!self.lock.is_locked(), "the client says that it is locked");
-        Ok(())
+        stage.is_free(&self.theirs, "room").await
     }
 }
 
@@ -263,6 +268,118 @@ async fn run_dropped_at_every_poll(stage: &Stage) -> Outcome {
     let election = pair.ours.election("room")?.with_value(value(&pair.ours, "a"));
     let make = || async { Ok(election.run(async |_| tokio::task::yield_now().await).await?) };
     drop_at_every_poll(stage, make, |_| pair.settle(stage, false)).await
+}
+
+/// Polls the future once, and drops it after `time`: what it has begun goes on meanwhile. The thread does not sleep, because
+/// the time is shorter than the shortest sleep.
+fn drop_after<F: Future>(future: F, time: Duration) -> Option<F::Output> {
+    let mut future = ByHand::new(future);
+    let began = Instant::now();
+    let output = future.poll();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+    output
+}
+
+/// From before the request is sent until after the reply is read, for a free lock and for one that is held.
+async fn acquire_dropped_at_any_moment(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let rounds = stage.rounds(150);
+    for round in 0..rounds {
+        let held = match round % 2 {
+            0 => None,
+            _ => Some(pair.theirs.mutex("room")?.acquire().await?),
+        };
+        let time = Duration::from_millis(3) * round / rounds;
+        drop(drop_after(pair.lock.acquire(), time));
+        if let Some(held) = held {
+            held.release().await?;
+        }
+        pair.settle(stage, false).await.during(format_args!("dropped after {time:?}"))?;
+    }
+    Ok(())
+}
+
+/// The holder releases and the waiter leaves at about the same moment. A cancelled wait may have got the lock all the same.
+async fn acquire_dropped_at_the_moment_of_the_grant(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let rounds = stage.rounds(100);
+    for round in 0..rounds {
+        let held = pair.theirs.mutex("room")?.acquire().await?;
+        let mut waiter = ByHand::new(pair.lock.acquire());
+        ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+        stage.queued(&pair.theirs, "room", 1).await?;
+        let releasing = tokio::spawn(held.release());
+        let _ = drop_after(std::future::pending::<()>(), Duration::from_millis(1) * round / rounds);
+        drop(waiter);
+        stage.soon("the release", releasing).await???;
+        pair.settle(stage, false).await.during(format_args!("round {round}"))?;
+    }
+    Ok(())
+}
+
+async fn acquire_dropped_while_its_reply_is_on_its_way(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    for _ in 0..3 {
+        stage.harness().hold_reply(Operation::Acquire).await?;
+        let mut acquiring = ByHand::new(pair.lock.acquire());
+        ensure!(acquiring.poll().is_none(), "granted without a reply");
+        stage.soon("the reply", stage.harness().reply_is_held()).await??;
+        drop(acquiring);
+        stage.harness().let_replies_go().await?;
+        pair.settle(stage, false).await?;
+    }
+    Ok(())
+}
+
+/// The server has granted the lock to a waiter that is about to be dropped.
+async fn acquire_dropped_while_its_grant_is_on_its_way(stage: &Stage) -> Outcome {
+    let (holder, ours, theirs) = (stage.bystander().await?, stage.client().await?, stage.bystander().await?);
+    let held = holder.mutex("room")?.acquire().await?;
+    let lock = ours.mutex("room")?;
+    let mut dropped = ByHand::new(lock.acquire());
+    ensure!(dropped.poll().is_none(), "a lock that is held was granted");
+    stage.queued(&holder, "room", 1).await?;
+    let next = theirs.mutex("room")?;
+    let next = tokio::spawn(async move { next.acquire().await });
+    stage.queued(&holder, "room", 2).await?;
+    stage.harness().silence(Silence::Replies).await?;
+    held.release().await?;
+    stage.queued(&holder, "room", 1).await?;
+    ensure!(!next.is_finished(), "the second waiter was served first");
+    drop(dropped);
+    stage.heal().await?;
+    stage.soon("the next one's turn", next).await???.release().await?;
+    stage.soon("the undoing", ours.idle()).await?;
+    stage.is_free(&holder, "room").await
+}
+
+async fn many_waits_dropped_at_once(stage: &Stage) -> Outcome {
+    const MANY: usize = 50;
+    let pair = Pair::new(stage).await?;
+    let (mut held, mut waiting) = (Vec::new(), Vec::new());
+    for number in 0..MANY {
+        let name = format!("room {number}");
+        held.push(pair.theirs.mutex(&name)?.acquire().await?);
+        let lock = pair.ours.mutex(&name)?;
+        waiting.push(tokio::spawn(async move { lock.acquire().await.map(drop) }));
+    }
+    stage.queued(&pair.theirs, "room 0", 1).await?;
+    for waiter in &waiting {
+        waiter.abort();
+    }
+    for waiter in waiting {
+        ensure!(waiter.await.is_err(), "a lock that is held was granted");
+    }
+    stage.soon("the undoing", pair.ours.idle()).await?;
+    for (number, guard) in held.into_iter().enumerate() {
+        let name = format!("room {number}");
+        let waiting = stage.harness().waiting_for(&pair.theirs, &LockName::new(&name)?).await?;
+        ensure!(waiting == 0 && guard.hold().is_valid(), "{waiting} wait for {name}");
+        guard.release().await?;
+    }
+    Ok(())
 }
 
 /// The wait is over and the lock granted, but the future is dropped before it could return.

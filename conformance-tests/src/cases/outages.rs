@@ -7,6 +7,7 @@ use crate::{Failure, Outcome, ensure};
 use lock_core::{Clock, ErrorKind, LockEvent, LockEvents, LockGuard, Operation};
 use tokio::time::Instant;
 
+use super::release::kinds;
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Removal, Routes};
 use crate::probe::{ByHand, Event, EventRecorder, Level};
@@ -199,21 +200,23 @@ async fn close_ends_in_time_although_the_server_is_silent(stage: &Stage) -> Outc
 
 async fn a_hold_survives_a_short_outage_and_says_so(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.mutex("room")?;
-    let recorder = EventRecorder::of(&lock);
-    let guard = lock.acquire().await?;
-    stage.harness().sever().await?;
-    let suspect = recorder.has(|event| (*event == Event::Suspect).then_some(()));
-    stage.soon("on_suspect", suspect).await?;
-    ensure!(guard.hold().is_valid(), "suspect, and lost: {:?}", guard.hold().end());
-    stage.heal().await?;
-    let restored = recorder.has(|event| (*event == Event::Restored).then_some(()));
-    stage.soon("on_restored", restored).await?;
-    ensure!(guard.hold().is_valid(), "restored, and lost: {:?}", guard.hold().end());
-    stage.is_held(&theirs, "room").await?;
-    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
-    guard.release().await?;
-    stage.is_free(&theirs, "room").await
+    for [lock, excluded] in kinds(&ours, &theirs)? {
+        let recorder = EventRecorder::of(&lock);
+        let guard = lock.acquire().await?;
+        stage.harness().sever().await?;
+        let suspect = recorder.has(|event| (*event == Event::Suspect).then_some(()));
+        stage.soon("on_suspect", suspect).await?;
+        ensure!(guard.hold().is_valid(), "suspect, and lost: {:?}", guard.hold().end());
+        stage.heal().await?;
+        let restored = recorder.has(|event| (*event == Event::Restored).then_some(()));
+        stage.soon("on_restored", restored).await?;
+        ensure!(guard.hold().is_valid(), "restored, and lost: {:?}", guard.hold().end());
+        ensure!(excluded.try_acquire().await?.is_none(), "{} beside another", guard.hold().mode());
+        ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
+        guard.release().await?;
+        stage.is_free(&theirs, "room").await?;
+    }
+    Ok(())
 }
 
 async fn a_stream_has_all_that_happens_to_a_hold(stage: &Stage) -> Outcome {

@@ -16,6 +16,9 @@ cases!("processes":
     a_killed_waiter_leaves_the_queue [Need::Ability(Ability::SeparateProcesses), Need::Queue, Need::Order],
     a_killed_head_of_the_queue_leaves_it [Need::Ability(Ability::SeparateProcesses)],
     a_killed_holder_and_head_together [Need::Ability(Ability::SeparateProcesses)],
+    a_dead_holder_frees_the_lock_at_once [Need::Ability(Ability::SeparateProcesses), Need::Ability(Ability::SeenDeaths)],
+    a_dead_waiter_is_passed_over_at_once [Need::Ability(Ability::SeparateProcesses), Need::Ability(Ability::SeenDeaths)],
+    a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it [Need::Ability(Ability::SeparateProcesses), Need::Lease, Need::Order],
     a_stopped_holder_holds_or_learns_of_the_loss [Need::Ability(Ability::SeparateProcesses)],
     a_stopped_waiter_does_not_keep_the_others_from_their_deadlines [Need::Ability(Ability::SeparateProcesses)],
     processes_killed_in_the_middle_of_everything [Need::Ability(Ability::SeparateProcesses)],
@@ -76,6 +79,34 @@ async fn a_killed_head_of_the_queue_leaves_it(stage: &Stage) -> Outcome {
 }
 
 /// The holder is dead, and so is the next waiter.
+/// The lease outlasts the case.
+async fn a_dead_holder_frees_the_lock_at_once(stage: &Stage) -> Outcome {
+    a_killed_holder_lets_the_next_in(stage).await
+}
+
+/// The lease outlasts the case.
+async fn a_dead_waiter_is_passed_over_at_once(stage: &Stage) -> Outcome {
+    a_killed_head_of_the_queue_leaves_it(stage).await
+}
+
+/// The grant waits for the process in the socket, and is outdated when the process continues.
+async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it(stage: &Stage) -> Outcome {
+    let observer = stage.client().await?;
+    let mut workers = queue(stage, 2).await?;
+    workers[1].stop()?;
+    workers[0].release("room").await?;
+    workers[2].granted("room").await?;
+    workers[1].resume()?;
+    // It waits again.
+    stage.queued(&observer, "room", 1).await?;
+    let standing = workers[2].standing("room").await?;
+    ensure!(standing.is_valid, "both have the lock: {standing:?}");
+    workers[2].release("room").await?;
+    workers[1].granted("room").await?;
+    workers[1].release("room").await?;
+    quit(workers).await
+}
+
 async fn a_killed_holder_and_head_together(stage: &Stage) -> Outcome {
     let mut workers = queue(stage, 2).await?;
     let [holder, head, next] = &mut workers[..] else {

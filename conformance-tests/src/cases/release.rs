@@ -1,11 +1,13 @@
 //! Cases: only the owner can release, and the result of a release is true.
 
-use crate::{Outcome, ensure};
-use lock_core::{ErrorKind, HoldEnd, Operation, Owner};
+use std::sync::Arc;
+
+use crate::{During, Failure, Outcome, ensure};
+use lock_core::{DistributedLock, ErrorKind, HoldEnd, LockClient, Operation, Owner, Sharing};
 
 use crate::case::{Need, cases};
-use crate::harness::Ability;
-use crate::probe::ByHand;
+use crate::harness::{Ability, Losing};
+use crate::probe::{ByHand, EventRecorder};
 use crate::stage::Stage;
 
 cases!("release":
@@ -13,7 +15,9 @@ cases!("release":
     a_released_hold_says_so,
     a_release_whose_reply_is_lost_is_a_release [Need::Ability(Ability::LostReplies)],
     an_acquisition_whose_reply_is_lost_holds_once [Need::Ability(Ability::LostReplies)],
+    a_wait_whose_reply_is_lost_holds_once [Need::Ability(Ability::LostReplies)],
     a_try_whose_reply_is_lost_leaves_nothing [Need::Ability(Ability::LostReplies)],
+    a_cancel_whose_reply_is_lost_leaves_nothing [Need::Ability(Ability::LostReplies)],
     a_failing_release_frees_the_local_queue [Need::Ability(Ability::Outages)],
 );
 
@@ -50,37 +54,122 @@ async fn a_released_hold_says_so(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-/// When the release is repeated, the server no longer knows the hold: that is not a loss.
+/// A lock of each kind that the backend has, and one of the other client that it excludes.
+pub(super) fn kinds(ours: &LockClient, theirs: &LockClient) -> Outcome<Vec<[Arc<dyn DistributedLock>; 2]>> {
+    let mut kinds = vec![[ours.mutex("room")?, theirs.mutex("room")?]];
+    let modes = ours.capabilities().modes;
+    if modes.shared == Sharing::Supported {
+        kinds.push([ours.rw_lock("room")?.read(), theirs.rw_lock("room")?.write()]);
+    }
+    if modes.permits.is_some() {
+        kinds.push([ours.semaphore("room", 3)?.permits(2)?, theirs.semaphore("room", 3)?.permits(2)?]);
+    }
+    Ok(kinds)
+}
+
+/// When the release is repeated, the server no longer knows the hold: that is not a loss, and ends no other hold.
 async fn a_release_whose_reply_is_lost_is_a_release(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let guard = ours.mutex("room")?.acquire().await?;
-    let hold = guard.hold().clone();
-    stage.harness().lose_reply(Operation::Release).await?;
-    stage.soon("the release", guard.release()).await??;
-    ensure!(hold.end() == Some(HoldEnd::Released), "released, and ended as {:?}", hold.end());
+    let lock = ours.mutex("room")?;
+    let recorder = EventRecorder::of(&lock);
+    for losing in Losing::ALL {
+        let guard = stage.soon("the lock", lock.acquire()).await??;
+        let hold = guard.hold().clone();
+        let next = theirs.mutex("room")?;
+        let next = tokio::spawn(async move { next.acquire().await });
+        stage.queued(&theirs, "room", 1).await?;
+        stage.harness().lose_reply(Operation::Release, losing).await?;
+        stage.soon("the release", guard.release()).await?.during(format_args!("{losing:?}"))?;
+        ensure!(hold.end() == Some(HoldEnd::Released), "released, and ended as {:?}", hold.end());
+        let next = stage.soon("the next one's turn", next).await???;
+        stage.soon("the rest of the release", ours.idle()).await?;
+        ensure!(next.hold().is_valid(), "{losing:?}: the next hold has ended: {:?}", next.hold().end());
+        stage.is_held(&ours, "room").await?;
+        next.release().await?;
+    }
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     stage.is_free(&theirs, "room").await
 }
 
 async fn an_acquisition_whose_reply_is_lost_holds_once(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    stage.harness().lose_reply(Operation::Acquire).await?;
-    let guard = stage.soon("the acquisition", ours.mutex("room")?.acquire()).await??;
-    stage.is_held(&theirs, "room").await?;
-    guard.release().await?;
-    ours.idle().await;
+    for losing in Losing::ALL {
+        for [lock, excluded] in kinds(&ours, &theirs)? {
+            stage.harness().lose_reply(Operation::Acquire, losing).await?;
+            let guard = stage.soon("the acquisition", lock.acquire()).await??;
+            ensure!(
+                excluded.try_acquire().await?.is_none(),
+                "{losing:?}: {} and another",
+                guard.hold().mode()
+            );
+            guard.release().await?;
+            stage.soon("the rest", ours.idle()).await?;
+            let free = excluded.try_acquire().await?;
+            free.ok_or_else(|| Failure::new(format!("{losing:?}: held twice, released once")))?
+                .release()
+                .await?;
+        }
+    }
     stage.is_free(&theirs, "room").await
+}
+
+/// The lost reply says that it waits, or that it holds.
+async fn a_wait_whose_reply_is_lost_holds_once(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    for losing in Losing::ALL {
+        let held = theirs.mutex("room")?.acquire().await?;
+        stage.harness().lose_reply(Operation::Acquire, losing).await?;
+        let lock = ours.mutex("room")?;
+        let waiter = tokio::spawn(async move { lock.acquire().await });
+        stage.queued(&theirs, "room", 1).await?;
+        held.release().await?;
+        let guard = stage.soon("the grant", waiter).await???;
+        stage.is_held(&theirs, "room").await.during(format_args!("{losing:?}"))?;
+        guard.release().await?;
+        stage.soon("the rest", ours.idle()).await?;
+        stage.is_free(&theirs, "room").await.during(format_args!("{losing:?}"))?;
+    }
+    Ok(())
 }
 
 async fn a_try_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    stage.harness().lose_reply(Operation::Acquire).await?;
-    let answer = ours.mutex("room")?.try_acquire().await;
-    match answer {
-        Ok(Some(guard)) => guard.release().await?,
-        Ok(None) => return Err(crate::Failure::new("a free lock was refused because a reply was lost")),
-        Err(error) => ensure!(error.is_retryable(), "{error}"),
+    for losing in Losing::ALL {
+        for [lock, excluded] in kinds(&ours, &theirs)? {
+            stage.harness().lose_reply(Operation::Acquire, losing).await?;
+            match lock.try_acquire().await {
+                Ok(Some(guard)) => guard.release().await?,
+                Ok(None) => return Err(Failure::new("a free lock was refused because a reply was lost")),
+                Err(error) => ensure!(error.is_retryable(), "{error}"),
+            }
+            stage.soon("the undoing", ours.idle()).await?;
+            let free = excluded.try_acquire().await?;
+            free.ok_or_else(|| Failure::new(format!("{losing:?}: should be free")))?.release().await?;
+            // The lost reply may have ended a connection.
+            stage.until("contact", || async { Ok(ours.ping().await.is_ok()) }).await?;
+        }
     }
     stage.becomes_free(&theirs, "room").await
+}
+
+async fn a_cancel_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let lock = ours.mutex("room")?;
+    for losing in Losing::ALL {
+        let held = theirs.mutex("room")?.acquire().await?;
+        let mut waiter = ByHand::new(lock.acquire());
+        ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+        stage.queued(&theirs, "room", 1).await?;
+        stage.harness().lose_reply(Operation::Cancel, losing).await?;
+        drop(waiter);
+        stage.queued(&theirs, "room", 0).await?;
+        ensure!(held.hold().is_valid(), "{losing:?}: a wait that was dropped ended another's hold");
+        held.release().await?;
+        stage.soon("the undoing", ours.idle()).await?;
+        stage.is_free(&theirs, "room").await.during(format_args!("{losing:?}"))?;
+        stage.soon("the lock", lock.acquire()).await??.release().await?;
+    }
+    Ok(())
 }
 
 /// The server does not answer the release; the client's next task does not wait for it, and fails independently.

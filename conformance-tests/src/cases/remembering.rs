@@ -7,7 +7,7 @@ use lock_core::spi::Mutex;
 use lock_core::{ErrorKind, LockClient, Operation, Remembered, Remembering};
 
 use crate::case::{Need, cases};
-use crate::harness::Ability;
+use crate::harness::{Ability, Losing};
 use crate::stage::Stage;
 
 cases!("remembering":
@@ -124,8 +124,8 @@ async fn holding_and_remembering_have_nothing_to_do_with_each_other(stage: &Stag
 /// The client whose answer is lost gets an error, unless its backend asks again and finds that the slot is its own.
 async fn a_slot_whose_answer_is_lost_is_not_used_twice(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    for slot in ["a", "b", "c"] {
-        stage.harness().lose_reply(Operation::Remember).await?;
+    for (slot, losing) in ["a", "b", "c"].into_iter().zip(Losing::ALL) {
+        stage.harness().lose_reply(Operation::Remember, losing).await?;
         let first = ours.remember(NAME, slot, DAY).await;
         ensure!(!matches!(first, Ok(Remembered::Already { .. })), "{slot:?} was used before: {first:?}");
         let answers = || async {

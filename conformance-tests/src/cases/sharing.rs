@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::{Failure, Outcome, ensure};
-use lock_core::{DistributedLock, ErrorKind, LockClient, LockGuard, Mode, Owner, RwLock};
+use lock_core::{DistributedLock, ErrorKind, LockClient, LockGuard, Mode, Operation, Owner, RwLock};
 
 use super::cancellation::drop_at_every_poll;
 use super::exclusion::release_all;
 use super::waiting::refused_in_time;
 use crate::case::{Need, cases};
+use crate::harness::{Ability, AfterRestart, Losing};
 use crate::history::{Share, excess};
 use crate::probe::{ByHand, EventRecorder};
 use crate::stage::{Stage, has_tokens, within};
@@ -33,6 +34,7 @@ cases!("sharing":
     a_read_dropped_at_every_poll [Need::Sharing],
     a_read_dropped_at_every_poll_while_another_writes [Need::Sharing],
     a_downgrade_dropped_at_every_poll [Need::Sharing],
+    a_downgrade_whose_reply_is_lost_lets_no_writer_in [Need::Sharing, Need::Ability(Ability::LostReplies)],
     the_status_shows_who_shares [Need::Sharing, Need::Queue],
     no_reader_is_beside_a_writer_in_contention [Need::Sharing],
 );
@@ -420,6 +422,32 @@ async fn a_downgrade_dropped_at_every_poll(stage: &Stage) -> Outcome {
         if let Some(output) = output {
             return Ok(output?);
         }
+    }
+    Ok(())
+}
+
+/// If a lock ends with its connection, the hold of the reader may end with the reply.
+async fn a_downgrade_whose_reply_is_lost_lets_no_writer_in(stage: &Stage) -> Outcome {
+    let clients = clients(stage, 2).await?;
+    let (read, write) = (clients[0].1.read(), clients[0].1.write());
+    for losing in Losing::ALL {
+        let writer = stage.soon("the lock", write.acquire()).await??;
+        let reader = read.acquire_as(writer.owner(), lock_core::Wait::Forever).await?;
+        let reader = reader.ok_or_else(|| Failure::new("the writer may not read"))?;
+        let mut waiter = waiting(stage, &clients[1].0, clients[1].1.write(), 1).await?;
+        stage.harness().lose_reply(Operation::Downgrade, losing).await?;
+        let released = stage.soon("the end of the write side", writer.release()).await?;
+        if stage.harness().after_a_restart() == AfterRestart::Locks {
+            let kind = released.map_err(|error| error.kind());
+            ensure!(matches!(kind, Ok(()) | Err(ErrorKind::Unconfirmed)), "{losing:?}: {kind:?}");
+            stage.until("contact", || async { Ok(clients[0].0.ping().await.is_ok()) }).await?;
+            ensure!(reader.hold().is_valid(), "{losing:?}: the reader is lost: {:?}", reader.hold().end());
+            ensure!(waiter.poll().is_none(), "{losing:?}: a writer is beside a reader");
+        }
+        drop(reader);
+        served(stage, "the writer's turn", waiter).await?.release().await?;
+        stage.soon("the rest", clients[0].0.idle()).await?;
+        stage.is_free(&clients[1].0, NAME).await?;
     }
     Ok(())
 }

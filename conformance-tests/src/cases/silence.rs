@@ -1,6 +1,6 @@
 //! Cases: connections that go silent without ending. A holder stops before the server can give the lock to another client.
 //!
-//! All but one of them have a clock that stands still: [`Stage::frozen`] says how. So nothing depends on the speed of the
+//! Most of them have a clock that stands still: [`Stage::frozen`] says how. So nothing depends on the speed of the
 //! machine, and a deadline is met to the nanosecond.
 
 use std::future::Future;
@@ -13,6 +13,7 @@ use lock_core::{
 };
 use tokio::task::JoinHandle;
 
+use super::exclusion::release_all;
 use super::outages::is_unreachable;
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Removal, ServerChange, Silence};
@@ -21,12 +22,16 @@ use crate::stage::{Stage, let_run};
 
 cases!("silence":
     a_holder_that_nothing_reaches_stops_before_another_has_the_lock [Need::Ability(Ability::Silence), Need::Lease],
+    a_reader_that_nothing_reaches_is_lost_alone [Need::Ability(Ability::Silence), Need::Sharing, Need::Lease],
+    permits_that_nothing_reaches_are_lost_alone [Need::Ability(Ability::Silence), Need::Permits, Need::Lease],
+    a_waiting_writer_that_nothing_reaches_lets_readers_in [Need::Ability(Ability::SilentWaiters), Need::Sharing, Need::Order, Need::Lease],
     a_hold_whose_requests_vanish_is_lost_at_its_deadline [Need::Ability(Ability::Silence), Need::Ability(Ability::Removal(Removal::Expiry)), Need::Lease],
     a_hold_whose_replies_vanish_is_lost_at_its_deadline [Need::Ability(Ability::Silence), Need::Lease],
     a_hold_that_nothing_reaches_is_lost_at_its_deadline [Need::Ability(Ability::Silence), Need::Ability(Ability::Removal(Removal::Expiry)), Need::Lease],
     a_hold_whose_server_stands_still_is_lost_at_its_deadline [Need::Ability(Ability::StopServer), Need::Lease],
     a_hold_whose_server_stands_still_for_half_of_its_lease_goes_on [Need::Ability(Ability::StopServer), Need::Lease],
     the_way_of_a_grant_does_not_lengthen_the_hold [Need::Ability(Ability::SlowReplies), Need::Lease],
+    a_grant_after_a_long_wait_is_checked_and_lasts_from_then [Need::Ability(Ability::CheckedGrants), Need::Lease],
     the_way_of_a_renewal_does_not_lengthen_the_hold [Need::Ability(Ability::SlowReplies), Need::Lease],
     a_waiter_that_nothing_reaches_is_passed_over [Need::Ability(Ability::Silence), Need::Ability(Ability::Removal(Removal::Expiry)), Need::Lease],
     a_wait_that_ends_in_silence_is_an_error [Need::Ability(Ability::Silence), Need::Lease],
@@ -74,6 +79,61 @@ async fn a_holder_that_nothing_reaches_stops_before_another_has_the_lock(stage: 
     let next = granted(stage, waiting).await?;
     stage.heal().await?;
     the_next_one_keeps_it(stage, &ours, guard, next).await
+}
+
+async fn a_reader_that_nothing_reaches_is_lost_alone(stage: &Stage) -> Outcome {
+    lost_alone(stage, |client| Ok(client.rw_lock("room")?.read()), |client| Ok(client.mutex("room")?)).await
+}
+
+async fn permits_that_nothing_reaches_are_lost_alone(stage: &Stage) -> Outcome {
+    let permits = |client: &LockClient, take| Ok(client.semaphore("room", 4)?.permits(take)?);
+    lost_alone(stage, |client| permits(client, 2), |client| permits(client, 4)).await
+}
+
+/// In real time. The one beside it does not notice, and the rival comes in after both.
+async fn lost_alone(
+    stage: &Stage,
+    shared: impl Fn(&LockClient) -> Outcome<Arc<dyn DistributedLock>>,
+    whole: impl Fn(&LockClient) -> Outcome<Arc<dyn DistributedLock>>,
+) -> Outcome {
+    let (ours, others, theirs) = (stage.client().await?, stage.bystander().await?, stage.bystander().await?);
+    let (lock, beside, rival) = (shared(&ours)?, shared(&others)?, whole(&theirs)?);
+    let (recorder, next) = (EventRecorder::of(&lock), EventRecorder::of(&rival));
+    let (guard, kept) = (lock.acquire().await?, beside.acquire().await?);
+    let waiting = waiter(rival);
+    stage.harness().silence(Silence::Both).await?;
+    let has_stopped = recorder.has_at(|event| match event {
+        Event::Abort(reason, Level::Over) => Some(*reason),
+        _ => None,
+    });
+    let (reason, stopped_at) = stage.soon("on_abort", has_stopped).await?;
+    ensure!(reason == LossReason::Expired && !guard.hold().is_valid(), "lost because {reason}");
+    ensure!(kept.hold().is_valid() && !waiting.is_finished(), "the one beside it was lost with it");
+    kept.release().await?;
+    let acquired = |event: &Event| (*event == Event::Acquired).then_some(());
+    let ((), granted_at) = stage.soon("the rival's turn", next.has_at(acquired)).await?;
+    ensure!(stopped_at < granted_at, "told {:?} after the rival had it", stopped_at - granted_at);
+    let next = granted(stage, waiting).await?;
+    stage.heal().await?;
+    stage.soon("the rest of the lost hold", ours.idle()).await?;
+    ensure!(next.hold().is_valid(), "the rival's hold has ended: {:?}", next.hold().end());
+    Ok(next.release().await?)
+}
+
+/// In real time. The lock is held all the while, so no release lets them in.
+async fn a_waiting_writer_that_nothing_reaches_lets_readers_in(stage: &Stage) -> Outcome {
+    let (ours, theirs, others) = (stage.client().await?, stage.bystander().await?, stage.bystander().await?);
+    let reader = theirs.rw_lock("room")?.read().acquire().await?;
+    let writer = waiter(ours.rw_lock("room")?.write());
+    stage.queued(&theirs, "room", 1).await?;
+    let behind = waiter(others.rw_lock("room")?.read());
+    stage.queued(&theirs, "room", 2).await?;
+    stage.harness().silence(Silence::Both).await?;
+    let beside = granted(stage, behind).await?;
+    ensure!(reader.hold().is_valid() && !writer.is_finished(), "the writer is beside a reader");
+    stage.heal().await?;
+    release_all([reader, beside]).await?;
+    Ok(granted(stage, writer).await?.release().await?)
 }
 
 /// What is left of the lost hold, and what was on its way for long, does nothing to the hold of the next one.
@@ -214,6 +274,29 @@ async fn of_the_way_of_a_grant(
         }
     }
     Err(Failure::new(format!("all of {whole:?} is left {WAY:?} after the request")))
+}
+
+/// The server does not say since when the client has the lock. When the answer to the check arrives, it may be free again.
+async fn a_grant_after_a_long_wait_is_checked_and_lasts_from_then(stage: &Stage) -> Outcome {
+    let ((ours, time), theirs) = (stage.frozen().await?, stage.bystander().await?);
+    let quick = ours.mutex("another room")?.acquire().await?;
+    let whole = left(&quick)?;
+    quick.release().await?;
+    let held = theirs.mutex("room")?.acquire().await?;
+    let waiting = waiter(ours.mutex("room")?);
+    stage.queued(&theirs, "room", 1).await?;
+    // More than any interval of renewals.
+    time.advance(whole / 2);
+    stage.harness().hold_reply(Operation::Renew).await?;
+    held.release().await?;
+    stage.soon("the check", stage.harness().reply_is_held()).await??;
+    ensure!(!waiting.is_finished(), "the grant was believed without a check");
+    time.advance(WAY);
+    stage.harness().let_replies_go().await?;
+    let guard = granted(stage, waiting).await?;
+    let left = left(&guard)?;
+    ensure!(left + WAY <= whole, "{left:?} of {whole:?} are left {WAY:?} after the check");
+    Ok(guard.release().await?)
 }
 
 async fn the_way_of_a_renewal_does_not_lengthen_the_hold(stage: &Stage) -> Outcome {

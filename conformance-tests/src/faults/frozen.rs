@@ -2,38 +2,12 @@
 
 use std::fmt;
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lock_core::{LockGuard, LossReason, ManualClock};
+use lock_core::ManualClock;
 
-use super::event_recorder::EventRecorder;
 use super::wait::soon;
-use crate::{Failure, Outcome, ensure};
-
-const INSTANT: Duration = Duration::from_nanos(1);
-
-/// Advances the clock of a client that hears nothing to the deadline of its hold: one nanosecond earlier the hold is
-/// valid, and by then its loss is reported. Returns the time of the report.
-///
-/// # Errors
-/// The hold ends earlier or not at all, or has no deadline.
-///
-/// # Cancel safety
-/// If the future is dropped, the clock may have advanced.
-pub async fn lost_at_its_deadline(
-    time: &ManualClock,
-    guard: &LockGuard,
-    recorder: &EventRecorder,
-) -> Outcome<Instant> {
-    let left = guard.hold().remaining().ok_or_else(|| Failure::new("a hold without a deadline"))?;
-    time.advance(left.saturating_sub(INSTANT));
-    ensure!(guard.hold().remaining() == Some(INSTANT) && recorder.aborts() == 0, "{:?}", recorder.events());
-    time.advance(INSTANT);
-    ensure!(!guard.hold().is_valid(), "valid at its deadline");
-    let (reason, aborted) = recorder.abort().await?;
-    ensure!(reason == LossReason::Expired, "{reason:?}: {:?}", recorder.events());
-    Ok(aborted)
-}
+use crate::Outcome;
 
 /// Returns the output of `future`, and meanwhile advances the clock in small steps, so that what is due in between is
 /// done in its turn.

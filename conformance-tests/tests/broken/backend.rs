@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
+use conformance_tests::{Ability, Failure, Harness, Losing, Outcome, Removal};
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     ClientBuilder, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, InspectRequest, Inspection,
@@ -228,7 +228,7 @@ impl Harness for TableHarness {
         Ok(())
     }
 
-    async fn lose_reply(&self, operation: Operation) -> Outcome {
+    async fn lose_reply(&self, operation: Operation, _: Losing) -> Outcome {
         self.table.state().replies_to_lose.push(operation);
         Ok(())
     }

@@ -42,8 +42,10 @@ impl Harness for Folder {
 
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
-            Ability::Outages | Ability::Silence => Some("there is no connection that could be cut"),
-            Ability::LostReplies | Ability::SlowReplies => {
+            Ability::Outages | Ability::Silence | Ability::SilentWaiters => {
+                Some("there is no connection that could be cut")
+            }
+            Ability::LostReplies | Ability::SlowReplies | Ability::CheckedGrants => {
                 Some("there is no server that could fail to reply")
             }
             Ability::Removal(Removal::Expiry) => Some("there is no lease that could end"),

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
+use conformance_tests::{Ability, Failure, Harness, Losing, Outcome, Removal};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told};
@@ -81,8 +81,13 @@ macro_rules! harness {
 
             fn lacks(&self, ability: Ability) -> Option<&'static str> {
                 match ability {
-                    Ability::SeparateProcesses => Some("the server lives in the memory of one process"),
-                    Ability::Silence => Some("there is no connection that could be silent"),
+                    Ability::SeparateProcesses | Ability::SeenDeaths => {
+                        Some("the server lives in the memory of one process")
+                    }
+                    Ability::Silence | Ability::SilentWaiters => {
+                        Some("there is no connection that could be silent")
+                    }
+                    Ability::CheckedGrants => Some("a grant says how long it lasts"),
                     Ability::RestartServer | Ability::StopServer => {
                         Some("the server is a part of the program")
                     }
@@ -120,7 +125,7 @@ macro_rules! harness {
                 Ok(())
             }
 
-            async fn lose_reply(&self, operation: Operation) -> Outcome {
+            async fn lose_reply(&self, operation: Operation, _: Losing) -> Outcome {
                 self.0.server.faults().inject(operation, Fault::DropReply);
                 Ok(())
             }

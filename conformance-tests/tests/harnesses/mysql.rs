@@ -11,11 +11,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes, ServerChange, Silence};
+use conformance_tests::{Ability, Failure, Harness, Losing, Outcome, Removal, Routes, ServerChange, Silence};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
 use proxied::{Place, Server, unique};
 use test_servers::{
-    Direction, Losing, MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy,
+    Direction, MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy,
 };
 use tokio::sync::Mutex;
 
@@ -28,10 +28,15 @@ const LASTING: Duration = Duration::from_secs(600);
 /// A waiter is a connection, and each grant with a table a transaction: a busy machine takes long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server whose users need no permissions. A reply is lost together with its connection.
+/// What the harness lacks at any server.
+const fn lacks(_: Ability) -> Option<&'static str> {
+    None
+}
+
+/// A server whose users need no permissions.
 pub(crate) struct MariaDb(Fixture);
 
-/// A server with a table of holders. A lost reply leaves the connection silent.
+/// A server with a table of holders.
 pub(crate) struct MariaDbTable(Fixture);
 
 /// Like [`MariaDb`].
@@ -46,7 +51,6 @@ struct Fixture {
     proxy: TcpProxy,
     prefix: String,
     flavour: MySqlFlavour,
-    losing: Losing,
     fencing: &'static str,
     /// The session that has stolen locks, which are held as long as it exists.
     thief: Mutex<Option<MySqlSession>>,
@@ -76,22 +80,22 @@ async fn server(place: Place, flavour: MySqlFlavour) -> Outcome<Server<MySqlServ
 }
 
 impl Fixture {
-    async fn start(
-        place: Place,
-        flavour: MySqlFlavour,
-        losing: Losing,
-        fencing: &'static str,
-    ) -> Outcome<Self> {
+    async fn start(place: Place, flavour: MySqlFlavour, fencing: &'static str) -> Outcome<Self> {
         let server = server(place, flavour).await?;
         let address = match &server {
             Server::Own(server) => server.address(),
             Server::Given(server) => server.address(),
         };
-        let proxy = TcpProxy::with_conversation(address, || {
-            Box::new(MySqlConversation::new(Arc::new(distlock::mysql::operation_of)))
+        // A break is the statement that ends the connection, not those that look for it.
+        let operation_of = |statement: &str| {
+            distlock::mysql::operation_of(statement)
+                .filter(|operation| *operation != Operation::Break || statement.contains("KILL"))
+        };
+        let proxy = TcpProxy::with_conversation(address, move || {
+            Box::new(MySqlConversation::new(Arc::new(operation_of)))
         })?;
         let prefix = unique();
-        Ok(Self { server, proxy, prefix, flavour, losing, fencing, thief: Mutex::default() })
+        Ok(Self { server, proxy, prefix, flavour, fencing, thief: Mutex::default() })
     }
 
     fn address(&self) -> String {
@@ -185,13 +189,13 @@ impl Fixture {
 /// What depends on the source of tokens, and on the table.
 const TOKENS: &[&str] = &["tokens", "inspection", "breaking", "remembering", "once", "election", "options"];
 
-/// They differ in the server, in the source of tokens, and in how a reply is lost.
+/// They differ in the server and in the source of tokens.
 macro_rules! harness {
-    ($harness:ident, $flavour:expr, $losing:expr, $fencing:expr, $differs:expr) => {
+    ($harness:ident, $flavour:expr, $fencing:expr, $differs:expr) => {
         proxied_harness! {
             $harness,
             left_out: $flavour.left_out(),
-            start: |place| Fixture::start(place, $flavour, $losing, $fencing),
+            start: |place| Fixture::start(place, $flavour, $fencing),
             requests: Outcome::Ok,
 
             fn routes(&self) -> Routes {
@@ -221,7 +225,7 @@ macro_rules! harness {
     };
 }
 
-harness!(MariaDb, MySqlFlavour::MariaDb, Losing::Cut, "uuid", None);
-harness!(MariaDbTable, MySqlFlavour::MariaDb, Losing::Silence, "table", Some(TOKENS));
-harness!(MySql57, MySqlFlavour::MySql57, Losing::Cut, "uuid", Some(TOKENS));
-harness!(MySql57Table, MySqlFlavour::MySql57, Losing::Silence, "table", Some(TOKENS));
+harness!(MariaDb, MySqlFlavour::MariaDb, "uuid", None);
+harness!(MariaDbTable, MySqlFlavour::MariaDb, "table", Some(TOKENS));
+harness!(MySql57, MySqlFlavour::MySql57, "uuid", Some(TOKENS));
+harness!(MySql57Table, MySqlFlavour::MySql57, "table", Some(TOKENS));

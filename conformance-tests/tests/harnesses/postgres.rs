@@ -10,12 +10,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes, ServerChange, Silence};
+use conformance_tests::{Ability, Failure, Harness, Losing, Outcome, Removal, Routes, ServerChange, Silence};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
 use proxied::{Place, Server, unique};
 use test_servers::{
-    Direction, Losing, PostgresConversation, PostgresOptions, PostgresServer, PostgresSession, TcpProxy,
-    left_out,
+    Direction, PostgresConversation, PostgresOptions, PostgresServer, PostgresSession, TcpProxy, left_out,
 };
 use tokio::sync::Mutex;
 
@@ -25,13 +24,21 @@ const LEASE: Duration = Duration::from_secs(5);
 /// Outlasts every case.
 const LASTING: Duration = Duration::from_secs(600);
 
+/// What the harness lacks at any server.
+const fn lacks(ability: Ability) -> Option<&'static str> {
+    match ability {
+        Ability::SilentWaiters => Some("a session that waits for a lock is never idle"),
+        _ => None,
+    }
+}
+
 /// No busy server takes this long for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Locks need no permission; the user may create the table of slots. A reply is lost together with its connection.
+/// Locks need no permission; the user may create the table of slots.
 pub(crate) struct Postgres(Fixture);
 
-/// Tokens come from a table. A lost reply leaves the connection silent.
+/// Tokens come from a table.
 pub(crate) struct PostgresTable(Fixture);
 
 /// A database of its own, whose locks are no other's, and a proxy that no other case uses.
@@ -40,7 +47,6 @@ struct Fixture {
     proxy: TcpProxy,
     /// The name of the database; at a given server, the prefix of the names in its database.
     place: String,
-    losing: Losing,
     fencing: &'static str,
     /// The session that has stolen locks, which are held as long as it exists.
     thief: Mutex<Option<PostgresSession>>,
@@ -63,7 +69,7 @@ async fn server(place: Place) -> Outcome<Server<PostgresServer>> {
 }
 
 impl Fixture {
-    async fn start(place: Place, losing: Losing, fencing: &'static str) -> Outcome<Self> {
+    async fn start(place: Place, fencing: &'static str) -> Outcome<Self> {
         let server = server(place).await?;
         let place = unique();
         let address = match &server {
@@ -74,10 +80,16 @@ impl Fixture {
             }
             Server::Given(server) => server.address(),
         };
-        let proxy = TcpProxy::with_conversation(address, || {
-            Box::new(PostgresConversation::new(Arc::new(distlock::postgres::operation_of)))
+        // A break is the statement that ends the session, not those that look for it.
+        let operation_of = |statement: &str| {
+            distlock::postgres::operation_of(statement).filter(|operation| {
+                *operation != Operation::Break || statement.contains("pg_terminate_backend")
+            })
+        };
+        let proxy = TcpProxy::with_conversation(address, move || {
+            Box::new(PostgresConversation::new(Arc::new(operation_of)))
         })?;
-        Ok(Self { server, proxy, place, losing, fencing, thief: Mutex::default() })
+        Ok(Self { server, proxy, place, fencing, thief: Mutex::default() })
     }
 
     fn address(&self) -> String {
@@ -153,13 +165,13 @@ impl Fixture {
 /// What depends on the source of tokens, and on the table.
 const TOKENS: &[&str] = &["tokens", "inspection", "breaking", "remembering", "once", "election", "options"];
 
-/// They differ in the source of tokens, and in how a reply is lost.
+/// They differ in the source of tokens.
 macro_rules! harness {
-    ($harness:ident, $losing:expr, $fencing:expr, $differs:expr) => {
+    ($harness:ident, $fencing:expr, $differs:expr) => {
         proxied_harness! {
             $harness,
             left_out: left_out("postgres"),
-            start: |place| Fixture::start(place, $losing, $fencing),
+            start: |place| Fixture::start(place, $fencing),
             requests: Outcome::Ok,
 
             fn routes(&self) -> Routes {
@@ -190,5 +202,5 @@ macro_rules! harness {
     };
 }
 
-harness!(Postgres, Losing::Cut, "clock", None);
-harness!(PostgresTable, Losing::Silence, "table", Some(TOKENS));
+harness!(Postgres, "clock", None);
+harness!(PostgresTable, "table", Some(TOKENS));

@@ -87,7 +87,10 @@ macro_rules! proxied_harness {
             fn lacks(&self, ability: Ability) -> Option<&'static str> {
                 let is_for_own =
                     matches!(ability, Ability::Removal(_) | Ability::RestartServer | Ability::StopServer);
-                (is_for_own && self.0.server.own().is_err()).then_some(proxied::ONLY_A_CLIENT)
+                if is_for_own && self.0.server.own().is_err() {
+                    return Some(proxied::ONLY_A_CLIENT);
+                }
+                lacks(ability)
             }
 
             async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
@@ -163,8 +166,8 @@ macro_rules! proxied_harness {
                 Ok(())
             }
 
-            async fn lose_reply(&self, operation: Operation) -> Outcome {
-                self.0.proxy.lose_reply($requests(operation)?, self.0.losing);
+            async fn lose_reply(&self, operation: Operation, losing: Losing) -> Outcome {
+                self.0.proxy.lose_reply($requests(operation)?, losing);
                 Ok(())
             }
 

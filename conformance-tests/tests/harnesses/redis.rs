@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{
-    Ability, AfterRestart, During, Failure, Harness, Outcome, Removal, ServerChange, Silence,
+    Ability, AfterRestart, During, Failure, Harness, Losing, Outcome, Removal, ServerChange, Silence,
 };
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 use proxied::{Place, Server, unique};
 use test_servers::{
-    Data, Digests, Direction, Losing, RedisConversation, RedisOptions, RedisServer, TcpProxy, Value, left_out,
+    Data, Digests, Direction, RedisConversation, RedisOptions, RedisServer, TcpProxy, Value, left_out,
 };
 use tokio::sync::Mutex;
 
@@ -25,6 +25,15 @@ const LEASE: Duration = Duration::from_secs(5);
 
 /// Outlasts every case.
 const LASTING: Duration = Duration::from_secs(600);
+
+/// What the harness lacks at any server.
+const fn lacks(ability: Ability) -> Option<&'static str> {
+    match ability {
+        Ability::CheckedGrants => Some("a grant says since when it lasts"),
+        Ability::SeenDeaths => Some("the lock of a dead client is kept until its lease ends"),
+        _ => None,
+    }
+}
 
 /// No busy server takes this long for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,10 +50,10 @@ const WITHOUT_MESSAGES: &str = "~distlock:* resetchannels -@all \
     +time +get +mget +set +del +exists +pexpire +pttl \
     +zadd +zincrby +zscore +zmscore +zrange +zcount +zrem +hset +hget +hmget +hdel";
 
-/// A server that permits a client everything that it needs. A reply is lost together with its connection.
+/// A server that permits a client everything that it needs.
 pub(crate) struct Messages(Fixture);
 
-/// A server that sends no messages. A lost reply leaves the connection silent.
+/// A server that sends no messages.
 pub(crate) struct Polling(Fixture);
 
 /// A part of the server and a proxy that no other case uses.
@@ -52,7 +61,6 @@ struct Fixture {
     server: Server<RedisServer>,
     proxy: TcpProxy,
     prefix: String,
-    losing: Losing,
 }
 
 /// Ends with the last case that uses it.
@@ -68,7 +76,7 @@ async fn server(place: Place, rules: &str) -> Outcome<Server<RedisServer>> {
 }
 
 impl Fixture {
-    async fn start(place: Place, rules: &str, losing: Losing) -> Outcome<Self> {
+    async fn start(place: Place, rules: &str) -> Outcome<Self> {
         let server = server(place, rules).await?;
         let address = match &server {
             Server::Own(server) => server.address(),
@@ -83,7 +91,7 @@ impl Fixture {
         })?;
         // A part of the keys that the rules permit; the channels are not divided.
         let prefix = format!("distlock:{}", unique());
-        Ok(Self { server, proxy, prefix, losing })
+        Ok(Self { server, proxy, prefix })
     }
 
     fn address(&self) -> String {
@@ -164,13 +172,13 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
 /// What a waiter that polls does differently.
 const WAITING: &[&str] = &["waiting", "order", "options", "local_handoff"];
 
-/// The two harnesses differ in what the server permits, in how it loses a reply, and in how long a hand-off takes.
+/// The two harnesses differ in what the server permits, and in how long a hand-off takes.
 macro_rules! harness {
-    ($harness:ident, $rules:expr, $losing:expr, $fewer:expr, $differs:expr) => {
+    ($harness:ident, $rules:expr, $fewer:expr, $differs:expr) => {
         proxied_harness! {
             $harness,
             left_out: left_out("redis"),
-            start: |place| Fixture::start(place, $rules, $losing),
+            start: |place| Fixture::start(place, $rules),
             requests: Outcome::Ok,
 
             fn differs_in() -> Option<&'static [&'static str]> {
@@ -193,5 +201,5 @@ macro_rules! harness {
     };
 }
 
-harness!(Messages, LEAST, Losing::Cut, 1, None);
-harness!(Polling, WITHOUT_MESSAGES, Losing::Silence, 4, Some(WAITING));
+harness!(Messages, LEAST, 1, None);
+harness!(Polling, WITHOUT_MESSAGES, 4, Some(WAITING));

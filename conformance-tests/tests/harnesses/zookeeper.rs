@@ -12,11 +12,13 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, AfterRestart, Failure, Harness, Outcome, Removal, ServerChange, Silence};
+use conformance_tests::{
+    Ability, AfterRestart, Failure, Harness, Losing, Outcome, Removal, ServerChange, Silence,
+};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 use proxied::{Place, Server, unique};
 use test_servers::{
-    Data, Direction, Losing, NodeKind, TcpProxy, ZooKeeperConversation, ZooKeeperOptions, ZooKeeperRequest,
+    Data, Direction, NodeKind, TcpProxy, ZooKeeperConversation, ZooKeeperOptions, ZooKeeperRequest,
     ZooKeeperServer, left_out,
 };
 use tokio::sync::Mutex;
@@ -31,13 +33,22 @@ const LASTING: Duration = Duration::from_secs(40);
 /// On a busy machine, a step that is normally immediate may take as long as a session and more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What the harness lacks at any server.
+const fn lacks(ability: Ability) -> Option<&'static str> {
+    match ability {
+        Ability::CheckedGrants => Some("a grant says since when it lasts"),
+        Ability::SeenDeaths => Some("the lock of a dead client is kept until its lease ends"),
+        _ => None,
+    }
+}
+
 /// Removes the directories of locks while the cases run, not only after most of them have ended.
 const CONTAINERS_CHECKED_EVERY: Duration = Duration::from_secs(1);
 
-/// Every client may do everything. A reply is lost together with its connection.
+/// Every client may do everything.
 pub(crate) struct Open(Fixture);
 
-/// Each node belongs to the client that created it. A lost reply leaves the connection silent.
+/// Each node belongs to the client that created it.
 pub(crate) struct Closed(Fixture);
 
 /// A part of the server and a proxy that no other case uses.
@@ -45,7 +56,6 @@ struct Fixture {
     server: Server<ZooKeeperServer>,
     proxy: TcpProxy,
     root: String,
-    losing: Losing,
     options: &'static [(&'static str, &'static str)],
 }
 
@@ -64,11 +74,7 @@ async fn server(place: Place) -> Outcome<Server<ZooKeeperServer>> {
 }
 
 impl Fixture {
-    async fn start(
-        place: Place,
-        losing: Losing,
-        options: &'static [(&'static str, &'static str)],
-    ) -> Outcome<Self> {
+    async fn start(place: Place, options: &'static [(&'static str, &'static str)]) -> Outcome<Self> {
         let server = server(place).await?;
         let address = match &server {
             Server::Own(server) => server.address(),
@@ -76,7 +82,7 @@ impl Fixture {
         };
         let proxy = TcpProxy::with_conversation(address, || Box::new(ZooKeeperConversation::new()))?;
         let root = format!("/locks/{}", unique());
-        Ok(Self { server, proxy, root, losing, options })
+        Ok(Self { server, proxy, root, options })
     }
 
     fn address(&self) -> String {
@@ -174,9 +180,10 @@ impl Fixture {
 /// Returns the request of the server that decides an operation.
 fn request_of(operation: Operation) -> Outcome<ZooKeeperRequest> {
     match operation {
-        Operation::Acquire | Operation::Remember => Ok(ZooKeeperRequest::Create),
+        Operation::Acquire | Operation::Remember | Operation::Downgrade => Ok(ZooKeeperRequest::Create),
         Operation::Cancel | Operation::Release => Ok(ZooKeeperRequest::Delete),
         Operation::Renew => Ok(ZooKeeperRequest::Check),
+        Operation::Break => Ok(ZooKeeperRequest::Change),
         _ => Err(Failure::new(format!("no request is known for {operation}"))),
     }
 }
@@ -188,13 +195,13 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
 /// What the owner of the nodes can keep others from.
 const NODES: &[&str] = &["tokens", "inspection", "breaking", "remembering", "once", "election", "options"];
 
-/// The two harnesses differ in the owner of the nodes, and in how a reply is lost.
+/// The two harnesses differ in the owner of the nodes.
 macro_rules! harness {
-    ($harness:ident, $losing:expr, $options:expr, $differs:expr) => {
+    ($harness:ident, $options:expr, $differs:expr) => {
         proxied_harness! {
             $harness,
             left_out: left_out("zookeeper"),
-            start: |place| Fixture::start(place, $losing, $options),
+            start: |place| Fixture::start(place, $options),
             requests: request_of,
 
             fn differs_in() -> Option<&'static [&'static str]> {
@@ -217,5 +224,5 @@ macro_rules! harness {
     };
 }
 
-harness!(Open, Losing::Cut, &[], None);
-harness!(Closed, Losing::Silence, &[("acl", "creator")], Some(NODES));
+harness!(Open, &[], None);
+harness!(Closed, &[("acl", "creator")], Some(NODES));

@@ -21,7 +21,6 @@ mod middleman;
 mod names;
 mod order;
 mod places;
-mod processes;
 mod races;
 mod remembering;
 mod restarts;
@@ -39,7 +38,7 @@ use std::time::Duration;
 
 use conformance_tests::Tier;
 use conformance_tests::faults::case::Case;
-use conformance_tests::faults::{Program, event_recorder, helper, logs};
+use conformance_tests::faults::{Program, event_recorder, logs};
 use test_servers::MySqlFlavour;
 
 /// Many cases wait for leases to end, and each has a server, which takes memory.
@@ -49,9 +48,6 @@ const AT_ONCE: usize = 6;
 const LONGEST: Duration = Duration::from_mins(10);
 
 fn main() -> ExitCode {
-    if let Some(ended) = helper::run_if_asked(stage::connect) {
-        return ended;
-    }
     logs::keep();
     let mut program = Program::default().at_once(AT_ONCE).longest(LONGEST);
     for flavour in MySqlFlavour::ALL {
@@ -90,7 +86,6 @@ fn alike() -> Vec<Case<MySqlFlavour>> {
         names::cases(),
         order::cases(),
         places::cases(),
-        processes::cases(),
         remembering::cases(),
         restarts::cases(),
         rewritten::cases(),

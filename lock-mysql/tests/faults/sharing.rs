@@ -1,10 +1,10 @@
 //! Readers, writers and permits: what happens to the gate and the slots behind it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, LockClient, LockGuard, LossReason, Mode};
-use test_servers::{Direction, MySqlFlavour};
+use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
@@ -22,8 +22,6 @@ cases!("sharing":
     a_reader_that_is_interrupted_with_gate_and_slot_leaves_no_gate,
     a_writer_that_is_interrupted_while_it_releases_a_slot_leaves_none,
     a_downgrade_that_is_interrupted_lets_no_writer_in,
-    a_silent_reader_learns_of_the_loss_before_its_slot_is_free,
-    a_silent_writer_behind_the_gate_is_passed_over,
     readers_without_a_slot_wait_in_order,
     a_killed_holder_of_permits_frees_all_of_them,
     permits_that_are_interrupted_are_given_back,
@@ -328,52 +326,6 @@ async fn a_downgrade_that_is_interrupted_lets_no_writer_in(flavour: MySqlFlavour
     soon("the undoing", ours.idle()).await?;
     ensure!(is_writable(&theirs).await?, "a free lock was refused");
     nothing_is_left(&stage).await
-}
-
-async fn a_silent_reader_learns_of_the_loss_before_its_slot_is_free(flavour: MySqlFlavour) -> Outcome {
-    // Long enough that a machine which is late within the tolerance is still in time.
-    let lease = Duration::from_secs(12);
-    let stage = Stage::new(flavour).await?;
-    let proxy = stage.proxy()?;
-    let (ours, theirs) = (stage.client_at(proxy.address(), "lease=12s").await?, stage.client(LONG).await?);
-    let lock = ours.rw_lock(ROOM)?.read();
-    let recorder = EventRecorder::of(&lock);
-    let guard = lock.acquire().await?;
-    let waiter = writer(&theirs)?;
-    stage.queued(1).await?;
-    let severed = Instant::now();
-    proxy.blackhole(Direction::ToServer);
-    proxy.blackhole(Direction::ToClient);
-    let (reason, aborted) = recorder.abort().await?;
-    ensure!(reason == LossReason::Expired, "lost because {reason}");
-    ensure!(aborted < severed + lease, "told {:?} after the cut", aborted - severed);
-    let (next, granted) = waiter.granted().await?;
-    ensure!(aborted < granted, "another had the lock before the abort");
-    ensure!(next.token() > guard.token(), "{:?} was followed by {:?}", guard.token(), next.token());
-    drop(guard);
-    Ok(next.release().await?)
-}
-
-/// The server forgets it after two leases, and then the reader behind it has its turn.
-async fn a_silent_writer_behind_the_gate_is_passed_over(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
-    let proxy = stage.proxy()?;
-    let (ours, theirs) = (stage.client_at(proxy.address(), "lease=3s").await?, stage.client(LONG).await?);
-    let held = reader(&theirs).await?;
-    let silent = writer(&ours)?;
-    stage.queued(1).await?;
-    proxy.blackhole(Direction::ToServer);
-    proxy.blackhole(Direction::ToClient);
-    let (beside, took) = {
-        let since = Instant::now();
-        (reader(&theirs).await?, since.elapsed())
-    };
-    ensure!(took < Duration::from_secs(12), "the reader waited for {took:?}");
-    ensure!(held.hold().is_valid() && !silent.is_finished(), "the silent writer is beside a reader");
-    beside.release().await?;
-    held.release().await?;
-    ensure!(is_writable(&theirs).await?, "a free lock was refused");
-    Ok(())
 }
 
 /// How many slots a lock has for readers.

@@ -1,7 +1,6 @@
 //! The stage of a case: a server, clients of it, and observations of both from outside.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 pub use conformance_tests::faults::{ROOM, Waiter, poll_times, soon, until, with_options};
 use conformance_tests::{Failure, Outcome};
@@ -147,12 +146,6 @@ impl Stage {
     /// The connection that holds the lock `room`.
     pub async fn holder(&self) -> Outcome<String> {
         self.holder_of(ROOM).await?.ok_or_else(|| Failure::new("the room is free"))
-    }
-
-    /// How long ago the server can have heard from this connection at most. It counts in whole seconds.
-    pub async fn longest_silence(&self, connection: &str) -> Outcome<Duration> {
-        let statement = format!("SELECT TIME FROM information_schema.PROCESSLIST WHERE ID={connection}");
-        Ok(Duration::from_secs(self.number(&statement).await? + 1))
     }
 
     /// How many connections wait for a lock.

@@ -16,7 +16,6 @@ mod limits;
 mod order;
 mod permits;
 mod poolers;
-mod processes;
 mod protocol;
 mod restarts;
 mod settings;
@@ -29,7 +28,7 @@ mod transactions;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conformance_tests::faults::{Program, helper, logs};
+use conformance_tests::faults::{Program, logs};
 
 /// Many cases wait for leases to end, and some have a server of their own, which takes memory.
 const AT_ONCE: usize = 6;
@@ -38,9 +37,6 @@ const AT_ONCE: usize = 6;
 const LONGEST: Duration = Duration::from_mins(4);
 
 fn main() -> ExitCode {
-    if let Some(ended) = helper::run_if_asked(stage::connect) {
-        return ended;
-    }
     logs::keep();
     let mut program = Program::default().at_once(AT_ONCE).longest(LONGEST);
     let all = [
@@ -53,7 +49,6 @@ fn main() -> ExitCode {
         order::cases(),
         permits::cases(),
         poolers::cases(),
-        processes::cases(),
         protocol::cases(),
         restarts::cases(),
         sharing::cases(),

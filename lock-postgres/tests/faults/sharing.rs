@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{LockClient, LockGuard, Operation, Wait};
-use test_servers::Losing;
+use lock_core::{LockClient, LockGuard, Wait};
 
-use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, cases, ensure, poll_times, soon, until};
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, cases, ensure, poll_times, soon};
 
 cases!("sharing":
     a_reader_excludes_what_other_programs_lock,
@@ -15,10 +14,8 @@ cases!("sharing":
     a_reader_waits_behind_a_writer_of_another_program,
     a_reader_dropped_at_the_moment_of_the_grant_leaves_nothing,
     a_cancelled_reader_waits_again,
-    the_reply_to_an_acquire_of_a_reader_is_lost,
     no_writer_comes_in_while_a_writer_becomes_a_reader,
     a_cancelled_downgrade_leaves_no_gap,
-    the_reply_to_a_downgrade_is_lost,
     an_index_is_built_beside_waiters,
 );
 
@@ -168,25 +165,6 @@ async fn a_cancelled_reader_waits_again() -> Outcome {
     stage.nothing_is_left(&client, "after the release").await
 }
 
-async fn the_reply_to_an_acquire_of_a_reader_is_lost() -> Outcome {
-    for losing in [Losing::Cut, Losing::Silence] {
-        let stage = Stage::new().await?;
-        let proxy = stage.proxy()?;
-        let client = stage.client_at(proxy.address(), "lease=10m&timeout=300ms").await?;
-        let reads = client.rw_lock(ROOM)?.read();
-        proxy.lose_reply(Operation::Acquire, losing);
-        match reads.try_acquire().await {
-            Ok(Some(guard)) => guard.release().await?,
-            Ok(None) => ensure!(false, "{losing:?}: a free lock was refused"),
-            Err(error) => ensure!(error.is_retryable(), "{losing:?}: {error}"),
-        }
-        soon("the undoing", client.idle()).await?;
-        until("the room is free", || async { Ok(holders(&stage, "ShareLock").await? == 0) }).await?;
-        stage.works(&client).await?;
-    }
-    Ok(())
-}
-
 /// A writer of another client waits all the time.
 async fn no_writer_comes_in_while_a_writer_becomes_a_reader() -> Outcome {
     let stage = Stage::new().await?;
@@ -231,26 +209,6 @@ async fn a_cancelled_downgrade_leaves_no_gap() -> Outcome {
         ensure!(stage.held().await? == 0, "round {round}: {} are held", stage.held().await?);
     }
     stage.nothing_is_left(&client, "at the end").await
-}
-
-/// If the connection ends with it, so does the reader's hold, which its client learns. Otherwise the reader goes on.
-async fn the_reply_to_a_downgrade_is_lost() -> Outcome {
-    for losing in [Losing::Cut, Losing::Silence] {
-        let stage = Stage::new().await?;
-        let proxy = stage.proxy()?;
-        let client = stage.client_at(proxy.address(), "lease=20s&timeout=300ms").await?;
-        let (writer, reader) = writer_that_reads(&client).await?;
-        proxy.lose_reply(Operation::Downgrade, losing);
-        let released = soon("the end of writing", writer.release()).await?;
-        if losing == Losing::Cut {
-            soon("the loss", reader.lost()).await?;
-        }
-        drop((released, reader));
-        soon("the undoing", client.idle()).await?;
-        until("nothing is held", || async { Ok(stage.held().await? == 0) }).await?;
-        stage.works(&client).await?;
-    }
-    Ok(())
 }
 
 async fn an_index_is_built_beside_waiters() -> Outcome {

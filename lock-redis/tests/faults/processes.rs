@@ -1,4 +1,4 @@
-//! Processes that hold or wait, and are killed or suspended.
+//! Processes that are killed while they hold or wait.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,6 @@ use crate::stage::{LONG, ROOM, Stage, Waiter, until, with_options};
 cases!("processes":
     a_killed_holder_keeps_the_lock_until_its_lease_ends_and_no_longer,
     a_killed_waiter_is_skipped_at_once,
-    a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it,
 );
 
 /// How much later than possible the server may grant the lock on a busy machine.
@@ -52,22 +51,4 @@ async fn a_killed_waiter_is_skipped_at_once() -> Outcome {
     let (guard, _) = waiter.granted().await?;
     guard.release().await?;
     stage.nothing_is_left("after the release").await
-}
-
-/// The grant waits for it in the socket, and has expired when the process continues.
-async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> Outcome {
-    let stage = Stage::new().await?;
-    let client = stage.client(LONG).await?;
-    let held = client.mutex(ROOM)?.acquire().await?;
-    let mut sleeper = Helper::start(&with_options(&stage.server.url(), "lease=2s"), ROOM).await?;
-    stage.queued(1).await?;
-    sleeper.stop().await?;
-    held.release().await?;
-    let lock = client.mutex(ROOM)?;
-    let guard = lock.acquire().await?;
-    sleeper.resume().await?;
-    stage.queued(1).await?;
-    ensure!(guard.hold().is_valid(), "the hold of the one who was awake has ended");
-    guard.release().await?;
-    sleeper.acquired().await
 }

@@ -1,19 +1,14 @@
 //! Requests that the server carries out, but whose replies do not arrive.
 
 use conformance_tests::Outcome;
-use lock_core::{LockClient, Operation};
+use lock_core::Operation;
 use test_servers::{Direction, Losing, TcpProxy};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{LONG, ROOM, Stage, Waiter, key, soon, until};
+use crate::stage::{LONG, ROOM, Stage, soon, until};
 
 cases!("replies":
-    of_an_acquire,
-    of_a_try,
-    of_a_place_in_the_queue,
-    of_a_release,
-    of_a_cancel,
     of_a_renewal,
     an_old_request_that_arrives_late_takes_nothing,
     an_old_request_takes_nothing_when_the_address_comes_back,
@@ -24,118 +19,6 @@ const WAYS: [Losing; 3] = [Losing::Cut, Losing::ResetHalfway, Losing::Silence];
 
 /// A client whose unanswered requests fail soon.
 const IMPATIENT: &str = "lease=60s&timeout=300ms";
-
-async fn stage() -> Outcome<(Stage, TcpProxy, LockClient)> {
-    let stage = Stage::new().await?;
-    let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), IMPATIENT).await?;
-    Ok((stage, proxy, client))
-}
-
-/// Asking again with the same id finds the same hold, with the same token.
-async fn of_an_acquire() -> Outcome {
-    let (stage, proxy, client) = stage().await?;
-    let lock = client.mutex(ROOM)?;
-    for way in WAYS {
-        let asked = proxy.requests(Operation::Acquire);
-        proxy.lose_reply(Operation::Acquire, way);
-        let guard = soon("the lock", lock.acquire()).await??;
-        let asked = proxy.requests(Operation::Acquire) - asked;
-        ensure!(asked >= 2, "{way:?}: nothing was lost, or nothing was asked again: {asked}");
-        let held = stage.holder().await?.map(|(_, token)| token);
-        ensure!(
-            held == guard.token().map(lock_core::FencingToken::get),
-            "{way:?}: {held:?}, {:?}",
-            guard.token()
-        );
-        let fence = stage.text(&["GET", &key(ROOM, 'f')]).await?;
-        ensure!(
-            fence == held.map(|token| format!("v1 {token}")),
-            "{way:?}: granted twice: {fence:?}, {held:?}"
-        );
-        guard.release().await?;
-        stage.nothing_is_left(format_args!("{way:?}")).await?;
-    }
-    Ok(())
-}
-
-/// The attempt fails, and leaves nothing behind.
-async fn of_a_try() -> Outcome {
-    let (stage, proxy, client) = stage().await?;
-    let lock = client.mutex(ROOM)?;
-    for way in WAYS {
-        proxy.lose_reply(Operation::Acquire, way);
-        let tried = soon("the answer", lock.try_acquire()).await?;
-        ensure!(tried.is_err(), "{way:?}: {tried:?}", tried = tried.map(|guard| guard.is_some()));
-        soon("the undoing", client.idle()).await?;
-        stage.nothing_is_left(format_args!("{way:?}")).await?;
-        soon("the lock", lock.acquire()).await??.release().await?;
-    }
-    Ok(())
-}
-
-async fn of_a_place_in_the_queue() -> Outcome {
-    let (stage, proxy, client) = stage().await?;
-    let other = stage.client(LONG).await?;
-    for way in WAYS {
-        let held = other.mutex(ROOM)?.acquire().await?;
-        let asked = proxy.requests(Operation::Acquire);
-        proxy.lose_reply(Operation::Acquire, way);
-        let waiter = Waiter::of(&client)?;
-        until("it has asked again", || async { Ok(proxy.requests(Operation::Acquire) >= asked + 2) }).await?;
-        stage.queued(1).await?;
-        held.release().await?;
-        let (guard, _) = waiter.granted().await?;
-        guard.release().await?;
-        stage.nothing_is_left(format_args!("{way:?}")).await?;
-    }
-    Ok(())
-}
-
-/// The repeated release finds nothing, which is not a loss.
-async fn of_a_release() -> Outcome {
-    let (stage, proxy, client) = stage().await?;
-    let lock = client.mutex(ROOM)?;
-    let recorder = EventRecorder::of(&lock);
-    let other = stage.client(LONG).await?;
-    for way in WAYS {
-        let guard = lock.acquire().await?;
-        let waiter = Waiter::of(&other)?;
-        stage.queued(1).await?;
-        proxy.lose_reply(Operation::Release, way);
-        let released = soon("the release", guard.release()).await?;
-        ensure!(released.is_ok(), "{way:?}: {released:?}");
-        let (next, _) = waiter.granted().await?;
-        client.idle().await;
-        ensure!(
-            next.hold().is_valid() && stage.holder().await?.is_some(),
-            "{way:?}: the next hold has ended"
-        );
-        next.release().await?;
-        stage.nothing_is_left(format_args!("{way:?}")).await?;
-    }
-    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
-    Ok(())
-}
-
-async fn of_a_cancel() -> Outcome {
-    let (stage, proxy, client) = stage().await?;
-    let other = stage.client(LONG).await?;
-    for way in WAYS {
-        let held = other.mutex(ROOM)?.acquire().await?;
-        let lock = client.mutex(ROOM)?;
-        let waiter = tokio::spawn(async move { lock.acquire().await.map(drop) });
-        stage.queued(1).await?;
-        proxy.lose_reply(Operation::Cancel, way);
-        waiter.abort();
-        stage.queued(0).await?;
-        soon("the cancel", client.idle()).await?;
-        held.release().await?;
-        stage.nothing_is_left(format_args!("{way:?}")).await?;
-        stage.works(&client).await?;
-    }
-    Ok(())
-}
 
 async fn of_a_renewal() -> Outcome {
     let stage = Stage::new().await?;

@@ -2,19 +2,17 @@
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, LockClient, LockGuard, LossReason, Semaphore};
-use test_servers::{Direction, NodeKind, ZooKeeperRequest};
+use test_servers::{NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::stage::{
-    BY_THE_END_OF_A_SESSION, IMPATIENT, LONG, LOSSES, NO_LONGER_NEW, ROOM, Stage, Waiter,
-    lost_at_its_deadline, refusal, soon, until,
+    BY_THE_END_OF_A_SESSION, IMPATIENT, LONG, LOSSES, NO_LONGER_NEW, ROOM, Stage, Waiter, refusal, soon,
+    until,
 };
 
 cases!("permits":
     a_creation_that_is_lost_takes_permits_once,
-    a_holder_whose_connection_is_cut_keeps_its_permits,
-    a_holder_without_answers_is_notified_in_time_and_the_others_stay,
     a_holder_whose_session_ends_is_notified_and_the_others_stay,
     one_of_several_permits_that_is_deleted_is_the_loss_of_all,
     a_waiter_whose_place_is_deleted_begins_anew,
@@ -79,37 +77,6 @@ async fn a_creation_that_is_lost_takes_permits_once() -> Outcome {
         the_other_stays(&stage, &other, beside).await?;
     }
     Ok(())
-}
-
-async fn a_holder_whose_connection_is_cut_keeps_its_permits() -> Outcome {
-    let stage = Stage::new().await?;
-    let proxy = stage.proxy()?;
-    let (client, other) = (stage.client_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
-    let lock = slots(&client)?.permits(2)?;
-    let recorder = EventRecorder::of(&lock);
-    let (guard, beside) = (lock.acquire().await?, slots(&other)?.acquire(1).await?);
-    proxy.cut();
-    let suspected = recorder.suspect().await?;
-    ensure!(recorder.restored().await? >= suspected && recorder.aborts() == 0, "{:?}", recorder.events());
-    ensure!(slots(&other)?.try_acquire(1).await?.is_none(), "a permit was given twice");
-    ensure!(guard.hold().is_valid(), "the permits were lost");
-    guard.release().await?;
-    the_other_stays(&stage, &other, beside).await
-}
-
-async fn a_holder_without_answers_is_notified_in_time_and_the_others_stay() -> Outcome {
-    let stage = Stage::new().await?;
-    let proxy = stage.proxy()?;
-    let ((client, time), other) = (stage.frozen_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
-    let lock = slots(&client)?.permits(2)?;
-    let recorder = EventRecorder::of(&lock);
-    let (guard, beside) = (lock.acquire().await?, slots(&other)?.acquire(1).await?);
-    let session = session_of_first(&stage).await?;
-    proxy.blackhole(Direction::ToServer);
-    proxy.blackhole(Direction::ToClient);
-    lost_at_its_deadline(&time, &guard, &recorder).await?;
-    ensure!(stage.server.close_session(session).await?, "its session has ended before it was told");
-    the_other_stays(&stage, &other, beside).await
 }
 
 async fn a_holder_whose_session_ends_is_notified_and_the_others_stay() -> Outcome {

@@ -5,19 +5,17 @@ use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLock, ErrorKind, LockClient, LockGuard, LossReason, ManualClock, RwLock, Wait};
-use test_servers::{Direction, NodeKind, TcpProxy, ZooKeeperRequest};
+use test_servers::{NodeKind, TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::stage::{
     BY_THE_END_OF_A_SESSION, IMPATIENT, LONG, LOSSES, NO_LONGER_NEW, ROOM, Stage, Waiter, as_time_passes,
-    lost_at_its_deadline, refusal, soon, until,
+    refusal, soon, until,
 };
 
 cases!("sharing":
     a_reader_whose_creation_is_lost_reads_once,
-    a_reader_whose_connection_is_cut_goes_on_reading,
-    a_reader_without_answers_is_notified_in_time_and_the_others_stay,
     a_reader_whose_session_ends_is_notified_and_the_others_stay,
     a_readers_node_that_is_deleted_is_reported_at_once_and_the_others_stay,
     either_half_of_an_exclusive_hold_that_is_deleted_is_a_loss,
@@ -120,29 +118,6 @@ async fn a_reader_whose_creation_is_lost_reads_once() -> Outcome {
         soon("the writer", write.acquire()).await??.release().await?;
     }
     Ok(())
-}
-
-async fn a_reader_whose_connection_is_cut_goes_on_reading() -> Outcome {
-    let stage = Stage::new().await?;
-    let TwoReaders { proxy, clients, guard, beside, recorder, .. } = TwoReaders::at(&stage).await?;
-    proxy.cut();
-    let suspected = recorder.suspect().await?;
-    ensure!(recorder.restored().await? >= suspected && recorder.aborts() == 0, "{:?}", recorder.events());
-    is_refused(&room(&clients[1])?.write(), "a writer beside readers").await?;
-    ensure!(guard.hold().is_valid() && beside.hold().is_valid(), "a reader was lost");
-    guard.release().await?;
-    the_other_stays(&stage, &clients[1], beside).await
-}
-
-async fn a_reader_without_answers_is_notified_in_time_and_the_others_stay() -> Outcome {
-    let stage = Stage::new().await?;
-    let TwoReaders { proxy, time, clients, guard, beside, recorder } = TwoReaders::at(&stage).await?;
-    let session = session_at(&stage, &paths_with(&stage, "__READ__").await?[0]).await?;
-    proxy.blackhole(Direction::ToServer);
-    proxy.blackhole(Direction::ToClient);
-    lost_at_its_deadline(&time, &guard, &recorder).await?;
-    ensure!(stage.server.close_session(session).await?, "its session has ended before it was told");
-    the_other_stays(&stage, &clients[1], beside).await
 }
 
 async fn a_reader_whose_session_ends_is_notified_and_the_others_stay() -> Outcome {

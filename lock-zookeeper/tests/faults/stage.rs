@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use conformance_tests::faults::{
-    ROOM, Waiter, as_time_passes, drop_after, lost_at_its_deadline, poll_times, soon, until, with_options,
-};
+pub use conformance_tests::faults::{ROOM, Waiter, as_time_passes, soon, until, with_options};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{
     ClientBuilder, Clock, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LossReason, ManualClock,

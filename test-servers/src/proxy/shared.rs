@@ -23,17 +23,7 @@ pub enum Direction {
     ToClient,
 }
 
-/// What happens to a connection when a request or a reply is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Losing {
-    /// The connection ends before it, on both sides.
-    Cut,
-    /// Half of it arrives, and then the connection is reset.
-    ResetHalfway,
-    /// It never arrives, and neither does anything after it in the same direction of that connection. Otherwise the
-    /// connection stays as it is.
-    Silence,
-}
+pub use conformance_tests::Losing;
 
 /// A fault for the next request of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
