@@ -111,7 +111,7 @@ impl Stage {
     /// Ends an outage. From now on the clock of the client runs, so that it can close.
     pub(crate) async fn heal_and_let_pass(&self, time: &ManualClock) -> Outcome {
         self.harness.heal().await?;
-        let_run(time);
+        let_run(time, 1);
         Ok(())
     }
 
@@ -312,13 +312,13 @@ pub(crate) async fn within<T>(patience: Duration, what: &str, future: impl Futur
         .map_err(|_| Failure::new(format!("{what}: nothing came of it within {patience:?}")))
 }
 
-/// Lets the clock of a client run until the end of the case.
-pub(crate) fn let_run(time: &ManualClock) {
+/// Lets the clock of a client run until the end of the case, so many times as fast as the time of the server.
+pub(crate) fn let_run(time: &ManualClock, speed: u32) {
     let time = time.clone();
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            time.advance(LOOK_EVERY);
+            time.advance(LOOK_EVERY * speed);
         }
     });
 }

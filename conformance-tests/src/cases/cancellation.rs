@@ -11,7 +11,7 @@ use super::election::value;
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Silence};
 use crate::probe::ByHand;
-use crate::stage::Stage;
+use crate::stage::{Stage, let_run};
 
 cases!("cancellation":
     lock_dropped_at_every_poll,
@@ -333,9 +333,11 @@ async fn acquire_dropped_while_its_reply_is_on_its_way(stage: &Stage) -> Outcome
     Ok(())
 }
 
-/// The server has granted the lock to a waiter that is about to be dropped.
+/// The server has granted the lock to a waiter that is about to be dropped, and whose lease outlasts the case.
 async fn acquire_dropped_while_its_grant_is_on_its_way(stage: &Stage) -> Outcome {
-    let (holder, ours, theirs) = (stage.bystander().await?, stage.client().await?, stage.bystander().await?);
+    let ((ours, time), holder, theirs) =
+        (stage.frozen().await?, stage.bystander().await?, stage.bystander().await?);
+    let_run(&time, 1);
     let held = holder.mutex("room")?.acquire().await?;
     let lock = ours.mutex("room")?;
     let mut dropped = ByHand::new(lock.acquire());
@@ -349,7 +351,7 @@ async fn acquire_dropped_while_its_grant_is_on_its_way(stage: &Stage) -> Outcome
     stage.queued(&holder, "room", 1).await?;
     ensure!(!next.is_finished(), "the second waiter was served first");
     drop(dropped);
-    stage.heal().await?;
+    stage.harness().heal().await?;
     stage.soon("the next one's turn", next).await???.release().await?;
     stage.soon("the undoing", ours.idle()).await?;
     stage.is_free(&holder, "room").await

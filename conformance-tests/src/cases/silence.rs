@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::{Failure, Outcome, ensure};
 use lock_core::{
-    DistributedLock, ErrorKind, LockClient, LockError, LockGuard, LossReason, ManualClock, Operation,
+    DistributedLock, ErrorKind, LockClient, LockError, LockGuard, LockStatus, LossReason, ManualClock,
+    Operation,
 };
 use tokio::task::JoinHandle;
 
@@ -22,8 +23,8 @@ use crate::stage::{Stage, let_run};
 
 cases!("silence":
     a_holder_that_nothing_reaches_stops_before_another_has_the_lock [Need::Ability(Ability::Silence), Need::Lease],
-    a_reader_that_nothing_reaches_is_lost_alone [Need::Ability(Ability::Silence), Need::Sharing, Need::Lease],
-    permits_that_nothing_reaches_are_lost_alone [Need::Ability(Ability::Silence), Need::Permits, Need::Lease],
+    a_reader_that_nothing_reaches_is_lost_alone [Need::Ability(Ability::Silence), Need::Sharing, Need::Sessions, Need::Lease],
+    permits_that_nothing_reaches_are_lost_alone [Need::Ability(Ability::Silence), Need::Permits, Need::Sessions, Need::Lease],
     a_waiting_writer_that_nothing_reaches_lets_readers_in [Need::Ability(Ability::SilentWaiters), Need::Sharing, Need::Order, Need::Lease],
     a_hold_whose_requests_vanish_is_lost_at_its_deadline [Need::Ability(Ability::Silence), Need::Ability(Ability::Removal(Removal::Expiry)), Need::Lease],
     a_hold_whose_replies_vanish_is_lost_at_its_deadline [Need::Ability(Ability::Silence), Need::Lease],
@@ -82,12 +83,15 @@ async fn a_holder_that_nothing_reaches_stops_before_another_has_the_lock(stage: 
 }
 
 async fn a_reader_that_nothing_reaches_is_lost_alone(stage: &Stage) -> Outcome {
-    lost_alone(stage, |client| Ok(client.rw_lock("room")?.read()), |client| Ok(client.mutex("room")?)).await
+    let read = |client: &LockClient| Ok(client.rw_lock("room")?.read());
+    let write = |client: &LockClient| Ok(client.rw_lock("room")?.write());
+    lost_alone(stage, read, write, async |client| client.status("room").await).await
 }
 
 async fn permits_that_nothing_reaches_are_lost_alone(stage: &Stage) -> Outcome {
     let permits = |client: &LockClient, take| Ok(client.semaphore("room", 4)?.permits(take)?);
-    lost_alone(stage, |client| permits(client, 2), |client| permits(client, 4)).await
+    let status = async |client: &LockClient| client.semaphore("room", 4)?.status().await;
+    lost_alone(stage, |client| permits(client, 2), |client| permits(client, 4), status).await
 }
 
 /// In real time. The one beside it does not notice, and the rival comes in after both.
@@ -95,24 +99,21 @@ async fn lost_alone(
     stage: &Stage,
     shared: impl Fn(&LockClient) -> Outcome<Arc<dyn DistributedLock>>,
     whole: impl Fn(&LockClient) -> Outcome<Arc<dyn DistributedLock>>,
+    status: impl AsyncFn(&LockClient) -> Result<LockStatus, LockError>,
 ) -> Outcome {
     let (ours, others, theirs) = (stage.client().await?, stage.bystander().await?, stage.bystander().await?);
     let (lock, beside, rival) = (shared(&ours)?, shared(&others)?, whole(&theirs)?);
-    let (recorder, next) = (EventRecorder::of(&lock), EventRecorder::of(&rival));
+    let recorder = EventRecorder::of(&lock);
     let (guard, kept) = (lock.acquire().await?, beside.acquire().await?);
     let waiting = waiter(rival);
     stage.harness().silence(Silence::Both).await?;
-    let has_stopped = recorder.has_at(|event| match event {
-        Event::Abort(reason, Level::Over) => Some(*reason),
-        _ => None,
-    });
-    let (reason, stopped_at) = stage.soon("on_abort", has_stopped).await?;
-    ensure!(reason == LossReason::Expired && !guard.hold().is_valid(), "lost because {reason}");
-    ensure!(kept.hold().is_valid() && !waiting.is_finished(), "the one beside it was lost with it");
+    let is_alone = || async { Ok(status(&theirs).await.is_ok_and(|status| status.holders.len() == 1)) };
+    stage.until("the server has removed it", is_alone).await?;
+    let told = |event: &Event| matches!(event, Event::Abort(LossReason::Expired, Level::Over));
+    ensure!(recorder.count(told) == 1, "removed before it was told: {:?}", recorder.events());
+    ensure!(!guard.hold().is_valid() && kept.hold().is_valid(), "the one beside it was lost with it");
+    ensure!(!waiting.is_finished(), "the rival is beside another");
     kept.release().await?;
-    let acquired = |event: &Event| (*event == Event::Acquired).then_some(());
-    let ((), granted_at) = stage.soon("the rival's turn", next.has_at(acquired)).await?;
-    ensure!(stopped_at < granted_at, "told {:?} after the rival had it", stopped_at - granted_at);
     let next = granted(stage, waiting).await?;
     stage.heal().await?;
     stage.soon("the rest of the lost hold", ours.idle()).await?;
@@ -225,7 +226,7 @@ async fn a_hold_whose_server_stands_still_for_half_of_its_lease_goes_on(stage: &
     stage.harness().change_server(ServerChange::Stop).await?;
     time.advance(half);
     stage.harness().change_server(ServerChange::Resume).await?;
-    let_run(&time);
+    let_run(&time, 1);
     stage.until("it is renewed", || async { Ok(left(&guard)? > half) }).await?;
     ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
