@@ -17,7 +17,7 @@ cases!("processes":
     a_killed_head_of_the_queue_leaves_it [Need::Ability(Ability::SeparateProcesses)],
     a_killed_holder_and_head_together [Need::Ability(Ability::SeparateProcesses)],
     a_dead_holder_frees_the_lock_at_once [Need::Ability(Ability::SeparateProcesses), Need::Ability(Ability::SeenDeaths)],
-    a_dead_waiter_is_passed_over_at_once [Need::Ability(Ability::SeparateProcesses), Need::Ability(Ability::SeenDeaths)],
+    a_dead_waiter_leaves_the_queue_at_once [Need::Ability(Ability::SeparateProcesses), Need::Ability(Ability::SeenDeaths), Need::Order],
     a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it [Need::Ability(Ability::SeparateProcesses), Need::Lease, Need::Order],
     a_stopped_holder_holds_or_learns_of_the_loss [Need::Ability(Ability::SeparateProcesses)],
     a_stopped_waiter_does_not_keep_the_others_from_their_deadlines [Need::Ability(Ability::SeparateProcesses)],
@@ -85,8 +85,8 @@ async fn a_dead_holder_frees_the_lock_at_once(stage: &Stage) -> Outcome {
 }
 
 /// The lease outlasts the case.
-async fn a_dead_waiter_is_passed_over_at_once(stage: &Stage) -> Outcome {
-    a_killed_head_of_the_queue_leaves_it(stage).await
+async fn a_dead_waiter_leaves_the_queue_at_once(stage: &Stage) -> Outcome {
+    a_killed_waiter_leaves_the_queue(stage).await
 }
 
 /// The grant waits for the process in the socket, and is outdated when the process continues.
