@@ -304,16 +304,21 @@ async fn acquire_dropped_at_any_moment(stage: &Stage) -> Outcome {
 /// The holder releases and the waiter leaves at about the same moment. A cancelled wait may have got the lock all the same.
 async fn acquire_dropped_at_the_moment_of_the_grant(stage: &Stage) -> Outcome {
     let pair = Pair::new(stage).await?;
-    let rounds = stage.rounds(100);
+    let rounds = stage.rounds(500);
     for round in 0..rounds {
         let held = pair.theirs.mutex("room")?.acquire().await?;
         let mut waiter = ByHand::new(pair.lock.acquire());
         ensure!(waiter.poll().is_none(), "a lock that is held was granted");
         stage.queued(&pair.theirs, "room", 1).await?;
-        let releasing = tokio::spawn(held.release());
-        let _ = drop_after(std::future::pending::<()>(), Duration::from_millis(1) * round / rounds);
-        drop(waiter);
-        stage.soon("the release", releasing).await???;
+        if round % 2 == 0 {
+            drop(waiter);
+            held.release().await?;
+        } else {
+            let releasing = tokio::spawn(held.release());
+            let _ = drop_after(std::future::pending::<()>(), Duration::from_millis(1) * round / rounds);
+            drop(waiter);
+            stage.soon("the release", releasing).await???;
+        }
         pair.settle(stage, false).await.during(format_args!("round {round}"))?;
     }
     Ok(())

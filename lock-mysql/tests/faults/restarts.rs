@@ -9,21 +9,10 @@ use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, soon};
 
 cases!("restarts":
-    while_nothing_is_held_without_an_effect,
     while_several_connections_are_unused_and_a_try_does_not_notice,
     and_who_has_the_old_number_is_left_alone,
     before_summer_time_ends_and_who_has_the_old_number_is_left_alone,
 );
-
-async fn while_nothing_is_held_without_an_effect(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
-    let client = stage.client(LONG).await?;
-    stage.works(&client).await?;
-    stage.server.restart().await?;
-    let guard = client.mutex(ROOM)?.try_acquire().await?;
-    ensure!(guard.is_some(), "a free lock was refused");
-    Ok(())
-}
 
 async fn while_several_connections_are_unused_and_a_try_does_not_notice(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
