@@ -6,7 +6,7 @@ use conformance_tests::Outcome;
 use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, soon};
+use crate::stage::{ROOM, Stage, soon};
 
 cases!("restarts":
     while_several_connections_are_unused_and_a_try_does_not_notice,
