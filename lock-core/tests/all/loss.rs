@@ -633,7 +633,7 @@ async fn a_release_shortly_before_the_longest_hold_has_its_time_for_an_answer() 
     let builder = Timed::builder(&timed.clock).max_hold(longest);
     let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
     let guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
-    timed.time.advance(longest - Duration::from_millis(50));
+    timed.time.advance(Duration::from_millis(59_950));
     let gate = Gate::new();
     timed.server.faults().inject(Operation::Release, Fault::DelayReply(gate.clone()));
     let mut released = ByHand::begun(guard.release());
