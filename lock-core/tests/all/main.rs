@@ -19,6 +19,7 @@ mod loss;
 mod once;
 mod options;
 mod pipelining;
+mod races;
 mod reentry;
 mod scopes;
 mod several;
