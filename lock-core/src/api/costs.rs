@@ -1,15 +1,20 @@
-//! What it costs to acquire and release a lock, in counts that do not depend on the machine. They may only become
-//! smaller: write a smaller number here. The locks inside tokio do not count, and the server costs nothing.
+//! What it costs to acquire and release a lock, and to wait for it, in counts that do not depend on the machine. They may
+//! only become smaller: write a smaller number here. The locks inside tokio do not count, and the server costs nothing.
 
+use std::collections::VecDeque;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::api::builder::ClientBuilder;
 use crate::api::fake::Fake;
+use crate::api::guard::LockGuard;
 use crate::runtime::clock::Clock;
 use crate::runtime::counts::{Counts, counts};
 use crate::runtime::engine::EngineChoice;
+use crate::types::error::LockError;
 
 /// The work of some cycles, of which each acquires and releases a free lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +66,7 @@ fn cost_of_a_cycle(server: &Fake, others: usize, clock: Clock, begins: Beginning
             done = (before, polls);
         });
         let (before, polls) = done;
-        let Counts { mutexes, spawns } = counts();
+        let Counts { mutexes, spawns, .. } = counts();
         Cost {
             allocations: allocated.count_total,
             mutexes: mutexes - before.mutexes,
@@ -139,4 +144,66 @@ fn a_cycle_on_the_clock_of_the_machine() {
 fn a_cycle_costs_the_same_beside_very_many_holds() {
     let beside = |others| cost_of_a_cycle(&later_with_a_lease(), others, clock_of_its_own(), Beginning::Lock);
     assert_eq!(beside(10), beside(1_000));
+}
+
+/// How many requests of the line are looked at, with very many in it, for each one.
+#[derive(Debug)]
+struct Looks {
+    to_join: u64,
+    to_pass_on: u64,
+    to_leave: u64,
+}
+
+/// Counts how many requests are looked at while very many users of a client wait for one lock, each with a time of its own.
+fn looks(passing: ClientBuilder) -> Looks {
+    const WAITERS: u32 = 20_000;
+    const HAND_OFFS: u32 = 100;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = runtime
+        .block_on(async { at_once().client(passing.engine(EngineChoice::Caller).clock(clock_of_its_own())) });
+    let lock = client.mutex("orders/42").unwrap();
+    let mut held = Some(runtime.block_on(lock.acquire()).unwrap());
+    let poll = |waiting: &mut Waiting| {
+        let _inside = runtime.enter();
+        waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    };
+    let looked_at_by = |times: u32, work: &mut dyn FnMut()| {
+        let before = counts().requests;
+        work();
+        (counts().requests - before) / u64::from(times)
+    };
+    let mut waiters = VecDeque::new();
+    let to_join = looked_at_by(WAITERS, &mut || {
+        for number in 0..WAITERS {
+            // The last one is the least patient.
+            let (lock, time) = (Arc::clone(&lock), Duration::from_secs((WAITERS - number).into()));
+            let mut waiting: Waiting = Box::pin(async move { lock.acquire_for(time).await });
+            assert!(poll(&mut waiting).is_pending());
+            waiters.push_back(waiting);
+        }
+    });
+    let to_pass_on = looked_at_by(HAND_OFFS, &mut || {
+        for _ in 0..HAND_OFFS {
+            runtime.block_on(held.take().unwrap().release()).unwrap();
+            let mut next = waiters.pop_front().unwrap();
+            let Poll::Ready(granted) = poll(&mut next) else { panic!("it is not passed on") };
+            held = Some(granted.unwrap());
+        }
+    });
+    let to_leave = looked_at_by(WAITERS - HAND_OFFS, &mut || waiters.clear());
+    drop(held);
+    Looks { to_join, to_pass_on, to_leave }
+}
+
+type Waiting = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>>>>;
+
+#[test]
+fn few_of_very_many_waiters_are_looked_at() {
+    for passing in
+        [ClientBuilder::new(), ClientBuilder::new().local_handoff(1_000, Duration::from_secs(3600))]
+    {
+        let looks = looks(passing);
+        println!("of very many waiters are looked at {looks:?}");
+        assert!(looks.to_join <= 20 && looks.to_pass_on <= 30 && looks.to_leave <= 20, "{looks:?}");
+    }
 }

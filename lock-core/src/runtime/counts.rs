@@ -6,10 +6,12 @@ use std::cell::Cell;
 pub(crate) struct Counts {
     pub(crate) mutexes: u64,
     pub(crate) spawns: u64,
+    /// How many requests of a line were looked at.
+    pub(crate) requests: u64,
 }
 
 thread_local! {
-    static COUNTS: Cell<Counts> = const { Cell::new(Counts { mutexes: 0, spawns: 0 }) };
+    static COUNTS: Cell<Counts> = const { Cell::new(Counts { mutexes: 0, spawns: 0, requests: 0 }) };
 }
 
 /// Returns what this thread has done so far.
@@ -25,4 +27,9 @@ pub(crate) fn mutex() {
 /// A task is spawned on an engine.
 pub(crate) fn spawn() {
     COUNTS.set(Counts { spawns: COUNTS.get().spawns + 1, ..COUNTS.get() });
+}
+
+/// A request of a line is looked at.
+pub(crate) fn request() {
+    COUNTS.set(Counts { requests: COUNTS.get().requests + 1, ..COUNTS.get() });
 }

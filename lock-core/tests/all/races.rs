@@ -122,9 +122,10 @@ async fn a_waiter_that_leaves_at_any_moment_leaves_its_attempt_to_the_next() {
 
 #[tokio::test]
 async fn an_attempt_that_fails_while_its_waiter_leaves_blocks_no_other() {
-    for (first, kind) in BOTH.into_iter().flat_map(|first| {
-        [ErrorKind::Denied, ErrorKind::Unreachable].map(|kind| (first, kind))
-    }) {
+    for (first, kind) in BOTH
+        .into_iter()
+        .flat_map(|first| [ErrorKind::Denied, ErrorKind::Unreachable].map(|kind| (first, kind)))
+    {
         let server = MemoryServer::new();
         let (client, lock) = client(&server);
         let gate = held_up(&server, Operation::Acquire, Fault::Delay);

@@ -76,21 +76,18 @@ async fn one_deadline_covers_the_local_and_the_remote_wait() {
     let stranger = timed.other().mutex(NAME).unwrap().acquire().await.unwrap();
     let lock = timed.client.mutex(NAME).unwrap();
     let start = timed.clock.now();
-    let waits = |length| {
-        let (lock, wait) = (Arc::clone(&lock), Wait::within(length, start));
-        tokio::spawn(async move { lock.acquire_as(Owner::new(), wait).await.unwrap().is_some() })
-    };
-    let long = waits(Duration::from_secs(5));
+    let waits = |length| ByHand::begun(lock.acquire_as(Owner::new(), Wait::within(length, start)));
+    let mut long = waits(Duration::from_secs(5));
     eventually("the first waits remotely", || timed.server.waiting_for(&name(NAME)) == 1).await;
     // The second waits behind it, locally, and inherits its attempt; its own deadline counts all the same.
-    let longer = waits(Duration::from_secs(7));
+    let mut longer = waits(Duration::from_secs(7));
     timed.time.advance(Duration::from_millis(4_999));
-    assert!(!long.is_finished());
+    assert!(long.poll().is_none());
     timed.time.advance(Duration::from_millis(1));
-    assert!(!long.await.unwrap());
-    assert!(!longer.is_finished());
+    assert!(long.output().await.unwrap().is_none());
+    assert!(longer.poll().is_none());
     timed.time.advance(Duration::from_secs(2));
-    assert!(!longer.await.unwrap());
+    assert!(longer.output().await.unwrap().is_none());
     timed.client.idle().await;
     assert_eq!(timed.server.waiting_for(&name(NAME)), 0);
     stranger.release().await.unwrap();

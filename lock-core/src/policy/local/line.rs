@@ -84,10 +84,12 @@ impl Line {
     }
 
     pub(super) fn get(&self, ticket: Ticket) -> Option<&Request> {
+        looked();
         self.requests.get(&ticket)
     }
 
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Request> {
+        looked();
         self.requests.get_mut(&ticket)
     }
 
@@ -132,7 +134,7 @@ impl Line {
 
     /// Returns the first request that is not sent: it alone may be the next.
     pub(super) fn first_unsent(&mut self) -> Option<Ticket> {
-        let mut unsent = self.requests.range(self.unsent_from..);
+        let mut unsent = self.requests.range(self.unsent_from..).inspect(|_| looked());
         let first = unsent.find(|(_, request)| matches!(request.at, At::Waits)).map(|(ticket, _)| *ticket);
         self.unsent_from = first.unwrap_or(self.next);
         first
@@ -140,7 +142,7 @@ impl Line {
 
     /// Returns the next live request after `ticket`.
     pub(super) fn after(&self, ticket: Bound<Ticket>) -> Option<(Ticket, &Request)> {
-        let mut after = self.requests.range((ticket, Bound::Unbounded));
+        let mut after = self.requests.range((ticket, Bound::Unbounded)).inspect(|_| looked());
         after
             .find(|(_, request)| !matches!(request.at, At::Over(_)))
             .map(|(ticket, request)| (*ticket, request))
@@ -152,7 +154,7 @@ impl Line {
 
     /// Returns those whose time is up, in the order of their arrival.
     pub(super) fn late(&self) -> Vec<Ticket> {
-        self.late.iter().copied().collect()
+        self.late.iter().inspect(|_| looked()).copied().collect()
     }
 
     /// Finds those whose time is up by now.
@@ -183,18 +185,18 @@ impl Line {
     }
 
     pub(super) fn tickets(&self) -> Vec<Ticket> {
-        self.requests.keys().copied().collect()
+        self.requests.keys().inspect(|_| looked()).copied().collect()
     }
 
     /// Returns the requests of an owner.
     pub(super) fn of(&self, owner: Owner, mode: Mode) -> impl Iterator<Item = (Ticket, &Request)> {
-        let requests = self.requests.iter().map(|(ticket, request)| (*ticket, request));
+        let requests = self.requests.iter().inspect(|_| looked()).map(|(ticket, request)| (*ticket, request));
         requests.filter(move |(_, request)| request.owner == owner && request.mode == mode)
     }
 
     /// Returns the wakers of all requests of an owner.
     pub(super) fn wakers_of(&mut self, owner: Owner, mode: Mode) -> impl Iterator<Item = Waker> {
-        let requests = self.requests.values_mut();
+        let requests = self.requests.values_mut().inspect(|_| looked());
         let own = requests.filter(move |request| request.owner == owner && request.mode == mode);
         own.filter_map(|request| request.waker.take())
     }
@@ -215,5 +217,90 @@ fn forget_end(
             }
         }
         _ => *endless -= 1,
+    }
+}
+
+/// A request is looked at: tests count that.
+fn looked() {
+    #[cfg(test)]
+    crate::runtime::counts::request();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::status::HolderInfo;
+
+    fn at(nanoseconds: u64) -> Moment {
+        Moment::from_nanoseconds(nanoseconds)
+    }
+
+    fn waits(line: &mut Line, wait: Wait) -> Ticket {
+        let options = HoldOptions::of(Arc::new(HolderInfo::of_this_process()));
+        line.push(Request {
+            owner: Owner::new(),
+            mode: Mode::Exclusive,
+            options: Arc::new(options),
+            wait,
+            since: at(0),
+            place: None,
+            at: At::Waits,
+            waker: None,
+        })
+    }
+
+    #[test]
+    fn the_ends_of_waits_go_with_those_who_wait() {
+        let mut line = Line::default();
+        let patient = waits(&mut line, Wait::Forever);
+        for end in 1..100_000 {
+            let ticket = waits(&mut line, Wait::Until(at(end)));
+            assert_eq!(line.next_end_after(at(0)), Some(at(end)));
+            match end % 3 {
+                0 => drop(line.set(ticket, At::Over(Settled::Refused))),
+                1 => line.pass_time(at(end)),
+                _ => {}
+            }
+            drop(line.take(ticket));
+        }
+        assert_eq!((line.ends.len(), line.late.len(), line.requests.len()), (0, 0, 1));
+        assert_eq!((line.next_end(), line.latest_end()), (None, Moment::FOREVER));
+        let (early, late) = (waits(&mut line, Wait::Until(at(7))), waits(&mut line, Wait::Until(at(9))));
+        let same = waits(&mut line, Wait::Until(at(7)));
+        drop(line.take(early));
+        let ends = |line: &Line| [0, 7, 9].map(|moment| line.next_end_after(at(moment)));
+        assert_eq!(ends(&line), [Some(at(7)), Some(at(9)), None]);
+        drop((line.take(same), line.take(patient)));
+        assert_eq!(ends(&line), [Some(at(9)), Some(at(9)), None]);
+        assert_eq!(line.latest_end(), at(9));
+        drop(line.take(late));
+        assert_eq!(line.next_end_after(at(0)), None);
+    }
+
+    #[test]
+    fn nothing_is_left_of_very_many_that_tried_or_waited() {
+        let mut line = Line::default();
+        let tickets: Vec<_> = (0..10_000)
+            .map(|number| match number % 3 {
+                0 => waits(&mut line, Wait::Try),
+                1 => waits(&mut line, Wait::Until(at(number))),
+                _ => waits(&mut line, Wait::Forever),
+            })
+            .collect();
+        line.pass_time(at(5_000));
+        for ticket in &tickets {
+            if ticket % 2 == 0 {
+                line.set(*ticket, At::Sent(0));
+            }
+        }
+        for ticket in tickets.iter().rev() {
+            assert!(line.take(*ticket).is_some());
+        }
+        let Line { requests, next, unsent_from, tries, ends, late, endless } = &line;
+        assert!(requests.is_empty() && tries.is_empty() && ends.is_empty() && late.is_empty());
+        assert_eq!((*next, *unsent_from, *endless), (10_000, 10_000, 0));
+        // A later one is found all the same.
+        let next = waits(&mut line, Wait::Try);
+        assert_eq!((line.first_unsent(), line.first_try()), (Some(next), Some(next)));
     }
 }
