@@ -2,8 +2,8 @@
 //! tests.
 
 mod odd {
-    use std::num::NonZeroU64;
-    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::num::{NonZeroU32, NonZeroU64};
+    use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
@@ -11,7 +11,7 @@ mod odd {
     use lock_core::{
         AcquireRequest, AttemptHandle, Backend, BackendContext, Broken, Capabilities, CharacterSet,
         ErrorKind, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockError, LockStatus, LossReason,
-        NameRules, Operation, Reach, Term,
+        NameRules, Operation, Reach, Reserving, Term,
     };
 
     /// A backend that grants everything, and on top of that does what a test asks for.
@@ -49,6 +49,8 @@ mod odd {
         pub(crate) cancels: AtomicUsize,
         /// How many leases the core keeps.
         pub(crate) leases: AtomicUsize,
+        /// How often the last lease was passed on.
+        pub(crate) passes: Mutex<Arc<AtomicU32>>,
     }
 
     #[derive(Debug)]
@@ -70,7 +72,9 @@ mod odd {
     impl Odd {
         pub(crate) fn new(context: BackendContext, script: Arc<Script>) -> Self {
             let names = NameRules::new(CharacterSet::ANY, 600);
-            Self { context, capabilities: Capabilities::new("odd", Reach::Process, names), script }
+            let capabilities = Capabilities::new("odd", Reach::Process, names);
+            let sections = NonZeroU32::new(3).unwrap();
+            Self { context, capabilities: capabilities.with_reserving(Reserving::AtMost(sections)), script }
         }
     }
 
@@ -107,7 +111,10 @@ mod odd {
                 Some(length) => Term::Leased { anchor: self.context.clock().now(), length },
                 None => Term::UntilReported,
             };
-            Ok(Some(Grant::new(OddLease::new(&self.script), group, term)))
+            let passes = Arc::new(AtomicU32::new(0));
+            *self.script.passes.lock().unwrap() = Arc::clone(&passes);
+            let grant = Grant::new(OddLease::new(&self.script), group, term).counting_passes(passes);
+            Ok(Some(grant.with_sections(request.sections())))
         }
 
         async fn cancel(&self, _: &AcquireRequest) -> Result<(), LockError> {
@@ -207,6 +214,26 @@ async fn a_waiter_whose_grant_is_lost_unseen_gets_its_place_back() {
     assert!(guard.hold().is_valid());
     let seen: Vec<_> = script.places_seen.lock().unwrap().drain(..).collect();
     assert_eq!(seen, [None, None, NonZeroU64::new(7)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_learns_how_often_a_lease_was_passed_on() {
+    let script = Arc::new(Script::default());
+    let builder = ClientBuilder::new().local_handoff(3, SOON);
+    let client = builder.build(|context| Ok(Odd::new(context, Arc::clone(&script)))).unwrap();
+    let lock = client.mutex("orders/42").unwrap();
+    let mut held = lock.acquire().await.unwrap();
+    let passes = Arc::clone(&script.passes.lock().unwrap());
+    for count in 1..3 {
+        let waiting = ByHand::begun(lock.acquire());
+        held.release().await.unwrap();
+        held = waiting.output().await.unwrap();
+        assert_eq!(passes.load(Ordering::SeqCst), count);
+    }
+    let waiting = ByHand::begun(lock.acquire());
+    held.release().await.unwrap();
+    waiting.output().await.unwrap().release().await.unwrap();
+    assert_eq!(passes.load(Ordering::SeqCst), 2, "the last one has a lease of its own");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -109,6 +109,21 @@ async fn a_hold_without_contact_is_not_passed_on() {
     assert!(!waiting.is_woken(), "passed on");
 }
 
+/// That process may still use what it protects.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_lock_that_another_process_may_have_inherited_is_not_passed_on() {
+    let timed = Timed::new();
+    let (_client, lock) = passing(&timed, 10, LONG);
+    let held = lock.acquire().await.unwrap();
+    let waiting = ByHand::begun(lock.acquire());
+    assert!(held.hold().descriptor().is_none(), "this backend has none");
+    let token = held.token().unwrap().get();
+    held.release().await.unwrap();
+    let next = waiting.output().await.unwrap();
+    assert!(next.token().unwrap().get() > token + 1, "passed on");
+}
+
 #[tokio::test]
 async fn a_section_that_would_begin_after_the_time_comes_from_the_server() {
     let timed = Timed::new();

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
 
+mod attempts;
 mod backend_reports;
 mod bodies;
 mod branches;

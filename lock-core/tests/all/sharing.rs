@@ -394,6 +394,31 @@ async fn a_lost_reader_learns_of_its_loss_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_writes_and_reads_learns_of_both_losses_once() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let catalog = client.rw_lock(NAME).unwrap();
+    let (read, write) = (catalog.read(), catalog.write());
+    Owner::new()
+        .scope(async {
+            write.lock().await.unwrap();
+            read.lock().await.unwrap();
+            let (written, reads) = (write.hold().unwrap(), read.hold().unwrap());
+            assert!(server.lose(&name(NAME), Loss::Delete, ToldBy::AtOnce));
+            assert!(!written.is_valid() && !reads.is_valid());
+            assert_eq!(reads.lost().await, Some(LossReason::Deleted));
+            for side in [&read, &write] {
+                assert_eq!(side.unlock().await.unwrap_err().loss(), Some(LossReason::Deleted));
+                assert_eq!(side.unlock().await.unwrap_err().kind(), ErrorKind::NotOwner);
+            }
+        })
+        .await;
+    assert!(!read.is_locked() && !write.is_locked());
+    client.idle().await;
+    assert!(server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn closing_a_client_ends_the_waits_of_readers_and_of_permits() {
     let server = MemoryServer::new();
     let (ours, theirs) = (server.client().unwrap(), server.client().unwrap());

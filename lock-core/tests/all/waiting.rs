@@ -356,3 +356,51 @@ async fn a_wait_until_a_moment_before_all_time_asks_the_server_once() {
     gate.open();
     head.output().await.unwrap().release().await.unwrap();
 }
+
+/// The first answer to a release says that it has to be sent again, and then there is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_goes_on_after_the_first_answer_to_a_release_whatever_it_is() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let lock = client.mutex(NAME).unwrap();
+    let gate = Gate::new();
+    let away = LockError::new(ErrorKind::Unreachable, Operation::Release).retryable();
+    server.faults().inject(Operation::Release, Fault::Fail(away));
+    server.faults().inject(Operation::Release, Fault::Delay(gate.clone()));
+    let held = lock.acquire().await.unwrap();
+    let waiting = ByHand::begun(lock.acquire());
+    let released = ByHand::begun(held.release());
+    gate.reached().await;
+    eventually("it waits at the server", || server.waiting_for(&name(NAME)) == 1).await;
+    assert!(!waiting.is_woken() && !released.is_woken());
+    gate.open();
+    released.output().await.unwrap();
+    waiting.output().await.unwrap().release().await.unwrap();
+    client.idle().await;
+    assert!(server.is_empty());
+}
+
+/// Not because the one before was late.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_was_answered_late_does_not_end_the_waits_behind_the_next() {
+    let timed = Timed::new();
+    let lock = timed.client.mutex(NAME).unwrap();
+    for _ in 0..2 {
+        let gate = Gate::new();
+        timed.server.faults().inject(Operation::Release, Fault::DelayReply(gate.clone()));
+        drop(lock.acquire().await.unwrap());
+        gate.reached().await;
+        let tried = ByHand::begun(lock.try_acquire());
+        let wait = Wait::within(Duration::from_millis(500), timed.clock.now());
+        let waiting = ByHand::begun(lock.acquire_as(Owner::new(), wait));
+        timed.time.advance(Duration::from_millis(500));
+        assert!(!tried.is_woken() && !waiting.is_woken(), "the answer is not overdue yet");
+        timed.time.advance(Duration::from_millis(500));
+        assert_eq!(tried.output().await.unwrap_err().kind(), ErrorKind::Unreachable);
+        assert_eq!(waiting.output().await.unwrap_err().kind(), ErrorKind::Unreachable);
+        gate.open();
+        timed.client.idle().await;
+    }
+    lock.acquire().await.unwrap().release().await.unwrap();
+    assert!(timed.server.is_empty());
+}

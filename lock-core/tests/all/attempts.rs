@@ -1,0 +1,435 @@
+//! Tests of what a client asks of a server, and in which order, with a server whose answers the test gives one by one.
+
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::{ByHand, Recorder, SOON, Told, eventually, next};
+use lock_core::{
+    AcquireRequest, Backend, BackendContext, Broken, Capabilities, CharacterSet, ClientBuilder, Clock,
+    Downgraded, EngineChoice, ErrorKind, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockClient,
+    LockError, LockStatus, LossReason, ManualClock, Mode, Modes, NameRules, Operation, Owner, Participant,
+    Reach, Released, Term, Wait,
+};
+use tokio::sync::oneshot;
+
+const NAME: &str = "orders/42";
+const LEASE: Duration = Duration::from_secs(60);
+const GROUP: GroupId = GroupId::new(0);
+
+/// What the client has asked for, and how it is answered.
+enum Asked {
+    Acquire(AcquireRequest, oneshot::Sender<Result<Option<Grant<()>>, LockError>>),
+    Cancel(oneshot::Sender<()>),
+    Release(oneshot::Sender<Result<Released, LockError>>),
+    Downgrade(oneshot::Sender<Result<Downgraded<()>, LockError>>),
+}
+
+#[derive(Debug)]
+struct Remote {
+    capabilities: Capabilities,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl std::fmt::Debug for Asked {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Acquire(..) => "acquire",
+            Self::Cancel(_) => "cancel",
+            Self::Release(_) => "release",
+            Self::Downgrade(_) => "downgrade",
+        })
+    }
+}
+
+impl Remote {
+    async fn ask<T>(&self, asked: impl FnOnce(oneshot::Sender<T>) -> Asked) -> T {
+        let (answer, answered) = oneshot::channel();
+        self.asked.lock().unwrap().push(asked(answer));
+        match answered.await {
+            Ok(answer) => answer,
+            // The test has no more to say.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Backend for Remote {
+    type Lease = ();
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<()>>, LockError> {
+        self.ask(|answer| Asked::Acquire(request.clone(), answer)).await
+    }
+
+    async fn cancel(&self, _: &AcquireRequest) -> Result<(), LockError> {
+        self.ask(Asked::Cancel).await;
+        Ok(())
+    }
+
+    async fn renew(&self, _: GroupId, leases: &[Arc<()>]) -> Result<Vec<LeaseState>, LockError> {
+        Ok(vec![LeaseState::Held; leases.len()])
+    }
+
+    async fn release(&self, (): &()) -> Result<Released, LockError> {
+        self.ask(Asked::Release).await
+    }
+
+    async fn downgrade(&self, (): &(), _: &AcquireRequest) -> Result<Downgraded<()>, LockError> {
+        self.ask(Asked::Downgrade).await
+    }
+
+    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
+        Ok(LockStatus::free(request.name().clone()))
+    }
+
+    async fn break_holder(&self, _: &InspectRequest, _: &HolderId) -> Result<Broken, LockError> {
+        Ok(Broken::not_held())
+    }
+
+    async fn ping(&self) -> Result<(), LockError> {
+        Ok(())
+    }
+}
+
+struct World {
+    client: LockClient,
+    context: BackendContext,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    clock: Clock,
+    time: ManualClock,
+}
+
+impl World {
+    /// A client whose work goes on only while the test lets it.
+    fn new() -> Self {
+        let (clock, time) = Clock::manual();
+        time.advance(Duration::from_secs(100));
+        let (asked, mut context) = (Arc::default(), None);
+        let builder = ClientBuilder::new().clock(clock.clone()).engine(EngineChoice::Caller);
+        let client = builder.build(|given| {
+            context = Some(given);
+            let names = NameRules::new(CharacterSet::ANY, 100);
+            let capabilities = Capabilities::new("answered by hand", Reach::Network, names);
+            let capabilities = capabilities.with_modes(Modes::exclusive().with_shared());
+            Ok(Remote { capabilities, asked: Arc::clone(&asked) })
+        });
+        Self { client: client.unwrap(), context: context.unwrap(), asked, clock, time }
+    }
+
+    /// Returns what has been asked since the last time.
+    async fn asked(&self) -> Vec<Asked> {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+
+    /// Returns the only thing that has been asked since the last time.
+    async fn only(&self) -> Asked {
+        let mut asked = self.asked().await;
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        asked.remove(0)
+    }
+
+    async fn attempt(&self) -> (AcquireRequest, oneshot::Sender<Result<Option<Grant<()>>, LockError>>) {
+        match self.only().await {
+            Asked::Acquire(request, answer) => (request, answer),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn grant(&self) -> Grant<()> {
+        self.grant_in(GROUP)
+    }
+
+    fn grant_in(&self, group: GroupId) -> Grant<()> {
+        Grant::new((), group, Term::Leased { anchor: self.clock.now(), length: LEASE })
+    }
+
+    fn within(&self, length: Duration) -> Wait {
+        Wait::within(length, self.clock.now())
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_learns_that_a_reader_waits_until_it_is_queued_and_of_no_writer() {
+    let world = World::new();
+    let catalog = world.client.rw_lock(NAME).unwrap();
+    let (read, write) = (catalog.read(), catalog.write());
+    let _first = ByHand::begun(write.acquire());
+    let (request, _answer) = world.attempt().await;
+    let second = ByHand::begun(write.acquire());
+    assert!(!request.attempt().is_awaited(), "the writer waits for its end");
+    drop(second);
+    let _reader = ByHand::begun(read.acquire());
+    assert!(request.attempt().is_awaited());
+    assert!(world.asked().await.is_empty());
+    request.attempt().queued();
+    let (reader, _answer) = world.attempt().await;
+    assert_eq!(reader.mode(), Mode::Shared);
+}
+
+#[tokio::test]
+async fn the_error_of_a_wait_names_the_holder_of_its_own_attempt() {
+    let world = World::new();
+    let lock = world.client.mutex(NAME).unwrap();
+    for holder in [Some("the former one"), None] {
+        let waits = ByHand::begun(lock.acquire_for(Duration::from_secs(5)));
+        let (request, _answer) = world.attempt().await;
+        if let Some(holder) = holder {
+            request.attempt().held_by(Participant::new(HolderId::new(holder)));
+        }
+        request.attempt().queued();
+        world.time.advance(Duration::from_secs(5));
+        let error = waits.output().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        assert_eq!(error.to_string().contains("the former one"), holder.is_some(), "{error}");
+        let Asked::Cancel(done) = world.only().await else { panic!("it is left at the server") };
+        done.send(()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_lasts_as_long_as_the_most_patient_request_that_may_inherit_it() {
+    let world = World::new();
+    let lock = world.client.mutex(NAME).unwrap();
+    let waits = |length| ByHand::begun(lock.acquire_as(Owner::new(), world.within(length)));
+    let held = ByHand::begun(lock.acquire());
+    world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
+    let held = held.output().await.unwrap();
+    let _first = waits(Duration::from_secs(5));
+    let _second = waits(Duration::from_secs(9));
+    let _released = ByHand::begun(held.release());
+    let Asked::Release(answer) = world.only().await else { panic!("no release") };
+    answer.send(Ok(Released::Clean)).unwrap();
+    let (request, _answer) = world.attempt().await;
+    assert_eq!(request.wait(), world.within(Duration::from_secs(9)));
+    let end = |length: u64| world.clock.now().plus(Duration::from_secs(length));
+    assert_eq!(request.attempt().next_end(world.clock.now()), Some(end(5)));
+    assert_eq!(request.attempt().next_end(end(5)), Some(end(9)));
+    // And those that join it.
+    let _third = waits(Duration::from_secs(12));
+    assert_eq!(request.wait(), world.within(Duration::from_secs(12)));
+    let _fourth = ByHand::begun(lock.acquire());
+    assert_eq!(request.wait(), Wait::Forever);
+}
+
+/// The first word may come a second after the wait has begun, however old the attempt is.
+#[tokio::test]
+async fn a_wait_that_joins_an_attempt_gives_the_server_time_for_its_first_word() {
+    for is_answered in [true, false] {
+        let world = World::new();
+        let lock = world.client.mutex(NAME).unwrap();
+        let _head = ByHand::begun(lock.acquire());
+        let (request, _answer) = world.attempt().await;
+        world.time.advance(Duration::from_secs(10));
+        let length = Duration::from_millis(500);
+        let waits = ByHand::begun(lock.acquire_as(Owner::new(), world.within(length)));
+        world.time.advance(length);
+        assert!(!waits.is_woken(), "the server has had no time");
+        if is_answered {
+            request.attempt().busy();
+            assert!(waits.output().await.unwrap().is_none());
+        } else {
+            world.time.advance(Duration::from_millis(499));
+            assert!(!waits.is_woken());
+            world.time.advance(Duration::from_millis(1));
+            assert_eq!(waits.output().await.unwrap_err().kind(), ErrorKind::Unreachable);
+        }
+    }
+}
+
+/// It does not depend on whether it stands at the head of the line.
+#[tokio::test]
+async fn a_wait_behind_another_wait_ends_as_that_one_would() {
+    for is_answered in [true, false] {
+        let world = World::new();
+        let lock = world.client.mutex(NAME).unwrap();
+        let held = ByHand::begun(lock.acquire());
+        world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
+        drop(held.output().await.unwrap());
+        let Asked::Release(release) = world.only().await else { panic!("no release") };
+        let mut head = ByHand::begun(lock.acquire());
+        let length = Duration::from_secs(2);
+        let waits = ByHand::begun(lock.acquire_as(Owner::new(), world.within(length)));
+        if is_answered {
+            release.send(Ok(Released::Clean)).unwrap();
+            world.attempt().await.0.attempt().queued();
+        }
+        world.time.advance(length);
+        assert!(head.poll().is_none());
+        match waits.output().await {
+            Ok(outcome) => assert!(is_answered && outcome.is_none(), "nothing is known of another holder"),
+            Err(error) => {
+                assert!(!is_answered);
+                assert_eq!(error.kind(), ErrorKind::Unreachable);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wait_behind_a_downgrade_without_an_answer_has_failed() {
+    let world = World::new();
+    let catalog = world.client.rw_lock(NAME).unwrap();
+    let (read, write) = (catalog.read(), catalog.write());
+    let writer = ByHand::begun(write.acquire());
+    world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
+    let writer = writer.output().await.unwrap();
+    let reader = read.acquire_as(writer.owner(), Wait::Forever).await.unwrap().unwrap();
+    drop(writer);
+    let Asked::Downgrade(_answer) = world.only().await else { panic!("no downgrade") };
+    let length = Duration::from_millis(500);
+    let tried = ByHand::begun(write.try_acquire());
+    let short = ByHand::begun(write.acquire_as(Owner::new(), world.within(length)));
+    world.time.advance(length);
+    assert!(!short.is_woken() && !tried.is_woken(), "the answer is not overdue");
+    world.time.advance(length);
+    assert_eq!(short.output().await.unwrap_err().kind(), ErrorKind::Unreachable);
+    assert_eq!(tried.output().await.unwrap_err().kind(), ErrorKind::Unreachable);
+    assert!(reader.hold().is_valid());
+}
+
+#[tokio::test]
+async fn a_try_behind_the_attempt_of_a_try_takes_its_place() {
+    let world = World::new();
+    let lock = world.client.mutex(NAME).unwrap();
+    let first = ByHand::begun(lock.try_acquire());
+    let (request, answer) = world.attempt().await;
+    let second = ByHand::begun(lock.try_acquire());
+    assert_eq!(request.wait(), Wait::Try);
+    drop(first);
+    answer.send(Ok(Some(world.grant()))).unwrap();
+    assert!(second.output().await.unwrap().is_some(), "it was refused without a word of the server");
+    assert!(matches!(world.only().await, Asked::Release(_)));
+}
+
+#[tokio::test]
+async fn what_a_try_hears_is_no_answer_to_a_wait_that_has_taken_its_place() {
+    for is_refused in [true, false] {
+        let world = World::new();
+        let lock = world.client.mutex(NAME).unwrap();
+        let tries = ByHand::begun(lock.try_acquire());
+        let (_, answer) = world.attempt().await;
+        let mut waits = ByHand::begun(lock.acquire());
+        drop(tries);
+        assert!(world.asked().await.is_empty(), "the attempt is wanted");
+        let failure = LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable();
+        answer.send(if is_refused { Ok(None) } else { Err(failure) }).unwrap();
+        let mut asked = world.asked().await;
+        if !is_refused {
+            let Some(Asked::Cancel(done)) = asked.pop() else { panic!("it may have left something") };
+            assert!(asked.is_empty());
+            done.send(()).unwrap();
+            asked = world.asked().await;
+        }
+        assert!(waits.poll().is_none(), "the wait has ended with the try");
+        let Some(Asked::Acquire(request, answer)) = asked.pop() else { panic!("{asked:?}") };
+        assert_eq!(request.wait(), Wait::Forever);
+        answer.send(Ok(Some(world.grant()))).unwrap();
+        waits.output().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_try_behind_a_wait_without_contact_fails() {
+    let world = World::new();
+    let lock = world.client.mutex(NAME).unwrap();
+    let _waits = ByHand::begun(lock.acquire());
+    let (request, _answer) = world.attempt().await;
+    assert!(lock.try_acquire().await.unwrap().is_none(), "a waiter comes before it");
+    request.attempt().unreachable(LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable());
+    assert_eq!(lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Unreachable);
+    request.attempt().queued();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+}
+
+/// A grant that nobody has seen is lost when the time of its wait is up, and then the server is silent.
+#[tokio::test]
+async fn a_late_wait_whose_grant_is_lost_unseen_ends() {
+    let world = World::new();
+    let lock = world.client.mutex(NAME).unwrap();
+    let length = Duration::from_secs(5);
+    let waits = ByHand::begun(lock.acquire_as(Owner::new(), world.within(length)));
+    let (request, answer) = world.attempt().await;
+    answer.send(Ok(Some(world.grant()))).unwrap();
+    eventually("it is granted", || lock.is_locked()).await;
+    world.time.advance(length);
+    request.attempt().lost(LossReason::Deleted);
+    assert!(!lock.is_locked());
+    // The server gets a second.
+    for _ in 0..11 {
+        world.time.advance(Duration::from_millis(100));
+        world.asked().await;
+    }
+    let ended = tokio::time::timeout(SOON, waits.output()).await.expect("it waits for ever");
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Unreachable);
+}
+
+#[tokio::test]
+async fn a_reader_under_a_lease_without_contact_knows_of_that() {
+    let world = World::new();
+    let catalog = world.client.rw_lock(NAME).unwrap();
+    let (read, write) = (catalog.read(), catalog.write());
+    let told = Recorder::listen(&read);
+    let writer = ByHand::begun(write.acquire());
+    world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
+    let writer = writer.output().await.unwrap();
+    assert_eq!(next(&told), Told::Acquired);
+    world.context.group_suspect(GROUP);
+    assert_eq!(next(&told), Told::Suspect);
+    let _reader = read.acquire_as(writer.owner(), Wait::Forever).await.unwrap().unwrap();
+    assert_eq!([next(&told), next(&told)], [Told::Acquired, Told::Suspect]);
+}
+
+/// The reader has the lease of its writer until the server has answered, and then one of its own.
+#[tokio::test]
+async fn a_reader_is_valid_as_long_as_its_own_lease_and_lost_with_the_group_of_that() {
+    for is_lost in [false, true] {
+        let world = World::new();
+        let catalog = world.client.rw_lock(NAME).unwrap();
+        let (read, write) = (catalog.read(), catalog.write());
+        let writer = ByHand::begun(write.acquire());
+        world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
+        let writer = writer.output().await.unwrap();
+        let reader = read.acquire_as(writer.owner(), Wait::Forever).await.unwrap().unwrap();
+        let released = ByHand::begun(writer.release());
+        let Asked::Downgrade(answer) = world.only().await else { panic!("no downgrade") };
+        world.time.advance(Duration::from_secs(5));
+        let (before, other) = (reader.hold().remaining().unwrap(), GroupId::new(1));
+        if is_lost {
+            world.context.group_lost(other, LossReason::SessionClosed);
+            assert!(reader.hold().is_valid(), "its lease is in another group");
+        }
+        answer.send(Ok(Downgraded::Shared(world.grant_in(other)))).unwrap();
+        released.output().await.unwrap();
+        if is_lost {
+            assert_eq!(reader.lost().await, Some(LossReason::SessionClosed));
+        } else {
+            assert_eq!(reader.hold().remaining().unwrap(), before + Duration::from_secs(5));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_place_that_is_lost_is_where_the_next_attempt_of_its_request_starts() {
+    let world = World::new();
+    let lock = world.client.mutex(NAME).unwrap();
+    let waits = ByHand::begun(lock.acquire());
+    let (request, answer) = world.attempt().await;
+    assert_eq!(request.place(), None);
+    request.attempt().keep_place(NonZeroU64::new(7).unwrap());
+    let _behind = ByHand::begun(lock.acquire());
+    answer.send(Ok(None)).unwrap();
+    let Asked::Cancel(done) = world.only().await else { panic!("it may have left something") };
+    assert!(world.asked().await.is_empty(), "what is left of it is not undone yet");
+    done.send(()).unwrap();
+    let (request, answer) = world.attempt().await;
+    assert_eq!(request.place(), NonZeroU64::new(7));
+    answer.send(Ok(Some(world.grant()))).unwrap();
+    waits.output().await.unwrap();
+}
