@@ -171,9 +171,10 @@ fn reports_begin_with_the_acquisition_and_end_as_contact_is() {
             [Event::Acquired, doubts @ ..] => doubts,
             other => panic!("{other:?}"),
         };
-        let expected: &[&[Event<Reason>]] = match world.hold.is_suspect() {
-            true => &[&[Event::Suspect]],
-            false => &[&[], &[Event::Suspect, Event::Restored]],
+        let expected: &[&[Event<Reason>]] = if world.hold.is_suspect() {
+            &[&[Event::Suspect]]
+        } else {
+            &[&[], &[Event::Suspect, Event::Restored]]
         };
         assert!(expected.contains(&doubts), "{doubts:?}");
     });

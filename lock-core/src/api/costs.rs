@@ -149,18 +149,18 @@ fn a_cycle_costs_the_same_beside_very_many_holds() {
 /// How many requests of the line are looked at, with very many in it, for each one.
 #[derive(Debug)]
 struct Looks {
-    to_join: u64,
-    to_pass_on: u64,
-    to_leave: u64,
+    joining: u64,
+    passing: u64,
+    leaving: u64,
 }
 
 /// Counts how many requests are looked at while very many users of a client wait for one lock, each with a time of its own.
-fn looks(passing: ClientBuilder) -> Looks {
+fn looks(builder: ClientBuilder) -> Looks {
     const WAITERS: u32 = 20_000;
     const HAND_OFFS: u32 = 100;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime
-        .block_on(async { at_once().client(passing.engine(EngineChoice::Caller).clock(clock_of_its_own())) });
+        .block_on(async { at_once().client(builder.engine(EngineChoice::Caller).clock(clock_of_its_own())) });
     let lock = client.mutex("orders/42").unwrap();
     let mut held = Some(runtime.block_on(lock.acquire()).unwrap());
     let poll = |waiting: &mut Waiting| {
@@ -173,7 +173,7 @@ fn looks(passing: ClientBuilder) -> Looks {
         (counts().requests - before) / u64::from(times)
     };
     let mut waiters = VecDeque::new();
-    let to_join = looked_at_by(WAITERS, &mut || {
+    let joining = looked_at_by(WAITERS, &mut || {
         for number in 0..WAITERS {
             // The last one is the least patient.
             let (lock, time) = (Arc::clone(&lock), Duration::from_secs((WAITERS - number).into()));
@@ -182,7 +182,7 @@ fn looks(passing: ClientBuilder) -> Looks {
             waiters.push_back(waiting);
         }
     });
-    let to_pass_on = looked_at_by(HAND_OFFS, &mut || {
+    let passing = looked_at_by(HAND_OFFS, &mut || {
         for _ in 0..HAND_OFFS {
             runtime.block_on(held.take().unwrap().release()).unwrap();
             let mut next = waiters.pop_front().unwrap();
@@ -190,9 +190,9 @@ fn looks(passing: ClientBuilder) -> Looks {
             held = Some(granted.unwrap());
         }
     });
-    let to_leave = looked_at_by(WAITERS - HAND_OFFS, &mut || waiters.clear());
+    let leaving = looked_at_by(WAITERS - HAND_OFFS, &mut || waiters.clear());
     drop(held);
-    Looks { to_join, to_pass_on, to_leave }
+    Looks { joining, passing, leaving }
 }
 
 type Waiting = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>>>>;
@@ -202,8 +202,8 @@ fn few_of_very_many_waiters_are_looked_at() {
     for passing in
         [ClientBuilder::new(), ClientBuilder::new().local_handoff(1_000, Duration::from_secs(3600))]
     {
-        let looks = looks(passing);
+        let looks = looks(builder);
         println!("of very many waiters are looked at {looks:?}");
-        assert!(looks.to_join <= 20 && looks.to_pass_on <= 30 && looks.to_leave <= 20, "{looks:?}");
+        assert!(looks.joining <= 20 && looks.passing <= 30 && looks.leaving <= 20, "{looks:?}");
     }
 }

@@ -9,7 +9,7 @@ use lock_core::{
     AcquireRequest, Backend, BackendContext, Broken, Capabilities, CharacterSet, ClientBuilder, Clock,
     Downgraded, EngineChoice, ErrorKind, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockClient,
     LockError, LockStatus, LossReason, ManualClock, Mode, Modes, NameRules, Operation, Owner, Participant,
-    Reach, Released, Term, Wait,
+    Pipelining, Reach, Released, Term, Wait,
 };
 use tokio::sync::oneshot;
 
@@ -106,6 +106,10 @@ struct World {
 impl World {
     /// A client whose work goes on only while the test lets it.
     fn new() -> Self {
+        Self::with(Pipelining::Unsupported)
+    }
+
+    fn with(pipelining: Pipelining) -> Self {
         let (clock, time) = Clock::manual();
         time.advance(Duration::from_secs(100));
         let (asked, mut context) = (Arc::default(), None);
@@ -114,7 +118,8 @@ impl World {
             context = Some(given);
             let names = NameRules::new(CharacterSet::ANY, 100);
             let capabilities = Capabilities::new("answered by hand", Reach::Network, names);
-            let capabilities = capabilities.with_modes(Modes::exclusive().with_shared());
+            let capabilities =
+                capabilities.with_modes(Modes::exclusive().with_shared()).with_pipelining(pipelining);
             Ok(Remote { capabilities, asked: Arc::clone(&asked) })
         });
         Self { client: client.unwrap(), context: context.unwrap(), asked, clock, time }
@@ -253,7 +258,7 @@ async fn a_wait_behind_another_wait_ends_as_that_one_would() {
         world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
         drop(held.output().await.unwrap());
         let Asked::Release(release) = world.only().await else { panic!("no release") };
-        let mut head = ByHand::begun(lock.acquire());
+        let mut first = ByHand::begun(lock.acquire());
         let length = Duration::from_secs(2);
         let waits = ByHand::begun(lock.acquire_as(Owner::new(), world.within(length)));
         if is_answered {
@@ -261,7 +266,7 @@ async fn a_wait_behind_another_wait_ends_as_that_one_would() {
             world.attempt().await.0.attempt().queued();
         }
         world.time.advance(length);
-        assert!(head.poll().is_none());
+        assert!(first.poll().is_none());
         match waits.output().await {
             Ok(outcome) => assert!(is_answered && outcome.is_none(), "nothing is known of another holder"),
             Err(error) => {
@@ -292,6 +297,44 @@ async fn a_wait_behind_a_downgrade_without_an_answer_has_failed() {
     assert_eq!(short.output().await.unwrap_err().kind(), ErrorKind::Unreachable);
     assert_eq!(tried.output().await.unwrap_err().kind(), ErrorKind::Unreachable);
     assert!(reader.hold().is_valid());
+}
+
+#[tokio::test]
+async fn an_attempt_follows_a_release_only_if_nothing_else_is_unanswered() {
+    let world = World::with(Pipelining::Supported);
+    let lock = world.client.mutex(NAME).unwrap();
+    let held = ByHand::begun(lock.acquire());
+    world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
+    let second = ByHand::begun(lock.acquire());
+    drop(held.output().await.unwrap());
+    let asked: [Asked; 2] = world.asked().await.try_into().unwrap();
+    let [Asked::Release(release), Asked::Acquire(..)] = asked else { panic!("{asked:?}") };
+    drop(second);
+    let Asked::Cancel(cancel) = world.only().await else { panic!("it may have left something") };
+    let third = ByHand::begun(lock.acquire());
+    assert!(world.asked().await.is_empty(), "it follows an attempt that is not undone");
+    cancel.send(()).unwrap();
+    let (_, answer) = world.attempt().await;
+    answer.send(Ok(Some(world.grant()))).unwrap();
+    assert!(world.asked().await.is_empty() && !third.is_woken(), "the release is not answered");
+    release.send(Ok(Released::Clean)).unwrap();
+    drop(third.output().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_reader_does_not_follow_a_release_that_is_not_answered() {
+    let world = World::with(Pipelining::Supported);
+    let catalog = world.client.rw_lock(NAME).unwrap();
+    let (read, write) = (catalog.read(), catalog.write());
+    let held = ByHand::begun(write.acquire());
+    world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
+    drop(held.output().await.unwrap());
+    let Asked::Release(release) = world.only().await else { panic!("no release") };
+    let reader = ByHand::begun(read.acquire());
+    assert!(world.asked().await.is_empty(), "it follows the release");
+    release.send(Ok(Released::Clean)).unwrap();
+    world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
+    drop(reader.output().await.unwrap());
 }
 
 #[tokio::test]
@@ -331,7 +374,7 @@ async fn what_a_try_hears_is_no_answer_to_a_wait_that_has_taken_its_place() {
         let Some(Asked::Acquire(request, answer)) = asked.pop() else { panic!("{asked:?}") };
         assert_eq!(request.wait(), Wait::Forever);
         answer.send(Ok(Some(world.grant()))).unwrap();
-        waits.output().await.unwrap();
+        drop(waits.output().await.unwrap());
     }
 }
 
@@ -416,6 +459,22 @@ async fn a_reader_is_valid_as_long_as_its_own_lease_and_lost_with_the_group_of_t
 }
 
 #[tokio::test]
+async fn a_reader_learns_why_the_lease_of_its_writer_was_lost() {
+    let world = World::new();
+    let catalog = world.client.rw_lock(NAME).unwrap();
+    let (read, write) = (catalog.read(), catalog.write());
+    let writer = ByHand::begun(write.acquire());
+    world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
+    let writer = writer.output().await.unwrap();
+    let reader = read.acquire_as(writer.owner(), Wait::Forever).await.unwrap().unwrap();
+    let released = ByHand::begun(writer.release());
+    let Asked::Downgrade(answer) = world.only().await else { panic!("no downgrade") };
+    answer.send(Ok(Downgraded::WasLost(LossReason::Taken))).unwrap();
+    assert_eq!(released.output().await.unwrap_err().loss(), Some(LossReason::Taken));
+    assert_eq!(reader.lost().await, Some(LossReason::Taken));
+}
+
+#[tokio::test]
 async fn a_place_that_is_lost_is_where_the_next_attempt_of_its_request_starts() {
     let world = World::new();
     let lock = world.client.mutex(NAME).unwrap();
@@ -431,5 +490,5 @@ async fn a_place_that_is_lost_is_where_the_next_attempt_of_its_request_starts() 
     let (request, answer) = world.attempt().await;
     assert_eq!(request.place(), NonZeroU64::new(7));
     answer.send(Ok(Some(world.grant()))).unwrap();
-    waits.output().await.unwrap();
+    drop(waits.output().await.unwrap());
 }

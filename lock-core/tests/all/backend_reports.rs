@@ -424,6 +424,36 @@ async fn a_renewal_lasts_from_the_moment_that_the_backend_names() {
     assert!(guard.hold().is_valid());
 }
 
+/// It lasts from its latest moment, whichever a renewal names.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_from_an_earlier_moment_than_the_grant_takes_nothing_from_the_lease() {
+    let (clock, time) = Clock::manual();
+    time.advance(Duration::from_secs(100));
+    let (lease, before) = (Some(Duration::from_secs(10)), Some(Duration::from_secs(20)));
+    let script = Arc::new(Script { lease, renewed_from_before: before, ..Script::default() });
+    let (builder, mut context) = (ClientBuilder::new().clock(clock).local_handoff(3, SOON), None);
+    let client = builder.build(|given| {
+        context = Some(given.clone());
+        Ok(Odd::new(given, Arc::clone(&script)))
+    });
+    let (client, context) = (client.unwrap(), context.unwrap());
+    let lock = client.mutex("orders/42").unwrap();
+    let told = Recorder::listen(&lock);
+    let held = lock.acquire().await.unwrap();
+    time.advance(Duration::from_secs(1));
+    let left = held.hold().remaining();
+    context.group_suspect(GroupId::new(0));
+    context.group_restored(GroupId::new(0));
+    assert_eq!([next(&told), next(&told), next(&told)], [Told::Acquired, Told::Suspect, Told::Restored]);
+    assert_eq!(held.hold().remaining(), left);
+    // Enough is left of it for the next hold.
+    let waiting = ByHand::begun(lock.acquire());
+    held.release().await.unwrap();
+    let guard = waiting.output().await.unwrap();
+    assert_eq!(guard.hold().remaining(), left);
+    assert_eq!(script.passes.lock().unwrap().load(Ordering::SeqCst), 1, "it came from the server");
+}
+
 #[tokio::test]
 async fn what_a_backend_cannot_do_is_refused_before_it_is_asked() {
     let client = ClientBuilder::new().build(|context| Ok(Odd::new(context, Arc::default()))).unwrap();

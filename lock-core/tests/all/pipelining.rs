@@ -334,6 +334,32 @@ async fn a_writer_behind_a_reader_that_is_not_queued_yet_does_not_follow_the_rel
     second.output().await.unwrap().release().await.unwrap();
 }
 
+/// Of a lease that serves several holds the server has the rest of the tokens back before the next one.
+#[tokio::test]
+async fn no_attempt_is_sent_behind_the_release_of_a_lease_that_served_several_holds() {
+    let server = MemoryServer::new();
+    let builder = ClientBuilder::new().local_handoff(2, SOON).engine(lock_core::EngineChoice::Caller);
+    let client = server.client_with(options(), builder).unwrap();
+    let lock = client.mutex(NAME).unwrap();
+    let first = lock.acquire().await.unwrap();
+    let (second, third) = (ByHand::begun(lock.acquire()), ByHand::begun(lock.acquire()));
+    first.release().await.unwrap();
+    let second = second.output().await.unwrap();
+    let gate = Gate::new();
+    server.faults().inject(Operation::Release, Fault::DelayReply(gate.clone()));
+    let released = ByHand::begun(second.release());
+    gate.reached().await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(holder(&server).await.is_none() && !third.is_woken(), "it has been sent");
+    gate.open();
+    released.output().await.unwrap();
+    third.output().await.unwrap().release().await.unwrap();
+    client.idle().await;
+    assert!(server.is_empty());
+}
+
 #[tokio::test]
 async fn a_client_that_closes_while_both_are_on_their_way_leaves_nothing() {
     let server = MemoryServer::new();

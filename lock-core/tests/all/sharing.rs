@@ -407,7 +407,9 @@ async fn an_owner_that_writes_and_reads_learns_of_both_losses_once() {
             assert!(server.lose(&name(NAME), Loss::Delete, ToldBy::AtOnce));
             assert!(!written.is_valid() && !reads.is_valid());
             assert_eq!(reads.lost().await, Some(LossReason::Deleted));
+            assert!(!read.is_locked() && !write.is_locked());
             for side in [&read, &write] {
+                assert!(side.hold().is_none() && side.hold_count() == 0);
                 assert_eq!(side.unlock().await.unwrap_err().loss(), Some(LossReason::Deleted));
                 assert_eq!(side.unlock().await.unwrap_err().kind(), ErrorKind::NotOwner);
             }

@@ -59,6 +59,12 @@ fn of_leases_that_serve_several_holds() {
 }
 
 #[test]
+fn of_leases_that_serve_several_holds_with_pipelining() {
+    let kinds = [Kind::Mode(Mode::Exclusive), Kind::Mode(Mode::Exclusive), Kind::Mode(Mode::Shared)];
+    walk_by(&Rules { kinds: kinds.to_vec(), order: Order::Kept, sections: 3 });
+}
+
+#[test]
 fn of_readers_and_writers() {
     walk(&[Kind::Mode(Mode::Exclusive), Kind::Mode(Mode::Shared)], Order::Any);
 }
