@@ -111,6 +111,7 @@ async fn a_waiter_that_leaves_at_any_moment_leaves_its_attempt_to_the_next() {
         }
         drop(first);
         gate.open();
+        soon(second.woken()).await;
         let guard = soon(second.output()).await.unwrap();
         assert_eq!(guard.token().unwrap().get(), 1, "{moment}: it was asked for twice");
         guard.release().await.unwrap();
