@@ -74,14 +74,13 @@ impl Reported {
         known
     }
 
+    /// Ends it at once, as far as it still stands.
     fn release(&self, loss: Option<Reason>) -> Option<Known> {
-        if !self.hold.begin_release() {
-            return None;
-        }
+        let has_begun = self.hold.begin_release();
         let mut woken = Woken::default();
         let known = self.hold.finish(loss, |event| self.hear(event), &mut woken);
         woken.into_iter().for_each(Waker::wake);
-        assert!(known.is_some(), "a release that has begun was not ended by it");
+        assert_eq!(known.is_some(), has_begun, "a release ends what it has begun to end");
         known
     }
 }

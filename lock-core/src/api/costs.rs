@@ -199,7 +199,7 @@ type Waiting = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>>>>;
 
 #[test]
 fn few_of_very_many_waiters_are_looked_at() {
-    for passing in
+    for builder in
         [ClientBuilder::new(), ClientBuilder::new().local_handoff(1_000, Duration::from_secs(3600))]
     {
         let looks = looks(builder);
