@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::spi::{
     AcquireRequest, AttemptHandle, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState,
     Mutex, Released, Term,
 };
-use crate::types::capabilities::{Capabilities, Reach};
+use crate::types::capabilities::{Capabilities, Reach, Reserving};
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::name::{CharacterSet, LockName, NameRules};
@@ -42,6 +43,7 @@ impl Fake {
     pub(crate) fn client(&self, builder: ClientBuilder) -> LockClient {
         let names = NameRules::new(CharacterSet::ANY, LockName::MAX_LENGTH);
         let capabilities = Capabilities::new("fake", Reach::Process, names);
+        let capabilities = capabilities.with_reserving(Reserving::AtMost(NonZeroU32::MAX));
         let fake = self.clone();
         let make =
             |context: BackendContext| Ok(FakeBackend { fake, capabilities, clock: context.clock().clone() });
@@ -86,7 +88,8 @@ impl Backend for FakeBackend {
         if let Some(holder) = &self.fake.holder {
             *holder.lock() = Some(request.attempt().clone());
         }
-        Ok(Some(Grant::new((), GroupId::new(0), term).with_token(FencingToken::new(1))))
+        let grant = Grant::new((), GroupId::new(0), term).with_token(FencingToken::new(1));
+        Ok(Some(grant.with_sections(request.sections())))
     }
 
     async fn cancel(&self, _: &AcquireRequest) -> Result<(), LockError> {
