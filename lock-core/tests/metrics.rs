@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, LossReason};
+use lock_core::{ClientBuilder, LossReason, Operation};
+use lock_memory::faults::{Fault, Gate};
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use support::{ByHand, LEASE, Timed, eventually, name};
@@ -151,6 +152,20 @@ async fn a_client_counts_and_measures_what_happens_to_its_locks() {
     assert_eq!(counter("distlock_backend_requests_total{backend=memory,op=inspect,result=ok}"), Some(1));
     timed.client.ping().await.unwrap();
     assert_eq!(counter("distlock_backend_requests_total{backend=memory,op=ping,result=ok}"), Some(1));
+    // A request that was dropped is not answered, and one in which the backend panics fails.
+    let gate = Gate::new();
+    timed.server.faults().inject(Operation::Inspect, Fault::DelayReply(gate.clone()));
+    let asked = ByHand::begun(timed.client.status("a"));
+    gate.reached().await;
+    drop(asked);
+    eventually("the dropped request is counted", || {
+        counter("distlock_backend_requests_total{backend=memory,op=inspect,result=unanswered}") == Some(1)
+    })
+    .await;
+    timed.server.faults().inject(Operation::Inspect, Fault::Panic);
+    timed.client.status("a").await.unwrap_err();
+    assert_eq!(counter("distlock_backend_requests_total{backend=memory,op=inspect,result=error}"), Some(1));
+    assert_eq!(counter("distlock_backend_requests_total{backend=memory,op=inspect,result=ok}"), Some(1));
     drop((guard, lock));
 
     let reading = timed.client.rw_lock("a").unwrap().read().acquire().await.unwrap();

@@ -13,12 +13,12 @@ use crate::policy::cleanup::Cleanup;
 use crate::policy::contact::Contact;
 use crate::policy::context::{AttemptIds, ClientContext};
 use crate::policy::groups::{GroupReports, HeldGroups};
-use crate::policy::metrics::{LockLabel, Metrics};
 use crate::policy::remote::Remote;
 use crate::policy::renewal::Renewer;
 use crate::runtime::clock::Clock;
 use crate::runtime::deadline;
 use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
+use crate::runtime::metrics::Metrics;
 use crate::spi::{Backend, BackendContext, Erased, HoldOptions, LocalHandoff, Validity};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::password::Password;
@@ -43,7 +43,7 @@ pub struct ClientBuilder {
 struct Settings {
     abort_margin: Duration,
     max_hold: Option<Duration>,
-    lock_label: LockLabel,
+    has_metrics_by_lock: bool,
     local_handoff: Option<LocalHandoff>,
 }
 
@@ -78,7 +78,7 @@ impl Default for ClientBuilder {
             settings: Settings {
                 abort_margin: Duration::ZERO,
                 max_hold: None,
-                lock_label: LockLabel::Absent,
+                has_metrics_by_lock: false,
                 local_handoff: None,
             },
             label: None,
@@ -289,7 +289,7 @@ impl ClientBuilder {
     #[cfg(feature = "metrics")]
     #[must_use]
     pub fn metrics_by_lock(mut self) -> Self {
-        self.settings.lock_label = LockLabel::Name;
+        self.settings.has_metrics_by_lock = true;
         self
     }
 
@@ -490,10 +490,10 @@ impl Unconnected {
             capabilities.fairness = local_handoff::fairness(capabilities.fairness);
         }
         let server = self.server.unwrap_or_else(|| format!("{}:", backend.capabilities().backend).into());
-        let metrics = Metrics::new(backend.capabilities().backend, self.settings.lock_label);
+        let metrics = Metrics::new(capabilities.backend, self.settings.has_metrics_by_lock);
         let remote = Arc::new(Remote {
+            backend: Box::new(Erased::new(backend, capabilities, metrics.clone())),
             metrics,
-            backend: Box::new(Erased::new(backend, capabilities)),
             engine: self.engine,
             clock: self.clock,
             server,

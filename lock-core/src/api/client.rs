@@ -21,9 +21,8 @@ use crate::api::several::MultiLocks;
 use crate::policy::acquire::Acquisition;
 use crate::policy::context::ClientContext;
 use crate::policy::entry::Entry;
-use crate::policy::metrics::Request;
 use crate::policy::remote::Remote;
-use crate::runtime::engine::{AbortOnDrop, Engine, contained};
+use crate::runtime::engine::{AbortOnDrop, Engine};
 use crate::runtime::race::within;
 use crate::spi::{InspectRequest, LockKind, Mode};
 use crate::types::capabilities::{Breaking, Capabilities, Inspection};
@@ -268,11 +267,8 @@ impl LockClient {
             return Err(self.unsupported(Operation::Inspect, &request.name).of(kind));
         }
         let name = request.name.clone();
-        let asked = self.on_engine(Operation::Inspect, |remote| async move {
-            let answer = remote.backend.inspect(&request).await;
-            remote.metrics.request(Request::Inspect, &answer);
-            answer
-        });
+        let asked = self
+            .on_engine(Operation::Inspect, |remote| async move { remote.backend.inspect(&request).await });
         asked.await.map_err(|error| error.on(&name).of(kind).during(Operation::Inspect))
     }
 
@@ -314,9 +310,7 @@ impl LockClient {
         }
         let (name, holder) = (request.name.clone(), holder.clone());
         let broken = self.on_engine(Operation::Break, |remote| async move {
-            let answer = remote.backend.break_holder(&request, &holder).await;
-            remote.metrics.request(Request::Break, &answer);
-            answer
+            remote.backend.break_holder(&request, &holder).await
         });
         broken.await.map_err(|error| error.on(&name).of(kind).during(Operation::Break))
     }
@@ -341,11 +335,7 @@ impl LockClient {
     /// The future may be dropped at any time; it changes nothing.
     pub async fn ping(&self) -> Result<(), LockError> {
         self.client.locks.refuse_when_closed()?;
-        let asked = self.on_engine(Operation::Ping, |remote| async move {
-            let answer = remote.backend.ping().await;
-            remote.metrics.request(Request::Ping, &answer);
-            answer
-        });
+        let asked = self.on_engine(Operation::Ping, |remote| async move { remote.backend.ping().await });
         asked.await.map_err(|error| error.during(Operation::Ping))
     }
 
@@ -523,8 +513,7 @@ impl LockClient {
         F: Future<Output = Result<T, LockError>> + Send + 'static,
     {
         let remote = &self.client.context.remote;
-        let call = contained(operation, call(Arc::clone(remote)));
-        let mut calling = AbortOnDrop(remote.engine.spawn(call));
+        let mut calling = AbortOnDrop(remote.engine.spawn(call(Arc::clone(remote))));
         let answer = (&mut calling.0).await.unwrap_or_else(|error| {
             Err(LockError::new(ErrorKind::Closed, operation)
                 .because("the runtime that the client's work runs on has ended")
@@ -566,10 +555,6 @@ const CLOSE_BACKEND_WITHIN: Duration = Duration::from_secs(1);
 const CLOSE_BACKEND_AT_LAST: Duration = Duration::from_secs(10);
 
 async fn closed(remote: Arc<Remote>) {
-    let closing = async {
-        remote.backend.close().await;
-        Ok(())
-    };
     let at_last = remote.clock.now().plus(CLOSE_BACKEND_AT_LAST);
-    let _ = within(&remote.clock, at_last, contained(Operation::Close, closing)).await;
+    let _ = within(&remote.clock, at_last, remote.backend.close()).await;
 }

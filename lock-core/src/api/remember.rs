@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::api::client::LockClient;
 use crate::api::options::check_remembering;
-use crate::policy::metrics::Request;
 use crate::spi::{Memo, Remembered};
 use crate::types::error::{LockError, Operation};
 
@@ -35,9 +34,7 @@ impl LockClient {
     pub(super) async fn take_slot(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         let asked = memo.clone();
         let remembered = self.on_engine(Operation::Remember, move |remote| async move {
-            let answer = remote.backend.remember(&asked, keep).await;
-            remote.metrics.request(Request::Remember, &answer);
-            answer
+            remote.backend.remember(&asked, keep).await
         });
         remembered.await.map_err(|error| error.on(memo.name()).during(Operation::Remember))
     }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::{HoldCore, Observer};
 use crate::policy::local::{Entered, Settled, Ticket, Wish};
-use crate::policy::metrics::{Outcome, Waiting};
 use crate::runtime::clock::Moment;
 use crate::runtime::engine::AbortOnDrop;
+use crate::runtime::metrics::Outcome;
 use crate::runtime::waker::with_waker;
 use crate::spi::{HoldOptions, Mode, Wait};
 use crate::types::error::{LockError, Operation};
@@ -63,7 +63,7 @@ impl Entry {
                 // A reentry is no wait.
                 if !matches!(settled, Settled::Granted(_)) {
                     let outcome = Outcome::from(&settled);
-                    self.client.metrics().waited(self.counted_as(*mode), outcome, || Duration::ZERO);
+                    self.metrics_in(*mode).waited(outcome, || Duration::ZERO);
                 }
                 settled
             }
@@ -131,11 +131,11 @@ struct QueuedWait {
     since: Moment,
     /// Whether the wait was still undecided at the first poll.
     has_waited: bool,
-    _counted: Waiting,
 }
 
 impl QueuedWait {
     fn new(entry: &Arc<Entry>, ticket: Ticket, since: Moment, wish: &Wish<'_>) -> Self {
+        entry.metrics_in(wish.mode).waiters(1.0);
         Self {
             entry: Arc::clone(entry),
             ticket: Some(ticket),
@@ -143,7 +143,6 @@ impl QueuedWait {
             holder: Arc::clone(&wish.options.holder),
             since,
             has_waited: false,
-            _counted: entry.client.metrics().waits(entry.counted_as(wish.mode)),
         }
     }
 
@@ -153,8 +152,7 @@ impl QueuedWait {
 
     fn log(&self, settled: &Settled) {
         let (lock, waited) = (self.entry.logged(), || self.waited());
-        let subject = self.entry.counted_as(self.mode);
-        self.entry.client.metrics().waited(subject, Outcome::from(settled), waited);
+        self.entry.metrics_in(self.mode).waited(Outcome::from(settled), waited);
         match settled {
             Settled::Granted(hold) => lock.granted(&self.holder, hold.grant().token, waited),
             Settled::Refused => lock.not_granted(waited, &"another holder has it, or comes before"),
@@ -186,10 +184,11 @@ impl Future for QueuedWait {
 
 impl Drop for QueuedWait {
     fn drop(&mut self) {
+        let metrics = self.entry.metrics_in(self.mode);
         if let Some(ticket) = self.ticket.take() {
             self.entry.turn(Place::Here, |local, turn| local.leave(turn, ticket));
-            let subject = self.entry.counted_as(self.mode);
-            self.entry.client.metrics().waited(subject, Outcome::Cancelled, || self.waited());
+            metrics.waited(Outcome::Cancelled, || self.waited());
         }
+        metrics.waiters(-1.0);
     }
 }

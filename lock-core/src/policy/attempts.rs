@@ -15,9 +15,7 @@ use tracing::Instrument;
 use crate::policy::entry::{Entry, Place};
 use crate::policy::local::{Number, Outcome, Pause, Reply, Undoing};
 use crate::policy::log;
-use crate::policy::metrics::Request;
 use crate::runtime::clock::Moment;
-use crate::runtime::engine::contained;
 use crate::runtime::waker::with_waker;
 use crate::spi::{AcquireRequest, AnyLease, Backoff, Grant, Memo, Remembered, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -140,10 +138,7 @@ impl Attempt<'_> {
         }
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
-            let acquiring = contained(Operation::Acquire, backend.acquire(request));
-            let answer = entry.while_wanted(request, acquiring).await;
-            entry.client.metrics().request(Request::Acquire, &answer);
-            match answer? {
+            match entry.while_wanted(request, backend.acquire(request)).await? {
                 Ok(Some(grant)) => return self.unless_paused(grant).await,
                 Ok(None) => return Some(self.not_granted()),
                 Err(error) if error.is_retryable() && !tries_once => {
@@ -181,10 +176,7 @@ impl Attempt<'_> {
         self.unwanted = Some(grant);
         let (backend, clock) = (entry.client.backend(), entry.clock());
         let memo = Memo::of_pause(entry.name().clone(), request.physical().clone());
-        let remembering = contained(Operation::Remember, backend.remember(&memo, at_least));
-        let answer = entry.while_wanted(request, remembering).await;
-        entry.client.metrics().request(Request::Remember, &answer);
-        match answer? {
+        match entry.while_wanted(request, backend.remember(&memo, at_least)).await? {
             Ok(Remembered::Now) => self.unwanted.take().map(Outcome::Granted),
             Ok(Remembered::Already { remaining }) => {
                 let end = clock.now().plus(remaining);

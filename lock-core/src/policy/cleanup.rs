@@ -22,15 +22,12 @@ use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
 use crate::policy::local::{Declared, Downgrade, EndedHold, LostLease, Number, Release, Reply};
 use crate::policy::log;
-use crate::policy::metrics::Request;
 use crate::policy::remote::Remote;
 use crate::runtime::clock::Moment;
-use crate::runtime::engine::contained;
 use crate::runtime::pending::{Pending, PendingWork};
 use crate::runtime::race::first_of;
 use crate::runtime::sync::Mutex;
 use crate::spi::{AcquireRequest, AnyLease, Backoff, Downgraded, Grant, Released, TIMER_SLIP};
-use crate::types::error::Operation;
 use crate::types::name::LockName;
 
 /// The clean-up of one client.
@@ -264,8 +261,7 @@ impl Downgrading {
     async fn until_certain(mut self) {
         let remote = Arc::clone(&self.repeating.remote);
         loop {
-            let downgrading = remote.backend.downgrade(&self.lease, &self.shared);
-            match contained(Operation::Downgrade, downgrading).await {
+            match remote.backend.downgrade(&self.lease, &self.shared).await {
                 Ok(Downgraded::Shared(grant)) => return self.shared(grant).await,
                 Ok(Downgraded::WasLost(reason)) => {
                     return self.replies.reply(&Reply::Released(Released::WasLost(reason)));
@@ -330,9 +326,7 @@ impl Repeating {
     /// Releases a lease, until that is certain or not needed any more. `reply` learns of each answer.
     async fn release(&mut self, lease: &AnyLease, name: &LockName, mut reply: impl FnMut(Reply)) {
         loop {
-            let answer = contained(Operation::Release, self.remote.backend.release(lease)).await;
-            self.remote.metrics.request(Request::Release, &answer);
-            match answer {
+            match self.remote.backend.release(lease).await {
                 Ok(released) => return reply(Reply::Released(released)),
                 Err(error) => {
                     log::Lock { name, server: &self.remote.server }.repeated("a release failed", &error);
@@ -356,9 +350,7 @@ impl Repeating {
     /// Undoes an attempt, in the same way.
     async fn cancel(&mut self, request: &AcquireRequest, mut reply: impl FnMut(Reply)) {
         loop {
-            let answer = contained(Operation::Cancel, self.remote.backend.cancel(request)).await;
-            self.remote.metrics.request(Request::Cancel, &answer);
-            let Err(error) = answer else { return reply(Reply::Done) };
+            let Err(error) = self.remote.backend.cancel(request).await else { return reply(Reply::Done) };
             let lock = log::Lock { name: &request.name, server: &self.remote.server };
             lock.repeated("an attempt could not be undone yet", &error);
             reply(Reply::Failed(error));

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::policy::cleanup::Cleanup;
-use crate::policy::metrics::Metrics;
 use crate::policy::remote::Remote;
 use crate::policy::renewal::Renewer;
 use crate::runtime::clock::Clock;
 use crate::runtime::engine::Engine;
+use crate::runtime::metrics::Metrics;
 use crate::spi::{AnyBackend, AttemptId, HoldOptions};
 
 pub(crate) struct ClientContext {

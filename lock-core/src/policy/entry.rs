@@ -15,9 +15,9 @@ use crate::policy::local::{
     Around, Declared, Effects, LocalLock, Number, Outcome, Reply, Turn, Undoing, Unwanted, Work,
 };
 use crate::policy::log;
-use crate::policy::metrics::{Metrics, Subject};
 use crate::runtime::clock::{Alarm, Clock, Moment};
 use crate::runtime::engine::can_begin_here;
+use crate::runtime::metrics::{LockMetrics, Metrics};
 use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::wake_contained;
@@ -106,9 +106,8 @@ impl Entry {
         }
     }
 
-    /// Returns what the metrics of this lock are about.
-    pub(super) fn counted_as(&self, mode: Mode) -> Subject<'_> {
-        Subject { name: &self.name, mode }
+    pub(super) fn metrics_in(&self, mode: Mode) -> LockMetrics<'_> {
+        self.client.metrics().of(&self.name, mode)
     }
 
     pub(super) fn logged(&self) -> log::Lock<'_> {

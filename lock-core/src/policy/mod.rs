@@ -11,7 +11,6 @@ pub(crate) mod groups;
 pub(crate) mod hold;
 pub(crate) mod local;
 mod log;
-pub(crate) mod metrics;
 pub(crate) mod release;
 pub(crate) mod remote;
 pub(crate) mod renewal;

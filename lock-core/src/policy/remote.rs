@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::policy::metrics::Metrics;
 use crate::runtime::clock::Clock;
 use crate::runtime::engine::Engine;
+use crate::runtime::metrics::Metrics;
 use crate::spi::AnyBackend;
 
 pub(crate) struct Remote {

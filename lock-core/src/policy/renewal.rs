@@ -15,13 +15,11 @@ use crate::policy::entry::Entry;
 use crate::policy::groups::{Added, Held, HeldGroups, Next};
 use crate::policy::local::Number;
 use crate::policy::log;
-use crate::policy::metrics::{Headroom, Request};
 use crate::policy::remote::Remote;
 use crate::runtime::clock::Clock;
-use crate::runtime::engine::contained;
+use crate::runtime::metrics::Headroom;
 use crate::runtime::race::{first_of, within};
 use crate::spi::{GroupId, LeaseState};
-use crate::types::error::Operation;
 use crate::types::loss::LossReason;
 
 /// Renews leases for as long as they last.
@@ -109,10 +107,9 @@ impl GroupTask {
         let leases: Vec<_> = due.iter().map(|held| Arc::clone(&held.lease)).collect();
         let interval = due.iter().filter_map(Held::interval).min().unwrap_or(Duration::MAX);
         let anchor = self.clock.now();
-        let renewing = contained(Operation::Renew, remote.backend.renew(self.group, &leases));
+        let renewing = remote.backend.renew(self.group, &leases);
         let answer = within(&self.clock, anchor.plus(interval), renewing).await;
         remote.metrics.renewed_in(self.clock.now().since(anchor));
-        remote.metrics.request(Request::Renew, &answer);
         self.headroom.was(|| due.iter().filter_map(|held| held.entry.remaining(held.number)).min());
         let retry_at = self.clock.now().plus(interval / RETRIES_IN_AN_INTERVAL);
         let (mut states, why) = match answer {

@@ -1,4 +1,4 @@
-//! Threads and time: where work runs, when it is due, and how code waits for it.
+//! Threads and time: where work runs, when it is due, and how code waits for it. And what is counted of it.
 
 pub(crate) mod clock;
 #[cfg(test)]
@@ -9,6 +9,7 @@ pub(crate) mod engine;
 pub(crate) mod few;
 #[cfg(feature = "testing")]
 pub(crate) mod manual_clock;
+pub(crate) mod metrics;
 pub(crate) mod number_map;
 pub(crate) mod pending;
 pub(crate) mod race;

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use super::{
     AcquireRequest, Backend, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo, Released,
     Remembered, Updated,
 };
+use crate::runtime::engine::contained;
+use crate::runtime::metrics::Metrics;
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
@@ -18,7 +21,7 @@ use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
 /// A lease of an erased type.
 pub(crate) type AnyLease = Arc<dyn Any + Send + Sync>;
 
-/// A backend whose lease type is erased.
+/// A backend whose lease type is erased. Its requests are counted, and a panic fails the one that it happens in.
 #[async_trait]
 pub(crate) trait AnyBackend: fmt::Debug + Send + Sync {
     fn capabilities(&self) -> &Capabilities;
@@ -45,11 +48,24 @@ pub(crate) struct Erased<B> {
     backend: B,
     /// Those of the backend, as the settings of the client leave them.
     capabilities: Capabilities,
+    metrics: Metrics,
 }
 
 impl<B: Backend> Erased<B> {
-    pub(crate) fn new(backend: B, capabilities: Capabilities) -> Self {
-        Self { backend, capabilities }
+    pub(crate) fn new(backend: B, capabilities: Capabilities, metrics: Metrics) -> Self {
+        Self { backend, capabilities, metrics }
+    }
+
+    /// Completes a request to the backend, which is called inside of it.
+    async fn request<T>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, LockError>>,
+    ) -> Result<T, LockError> {
+        let request = self.metrics.request(operation);
+        let answer = contained(operation, call).await;
+        request.answered(&answer);
+        answer
     }
 
     fn recall(lease: &AnyLease) -> Result<&B::Lease, LockError> {
@@ -64,21 +80,23 @@ impl<B: Backend> AnyBackend for Erased<B> {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<AnyLease>>, LockError> {
-        Ok(self.backend.acquire(request).await?.map(Grant::erase))
+        let call = async { Ok(self.backend.acquire(request).await?.map(Grant::erase)) };
+        self.request(Operation::Acquire, call).await
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        self.backend.cancel(request).await
+        self.request(Operation::Cancel, async { self.backend.cancel(request).await }).await
     }
 
     async fn renew(&self, group: GroupId, leases: &[AnyLease]) -> Result<Vec<LeaseState>, LockError> {
         let recall = |lease: &AnyLease| Arc::clone(lease).downcast().map_err(|_| other_backend());
         let leases = leases.iter().map(recall).collect::<Result<Vec<_>, _>>()?;
-        self.backend.renew(group, &leases).await
+        self.request(Operation::Renew, async { self.backend.renew(group, &leases).await }).await
     }
 
     async fn release(&self, lease: &AnyLease) -> Result<Released, LockError> {
-        self.backend.release(Self::recall(lease)?).await
+        let call = async { self.backend.release(Self::recall(lease)?).await };
+        self.request(Operation::Release, call).await
     }
 
     async fn downgrade(
@@ -86,34 +104,42 @@ impl<B: Backend> AnyBackend for Erased<B> {
         lease: &AnyLease,
         request: &AcquireRequest,
     ) -> Result<Downgraded<AnyLease>, LockError> {
-        Ok(match self.backend.downgrade(Self::recall(lease)?, request).await? {
-            Downgraded::Shared(grant) => Downgraded::Shared(grant.erase()),
-            Downgraded::WasLost(reason) => Downgraded::WasLost(reason),
-        })
+        let call = async {
+            Ok(match self.backend.downgrade(Self::recall(lease)?, request).await? {
+                Downgraded::Shared(grant) => Downgraded::Shared(grant.erase()),
+                Downgraded::WasLost(reason) => Downgraded::WasLost(reason),
+            })
+        };
+        self.request(Operation::Downgrade, call).await
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        self.backend.inspect(request).await
+        self.request(Operation::Inspect, async { self.backend.inspect(request).await }).await
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        self.backend.break_holder(request, holder).await
+        self.request(Operation::Break, async { self.backend.break_holder(request, holder).await }).await
     }
 
     async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError> {
-        self.backend.update_holder(Self::recall(lease)?, holder).await
+        let call = async { self.backend.update_holder(Self::recall(lease)?, holder).await };
+        self.request(Operation::Describe, call).await
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
-        self.backend.remember(memo, keep).await
+        self.request(Operation::Remember, async { self.backend.remember(memo, keep).await }).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {
-        self.backend.ping().await
+        self.request(Operation::Ping, async { self.backend.ping().await }).await
     }
 
     async fn close(&self) {
-        self.backend.close().await;
+        let closing = async {
+            self.backend.close().await;
+            Ok(())
+        };
+        let _ = self.request(Operation::Close, closing).await;
     }
 }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::Election;
 use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
-use crate::policy::metrics::Request;
 use crate::spi::Updated;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::{HoldEnd, LossReason};
@@ -168,9 +167,7 @@ impl Leading {
         };
         let info = Arc::clone(info);
         let update = |remote: Arc<crate::policy::remote::Remote>| async move {
-            let answer = remote.backend.update_holder(&lease, &info).await;
-            remote.metrics.request(Request::Describe, &answer);
-            answer
+            remote.backend.update_holder(&lease, &info).await
         };
         let updated = client.on_engine(Operation::Describe, update).await;
         match updated.map_err(|error| error.on(entry.name()).during(Operation::Describe))? {

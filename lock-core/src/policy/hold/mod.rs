@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::policy::log;
-use crate::policy::metrics::{Metrics, Subject};
 use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::metrics::{LockMetrics, Metrics};
 use crate::spi::{AttemptId, HoldOptions, OnLoss};
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
@@ -316,8 +316,8 @@ impl HoldCore {
         if acquired == Acquired::Before {
             return;
         }
-        if let Some(metrics) = self.home.metrics() {
-            metrics.acquired(self.counted_as());
+        if let Some(metrics) = self.metrics() {
+            metrics.acquired();
         }
         if let Acquired::Lost(reason) = acquired {
             self.log_loss(reason, Known::Yes);
@@ -348,14 +348,14 @@ impl HoldCore {
         }
     }
 
-    fn counted_as(&self) -> Subject<'_> {
-        Subject { name: self.name(), mode: self.grant().mode }
+    fn metrics(&self) -> Option<LockMetrics<'_>> {
+        self.home.metrics().map(|metrics| metrics.of(self.name(), self.grant().mode))
     }
 
     /// Counts the end of a hold that its owner has received.
     fn count_end(&self, loss: Option<LossReason>) {
-        if let Some(metrics) = self.home.metrics() {
-            metrics.ended(self.counted_as(), || self.age(), loss);
+        if let Some(metrics) = self.metrics() {
+            metrics.ended(|| self.age(), loss);
         }
     }
 }

@@ -1,0 +1,380 @@
+//! What a client counts and measures, through the facade of the crate `metrics`. Without the feature `metrics`, nothing
+//! here does anything.
+//!
+//! A recorder is foreign code, which may block or panic: nothing is recorded under a mutex or on the deadline thread.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use record::{Key, key};
+use tokio::runtime::Handle;
+
+use crate::runtime::sync::Mutex;
+use crate::types::error::Operation;
+use crate::types::loss::LossReason;
+use crate::types::mode::Mode;
+use crate::types::name::LockName;
+
+const ACQUIRE_WAIT: &str = "distlock_acquire_wait_seconds";
+const HOLD: &str = "distlock_hold_seconds";
+const HOLDS: &str = "distlock_holds";
+const WAITERS: &str = "distlock_waiters";
+const LOST: &str = "distlock_lost_total";
+const RENEWAL: &str = "distlock_renewal_seconds";
+const HEADROOM: &str = "distlock_lease_remaining_min_seconds";
+const REQUESTS: &str = "distlock_backend_requests_total";
+
+/// How locks are held. The numbers of permits are no labels, because they can be many.
+const MODES: [&str; 3] = ["exclusive", "shared", "permits"];
+
+/// How a wait for a lock ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Outcome {
+    Acquired,
+    Busy,
+    Failed,
+    Lost,
+    /// The caller dropped the future.
+    Cancelled,
+}
+
+const OUTCOMES: [&str; 5] = ["acquired", "busy", "failed", "lost", "cancelled"];
+
+const LOSSES: [(LossReason, &str); 7] = [
+    (LossReason::Expired, "expired"),
+    (LossReason::Deleted, "deleted"),
+    (LossReason::Taken, "taken"),
+    (LossReason::SessionClosed, "session_closed"),
+    (LossReason::ClientClosed, "client_closed"),
+    (LossReason::ConnectionLost, "connection_lost"),
+    (LossReason::Broken, "broken"),
+];
+
+/// The requests that are counted.
+const OPERATIONS: [(Operation, &str); 9] = [
+    (Operation::Acquire, "acquire"),
+    (Operation::Renew, "renew"),
+    (Operation::Release, "release"),
+    (Operation::Cancel, "cancel"),
+    (Operation::Inspect, "inspect"),
+    (Operation::Break, "break"),
+    (Operation::Describe, "describe"),
+    (Operation::Remember, "remember"),
+    (Operation::Ping, "ping"),
+];
+
+const RESULTS: [&str; 3] = ["ok", "error", "unanswered"];
+
+/// The keys of all series of a client, without the names of locks. They are made once, because each needs memory.
+struct Series {
+    by_mode: [SeriesOfLocks; 3],
+    renewal: Key,
+    requests: [(Operation, [Key; 3]); 9],
+}
+
+/// The series of the locks that are held in one mode.
+struct SeriesOfLocks {
+    waits: [Key; 5],
+    hold: Key,
+    holds: Key,
+    waiters: Key,
+    lost: [(LossReason, Key); 7],
+}
+
+impl SeriesOfLocks {
+    fn new(backend: &'static str, mode: &'static str) -> Self {
+        let labels = [("backend", backend), ("mode", mode)];
+        let by = |name, label, value| key(name, &[labels[0], labels[1], (label, value)]);
+        Self {
+            waits: OUTCOMES.map(|outcome| by(ACQUIRE_WAIT, "outcome", outcome)),
+            hold: key(HOLD, &labels),
+            holds: key(HOLDS, &labels),
+            waiters: key(WAITERS, &labels),
+            lost: LOSSES.map(|(reason, label)| (reason, by(LOST, "reason", label))),
+        }
+    }
+
+    /// Makes the series visible with their first values.
+    fn show(&self) {
+        self.waits.iter().chain([&self.hold]).for_each(|key| record::histogram(key, None, None));
+        [&self.holds, &self.waiters].iter().for_each(|key| record::gauge_by(key, None, 0.0));
+        self.lost.iter().for_each(|(_, key)| record::counter(key, None, 0));
+    }
+}
+
+/// The metrics of one client.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    backend: &'static str,
+    /// Whether the metrics of a lock have its name as a label. Names can be many, and each makes series of its own.
+    is_by_lock: bool,
+    series: Arc<Series>,
+}
+
+/// The metrics of one lock in one mode.
+#[derive(Clone, Copy)]
+pub(crate) struct LockMetrics<'a> {
+    series: &'a SeriesOfLocks,
+    /// The lock's name, if it is a label.
+    lock: Option<&'a str>,
+}
+
+impl Metrics {
+    /// Describes the metrics of a client, and makes each visible with its first value.
+    pub(crate) fn new(backend: &'static str, is_by_lock: bool) -> Self {
+        let of_request = |operation| {
+            RESULTS
+                .map(|result| key(REQUESTS, &[("backend", backend), ("op", operation), ("result", result)]))
+        };
+        let series = Series {
+            by_mode: MODES.map(|mode| SeriesOfLocks::new(backend, mode)),
+            renewal: key(RENEWAL, &[("backend", backend)]),
+            requests: OPERATIONS.map(|(operation, label)| (operation, of_request(label))),
+        };
+        record::describe();
+        if !is_by_lock {
+            series.by_mode.iter().for_each(SeriesOfLocks::show);
+        }
+        record::histogram(&series.renewal, None, None);
+        series.requests.iter().flat_map(|(_, keys)| keys).for_each(|key| record::counter(key, None, 0));
+        Headroom::publish(backend);
+        Self { backend, is_by_lock, series: Arc::new(series) }
+    }
+
+    /// Returns the metrics of this lock.
+    pub(crate) fn of<'a>(&'a self, name: &'a LockName, mode: Mode) -> LockMetrics<'a> {
+        let [exclusive, shared, permits] = &self.series.by_mode;
+        let series = match mode {
+            Mode::Exclusive => exclusive,
+            Mode::Shared => shared,
+            Mode::Permits { .. } => permits,
+        };
+        LockMetrics { series, lock: self.is_by_lock.then(|| name.as_str()) }
+    }
+
+    /// A request to the backend begins.
+    pub(crate) fn request(&self, operation: Operation) -> Request<'_> {
+        let keys = self.series.requests.iter().find(|(counted, _)| *counted == operation);
+        Request(keys.map(|(_, keys)| keys))
+    }
+
+    /// A renewal was answered, or given up.
+    pub(crate) fn renewed_in(&self, took: Duration) {
+        record::histogram(&self.series.renewal, None, Some(took));
+    }
+
+    /// Creates the headroom of a new group.
+    pub(crate) fn headroom(&self) -> Headroom {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Headroom { backend: self.backend, number: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl LockMetrics<'_> {
+    /// A caller begins to wait (1.0), or waits no longer (-1.0).
+    pub(crate) fn waiters(self, difference: f64) {
+        record::gauge_by(&self.series.waiters, self.lock, difference);
+    }
+
+    pub(crate) fn waited(self, outcome: Outcome, waited: impl FnOnce() -> Duration) {
+        if record::IS_ON {
+            record::histogram(&self.series.waits[outcome as usize], self.lock, Some(waited()));
+        }
+    }
+
+    /// The owner has received a hold.
+    pub(crate) fn acquired(self) {
+        record::gauge_by(&self.series.holds, self.lock, 1.0);
+    }
+
+    /// A hold that its owner had received has ended.
+    pub(crate) fn ended(self, held: impl FnOnce() -> Duration, loss: Option<LossReason>) {
+        if record::IS_ON {
+            record::gauge_by(&self.series.holds, self.lock, -1.0);
+            record::histogram(&self.series.hold, self.lock, Some(held()));
+        }
+        if let Some((_, key)) = self.series.lost.iter().find(|(reason, _)| loss == Some(*reason)) {
+            record::counter(key, self.lock, 1);
+        }
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Metrics")
+    }
+}
+
+/// A request to the backend. It is counted when it ends: unanswered, if it is dropped before its answer.
+pub(crate) struct Request<'a>(Option<&'a [Key; 3]>);
+
+impl Request<'_> {
+    pub(crate) fn answered<T, E>(mut self, answer: &Result<T, E>) {
+        if let Some([ok, error, _]) = self.0.take() {
+            record::counter(if answer.is_ok() { ok } else { error }, None, 1);
+        }
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        // Work that no runtime takes any more may be dropped on the deadline thread, which is inside no runtime.
+        if let Some([_, _, unanswered]) = self.0
+            && Handle::try_current().is_ok()
+        {
+            record::counter(unanswered, None, 1);
+        }
+    }
+}
+
+/// How much of the leases of one group was left when they were last renewed, or could last not be renewed.
+pub(crate) struct Headroom {
+    backend: &'static str,
+    number: u64,
+}
+
+/// The headroom of each group of this process, in seconds, by backend and group.
+static LEFT: Mutex<BTreeMap<(&'static str, u64), f64>> = Mutex::new(BTreeMap::new());
+
+impl Headroom {
+    pub(crate) fn was(&self, left: impl FnOnce() -> Option<Duration>) {
+        if let Some(left) = record::IS_ON.then(left).flatten() {
+            LEFT.lock().insert((self.backend, self.number), left.as_secs_f64());
+            Self::publish(self.backend);
+        }
+    }
+
+    /// Publishes the least headroom of all groups; infinite when there is no lease.
+    fn publish(backend: &'static str) {
+        let of_backend = (backend, 0)..=(backend, u64::MAX);
+        let least =
+            || LEFT.lock().range(of_backend.clone()).fold(f64::INFINITY, |least, (_, left)| least.min(*left));
+        let mut published = None;
+        // Another thread may publish an older value at the same time: the last one looks again.
+        while record::IS_ON && published != Some(least()) {
+            let least = least();
+            record::gauge(&key(HEADROOM, &[("backend", backend)]), least);
+            published = Some(least);
+        }
+    }
+}
+
+impl Drop for Headroom {
+    fn drop(&mut self) {
+        if record::IS_ON {
+            LEFT.lock().remove(&(self.backend, self.number));
+            Self::publish(self.backend);
+        }
+    }
+}
+
+/// The way to the recorder.
+#[cfg(feature = "metrics")]
+mod record {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    pub(super) use metrics::Key;
+    use metrics::{KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
+
+    use super::{ACQUIRE_WAIT, HEADROOM, HOLD, HOLDS, LOST, RENEWAL, REQUESTS, WAITERS};
+
+    pub(super) const IS_ON: bool = true;
+
+    static METADATA: Metadata<'static> = Metadata::new("distlock", Level::INFO, Some("distlock"));
+
+    fn to_recorder(record: impl FnOnce(&dyn Recorder)) {
+        if catch_unwind(AssertUnwindSafe(|| metrics::with_recorder(record))).is_err() {
+            tracing::error!(target: "distlock", "a recorder of metrics panicked");
+        }
+    }
+
+    pub(super) fn key(name: &'static str, labels: &[(&'static str, &'static str)]) -> Key {
+        Key::from_parts(name, labels.iter().map(Label::from).collect::<Vec<_>>())
+    }
+
+    /// Calls the recorder, with the lock's name as one more label if there is one.
+    fn recorded(key: &Key, lock: Option<&str>, record: impl FnOnce(&dyn Recorder, &Key)) {
+        match lock {
+            Some(name) => {
+                let key = key.with_extra_labels(vec![Label::new("lock", name.to_owned())]);
+                to_recorder(|recorder| record(recorder, &key));
+            }
+            None => to_recorder(|recorder| record(recorder, key)),
+        }
+    }
+
+    pub(super) fn counter(key: &Key, lock: Option<&str>, count: u64) {
+        recorded(key, lock, |to, key| to.register_counter(key, &METADATA).increment(count));
+    }
+
+    pub(super) fn gauge(key: &Key, value: f64) {
+        recorded(key, None, |to, key| to.register_gauge(key, &METADATA).set(value));
+    }
+
+    pub(super) fn gauge_by(key: &Key, lock: Option<&str>, difference: f64) {
+        recorded(key, lock, |to, key| to.register_gauge(key, &METADATA).increment(difference));
+    }
+
+    /// Records a value, or only makes the histogram known.
+    pub(super) fn histogram(key: &Key, lock: Option<&str>, value: Option<Duration>) {
+        recorded(key, lock, |to, key| {
+            let histogram = to.register_histogram(key, &METADATA);
+            value.inspect(|value| histogram.record(value.as_secs_f64()));
+        });
+    }
+
+    type Describe = fn(&dyn Recorder, KeyName, Option<Unit>, SharedString);
+
+    const LEAST_LEFT: &str =
+        "What was left of the lease that was nearest to its end when it was last renewed, or could not be";
+
+    pub(super) fn describe() {
+        let [histogram, gauge, counter]: [Describe; 3] = [
+            |to, name, unit, text| to.describe_histogram(name, unit, text),
+            |to, name, unit, text| to.describe_gauge(name, unit, text),
+            |to, name, unit, text| to.describe_counter(name, unit, text),
+        ];
+        let all = [
+            (histogram, ACQUIRE_WAIT, Unit::Seconds, "How long callers waited for a lock, by outcome"),
+            (histogram, HOLD, Unit::Seconds, "How long locks were held"),
+            (histogram, RENEWAL, Unit::Seconds, "How long a renewal of leases took"),
+            (gauge, HOLDS, Unit::Count, "Locks that are held"),
+            (gauge, WAITERS, Unit::Count, "Callers that wait for a lock"),
+            (gauge, HEADROOM, Unit::Seconds, LEAST_LEFT),
+            (counter, LOST, Unit::Count, "Held locks that were lost, by reason"),
+            (counter, REQUESTS, Unit::Count, "Requests to the backend, by operation and result"),
+        ];
+        for (describe, name, unit, text) in all {
+            to_recorder(|to| {
+                describe(to, KeyName::from_const_str(name), Some(unit), SharedString::const_str(text));
+            });
+        }
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+mod record {
+    use std::time::Duration;
+
+    pub(super) const IS_ON: bool = false;
+
+    pub(super) struct Key;
+
+    pub(super) fn key(_: &'static str, _: &[(&'static str, &'static str)]) -> Key {
+        Key
+    }
+
+    pub(super) fn counter(_: &Key, _: Option<&str>, _: u64) {}
+
+    pub(super) fn gauge(_: &Key, _: f64) {}
+
+    pub(super) fn gauge_by(_: &Key, _: Option<&str>, _: f64) {}
+
+    pub(super) fn histogram(_: &Key, _: Option<&str>, _: Option<Duration>) {}
+
+    pub(super) fn describe() {}
+}
