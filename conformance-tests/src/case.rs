@@ -6,9 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::{Failure, Outcome};
-use lock_core::{
-    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach, Remembering, Reserving, Sharing,
-};
+use lock_core::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach, Reserving};
 
 use crate::harness::{Ability, Harness};
 use crate::stage::Stage;
@@ -66,14 +64,12 @@ impl Need {
                 declared(capabilities.inspection == Inspection::HolderAndQueue, "inspection of the queue")
             }
             Self::Breaking => declared(capabilities.breaking == Breaking::Supported, "breaking"),
-            Self::Values => declared(capabilities.describing == Describing::Supported, "a leader's value"),
-            Self::Remembering => {
-                declared(capabilities.remembering == Remembering::Supported, "that slots are remembered")
-            }
+            Self::Values => declared(capabilities.describing, "a leader's value"),
+            Self::Remembering => declared(capabilities.remembering, "that slots are remembered"),
             Self::Reserving => {
                 declared(matches!(capabilities.reserving, Reserving::AtMost(_)), "that tokens are reserved")
             }
-            Self::Sharing => declared(capabilities.modes.shared == Sharing::Supported, "shared holders"),
+            Self::Sharing => declared(capabilities.modes.shared, "shared holders"),
             Self::Permits => declared(capabilities.modes.permits.is_some(), "semaphores"),
             Self::Lease => harness.lease().is_none().then(|| "the backend has no lease".to_owned()),
         }
@@ -91,8 +87,8 @@ impl fmt::Display for Need {
             Self::Holder => "with_inspection(Inspection::Holder)",
             Self::Queue => "with_inspection(Inspection::HolderAndQueue)",
             Self::Breaking => "with_breaking(Breaking::Supported)",
-            Self::Values => "with_describing(Describing::Supported)",
-            Self::Remembering => "with_remembering(Remembering::Supported)",
+            Self::Values => "with_describing()",
+            Self::Remembering => "with_remembering()",
             Self::Reserving => "with_reserving(Reserving::AtMost(…))",
             Self::Sharing => "with_modes(Modes::…with_shared())",
             Self::Permits => "with_modes(Modes::…with_permits(…))",

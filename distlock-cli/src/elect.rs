@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::capabilities::{Capabilities, Describing};
+use distlock::capabilities::Capabilities;
 use distlock::election::Leadership;
 use distlock::spi::Backoff;
 use distlock::{DistributedLock, Election, ErrorKind, LockClient, LockError, Operation};
@@ -154,7 +154,7 @@ fn may_pass(error: &LockError) -> bool {
 }
 
 fn check_value(value: &str, capabilities: &Capabilities) -> Result<(), Failure> {
-    if value.is_empty() || capabilities.describing != Describing::Unsupported {
+    if value.is_empty() || capabilities.describing {
         return Ok(());
     }
     let message = format!(
@@ -183,6 +183,6 @@ mod tests {
         assert_eq!(refusal.code, exit::USAGE);
         assert!(refusal.message.contains("leave --value out"), "{}", refusal.message);
         assert!(check_value("", &silent).is_ok());
-        assert!(check_value("10.0.0.7:8080", &silent.with_describing(Describing::Supported)).is_ok());
+        assert!(check_value("10.0.0.7:8080", &silent.with_describing()).is_ok());
     }
 }

@@ -164,8 +164,7 @@ pub mod status {
 /// What a backend can do.
 pub mod capabilities {
     pub use lock_core::{
-        Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits,
-        Pipelining, Reach, Remembering, Reserving, Sharing,
+        Breaking, Capabilities, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach, Reserving,
     };
 }
 

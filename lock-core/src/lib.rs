@@ -47,8 +47,7 @@ pub use spi::{
     InspectRequest, LeaseState, Memo, Released, Remembered, Term, Updated, Wait,
 };
 pub use types::capabilities::{
-    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits,
-    Pipelining, Reach, Remembering, Reserving, Sharing,
+    Breaking, Capabilities, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach, Reserving,
 };
 pub use types::error::{ErrorKind, LockError, Operation};
 pub use types::loss::{HoldEnd, LossReason};

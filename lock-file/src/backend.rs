@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    Describing, Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
-    Inspection, LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Modes, NameRules, Operation,
-    PermitLimits, Reach, Released, Remembered, Remembering, Reserving, Term, Updated, Wait,
+    Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
+    LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Modes, NameRules, Operation, PermitLimits,
+    Reach, Released, Remembered, Reserving, Term, Updated, Wait,
 };
 
 use crate::attempt::{Attempt, Busy, Outcome, Resources, Wanted};
@@ -166,8 +166,8 @@ fn capabilities() -> Capabilities {
         .with_fairness(Fairness::Fifo)
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
-        .with_describing(Describing::Supported)
-        .with_remembering(Remembering::Supported)
+        .with_describing()
+        .with_remembering()
         .with_reserving(Reserving::AtMost(MOST_SECTIONS))
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
 }

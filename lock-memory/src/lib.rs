@@ -39,10 +39,10 @@ use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{
-    AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Clock, Describing,
-    Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
-    LeaseState, Leasing, LockError, LockName, LockStatus, Memo, Modes, Moment, NameRules, Operation,
-    PermitLimits, Pipelining, Reach, Released, Remembered, Remembering, Reserving, Term, Updated, Wait,
+    AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Clock, Downgraded,
+    Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState, Leasing,
+    LockError, LockName, LockStatus, Memo, Modes, Moment, NameRules, Operation, PermitLimits, Reach,
+    Released, Remembered, Reserving, Term, Updated, Wait,
 };
 use lock_kit::{LockUrl, UrlOptions};
 
@@ -141,11 +141,9 @@ impl MemoryServer {
         context: BackendContext,
     ) -> Result<MemoryBackend, LockError> {
         options.lease.map_or(Ok(()), |lease| context.check_lease(lease))?;
-        let capabilities = capabilities().with_pipelining(options.pipelining);
-        let capabilities = match options.lease {
-            Some(lease) => capabilities.with_leftovers_gone_after(lease),
-            None => capabilities,
-        };
+        let mut capabilities = capabilities();
+        capabilities.pipelining = options.pipelining;
+        capabilities.leftovers_last = options.lease;
         Ok(MemoryBackend {
             server: Arc::clone(&self.0),
             context,
@@ -247,7 +245,7 @@ pub struct MemoryOptions {
     lease: Option<Duration>,
     #[cfg(feature = "testing")]
     replies: Replies,
-    pipelining: Pipelining,
+    pipelining: bool,
 }
 
 /// When the server's replies arrive. Needs the feature `testing`.
@@ -279,11 +277,11 @@ impl MemoryOptions {
         self
     }
 
-    /// Sets whether an acquisition is sent right behind a release; not by default. The server carries requests out in
-    /// their order, unless [a fault](faults) delays one.
+    /// Has an acquisition sent right behind a release. The server carries requests out in their order, unless
+    /// [a fault](faults) delays one.
     #[must_use]
-    pub fn pipelining(mut self, pipelining: Pipelining) -> Self {
-        self.pipelining = pipelining;
+    pub fn pipelining(mut self) -> Self {
+        self.pipelining = true;
         self
     }
 
@@ -317,8 +315,8 @@ fn capabilities() -> Capabilities {
         .with_fairness(Fairness::Fifo)
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
-        .with_describing(Describing::Supported)
-        .with_remembering(Remembering::Supported)
+        .with_describing()
+        .with_remembering()
         .with_leasing(Leasing::PerHold { shortest: Duration::ZERO, longest: Duration::MAX })
         .with_reserving(Reserving::AtMost(NonZeroU32::MAX))
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))

@@ -10,9 +10,9 @@ use lock_core::Released;
 use lock_core::spi::{Mutex, within};
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    Describing, Downgraded, ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo,
-    InspectRequest, Inspection, LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, Modes,
-    NameRules, Operation, PermitLimits, PhysicalName, Reach, Remembered, Remembering, Reserving, Updated,
+    Downgraded, ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
+    Inspection, LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, Modes, NameRules, Operation,
+    PermitLimits, PhysicalName, Reach, Remembered, Reserving, Updated,
 };
 
 use crate::attempt::Attempt;
@@ -196,7 +196,7 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
         .with_modes(MODES)
         .with_leftovers_gone_after(longest_wait + options.lease);
     let capabilities = match options.database {
-        Some(_) => capabilities.with_remembering(Remembering::Supported),
+        Some(_) => capabilities.with_remembering(),
         None => capabilities,
     };
     match options.fencing {
@@ -205,7 +205,7 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
             .with_reserving(Reserving::AtMost(MOST_TOKENS))
             .with_inspection(Inspection::HolderAndQueue)
             .with_breaking(Breaking::Supported)
-            .with_describing(Describing::Supported),
+            .with_describing(),
         TokenSource::Clock => capabilities
             .with_fencing(Fencing::WhileServerLives)
             .with_reserving(Reserving::AtMost(MOST_TOKENS))

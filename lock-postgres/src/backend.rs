@@ -10,10 +10,9 @@ use lock_core::Released;
 use lock_core::spi::{Mutex, within};
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    Describing, Downgraded, ErrorKind, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, HolderInfo,
+    Downgraded, ErrorKind, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, HolderInfo,
     InspectRequest, Inspection, LeaseState, LockError, LockKind, LockName, LockStatus, LossReason, Memo,
-    Modes, Moment, NameRules, Operation, PermitLimits, Reach, Remembered, Remembering, Reserving, Term,
-    Updated,
+    Modes, Moment, NameRules, Operation, PermitLimits, Reach, Remembered, Reserving, Term, Updated,
 };
 
 use crate::attempt::Attempt;
@@ -223,7 +222,7 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
         .with_leftovers_gone_after(LONGEST_WAIT + options.lease)
         .with_inspection(Inspection::Sessions)
         .with_breaking(Breaking::Sessions)
-        .with_remembering(Remembering::Supported)
+        .with_remembering()
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::new(MOST, MOST)));
     match options.fencing {
         TokenSource::Clock => capabilities.with_fencing(Fencing::WhileServerLives).with_reserving(
@@ -236,7 +235,7 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
             .with_fencing(Fencing::Durable)
             .with_reserving(Reserving::AtMost(MOST_OF_TABLE))
             .with_inspection(Inspection::HolderAndQueue)
-            .with_describing(Describing::Supported),
+            .with_describing(),
         TokenSource::None => capabilities.with_reserving(Reserving::AtMost(MOST_SECTIONS)),
     }
 }

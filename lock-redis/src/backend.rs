@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use lock_core::Released;
 use lock_core::{
-    AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Describing,
-    Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
-    LeaseState, Leasing, LockError, LockKind, LockStatus, Memo, Mode, Modes, NameRules, Operation,
-    PermitLimits, PhysicalName, Pipelining, Reach, Remembered, Remembering, Reserving, Updated,
+    AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Downgraded,
+    Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState, Leasing,
+    LockError, LockKind, LockStatus, Memo, Mode, Modes, NameRules, Operation, PermitLimits, PhysicalName,
+    Reach, Remembered, Reserving, Updated,
 };
 use redis::Value;
 
@@ -155,12 +155,12 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
         .with_fairness(Fairness::Fifo)
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
-        .with_describing(Describing::Supported)
-        .with_remembering(Remembering::Supported)
+        .with_describing()
+        .with_remembering()
         .with_leasing(Leasing::PerHold { shortest: SHORTEST_LEASE, longest: LONGEST_LEASE })
         .with_leftovers_gone_after(options.lease)
         .with_reserving(Reserving::AtMost(MOST_TOKENS))
-        .with_pipelining(Pipelining::Supported)
+        .with_pipelining()
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
 }
 

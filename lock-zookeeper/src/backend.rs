@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Describing,
-    Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
-    LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, Mode, Modes, NameRules, Operation,
-    Participant, PhysicalName, Reach, Released, Remembered, Remembering, Reserving, Updated,
+    AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Downgraded,
+    Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState,
+    LockError, LockKind, LockStatus, LossReason, Memo, Mode, Modes, NameRules, Operation, Participant,
+    PhysicalName, Reach, Released, Remembered, Reserving, Updated,
 };
 use tokio::sync::mpsc;
 use zookeeper_client::{Error, MultiReadResult};
@@ -155,8 +155,8 @@ pub(crate) fn capabilities(options: &ZooKeeperOptions) -> Capabilities {
         .with_fairness(Fairness::Fifo)
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
-        .with_describing(Describing::Supported)
-        .with_remembering(Remembering::Supported)
+        .with_describing()
+        .with_remembering()
         .with_reserving(reserving)
         .with_modes(Modes::exclusive().with_shared().with_permits(LIMITS))
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::{Failure, Outcome, ensure};
-use lock_core::{Describing, ErrorKind, Leader, LeaderWatch, LockClient};
+use lock_core::{ErrorKind, Leader, LeaderWatch, LockClient};
 
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Removal};
@@ -26,10 +26,7 @@ const NAME: &str = "scheduler";
 
 /// A value, on a backend that shows one.
 pub(super) fn value(client: &LockClient, value: &str) -> String {
-    match client.capabilities().describing {
-        Describing::Supported => value.to_owned(),
-        _ => String::new(),
-    }
+    if client.capabilities().describing { value.to_owned() } else { String::new() }
 }
 
 fn value_of(leader: Option<Leader>) -> Option<String> {
@@ -113,13 +110,10 @@ async fn a_leader_that_has_lost_changes_nothing(stage: &Stage) -> Outcome {
 async fn a_value_that_cannot_be_shown_is_refused(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
     let election = client.election(NAME)?;
-    let expected = match client.capabilities().describing {
-        Describing::Supported => ErrorKind::InvalidOption,
-        _ => ErrorKind::Unsupported,
-    };
-    let too_long = match expected {
-        ErrorKind::InvalidOption => "x".repeat(1025),
-        _ => "a".to_owned(),
+    let (expected, too_long) = if client.capabilities().describing {
+        (ErrorKind::InvalidOption, "x".repeat(1025))
+    } else {
+        (ErrorKind::Unsupported, "a".to_owned())
     };
     let kind = election.campaign(too_long.clone()).await.map(drop).map_err(|error| error.kind());
     ensure!(kind == Err(expected), "the campaign was answered {kind:?}");

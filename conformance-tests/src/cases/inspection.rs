@@ -1,7 +1,7 @@
 //! Cases: what `status` shows about a lock.
 
 use crate::{Outcome, ensure};
-use lock_core::{ClientBuilder, Describing, HolderInfo, Participant, ProcessOrigin};
+use lock_core::{ClientBuilder, HolderInfo, Participant, ProcessOrigin};
 
 use super::exclusion::quit;
 use super::order::take_turns;
@@ -35,7 +35,7 @@ async fn the_holder_is_shown(stage: &Stage) -> Outcome {
         ensure!(holder.pid == Some(us.pid), "the holder's process is {:?}", holder.pid);
         ensure!(holder.label.as_deref() == Some("the holder"), "the holder is called {:?}", holder.label);
         // Others can only name the connection.
-        if client.capabilities().describing == Describing::Supported {
+        if client.capabilities().describing {
             ensure!(holder.origin == us.origin, "the holder's origin is {:?}", holder.origin);
         }
         if has_tokens(client) {

@@ -203,7 +203,7 @@ async fn a_wait_for_the_end_of_a_pause_that_is_dropped_leaves_the_lock_free(stag
 
 async fn what_cannot_be_remembered_is_refused(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
-    let can = client.capabilities().remembering == lock_core::Remembering::Supported;
+    let can = client.capabilities().remembering;
     let once = client.once("poll", "1").map(drop).map_err(|error| error.kind());
     let pause = client.mutex_with("nightly", paused(HOUR)).map(drop).map_err(|error| error.kind());
     let expected = if can { Ok(()) } else { Err(ErrorKind::Unsupported) };

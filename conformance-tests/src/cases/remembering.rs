@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Failure, Outcome, ensure};
 use lock_core::spi::Mutex;
-use lock_core::{ErrorKind, LockClient, Operation, Remembered, Remembering};
+use lock_core::{ErrorKind, LockClient, Operation, Remembered};
 
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Losing};
@@ -147,10 +147,7 @@ async fn a_slot_whose_answer_is_lost_is_not_used_twice(stage: &Stage) -> Outcome
 async fn a_backend_that_cannot_remember_says_so(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
     let kind = client.remember(NAME, "a", DAY).await.map(drop).map_err(|error| error.kind());
-    let expected = match client.capabilities().remembering {
-        Remembering::Supported => Ok(()),
-        _ => Err(ErrorKind::Unsupported),
-    };
+    let expected = if client.capabilities().remembering { Ok(()) } else { Err(ErrorKind::Unsupported) };
     ensure!(kind == expected, "answered {kind:?}");
     Ok(())
 }

@@ -10,7 +10,7 @@ use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     ClientBuilder, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, InspectRequest, Inspection,
     LeaseState, LockClient, LockError, LockName, LockStatus, LossReason, Memo, NameRules, Operation, Reach,
-    Released, Remembered, Remembering, Reserving, Term, Wait,
+    Released, Remembered, Reserving, Term, Wait,
 };
 
 use super::table::{Answer, Defect, Table, Waiting};
@@ -195,7 +195,7 @@ impl Harness for TableHarness {
                 .with_inspection(Inspection::HolderAndQueue)
                 .with_breaking(Breaking::Supported)
                 .with_reserving(Reserving::AtMost(NonZeroU32::MAX))
-                .with_remembering(Remembering::Supported);
+                .with_remembering();
             Ok(TableBackend { table: Arc::clone(&self.table), context, capabilities })
         })
     }

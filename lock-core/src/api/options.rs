@@ -12,7 +12,7 @@ use crate::policy::acquire::Acquisition;
 use crate::policy::hold::state::Event;
 use crate::policy::hold::{HoldCore, Observer};
 use crate::spi::{HoldOptions, Mode, OnLoss, Validity};
-use crate::types::capabilities::{Capabilities, Leasing, Remembering};
+use crate::types::capabilities::{Capabilities, Leasing};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::status::HolderInfo;
@@ -285,7 +285,7 @@ pub(super) fn check_max_hold(max_hold: Option<Duration>) -> Result<(), LockError
 }
 
 pub(super) fn check_remembering(capabilities: &Capabilities) -> Result<(), LockError> {
-    if capabilities.remembering == Remembering::Supported {
+    if capabilities.remembering {
         return Ok(());
     }
     Err(LockError::new(ErrorKind::Unsupported, Operation::Remember)

@@ -100,7 +100,9 @@ impl SeriesOfLocks {
     /// Makes the series visible with their first values.
     fn show(&self) {
         self.waits.iter().chain([&self.hold]).for_each(|key| record::histogram(key, None, None));
-        [&self.holds, &self.waiters].iter().for_each(|key| record::gauge_by(key, None, 0.0));
+        for key in [&self.holds, &self.waiters] {
+            record::gauge_by(key, None, 0.0);
+        }
         self.lost.iter().for_each(|(_, key)| record::counter(key, None, 0));
     }
 }

@@ -7,6 +7,18 @@ use std::time::Duration;
 use crate::types::mode::Mode;
 use crate::types::name::NameRules;
 
+/// Makes methods that each set one field.
+macro_rules! setters {
+    ($($(#[$doc:meta])+ $name:ident($($argument:ident: $type:ty)?) { $field:ident = $value:expr })+) => {$(
+        $(#[$doc])+
+        #[must_use]
+        pub const fn $name(mut self $(, $argument: $type)?) -> Self {
+            self.$field = $value;
+            self
+        }
+    )+};
+}
+
 /// How far the exclusion of a backend reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -70,16 +82,6 @@ pub enum Breaking {
     Supported,
 }
 
-/// Whether the server shows the value of a leader, and lets the leader change it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Describing {
-    /// The server has no room for what a holder says about itself, or the holder cannot change it.
-    Unsupported,
-    /// The status of a lock shows the value, and the holder can change it.
-    Supported,
-}
-
 /// Whose leases the server keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -95,16 +97,6 @@ pub enum Leasing {
     },
 }
 
-/// Whether the server can remember that a slot of a lock has been used, beyond the end of its user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Remembering {
-    /// The server remembers nothing of a client that is gone, or must not be written to.
-    Unsupported,
-    /// The server remembers a slot for the time that is asked for, by its own clock.
-    Supported,
-}
-
 /// Whether an acquisition can reserve fencing tokens for more sections than its own, which a client with
 /// [`local_handoff`](crate::ClientBuilder::local_handoff) needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,28 +109,6 @@ pub enum Reserving {
     /// The acquiring round trip can reserve this many tokens that follow each other. A backend that has no tokens has none to
     /// reserve, and sets a limit all the same.
     AtMost(NonZeroU32),
-}
-
-/// Whether an acquisition may be sent before the release ahead of it has been answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Pipelining {
-    /// The next waiter of a client acquires the lock when the server has answered the release of the last holder.
-    #[default]
-    Unsupported,
-    /// The server carries out the requests of a client in the order of their first polls, usually because they share a
-    /// connection. The next waiter of a client acquires the lock right behind the release, in the same round trip.
-    Supported,
-}
-
-/// Whether several can hold a lock together: the read side of read-write locks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Sharing {
-    /// All locks are exclusive.
-    Unsupported,
-    /// A lock can have several shared holders, and an exclusive hold can become a shared one.
-    Supported,
 }
 
 /// How many permits the semaphores of a backend can have.
@@ -173,8 +143,9 @@ impl PermitLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Modes {
-    /// Whether there are shared holders.
-    pub shared: Sharing,
+    /// Whether a lock can have several shared holders, the read side of read-write locks, and an exclusive hold can become a
+    /// shared one. Otherwise all locks are exclusive.
+    pub shared: bool,
     /// The limits of semaphores; `None` without semaphores.
     pub permits: Option<PermitLimits>,
 }
@@ -182,27 +153,21 @@ pub struct Modes {
 impl Modes {
     /// Exclusive locks only.
     pub const fn exclusive() -> Self {
-        Self { shared: Sharing::Unsupported, permits: None }
+        Self { shared: false, permits: None }
     }
 
-    /// Adds shared holders, and with them [`Backend::downgrade`](crate::Backend::downgrade).
-    #[must_use]
-    pub const fn with_shared(mut self) -> Self {
-        self.shared = Sharing::Supported;
-        self
-    }
+    setters! {
+        /// Adds shared holders, and with them [`Backend::downgrade`](crate::Backend::downgrade).
+        with_shared() { shared = true }
 
-    /// Adds semaphores with these limits.
-    #[must_use]
-    pub const fn with_permits(mut self, limits: PermitLimits) -> Self {
-        self.permits = Some(limits);
-        self
+        /// Adds semaphores with these limits.
+        with_permits(limits: PermitLimits) { permits = Some(limits) }
     }
 
     /// Returns why a request in this mode is refused; `None` when the backend has the mode.
     pub fn refusal(&self, mode: Mode) -> Option<Cow<'static, str>> {
         match (mode, self.permits) {
-            (Mode::Shared, _) if self.shared == Sharing::Unsupported => {
+            (Mode::Shared, _) if !self.shared => {
                 Some("its locks are exclusive: it has no read-write locks".into())
             }
             (Mode::Permits { .. }, None) => Some("it has no semaphores".into()),
@@ -250,16 +215,19 @@ pub struct Capabilities {
     pub inspection: Inspection,
     /// Whether `break_holder` works.
     pub breaking: Breaking,
-    /// Whether a leader's value is shown and can be changed.
-    pub describing: Describing,
-    /// Whether slots of locks are remembered.
-    pub remembering: Remembering,
+    /// Whether the status of a lock shows the value of a leader, and the leader can change it.
+    pub describing: bool,
+    /// Whether the server can remember that a slot of a lock has been used, beyond the end of its user: for the time that is
+    /// asked for, by its own clock.
+    pub remembering: bool,
     /// Whether a lock may choose its lease.
     pub leasing: Leasing,
     /// How many tokens an acquisition can reserve.
     pub reserving: Reserving,
-    /// Whether an acquisition may be sent right behind a release.
-    pub pipelining: Pipelining,
+    /// Whether the server carries out the requests of a client in the order of their first polls, usually because they share a
+    /// connection. Then the next waiter of a client acquires the lock right behind the release, in the same round trip;
+    /// otherwise when the server has answered the release of the last holder.
+    pub pipelining: bool,
     /// The modes that it has besides the exclusive one. The core refuses the others before anything is sent.
     pub modes: Modes,
     /// What the server accepts as the name of a lock.
@@ -280,96 +248,54 @@ impl Capabilities {
             fairness: Fairness::Unordered,
             inspection: Inspection::None,
             breaking: Breaking::Unsupported,
-            describing: Describing::Unsupported,
-            remembering: Remembering::Unsupported,
+            describing: false,
+            remembering: false,
             leasing: Leasing::PerClient,
             reserving: Reserving::Unsupported,
-            pipelining: Pipelining::Unsupported,
+            pipelining: false,
             modes: Modes::exclusive(),
             names,
             leftovers_last: None,
         }
     }
 
-    /// Sets what the fencing tokens guarantee.
-    #[must_use]
-    pub const fn with_fencing(mut self, fencing: Fencing) -> Self {
-        self.fencing = fencing;
-        self
-    }
+    setters! {
+        /// Sets what the fencing tokens guarantee.
+        with_fencing(fencing: Fencing) { fencing = fencing }
 
-    /// Sets the order in which waiters get the lock.
-    #[must_use]
-    pub const fn with_fairness(mut self, fairness: Fairness) -> Self {
-        self.fairness = fairness;
-        self
-    }
+        /// Sets the order in which waiters get the lock.
+        with_fairness(fairness: Fairness) { fairness = fairness }
 
-    /// Sets how much `status` can show.
-    #[must_use]
-    pub const fn with_inspection(mut self, inspection: Inspection) -> Self {
-        self.inspection = inspection;
-        self
-    }
+        /// Sets how much `status` can show.
+        with_inspection(inspection: Inspection) { inspection = inspection }
 
-    /// Sets how long leftovers last. An attempt that cannot be undone for that long is left to the server, and so is a
-    /// release that is not answered before its lease is over.
-    #[must_use]
-    pub const fn with_leftovers_gone_after(mut self, longest: Duration) -> Self {
-        self.leftovers_last = Some(longest);
-        self
-    }
+        /// Sets how long leftovers last. An attempt that cannot be undone for that long is left to the server, and so is a
+        /// release that is not answered before its lease is over.
+        with_leftovers_gone_after(longest: Duration) { leftovers_last = Some(longest) }
 
-    /// Sets whether `break_holder` works.
-    #[must_use]
-    pub const fn with_breaking(mut self, breaking: Breaking) -> Self {
-        self.breaking = breaking;
-        self
-    }
+        /// Sets whether `break_holder` works.
+        with_breaking(breaking: Breaking) { breaking = breaking }
 
-    /// Sets whether a lock may choose its lease.
-    #[must_use]
-    pub const fn with_leasing(mut self, leasing: Leasing) -> Self {
-        self.leasing = leasing;
-        self
-    }
+        /// Sets whether a lock may choose its lease.
+        with_leasing(leasing: Leasing) { leasing = leasing }
 
-    /// Sets how many tokens an acquisition can reserve: [`AcquireRequest::sections`](crate::AcquireRequest::sections) says
-    /// how many it wants.
-    #[must_use]
-    pub const fn with_reserving(mut self, reserving: Reserving) -> Self {
-        self.reserving = reserving;
-        self
-    }
+        /// Sets how many tokens an acquisition can reserve: [`AcquireRequest::sections`](crate::AcquireRequest::sections) says
+        /// how many it wants.
+        with_reserving(reserving: Reserving) { reserving = reserving }
 
-    /// Sets whether an acquisition may be sent right behind a release.
-    ///
-    /// The server has to carry both out as it would carry out two separate calls: if the release is lost, or fails, or
-    /// comes late, then the acquisition queues behind the hold that still stands.
-    #[must_use]
-    pub const fn with_pipelining(mut self, pipelining: Pipelining) -> Self {
-        self.pipelining = pipelining;
-        self
-    }
+        /// Declares that an acquisition may be sent right behind a release.
+        ///
+        /// The server has to carry both out as it would carry out two separate calls: if the release is lost, or fails, or
+        /// comes late, then the acquisition queues behind the hold that still stands.
+        with_pipelining() { pipelining = true }
 
-    /// Sets whether slots of locks are remembered.
-    #[must_use]
-    pub const fn with_remembering(mut self, remembering: Remembering) -> Self {
-        self.remembering = remembering;
-        self
-    }
+        /// Declares that slots of locks are remembered.
+        with_remembering() { remembering = true }
 
-    /// Sets the modes besides the exclusive one.
-    #[must_use]
-    pub const fn with_modes(mut self, modes: Modes) -> Self {
-        self.modes = modes;
-        self
-    }
+        /// Sets the modes besides the exclusive one.
+        with_modes(modes: Modes) { modes = modes }
 
-    /// Sets whether a leader's value is shown and can be changed.
-    #[must_use]
-    pub const fn with_describing(mut self, describing: Describing) -> Self {
-        self.describing = describing;
-        self
+        /// Declares that a leader's value is shown and can be changed.
+        with_describing() { describing = true }
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::support::{ByHand, DropAfter, Recorder, SOON, Timed, Told, eventually, name, next};
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, HolderId, LockClient, LockError, LockGuard, Operation,
-    Pipelining,
 };
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{MemoryOptions, MemoryServer, Replies};
@@ -14,7 +13,7 @@ use lock_memory::{MemoryOptions, MemoryServer, Replies};
 const NAME: &str = "orders/42";
 
 fn options() -> MemoryOptions {
-    MemoryOptions::new().pipelining(Pipelining::Supported)
+    MemoryOptions::new().pipelining()
 }
 
 /// A client that sends an attempt right behind a release, and a lock of it.

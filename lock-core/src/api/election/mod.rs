@@ -19,7 +19,6 @@ use crate::api::self_wait::watched;
 use crate::policy::acquire::Acquisition;
 use crate::policy::entry::Entry;
 use crate::spi::{HoldOptions, Mode, Wait};
-use crate::types::capabilities::Describing;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
@@ -216,7 +215,7 @@ impl Election {
                 .remedy("store long data elsewhere and publish its location"));
         }
         let capabilities = self.client.capabilities();
-        if !value.is_empty() && capabilities.describing == Describing::Unsupported {
+        if !value.is_empty() && !capabilities.describing {
             return Err(error(ErrorKind::Unsupported)
                 .because(format!("the backend {:?} cannot show the value of a leader", capabilities.backend))
                 .remedy("campaign with an empty value, or choose another backend or option"));

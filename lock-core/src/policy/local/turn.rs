@@ -15,7 +15,7 @@ use crate::runtime::pending::Pending;
 use crate::spi::{
     AcquireRequest, AnyLease, AttemptHandle, AttemptId, Grant, GroupId, HoldOptions, Mode, Wait,
 };
-use crate::types::capabilities::{Capabilities, Pipelining};
+use crate::types::capabilities::Capabilities;
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 
@@ -144,7 +144,7 @@ impl<'e> Turn<'e> {
         Self {
             around,
             now,
-            pipelines: capabilities.pipelining == Pipelining::Supported,
+            pipelines: capabilities.pipelining,
             leftovers_end: capabilities.leftovers_last.is_some(),
             effects: Effects::default(),
         }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use lock_core::{
     AcquireRequest, AttemptHandle, Backend, BackendContext, Broken, Capabilities, CharacterSet, Clock,
     Downgraded, ErrorKind, FencingToken, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockError,
-    LockStatus, LossReason, Mode, Modes, Moment, NameRules, Operation, PermitLimits, Pipelining, Reach,
-    Released, Reserving, Term,
+    LockStatus, LossReason, Mode, Modes, Moment, NameRules, Operation, PermitLimits, Reach, Released,
+    Reserving, Term,
 };
 
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
@@ -549,15 +549,11 @@ pub(crate) struct Lease {
 
 impl Remote {
     pub(crate) fn new(client: usize, network: &Arc<Network>, context: BackendContext) -> Self {
-        let pipelining = match network.order {
-            Order::Kept => Pipelining::Supported,
-            Order::Any => Pipelining::Unsupported,
-        };
-        let capabilities =
+        let mut capabilities =
             Capabilities::new("network", Reach::Network, NameRules::new(CharacterSet::ANY, 100))
                 .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
-                .with_reserving(Reserving::AtMost(NonZeroU32::new(8).unwrap()))
-                .with_pipelining(pipelining);
+                .with_reserving(Reserving::AtMost(NonZeroU32::new(8).unwrap()));
+        capabilities.pipelining = network.order == Order::Kept;
         Self { client, network: Arc::clone(network), _context: context, capabilities }
     }
 
