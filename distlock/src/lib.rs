@@ -179,8 +179,7 @@ pub mod spi {
         contained, within,
     };
     pub use lock_core::{
-        Alarm, AlarmHandle, CharacterSet, Clock, Moment, NameRules, PhysicalName, Sleep, Unconnected,
-        with_waker,
+        CharacterSet, Clock, Moment, NameRules, PhysicalName, Sleep, Unconnected, with_waker,
     };
     pub use lock_kit::{
         ClientCertificate, Connecting, Driver, Endpoint, OptionKind, OwnLink, Pool, PoolLimits, PooledLink,

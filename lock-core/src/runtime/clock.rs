@@ -93,33 +93,11 @@ enum Source {
     Manual(Arc<ManualTime>),
 }
 
-/// A callback at a moment. It runs on the deadline thread or, with a manual clock, on the thread that advances the clock.
+/// A callback at a moment, for the core and the server in memory: other backends wait with [`Clock::sleep_until`]. It runs on
+/// the deadline thread or, with a manual clock, on the thread that advances the clock.
 ///
 /// It must be quick and must not block: it delays every other deadline of the process.
-///
-/// ```
-/// use std::sync::Arc;
-/// use std::sync::atomic::{AtomicBool, Ordering};
-/// use std::time::Duration;
-///
-/// use lock_core::{Alarm, Clock, Moment};
-///
-/// #[derive(Default)]
-/// struct Bell(AtomicBool);
-///
-/// impl Alarm for Bell {
-///     fn ring(&self, _: Moment) -> Option<Moment> {
-///         self.0.store(true, Ordering::Relaxed);
-///         None // once
-///     }
-/// }
-///
-/// let (clock, time) = Clock::manual();
-/// let bell = Arc::new(Bell::default());
-/// let _alarm = clock.schedule(clock.now().plus(Duration::from_secs(5)), bell.clone());
-/// time.advance(Duration::from_secs(5));
-/// assert!(bell.0.load(Ordering::Relaxed));
-/// ```
+#[doc(hidden)]
 pub trait Alarm: Send + Sync {
     /// Called when the moment has come. Returns when to ring again, if at all.
     fn ring(&self, now: Moment) -> Option<Moment>;
@@ -151,6 +129,7 @@ impl Clock {
     /// Rings `alarm` at `moment`, or immediately if that is past, unless the handle is dropped first.
     ///
     /// Dropping the handle does not wait for an alarm that is already ringing.
+    #[doc(hidden)]
     pub fn schedule(&self, moment: Moment, alarm: Arc<dyn Alarm>) -> AlarmHandle {
         match &self.0 {
             Source::System => AlarmHandle(deadline::schedule(moment, alarm).map(Place::System)),
@@ -182,6 +161,7 @@ impl fmt::Debug for Clock {
 }
 
 /// Keeps an alarm scheduled; dropping it cancels the alarm.
+#[doc(hidden)]
 #[must_use = "dropping the handle cancels the alarm"]
 pub struct AlarmHandle(Option<Place>);
 
