@@ -4,9 +4,17 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // also outside #[test] functions
 
-use lock_core::ErrorKind;
+use std::future::Future;
+use std::io::{Result, Write};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::task::{Context, Waker};
+
+use lock_core::{DistributedLock, ErrorKind, Hold, LockListener, LossReason};
 use lock_memory::MemoryServer;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Less than the stack of a thread needs, and enough for everything else.
 const ROOM: u64 = 1 << 20;
@@ -43,7 +51,55 @@ fn with_room_for_no_thread<T>(act: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Uses a lock whenever there is no thread for listeners.
+struct UsesALock(Arc<dyn DistributedLock>);
+
+impl Write for UsesALock {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        if String::from_utf8_lossy(bytes).contains("no thread for listeners") {
+            drop(pin!(self.0.acquire()).poll(&mut Context::from_waker(Waker::noop())));
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+async fn events_wait_for_a_thread_and_the_log_says_so_while_it_may_use_locks() {
+    let client = MemoryServer::new().client().unwrap();
+    let lock = client.mutex("a").unwrap();
+    let logs_to = Arc::clone(&lock);
+    let subscriber = tracing_subscriber::fmt().with_writer(move || UsesALock(Arc::clone(&logs_to)));
+    let _logs = subscriber.finish().set_default();
+    let (sender, told) = std::sync::mpsc::channel();
+    let listen = || client.add_listener(Arc::new(Acquisitions(sender.clone())));
+    let early = with_room_for_no_thread(|| [listen(), listen()]);
+    let late = listen();
+    client.idle().await;
+    // The log of the second failure has acquired it for the first listener.
+    told.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    drop((early, late));
+}
+
+/// A listener that forwards acquisitions.
+struct Acquisitions(Sender<()>);
+
+impl LockListener for Acquisitions {
+    fn on_abort(&self, _: &Hold, _: &LossReason) {}
+
+    fn on_acquired(&self, _: &Hold) {
+        let _ = self.0.send(());
+    }
+}
+
 #[tokio::test]
+async fn without_a_thread_for_it_a_client_is_an_error_and_events_wait() {
+    events_wait_for_a_thread_and_the_log_says_so_while_it_may_use_locks().await;
+    a_client_that_gets_no_thread_is_an_error_and_leaves_the_others_alone().await;
+}
+
 async fn a_client_that_gets_no_thread_is_an_error_and_leaves_the_others_alone() {
     let server = MemoryServer::new();
     let client = server.client().unwrap();

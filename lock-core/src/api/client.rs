@@ -13,6 +13,7 @@ use crate::api::events::LockEvents;
 use crate::api::handle::Handle;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
+use crate::api::mailbox::Reader;
 use crate::api::options::LockOptions;
 use crate::api::publisher::Publisher;
 use crate::api::reentrant::ReentrantLock;
@@ -196,7 +197,7 @@ impl LockClient {
     /// # Ok(()) });
     /// ```
     pub fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        self.client.publisher.add(None, listener)
+        self.client.publisher.add(None, Reader::Listener(listener))
     }
 
     /// Returns a stream of the events of all locks of this client, from now on: the same events as those of a

@@ -11,14 +11,6 @@ pub(crate) enum Importance {
     Loss,
 }
 
-/// What leaves a queue next.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Popped<T> {
-    Event(T),
-    /// This many events were dropped here.
-    Missed(u64),
-}
-
 /// Each event has a number, so a gap between two numbers shows how many events are missing there.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T> {
@@ -39,40 +31,25 @@ impl<T> EventQueue<T> {
     pub(crate) fn push(&mut self, importance: Importance, event: T) -> Option<T> {
         self.waiting[importance as usize].push_back((self.next_in, event));
         self.next_in += 1;
-        if self.len() <= self.most {
+        if self.waiting.iter().map(VecDeque::len).sum::<usize>() <= self.most {
             return None;
         }
         let least = self.waiting.iter_mut().find(|events| !events.is_empty())?;
         least.pop_front().map(|(_, event)| event)
     }
 
-    /// Notes that `count` events were dropped before they could be added.
-    pub(crate) fn miss(&mut self, count: u64) {
-        self.next_in += count;
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<Popped<T>> {
+    /// Returns the next event. Where some were dropped, `missed` makes one of their number.
+    pub(crate) fn pop(&mut self, missed: impl FnOnce(u64) -> T) -> Option<T> {
         let fronts = self.waiting.iter().enumerate();
         let first = fronts.filter_map(|(index, events)| Some((events.front()?.0, index))).min();
         let number = first.map_or(self.next_in, |(number, _)| number);
-        let missed = number - self.next_out;
-        self.next_out = number;
-        if missed > 0 {
-            return Some(Popped::Missed(missed));
+        let count = number - std::mem::replace(&mut self.next_out, number);
+        if count > 0 {
+            return Some(missed(count));
         }
         let (_, event) = self.waiting[first?.1].pop_front()?;
         self.next_out += 1;
-        Some(Popped::Event(event))
-    }
-
-    /// Returns how many events wait.
-    fn len(&self) -> usize {
-        self.waiting.iter().map(VecDeque::len).sum()
-    }
-
-    /// Returns whether nothing is left to pop.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.next_in == self.next_out
+        Some(event)
     }
 }
 
@@ -80,40 +57,34 @@ impl<T> EventQueue<T> {
 mod tests {
     use super::*;
 
-    fn all(queue: &mut EventQueue<&'static str>) -> Vec<Popped<&'static str>> {
-        std::iter::from_fn(|| queue.pop()).collect()
+    fn all(queue: &mut EventQueue<Result<&'static str, u64>>) -> Vec<Result<&'static str, u64>> {
+        std::iter::from_fn(|| queue.pop(Err)).collect()
     }
 
     #[test]
     fn the_least_important_events_are_dropped_and_missed_in_their_places() {
         let mut queue = EventQueue::new(3);
-        assert_eq!(queue.push(Importance::Loss, "lost a"), None);
-        assert_eq!(queue.push(Importance::Change, "acquired"), None);
-        assert_eq!(queue.push(Importance::Doubt, "suspect"), None);
-        assert_eq!(queue.push(Importance::Loss, "lost b"), Some("suspect"));
-        assert_eq!(queue.push(Importance::Doubt, "restored"), Some("restored"));
-        assert_eq!(queue.push(Importance::Loss, "lost c"), Some("acquired"));
-        assert_eq!(queue.push(Importance::Loss, "lost d"), Some("lost a"));
+        assert_eq!(queue.push(Importance::Loss, Ok("lost a")), None);
+        assert_eq!(queue.push(Importance::Change, Ok("acquired")), None);
+        assert_eq!(queue.push(Importance::Doubt, Ok("suspect")), None);
+        assert_eq!(queue.push(Importance::Loss, Ok("lost b")), Some(Ok("suspect")));
+        assert_eq!(queue.push(Importance::Doubt, Ok("restored")), Some(Ok("restored")));
+        assert_eq!(queue.push(Importance::Loss, Ok("lost c")), Some(Ok("acquired")));
+        assert_eq!(queue.push(Importance::Loss, Ok("lost d")), Some(Ok("lost a")));
         let left = all(&mut queue);
-        let expected = [
-            Popped::Missed(3),
-            Popped::Event("lost b"),
-            Popped::Missed(1),
-            Popped::Event("lost c"),
-            Popped::Event("lost d"),
-        ];
+        let expected = [Err(3), Ok("lost b"), Err(1), Ok("lost c"), Ok("lost d")];
         assert_eq!(left, expected);
-        assert_eq!((queue.is_empty(), queue.len()), (true, 0));
+        assert_eq!(queue.pop(Err), None);
     }
 
     #[test]
     fn what_was_missed_last_is_said_too() {
-        let mut queue = EventQueue::new(3);
-        queue.push(Importance::Change, "acquired");
-        queue.miss(2);
-        assert_eq!(all(&mut queue), [Popped::Event("acquired"), Popped::Missed(2)]);
-        assert!(queue.is_empty());
-        queue.push(Importance::Change, "released");
-        assert_eq!(all(&mut queue), [Popped::Event("released")]);
+        let mut queue = EventQueue::new(1);
+        queue.push(Importance::Loss, Ok("lost"));
+        assert_eq!(queue.push(Importance::Doubt, Ok("suspect")), Some(Ok("suspect")));
+        assert_eq!(queue.push(Importance::Change, Ok("released")), Some(Ok("released")));
+        assert_eq!(all(&mut queue), [Ok("lost"), Err(2)]);
+        queue.push(Importance::Change, Ok("acquired"));
+        assert_eq!(all(&mut queue), [Ok("acquired")]);
     }
 }

@@ -1,20 +1,18 @@
-//! The events of a client as a stream, which is filled by a listener.
+//! The events of a client's holds, for listeners and as a stream.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use crate::api::event_queue::{EventQueue, Importance, Popped};
+use crate::api::event_queue::Importance;
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
-use crate::api::mailbox::MOST_OF_A_CLIENT;
+use crate::api::mailbox::Reader;
 use crate::api::publisher::Publisher;
-use crate::runtime::sync::Mutex;
-use crate::runtime::waker::with_waker;
+use crate::policy::hold::state::Event;
 use crate::types::loss::LossReason;
 
 /// What has happened to a hold, from [`LockClient::events`](crate::LockClient::events).
@@ -74,6 +72,37 @@ impl LockEvent {
             Self::Missed { .. } => None,
         }
     }
+
+    pub(crate) fn of(event: Event<LossReason>, hold: Hold) -> Self {
+        match event {
+            Event::Acquired => Self::Acquired { hold },
+            Event::Suspect => Self::Suspect { hold },
+            Event::Restored => Self::Restored { hold },
+            Event::Abort(reason) => Self::Lost { hold, reason },
+            Event::Released => Self::Released { hold },
+        }
+    }
+
+    pub(crate) fn importance(&self) -> Importance {
+        match self {
+            Self::Suspect { .. } | Self::Restored { .. } => Importance::Doubt,
+            Self::Acquired { .. } | Self::Released { .. } => Importance::Change,
+            Self::Lost { .. } | Self::Missed { .. } => Importance::Loss,
+        }
+    }
+
+    pub(crate) fn deliver(&self, listener: &dyn LockListener) {
+        match self {
+            Self::Acquired { hold } => listener.on_acquired(hold),
+            // The hold has ended meanwhile, so its doubts are of no interest any more.
+            Self::Suspect { hold } | Self::Restored { hold } if !hold.0.is_standing() => {}
+            Self::Suspect { hold } => listener.on_suspect(hold),
+            Self::Restored { hold } => listener.on_restored(hold),
+            Self::Lost { hold, reason } => listener.on_abort(hold, reason),
+            Self::Released { hold } => listener.on_released(hold),
+            Self::Missed { count } => listener.on_missed(*count),
+        }
+    }
 }
 
 /// The events of all locks of a client, in order, from [`LockClient::events`](crate::LockClient::events).
@@ -84,20 +113,12 @@ impl LockEvent {
 ///
 /// The stream ends when [`LockClient::close`](crate::LockClient::close) has ended, or with the client.
 #[must_use = "dropping the stream ends it, and its events are not read"]
-pub struct LockEvents {
-    buffer: Arc<Buffer>,
-    _subscription: Subscription,
-}
+#[derive(Debug)]
+pub struct LockEvents(Subscription);
 
 impl LockEvents {
     pub(crate) fn of(publisher: &Arc<Publisher>) -> Self {
-        let buffer = Arc::new(Buffer(Mutex::new(Buffered {
-            events: EventQueue::new(MOST_OF_A_CLIENT),
-            reader: None,
-            state: State::Open,
-        })));
-        let subscription = publisher.add(None, Arc::new(Writer(Arc::clone(&buffer))));
-        Self { buffer, _subscription: subscription }
+        Self(publisher.add(None, Reader::Stream(None)))
     }
 
     /// Waits for the next event; returns `None` at the end.
@@ -114,112 +135,21 @@ impl LockEvents {
     /// # Cancel safety
     /// An event is either returned or left for the next call.
     pub async fn next(&mut self) -> Option<LockEvent> {
-        poll_fn(|context| self.buffer.poll_next(context)).await
+        poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 }
 
 impl Stream for LockEvents {
     type Item = LockEvent;
 
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<LockEvent>> {
-        self.buffer.poll_next(context)
-    }
-}
-
-impl fmt::Debug for LockEvents {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("LockEvents").finish_non_exhaustive()
-    }
-}
-
-struct Buffer(Mutex<Buffered>);
-
-struct Buffered {
-    events: EventQueue<LockEvent>,
-    reader: Option<Waker>,
-    state: State,
-}
-
-#[derive(PartialEq)]
-enum State {
-    Open,
-    Ended,
-}
-
-impl Buffer {
-    fn poll_next(&self, context: &Context<'_>) -> Poll<Option<LockEvent>> {
-        with_waker(context, |waker| {
-            let mut buffered = self.0.lock();
-            match buffered.events.pop() {
-                Some(Popped::Event(event)) => Poll::Ready(Some(event)),
-                Some(Popped::Missed(count)) => Poll::Ready(Some(LockEvent::Missed { count })),
-                None if buffered.state == State::Ended => Poll::Ready(None),
-                None => {
-                    std::mem::swap(&mut buffered.reader, waker);
-                    Poll::Pending
-                }
-            }
-        })
-    }
-
-    /// Changes what is buffered, and wakes the reader. After the end nothing changes.
-    fn change<T>(&self, change: impl FnOnce(&mut Buffered) -> T) {
-        let changed = {
-            let mut buffered = self.0.lock();
-            (buffered.state == State::Open).then(|| (change(&mut buffered), buffered.reader.take()))
-        };
-        if let Some((_dropped, Some(reader))) = changed {
-            reader.wake();
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<LockEvent>> {
+        // The mailbox ends with the client.
+        let Some(mailbox) = self.0.mailbox.upgrade() else { return Poll::Ready(None) };
+        let event = mailbox.poll_next(context);
+        if matches!(event, Poll::Ready(None)) {
+            self.0.end();
         }
-    }
-
-    fn end(&self) {
-        self.change(|buffered| buffered.state = State::Ended);
-    }
-}
-
-/// The listener that writes to the buffer. When it is dropped, the client has ended.
-struct Writer(Arc<Buffer>);
-
-impl Writer {
-    fn write(&self, importance: Importance, event: LockEvent) {
-        self.0.change(|buffered| buffered.events.push(importance, event));
-    }
-}
-
-impl LockListener for Writer {
-    fn on_abort(&self, hold: &Hold, reason: &LossReason) {
-        self.write(Importance::Loss, LockEvent::Lost { hold: hold.clone(), reason: *reason });
-    }
-
-    fn on_suspect(&self, hold: &Hold) {
-        self.write(Importance::Doubt, LockEvent::Suspect { hold: hold.clone() });
-    }
-
-    fn on_restored(&self, hold: &Hold) {
-        self.write(Importance::Doubt, LockEvent::Restored { hold: hold.clone() });
-    }
-
-    fn on_acquired(&self, hold: &Hold) {
-        self.write(Importance::Change, LockEvent::Acquired { hold: hold.clone() });
-    }
-
-    fn on_released(&self, hold: &Hold) {
-        self.write(Importance::Change, LockEvent::Released { hold: hold.clone() });
-    }
-
-    fn on_missed(&self, count: u64) {
-        self.0.change(|buffered| buffered.events.miss(count));
-    }
-
-    fn on_closed(&self) {
-        self.0.end();
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.0.end();
+        event
     }
 }
 
@@ -230,30 +160,34 @@ mod tests {
     use super::*;
     use crate::api::builder::ClientBuilder;
     use crate::api::fake::Fake;
+    use crate::api::mailbox::MOST_OF_A_CLIENT;
+    use crate::policy::hold::Observer;
 
     #[tokio::test]
     async fn a_stream_that_is_not_read_drops_the_oldest_and_says_where() {
         let publisher = Arc::default();
         let mut events = LockEvents::of(&publisher);
-        let writer = Writer(Arc::clone(&events.buffer));
         let client = Fake::default().client(ClientBuilder::new());
         let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
-        let hold = guard.hold().clone();
-        writer.on_suspect(&hold);
-        writer.on_abort(&hold, &LossReason::Expired);
-        for _ in 0..MOST_OF_A_CLIENT {
-            writer.on_acquired(&hold);
+        let publish = |event| publisher.publish(event, &guard.hold().0);
+        publish(Event::Suspect);
+        publish(Event::Abort(LossReason::Expired));
+        for _ in 0..MOST_OF_A_CLIENT - 1 {
+            publish(Event::Acquired);
         }
-        writer.on_missed(5);
-        writer.on_closed();
-        writer.on_released(&hold);
+        // Of these three the first is dropped at once, and two acquisitions are for the others.
+        publish(Event::Restored);
+        publish(Event::Released);
+        publisher.close();
+        publish(Event::Released);
         assert!(matches!(events.next().await, Some(LockEvent::Missed { count: 1 })));
         assert!(matches!(events.next().await, Some(LockEvent::Lost { reason: LossReason::Expired, .. })));
-        assert!(matches!(events.next().await, Some(LockEvent::Missed { count: 1 })));
-        for _ in 1..MOST_OF_A_CLIENT {
+        assert!(matches!(events.next().await, Some(LockEvent::Missed { count: 3 })));
+        for _ in 0..MOST_OF_A_CLIENT - 4 {
             assert!(matches!(events.next().await, Some(LockEvent::Acquired { .. })));
         }
-        assert!(matches!(events.next().await, Some(LockEvent::Missed { count: 5 })));
+        assert!(matches!(events.next().await, Some(LockEvent::Missed { count: 1 })));
+        assert!(matches!(events.next().await, Some(LockEvent::Released { .. })));
         assert!(events.next().await.is_none());
         assert!(events.next().await.is_none());
     }

@@ -1,9 +1,10 @@
 //! Callbacks for what happens to a hold, and how long they stay.
 
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Weak;
 
 use crate::api::hold::Hold;
+use crate::api::mailbox::Mailbox;
+use crate::api::publisher::Publisher;
 use crate::types::loss::LossReason;
 
 /// Callbacks for what happens to the holds of a lock, or of all locks of a client.
@@ -130,14 +131,13 @@ impl<F: Fn(&Hold, &LossReason) + Send + Sync + 'static> LockListener for F {
 /// # Ok(()) });
 /// ```
 #[must_use = "dropping the subscription removes the listener; `detach` keeps it for ever"]
-pub struct Subscription(Option<Box<dyn FnOnce() + Send + Sync>>);
+#[derive(Debug)]
+pub struct Subscription {
+    pub(crate) publisher: Weak<Publisher>,
+    pub(crate) mailbox: Weak<Mailbox>,
+}
 
 impl Subscription {
-    /// Creates a subscription whose drop calls `remove`.
-    pub(crate) fn new(remove: impl FnOnce() + Send + Sync + 'static) -> Self {
-        Self(Some(Box::new(remove)))
-    }
-
     /// Keeps the listener for as long as its client exists.
     ///
     /// ```
@@ -149,21 +149,21 @@ impl Subscription {
     /// # Ok(()) });
     /// ```
     pub fn detach(mut self) {
-        self.0 = None;
+        self.mailbox = Weak::new();
+    }
+
+    /// Removes the listener.
+    pub(crate) fn end(&mut self) {
+        let Some(mailbox) = std::mem::take(&mut self.mailbox).upgrade() else { return };
+        if let Some(publisher) = self.publisher.upgrade() {
+            publisher.remove(&mailbox);
+        }
+        mailbox.end();
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let Some(remove) = self.0.take() else { return };
-        if catch_unwind(AssertUnwindSafe(remove)).is_err() {
-            tracing::error!(target: "distlock", "the removal of a listener panicked");
-        }
-    }
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Subscription").finish_non_exhaustive()
+        self.end();
     }
 }

@@ -1,73 +1,54 @@
-//! Delivers events to one listener, in order.
+//! Delivers events to one listener or stream, in order.
 //!
-//! The queue of waiting events of each listener is bounded. When it is full, suspect and restored events are dropped first, and
+//! The queue of waiting events of each is bounded. When it is full, suspect and restored events are dropped first, and
 //! losses last.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use tracing::field::{self, display};
+use tracing::field::display;
 
-use crate::api::event_queue::{EventQueue, Importance, Popped};
-use crate::api::hold::Hold;
+use crate::api::dispatcher::DISPATCHER;
+use crate::api::event_queue::{EventQueue, Importance};
+use crate::api::events::LockEvent;
 use crate::api::listener::LockListener;
 use crate::api::publisher::LockKey;
-use crate::policy::hold::state;
-use crate::runtime::dispatcher::{self, Mailbox};
 use crate::runtime::sync::Mutex;
-use crate::types::loss::LossReason;
+use crate::runtime::waker::with_waker;
+use crate::types::name::LockName;
 
-type Event = state::Event<LossReason>;
-
-/// What a listener gets.
-pub(crate) enum Notification {
-    OfHold(Event, Hold),
-    Closed,
+/// Who gets the events of a mailbox.
+pub(crate) enum Reader {
+    Listener(Arc<dyn LockListener>),
+    /// A stream, which takes its events itself, and waits for one if there is a waker.
+    Stream(Option<Waker>),
 }
 
-impl Notification {
-    fn importance(&self) -> Importance {
-        match self {
-            Self::OfHold(Event::Suspect | Event::Restored, _) => Importance::Doubt,
-            Self::OfHold(Event::Acquired | Event::Released, _) => Importance::Change,
-            Self::OfHold(Event::Abort(_), _) | Self::Closed => Importance::Loss,
-        }
-    }
-
-    fn deliver(&self, listener: &dyn LockListener) {
-        let Self::OfHold(event, hold) = self else { return listener.on_closed() };
-        match event {
-            Event::Acquired => listener.on_acquired(hold),
-            Event::Released => listener.on_released(hold),
-            Event::Abort(reason) => listener.on_abort(hold, reason),
-            // The hold has ended meanwhile, so its doubts are of no interest any more.
-            Event::Suspect | Event::Restored if !hold.0.is_standing() => {}
-            Event::Suspect => listener.on_suspect(hold),
-            Event::Restored => listener.on_restored(hold),
-        }
-    }
-}
-
-/// One listener, and the events that wait for it.
-pub(crate) struct ListenerMailbox {
+/// One reader, and the events that wait for it.
+pub(crate) struct Mailbox {
     /// The lock that it listens to; `None` for all locks of a client.
-    lock: Option<LockKey>,
+    pub(crate) lock: Option<LockKey>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// `None` once the listener has been removed.
-    listener: Option<Arc<dyn LockListener>>,
-    waiting: EventQueue<Notification>,
-    progress: Progress,
+    /// `None` once it has been removed.
+    reader: Option<Reader>,
+    /// What the reader gets; `None` at the end of the client.
+    waiting: EventQueue<Option<LockEvent>>,
+    /// Whether a worker is processing this mailbox, or will do so.
+    is_queued: bool,
 }
 
-/// Whether a worker is processing this mailbox, or will do so.
-#[derive(PartialEq)]
-enum Progress {
-    Idle,
-    Queued,
+/// What a worker does next for the reader.
+enum Next {
+    Call(Arc<dyn LockListener>, Option<LockEvent>),
+    Wake(Waker),
 }
+
+/// What a reader gets where some were dropped.
+const MISSED: fn(u64) -> Option<LockEvent> = |count| Some(LockEvent::Missed { count });
 
 /// The most events that wait for a listener of one lock.
 const MOST_OF_A_LOCK: usize = 1024;
@@ -75,93 +56,102 @@ const MOST_OF_A_LOCK: usize = 1024;
 /// The most events that wait for a listener of all locks of a client: losses of many locks at once have to fit.
 pub(crate) const MOST_OF_A_CLIENT: usize = 1 << 16;
 
-impl ListenerMailbox {
-    pub(crate) fn new(lock: Option<LockKey>, listener: Arc<dyn LockListener>) -> Self {
-        let most = if lock.is_some() { MOST_OF_A_LOCK } else { MOST_OF_A_CLIENT };
-        let state =
-            State { listener: Some(listener), waiting: EventQueue::new(most), progress: Progress::Idle };
-        Self { lock, state: Mutex::new(state) }
+impl Mailbox {
+    pub(crate) fn new(lock: Option<LockKey>, reader: Reader) -> Arc<Self> {
+        DISPATCHER.prepare();
+        let waiting = EventQueue::new(if lock.is_some() { MOST_OF_A_LOCK } else { MOST_OF_A_CLIENT });
+        Arc::new(Self { lock, state: Mutex::new(State { reader: Some(reader), waiting, is_queued: false }) })
     }
 
-    /// Returns the lock that the listener listens to; `None` for all locks of a client.
-    pub(crate) fn lock(&self) -> Option<&LockKey> {
-        self.lock.as_ref()
-    }
-
-    /// Queues a notification after all earlier ones. It runs no user code and drops no user value.
-    pub(crate) fn post(self: &Arc<Self>, notification: Notification) {
+    /// Queues an event, or the end of the client, after all earlier ones. It runs no user code and drops no user value.
+    pub(crate) fn post(self: &Arc<Self>, event: Option<LockEvent>) {
         let mut state = self.state.lock();
-        if state.listener.is_none() {
+        if state.reader.is_none() {
             return;
         }
-        let dropped = state.waiting.push(notification.importance(), notification);
-        let progress = std::mem::replace(&mut state.progress, Progress::Queued);
+        let importance = event.as_ref().map_or(Importance::Loss, LockEvent::importance);
+        let dropped = state.waiting.push(importance, event);
+        let was_queued = std::mem::replace(&mut state.is_queued, true);
         drop(state);
         drop(dropped);
-        if progress == Progress::Idle {
-            dispatcher::enqueue(self.clone());
+        if !was_queued {
+            DISPATCHER.enqueue(Arc::clone(self));
         }
     }
 
-    /// Removes the listener and what waits for it.
+    /// Removes the reader and what waits for it.
     pub(crate) fn end(&self) {
-        let (listener, waiting) = {
-            let mut state = self.state.lock();
-            let waiting = std::mem::replace(&mut state.waiting, EventQueue::new(0));
-            (state.listener.take(), waiting)
-        };
-        drop(waiting);
-        // The destructor of a listener may panic.
-        if catch_unwind(AssertUnwindSafe(move || drop(listener))).is_err() {
-            tracing::error!(target: "distlock", "a listener panicked at its end");
-        }
+        let mut state = self.state.lock();
+        let ended = (state.reader.take(), std::mem::replace(&mut state.waiting, EventQueue::new(0)));
+        drop(state);
+        contained(None, move || match ended.0 {
+            Some(Reader::Stream(Some(waker))) => waker.wake(),
+            _ => drop(ended),
+        });
     }
 
-    fn log_missed(&self, dropped: u64) {
-        let lock = self.lock.as_ref().map(|(name, _)| display(name));
-        tracing::warn!(target: "distlock", lock, dropped, "a listener blocked for so long that events were dropped");
-    }
-}
-
-impl Mailbox for ListenerMailbox {
-    fn deliver_one(&self) {
-        let (listener, next) = {
-            let mut state = self.state.lock();
-            (state.listener.clone(), state.waiting.pop())
-        };
-        let Some(listener) = listener else { return };
-        let about = match &next {
-            Some(Popped::Event(Notification::OfHold(event, hold))) => Some((hold.name().clone(), *event)),
-            Some(Popped::Missed(count)) => {
-                self.log_missed(*count);
-                None
+    /// Takes the next event for a stream; there is `None` at the end of the client.
+    pub(crate) fn poll_next(&self, context: &Context<'_>) -> Poll<Option<LockEvent>> {
+        with_waker(context, |waker| {
+            let State { waiting, reader, .. } = &mut *self.state.lock();
+            match (waiting.pop(MISSED), reader) {
+                (Some(event), _) => Poll::Ready(event),
+                (None, Some(Reader::Stream(reads))) => {
+                    std::mem::swap(reads, waker);
+                    Poll::Pending
+                }
+                (None, _) => Poll::Ready(None),
             }
+        })
+    }
+
+    /// Delivers the next event. Returns whether there was one; if not, the next event queues the mailbox again.
+    pub(crate) fn deliver_one(&self) -> bool {
+        let next = {
+            let State { waiting, reader, is_queued } = &mut *self.state.lock();
+            let next = match reader {
+                Some(Reader::Listener(to)) => {
+                    waiting.pop(MISSED).map(|event| Next::Call(Arc::clone(to), event))
+                }
+                Some(Reader::Stream(reads)) => reads.take().map(Next::Wake),
+                None => None,
+            };
+            *is_queued = next.is_some();
+            next
+        };
+        let Some(next) = next else { return false };
+        let lock = match &next {
+            Next::Call(_, Some(event)) => event.hold().map(|hold| hold.name().clone()),
             _ => None,
         };
-        // The listener is dropped inside as well: this may be its last reference, and its destructor may panic too.
-        let call = move || match &next {
-            Some(Popped::Event(notification)) => notification.deliver(&*listener),
-            Some(Popped::Missed(count)) => listener.on_missed(*count),
-            None => {}
-        };
-        if catch_unwind(AssertUnwindSafe(call)).is_err() {
-            let (lock, event) = about.unzip();
-            tracing::error!(
-                target: "distlock", lock = lock.map(display), event = event.map(field::debug), "a listener panicked"
-            );
-        }
+        // It may have the last reference to a listener, which is dropped inside as well.
+        contained(lock, move || self.run(&next));
+        true
     }
 
-    fn has_more(&self) -> bool {
-        let mut state = self.state.lock();
-        if state.waiting.is_empty() {
-            state.progress = Progress::Idle;
+    fn run(&self, next: &Next) {
+        match next {
+            Next::Wake(reader) => reader.wake_by_ref(),
+            Next::Call(listener, None) => listener.on_closed(),
+            Next::Call(listener, Some(event)) => {
+                if let LockEvent::Missed { count } = event {
+                    let lock = self.lock.as_ref().map(|(name, _)| display(name));
+                    tracing::warn!(target: "distlock", lock, dropped = count, "a listener blocked for so long that events were dropped");
+                }
+                event.deliver(&**listener);
+            }
         }
-        state.progress == Progress::Queued
     }
 }
 
-impl Drop for ListenerMailbox {
+/// Runs code of a listener, which may panic, and so may its destructor.
+fn contained(lock: Option<LockName>, call: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        tracing::error!(target: "distlock", lock = lock.map(display), "a listener panicked");
+    }
+}
+
+impl Drop for Mailbox {
     fn drop(&mut self) {
         self.end();
     }
@@ -178,7 +168,12 @@ mod tests {
     use crate::api::builder::ClientBuilder;
     use crate::api::client::LockClient;
     use crate::api::fake::Fake;
+    use crate::api::hold::Hold;
     use crate::api::lock::DistributedLock;
+    use crate::policy::hold::state;
+    use crate::types::loss::LossReason;
+
+    type Event = state::Event<LossReason>;
 
     const SOON: Duration = Duration::from_secs(60);
 

@@ -6,6 +6,7 @@ pub(crate) mod client;
 pub(crate) mod closed;
 #[cfg(test)]
 mod costs;
+mod dispatcher;
 pub(crate) mod election;
 mod event_queue;
 pub(crate) mod events;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::builder::check_label;
+use crate::api::events::LockEvent;
 use crate::api::hold::Hold;
 use crate::api::listener::LockListener;
-use crate::api::mailbox::{ListenerMailbox, Notification};
+use crate::api::mailbox::{Mailbox, Reader};
 use crate::policy::acquire::Acquisition;
 use crate::policy::hold::state::Event;
 use crate::policy::hold::{HoldCore, Observer};
@@ -174,7 +175,7 @@ impl LockOptions {
     /// ```
     #[must_use]
     pub fn listener(mut self, listener: Arc<dyn LockListener>) -> Self {
-        self.listener = Some(Arc::new(OwnListener(Arc::new(ListenerMailbox::new(None, listener)))));
+        self.listener = Some(Arc::new(OwnListener(Mailbox::new(None, Reader::Listener(listener)))));
         self
     }
 
@@ -308,11 +309,11 @@ impl fmt::Debug for LockOptions {
 }
 
 /// The listener of one lock's options.
-struct OwnListener(Arc<ListenerMailbox>);
+struct OwnListener(Arc<Mailbox>);
 
 impl Observer for OwnListener {
     /// Like the client's publisher, it runs no user code and drops no user value.
     fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
-        self.0.post(Notification::OfHold(event, Hold(Arc::clone(hold))));
+        self.0.post(Some(LockEvent::of(event, Hold(Arc::clone(hold)))));
     }
 }

@@ -1,17 +1,16 @@
 //! Which listener gets which event: the listeners of a client and of its locks.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::api::events::LockEvent;
 use crate::api::hold::Hold;
-use crate::api::listener::{LockListener, Subscription};
-use crate::api::mailbox::{ListenerMailbox, Notification};
+use crate::api::listener::Subscription;
+use crate::api::mailbox::{Mailbox, Reader};
 use crate::policy::hold::state::Event;
 use crate::policy::hold::{HoldCore, Observer};
-#[cfg(test)]
-use crate::runtime::counts;
-use crate::runtime::dispatcher;
+use crate::runtime::sync::Mutex;
 use crate::types::loss::LossReason;
 use crate::types::mode::LockKind;
 use crate::types::name::LockName;
@@ -19,122 +18,72 @@ use crate::types::name::LockName;
 /// Passes the events of one client's holds to its listeners.
 #[derive(Default)]
 pub(crate) struct Publisher {
-    listening: RwLock<Listening>,
+    listening: Mutex<Listening>,
     /// Whether there was ever a listener. Most clients have none, and their holds look here alone.
     has_listened: AtomicBool,
 }
 
 #[derive(Default)]
 struct Listening {
-    to_client: Vec<Arc<ListenerMailbox>>,
-    to_locks: HashMap<LockKey, Vec<Arc<ListenerMailbox>>>,
-    state: State,
+    /// The listeners of each lock, and those of all locks.
+    mailboxes: HashMap<Option<LockKey>, Vec<Arc<Mailbox>>>,
+    is_closed: bool,
 }
 
 /// A lock or a semaphore.
 pub(crate) type LockKey = (LockName, LockKind);
 
-#[derive(Default, PartialEq)]
-enum State {
-    #[default]
-    Open,
-    Closed,
-}
-
 impl Publisher {
-    /// Adds a listener to this lock, or to all locks.
-    pub(crate) fn add(
-        self: &Arc<Self>,
-        lock: Option<LockKey>,
-        listener: Arc<dyn LockListener>,
-    ) -> Subscription {
-        dispatcher::prepare();
-        let mailbox = Arc::new(ListenerMailbox::new(lock, listener));
-        let subscription = self.subscription(&mailbox);
-        let mut listening = self.write();
-        if listening.state == State::Closed {
-            mailbox.post(Notification::Closed);
+    /// Adds a reader of the events of this lock, or of all locks.
+    pub(crate) fn add(self: &Arc<Self>, lock: Option<LockKey>, reader: Reader) -> Subscription {
+        let mailbox = Mailbox::new(lock.clone(), reader);
+        let subscription =
+            Subscription { publisher: Arc::downgrade(self), mailbox: Arc::downgrade(&mailbox) };
+        let mut listening = self.listening.lock();
+        if listening.is_closed {
+            mailbox.post(None);
         }
-        match mailbox.lock() {
-            Some(lock) => listening.to_locks.entry(lock.clone()).or_default().push(mailbox),
-            None => listening.to_client.push(mailbox),
-        }
+        listening.mailboxes.entry(lock).or_default().push(mailbox);
         self.has_listened.store(true, Ordering::Release);
         subscription
     }
 
-    fn subscription(self: &Arc<Self>, mailbox: &Arc<ListenerMailbox>) -> Subscription {
-        let (publisher, mailbox) = (Arc::downgrade(self), Arc::downgrade(mailbox));
-        Subscription::new(move || {
-            let Some(mailbox) = mailbox.upgrade() else { return };
-            if let Some(publisher) = publisher.upgrade() {
-                publisher.write().remove(&mailbox);
-            }
-            mailbox.end();
-        })
+    /// Removes a mailbox that the caller keeps, so that nothing of the user's is dropped here.
+    pub(crate) fn remove(&self, mailbox: &Arc<Mailbox>) {
+        let mailboxes = &mut self.listening.lock().mailboxes;
+        let Some(of_lock) = mailboxes.get_mut(&mailbox.lock) else { return };
+        of_lock.retain(|other| !Arc::ptr_eq(other, mailbox));
+        if of_lock.is_empty() {
+            mailboxes.remove(&mailbox.lock);
+        }
     }
 
     pub(crate) fn has_listeners(&self) -> bool {
-        !self.read().is_empty()
+        !self.listening.lock().mailboxes.is_empty()
     }
 
     /// The client is closed.
     pub(crate) fn close(&self) {
-        let mut listening = self.write();
-        if std::mem::replace(&mut listening.state, State::Closed) == State::Open {
-            listening.all().for_each(|mailbox| mailbox.post(Notification::Closed));
+        let mut listening = self.listening.lock();
+        if !std::mem::replace(&mut listening.is_closed, true) {
+            listening.mailboxes.values().flatten().for_each(|mailbox| mailbox.post(None));
         }
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Listening> {
-        #[cfg(test)]
-        counts::mutex();
-        self.listening.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Listening> {
-        self.listening.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Listening {
-    /// Removes a mailbox that the caller keeps, so that nothing of the user's is dropped here.
-    fn remove(&mut self, mailbox: &Arc<ListenerMailbox>) {
-        let others = |other: &Arc<ListenerMailbox>| !Arc::ptr_eq(other, mailbox);
-        let Some(lock) = mailbox.lock() else { return self.to_client.retain(others) };
-        let Some(mailboxes) = self.to_locks.get_mut(lock) else { return };
-        mailboxes.retain(others);
-        if mailboxes.is_empty() {
-            self.to_locks.remove(lock);
-        }
-    }
-
-    fn of(&self, lock: &LockKey) -> impl Iterator<Item = &Arc<ListenerMailbox>> {
-        self.to_client.iter().chain(self.to_locks.get(lock).into_iter().flatten())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.to_client.is_empty() && self.to_locks.is_empty()
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Arc<ListenerMailbox>> {
-        self.to_client.iter().chain(self.to_locks.values().flatten())
     }
 }
 
 impl Observer for Publisher {
-    /// The caller holds the mutex of the hold's reports, so this runs no user code and drops no user value.
+    /// The caller has locked the mutex of the hold's state, so this runs no user code and drops no user value.
     fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
         if !self.has_listened.load(Ordering::Acquire) {
             return;
         }
-        let listening = self.read();
-        if listening.is_empty() {
+        let mailboxes = &self.listening.lock().mailboxes;
+        if mailboxes.is_empty() {
             return;
         }
         let lock = (hold.name().clone(), hold.grant().mode.kind());
-        for mailbox in listening.of(&lock) {
-            mailbox.post(Notification::OfHold(event, Hold(Arc::clone(hold))));
+        for mailbox in [None, Some(lock)].iter().filter_map(|lock| mailboxes.get(lock)).flatten() {
+            mailbox.post(Some(LockEvent::of(event, Hold(Arc::clone(hold)))));
         }
     }
 }

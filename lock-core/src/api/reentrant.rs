@@ -14,6 +14,7 @@ use crate::api::handle::Handle;
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::{DistributedLock, endless_wait_ended};
+use crate::api::mailbox::Reader;
 use crate::api::publisher::Publisher;
 use crate::api::scope;
 use crate::api::self_wait::watched;
@@ -169,7 +170,8 @@ impl DistributedLock for ReentrantLock {
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        self.publisher.add(Some((self.entry.name().clone(), self.acquisition.mode.kind())), listener)
+        let lock = (self.entry.name().clone(), self.acquisition.mode.kind());
+        self.publisher.add(Some(lock), Reader::Listener(listener))
     }
 }
 

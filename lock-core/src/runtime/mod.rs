@@ -4,7 +4,6 @@ pub(crate) mod clock;
 #[cfg(test)]
 pub(crate) mod counts;
 pub(crate) mod deadline;
-pub(crate) mod dispatcher;
 pub(crate) mod engine;
 pub(crate) mod few;
 #[cfg(feature = "testing")]

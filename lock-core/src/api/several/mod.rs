@@ -18,6 +18,7 @@ use crate::api::guard_origin::{GuardOrigin, Several};
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
+use crate::api::mailbox::Reader;
 use crate::api::publisher::Publisher;
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
@@ -167,7 +168,8 @@ impl DistributedLock for MultiLock {
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        self.0.publisher.add(Some((self.name().clone(), LockKind::Lock)), listener)
+        let lock = (self.name().clone(), LockKind::Lock);
+        self.0.publisher.add(Some(lock), Reader::Listener(listener))
     }
 }
 

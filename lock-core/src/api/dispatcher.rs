@@ -1,0 +1,171 @@
+//! Calls listeners, on threads of its own.
+//!
+//! Each listener has a mailbox: its events wait there and are delivered one at a time, in order. Mailboxes with events wait for
+//! a worker. One worker is enough as long as callbacks return; the last one that is free watches the others and delivers
+//! nothing. When mailboxes wait and no callback returns for a moment, it starts more, up to a limit, and these end again when
+//! there is nothing to do. So a callback that blocks delays only its own listener.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, LazyLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::api::mailbox::Mailbox;
+use crate::runtime::sync::Mutex;
+
+/// The maximum number of workers: this many callbacks can block at once before the events of other listeners have to wait.
+const MOST_WORKERS: usize = 64;
+
+/// One that delivers, and one that watches it.
+const FEWEST_WORKERS: usize = 2;
+
+/// How long mailboxes wait without progress before more workers are started.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// How long a surplus worker waits for work before it ends.
+const IDLE_FOR: Duration = Duration::from_secs(1);
+
+pub(crate) static DISPATCHER: LazyLock<Dispatcher> = LazyLock::new(Dispatcher::default);
+
+#[derive(Default)]
+pub(crate) struct Dispatcher {
+    work: Mutex<Work>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Work {
+    mailboxes: VecDeque<Arc<Mailbox>>,
+    workers: usize,
+    /// How many workers wait.
+    free: usize,
+    delivered: u64,
+}
+
+impl Work {
+    /// Returns whether the worker that asks is the only free one: it starts others if those that deliver are blocked, and
+    /// delivers nothing itself.
+    fn needs_a_watcher(&self) -> bool {
+        self.free == 0 && (FEWEST_WORKERS..MOST_WORKERS).contains(&self.workers)
+    }
+
+    /// Returns whether the worker that asks may end. One that is free always stays to watch.
+    fn has_surplus(&self) -> bool {
+        self.mailboxes.is_empty() && self.free > 0 && self.workers > FEWEST_WORKERS
+    }
+}
+
+impl Dispatcher {
+    /// Makes sure that there are workers for the first event. If no thread can be had, the next listener tries again.
+    pub(crate) fn prepare(&'static self) {
+        self.start(FEWEST_WORKERS);
+    }
+
+    /// Queues the mailbox for a worker, which delivers its events. The caller may be the deadline thread, or have locked a
+    /// mutex.
+    pub(crate) fn enqueue(&self, mailbox: Arc<Mailbox>) {
+        self.work.lock().mailboxes.push_back(mailbox);
+        self.arrived.notify_one();
+    }
+
+    /// Makes sure that there are so many workers. Neither the start of a thread nor the log runs under the mutex.
+    fn start(&'static self, count: usize) {
+        loop {
+            {
+                let mut work = self.work.lock();
+                if work.workers >= count.min(MOST_WORKERS) {
+                    return;
+                }
+                work.workers += 1;
+            }
+            let worker = thread::Builder::new().name("distlock-listener".to_owned());
+            if let Err(error) = worker.spawn(|| self.run()) {
+                self.work.lock().workers -= 1;
+                return tracing::error!(target: "distlock", %error, "no thread for listeners");
+            }
+        }
+    }
+
+    fn run(&'static self) {
+        while let Some(mailbox) = self.next() {
+            let again = mailbox.deliver_one();
+            let mut work = self.work.lock();
+            work.delivered += 1;
+            // Otherwise this may be its end, and that of its listener, when the mutex is unlocked.
+            if again {
+                work.mailboxes.push_back(mailbox);
+            }
+        }
+    }
+
+    /// Returns the next mailbox for a worker, or `None` when the worker is not needed any more.
+    fn next(&'static self) -> Option<Arc<Mailbox>> {
+        let mut work = self.work.lock();
+        loop {
+            let watches = work.needs_a_watcher() && !work.mailboxes.is_empty();
+            if !watches && let Some(mailbox) = work.mailboxes.pop_front() {
+                return Some(mailbox);
+            }
+            let (delivered, longest) = (work.delivered, if watches { PATIENCE } else { IDLE_FOR });
+            work.free += 1;
+            let waiting = self.arrived.wait_timeout_while(work, longest, |work| {
+                if watches {
+                    work.free == 1 && work.delivered == delivered
+                } else {
+                    work.mailboxes.is_empty()
+                }
+            });
+            let waited;
+            (work, waited) = waiting.unwrap_or_else(PoisonError::into_inner);
+            work.free -= 1;
+            if waited.timed_out() && !work.mailboxes.is_empty() {
+                let more = 2 * work.workers;
+                drop(work);
+                self.start(more);
+                work = self.work.lock();
+            } else if waited.timed_out() && work.has_surplus() {
+                work.workers -= 1;
+                return None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::hold::Hold;
+    use crate::api::listener::LockListener;
+    use crate::api::mailbox::Reader;
+    use crate::types::loss::LossReason;
+
+    #[test]
+    fn an_event_starts_no_worker_where_it_arises_and_no_listener_ends_under_the_mutex() {
+        struct EnqueuesAtItsEnd(&'static Dispatcher);
+        impl LockListener for EnqueuesAtItsEnd {
+            fn on_abort(&self, _: &Hold, _: &LossReason) {}
+        }
+        impl Drop for EnqueuesAtItsEnd {
+            fn drop(&mut self) {
+                self.0.enqueue(Mailbox::new(None, Reader::Stream(None)));
+            }
+        }
+        let dispatcher: &'static Dispatcher = Box::leak(Box::default());
+        let listener = EnqueuesAtItsEnd(dispatcher);
+        dispatcher.enqueue(Mailbox::new(None, Reader::Listener(Arc::new(listener))));
+        assert_eq!(dispatcher.work.lock().workers, 0);
+        dispatcher.prepare();
+        while dispatcher.work.lock().delivered < 2 {
+            thread::yield_now();
+        }
+        assert!(dispatcher.work.lock().workers >= FEWEST_WORKERS);
+    }
+
+    #[test]
+    fn the_last_idle_worker_stays_and_delivers_nothing_while_others_can_be_started() {
+        let work = |workers, free| Work { workers, free, ..Work::default() };
+        assert!(!work(3, 0).has_surplus() && work(3, 1).has_surplus() && !work(2, 1).has_surplus());
+        assert!(work(2, 0).needs_a_watcher() && !work(2, 1).needs_a_watcher());
+        assert!(!work(1, 0).needs_a_watcher() && !work(MOST_WORKERS, 0).needs_a_watcher());
+    }
+}
