@@ -27,27 +27,20 @@ use super::clock::{Clock, Moment};
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run());
 /// ```
 pub async fn within<T>(clock: &Clock, deadline: Moment, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    let mut sleep = pin!(clock.sleep_until(deadline));
-    std::future::poll_fn(|context| {
-        if let Poll::Ready(output) = future.as_mut().poll(context) {
-            return Poll::Ready(Some(output));
-        }
-        sleep.as_mut().poll(context).map(|()| None)
+    unless(clock.sleep_until(deadline), future).await
+}
+
+/// Returns the output of `future`, unless `end` completes before.
+pub(crate) async fn unless<T>(end: impl Future, future: impl Future<Output = T>) -> Option<T> {
+    let (mut end, mut future) = (pin!(end), pin!(future));
+    std::future::poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => end.as_mut().poll(context).map(|_| None),
     })
     .await
 }
 
 /// Waits until one of them completes.
 pub(crate) async fn first_of(one: impl Future, other: impl Future) {
-    let mut one = pin!(one);
-    let mut other = pin!(other);
-    std::future::poll_fn(|context| {
-        if one.as_mut().poll(context).is_ready() || other.as_mut().poll(context).is_ready() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
+    unless(other, one).await;
 }

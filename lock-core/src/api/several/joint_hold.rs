@@ -1,43 +1,64 @@
 //! The hold of several locks: one object for their owner, which is lost when one of its parts is.
 
-use std::sync::Arc;
-use std::task::Waker;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Wake, Waker};
 
 use super::joint::Joints;
-use super::part_loss::PartLossWatch;
 use crate::api::hold::Hold;
-use crate::policy::hold::state::{Event, Woken};
+use crate::policy::hold::state::{Event, Phase, Woken};
 use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Observer};
+use crate::policy::release::Watcher;
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::metrics::Metrics;
 use crate::types::loss::LossReason;
 use crate::types::mode::Mode;
 use crate::types::name::LockName;
 
-/// The hold, which follows the losses of its parts as long as this exists.
-pub(super) struct JointHold {
-    pub(super) hold: Hold,
-    _parts: Box<[PartLossWatch]>,
+/// Joins the holds of `parts`; the loss of any of them is the loss of all as long as the watchers exist.
+pub(super) fn join<'a>(joints: &Arc<Joints>, parts: impl Iterator<Item = &'a Hold>) -> (Hold, Vec<Watcher>) {
+    let grant = Granted {
+        lease: 0,
+        id: GrantedId::Number,
+        mode: Mode::Exclusive,
+        token: None,
+        options: None,
+        may_be_followed: false,
+        #[cfg(unix)]
+        descriptor: None,
+    };
+    let home: Arc<Joints> = Arc::clone(joints);
+    let parts = parts.map(|part| Arc::clone(&part.0)).collect();
+    let hold = HoldCore::new(home, grant, parts, Moment::FOREVER);
+    let loss = Arc::new(LossOfAPart(Arc::downgrade(&hold)));
+    let waker = Waker::from(Arc::clone(&loss));
+    let watchers = hold.parts().iter().map(|part| {
+        let mut watcher = Watcher { hold: Arc::clone(part), place: None };
+        let ended = |phase: &Phase<_>| matches!(phase, Phase::Lost(_) | Phase::Released).then_some(());
+        let _ = part.poll(&mut watcher.place, &mut Context::from_waker(&waker), ended);
+        watcher
+    });
+    let watchers = watchers.collect();
+    // Of one that was lost before.
+    loss.wake();
+    (Hold(hold), watchers)
 }
 
-impl JointHold {
-    /// Joins the holds of `parts`; the loss of any of them is from now on the loss of all.
-    pub(super) fn of(joints: &Arc<Joints>, parts: &[Hold]) -> Self {
-        let grant = Granted {
-            lease: 0,
-            id: GrantedId::Number,
-            mode: Mode::Exclusive,
-            token: None,
-            options: None,
-            may_be_followed: false,
-            #[cfg(unix)]
-            descriptor: None,
-        };
-        let home: Arc<Joints> = Arc::clone(joints);
-        let own = parts.iter().map(|part| Arc::clone(&part.0)).collect();
-        let hold = Hold(HoldCore::new(home, grant, own, Moment::FOREVER));
-        let watches = parts.iter().map(|part| PartLossWatch::begin(part, &hold)).collect();
-        Self { hold, _parts: watches }
+/// Watches the parts of this hold: it is the waker that they wake when they end.
+///
+/// So the code that ends a part passes its loss on, on the same thread and before the next await of a holder. It needs no task,
+/// and works without a runtime.
+struct LossOfAPart(Weak<HoldCore>);
+
+impl Wake for LossOfAPart {
+    fn wake(self: Arc<Self>) {
+        let Some(joint) = self.0.upgrade() else { return };
+        let loss =
+            |part: &Arc<HoldCore>| if let Phase::Lost(reason) = part.phase() { Some(reason) } else { None };
+        if let Some(reason) = joint.parts().iter().find_map(loss) {
+            let mut woken = Woken::default();
+            joint.lose(reason, &mut woken);
+            woken.into_iter().for_each(Waker::wake);
+        }
     }
 }
 
@@ -56,11 +77,11 @@ impl Hold {
 
 impl Home for Joints {
     fn name(&self) -> &LockName {
-        self.name()
+        &self.name
     }
 
     fn clock(&self) -> &Clock {
-        self.clock()
+        &self.clock
     }
 
     fn server(&self) -> &Arc<str> {
@@ -73,5 +94,32 @@ impl Home for Joints {
 
     fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
         self.publisher.publish(event, hold);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+
+    use super::*;
+    use crate::api::builder::ClientBuilder;
+    use crate::api::fake::Fake;
+    use crate::api::guard::LockGuard;
+    use crate::types::loss::HoldEnd;
+
+    #[tokio::test]
+    async fn a_part_that_was_lost_before_counts_and_one_that_stays_held_forgets_the_joint_hold() {
+        let server = Fake::with_losses();
+        let client = server.client(ClientBuilder::new());
+        let (lost, held) = (client.mutex("a").unwrap(), client.mutex("b").unwrap());
+        let joints = Arc::new(Joints::of(vec![Arc::clone(&lost), Arc::clone(&held)]).unwrap());
+        let (held, lost) = (held.acquire().await.unwrap(), lost.acquire().await.unwrap());
+        server.lose(LossReason::Deleted);
+        let (joint, watchers) = join(&joints, [&lost, &held].into_iter().map(LockGuard::hold));
+        assert_eq!(joint.end(), Some(HoldEnd::Lost(LossReason::Deleted)));
+        assert_eq!(Arc::weak_count(&joint.0), 1);
+        drop(watchers);
+        assert_eq!(Arc::weak_count(&joint.0), 0);
+        assert!(held.hold().is_valid());
     }
 }

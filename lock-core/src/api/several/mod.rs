@@ -5,7 +5,6 @@
 
 mod joint;
 mod joint_hold;
-mod part_loss;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -133,11 +132,11 @@ fn is_same(one: &dyn DistributedLock, other: &dyn DistributedLock) -> bool {
 #[async_trait]
 impl DistributedLock for MultiLock {
     fn name(&self) -> &LockName {
-        self.0.name()
+        &self.0.name
     }
 
     fn clock(&self) -> &Clock {
-        self.0.clock()
+        &self.0.clock
     }
 
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
@@ -175,7 +174,7 @@ impl DistributedLock for MultiLock {
 
 impl fmt::Debug for MultiLock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("MultiLock").field("name", self.0.name()).finish_non_exhaustive()
+        formatter.debug_struct("MultiLock").field("name", &self.0.name).finish_non_exhaustive()
     }
 }
 
@@ -233,7 +232,7 @@ impl MultiLocks {
         if known.len() == known.capacity() {
             known.retain(|_, known| known.joints.strong_count() > 0 || known.publisher.has_listeners());
         }
-        let earlier = known.get(joints.names());
+        let earlier = known.get(&joints.names);
         if let Some(used) = earlier.and_then(|earlier| earlier.joints.upgrade()) {
             return Ok(Arc::new(MultiLock(used)));
         }
@@ -242,7 +241,7 @@ impl MultiLocks {
         }
         let joints = Arc::new(joints);
         let publisher = Arc::clone(&joints.publisher);
-        known.insert(joints.names().into(), Known { joints: Arc::downgrade(&joints), publisher });
+        known.insert(joints.names.clone(), Known { joints: Arc::downgrade(&joints), publisher });
         Ok(Arc::new(MultiLock(joints)))
     }
 

@@ -262,7 +262,9 @@ impl LocalLock {
         } else {
             self.over(turn, ticket, Settled::Granted(Arc::clone(&hold)));
         }
-        self.enter_with_branches(turn, (owner, mode), &hold);
+        if self.owners.waiting(owner, mode) > 1 {
+            self.enter_with_branches(turn, (owner, mode), &hold);
+        }
     }
 
     /// The owner of a hold has entered: its branches that still wait enter with it.
