@@ -165,11 +165,9 @@ enum Stage {
     /// It has not returned from its first poll.
     #[default]
     Begins,
-    /// It was woken meanwhile.
+    /// It was woken: the engine gets it, or has it.
     Woken,
     Waits(Work, Arc<BackendTasks>),
-    /// The engine has it.
-    Gone,
 }
 
 impl Parked {
@@ -187,20 +185,13 @@ impl Parked {
             *stage = Stage::Waits(future, Arc::clone(&engine.backend_tasks));
             return;
         }
-        *stage = Stage::Gone;
         drop(stage);
         drop(engine.spawn(future));
     }
 
     /// The future is woken: the engine continues it from now on.
     pub(crate) fn woken(&self) {
-        let mut stage = self.0.lock();
-        let next = match &*stage {
-            Stage::Begins | Stage::Woken => Stage::Woken,
-            Stage::Waits(..) | Stage::Gone => Stage::Gone,
-        };
-        let before = std::mem::replace(&mut *stage, next);
-        drop(stage);
+        let before = std::mem::replace(&mut *self.0.lock(), Stage::Woken);
         if let Stage::Waits(future, engine) = before {
             #[cfg(test)]
             super::counts::spawn();
@@ -240,18 +231,6 @@ struct EndOfHandingOver;
 impl Drop for EndOfHandingOver {
     fn drop(&mut self) {
         let _ = WOKEN_MEANWHILE.try_with(RefCell::take);
-    }
-}
-
-impl AsRef<Self> for Parked {
-    fn as_ref(&self) -> &Self {
-        self
-    }
-}
-
-impl Wake for Parked {
-    fn wake(self: Arc<Self>) {
-        self.woken();
     }
 }
 
@@ -321,6 +300,18 @@ impl fmt::Debug for Engine {
 mod tests {
     use super::*;
     use crate::runtime::counts::counts;
+
+    impl AsRef<Self> for Parked {
+        fn as_ref(&self) -> &Self {
+            self
+        }
+    }
+
+    impl Wake for Parked {
+        fn wake(self: Arc<Self>) {
+            self.woken();
+        }
+    }
 
     impl Engine {
         fn run(&self, future: impl Future<Output = ()> + Send + 'static) {
