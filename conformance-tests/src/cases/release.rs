@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{During, Failure, Outcome, ensure};
-use lock_core::{DistributedLock, ErrorKind, HoldEnd, LockClient, Operation, Owner, Sharing};
+use lock_core::{DistributedLock, ErrorKind, HoldEnd, LockClient, Operation, Owner};
 
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Losing};
@@ -58,7 +58,7 @@ async fn a_released_hold_says_so(stage: &Stage) -> Outcome {
 pub(super) fn kinds(ours: &LockClient, theirs: &LockClient) -> Outcome<Vec<[Arc<dyn DistributedLock>; 2]>> {
     let mut kinds = vec![[ours.mutex("room")?, theirs.mutex("room")?]];
     let modes = ours.capabilities().modes;
-    if modes.shared == Sharing::Supported {
+    if modes.shared {
         kinds.push([ours.rw_lock("room")?.read(), theirs.rw_lock("room")?.write()]);
     }
     if modes.permits.is_some() {
