@@ -9,7 +9,7 @@ use lock_core::{
     AcquireRequest, Backend, BackendContext, Broken, Capabilities, CharacterSet, ClientBuilder, Clock,
     Downgraded, EngineChoice, ErrorKind, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockClient,
     LockError, LockStatus, LossReason, ManualClock, Mode, Modes, NameRules, Operation, Owner, Participant,
-    Pipelining, Reach, Released, Term, Wait,
+    Reach, Released, Term, Wait,
 };
 use tokio::sync::oneshot;
 
@@ -106,10 +106,14 @@ struct World {
 impl World {
     /// A client whose work goes on only while the test lets it.
     fn new() -> Self {
-        Self::with(Pipelining::Unsupported)
+        Self::with(|capabilities| capabilities)
     }
 
-    fn with(pipelining: Pipelining) -> Self {
+    fn pipelining() -> Self {
+        Self::with(Capabilities::with_pipelining)
+    }
+
+    fn with(change: impl FnOnce(Capabilities) -> Capabilities) -> Self {
         let (clock, time) = Clock::manual();
         time.advance(Duration::from_secs(100));
         let (asked, mut context) = (Arc::default(), None);
@@ -118,8 +122,7 @@ impl World {
             context = Some(given);
             let names = NameRules::new(CharacterSet::ANY, 100);
             let capabilities = Capabilities::new("answered by hand", Reach::Network, names);
-            let capabilities =
-                capabilities.with_modes(Modes::exclusive().with_shared()).with_pipelining(pipelining);
+            let capabilities = change(capabilities.with_modes(Modes::exclusive().with_shared()));
             Ok(Remote { capabilities, asked: Arc::clone(&asked) })
         });
         Self { client: client.unwrap(), context: context.unwrap(), asked, clock, time }
@@ -301,7 +304,7 @@ async fn a_wait_behind_a_downgrade_without_an_answer_has_failed() {
 
 #[tokio::test]
 async fn an_attempt_follows_a_release_only_if_nothing_else_is_unanswered() {
-    let world = World::with(Pipelining::Supported);
+    let world = World::pipelining();
     let lock = world.client.mutex(NAME).unwrap();
     let held = ByHand::begun(lock.acquire());
     world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
@@ -323,7 +326,7 @@ async fn an_attempt_follows_a_release_only_if_nothing_else_is_unanswered() {
 
 #[tokio::test]
 async fn a_reader_does_not_follow_a_release_that_is_not_answered() {
-    let world = World::with(Pipelining::Supported);
+    let world = World::pipelining();
     let catalog = world.client.rw_lock(NAME).unwrap();
     let (read, write) = (catalog.read(), catalog.write());
     let held = ByHand::begun(write.acquire());

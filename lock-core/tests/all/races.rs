@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{ByHand, LEASE, SOON, Timed, eventually, name};
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, LockClient, LockError, LockGuard, LossReason, Operation,
-    Owner, Pipelining, Wait,
+    Owner, Wait,
 };
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told};
@@ -62,7 +62,7 @@ async fn tasks_of_one_client_are_never_inside_together_and_none_is_forgotten() {
     let remote = || MemoryOptions::new().replies(Replies::Later);
     let ways = [
         (remote(), ClientBuilder::new()),
-        (remote().pipelining(Pipelining::Supported), ClientBuilder::new()),
+        (remote().pipelining(), ClientBuilder::new()),
         (remote(), ClientBuilder::new().local_handoff(3, SOON)),
     ];
     for (options, builder) in ways {
@@ -468,7 +468,7 @@ async fn a_writer_waits_for_the_answer_to_the_release_of_a_reader() {
 async fn waiters_that_leave_while_an_attempt_is_sent_behind_a_release_leave_nothing() {
     for first in BOTH {
         let server = MemoryServer::new();
-        let options = MemoryOptions::new().pipelining(Pipelining::Supported);
+        let options = MemoryOptions::new().pipelining();
         let client = server.client_with(options, ClientBuilder::new()).unwrap();
         let lock = client.mutex(NAME).unwrap();
         let held = lock.acquire().await.unwrap();
