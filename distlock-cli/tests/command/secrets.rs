@@ -73,11 +73,13 @@ fn the_server_of_a_lock_is_named() {
 
 #[test]
 fn no_message_shows_a_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks").display().to_string();
     for url in [
         format!("gopher://user:{SECRET}@cache/"),
         format!("file://user:{SECRET}@cache/"),
-        format!("file://{SECRET}@/tmp/x"),
-        format!("file:/tmp/x?password={SECRET}"),
+        format!("file://{SECRET}@{path}"),
+        format!("file:{path}?password={SECRET}"),
         format!("no scheme {SECRET}"),
     ] {
         for arguments in [

@@ -177,8 +177,8 @@ impl Entry {
 
     fn carry_out(self: &Arc<Self>, effects: Effects, place: Place) {
         let Effects { wake, stop, dropped, done, changed, unregister, words, ended, work } = effects;
-        // A caller that learns of the end of its wait finds the attempt still to be undone.
-        wake.into_iter().chain(stop).for_each(wake_contained);
+        // The drivers first: a waker may wait until what they undo is undone.
+        stop.into_iter().chain(wake).for_each(wake_contained);
         changed.into_iter().for_each(|attempt| attempt.changed());
         for (number, group) in unregister {
             self.client.renewer.unregister(group, self, number);

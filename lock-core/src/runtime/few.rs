@@ -45,6 +45,9 @@ impl<T> IntoIterator for Few<T> {
     }
 }
 
+/// How much room a map keeps for its next elements when it has none.
+const KEPT: usize = 4;
+
 /// A map without an order.
 #[derive(Debug)]
 pub(crate) struct FewByKey<K, V, S> {
@@ -92,9 +95,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> FewByKey<K, V, S> {
             return None;
         }
         let value = self.others.remove(key);
-        if self.others.is_empty() {
-            // Its memory is only needed while there are several.
-            self.others.shrink_to_fit();
+        if self.others.is_empty() && self.others.capacity() > KEPT {
+            self.others.shrink_to(KEPT);
         }
         value
     }

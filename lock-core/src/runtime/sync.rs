@@ -1,5 +1,5 @@
 //! The few synchronisation primitives of the model-checked modules, so that a model checker can replace them. See
-//! `tests/model.rs`.
+//! `tests/hold_model.rs`.
 
 use std::sync::PoisonError;
 

@@ -73,12 +73,16 @@ async fn idle_after_a_wait_that_close_ended_waits_for_its_undoing() {
     let stranger = timed.other().mutex(NAME).unwrap().acquire().await.unwrap();
     let lock = timed.client.mutex(NAME).unwrap();
     let looks = Arc::new(Looks { client: timed.client.clone(), was_idle: Mutex::default() });
+    let gate = Gate::new();
+    timed.server.faults().inject(Operation::Cancel, Fault::Delay(gate.clone()));
     let mut waiting = pin!(lock.acquire());
     let waker = Waker::from(Arc::clone(&looks));
     assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    timed.client.close(SOON).await.unwrap();
+    let closing = ByHand::begun(timed.client.close(SOON));
     assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(*looks.was_idle.lock().unwrap(), Some(false));
+    gate.open();
+    closing.output().await.unwrap();
     drop(stranger);
 }
 

@@ -45,6 +45,7 @@ use crate::types::status::Participant;
 pub(crate) use asks::Number;
 use asks::{Asks, Is, Word};
 pub(crate) use granting::Undoing;
+use granting::declared;
 pub(crate) use line::Ticket;
 use line::{At, Line, Request};
 pub(crate) use losing::Declared;
@@ -394,8 +395,7 @@ impl LocalLock {
     /// A backend reports on an attempt, or on the lease that it led to.
     pub(crate) fn report(&mut self, turn: &mut Turn<'_>, number: Number, report: Report) {
         if let Report::Lost(reason) = report {
-            let declared = if reason == LossReason::Broken { Declared::ByCore } else { Declared::ByBackend };
-            return self.lose(turn, number, reason, declared);
+            return self.lose(turn, number, reason, declared(reason));
         }
         if let Report::HeldBy(holder) = report {
             self.last_holder = Some(Box::new(holder));
