@@ -377,10 +377,10 @@ async fn a_waiter_keeps_its_place_when_its_connection_is_reset() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// It checks the first node that exists.
 /// How far the time goes on between two looks.
 const A_MOMENT: Duration = Duration::from_millis(10);
 
+/// It checks the first node that exists.
 async fn a_heartbeat_for_many_finds_the_ones_that_are_gone() -> Outcome {
     let stage = Stage::new().await?;
     let (client, time) = stage.frozen(LONG).await?;
@@ -398,7 +398,7 @@ async fn a_heartbeat_for_many_finds_the_ones_that_are_gone() -> Outcome {
     for _ in 0..6 {
         time.advance(Duration::from_secs(10));
         // A second heartbeat may still be on its way when the time jumps: to the client it has no answer within ten seconds, and is
-        // repeated a little later. So the time goes on, more slowly than it really does.
+        // repeated a little later. So the time goes on, about as fast as it really does.
         until("the others are renewed", || async {
             let renewed =
                 guards.iter().filter(|guard| guard.hold().remaining() > Some(Duration::from_secs(35)));
