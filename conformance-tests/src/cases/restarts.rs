@@ -112,6 +112,10 @@ async fn those_who_wait_are_served(stage: &Stage) -> Outcome {
     let is_known = stage.harness().after_a_restart() == AfterRestart::Locks;
     if is_known {
         stage.until("contact", || async { Ok(holder.ping().await.is_ok()) }).await?;
+        // A hand-off skips a waiter that has not reconnected.
+        for client in [&ours, &theirs] {
+            stage.until("contact of a waiter", || async { Ok(client.ping().await.is_ok()) }).await?;
+        }
         ensure!(held.hold().is_valid(), "lost: {:?}", held.hold().end());
         ensure!(waiting.iter().all(|waiter| !waiter.is_finished()), "granted beside the holder");
         stage.soon("the release", held.release()).await??;
