@@ -25,7 +25,7 @@ const CAUGHT: &[(Defect, &str, &str)] = &[
     (
         Defect::RepeatedAcquireQueues,
         "release::an_acquisition_whose_reply_is_lost_holds_once",
-        "should be free",
+        "held twice, released once",
     ),
     (Defect::DoubleGrant, "exclusion::unguarded_increments_lose_nothing", "exclusion"),
     (
