@@ -111,10 +111,9 @@ async fn those_who_wait_are_served(stage: &Stage) -> Outcome {
     stage.harness().change_server(ServerChange::Restart).await?;
     let is_known = stage.harness().after_a_restart() == AfterRestart::Locks;
     if is_known {
-        stage.until("contact", || async { Ok(holder.ping().await.is_ok()) }).await?;
         // A hand-off skips a waiter that has not reconnected.
-        for client in [&ours, &theirs] {
-            stage.until("contact of a waiter", || async { Ok(client.ping().await.is_ok()) }).await?;
+        for client in [&holder, &ours, &theirs] {
+            stage.until("contact", || async { Ok(client.ping().await.is_ok()) }).await?;
         }
         ensure!(held.hold().is_valid(), "lost: {:?}", held.hold().end());
         ensure!(waiting.iter().all(|waiter| !waiter.is_finished()), "granted beside the holder");
