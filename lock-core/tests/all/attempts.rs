@@ -394,7 +394,7 @@ async fn a_try_behind_a_wait_without_contact_fails() {
     assert!(lock.try_acquire().await.unwrap().is_none());
 }
 
-/// A grant that nobody has seen is lost when the time of its wait is up, and then the server is silent.
+/// A grant that no waiter has seen is lost when the time of its wait is up, and then the server is silent.
 #[tokio::test]
 async fn a_late_wait_whose_grant_is_lost_unseen_ends() {
     let world = World::new();
