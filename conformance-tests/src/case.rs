@@ -23,10 +23,8 @@ pub enum Need {
     Tokens,
     /// A backend that shows at least which session of the server holds a lock.
     Sessions,
-    /// A backend that shows who holds a lock.
+    /// A backend that shows who holds a lock, and who waits for it.
     Holder,
-    /// A backend that also shows who waits for it.
-    Queue,
     /// A backend whose locks can be broken.
     Breaking,
     /// A backend that shows the value of a leader.
@@ -56,12 +54,8 @@ impl Need {
             }
             Self::Tokens => declared(capabilities.fencing != Fencing::None, "fencing tokens"),
             Self::Sessions => declared(capabilities.inspection != Inspection::None, "inspection"),
-            Self::Holder => declared(
-                !matches!(capabilities.inspection, Inspection::None | Inspection::Sessions),
-                "inspection of the holder",
-            ),
-            Self::Queue => {
-                declared(capabilities.inspection == Inspection::HolderAndQueue, "inspection of the queue")
+            Self::Holder => {
+                declared(capabilities.inspection == Inspection::HolderAndQueue, "inspection of the holder")
             }
             Self::Breaking => declared(capabilities.breaking == Breaking::Supported, "breaking"),
             Self::Values => declared(capabilities.describing, "a leader's value"),
@@ -84,8 +78,7 @@ impl fmt::Display for Need {
             Self::Order => "with_fairness(Fairness::Fifo)",
             Self::Tokens => "with_fencing(…)",
             Self::Sessions => "with_inspection(…)",
-            Self::Holder => "with_inspection(Inspection::Holder)",
-            Self::Queue => "with_inspection(Inspection::HolderAndQueue)",
+            Self::Holder => "with_inspection(Inspection::HolderAndQueue)",
             Self::Breaking => "with_breaking(Breaking::Supported)",
             Self::Values => "with_describing()",
             Self::Remembering => "with_remembering()",

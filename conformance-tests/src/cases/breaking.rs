@@ -13,7 +13,7 @@ cases!("breaking":
     a_broken_hold_is_lost_and_its_holder_is_notified_once [Need::Breaking, Need::Holder],
     the_next_in_the_queue_gets_what_was_broken [Need::Breaking, Need::Holder],
     breaking_one_who_holds_no_longer_changes_nothing [Need::Breaking, Need::Holder],
-    breaking_one_who_waits_changes_nothing [Need::Breaking, Need::Queue],
+    breaking_one_who_waits_changes_nothing [Need::Breaking, Need::Holder],
     the_release_of_a_broken_hold_does_not_touch_the_next [Need::Breaking, Need::Holder],
     a_hold_of_another_client_is_broken_too [Need::Breaking, Need::Holder],
     a_break_whose_reply_is_lost_has_taken_the_lock [Need::Breaking, Need::Ability(Ability::LostReplies)],

@@ -12,7 +12,7 @@ use crate::worker::Worker;
 cases!("inspection":
     a_lock_that_was_never_used_is_free [Need::Holder],
     the_holder_is_shown [Need::Holder],
-    the_queue_is_shown_in_order [Need::Queue],
+    the_queue_is_shown_in_order [Need::Holder],
     looking_changes_nothing [Need::Holder],
 );
 

@@ -17,7 +17,7 @@ cases!("options":
     a_margin_as_long_as_the_lease_is_refused_and_leaves_nothing [Need::Lease],
     a_hold_ends_after_its_longest_time,
     a_label_of_ones_own_is_shown [Need::Holder],
-    a_grant_for_other_options_is_given_back [Need::Holder, Need::Queue],
+    a_grant_for_other_options_is_given_back [Need::Holder],
     locks_with_different_options_are_one_lock,
     a_listener_hears_of_its_own_holds_only,
     an_option_without_sense_is_refused,

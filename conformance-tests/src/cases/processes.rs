@@ -13,7 +13,7 @@ use crate::worker::{Visit, Worker};
 
 cases!("processes":
     a_killed_holder_lets_the_next_in [Need::Ability(Ability::SeparateProcesses)],
-    a_killed_waiter_leaves_the_queue [Need::Ability(Ability::SeparateProcesses), Need::Queue, Need::Order],
+    a_killed_waiter_leaves_the_queue [Need::Ability(Ability::SeparateProcesses), Need::Holder, Need::Order],
     a_killed_head_of_the_queue_leaves_it [Need::Ability(Ability::SeparateProcesses)],
     a_killed_holder_and_head_together [Need::Ability(Ability::SeparateProcesses)],
     a_dead_holder_frees_the_lock_at_once [Need::Ability(Ability::SeparateProcesses), Need::Ability(Ability::SeenDeaths)],

@@ -16,16 +16,16 @@ use crate::worker::stamp;
 
 cases!("semaphores":
     no_more_permits_are_held_than_there_are [Need::Permits],
-    several_permits_are_had_all_or_nothing_and_in_order [Need::Permits, Need::Order, Need::Queue],
+    several_permits_are_had_all_or_nothing_and_in_order [Need::Permits, Need::Order, Need::Holder],
     waiters_of_one_client_are_served_in_order [Need::Permits, Need::Order],
-    one_that_gives_up_lets_those_behind_it_in [Need::Permits, Need::Order, Need::Queue],
+    one_that_gives_up_lets_those_behind_it_in [Need::Permits, Need::Order, Need::Holder],
     another_number_of_permits_is_an_error_that_names_both [Need::Permits],
     more_permits_than_there_are_are_refused_at_once [Need::Permits],
     the_lock_of_that_name_is_another_thing [Need::Permits],
     waits_end_in_time [Need::Permits],
     one_holder_is_lost_and_the_others_stay [Need::Permits, Need::Breaking],
     permits_dropped_at_every_poll [Need::Permits],
-    the_status_shows_weights_and_what_is_free [Need::Permits, Need::Queue],
+    the_status_shows_weights_and_what_is_free [Need::Permits, Need::Holder],
     weights_are_never_above_the_number_in_contention [Need::Permits],
 );
 

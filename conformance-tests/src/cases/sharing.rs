@@ -35,7 +35,7 @@ cases!("sharing":
     a_read_dropped_at_every_poll_while_another_writes [Need::Sharing],
     a_downgrade_dropped_at_every_poll [Need::Sharing],
     a_downgrade_whose_reply_is_lost_lets_no_writer_in [Need::Sharing, Need::Ability(Ability::LostReplies)],
-    the_status_shows_who_shares [Need::Sharing, Need::Queue],
+    the_status_shows_who_shares [Need::Sharing, Need::Holder],
     no_reader_is_beside_a_writer_in_contention [Need::Sharing],
 );
 
