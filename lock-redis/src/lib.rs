@@ -34,7 +34,35 @@
 //! on a quiet connection.
 //!
 //! # What happens at each failure
-//! `docs/backends/redis.md` says for each failure what the holder and the next client see, and names the test that forces it.
+//! The tests of each are in `tests/faults`; `cargo test -p lock-redis --test faults -- --list` names them. *H* is the renewal
+//! interval, *L* the lease.
+//!
+//! * *A reply is lost* (unknown outcome). The client repeats the request with the same id, or cancels it, until it is certain.
+//! * *A future is dropped.* The client cancels the attempt by its id.
+//! * *A holder dies.* The lock is free after at most *L*. *A waiter dies.* The server skips it when it sees that its connection is
+//!   closed; if its host fell silent, at its deadline.
+//! * *A waiter stands still across its grant.* It checks the grant again before it relies on it.
+//! * *A message is lost or late.* The next heartbeat or renewal brings the same information, after at most *H*.
+//! * *The connection breaks, or falls silent.* Holds are suspect until a new connection has renewed them; places are kept. As long
+//!   as any reply arrives, the connection is good.
+//! * *An old request arrives late.* It is not carried out: the server has closed its connection.
+//! * *The server stands still.* A hold is lost before its lease ends; a wait that ends meanwhile is an error, not a refusal.
+//! * *The server restarts, or a replica takes over.* With its data, holds go on. Without, they are `Deleted` at the next renewal, and
+//!   another client may have the lock before that, unless `restart_delay` is set. A server that has become a replica is left.
+//! * *A key is deleted, overwritten, broken.* The holder learns of it after at most *H*; nothing that it does touches the new key.
+//! * *Scripts are forgotten, memory is short, a script blocks the server, a permission is revoked.* Renewals and releases go on where
+//!   the server permits it; other requests are errors.
+//!
+//! # Invariants
+//! * **No request of an old connection is executed after its cancel.** A link is used only after the server has closed all earlier ones
+//!   of the same run of the server.
+//! * **No renewal waits for its turn.** Requests that end a hold or a wait do not queue behind those that begin one.
+//! * **No script leaves a living waiter at the head of the queue if the holders leave room for it.**
+//! * **A holder that shares and whose lease is over is gone**: no renewal and no heartbeat revives it.
+//! * **No anchor comes from a reply or a message.** It is the moment at which the client sent the request that the server answered.
+//! * **Correctness never depends on a message**, and no script changes a hold without comparing the id.
+//! * **No connection is repaired, and none repeats a request.** The core decides what becomes of an unanswered one.
+//! * **Nothing blocks on the task that reads the connection.**
 #![forbid(unsafe_code)]
 
 mod address;

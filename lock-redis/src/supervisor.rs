@@ -4,6 +4,11 @@
 //! could carry out a request that the client gave up on an earlier connection and has undone on the new one. The client asks the
 //! server to close the earlier connections that belong to this run of the server (`CLIENT KILL ID`). It remembers the others,
 //! because an address may lead to another server for a while, and then back.
+//!
+//! One connection for each client: requests and messages end together, so a client without a connection gets no grant, and the
+//! server sees from it that a waiter is dead. The client crate's `ConnectionManager` replaces a connection without a word, and keeps
+//! one that has gone silent. Silence breaks a connection, a late reply does not: replies come in order, so as long as any arrive, the
+//! others are on their way. A client that asked for 8,000 locks at once mistook its own queue for a silent server.
 
 use std::collections::HashSet;
 use std::fmt;
