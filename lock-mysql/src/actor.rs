@@ -1,6 +1,6 @@
 //! The task that owns a connection: it alone sends statements on it and receives the answers.
 //!
-//! It carries out one order after the other, and abandons a statement only together with the connection. If the caller has gone,
+//! It carries out one command after the other, and abandons a statement only together with the connection. If the caller has gone,
 //! it releases a granted lock at once.
 
 use std::collections::HashMap;
@@ -18,16 +18,16 @@ use crate::admission::{Passed, Patience};
 use crate::batch::{Caller, Promise};
 use crate::failure::{Failure, nonsense};
 use crate::gate::Manner;
-use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray};
+use crate::link::{Claim, Command, Link, LinkState, Mailbox, Name, Taken};
 use crate::options::TokenSource;
 use crate::pool::Pool;
 use crate::session::{Answer, Session};
 use crate::session_tag;
 use crate::statement::{self, Checked, Holder, Waiter, checked};
 
-/// How long the server has to interrupt a wait. After that the client drops the connection, which the server notices within a
+/// How long the server has to cancel a wait. After that the client drops the connection, which the server notices within a
 /// second.
-const PATIENCE_WITH_INTERRUPTION: Duration = Duration::from_millis(400);
+const CANCELLATION_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// How often the client sends an interrupted release again before it gives up the connection.
 const RELEASES_SENT: usize = 5;
@@ -95,7 +95,7 @@ impl Drop for Ending {
         if self.link.has_ended() {
             return;
         }
-        self.link.reaches(Stage::Ended);
+        self.link.reaches(LinkState::Ended);
         self.pool.server().context.group_lost(self.link.group, LossReason::ConnectionLost);
         self.pool.remove(self.link.group);
         // The server frees the locks as soon as it notices; the control connection makes sure that it does.
@@ -124,19 +124,19 @@ impl Actor {
         Self { pool, link, ending, session, manner, held: HashMap::new(), heard }
     }
 
-    pub(crate) async fn work(mut self, mut tray: Tray) {
+    pub(crate) async fn work(mut self, mut mailbox: Mailbox) {
         loop {
-            let Some(order) = self.next(&mut tray).await else { return self.retire().await };
-            let carried_out = match order {
-                Order::Take { claim, answer } => self.take(claim, answer).await,
-                Order::Wait { claim, waiter, promise } => self.wait(claim, waiter, &promise).await,
-                Order::Downgrade { former, claim, answer } => self.downgrade(former, claim, answer).await,
-                Order::Release { name, id, operation, answer } => {
-                    self.release(&name, id, operation, answer).await
+            let Some(command) = self.next(&mut mailbox).await else { return self.retire().await };
+            let carried_out = match command {
+                Command::Take { claim, answer } => self.take(claim, answer).await,
+                Command::Wait { claim, waiter, promise } => self.wait(claim, waiter, &promise).await,
+                Command::Downgrade { former, claim, answer } => self.downgrade(former, claim, answer).await,
+                Command::Release { key, id, operation, answer } => {
+                    self.release(&key, id, operation, answer).await
                 }
-                Order::Check { leases, answer } => self.check(leases, answer).await,
-                Order::Close => {
-                    self.link.reaches(Stage::Ended);
+                Command::Check { leases, answer } => self.check(leases, answer).await,
+                Command::Close => {
+                    self.link.reaches(LinkState::Ended);
                     self.pool.remove(self.link.group);
                     return self.retire().await;
                 }
@@ -149,15 +149,15 @@ impl Actor {
         }
     }
 
-    /// The next order; `None` after so long without one that the pool has dropped the connection.
-    async fn next(&self, tray: &mut Tray) -> Option<Order> {
+    /// The next command; `None` after so long without one that the pool has dropped the connection.
+    async fn next(&self, mailbox: &mut Mailbox) -> Option<Command> {
         loop {
             if !self.held.is_empty() {
-                return tray.next().await;
+                return mailbox.next().await;
             }
             let idle_until = self.now().plus(self.pool.server().settings.longest_idle());
-            match within(self.pool.server().context.clock(), idle_until, tray.next()).await {
-                Some(order) => return order,
+            match within(self.pool.server().context.clock(), idle_until, mailbox.next()).await {
+                Some(command) => return command,
                 None if self.pool.retire(self.link.group) => return None,
                 None => {}
             }
@@ -166,9 +166,9 @@ impl Actor {
 
     /// Closes the connection when nothing on it is held, or still matters.
     async fn retire(self) {
-        self.link.reaches(Stage::Ended);
+        self.link.reaches(LinkState::Ended);
         self.session.close(self.pool.server().context.clock()).await;
-        self.link.reaches(Stage::Terminated);
+        self.link.reaches(LinkState::Terminated);
     }
 
     fn die(self, error: &LockError) {
@@ -229,8 +229,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Waits for the server's answer. If its caller has gone, it interrupts the statement. Then the server must answer both before
-    /// the connection is used again, because a late interruption hits whatever runs at that time.
+    /// Waits for the server's answer. If its caller has gone, it cancels the statement. Then the server must answer both before
+    /// the connection is used again, because a late cancellation hits whatever runs at that time.
     pub(crate) async fn ask_until(
         &mut self,
         stop: impl Future<Output = ()>,
@@ -251,14 +251,14 @@ impl Actor {
             () = stop => {}
         }
         // Dropping the connection would lose everything else that is held on it.
-        let usual = clock.now().plus(PATIENCE_WITH_INTERRUPTION);
+        let usual = clock.now().plus(CANCELLATION_TIMEOUT);
         let deadline = if self.held.is_empty() {
             usual
         } else {
             usual.max(self.heard.plus(pool.server().settings.lease))
         };
-        let interrupted = within(clock, deadline, pool.server().control.interrupt(number, &run)).await;
-        match interrupted {
+        let cancelled = within(clock, deadline, pool.server().control.cancel(number, &run)).await;
+        match cancelled {
             Some(Ok(())) => {}
             Some(Err(failure)) => return Err(Failure::Broken(failure.into_error())),
             None => return Err(Failure::silence(Operation::Cancel)),
@@ -268,7 +268,7 @@ impl Actor {
 
     /// Turns the outcome into the answers for the callers that asked for the lock.
     async fn conclude(&mut self, claim: &Claim, passed: Passed, callers: Vec<Caller>) -> Result<(), Broken> {
-        let name = Arc::clone(&claim.parts.gate);
+        let key = Arc::clone(&claim.parts.gate);
         let has_reader_lock = callers.len() > 1 && self.pool.server().settings.fencing == TokenSource::Table;
         let mut has = |locks| {
             let member = |caller: &Caller| Member {
@@ -276,13 +276,13 @@ impl Actor {
                 reader_lock: has_reader_lock.then(|| session_tag::of_reader(&caller.id.to_string())),
             };
             let held = Held::new(claim.id, callers.iter().map(member).collect(), locks);
-            self.held.insert(Arc::clone(&name), held);
+            self.held.insert(Arc::clone(&key), held);
         };
         let refused = match passed {
             Passed::Granted { locks, token, sent } => {
                 has(locks);
                 match self.confirm(claim, token, sent).await {
-                    Ok(Some(confirmed)) => return self.grant(&name, confirmed, callers).await,
+                    Ok(Some(confirmed)) => return self.grant(&key, confirmed, callers).await,
                     Ok(None) => Ok(Taken::Interrupted),
                     Err(failure) => Err(failure),
                 }
@@ -297,13 +297,13 @@ impl Actor {
         };
         if let Err(Failure::Broken(error)) = refused {
             // No caller has learned of the grant.
-            self.held.remove(&name);
+            self.held.remove(&key);
             return Err(Broken(error));
         }
-        if self.held.contains_key(&name) {
-            self.give_back(&name, Operation::Cancel).await?;
+        if self.held.contains_key(&key) {
+            self.give_back(&key, Operation::Cancel).await?;
         } else {
-            self.pool.vacate(self.link.group, &name);
+            self.pool.vacate(self.link.group, &key);
         }
         let refused = refused.map_err(Failure::into_error);
         for caller in callers {
@@ -313,7 +313,7 @@ impl Actor {
         Ok(())
     }
 
-    async fn grant(&mut self, name: &Name, confirmed: Confirmed, callers: Vec<Caller>) -> Result<(), Broken> {
+    async fn grant(&mut self, key: &Name, confirmed: Confirmed, callers: Vec<Caller>) -> Result<(), Broken> {
         let Confirmed { tokens, anchor } = confirmed;
         let mut gone = Vec::new();
         for (Caller { id, answer }, token) in callers.into_iter().zip(tokens) {
@@ -322,7 +322,7 @@ impl Actor {
             }
         }
         for id in gone {
-            self.leave(name, id, Operation::Cancel).await?;
+            self.leave(key, id, Operation::Cancel).await?;
         }
         Ok(())
     }
@@ -393,7 +393,7 @@ impl Actor {
     }
 
     /// Writes to the table. A write may block for many reasons, and the checks of the holds on this connection wait behind it. So it
-    /// has a timeout of its own, and is interrupted then.
+    /// has a timeout of its own, and is cancelled then.
     pub(crate) async fn write(&mut self, statement: String) -> Result<Answer, Failure> {
         let clock = self.pool.server().context.clock().clone();
         let sent = clock.now();
@@ -463,23 +463,23 @@ impl Actor {
 
     async fn release(
         &mut self,
-        name: &Name,
+        key: &Name,
         id: AttemptId,
         operation: Operation,
         answer: oneshot::Sender<Result<Released, LockError>>,
     ) -> Result<(), Broken> {
-        let released = self.leave(name, id, operation).await?;
+        let released = self.leave(key, id, operation).await?;
         let _ = answer.send(Ok(released));
         Ok(())
     }
 
     /// Ends the part that an attempt has in a hold; with the last one the hold ends.
-    async fn leave(&mut self, name: &Name, id: AttemptId, operation: Operation) -> Result<Released, Broken> {
-        let Some(held) = self.held.get_mut(name).filter(|held| held.is(id)) else {
+    async fn leave(&mut self, key: &Name, id: AttemptId, operation: Operation) -> Result<Released, Broken> {
+        let Some(held) = self.held.get_mut(key).filter(|held| held.is(id)) else {
             return Ok(Released::WasLost(LossReason::Deleted));
         };
         if held.members.len() == 1 {
-            return self.give_back(name, operation).await;
+            return self.give_back(key, operation).await;
         }
         let (ended, others) =
             std::mem::take(&mut held.members).into_iter().partition(|member| member.id == id);
@@ -490,12 +490,12 @@ impl Actor {
     }
 
     /// Releases all that attempts have, or may have, in a hold.
-    pub(crate) async fn give_back(&mut self, name: &Name, operation: Operation) -> Result<Released, Broken> {
+    pub(crate) async fn give_back(&mut self, key: &Name, operation: Operation) -> Result<Released, Broken> {
         // First, so that a silent server costs no more than its timeout: the client no longer relies on this lock.
-        let held = self.held.remove(name);
+        let held = self.held.remove(key);
         let locks = held.map(|held| [held.reader_locks(), held.locks].concat()).unwrap_or_default();
         let released = self.send_release(&locks, operation).await?;
-        self.pool.vacate(self.link.group, name);
+        self.pool.vacate(self.link.group, key);
         Ok(released)
     }
 

@@ -153,7 +153,7 @@ impl<'a> Attempt<'a> {
     fn join(&self) -> Option<Way> {
         let label = self.request.holder().label.as_deref();
         let (link, waiting, asked) = self.backend.batches.join(&self.claim, label)?;
-        self.placed(&link, waiting.hold, Some(&waiting));
+        self.track(&link, waiting.hold, Some(&waiting));
         let started = Started { link, hold: waiting.hold, asked };
         Some(Way::Waits(started, waiting))
     }
@@ -174,13 +174,13 @@ impl<'a> Attempt<'a> {
             Mode::Shared => self.backend.batches.open(gate, &link, &waiting),
             _ => self.backend.batches.end(gate),
         }
-        self.placed(&link, id, Some(&waiting));
+        self.track(&link, id, Some(&waiting));
         Way::Waits(Started { link, hold: id, asked }, waiting)
     }
 
-    fn placed(&self, link: &Arc<Link>, hold: AttemptId, waiting: Option<&Arc<Waiting>>) {
-        let (link, name) = (Arc::clone(link), Arc::clone(&self.claim.parts.gate));
-        self.backend.placed(self.claim.id, Placed { link, name, hold, waiting: waiting.cloned() });
+    fn track(&self, link: &Arc<Link>, hold: AttemptId, waiting: Option<&Arc<Waiting>>) {
+        let (link, key) = (Arc::clone(link), Arc::clone(&self.claim.parts.gate));
+        self.backend.track(self.claim.id, Placed { link, key, hold, waiting: waiting.cloned() });
     }
 
     /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over. A wait that ends without an
@@ -238,13 +238,13 @@ impl<'a> Attempt<'a> {
 
     async fn taken(&self, started: Started) -> Result<Outcome, LockError> {
         let Started { link, hold, asked } = started;
-        self.placed(&link, hold, None);
+        self.track(&link, hold, None);
         let clock = self.backend.context.clock();
         let limit = self.backend.settings.request_timeout;
         let mut asked = asked;
         loop {
             match within(clock, clock.now().plus(limit), &mut asked).await {
-                // Other orders were before it, and the server has answered them.
+                // Other commands were before it, and the server has answered them.
                 None if !link.is_slow(clock, limit / 2) && !link.has_ended() => {}
                 None => return Err(no_answer(Operation::Acquire)),
                 Some(Err(_)) => return Ok(Outcome::Nothing),
@@ -256,7 +256,7 @@ impl<'a> Attempt<'a> {
     fn outcome(&self, link: &Arc<Link>, hold: AttemptId, came: &Taken) -> Result<Outcome, LockError> {
         match came {
             // Until it is released: the core may cancel an attempt that has its lock.
-            Taken::Granted { .. } => self.placed(link, hold, None),
+            Taken::Granted { .. } => self.track(link, hold, None),
             Taken::Refused(_) | Taken::OtherPermits(_) => self.backend.forget(self.claim.id),
             Taken::Interrupted => {}
         }
@@ -276,7 +276,7 @@ impl<'a> Attempt<'a> {
         };
         let lease = Lease {
             link: Arc::clone(link),
-            name: Arc::clone(&self.claim.parts.gate),
+            key: Arc::clone(&self.claim.parts.gate),
             id: self.claim.id,
             hold,
             holder: self.claim.holder.clone(),
@@ -299,7 +299,7 @@ impl<'a> Attempt<'a> {
         let Some(asked) = pool::downgrade(pool, link, lease.id, self.claim.clone()) else {
             return lost(LossReason::ConnectionLost);
         };
-        self.placed(link, self.claim.id, None);
+        self.track(link, self.claim.id, None);
         let clock = self.backend.context.clock();
         let deadline = clock.now().plus(self.backend.settings.request_timeout);
         match within(clock, deadline, asked).await {

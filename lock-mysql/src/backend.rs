@@ -58,7 +58,7 @@ pub(crate) struct MySqlBackend {
 #[derive(Clone)]
 pub(crate) struct Placed {
     pub(crate) link: Arc<Link>,
-    pub(crate) name: Name,
+    pub(crate) key: Name,
     /// The attempt by whose id the connection knows what it has for this one.
     pub(crate) hold: AttemptId,
     /// The attempt's wait at the server, if it waits.
@@ -69,7 +69,7 @@ pub(crate) struct Placed {
 pub(crate) struct Lease {
     pub(crate) link: Arc<Link>,
     /// That of the gate.
-    pub(crate) name: Name,
+    pub(crate) key: Name,
     pub(crate) id: AttemptId,
     /// The attempt by whose id the connection knows what it has for this one.
     pub(crate) hold: AttemptId,
@@ -112,8 +112,8 @@ impl MySqlBackend {
         Parts::new(self.name(physical), kind)
     }
 
-    /// Remembers where an attempt is made, until nothing of it is left.
-    pub(crate) fn placed(&self, id: AttemptId, placed: Placed) {
+    /// Keeps track of where an attempt is made, until nothing of it is left.
+    pub(crate) fn track(&self, id: AttemptId, placed: Placed) {
         self.attempts.lock().insert(id, placed);
     }
 
@@ -132,7 +132,7 @@ impl MySqlBackend {
     /// Makes sure that nothing of an attempt is left, and that nothing of it appears later.
     pub(crate) async fn undo(&self, id: AttemptId, operation: Operation) -> Result<(), LockError> {
         let Some(placed) = self.attempts.lock().get(&id).cloned() else { return Ok(()) };
-        let Placed { link, name, hold, waiting } = placed;
+        let Placed { link, key, hold, waiting } = placed;
         if let Some(waiting) = waiting {
             if waiting.leave(id) {
                 self.forget(id);
@@ -140,7 +140,7 @@ impl MySqlBackend {
             }
             waiting.stop.notify_one();
         }
-        match self.given_back(&link, &name, (hold, id), operation).await {
+        match self.given_back(&link, &key, (hold, id), operation).await {
             Err(_) if link.is_terminated() => {}
             released => drop(released?),
         }
@@ -153,13 +153,13 @@ impl MySqlBackend {
     async fn given_back(
         &self,
         link: &Link,
-        name: &Name,
+        key: &Name,
         part: (AttemptId, AttemptId),
         operation: Operation,
     ) -> Result<Released, LockError> {
         let released = async {
             let has_ended = link.has_ended();
-            match pool::give_back(&self.pool, link, name, part, operation) {
+            match pool::give_back(&self.pool, link, key, part, operation) {
                 Some(released) => {
                     if let Ok(released) = released.await {
                         return released;
@@ -274,7 +274,7 @@ impl Backend for MySqlBackend {
     async fn renew(&self, group: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
         let lost = || vec![LeaseState::Lost(LossReason::ConnectionLost); leases.len()];
         let Some(link) = self.pool.link(group) else { return Ok(lost()) };
-        let asked = leases.iter().map(|lease| (Arc::clone(&lease.name), lease.id)).collect();
+        let asked = leases.iter().map(|lease| (Arc::clone(&lease.key), lease.id)).collect();
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
         match within(clock, deadline, link.check(asked)).await {
@@ -286,7 +286,7 @@ impl Backend for MySqlBackend {
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
         let part = (lease.hold, lease.id);
-        let released = self.given_back(&lease.link, &lease.name, part, Operation::Release).await;
+        let released = self.given_back(&lease.link, &lease.key, part, Operation::Release).await;
         if released.is_ok() || lease.link.is_terminated() {
             self.forget(lease.id);
         }
@@ -316,7 +316,7 @@ impl Backend for MySqlBackend {
         };
         let (link, lost) = (&lease.link, Updated::Lost(LossReason::ConnectionLost));
         let holder = Holder { value: holder.value.clone(), ..Holder::clone(written) };
-        let statement = statement::describe(&lease.name, lease.id, link.connection, &holder);
+        let statement = statement::describe(&lease.key, lease.id, link.connection, &holder);
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
         let asked = self.auxiliary.ask_of(&link.run, Operation::Describe, statement);
@@ -361,7 +361,7 @@ impl fmt::Debug for Lease {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Lease")
-            .field("name", &self.name)
+            .field("key", &self.key)
             .field("id", &self.id)
             .field("connection", &self.link.connection)
             .finish_non_exhaustive()

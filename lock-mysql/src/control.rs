@@ -13,7 +13,7 @@ use lock_core::{BackendContext, Backoff, LockError, Operation};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::failure::{Failure, gone, no_answer};
-use crate::link::{Link, Name, Stage};
+use crate::link::{Link, LinkState, Name};
 use crate::run::Run;
 use crate::session::{Answer, Session};
 use crate::session_tag::SessionTag;
@@ -30,54 +30,54 @@ const LOOKS_BEFORE_THE_END: u32 = 4;
 /// How many waits one statement asks about.
 const MOST_WAITS: usize = 500;
 
-/// A question and the channel for its answer.
-struct Question {
+/// A request and the channel for its answer.
+struct Request {
     operation: Operation,
-    subject: Subject,
+    kind: RequestKind,
     answer: oneshot::Sender<Result<Answer, Failure>>,
 }
 
-enum Subject {
+enum RequestKind {
     Statement(String),
     /// A statement about a connection of this run of the server. In another run that connection does not exist.
     OfRun(Run, String),
     /// Which connection holds this lock, and which has the lock of this session, in that run of the server. One statement asks
     /// about several waits.
     Wait(Run, Name, SessionTag),
-    /// The last question.
-    Farewell,
+    /// The last request.
+    Close,
 }
 
 pub(crate) struct Control {
     context: BackendContext,
     settings: Arc<Settings>,
-    questions: mpsc::UnboundedSender<Question>,
+    requests: mpsc::UnboundedSender<Request>,
 }
 
 impl Control {
     pub(crate) fn start(context: BackendContext, settings: Arc<Settings>) -> Arc<Self> {
-        let (questions, asked) = mpsc::unbounded_channel();
-        let desk = Desk {
+        let (requests, asked) = mpsc::unbounded_channel();
+        let worker = Worker {
             context: context.clone(),
             settings: Arc::clone(&settings),
             session: None,
-            put_off: VecDeque::new(),
+            deferred: VecDeque::new(),
         };
-        context.spawn(desk.work(asked));
-        Arc::new(Self { context, settings, questions })
+        context.spawn(worker.work(asked));
+        Arc::new(Self { context, settings, requests })
     }
 
-    async fn put(&self, operation: Operation, subject: Subject) -> Result<Answer, Failure> {
+    async fn put(&self, operation: Operation, kind: RequestKind) -> Result<Answer, Failure> {
         let (answer, answered) = oneshot::channel();
-        // If the task has ended, it drops the answer's sender with the question, which reports this.
-        let _ = self.questions.send(Question { operation, subject, answer });
+        // If the task has ended, it drops the answer's sender with the request, which reports this.
+        let _ = self.requests.send(Request { operation, kind, answer });
         answered.await.unwrap_or_else(|_| Err(Failure::Broken(gone(operation))))
     }
 
     /// Ends the connection for good.
     pub(crate) async fn close(&self) {
-        // A farewell has no answer.
-        let _ = self.put(Operation::Close, Subject::Farewell).await;
+        // A close has no answer.
+        let _ = self.put(Operation::Close, RequestKind::Close).await;
     }
 
     /// Carries out a statement that changes nothing, or that may be carried out twice.
@@ -91,7 +91,7 @@ impl Control {
         operation: Operation,
         statement: String,
     ) -> Result<Answer, Failure> {
-        self.put(operation, Subject::Statement(statement)).await
+        self.put(operation, RequestKind::Statement(statement)).await
     }
 
     /// The same; also returns the run of the server that has answered.
@@ -112,15 +112,15 @@ impl Control {
         operation: Operation,
         statement: String,
     ) -> Result<Answer, Failure> {
-        self.put(operation, Subject::OfRun(run.clone(), statement)).await
+        self.put(operation, RequestKind::OfRun(run.clone(), statement)).await
     }
 
     /// Looks at a wait for a lock. If the run of the server in which the wait began is over, it sees neither holder nor waiter.
     pub(crate) async fn look_at_wait(&self, name: &Name, link: &Link) -> Result<Seen, LockError> {
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
-        let subject = Subject::Wait(link.run.clone(), Arc::clone(name), link.tag);
-        let asked = within(clock, deadline, self.put(Operation::Acquire, subject)).await;
+        let kind = RequestKind::Wait(link.run.clone(), Arc::clone(name), link.tag);
+        let asked = within(clock, deadline, self.put(Operation::Acquire, kind)).await;
         let answer = asked.unwrap_or_else(|| Err(Failure::silence(Operation::Acquire)));
         let answer = answer.map_err(Failure::into_error)?;
         let number = |column: usize| answer.rows.first()?.get(column)?.as_deref()?.parse().ok();
@@ -137,9 +137,9 @@ impl Control {
         Ok(matches!(remains, Remains::Waiter))
     }
 
-    /// Interrupts what a connection waits for. After an error it is unknown whether the wait is interrupted, or will be.
-    pub(crate) async fn interrupt(&self, connection: u64, run: &Run) -> Result<(), Failure> {
-        self.ask_of(run, Operation::Cancel, statement::interrupt(connection)).await.map(drop)
+    /// Cancels what a connection waits for. After an error it is unknown whether the wait is cancelled, or will be.
+    pub(crate) async fn cancel(&self, connection: u64, run: &Run) -> Result<(), Failure> {
+        self.ask_of(run, Operation::Cancel, statement::cancel(connection)).await.map(drop)
     }
 
     /// Makes sure that the server forgets a connection and everything on it, however long that takes.
@@ -166,7 +166,7 @@ impl Control {
                 let clock = this.context.clock();
                 clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
             }
-            link.reaches(Stage::Terminated);
+            link.reaches(LinkState::Terminated);
         });
     }
 
@@ -214,25 +214,25 @@ impl fmt::Debug for Control {
     }
 }
 
-/// The task that answers the questions.
-struct Desk {
+/// The task that answers the requests.
+struct Worker {
     context: BackendContext,
     settings: Arc<Settings>,
     session: Option<Session>,
-    /// Other questions that were taken out of the queue while gathering those about waits.
-    put_off: VecDeque<Question>,
+    /// Other requests that were taken out of the queue while gathering those about waits.
+    deferred: VecDeque<Request>,
 }
 
-impl Desk {
-    async fn work(mut self, mut asked: mpsc::UnboundedReceiver<Question>) {
-        while let Some(question) = self.next(&mut asked).await {
-            match question.subject {
-                Subject::Farewell => break,
-                Subject::Wait(..) => {
-                    let questions = self.gather(question, &mut asked);
-                    self.answer_about_waits(questions).await;
+impl Worker {
+    async fn work(mut self, mut asked: mpsc::UnboundedReceiver<Request>) {
+        while let Some(request) = self.next(&mut asked).await {
+            match request.kind {
+                RequestKind::Close => break,
+                RequestKind::Wait(..) => {
+                    let requests = self.gather(request, &mut asked);
+                    self.answer_about_waits(requests).await;
                 }
-                _ => self.answer_one(question).await,
+                _ => self.answer_one(request).await,
             }
         }
         if let Some(session) = self.session.take() {
@@ -240,49 +240,49 @@ impl Desk {
         }
     }
 
-    /// The next question. Closes the connection if there is none for a while.
-    async fn next(&mut self, asked: &mut mpsc::UnboundedReceiver<Question>) -> Option<Question> {
+    /// The next request. Closes the connection if there is none for a while.
+    async fn next(&mut self, asked: &mut mpsc::UnboundedReceiver<Request>) -> Option<Request> {
         loop {
-            let question = if let Some(question) = self.put_off.pop_front() {
-                Some(question)
+            let request = if let Some(request) = self.deferred.pop_front() {
+                Some(request)
             } else if self.session.is_some() {
                 let clock = self.context.clock();
                 let idle = clock.now().plus(self.settings.longest_idle());
-                let Some(question) = within(clock, idle, asked.recv()).await else {
+                let Some(request) = within(clock, idle, asked.recv()).await else {
                     if let Some(session) = self.session.take() {
                         session.close(self.context.clock()).await;
                     }
                     continue;
                 };
-                question
+                request
             } else {
                 asked.recv().await
             };
-            match question {
-                Some(question) if question.answer.is_closed() => {}
-                question => return question,
+            match request {
+                Some(request) if request.answer.is_closed() => {}
+                request => return request,
             }
         }
     }
 
-    /// All questions about waits at this moment, as many as one statement takes.
-    fn gather(&mut self, first: Question, asked: &mut mpsc::UnboundedReceiver<Question>) -> Vec<Question> {
+    /// All requests about waits at this moment, as many as one statement takes.
+    fn gather(&mut self, first: Request, asked: &mut mpsc::UnboundedReceiver<Request>) -> Vec<Request> {
         let mut gathered = vec![first];
         while gathered.len() < MOST_WAITS
-            && let Ok(question) = asked.try_recv()
+            && let Ok(request) = asked.try_recv()
         {
-            if matches!(question.subject, Subject::Wait(..)) {
-                gathered.push(question);
+            if matches!(request.kind, RequestKind::Wait(..)) {
+                gathered.push(request);
             } else {
-                self.put_off.push_back(question);
+                self.deferred.push_back(request);
             }
         }
         gathered
     }
 
-    async fn answer_about_waits(&mut self, questions: Vec<Question>) {
-        let names = questions.iter().filter_map(|question| match &question.subject {
-            Subject::Wait(_, name, tag) => Some([name.to_string(), tag.lock()]),
+    async fn answer_about_waits(&mut self, requests: Vec<Request>) {
+        let names = requests.iter().filter_map(|request| match &request.kind {
+            RequestKind::Wait(_, name, tag) => Some([name.to_string(), tag.lock()]),
             _ => None,
         });
         let statement = statement::holders(names.flatten(), Operation::Inspect);
@@ -290,10 +290,10 @@ impl Desk {
         let run = self.session.as_ref().map(|session| session.run.clone());
         let holders = answer.as_ref().ok().and_then(Answer::value).unwrap_or_default();
         let mut holders = holders.split(' ').map(str::to_owned);
-        for question in questions {
+        for request in requests {
             let seen = vec![holders.next(), holders.next()];
-            let is_of_run = match &question.subject {
-                Subject::Wait(of, ..) => run.as_ref().is_none_or(|run| run.is_same_as(of)),
+            let is_of_run = match &request.kind {
+                RequestKind::Wait(of, ..) => run.as_ref().is_none_or(|run| run.is_same_as(of)),
                 _ => true,
             };
             let said = match &answer {
@@ -302,20 +302,20 @@ impl Desk {
                 Err(error) => Err(Failure::Broken(error.clone())),
             };
             // Sending fails if the caller has gone.
-            let _ = question.answer.send(said);
+            let _ = request.answer.send(said);
         }
     }
 
-    async fn answer_one(&mut self, question: Question) {
-        let answer = match &question.subject {
-            Subject::Statement(statement) => self.carry_out(question.operation, statement).await,
-            Subject::OfRun(run, statement) => {
+    async fn answer_one(&mut self, request: Request) {
+        let answer = match &request.kind {
+            RequestKind::Statement(statement) => self.carry_out(request.operation, statement).await,
+            RequestKind::OfRun(run, statement) => {
                 let (run, statement) = (run.clone(), statement.clone());
-                self.carry_out_of(&run, question.operation, &statement).await
+                self.carry_out_of(&run, request.operation, &statement).await
             }
-            Subject::Wait(..) | Subject::Farewell => Ok(Answer::default()),
+            RequestKind::Wait(..) | RequestKind::Close => Ok(Answer::default()),
         };
-        let _ = question.answer.send(answer);
+        let _ = request.answer.send(answer);
     }
 
     async fn carry_out_of(

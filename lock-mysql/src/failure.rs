@@ -21,7 +21,7 @@ const DEADLOCK: u16 = 1213;
 const LOCKED_OUT: u16 = 1205;
 
 /// Errors after which the server closes the connection.
-const FAREWELLS: [u16; 10] = [1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1927, 4031];
+const LAST_WORDS: [u16; 10] = [1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1927, 4031];
 
 /// Why the server did not carry out a statement completely.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn of(operation: Operation, error: sqlx::Error) -> Self {
         match code_of(&error) {
-            Some(code) if !FAREWELLS.contains(&code) => {
+            Some(code) if !LAST_WORDS.contains(&code) => {
                 Self::Refused { code, error: explain(operation, error) }
             }
             _ => Self::Broken(explain(operation, error)),
@@ -130,7 +130,7 @@ fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
             .remedy("two programs take two locks in opposite order on one connection")
             .retryable(),
         INTERRUPTED | LOCKED_OUT | 3024 | 1969 => server(ErrorKind::Server).retryable(),
-        code if FAREWELLS.contains(&code) => server(ErrorKind::Unreachable)
+        code if LAST_WORDS.contains(&code) => server(ErrorKind::Unreachable)
             .remedy("an operator has ended the connection at the server, or the server shuts down")
             .retryable(),
         _ => server(ErrorKind::Server),

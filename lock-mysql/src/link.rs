@@ -1,4 +1,4 @@
-//! The handle of a connection that can hold locks, and the orders to its task.
+//! The handle of a connection that can hold locks, and the commands to its task.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -62,15 +62,15 @@ pub(crate) type Asked = oneshot::Receiver<Result<Taken, LockError>>;
 
 pub(crate) type GivenBack = oneshot::Receiver<Result<Released, LockError>>;
 
-/// What a connection's task has to do, one order after the other.
-pub(crate) enum Order {
+/// What a connection's task has to do, one command after the other.
+pub(crate) enum Command {
     /// Take a lock if it is free.
     Take { claim: Claim, answer: oneshot::Sender<Result<Taken, LockError>> },
     /// Wait for a lock until it is granted, or until its callers have gone.
     Wait { claim: Claim, waiter: Waiter, promise: Promise },
     /// Release a lock, if this attempt has it.
     Release {
-        name: Name,
+        key: Name,
         id: AttemptId,
         operation: Operation,
         answer: oneshot::Sender<Result<Released, LockError>>,
@@ -85,7 +85,7 @@ pub(crate) enum Order {
 
 /// How far the end of a connection has progressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub(crate) enum LinkState {
     Alive,
     /// This side no longer receives anything from it; the server may not know that yet.
     Ended,
@@ -100,33 +100,33 @@ pub(crate) struct Link {
     pub(crate) connection: u64,
     pub(crate) tag: SessionTag,
     pub(crate) run: Run,
-    orders: mpsc::UnboundedSender<Order>,
-    checks: mpsc::UnboundedSender<Order>,
-    /// How many orders have not been carried out yet.
+    commands: mpsc::UnboundedSender<Command>,
+    checks: mpsc::UnboundedSender<Command>,
+    /// How many commands have not been carried out yet.
     pending: AtomicUsize,
     /// About the shortest time that a recent statement took, in nanoseconds.
     round_trip: AtomicU64,
     /// When the current statement was sent, unless it waits for a lock, in nanoseconds of the clock; zero if there is none.
     busy_since: AtomicU64,
-    stage: watch::Sender<Stage>,
+    state: watch::Sender<LinkState>,
 }
 
-/// The orders that wait for execution. Checks come first, because the holds of others depend on them.
-pub(crate) struct Tray {
-    orders: mpsc::UnboundedReceiver<Order>,
-    checks: mpsc::UnboundedReceiver<Order>,
+/// The commands that wait for execution. Checks come first, because the holds of others depend on them.
+pub(crate) struct Mailbox {
+    commands: mpsc::UnboundedReceiver<Command>,
+    checks: mpsc::UnboundedReceiver<Command>,
 }
 
-impl Tray {
-    /// The next order; `None` when nothing is left that can send one.
+impl Mailbox {
+    /// The next command; `None` when nothing is left that can send one.
     ///
     /// # Cancel safety
-    /// No order is lost.
-    pub(crate) async fn next(&mut self) -> Option<Order> {
+    /// No command is lost.
+    pub(crate) async fn next(&mut self) -> Option<Command> {
         tokio::select! {
             biased;
             Some(check) = self.checks.recv() => Some(check),
-            order = self.orders.recv() => order,
+            command = self.commands.recv() => command,
         }
     }
 }
@@ -136,29 +136,29 @@ impl Tray {
 pub(crate) struct Gone;
 
 impl Link {
-    pub(crate) fn new(group: GroupId, session: &Session) -> (Arc<Self>, Tray) {
-        let (orders, ordered) = mpsc::unbounded_channel();
+    pub(crate) fn new(group: GroupId, session: &Session) -> (Arc<Self>, Mailbox) {
+        let (commands, received) = mpsc::unbounded_channel();
         let (checks, to_check) = mpsc::unbounded_channel();
         let link = Self {
             group,
             connection: session.number,
             tag: session.tag,
             run: session.run.clone(),
-            orders,
+            commands,
             checks,
             pending: AtomicUsize::new(0),
             round_trip: AtomicU64::new(u64::try_from(session.round_trip.as_nanos()).unwrap_or(u64::MAX)),
             busy_since: AtomicU64::new(0),
-            stage: watch::Sender::new(Stage::Alive),
+            state: watch::Sender::new(LinkState::Alive),
         };
-        (Arc::new(link), Tray { orders: ordered, checks: to_check })
+        (Arc::new(link), Mailbox { commands: received, checks: to_check })
     }
 
-    /// Puts an order at the end of its queue.
-    pub(crate) fn order(&self, order: Order) -> Result<(), Gone> {
-        let queue = if matches!(order, Order::Check { .. }) { &self.checks } else { &self.orders };
+    /// Puts a command at the end of its queue.
+    pub(crate) fn send(&self, command: Command) -> Result<(), Gone> {
+        let queue = if matches!(command, Command::Check { .. }) { &self.checks } else { &self.commands };
         self.pending.fetch_add(1, Ordering::Relaxed);
-        queue.send(order).map_err(|_| Gone)
+        queue.send(command).map_err(|_| Gone)
     }
 
     pub(crate) fn has_carried_out_one(&self) {
@@ -179,38 +179,38 @@ impl Link {
         self.round_trip.store(took.min(lately.saturating_add(lately / 8 + 1_000)), Ordering::Relaxed);
     }
 
-    pub(crate) fn reaches(&self, stage: Stage) {
-        self.stage.send_modify(|reached| *reached = stage.max(*reached));
+    pub(crate) fn reaches(&self, state: LinkState) {
+        self.state.send_modify(|reached| *reached = state.max(*reached));
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        *self.stage.borrow() > Stage::Alive
+        *self.state.borrow() > LinkState::Alive
     }
 
     pub(crate) fn is_terminated(&self) -> bool {
-        *self.stage.borrow() == Stage::Terminated
+        *self.state.borrow() == LinkState::Terminated
     }
 
     /// Waits until the server has freed everything that was held or waited for on this connection.
     pub(crate) async fn terminated(&self) {
         // `self` keeps the sender alive.
-        let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Terminated).await;
+        let _ = self.state.subscribe().wait_for(|state| *state == LinkState::Terminated).await;
     }
 
     pub(crate) fn wait(&self, claim: Claim, waiter: Waiter, promise: Promise) {
-        let _ = self.order(Order::Wait { claim, waiter, promise });
+        let _ = self.send(Command::Wait { claim, waiter, promise });
     }
 
     pub(crate) fn downgrade(&self, former: AttemptId, claim: Claim) -> Asked {
         let (answer, asked) = oneshot::channel();
-        let _ = self.order(Order::Downgrade { former, claim, answer });
+        let _ = self.send(Command::Downgrade { former, claim, answer });
         asked
     }
 
     /// Releases a lock, if this attempt has it.
-    pub(crate) fn release(&self, name: Name, id: AttemptId, operation: Operation) -> GivenBack {
+    pub(crate) fn release(&self, key: Name, id: AttemptId, operation: Operation) -> GivenBack {
         let (answer, asked) = oneshot::channel();
-        let _ = self.order(Order::Release { name, id, operation, answer });
+        let _ = self.send(Command::Release { key, id, operation, answer });
         asked
     }
 
@@ -219,7 +219,7 @@ impl Link {
         leases: Vec<(Name, AttemptId)>,
     ) -> Result<Result<Vec<LeaseState>, LockError>, Gone> {
         let (answer, asked) = oneshot::channel();
-        self.order(Order::Check { leases, answer })?;
+        self.send(Command::Check { leases, answer })?;
         asked.await.map_err(|_| Gone)
     }
 }
@@ -244,14 +244,14 @@ impl PooledLink for Link {
 
     fn take(&self, claim: Claim) -> Asked {
         let (answer, asked) = oneshot::channel();
-        // If the connection has ended, the answer's sender is dropped with the order, which reports this.
-        let _ = self.order(Order::Take { claim, answer });
+        // If the connection has ended, the answer's sender is dropped with the command, which reports this.
+        let _ = self.send(Command::Take { claim, answer });
         asked
     }
 
     fn close(&self) {
         // One that has already ended needs nothing more.
-        let _ = self.order(Order::Close);
+        let _ = self.send(Command::Close);
     }
 
     fn is_slow(&self, clock: &Clock, long: Duration) -> bool {
@@ -275,7 +275,7 @@ impl fmt::Debug for Link {
             .debug_struct("Link")
             .field("group", &self.group)
             .field("connection", &self.connection)
-            .field("stage", &*self.stage.borrow())
+            .field("state", &*self.state.borrow())
             .finish_non_exhaustive()
     }
 }

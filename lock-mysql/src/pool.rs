@@ -79,8 +79,8 @@ impl PooledServer for Server {
         group: GroupId,
         session: Session,
     ) -> (Arc<Link>, impl Future<Output = ()> + Send + 'static) {
-        let (link, orders) = Link::new(group, &session);
-        (Arc::clone(&link), Actor::new(Arc::clone(pool), link, session).work(orders))
+        let (link, mailbox) = Link::new(group, &session);
+        (Arc::clone(&link), Actor::new(Arc::clone(pool), link, session).work(mailbox))
     }
 }
 
@@ -107,17 +107,17 @@ pub(crate) fn take(pool: &Pool, claim: &Claim) -> Option<Started> {
     Some(Started { link, hold: claim.id, asked })
 }
 
-/// Releases the part that an attempt has in a hold on that connection, or may get there. If the hold is not there, it orders nothing:
+/// Releases the part that an attempt has in a hold on that connection, or may get there. If the hold is not there, it sends nothing:
 /// by now the connection may wait for another lock, for as long as that takes.
 pub(crate) fn give_back(
     pool: &Pool,
     link: &Link,
-    name: &Name,
+    key: &Name,
     (hold, id): (AttemptId, AttemptId),
     operation: Operation,
 ) -> Option<GivenBack> {
-    pool.with_occupant(link, name, |occupant| {
-        occupant.is(hold).then(|| link.release(Arc::clone(name), id, operation))
+    pool.with_occupant(link, key, |occupant| {
+        occupant.is(hold).then(|| link.release(Arc::clone(key), id, operation))
     })
 }
 

@@ -13,8 +13,8 @@ use crate::run::Run;
 use crate::server::{Facts, question};
 use crate::session_tag::SessionTag;
 
-/// The client drops the connection if the server does not answer the farewell in this time.
-const LONGEST_FAREWELL: Duration = Duration::from_millis(500);
+/// The client drops the connection if closing it takes longer.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One row of an answer; NULL is `None`.
 pub(crate) type Row = Vec<Option<String>>;
@@ -124,7 +124,7 @@ impl Session {
     /// Closes the connection properly, or drops it if that takes long. Only for a connection without a statement under way.
     pub(crate) async fn close(self, clock: &Clock) {
         // An error means that it has already ended.
-        let _ = within(clock, clock.now().plus(LONGEST_FAREWELL), self.connection.close()).await;
+        let _ = within(clock, clock.now().plus(CLOSE_TIMEOUT), self.connection.close()).await;
     }
 }
 

@@ -199,8 +199,8 @@ pub(crate) fn checked(
     Ok(Checked::States(holders.iter().map(state).collect()))
 }
 
-/// Interrupts what a connection waits for.
-pub(crate) fn interrupt(connection: u64) -> String {
+/// Cancels what a connection waits for.
+pub(crate) fn cancel(connection: u64) -> String {
     format!("KILL {} QUERY {connection}", comment(Operation::Cancel))
 }
 
@@ -539,7 +539,7 @@ mod tests {
             (release(["a"].into_iter(), Operation::Cancel), Operation::Cancel),
             (release(["a"].into_iter(), Operation::Release), Operation::Release),
             (check(["a"].into_iter()), Operation::Renew),
-            (interrupt(1), Operation::Cancel),
+            (cancel(1), Operation::Cancel),
             (end(1, Operation::Break), Operation::Break),
         ] {
             assert_eq!(operation_of(&statement), Some(operation), "{statement}");

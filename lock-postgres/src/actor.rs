@@ -115,7 +115,7 @@ impl Actor {
                 Command::Release { key, id, operation, answer } => {
                     self.release(key, id, operation, answer).await
                 }
-                Command::Downgrade { claim, from, answer } => self.downgrade(claim, from, answer).await,
+                Command::Downgrade { former, claim, answer } => self.downgrade(former, claim, answer).await,
                 Command::Check { leases, answer } => self.check(leases, answer).await,
                 Command::Close => {
                     self.link.reaches(LinkState::Ended);

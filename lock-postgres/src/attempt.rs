@@ -100,7 +100,7 @@ impl<'a> Attempt<'a> {
         let waiting = Arc::new(Waiting::default());
         let link = own.occupy(&self.claim);
         let asked = link.wait(self.claim.clone(), self.description(), Arc::clone(&waiting));
-        self.backend.remember(&self.claim, &link, Some(Arc::clone(&waiting)));
+        self.backend.track(&self.claim, &link, Some(Arc::clone(&waiting)));
         self.backend.snapshot_monitor.add(link.session, &waiting);
         match self.watch((link, asked), &waiting).await? {
             Outcome::Granted(grant) => Ok(Some(grant)),
@@ -155,7 +155,7 @@ impl<'a> Attempt<'a> {
 
     async fn taken(&self, started: Started) -> Result<Outcome, LockError> {
         let (link, asked) = started;
-        self.backend.remember(&self.claim, &link, None);
+        self.backend.track(&self.claim, &link, None);
         let clock = self.backend.context.clock();
         let limit = self.backend.settings.request_timeout;
         let mut asked = asked;
@@ -176,7 +176,7 @@ impl<'a> Attempt<'a> {
         }
         if let Taken::Granted { .. } = came {
             // Until it is released: the core may cancel an attempt that has its lock.
-            self.backend.remember(&self.claim, link, None);
+            self.backend.track(&self.claim, link, None);
         } else {
             self.backend.forget(self.claim.id);
         }

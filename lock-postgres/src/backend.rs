@@ -143,8 +143,8 @@ impl PostgresBackend {
         }
     }
 
-    /// Remembers where an attempt is made, until nothing of it is left.
-    pub(crate) fn remember(&self, claim: &Claim, link: &Arc<Link>, waiting: Option<Arc<Waiting>>) {
+    /// Keeps track of where an attempt is made, until nothing of it is left.
+    pub(crate) fn track(&self, claim: &Claim, link: &Arc<Link>, waiting: Option<Arc<Waiting>>) {
         let placed = Placed { link: Arc::clone(link), key: claim.key, waiting };
         self.attempts.lock().insert(claim.id, placed);
     }
@@ -344,7 +344,7 @@ impl Backend for PostgresBackend {
     ) -> Result<Downgraded<Lease>, LockError> {
         let link = &lease.link;
         let (id, claim) = (request.id(), self.claim(request, Wanted::Shared)?);
-        self.remember(&claim, link, None);
+        self.track(&claim, link, None);
         let asked = pool::downgrade(&self.pool, link, lease.id, &claim);
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);

@@ -202,7 +202,7 @@ pub(crate) enum Command {
         answer: oneshot::Sender<Result<Released, LockError>>,
     },
     /// Make an exclusive hold a shared one, of the attempt in the claim.
-    Downgrade { claim: Claim, from: AttemptId, answer: oneshot::Sender<Result<Option<Taken>, LockError>> },
+    Downgrade { former: AttemptId, claim: Claim, answer: oneshot::Sender<Result<Option<Taken>, LockError>> },
     /// Check which locks are still held.
     Check { leases: Vec<(Key, AttemptId)>, answer: oneshot::Sender<Result<Vec<LeaseState>, LockError>> },
     /// Close the connection properly.
@@ -317,9 +317,9 @@ impl Link {
     }
 
     /// Makes an exclusive hold a shared one. The answer is `None` if the session does not have it.
-    pub(crate) fn downgrade(&self, claim: Claim, from: AttemptId) -> Downgraded {
+    pub(crate) fn downgrade(&self, former: AttemptId, claim: Claim) -> Downgraded {
         let (answer, asked) = oneshot::channel();
-        let _ = self.send(Command::Downgrade { claim, from, answer });
+        let _ = self.send(Command::Downgrade { former, claim, answer });
         asked
     }
 

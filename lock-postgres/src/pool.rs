@@ -96,20 +96,20 @@ pub(crate) fn give_back(
     id: AttemptId,
     operation: Operation,
 ) -> Option<GivenBack> {
-    pool.with_occupant(link, &key, |holder| (*holder == id).then(|| link.release(key, id, operation)))
+    pool.with_occupant(link, &key, |occupant| (*occupant == id).then(|| link.release(key, id, operation)))
 }
 
 /// Makes an exclusive hold of this attempt a shared one of the claim's, if it is that of either. Otherwise it sends nothing.
-pub(crate) fn downgrade(pool: &Pool, link: &Link, from: AttemptId, claim: &Claim) -> Option<Downgraded> {
-    pool.with_occupant(link, &claim.key, |holder| {
-        (*holder == from || *holder == claim.id).then(|| link.downgrade(claim.clone(), from))
+pub(crate) fn downgrade(pool: &Pool, link: &Link, former: AttemptId, claim: &Claim) -> Option<Downgraded> {
+    pool.with_occupant(link, &claim.key, |occupant| {
+        (*occupant == former || *occupant == claim.id).then(|| link.downgrade(former, claim.clone()))
     })
 }
 
 /// Records that another attempt has the lock now.
 pub(crate) fn pass_on(pool: &Pool, link: &Link, key: Key, to: AttemptId) {
-    pool.with_occupant(link, &key, |holder| {
-        *holder = to;
+    pool.with_occupant(link, &key, |occupant| {
+        *occupant = to;
         Some(())
     });
 }

@@ -17,13 +17,13 @@ impl Actor {
     /// answer says so.
     pub(super) async fn downgrade(
         &mut self,
+        former: AttemptId,
         claim: Claim,
-        from: AttemptId,
         answer: oneshot::Sender<Result<Option<Taken>, LockError>>,
     ) -> Result<(), Broken> {
         let taken = match self.held.get_mut(&claim.key) {
             Some(held) if held.id == claim.id => Ok(()),
-            Some(held) if held.id == from => {
+            Some(held) if held.id == former => {
                 held.has = Has::Either;
                 self.share(&claim).await
             }
