@@ -1,8 +1,7 @@
 //! Inspects the holder and the waiters of a lock, and breaks holds.
 //!
-//! The server knows which *connection* holds a lock, and some servers know [a little more](crate::lock_tables). A waiter describes
-//! itself in its statement, which is visible for as long as it waits. A holder describes itself only in the
-//! [table](crate::TokenSource::Table).
+//! The server knows which *connection* holds a lock. A waiter describes itself in its statement, which is visible for as long as it
+//! waits. A holder describes itself only in the [table](crate::TokenSource::Table).
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
@@ -19,7 +18,6 @@ use crate::backend::MySqlBackend;
 use crate::failure::{no_answer, nonsense};
 use crate::gate;
 use crate::link::{Name, Refusal};
-use crate::lock_tables::{self, Belongings};
 use crate::options::TokenSource;
 use crate::parts::{MOST_SLOTS, Parts, mode_of};
 use crate::run::Run;
@@ -265,10 +263,10 @@ pub(crate) async fn inspect(
                 size = size_with(backend, &parts, &holding.first).await?;
             }
             let mode = mode_of_holder(&parts, &holding, size);
-            let (connection, first) = (holding.connection, Arc::clone(&holding.first));
+            let connection = holding.connection;
             let participants = match holding.participants() {
                 Some(participants) => participants,
-                None => vec![stranger(backend, connection, &run, &first).await?],
+                None => vec![stranger(backend, connection, &run).await?],
             };
             status.holders.extend(participants.into_iter().map(|participant| participant.with_mode(mode)));
         }
@@ -308,19 +306,11 @@ async fn size_with(
 }
 
 /// A holder without a record.
-async fn stranger(
-    backend: &MySqlBackend,
-    connection: u64,
-    run: &Run,
-    name: &Name,
-) -> Result<Participant, LockError> {
+async fn stranger(backend: &MySqlBackend, connection: u64, run: &Run) -> Result<Participant, LockError> {
     let answer = backend.control.ask(Operation::Inspect, statement::peer(connection)).await?;
     let mut participant = Participant::new(id_of(connection, run));
     // Without a privilege, the server shows nothing about other users' connections.
     participant.host = answer.value().filter(|host| !host.is_empty()).map(str::to_owned);
-    let belongings = Belongings::of(backend, connection, run, name, Operation::Inspect).await?;
-    let age = belongings.and_then(|belongings| belongings.age_of(name));
-    participant.since = age.and_then(|age| SystemTime::now().checked_sub(age));
     Ok(participant)
 }
 
@@ -331,11 +321,7 @@ async fn waiters(
     head: Option<(u64, Option<Record>)>,
 ) -> Result<Vec<Participant>, LockError> {
     let statement = statement::waiters(parts);
-    let (run, answer) = backend.control.ask_with_run(Operation::Inspect, statement).await?;
-    let mut rows = answer.rows;
-    let known: HashSet<_> = rows.iter().filter_map(|row| row.first().cloned()).collect();
-    let more = lock_tables::waiters(backend, &run, parts).await?;
-    rows.extend(more.into_iter().filter(|row| row.first().is_some_and(|number| !known.contains(number))));
+    let mut rows = backend.control.ask(Operation::Inspect, statement).await?.rows;
     rows.retain(|row| row.get(2).and_then(Option::as_deref).is_some_and(|text| Waiter::is_for(text, parts)));
     let Some((first, record)) = head else { return Ok(in_order(&rows)) };
     // The one behind the gate comes first. If it polls, the server does not show it as a waiter.
@@ -415,9 +401,7 @@ async fn end_connection_of(
     let Holding { connection, first: name, record, .. } = holding;
     let also_lost = match record {
         Some(_) => Some(others_written_down(backend, connection, &name).await?),
-        None => Belongings::of(backend, connection, &run, &name, Operation::Break)
-            .await?
-            .map(|belongings| belongings.others_than(&name, &backend.settings.prefix)),
+        None => None,
     };
     if end(backend, &run, connection).await? == Ended::Before {
         return Ok(Broken::not_held());

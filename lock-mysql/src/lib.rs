@@ -50,7 +50,6 @@ mod gate;
 mod inspection;
 mod layout;
 mod link;
-mod lock_tables;
 mod once_slots;
 mod options;
 mod parts;

@@ -63,11 +63,6 @@ impl Parts {
         held
     }
 
-    /// The name of the lock to which a part belongs, without its ending.
-    pub(crate) fn base_of(part: &str) -> &str {
-        part.split_once('|').map_or(part, |(base, _)| base)
-    }
-
     /// Whether that is a part of this lock or semaphore.
     pub(crate) fn contain(&self, part: &str) -> bool {
         let ends = part.strip_prefix(&*self.stem());
@@ -126,7 +121,6 @@ mod tests {
                 let last = MOST_SLOTS - 1;
                 for part in [parts.slot(0), parts.slot(last), parts.size(last, MOST_SLOTS)] {
                     assert!(part.len() <= 64 && !part.chars().all(is_plain), "{part}");
-                    assert_eq!(Parts::base_of(&part), &*parts.base);
                 }
                 assert!(parts.contain(&parts.gate) && parts.contain(&parts.slot(3)));
             }

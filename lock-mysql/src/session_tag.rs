@@ -44,11 +44,6 @@ impl SessionTag {
     pub(crate) fn lock(self) -> String {
         format!("{LOCKS}{:016x}", self.0)
     }
-
-    /// Whether a lock is the lock of a session.
-    pub(crate) fn is_lock(name: &str) -> bool {
-        name.starts_with(LOCKS)
-    }
 }
 
 #[cfg(test)]
@@ -59,7 +54,6 @@ mod tests {
     fn the_lock_of_a_session_is_its_own() {
         let lock = SessionTag::new(u64::MAX).lock();
         assert_eq!(lock, "distlock+7fffffffffffffff");
-        assert!(SessionTag::is_lock(&lock) && !SessionTag::is_lock("distlock:room"));
         assert!(!lock.chars().all(crate::options::is_plain));
         assert_ne!(SessionTag::new(0).number(), 0);
     }

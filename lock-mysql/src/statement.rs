@@ -129,12 +129,6 @@ impl Waiter {
     }
 }
 
-/// Whether a statement may wait for a part of this lock, as a condition on its text.
-fn may_wait_for(parts: &Parts, text: &str) -> String {
-    let (gate, stem) = (&parts.gate, parts.stem());
-    format!("(LOCATE('GET_LOCK(''{gate}'',',{text})>0 OR LOCATE('_LOCK(''{stem}',{text})>0)")
-}
-
 /// Releases locks. The answer is a word for each: 1 if it was this session's, 0 if it is another's, -1 if it is free or the statement
 /// was interrupted.
 pub(crate) fn release<'a>(names: impl Iterator<Item = &'a str>, operation: Operation) -> String {
@@ -234,42 +228,13 @@ pub(crate) fn holder(name: &str, operation: Operation) -> String {
     format!("SELECT {} CAST(IFNULL(IS_USED_LOCK('{name}'),0) AS CHAR)", comment(operation))
 }
 
-/// The waiters for the lock: since which second, and with which statement.
+/// The waiters for a part of this lock: since which second, and with which statement.
 pub(crate) fn waiters(parts: &Parts) -> String {
+    let (gate, stem) = (&parts.gate, parts.stem());
     format!(
         "SELECT {} CAST(ID AS CHAR),CAST(UNIX_TIMESTAMP()-TIME AS CHAR),INFO FROM information_schema.PROCESSLIST \
-         WHERE STATE='User lock' AND {}",
-        comment(Operation::Inspect),
-        may_wait_for(parts, "INFO")
-    )
-}
-
-/// The same from `performance_schema`, which shows the connections of all users but cuts long statements off.
-pub(crate) fn waiters_by_schema(parts: &Parts) -> String {
-    format!(
-        "SELECT {} CAST(PROCESSLIST_ID AS CHAR),CAST(UNIX_TIMESTAMP()-PROCESSLIST_TIME AS CHAR),PROCESSLIST_INFO \
-         FROM performance_schema.threads WHERE PROCESSLIST_STATE='User lock' AND {}",
-        comment(Operation::Inspect),
-        may_wait_for(parts, "PROCESSLIST_INFO")
-    )
-}
-
-/// Which locks a connection has, and for how many milliseconds, from a plugin of `MariaDB`.
-pub(crate) fn locks_by_plugin(connection: u64, operation: Operation) -> String {
-    format!(
-        "SELECT {} TABLE_SCHEMA,CAST(LOCK_TIME_MS AS CHAR) FROM information_schema.METADATA_LOCK_INFO \
-         WHERE LOCK_TYPE='User lock' AND THREAD_ID={connection}",
-        comment(operation)
-    )
-}
-
-/// Which locks a connection has, from `performance_schema`.
-pub(crate) fn locks_by_schema(connection: u64, operation: Operation) -> String {
-    format!(
-        "SELECT {} OBJECT_NAME,NULL FROM performance_schema.metadata_locks \
-         JOIN performance_schema.threads ON THREAD_ID=OWNER_THREAD_ID \
-         WHERE OBJECT_TYPE='USER LEVEL LOCK' AND LOCK_STATUS='GRANTED' AND PROCESSLIST_ID={connection}",
-        comment(operation)
+         WHERE STATE='User lock' AND (LOCATE('GET_LOCK(''{gate}'',',INFO)>0 OR LOCATE('_LOCK(''{stem}',INFO)>0)",
+        comment(Operation::Inspect)
     )
 }
 

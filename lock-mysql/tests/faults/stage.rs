@@ -94,12 +94,7 @@ impl Stage {
 
     /// A server of its own with these options.
     pub async fn with(options: MySqlOptions) -> Outcome<Self> {
-        Self::telling(thrifty(options)).await
-    }
-
-    /// Like [`Self::with`], but with the server's default instrumentation.
-    pub async fn telling(options: MySqlOptions) -> Outcome<Self> {
-        Ok(Self { server: Server::alone(options).await?, login: None })
+        Ok(Self { server: Server::alone(thrifty(options)).await?, login: None })
     }
 
     pub fn proxy(&self) -> Outcome<TcpProxy> {

@@ -2,7 +2,7 @@
 
 use conformance_tests::Outcome;
 use lock_core::{Breaking, Inspection, Others, TakenAway};
-use test_servers::{MySqlFlavour, MySqlOptions};
+use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, soon};
@@ -13,22 +13,7 @@ cases!("strangers":
     without_a_table_the_session_is_shown_and_can_be_broken,
     with_a_table_the_other_locks_of_a_broken_holder_are_named,
     a_holder_is_known_after_many_numbers_were_minted,
-    a_server_that_tells_more_names_the_other_locks_of_a_broken_holder,
-    a_source_that_is_switched_on_later_is_not_believed,
-    a_waiter_of_another_user_is_shown_by_a_server_that_tells_more,
 );
-
-/// Options that make each server tell which connection has which lock.
-fn telling(flavour: MySqlFlavour) -> MySqlOptions {
-    let options = MySqlOptions::new(flavour);
-    match flavour {
-        MySqlFlavour::MariaDb => options.setting("plugin-load-add", "metadata_lock_info"),
-        MySqlFlavour::MySql57 => options
-            .setting("performance-schema", "1")
-            .setting("performance-schema-instrument", "wait/lock/metadata/sql/mdl=ON")
-            .user("locks", "secret", &["SELECT ON performance_schema.*"]),
-    }
-}
 
 async fn a_lock_of_another_program_is_shown_and_waited_for(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with_table(flavour).await?;
@@ -123,79 +108,4 @@ async fn a_holder_is_known_after_many_numbers_were_minted(flavour: MySqlFlavour)
     let status = operator.status(ROOM).await?;
     ensure!(status.holders.len() == 1 && status.holders[0].token == guard.token(), "{status:?}");
     Ok(guard.release().await?)
-}
-
-async fn a_server_that_tells_more_names_the_other_locks_of_a_broken_holder(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::telling(telling(flavour)).await?;
-    let (ours, operator) = (stage.client(KILLABLE).await?, stage.client(LONG).await?);
-    let guard = ours.mutex(ROOM)?.acquire().await?;
-    let others = [ours.mutex("another/room")?.acquire().await?, ours.mutex("one-more")?.acquire().await?];
-    ours.mutex("released")?.acquire().await?.release().await?;
-    let status = operator.status(ROOM).await?;
-    let holder = &status.holders[0];
-    // MariaDB's plugin tells for how long, `performance_schema` does not.
-    ensure!(holder.since.is_some() == (flavour == MySqlFlavour::MariaDb), "{status:?}");
-    let broken = operator.break_holder(ROOM, &holder.id).await?;
-    ensure!(broken.taken_away == TakenAway::Yes && broken.others == Others::Known, "{broken:?}");
-    let also_lost: Vec<_> = broken.also_lost.iter().map(|name| name.as_str().to_owned()).collect();
-    ensure!(also_lost == ["another/room", "one-more"], "also lost: {also_lost:?}");
-    for guard in [&guard, &others[0], &others[1]] {
-        soon("the loss", guard.lost()).await?;
-    }
-    Ok(())
-}
-
-async fn a_source_that_is_switched_on_later_is_not_believed(flavour: MySqlFlavour) -> Outcome {
-    if flavour == MySqlFlavour::MariaDb {
-        // Its plugin reads the same data as the server itself.
-        return Ok(());
-    }
-    let stage = Stage::telling(telling(flavour)).await?;
-    let switch = |word: &str| {
-        let name = "wait/lock/metadata/sql/mdl";
-        format!("UPDATE performance_schema.setup_instruments SET ENABLED='{word}' WHERE NAME='{name}'")
-    };
-    stage.server.query(&switch("NO")).await?;
-    let (ours, operator) = (stage.client(KILLABLE).await?, stage.client(LONG).await?);
-    let guard = ours.mutex(ROOM)?.acquire().await?;
-    stage.server.query(&switch("YES")).await?;
-    let _other = ours.mutex("one-more")?.acquire().await?;
-    let holder = operator.status(ROOM).await?.holders[0].id.clone();
-    let broken = operator.break_holder(ROOM, &holder).await?;
-    ensure!(broken.taken_away == TakenAway::Yes && broken.others == Others::Unknown, "{broken:?}");
-    soon("the loss", guard.lost()).await?;
-    Ok(())
-}
-
-async fn a_waiter_of_another_user_is_shown_by_a_server_that_tells_more(flavour: MySqlFlavour) -> Outcome {
-    let options = match flavour {
-        MySqlFlavour::MySql57 => telling(flavour),
-        MySqlFlavour::MariaDb => MySqlOptions::new(flavour).setting("performance-schema", "1").user(
-            "locks",
-            "secret",
-            &["SELECT ON performance_schema.*"],
-        ),
-    };
-    let stage = Stage::telling(options).await?;
-    let client = stage.client(LONG).await?;
-    let guard = client.mutex(ROOM)?.acquire().await?;
-    let own = Waiter::of(&stage.client(LONG).await?)?;
-    let mut session = stage.server.session().await?;
-    let waiting = tokio::spawn(async move {
-        session.query("SELECT GET_LOCK('distlock:room', 60)").await?;
-        Outcome::Ok(session)
-    });
-    stage.queued(2).await?;
-    let status = client.status(ROOM).await?;
-    ensure!(status.waiters.len() == 2, "{status:?}");
-    ensure!(status.waiters.iter().filter(|waiter| waiter.pid.is_some()).count() == 1, "{status:?}");
-    guard.release().await?;
-    // Either of the two may have come first.
-    let stranger = tokio::spawn(async move {
-        let mut session = soon("its turn", waiting).await???;
-        session.query("SELECT RELEASE_LOCK('distlock:room')").await
-    });
-    own.granted().await?.0.release().await?;
-    soon("the release", stranger).await???;
-    Ok(())
 }

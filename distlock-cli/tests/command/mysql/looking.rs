@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_servers::{MySqlFlavour, MySqlOptions};
 
 use super::server::{Server, Tokens};
 use crate::at_a_server::Server as _;
@@ -39,27 +38,6 @@ fn break_tells_what_it_costs(server: &Server) {
         Tokens::Written => json!(["other"]),
         Tokens::Minted => Value::Null,
     };
-    break_costs(server, &cost);
-}
-
-/// If the server reports which connection has which locks, the cost is known without a table, too.
-#[test]
-fn break_tells_what_it_costs_where_the_server_knows() {
-    for flavour in MySqlFlavour::ALL {
-        let options = MySqlOptions::new(flavour);
-        let telling = match flavour {
-            MySqlFlavour::MariaDb => options.setting("plugin-load-add", "metadata_lock_info"),
-            MySqlFlavour::MySql57 => options
-                .setting("performance-schema", "1")
-                .setting("performance-schema-instrument", "wait/lock/metadata/sql/mdl=ON")
-                .user("app", "right", &["SELECT ON performance_schema.*"]),
-        };
-        let Some(server) = Server::start_with(flavour, Tokens::Minted, telling) else { continue };
-        break_costs(&server, &json!(["other"]));
-    }
-}
-
-fn break_costs(server: &Server, cost: &Value) {
     let sandbox = server.sandbox("20s");
     let holder = server.runtime().block_on(async {
         let locks = distlock::connect(sandbox.url()).await.unwrap();
@@ -73,7 +51,7 @@ fn break_costs(server: &Server, cost: &Value) {
     assert_code(&output, 0, "--json");
     let event: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&event["event"], &event["name"]), (&"broken".into(), &"job".into()));
-    assert_eq!(&event["also_lost"], cost, "{event}");
+    assert_eq!(event["also_lost"], cost, "{event}");
     for name in ["job", "other"] {
         assert_eq!(sandbox.status(name)["held"], false, "{name}");
     }
