@@ -1,7 +1,7 @@
 //! The only module with unsafe code: what a child process does between `fork` and `exec`, and the actions of signals.
 //!
 //! Everything else in the command uses safe wrappers.
-#![allow(unsafe_code)] // the audited module: each block says why it is sound
+#![allow(unsafe_code, reason = "the audited module: each block says why it is sound")]
 
 #[cfg(not(target_os = "linux"))]
 use std::io;

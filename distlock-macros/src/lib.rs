@@ -36,7 +36,7 @@ fn expanded(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     /// What is refused, with the words of the error and the text that it points at.
     fn refused(arguments: &str, function: &str) -> (String, String) {

@@ -52,7 +52,7 @@ fn work(lock: &blocking::DistributedLock, last: &AtomicU32) -> Result<(), LockEr
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
 

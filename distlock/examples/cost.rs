@@ -5,7 +5,7 @@
 //! Each figure is the median of several rounds. The figures show orders of magnitude on the current machine; compare
 //! them only within one run.
 
-#![allow(clippy::cast_precision_loss)] // counts and nanoseconds, far below 2^52
+#![allow(clippy::cast_precision_loss, reason = "counts and nanoseconds, far below 2^52")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -69,7 +69,7 @@ impl Journal {
 
 #[cfg(all(test, feature = "memory"))]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use std::process::Command;
     use std::sync::Arc;

@@ -59,7 +59,7 @@ async fn poll_the_mailbox() -> Result<u32, LockError> {
 
 #[cfg(all(test, feature = "memory"))]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -146,7 +146,7 @@ impl Orders {
 
 #[cfg(all(test, feature = "memory"))]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use axum::body::Body;
     use axum::http::Request;

@@ -2,7 +2,7 @@
 //!
 //! `TRYBUILD=overwrite cargo test -p distlock --features macros --test refusals` writes the expected output anew.
 
-#![allow(clippy::expect_used, clippy::print_stderr)] // a test
+#![allow(clippy::expect_used, clippy::print_stderr, reason = "a test")]
 
 use std::env;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! Runs the program as a user does, briefly: what it measures, what it writes, and how it fails.
 //! Alone on the machine, `cargo test -p lock-bench --test quick` takes a minute.
-#![allow(clippy::unwrap_used, clippy::panic)] // a test says by a panic what is wrong
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by a panic what is wrong")]
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -3,9 +3,18 @@
 //!
 //! The modules are compiled into this test unchanged, with loom's mutex instead of the standard one.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
-#![allow(dead_code)] // the modules have functions that no model uses
-#![allow(missing_docs, unreachable_pub)] // the modules are private here, and documented where they are public
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "also in shared functions of the tests"
+)]
+#![allow(dead_code, reason = "the modules have functions that no model uses")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    reason = "the modules are private here, and documented where they are public"
+)]
 
 #[path = "../src/runtime/few.rs"]
 mod few;

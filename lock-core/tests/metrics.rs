@@ -1,7 +1,12 @@
 //! Tests of what a client counts and measures.
 
 #![cfg(feature = "metrics")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "also in shared functions of the tests"
+)]
 
 mod support;
 

@@ -2,7 +2,7 @@
 //! process.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // also outside #[test] functions
+#![allow(clippy::unwrap_used, reason = "also outside #[test] functions")]
 
 use std::future::Future;
 use std::io::{Result, Write};

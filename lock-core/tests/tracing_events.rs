@@ -1,7 +1,12 @@
 //! Tests of the events that the core sends to `tracing`: one target, and for each lock what happens to it, at a level
 //! that matches its importance.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "also in shared functions of the tests"
+)]
 
 mod support;
 

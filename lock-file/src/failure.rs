@@ -31,7 +31,7 @@ pub(crate) struct Occupant {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))] // other systems cannot tell
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "other systems cannot tell"))]
 pub(crate) enum Activity {
     Stopped,
     Running,

@@ -5,7 +5,7 @@ pub(crate) type WatchId = i32;
 
 /// What happened to a watched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))] // nothing is noticed elsewhere
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "nothing is noticed elsewhere"))]
 pub(crate) enum FileEvent {
     /// The file was removed or moved, or its attributes changed.
     Changed(WatchId),
@@ -17,7 +17,7 @@ pub(crate) enum FileEvent {
 
 /// The result of a request to watch a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))] // nothing is noticed elsewhere
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "nothing is noticed elsewhere"))]
 pub(crate) enum Watching {
     /// The file is watched.
     Yes(WatchId),
@@ -156,17 +156,17 @@ mod portable {
     }
 
     impl FileEvents {
-        #[allow(clippy::unnecessary_wraps)] // fails on Linux
+        #[allow(clippy::unnecessary_wraps, reason = "fails on Linux")]
         pub(crate) fn new() -> Result<Self, Errno> {
             Ok(Self::default())
         }
 
-        #[allow(clippy::unused_self)] // used on Linux
+        #[allow(clippy::unused_self, reason = "used on Linux")]
         pub(crate) fn watch(&self, _path: &Path) -> Watching {
             Watching::Unable
         }
 
-        #[allow(clippy::unused_self)] // used on Linux
+        #[allow(clippy::unused_self, reason = "used on Linux")]
         pub(crate) fn unwatch(&self, _id: WatchId) {}
 
         pub(crate) fn ring(&self) {

@@ -38,7 +38,12 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast, clippy::cast_lossless)] // the types differ by system
+    #[allow(
+        clippy::cast_sign_loss,
+        clippy::unnecessary_cast,
+        clippy::cast_lossless,
+        reason = "the types differ by system"
+    )]
     pub(crate) fn of(stat: &Stat) -> Self {
         Self { device: stat.st_dev as u64, inode: stat.st_ino as u64 }
     }

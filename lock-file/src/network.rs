@@ -63,7 +63,7 @@ mod system {
 
     pub(super) fn network_file_system(directory: impl AsFd, stat: &Stat) -> Option<String> {
         let file_system = rustix::fs::fstatfs(directory).ok()?;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the numbers have 32 bits
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "32 bits")]
         let number = file_system.f_type as u32;
         let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
         kind_of(number, device, || std::fs::read_to_string("/proc/self/mountinfo").ok())

@@ -1,7 +1,7 @@
 //! The backend behind a client of the core, in one process.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::expect_used)] // also in what the tests share
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "also in what the tests share")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

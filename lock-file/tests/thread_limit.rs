@@ -1,7 +1,7 @@
 //! A system without a thread for the watcher. The only test in this program, because the limit applies to the whole process.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // in tests only
+#![allow(clippy::unwrap_used, reason = "in tests only")]
 
 use lock_core::{ClientBuilder, ErrorKind};
 use lock_file::FileOptions;

@@ -1,6 +1,6 @@
 //! Connecting: again while the server is not there, and at the first use.
 
-#![allow(clippy::unwrap_used)] // also in shared functions of the tests
+#![allow(clippy::unwrap_used, reason = "also in shared functions of the tests")]
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;

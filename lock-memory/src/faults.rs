@@ -219,7 +219,7 @@ impl Faults {
     }
 }
 
-#[allow(clippy::panic)] // the test asked for it
+#[allow(clippy::panic, reason = "the test asked for it")]
 fn panic_on_request() -> ! {
     panic!("a panic on request")
 }

@@ -83,7 +83,7 @@ pub struct MemoryServer(Arc<Server>);
 
 impl MemoryServer {
     /// Creates a server that uses the system clock.
-    #[allow(clippy::new_without_default)] // two defaults are expected to be equal, and two servers are not
+    #[allow(clippy::new_without_default, reason = "two servers are never equal")]
     pub fn new() -> Self {
         Self::with_clock(Clock::system())
     }

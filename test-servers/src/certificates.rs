@@ -80,7 +80,7 @@ fn signed(
     Ok(pair)
 }
 
-#[allow(clippy::needless_pass_by_value)] // for `map_err`
+#[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn failure(error: rcgen::Error) -> Failure {
     Failure::new(format!("a certificate cannot be made: {error}"))
 }

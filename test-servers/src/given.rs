@@ -79,7 +79,7 @@ impl fmt::Debug for GivenServer {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
 

@@ -107,7 +107,7 @@ pub(crate) fn random_word() -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // a test
+    #![allow(clippy::unwrap_used, reason = "a test")]
 
     use std::cell::Cell;
     use std::collections::HashSet;

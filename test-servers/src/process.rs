@@ -283,7 +283,7 @@ fn quit(child: &Child) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use std::io::{BufRead, BufReader};
 

@@ -23,11 +23,6 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
-    /// The variable that tells the test programs that they run in [`Tier::All`].
-    pub(crate) fn variable(self) -> Option<(&'static str, &'static str)> {
-        (self == Self::All).then_some(("DISTLOCK_TESTS", "all"))
-    }
-
     /// The options of cargo for the crates of this tier. What only measures, and its dependencies, are in the wider one.
     pub(crate) fn packages(self) -> &'static str {
         if self == Self::All { "--workspace" } else { "--workspace --exclude lock-bench" }

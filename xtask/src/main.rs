@@ -12,30 +12,25 @@ mod steps;
 mod suite;
 mod tidy;
 
-use std::fs;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use console::{DETAIL, ERROR, FAILED, PARTLY, PASSED, heading, readable, say};
+use console::{DETAIL, ERROR, FAILED, PARTLY, PASSED, readable, say};
 use context::{Context, Tier};
 use steps::Step;
-
-/// The name that runs the steps of a tier.
-const EVERYTHING: &str = "test";
 
 const USAGE: &str = "Usage: cargo xtask STEP… [--all]
 
   test       proves that all of it works
   test --all all that there is to check; what continuous integration runs
-";
 
-/// What is no step. All that follows its name is for that.
-const CHORES: &str = "
   mutants    [CRATE|NAME]…: breaks the code on purpose, and expects a test to fail each time
   soak       HOURS [SEED]: contests with random harm, cases of losses and models, for that long
-  servers    starts a server to try things with, until Ctrl-C; `servers --help` lists them";
+  servers    starts a server to try things with, until Ctrl-C; `servers --help` lists them
+
+Steps of `test`:";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -61,7 +56,7 @@ fn chosen(words: &[String], tier: Tier) -> Result<Vec<&'static Step>> {
     for word in words.iter().filter(|word| *word != "--all") {
         match steps::ALL.iter().find(|step| step.name == word) {
             Some(step) => chosen.push(step),
-            None if word == EVERYTHING => chosen.extend(steps::of(tier)),
+            None if word == "test" => chosen.extend(steps::of(tier)),
             None if ["help", "-h", "--help"].contains(&word.as_str()) => return Ok(Vec::new()),
             None => bail!("there is no step {word:?}\n\n{}", help()),
         }
@@ -70,15 +65,11 @@ fn chosen(words: &[String], tier: Tier) -> Result<Vec<&'static Step>> {
 }
 
 fn help() -> String {
-    let rows = |tier| {
-        let steps = steps::ALL.iter().filter(|step| step.tier == tier);
-        steps
-            .map(|Step { name, summary, .. }| format!("\n  {name:<10} {summary}"))
-            .collect::<Vec<_>>()
-            .concat()
-    };
-    let (default, all) = (rows(Tier::Default), rows(Tier::All));
-    format!("{USAGE}\nSteps of both:{default}\n\nSteps of `test --all`:{all}\n{CHORES}")
+    let rows = steps::ALL.iter().map(|Step { tier, name, summary, .. }| {
+        let wide = if *tier == Tier::All { " (with --all)" } else { "" };
+        format!("\n  {name:<10} {summary}{wide}")
+    });
+    USAGE.to_owned() + &rows.collect::<String>()
 }
 
 fn run_steps(steps: &[&Step], context: &Context) -> Result<()> {
@@ -86,57 +77,41 @@ fn run_steps(steps: &[&Step], context: &Context) -> Result<()> {
         println!("{}", help());
         return Ok(());
     }
-    let (tier, start) = (context.tier, Instant::now());
-    let last = context.target(&format!("xtask-{tier:?}.seconds").to_lowercase());
-    let is_whole = steps.len() == steps::of(tier).count();
-    if is_whole {
-        say(DETAIL, announcement(fs::read_to_string(&last).ok().as_deref(), tier));
+    let start = Instant::now();
+    if steps.len() > 1 && steps.iter().any(|step| step.name == "suite") {
+        say(DETAIL, ANNOUNCEMENT);
+        if context.tier == Tier::Default {
+            context.skipped.borrow_mut().push(left_out());
+        }
     }
     for step in steps {
         run_one(step, context)?;
     }
-    if is_whole {
-        // Without the file, the next run announces the time of a common machine.
-        let _ = fs::write(&last, start.elapsed().as_secs().to_string());
-    }
-    let count = if steps.len() == 1 { "1 step".to_owned() } else { format!("{} steps", steps.len()) };
-    eprintln!("\n{}", last_line(&count, &readable(start.elapsed()), &not_checked(steps, context)));
+    eprintln!("\n{}", last_line(steps.len(), &readable(start.elapsed()), &context.skipped.borrow()));
     Ok(())
 }
 
-/// Returns how long all steps of a tier will take, by the text of the file that says how long they took last.
-fn announcement(last: Option<&str>, tier: Tier) -> String {
-    if let Some(seconds) = last.and_then(|text| text.trim().parse().ok()) {
-        return format!("the last run took {}", readable(Duration::from_secs(seconds)));
-    }
-    let (minutes, and) = match tier {
-        Tier::Default => ("8 to 17", "half of that afterwards"),
-        Tier::All => ("15 to 35", "and the time to download what is missing"),
-    };
-    format!("on two processors this takes {minutes} minutes with an empty target, {and}")
+/// How long it takes.
+const ANNOUNCEMENT: &str = "on two processors this takes 8 to 17 minutes with an empty target, half of that afterwards; \
+    with --all 15 to 35, and the time to download what is missing";
+
+/// Returns what the default leaves out, which a reader of the last line must not take for checked.
+fn left_out() -> String {
+    let wide = steps::ALL.iter().filter(|step| step.tier == Tier::All).map(|step| step.name);
+    format!("{}, and the rest of the suite (cargo xtask test --all)", wide.collect::<Vec<_>>().join(", "))
 }
 
-/// Returns what a reader of the last line must not take for checked.
-fn not_checked(steps: &[&Step], context: &Context) -> Vec<String> {
-    let mut without = context.skipped.borrow().clone();
-    if context.tier == Tier::Default && steps.len() > 1 && steps.iter().any(|step| step.name == "suite") {
-        let wide = steps::ALL.iter().filter(|step| step.tier == Tier::All).map(|step| step.name);
-        let wide = wide.collect::<Vec<_>>().join(", ");
-        without.push(format!("{wide}, and the rest of the suite (cargo xtask test --all)"));
-    }
-    without
-}
-
-fn last_line(count: &str, took: &str, without: &[String]) -> String {
+fn last_line(count: usize, took: &str, without: &[String]) -> String {
     let not_checked = if without.is_empty() { "" } else { ". Not checked:\n    " };
-    format!("{count} passed in {took}{not_checked}{}", without.join("\n    "))
+    format!("{count} steps passed in {took}{not_checked}{}", without.join("\n    "))
 }
 
 fn run_one(step: &Step, context: &Context) -> Result<()> {
     let (start, skipped) = (Instant::now(), context.skipped.borrow().len());
-    heading(step.name, step.summary);
+    let Step { name, summary, .. } = step;
+    say(("1", &format!("\n==> {name}:")), summary);
     let outcome = (step.run)(context);
-    let (name, took) = (step.name, readable(start.elapsed()));
+    let took = readable(start.elapsed());
     match outcome {
         Ok(()) if context.skipped.borrow().len() > skipped => say(PARTLY, format!("{name} in {took}")),
         Ok(()) => say(PASSED, format!("{name} in {took}")),
@@ -170,9 +145,10 @@ mod tests {
 
     #[test]
     fn the_last_line_says_what_was_not_checked() {
-        assert_eq!(last_line("1 step", "2.0 s", &[]), "1 step passed in 2.0 s");
-        let line = last_line("6 steps", "2.0 s", &["cargo-deny".to_owned(), "docs".to_owned()]);
+        assert_eq!(last_line(2, "2.0 s", &[]), "2 steps passed in 2.0 s");
+        let line = last_line(6, "2.0 s", &["cargo-deny".to_owned(), "docs".to_owned()]);
         assert!(line.ends_with("Not checked:\n    cargo-deny\n    docs"), "{line}");
+        assert!(left_out().contains("features, outside, deny, and the rest"), "{}", left_out());
     }
 
     #[test]
@@ -190,14 +166,7 @@ mod tests {
 
     #[test]
     fn no_step_hides_behind_the_name_for_all_of_them() {
-        let taken = [EVERYTHING, "mutants", "soak", "servers"];
+        let taken = ["test", "mutants", "soak", "servers"];
         assert!(steps::ALL.iter().all(|step| !taken.contains(&step.name)));
-    }
-
-    #[test]
-    fn the_time_of_the_last_run_is_announced_or_that_of_a_common_machine() {
-        assert_eq!(announcement(Some("90\n"), Tier::All), "the last run took 1 min 30 s");
-        assert!(announcement(Some("soon"), Tier::All).contains("15 to 35 minutes"));
-        assert!(announcement(None, Tier::Default).contains("8 to 17 minutes"));
     }
 }

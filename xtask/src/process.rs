@@ -1,5 +1,4 @@
-//! Runs other programs: never with a terminal to ask questions on, and always with a command line that repeats the call by
-//! hand.
+//! Runs other programs, never with a terminal to ask questions on.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -31,27 +30,11 @@ pub(crate) fn command(program: impl AsRef<OsStr>, words: &str) -> Command {
     command
 }
 
-/// Returns the same call of another program.
-pub(crate) fn copied(command: &Command, program: &OsStr) -> Command {
-    let mut copy = self::command(program, "");
-    copy.args(command.get_args()).current_dir(command.get_current_dir().unwrap_or(Path::new(".")));
-    copy.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    copy
-}
-
-/// Returns the command line that runs the same program from the root of the workspace.
+/// Returns the words of a call, without its variables: `cargo xtask STEP` repeats all of it.
 pub(crate) fn line(command: &Command) -> String {
-    let variables = command.get_envs().filter_map(|(name, value)| {
-        Some(format!("{}={}", name.to_string_lossy(), quoted(&value?.to_string_lossy())))
-    });
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = [program].into_iter().chain(command.get_args());
-    variables.chain(words.map(|word| quoted(&word.to_string_lossy()))).collect::<Vec<_>>().join(" ")
-}
-
-/// The end of a message, in a line of its own.
-pub(crate) fn to_repeat(command_line: &str) -> String {
-    format!("\nTo repeat this command:  {command_line}")
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
 
 /// Runs it, showing its output as it comes.
@@ -96,27 +79,8 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.stderr(Stdio::null()).output().is_ok_and(|output| output.status.success())
 }
 
-/// Runs it in place of this program where the system can do that: it gets the terminal with its input and Ctrl-C.
-pub(crate) fn take_over(command: &mut Command) -> Result<()> {
-    command.stdin(Stdio::inherit());
-    #[cfg(unix)]
-    return Err(std::os::unix::process::CommandExt::exec(command).into());
-    #[cfg(not(unix))]
-    run(command)
-}
-
 fn failed(command: &Command, what: impl Display) -> Error {
-    let line = line(command);
-    anyhow!("`{line}` {what}{}", to_repeat(&line))
-}
-
-/// Quotes a text for a POSIX shell if necessary.
-fn quoted(text: &str) -> String {
-    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./=,:+@".contains(character);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
+    anyhow!("`{}` {what}", line(command))
 }
 
 #[cfg(test)]
@@ -130,23 +94,9 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_can_be_typed_into_a_shell() {
-        let mut process = command("/usr/bin/cargo", "doc");
-        process.args(["it's", ""]).env("RUSTDOCFLAGS", "-D warnings");
-        assert_eq!(line(&process), r"RUSTDOCFLAGS='-D warnings' cargo doc 'it'\''s' ''");
-        let copy = copied(process.current_dir("/w"), OsStr::new("/copies/cargo"));
-        assert_eq!(line(&copy), line(&process));
-        assert_eq!(
-            (copy.get_program(), copy.get_current_dir()),
-            (OsStr::new("/copies/cargo"), Some(Path::new("/w")))
-        );
-    }
-
-    #[test]
-    fn a_failing_program_says_how_to_repeat_it() {
+    fn a_failing_program_is_named_with_its_words() {
         let failure = run(&mut sh("exit 3")).unwrap_err().to_string();
-        assert!(failure.contains("exit status: 3"), "{failure}");
-        assert!(failure.ends_with("\nTo repeat this command:  sh -c 'exit 3'"), "{failure}");
+        assert!(failure.starts_with("`sh -c exit 3` ") && failure.ends_with("exit status: 3"), "{failure}");
     }
 
     #[test]
@@ -162,7 +112,6 @@ mod tests {
         let mut echo = sh("echo ${CARGO_PKG_NAME-none} ${CARGO_MANIFEST_DIR-none}");
         assert_eq!(output(&mut echo).unwrap(), "none none\n");
         assert_eq!(output(echo.env("CARGO_PKG_NAME", "lock-file")).unwrap(), "lock-file none\n");
-        assert_eq!(output(&mut copied(&echo, OsStr::new("sh"))).unwrap(), "lock-file none\n");
     }
 
     #[test]

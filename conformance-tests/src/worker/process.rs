@@ -94,7 +94,7 @@ fn failed(error: &LockError) -> Report {
     Report::Failed { kind: kind_of(error), text: error.to_string() }
 }
 
-#[allow(clippy::needless_pass_by_value)] // the signature that `serve` requires
+#[allow(clippy::needless_pass_by_value, reason = "the signature that `serve` requires")]
 fn print(report: Report) {
     if let Ok(line) = serde_json::to_string(&report) {
         // This fails only if the reader is gone, and then the input ends as well.

@@ -3,7 +3,7 @@
 //!
 //! `cargo test -p conformance-tests --test backends -- redis tokens::` runs what is named first, with the usual arguments of a
 //! test program behind it; without a name each runs in turn, and `--list` lists their names.
-#![allow(clippy::duplicate_mod)] // each harness has what the proxied ones share
+#![allow(clippy::duplicate_mod, reason = "each harness has what the proxied ones share")]
 
 #[cfg(unix)]
 #[path = "../harnesses/file.rs"]

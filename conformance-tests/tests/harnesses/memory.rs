@@ -1,5 +1,5 @@
 //! The harness of the memory backend, which `docs/backends/writing-one.md` explains.
-#![allow(dead_code)] // each program uses only one of the two
+#![allow(dead_code, reason = "each program uses only one of the two")]
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

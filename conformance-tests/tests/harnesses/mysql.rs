@@ -1,6 +1,6 @@
 //! The harnesses of the MySQL backend: one real server for each test program, or the one of `DISTLOCK_TEST_MYSQL` or
 //! `DISTLOCK_TEST_MARIADB`, and a proxy in front of it for each case.
-#![allow(dead_code)] // each program uses only one of the four
+#![allow(dead_code, reason = "each program uses only one of the four")]
 
 #[macro_use]
 #[path = "proxied.rs"]

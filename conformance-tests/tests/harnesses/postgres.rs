@@ -1,5 +1,5 @@
 //! The harnesses of the PostgreSQL backend: one real server for each test program, or the one of `DISTLOCK_TEST_POSTGRES`, and a proxy in front of it for each case.
-#![allow(dead_code)] // each program uses only one of them
+#![allow(dead_code, reason = "each program uses only one of them")]
 
 #[macro_use]
 #[path = "proxied.rs"]

@@ -1,5 +1,5 @@
 //! The harness of the Redis backend: one real server for each test program, or the one of `DISTLOCK_TEST_REDIS`, and a proxy in front of it for each case.
-#![allow(dead_code)] // each program uses only one of the two
+#![allow(dead_code, reason = "each program uses only one of the two")]
 
 #[macro_use]
 #[path = "proxied.rs"]

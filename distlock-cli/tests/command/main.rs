@@ -1,6 +1,10 @@
 //! The command as its users run it: the real binary, real processes, real terminals.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a helper of tests that unwraps fails the test, as it should
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of tests that unwraps fails the test, as it should"
+)]
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod at_a_server;

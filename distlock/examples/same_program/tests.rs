@@ -1,5 +1,5 @@
 //! The program runs on every backend, and its page shows it.
-#![allow(clippy::unwrap_used)] // tests
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
 

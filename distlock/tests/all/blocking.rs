@@ -1,6 +1,6 @@
 //! The blocking face: who owns what, what a closure sees of a loss, and where it refuses to block.
 #![cfg(feature = "memory")]
-#![allow(clippy::panic, clippy::unwrap_used)] // tests
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests")]
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
 //! The examples, with their tests; except `service`, whose own program gets a SIGTERM that would end `leader` too.
-#![allow(dead_code)] // a test does not call an example's main function
+#![allow(dead_code, reason = "a test does not call an example's main function")]
 
 #[path = "../../examples/blocking.rs"]
 mod blocking;

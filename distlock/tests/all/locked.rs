@@ -1,6 +1,6 @@
 //! `#[locked]`: what the name is made of, how long the function waits, and which functions it takes.
 #![cfg(all(feature = "macros", feature = "memory"))]
-#![allow(clippy::unwrap_used)] // tests
+#![allow(clippy::unwrap_used, reason = "tests")]
 #![deny(unused_braces)]
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! A backend's row, its parser and its page name the same options.
-#![allow(clippy::unwrap_used)] // tests
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -155,7 +155,7 @@ impl Stream for LockEvents {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
     use crate::api::builder::ClientBuilder;

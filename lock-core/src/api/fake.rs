@@ -1,7 +1,7 @@
 //! A server that grants each request, for tests that look inside the core: those see another copy of the core than the
 //! memory backend does.
 
-#![allow(clippy::unwrap_used)] // tests
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

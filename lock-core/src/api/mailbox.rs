@@ -159,7 +159,7 @@ impl Drop for Mailbox {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;

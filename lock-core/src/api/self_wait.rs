@@ -91,7 +91,7 @@ fn deadlock(entry: &Entry) -> LockError {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
     use crate::api::builder::ClientBuilder;

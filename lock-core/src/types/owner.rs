@@ -49,7 +49,7 @@ static NEXT_EXPLICIT: AtomicU64 = AtomicU64::new(1);
 
 impl Owner {
     /// Creates an owner that differs from every other owner of this process.
-    #[allow(clippy::new_without_default)] // two defaults are expected to be equal, and owners never are
+    #[allow(clippy::new_without_default, reason = "two owners are never equal")]
     pub fn new() -> Self {
         Self(Kind::Explicit(NEXT_EXPLICIT.fetch_add(1, Ordering::Relaxed)))
     }

@@ -488,7 +488,7 @@ async fn what_is_in_one_group_is_renewed_in_one_call() {
 }
 
 /// Returns a lock whose grants come when the test lets its own runtime run, and the context of its backend.
-#[allow(clippy::unwrap_used)] // not in a #[test] function, but only for tests
+#[allow(clippy::unwrap_used, reason = "not in a #[test] function, but only for tests")]
 fn late_grants(count: usize) -> (lock_core::LockClient, Arc<dyn lock_core::DistributedLock>, BackendContext) {
     let lease = Some(Duration::from_secs(30));
     let script = Arc::new(Script { late_grants: count.into(), lease, ..Script::default() });

@@ -369,7 +369,10 @@ async fn an_endless_lease_whose_release_fails_once_is_released() {
 
 #[test]
 fn an_alarm_that_owns_another_alarm_does_not_stop_the_deadlines() {
-    struct Tells(Mutex<Sender<()>>, #[allow(dead_code)] Mutex<Option<AlarmHandle>>); // the second is only kept to be dropped
+    struct Tells(
+        Mutex<Sender<()>>,
+        #[allow(dead_code, reason = "the second is only kept to be dropped")] Mutex<Option<AlarmHandle>>,
+    );
     impl Alarm for Tells {
         fn ring(&self, _: Moment) -> Option<Moment> {
             let _ = self.0.lock().unwrap().send(());

@@ -2,7 +2,12 @@
 //!
 //! Those beside it change or watch something that belongs to the whole process, or compile modules of the core in another way.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "also in shared functions of the tests"
+)]
 
 mod attempts;
 mod backend_reports;

@@ -1,7 +1,7 @@
 //! Shared functions and types of the core's tests.
 
-#![allow(dead_code)] // each test uses only some of it
-#![allow(clippy::unwrap_used, clippy::expect_used)] // not in a #[test] function, but only for tests
+#![allow(dead_code, reason = "each test uses only some of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "not in a #[test] function, but only for tests")]
 
 use std::future::Future;
 use std::pin::{Pin, pin};

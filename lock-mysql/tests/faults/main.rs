@@ -3,7 +3,7 @@
 //!
 //! Each case runs on both, with a server for itself; in the default tier MySQL has only the cases in which the servers differ. Most cases mostly wait, so several of them run at once, and this program has
 //! its own main function.
-#![allow(unreachable_pub)] // everything here belongs to this program alone
+#![allow(unreachable_pub, reason = "everything here belongs to this program alone")]
 
 mod case;
 mod servers;

@@ -2,7 +2,7 @@
 //! settings.
 //!
 //! Most cases mostly wait, so several of them run at once, and this program has its own main function.
-#![allow(unreachable_pub)] // everything here belongs to this program alone
+#![allow(unreachable_pub, reason = "everything here belongs to this program alone")]
 
 mod stage;
 

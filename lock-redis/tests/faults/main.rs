@@ -2,7 +2,7 @@
 //! data or its permissions.
 //!
 //! Each case has its own server. Most cases mostly wait, so many of them run at once, and this program has its own main function.
-#![allow(unreachable_pub)] // everything here is of this program alone
+#![allow(unreachable_pub, reason = "everything here is of this program alone")]
 
 mod stage;
 

@@ -1,6 +1,6 @@
 //! Tests the protocol of the scripts without the client: scenarios play each rule against a real server, and each scenario
 //! fails if its rule is removed.
-#![allow(clippy::panic)] // a test reports by a panic
+#![allow(clippy::panic, reason = "a test reports by a panic")]
 #![forbid(unsafe_code)]
 
 mod failure;

@@ -102,7 +102,7 @@ impl Conversation for MySqlConversation {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use lock_core::Operation;
 

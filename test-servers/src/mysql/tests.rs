@@ -1,5 +1,5 @@
 //! Tests of the fixture itself.
-#![allow(clippy::unwrap_used)] // tests
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
 

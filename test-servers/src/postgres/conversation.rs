@@ -85,7 +85,7 @@ impl Conversation for PostgresConversation {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use lock_core::Operation;
 

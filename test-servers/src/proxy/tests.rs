@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)] // tests
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

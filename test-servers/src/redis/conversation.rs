@@ -105,7 +105,7 @@ fn is_message(value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::super::resp;
     use super::*;

@@ -147,7 +147,7 @@ fn number(line: &[u8]) -> Result<i64, Stop> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
 

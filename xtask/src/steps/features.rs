@@ -4,13 +4,12 @@
 //! The name connects the two: the feature `NAME` includes the crate `lock-NAME`. Features that only combine others, such as
 //! `default`, include no crate of their own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use crate::console::{DETAIL, say};
 use crate::context::Context;
-use crate::process::{self, line, to_repeat};
+use crate::process;
 
 const FACADE: &str = "distlock";
 const CORE: &str = "lock-core";
@@ -22,8 +21,6 @@ const COMPILES: [&str; 2] = ["", "full"];
 
 /// What tests of users need, and nothing else.
 const TESTING: &str = "testing";
-
-type Features = BTreeMap<String, Vec<String>>;
 
 pub(super) fn run(context: &Context) -> Result<()> {
     let packages = &context.metadata.packages;
@@ -37,83 +34,64 @@ pub(super) fn run(context: &Context) -> Result<()> {
             process::run(&mut context.cargo(&format!("clippy --quiet {selection} -- -D warnings")))?;
         }
         let mut tree = context.cargo(&format!("tree --edges normal,build --prefix none {selection}"));
-        let found = found_in(&process::output(tree.args(["--format", "{p} {f}"]))?);
-        say(DETAIL, format_args!("{feature:?}: {found:?}"));
-        let compared = compare(feature, &expected(feature, features, &crates), &found);
-        compared.map_err(|error| anyhow!("{error}{}", to_repeat(&line(&tree))))?;
+        let tree = process::output(tree.args(["--format", "{p} {f}"]))?;
+        judge(feature, &tree, &crates)?;
     }
     Ok(())
 }
 
-fn compare(feature: &str, expected: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<()> {
-    let what = format!("with the feature {feature:?} alone, {FACADE} should contain {expected:?}");
-    ensure!(expected == found, "{what} but contains {found:?}");
+/// Checks the output of `cargo tree`, one crate per line, its name first and its features last: its backends are those that the
+/// facade's own features name.
+fn judge(feature: &str, tree: &str, crates: &BTreeSet<String>) -> Result<()> {
+    let features = |name: &str| {
+        let line = tree.lines().find(|line| line.split(' ').next() == Some(name));
+        line.and_then(|line| line.rsplit(' ').next()).unwrap_or_default().split(',')
+    };
+    let named = features(FACADE).map(|name| format!("lock-{name}")).filter(|name| crates.contains(name));
+    let is_backend = |name: &&str| name.starts_with("lock-") && ![CORE, KIT].contains(name);
+    let found = tree.lines().filter_map(|line| line.split(' ').next()).filter(is_backend);
+    let (named, found): (BTreeSet<_>, BTreeSet<_>) = (named.collect(), found.collect());
+    let is_same = named.iter().map(String::as_str).eq(found.iter().copied());
+    ensure!(is_same, "with {feature:?} alone, {FACADE} should contain {named:?} but contains {found:?}");
+    let has_testing = features(CORE).any(|name| name == TESTING);
+    ensure!(
+        has_testing == (feature == TESTING),
+        "with {feature:?} alone, {TESTING} of {CORE}: {has_testing}"
+    );
     Ok(())
-}
-
-/// Returns what a feature has to include, by its name and by the names of the features that it enables: backend crates,
-/// and `testing`.
-fn expected(feature: &str, features: &Features, crates: &BTreeSet<String>) -> BTreeSet<String> {
-    let enabled = features.get(feature).into_iter().flatten().filter(|name| features.contains_key(*name));
-    let expected = enabled.flat_map(|name| expected(name, features, crates)).filter(|name| name != TESTING);
-    let own = Some(format!("lock-{feature}")).filter(|name| crates.contains(name));
-    expected.chain(own).chain((feature == TESTING).then(|| TESTING.to_owned())).collect()
-}
-
-/// Returns the backend crates in the output of `cargo tree`, one crate per line, its name first, and `testing` if the core has
-/// that feature.
-fn found_in(tree: &str) -> BTreeSet<String> {
-    let found = tree.lines().filter_map(|line| match line.split_whitespace().next()? {
-        CORE => line.contains(TESTING).then_some(TESTING),
-        KIT => None,
-        name => name.starts_with("lock-").then_some(name),
-    });
-    found.map(str::to_owned).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn features() -> Features {
-        let table = [
-            ("default", vec!["memory", "file"]),
-            ("memory", vec!["dep:lock-memory"]),
-            ("file", vec!["dep:lock-file"]),
-            ("testing", vec!["memory", "lock-memory/testing"]),
-            ("careless", vec!["testing"]),
-        ];
-        let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
-        table.into_iter().map(|(name, enables)| (name.to_owned(), owned(enables))).collect()
-    }
-
-    fn set(names: &[&str]) -> BTreeSet<String> {
-        names.iter().map(|&name| name.to_owned()).collect()
+    fn judged(feature: &str, tree: &str) -> Result<(), String> {
+        let crates = ["distlock", "lock-core", "lock-file", "lock-kit", "lock-memory"].map(str::to_owned);
+        judge(feature, tree, &crates.into()).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_feature_includes_what_it_is_named_after_and_what_the_features_that_it_enables_do() {
-        let expected =
-            |feature| expected(feature, &features(), &set(&["lock-file", "lock-memory", "lock-core"]));
-        assert_eq!(expected("file"), set(&["lock-file"]));
-        assert_eq!(expected("default"), set(&["lock-file", "lock-memory"]));
-        assert_eq!(expected("testing"), set(&["lock-memory", "testing"]));
-        assert_eq!(expected("careless"), set(&["lock-memory"]), "no other feature may bring it along");
-    }
-
-    #[test]
-    fn backends_and_testing_are_found_in_the_tree() {
-        let tree = "distlock v0.1.0 (/w/distlock) testing\nlock-core v0.1.0 metrics\nlock-kit v0.1.0\nlock-file v0.1.0\ntokio v1.0.0 testing\n\
-            lock-file v0.1.0 (*)\n";
-        assert_eq!(found_in(tree), set(&["lock-file"]));
-        assert_eq!(found_in("lock-core v0.1.0 (/w/lock-core) metrics,testing\n"), set(&["testing"]));
+    fn a_feature_includes_the_backends_that_the_features_it_enables_are_named_after() {
+        let tree = "distlock v0.1.0 (/w/distlock) default,file,memory\nlock-core v0.1.0 (/w/lock-core) metrics\n\
+            lock-kit v0.1.0 \nlock-file v0.1.0 \ntokio v1.0.0 testing\nlock-file v0.1.0 (*)\nlock-memory v0.1.0 \n";
+        judged("default", tree).unwrap();
+        judged("", "distlock v0.1.0 (/w/distlock) \nlock-core v0.1.0 \n").unwrap();
     }
 
     #[test]
     fn a_stowaway_and_an_absence_are_both_errors() {
-        compare("file", &set(&["lock-file"]), &set(&["lock-file"])).unwrap();
-        let stowaway = compare("file", &set(&["lock-file"]), &set(&["lock-file", "lock-redis"])).unwrap_err();
-        assert!(stowaway.to_string().contains(r#"{"lock-file", "lock-redis"}"#), "{stowaway}");
-        assert!(compare("file", &set(&["lock-file"]), &set(&[])).is_err());
+        let file = "distlock v0.1.0 file\nlock-core v0.1.0 \n";
+        let stowaway =
+            judged("file", &format!("{file}lock-file v0.1.0 \nlock-memory v0.1.0 \n")).unwrap_err();
+        assert!(stowaway.ends_with(r#"contains {"lock-file", "lock-memory"}"#), "{stowaway}");
+        assert!(judged("file", file).is_err());
+    }
+
+    #[test]
+    fn testing_is_enabled_by_the_feature_of_that_name_alone() {
+        let tree = "distlock v0.1.0 careless,testing\nlock-core v0.1.0 metrics,testing\n";
+        judged("testing", tree).unwrap();
+        assert!(judged("careless", tree).unwrap_err().contains("testing of lock-core: true"));
+        assert!(judged("testing", &tree.replace("metrics,testing", "")).is_err());
     }
 }

@@ -6,10 +6,11 @@ mod package;
 mod readme;
 
 use std::fs;
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
 
-use crate::console::{show_now, show_still};
+use crate::console::{DETAIL, say};
 use crate::context::{Context, Tier};
 use crate::process::{self, succeeds};
 use crate::{suite, tidy};
@@ -89,9 +90,7 @@ fn deny(context: &Context) -> Result<()> {
 /// compiles fast.
 pub(crate) fn servers(arguments: &[String], context: &Context) -> Result<()> {
     // Cargo may wait for another one first, and says nothing with --quiet.
-    let what = "building the servers' fixture, which takes minutes the first time";
-    show_now(what);
-    show_still(what);
+    say(DETAIL, "building the servers' fixture, which takes minutes the first time");
     let mut cargo = context.cargo("run --quiet --package test-servers --example servers --");
-    process::take_over(cargo.args(arguments))
+    process::run(cargo.args(arguments).stdin(Stdio::inherit()))
 }

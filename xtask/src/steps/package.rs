@@ -10,10 +10,9 @@ use anyhow::{Context as _, Result, ensure};
 use cargo_metadata::Package;
 use serde_json::json;
 
-use crate::console::{DETAIL, say};
 use crate::context::Context;
 use crate::process;
-use crate::tidy::{has_ending, regex, resolved};
+use crate::tidy::{has_ending, product, regex, resolved};
 
 const FILES: [&str; 4] = ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
@@ -26,16 +25,14 @@ pub(super) fn run(context: &Context) -> Result<()> {
     let (private, published): (Vec<_>, Vec<_>) = context.metadata.packages.iter().partition(is_private);
     let mut problems = Vec::new();
     for package in &published {
-        let found = unsaid(package).into_iter().chain(missing(package, context)?);
-        problems.extend(found.map(|problem| format!("{}: {problem}", package.name)));
+        let found = [unsaid(package), missing(package, context)?].concat();
+        problems.extend(found.iter().map(|problem| format!("{}: {problem}", package.name)));
     }
     ensure!(problems.is_empty(), problems.join("\n       "));
     // Everything that packing looks up is then on this machine, so that it needs no network.
     process::run(&mut context.cargo("fetch --quiet"))?;
     let mut cargo = context.cargo("package --quiet --offline --workspace --no-verify --allow-dirty");
-    process::run(cargo.args(private.iter().flat_map(|package| ["--exclude", package.name.as_str()])))?;
-    say(DETAIL, format_args!("{} crates are packed", published.len()));
-    Ok(())
+    process::run(cargo.args(private.iter().flat_map(|package| ["--exclude", package.name.as_str()])))
 }
 
 /// Returns what the manifest of a published crate lacks.
@@ -67,10 +64,8 @@ fn missing(package: &Package, context: &Context) -> Result<Vec<String>> {
 
 /// Returns the files that a source includes when its crate is built: not for its tests alone.
 fn included(source: &str) -> Vec<String> {
-    let (product, _tests) = source.split_once("#[cfg(test)]\nmod ").unwrap_or((source, ""));
     let inclusion = regex(r#"include_(?:str|bytes)!\("([^"]*)""#);
-    let items = product.split("\n\n").filter(|item| !item.contains("doctest"));
-    items.flat_map(|item| inclusion.captures_iter(item)).map(|found| found[1].to_owned()).collect()
+    inclusion.captures_iter(&product(source)).map(|found| found[1].to_owned()).collect()
 }
 
 #[cfg(test)]

@@ -10,15 +10,15 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 
-use crate::console::{DETAIL, FAILED, PASSED, readable, say, show_now, show_still};
+use crate::console::{DETAIL, FAILED, PASSED, readable, say};
 use crate::context::Context;
-use crate::process::{line, to_repeat};
+use crate::process;
 use programs::{Counts, Program, Times, processors};
 
 /// After this time without news, the running programs are listed.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(20);
 
 /// A program that runs for longer than this hangs: it is many times what the slowest one takes on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20 * 60);
@@ -26,8 +26,9 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20 * 60);
 /// For how long the processors are watched, and how soon a new program shows its weight.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The share of the processors' time that has to be left for one more program, in percent.
-const LEFT: u64 = 30;
+/// The share of a processor's time that has to be left for one more program, in percent: hundredths of a second while
+/// [`LOOK`] lasts.
+const LEFT: usize = 30;
 
 /// So many programs for each processor, and their servers, fit into the memory of a small machine.
 const MOST: usize = 5;
@@ -43,8 +44,8 @@ pub(crate) fn run(context: &Context) -> Result<()> {
     let programs = programs::built(&mut context.cargo(&format!("test {}", tier.packages())), tier)?;
     let mut programs = programs::split(programs, &programs::named(metadata, "runs"))?;
     // With the options of the other build, so that nothing is built twice.
-    let doctests = context.cargo(&format!("test {} --all-features --doc --no-fail-fast", tier.packages()));
-    programs.push(Program { name: "doctests".to_owned(), repeat: line(&doctests), command: doctests });
+    let command = context.cargo(&format!("test {} --all-features --doc --no-fail-fast", tier.packages()));
+    programs.push(Program { name: "doctests".to_owned(), repeat: process::line(&command), command });
     let logs = context.target("suite");
     fs::create_dir_all(&logs).with_context(|| format!("{} cannot be made", logs.display()))?;
     programs::arrange(&mut programs, metadata, tier, &times(&logs))?;
@@ -83,10 +84,8 @@ fn side_by_side(programs: Vec<Program>, logs: &Path, limit: Duration) -> Vec<End
             } else {
                 thread::sleep(LOOK / 20);
             }
-            let now = format!("{} of {total} programs; now {}", ended.len(), running.join(", "));
-            show_now(&now);
             if heard.elapsed() >= SILENCE {
-                show_still(&now);
+                say(DETAIL, format_args!("{} of {total} programs; now {}", ended.len(), running.join(", ")));
                 heard = Instant::now();
             }
         }
@@ -95,13 +94,13 @@ fn side_by_side(programs: Vec<Program>, logs: &Path, limit: Duration) -> Vec<End
 }
 
 fn tell((program, outcome, took): &Ended, logs: &Path) {
-    let Program { name, repeat, .. } = program;
+    let name = &program.name;
     match outcome {
         Ok(counts) => say(PASSED, format_args!("{name}: {counts} in {}", readable(*took))),
         Err(why) => {
-            let output = programs::without_passed(&programs::output(&logs.join(program.log_name())));
+            let output = programs::output(&logs.join(program.log_name()));
             let what = format!("{name}, which {why:#} after {}", readable(*took));
-            say(FAILED, format_args!("{what}\n{output}\n    to repeat it: {repeat}"));
+            say(FAILED, format_args!("{what}\n{}", programs::failures(&output)));
         }
     }
 }
@@ -119,16 +118,15 @@ fn judge(ended: &[Ended], logs: &Path) -> Result<()> {
             counts = counts.plus(*more);
             times.insert(program.name.clone(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         } else {
-            failed.push(format!("\n       {}, see {}", program.name, log.display()));
+            let Program { name, repeat, .. } = program;
+            failed.push(format!("\n       {name}, see {}; to repeat it: {repeat}", log.display()));
         }
     }
     // Without the file the next run has another order, and nothing else is different.
     let _ = fs::write(logs.join(TIMES), serde_json::json!(times).to_string());
     say(DETAIL, format_args!("{again} cases were run again"));
-    if let Some((program, ..)) = ended.iter().find(|(_, outcome, _)| outcome.is_err()) {
-        let count = format!("{} of {} test programs failed:", failed.len(), ended.len());
-        bail!("{count}{}{}", failed.concat(), to_repeat(&program.repeat));
-    }
+    let count = format!("{} of {} test programs failed:", failed.len(), ended.len());
+    ensure!(failed.is_empty(), "{count}{}", failed.concat());
     say(DETAIL, format_args!("{} programs, {counts}", ended.len()));
     Ok(())
 }
@@ -140,24 +138,17 @@ fn has_room(running: usize, is_idle: impl FnOnce() -> bool) -> bool {
 
 /// Returns whether the processors had time left while this watched. Without numbers it is assumed.
 fn is_idle() -> bool {
-    let times = || processor_times(&fs::read_to_string("/proc/stat").ok()?);
-    let before = times();
+    let time = || idle(&fs::read_to_string("/proc/stat").ok()?);
+    let before = time();
     thread::sleep(LOOK);
-    before.zip(times()).is_none_or(|(before, after)| left(before, after) >= LEFT)
+    before.zip(time()).is_none_or(|(before, after)| after.saturating_sub(before) >= LEFT * processors())
 }
 
-/// Returns the share of the time that was left, in percent.
-fn left(before: (u64, u64), after: (u64, u64)) -> u64 {
-    let (idle, all) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
-    idle * 100 / all.max(1)
-}
-
-/// Returns the idle time and the whole time of all processors so far, from the first line of a text: `cpu  user nice system idle
-/// iowait irq softirq steal …`.
-fn processor_times(stat: &str) -> Option<(u64, u64)> {
-    let words = stat.lines().next()?.split_whitespace().skip(1).take(8);
-    let numbers: Vec<u64> = words.filter_map(|number| number.parse().ok()).collect();
-    Some((numbers.get(3)? + numbers.get(4)?, numbers.iter().sum()))
+/// Returns the idle time of all processors so far, in hundredths of a second, from the first line of a text: `cpu  user nice
+/// system idle iowait …`.
+fn idle(stat: &str) -> Option<usize> {
+    let words = stat.lines().next()?.split_whitespace().skip(4).take(2);
+    words.map(|word| word.parse::<usize>().ok()).sum()
 }
 
 #[cfg(test)]
@@ -199,7 +190,7 @@ mod tests {
         let failure = outcome.unwrap_err().to_string();
         assert!(failure.contains("2 of 4"), "{failure}");
         assert!(failure.contains("bad.log") && failure.contains("worse.log"), "{failure}");
-        assert!(failure.contains("To repeat this command:  repeat "), "{failure}");
+        assert!(failure.contains("to repeat it: repeat bad"), "{failure}");
         assert_eq!(times.into_keys().collect::<Vec<_>>(), ["good", "last"]);
     }
 
@@ -246,11 +237,8 @@ mod tests {
 
     #[test]
     fn the_time_that_is_left_is_read() {
-        let before = processor_times("cpu  100 0 100 300 0 0 0 0 0 0\ncpu0 1").unwrap();
-        let after = processor_times("cpu  150 0 110 340 0 0 0 0 0 0").unwrap();
-        assert_eq!(left(before, after), 40);
-        assert_eq!(left(after, after), 0);
-        assert_eq!(processor_times("intr 3"), None);
+        assert_eq!(idle("cpu  100 0 100 300 7 0 0 0 0 0\ncpu0 1"), Some(307));
+        assert_eq!((idle("intr a b c d e f"), idle("")), (None, None));
     }
 
     #[test]

@@ -49,17 +49,18 @@ impl Program {
         if name == WAITING.0 {
             command.env("RUST_TEST_THREADS", (WAITING.1 * processors()).to_string());
         }
-        command.envs(tier.variable());
-        let variable =
-            tier.variable().map_or(String::new(), |(variable, value)| format!("{variable}={value} "));
-        let repeat = format!("{variable}cargo test --all-features --package {name}");
+        let tier = format!("{tier:?}").to_lowercase();
+        command.env("DISTLOCK_TESTS", &tier);
+        let repeat = format!("DISTLOCK_TESTS={tier} cargo test --all-features --package {name}");
         Some(Self { name, repeat, command })
     }
 
     /// Returns the same program with more words behind it.
     pub(super) fn with(&self, words: &str) -> Self {
-        let mut command = process::copied(&self.command, self.command.get_program());
-        command.args(words.split_whitespace());
+        let mut command = process::command(self.command.get_program(), "");
+        command.args(self.command.get_args()).args(words.split_whitespace());
+        command.current_dir(self.command.get_current_dir().unwrap_or(Path::new(".")));
+        command.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let [name, repeat] = [&self.name, &self.repeat]
             .map(|text| format!("{text} -- {words}").trim_end_matches(" -- ").to_owned());
         Self { name, repeat, command }
@@ -105,18 +106,13 @@ impl Counts {
 
 impl std::fmt::Display for Counts {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} passed", self.passed)?;
-        if self.ignored > 0 { write!(formatter, ", {} ignored", self.ignored) } else { Ok(()) }
+        write!(formatter, "{} passed, {} ignored", self.passed, self.ignored)
     }
 }
 
-/// Returns the output of a program without the lines about tests that passed or were ignored: some programs have hundreds of
-/// them, and what failed shall not be below what a reader is shown.
-pub(super) fn without_passed(output: &str) -> String {
-    let has_passed =
-        |line: &str| line.starts_with("test ") && (line.ends_with("... ok") || line.contains("... ignored"));
-    let lines = output.lines().filter(|line| !has_passed(line));
-    lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
+/// Returns what a program has printed about its failures, or all of it: some have hundreds of tests that passed.
+pub(super) fn failures(output: &str) -> &str {
+    output.split_once("\nfailures:\n").map_or(output, |(_passed, failures)| failures).trim_end()
 }
 
 /// Builds the test programs that `cargo test …` selects.
@@ -219,12 +215,18 @@ mod tests {
     fn a_program_runs_where_cargo_would_run_it() {
         let message = artifact("test", "client", true, Some("/w/target/debug/deps/client-1"));
         let programs = read(&message, Tier::Default).unwrap();
-        let line = process::line(&programs[0].command);
-        assert!(line.contains("CARGO_MANIFEST_DIR=/w/lock-file ") && line.ends_with(" client-1"), "{line}");
-        assert_eq!(programs[0].repeat, "cargo test --all-features --package lock-file --test client");
+        let call = format!("{:?}", programs[0].command);
+        assert!(
+            call.contains("CARGO_MANIFEST_DIR=\"/w/lock-file\"") && call.ends_with("client-1\""),
+            "{call}"
+        );
+        assert_eq!(
+            programs[0].repeat,
+            "DISTLOCK_TESTS=default cargo test --all-features --package lock-file --test client"
+        );
         assert_eq!(programs[0].log_name(), "lock-file-test-client.log");
         let programs = read(&message, Tier::All).unwrap();
-        assert!(process::line(&programs[0].command).contains("DISTLOCK_TESTS=all"));
+        assert!(format!("{:?}", programs[0].with("x").command).contains("DISTLOCK_TESTS=\"all\""));
         assert!(programs[0].repeat.starts_with("DISTLOCK_TESTS=all cargo test "));
     }
 
@@ -297,14 +299,13 @@ mod tests {
                       test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.20s\n";
         assert_eq!(Counts::in_output(output), Some(Counts { passed: 8, ignored: 1 }));
         assert_eq!(Counts { passed: 8, ignored: 1 }.to_string(), "8 passed, 1 ignored");
-        assert_eq!(Counts { passed: 8, ignored: 0 }.to_string(), "8 passed");
         assert_eq!((Counts::in_output("running 1 test"), Counts::in_output("")), (None, None));
     }
 
     #[test]
-    fn what_failed_stands_first() {
-        let output = "running 3 tests\ntest a ... ok\ntest b ... FAILED\ntest c   ... ignored, slow\n\nfailures:\n\n---- b ----\ntest the waters\n\n";
-        let shown = "running 3 tests\ntest b ... FAILED\n\nfailures:\n\n---- b ----\ntest the waters";
-        assert_eq!(without_passed(output), shown);
+    fn what_failed_is_shown_without_what_passed() {
+        let output = "running 2 tests\ntest a ... ok\ntest b ... FAILED\n\nfailures:\n\n---- b ----\nno\n\nfailures:\n    b\n";
+        assert_eq!(failures(output), "\n---- b ----\nno\n\nfailures:\n    b");
+        assert_eq!(failures("running 1 test\nkilled\n"), "running 1 test\nkilled");
     }
 }

@@ -2,16 +2,14 @@
 //! cases of losses in real time, models in larger bounds and loops that only keep the processors busy run beside each
 //! other. Everything ends with this program, and nothing of it leaves this machine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use cargo_metadata::Metadata;
 
 use super::programs::{self, Counts, Program, processors};
 use crate::console::{DETAIL, FAILED, PASSED, readable, say};
@@ -25,54 +23,39 @@ pub(crate) fn run(arguments: &[String], context: &Context) -> Result<()> {
     let (time, seed) = parsed(arguments).context(
         "Usage: cargo xtask soak HOURS [SEED]\n\nHOURS may be a fraction. The same SEED repeats the same harm.",
     )?;
-    let [mut losses, models] = ["losses", "models"].map(|list| in_turn(&context.metadata, list));
-    losses.push(format!("conformance-tests --test soak -- soak {} {seed}", time.as_secs()));
-    // Without an optimisation, the larger models do not end within hours.
-    let programs = [built(context, &losses, None)?, built(context, &models, Some(3))?];
+    let [mut names, models] = ["losses", "models"].map(|list| programs::named(&context.metadata, list));
+    names.push(format!("conformance-tests --test soak -- soak {} {seed}", time.as_secs()));
+    let count = names.len();
+    let mut losses = built(context, &[names, models].concat(), count)?;
+    let models = losses.split_off(count);
     let (folder, start) = (context.target("soak"), Instant::now());
+    fs::create_dir_all(&folder)?;
     say(DETAIL, format_args!("seed {seed}; what fails is kept in {}", folder.display()));
-    all_at_once(programs, &folder, start + time)?;
+    all_at_once(losses, models, &folder, start + time)?;
     say(PASSED, format_args!("soak in {}", readable(start.elapsed())));
     Ok(())
 }
 
 fn parsed(arguments: &[String]) -> Option<(Duration, u64)> {
-    let (hours, seed) = match arguments {
-        [hours] => (hours, None),
-        [hours, seed] => (hours, Some(seed.parse().ok()?)),
-        _ => return None,
-    };
-    let time = Duration::try_from_secs_f64(hours.parse::<f64>().ok()? * 3600.0).ok()?;
-    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    Some((time, seed.unwrap_or_else(now)))
+    let ([hours] | [hours, _]) = arguments else { return None };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let seed = arguments.get(1).map_or(Some(now), |seed| seed.parse().ok())?;
+    Some((Duration::try_from_secs_f64(hours.parse::<f64>().ok()? * 3600.0).ok()?, seed))
 }
 
-/// Returns the first program of each crate that its list names, then the second of each, so that a short time sees them all.
-fn in_turn(metadata: &Metadata, list: &str) -> Vec<String> {
-    let (mut turns, mut named) = (BTreeMap::new(), programs::named(metadata, list));
-    named.sort_by_cached_key(|name| {
-        let turn = turns.entry(name.split(' ').next().map(str::to_owned)).or_insert(0);
-        *turn += 1;
-        *turn
-    });
-    named
-}
-
-/// Builds the programs with these names, which are such as `lock-core --test all -- walks::`. Copies them, so that a build
-/// does not change what runs.
-fn built(context: &Context, names: &[String], optimisation: Option<u8>) -> Result<Vec<Program>> {
-    let parts = names.iter().filter_map(|name| name.split(" -- ").next()?.split_once(' '));
-    let (packages, targets): (BTreeSet<_>, BTreeSet<_>) = parts.unzip();
+/// Builds the programs with these names, which are such as `lock-core --test all -- walks::`.
+///
+/// The crates of the models, which begin at `models`, are optimised: without that, the larger ones do not end within hours. All
+/// others use these crates, so no build of the same target changes what runs.
+fn built(context: &Context, names: &[String], models: usize) -> Result<Vec<Program>> {
+    let parts: Vec<_> = names.iter().filter_map(|name| name.split(" -- ").next()?.split_once(' ')).collect();
+    let targets: BTreeSet<_> = parts.iter().map(|(_, target)| *target).collect();
+    let optimised: BTreeSet<_> = parts[models..].iter().map(|(package, _)| *package).collect();
+    let setting = |package| format!("--config=profile.test.package.{package}.opt-level=3");
     let mut cargo = context.cargo(&format!("test {}", Tier::Default.packages()));
     cargo.args(targets.into_iter().flat_map(str::split_whitespace));
-    let setting =
-        |package: &str| Some(format!("--config=profile.test.package.{package}.opt-level={}", optimisation?));
-    cargo.args(packages.into_iter().filter_map(setting));
-    let mut programs = programs::built(&mut cargo, Tier::All)?;
-    for Program { name, command, .. } in &mut programs {
-        *command = copied(command, &context.target("soak/programs"))
-            .with_context(|| format!("{name} cannot be copied"))?;
-    }
+    cargo.args(optimised.into_iter().map(setting));
+    let programs = programs::built(&mut cargo, Tier::All)?;
     let selected = |name: &String| {
         let (selection, words) = name.split_once(" -- ").unwrap_or((name, ""));
         let program = programs.iter().find(|program| program.name == selection);
@@ -83,19 +66,8 @@ fn built(context: &Context, names: &[String], optimisation: Option<u8>) -> Resul
     names.iter().map(selected).collect()
 }
 
-/// Copies the program into the folder, and returns the call of the copy.
-fn copied(command: &Command, folder: &Path) -> Result<Command> {
-    let original = Path::new(command.get_program());
-    let copy = folder.join(original.file_name().unwrap_or_default());
-    fs::create_dir_all(folder)?;
-    // Not over a copy that runs.
-    let _ = fs::remove_file(&copy);
-    fs::copy(original, &copy)?;
-    Ok(process::copied(command, copy.as_os_str()))
-}
-
 /// The last one of the losses is the contests, which know when to end.
-fn all_at_once([mut losses, mut models]: [Vec<Program>; 2], folder: &Path, until: Instant) -> Result<()> {
+fn all_at_once(mut losses: Vec<Program>, models: Vec<Program>, folder: &Path, until: Instant) -> Result<()> {
     let mut contests = losses.pop().context("there are no contests")?.command;
     contests.arg(folder);
     let is_over = AtomicBool::new(false);
@@ -109,8 +81,7 @@ fn all_at_once([mut losses, mut models]: [Vec<Program>; 2], folder: &Path, until
             scope.spawn(spin);
         }
         let contests = scope.spawn(|| process::run(&mut contests));
-        let models =
-            scope.spawn(|| models.iter_mut().try_for_each(|model| one(model, folder, until).map(drop)));
+        let models = scope.spawn(|| repeated(models, folder, until));
         let losses = repeated(losses, folder, until);
         let outcomes = [contests.join(), models.join(), Ok(losses)];
         is_over.store(true, Ordering::Relaxed);
@@ -119,40 +90,34 @@ fn all_at_once([mut losses, mut models]: [Vec<Program>; 2], folder: &Path, until
     together(outcomes)
 }
 
-fn repeated(mut losses: Vec<Program>, folder: &Path, until: Instant) -> Result<()> {
-    let (mut counts, mut outcomes) = (Counts::default(), Vec::new());
-    while Instant::now() < until && !losses.is_empty() {
-        for cases in losses.iter_mut().take_while(|_| Instant::now() < until) {
-            outcomes.push(one(cases, folder, until).map(|more| counts = counts.plus(more)));
-        }
+/// Runs the programs one after the other, again and again.
+fn repeated(mut programs: Vec<Program>, folder: &Path, until: Instant) -> Result<()> {
+    let mut outcomes = Vec::new();
+    while Instant::now() < until && !programs.is_empty() {
+        let in_time = programs.iter_mut().take_while(|_| Instant::now() < until);
+        outcomes.extend(in_time.map(|program| one(program, folder, until)));
     }
-    say(DETAIL, format_args!("losses in real time: {} groups of cases, {counts}", outcomes.len()));
     together(outcomes)
 }
 
 /// Returns one error that says what all of them say.
 fn together(outcomes: impl IntoIterator<Item = Result<()>>) -> Result<()> {
-    let failed: Vec<_> =
-        outcomes.into_iter().filter_map(|outcome| Some(format!("{:#}", outcome.err()?))).collect();
+    let errors = outcomes.into_iter().filter_map(Result::err);
+    let failed: Vec<_> = errors.map(|error| format!("{error:#}")).collect();
     ensure!(failed.is_empty(), failed.join("\n"));
     Ok(())
 }
 
 /// Runs a program until it ends, or the time is over. Keeps its output if it fails.
-fn one(program: &mut Program, folder: &Path, until: Instant) -> Result<Counts> {
+fn one(program: &mut Program, folder: &Path, until: Instant) -> Result<()> {
     let (start, log) = (Instant::now(), folder.join(program.log_name()));
     let outcome = program.run(&log, until.saturating_duration_since(start));
-    let Program { name, repeat, .. } = program;
-    let (states, took) = (states(&programs::output(&log)), readable(start.elapsed()));
+    let (Program { name, repeat, .. }, took) = (program, readable(start.elapsed()));
     match outcome {
         Ok(counts) if counts == Counts::default() => bail!("{name} has no such cases: look at its manifest"),
-        Ok(counts) => {
-            say(PASSED, format_args!("{name}: {counts}{states} in {took}"));
-            Ok(counts)
-        }
+        Ok(counts) => say(PASSED, format_args!("{name}: {counts} in {took}")),
         Err(why) if Instant::now() >= until && why.to_string().starts_with(HANGS) => {
-            say(DETAIL, format_args!("{name}: not at its end when the time was over{states}"));
-            Ok(Counts::default())
+            say(DETAIL, format_args!("{name}: not at its end when the time was over"));
         }
         Err(why) => {
             say(FAILED, format_args!("{name}, which {why:#} after {took}"));
@@ -162,20 +127,12 @@ fn one(program: &mut Program, folder: &Path, until: Instant) -> Result<Counts> {
             bail!("{name} {why:#}, see {}; to repeat it: {repeat}", kept.display())
         }
     }
-}
-
-/// Returns how many states a model has explored, if its output says so.
-fn states(output: &str) -> String {
-    let states = output.lines().filter_map(|line| line.strip_suffix(" states")?.parse::<u64>().ok());
-    Some(states.sum::<u64>()).filter(|sum| *sum > 0).map_or_else(String::new, |sum| format!(", {sum} states"))
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::context::metadata_of;
 
     #[test]
     fn hours_may_be_a_fraction_and_a_seed_is_kept() {
@@ -186,18 +143,5 @@ mod tests {
             (parsed(&[]), parsed(&["-1"]), parsed(&["1", "x"]), parsed(&["inf"])),
             (None, None, None, None)
         );
-    }
-
-    #[test]
-    fn the_crates_take_turns() {
-        let of = |name, losses: &[&str]| json!({"name": name, "metadata": {"suite": {"losses": losses}}});
-        let metadata = metadata_of([of("a", &["x", "y"]), of("b", &["z"])]);
-        assert_eq!(in_turn(&metadata, "losses"), ["a x", "b z", "a y"]);
-    }
-
-    #[test]
-    fn what_a_model_has_explored_is_added_up() {
-        assert_eq!(states("12 states\nand\n30 states\nsome states\n"), ", 42 states");
-        assert_eq!(states("running 1 test\n"), "");
     }
 }

@@ -6,6 +6,9 @@ use super::{File, Finding, Workspace, has_ending, in_file, regex};
 
 const FILE: &str = "budgets.toml";
 
+/// Before what is for tests or for the documentation alone.
+const HIDDEN: [&str; 3] = ["#[cfg(test)]", "#[cfg(doc)]", "#[cfg(doctest)]"];
+
 /// The endings of code.
 const CODE: [&str; 3] = ["rs", "lua", "java"];
 
@@ -60,17 +63,20 @@ pub(super) fn without_comments(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the code that is compiled into the crate: without comments, tests, and imports for the docs alone.
-pub(super) fn product(text: &str) -> String {
+/// Returns the code that is compiled into the crate: without comments, tests, and what is for the docs alone.
+pub(crate) fn product(text: &str) -> String {
     let code = without_comments(text);
     let (mut kept, mut lines) = (Vec::new(), code.lines());
     while let Some(line) = lines.next() {
-        if !matches!(line.trim_start(), "#[cfg(test)]" | "#[cfg(doc)]") {
+        if !HIDDEN.contains(&line.trim_start()) {
             kept.push(line);
-        } else if lines.next().is_some_and(|first| first.ends_with('{')) {
-            // The item behind the attribute ends with a brace below its beginning, or else with that line.
-            let end = line.replace(line.trim_start(), "}");
-            lines.by_ref().find(|line| line.trim_end_matches(';') == end);
+            continue;
+        }
+        // The item below its attributes ends with a brace below its beginning, or else with its first line.
+        let end = line.replace(line.trim_start(), "}");
+        let item = lines.find(|line| !line.trim_start().starts_with("#["));
+        if item.is_some_and(|first| first.ends_with('{')) {
+            lines.find(|line| line.trim_end_matches(';') == end);
         }
     }
     kept.join("\n")

@@ -1,7 +1,5 @@
 //! Rules about files that are read as text. In those about Rust, an attribute is at the start of its line, as rustfmt leaves it.
 
-use std::collections::BTreeSet;
-
 use super::{File, Finding, Workspace, at, in_file, regex};
 use crate::mutants;
 
@@ -24,13 +22,6 @@ pub(super) fn one_unsafe_module(workspace: &Workspace) -> Vec<Finding> {
     found(files, "unsafe_cod[e].*|.*unsafe_cod[e]", r"^#!\[forbid\(", &problem)
 }
 
-/// Documentation is about the item, not about the attribute.
-pub(super) fn reasons_for_allowed_lints(workspace: &Workspace) -> Vec<Finding> {
-    let attribute = r"(?m)(?:^ *// .*\n)?^ *#!?\[[^\]]*\b(?:allow|expect)\([^\]]*\].*";
-    let problem = "says no reason = \"…\" and has no comment beside it";
-    found(workspace.with_ending("rs"), attribute, "//|reason = ", problem)
-}
-
 /// The macros of `tracing`, as they are called in this project. Test programs may log as they like.
 pub(super) fn one_log_target(workspace: &Workspace) -> Vec<Finding> {
     let is_library = |path: &str| path.starts_with("lock-") && !path.starts_with("lock-bench/");
@@ -39,11 +30,6 @@ pub(super) fn one_log_target(workspace: &Workspace) -> Vec<Finding> {
     });
     let call = r#"(?:\b(?:trace|debug|info|warn|error)|_span)!\(\s*(?:target: "\w*")?"#;
     found(sources, call, r#"target: "distlock""#, "logs without target: \"distlock\"")
-}
-
-pub(super) fn left_to_do(workspace: &Workspace) -> Vec<Finding> {
-    let marker = r"\b(?:TOD[O]|FIXM[E]|XX[X])\b";
-    found(workspace.files.iter(), marker, "^$", "do it, or say in an issue what is open")
 }
 
 /// The entries of a table of mutants have nothing to do with each other.
@@ -67,17 +53,13 @@ pub(super) fn mutants(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in workspace.with_ending("toml") {
         let Some((package, mutants::FILE)) = file.path.split_once('/') else { continue };
-        let mutants = mutants::parse(package, &file.text).unwrap_or_else(|error| {
-            findings.push(in_file(&file.path, error));
-            Vec::new()
-        });
-        let mut names = BTreeSet::new();
-        for mutant in &mutants {
-            let twice = (!names.insert(&mutant.name)).then_some("is there twice");
-            let text = workspace.file(&mutant.file).map_or("", |changed| &changed.text);
-            let problems = [twice, mutant.problem(), mutant.applied_to(text).err()];
-            let described = |problem| in_file(&file.path, format_args!("{:?}: {problem}", mutant.name));
-            findings.extend(problems.into_iter().flatten().map(described));
+        let text = |path: &str| workspace.file(path).map_or("", |changed| &changed.text);
+        match mutants::parse(package, &file.text) {
+            Err(error) => findings.push(in_file(&file.path, error)),
+            Ok(mutants) => findings.extend(mutants.iter().filter_map(|mutant| {
+                let problem = mutant.applied_to(text(&mutant.file)).err()?;
+                Some(in_file(&file.path, format_args!("{:?}: {problem}", mutant.name)))
+            })),
         }
     }
     findings
@@ -99,31 +81,6 @@ mod tests {
         let of = |path| lines(&one_unsafe_module(&workspace(&[(path, &text)])));
         assert_eq!(of("lock-file/src/a.rs"), [2, 4]);
         assert!(of("distlock-cli/src/system.rs").is_empty());
-    }
-
-    #[test]
-    fn a_lint_is_switched_off_with_a_reason() {
-        let text = [
-            "",
-            "#[allow(dead_code)]",
-            "#[allow(dead_code, reason = \"x\")]",
-            "#[allow(dead_code)] // because",
-            "// because",
-            "#[expect(dead_code)]",
-            "/// About the item.",
-            "#[cfg_attr(test, allow(dead_code))]",
-            "#[expect(",
-            "    dead_code,",
-            "    reason = \"x\"",
-            ")]",
-            "    #![allow(",
-            "        dead_code",
-            "    )]",
-            "#[should_panic(expected = \"allow\")]",
-            "fn f() { x.expect(\"y\") }",
-        ]
-        .join("\n");
-        assert_eq!(lines(&reasons_for_allowed_lints(&workspace(&[("a.rs", &text)]))), [2, 8, 13]);
     }
 
     #[test]
@@ -149,14 +106,6 @@ mod tests {
         let found = length(&workspace(&[("a.rs", &fits), ("b.rs", &long)]));
         assert_eq!(found.len(), 1);
         assert!(found[0].starts_with("b.rs: 701 lines"), "{found:?}");
-    }
-
-    #[test]
-    fn a_marker_is_found_as_a_word() {
-        let marker = concat!("TO", "DO");
-        let text = format!("fine\n// {marker}: later\nmy{marker}s\n");
-        let found = left_to_do(&workspace(&[("a.rs", &text)]));
-        assert!(found.len() == 1 && found[0].starts_with("a.rs:2:"), "{found:?}");
     }
 
     #[test]

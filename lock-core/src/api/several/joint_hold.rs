@@ -99,7 +99,7 @@ impl Home for Joints {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
     use crate::api::builder::ClientBuilder;

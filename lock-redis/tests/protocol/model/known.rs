@@ -36,7 +36,7 @@ impl Known {
     /// The slot of the state, or the slot where it belongs.
     fn place(&self, fingerprint: u128) -> usize {
         let last = self.table.len() - 1;
-        #[allow(clippy::cast_possible_truncation)] // no more bits are wanted than there are places
+        #[allow(clippy::cast_possible_truncation, reason = "no more bits are wanted than there are places")]
         let mut place = fingerprint as usize & last;
         loop {
             let found = self.table[place];
@@ -82,7 +82,7 @@ impl Hasher for Fingerprint {
     }
 
     fn write_isize(&mut self, number: isize) {
-        #[allow(clippy::cast_sign_loss)] // which variant of an enumeration it is
+        #[allow(clippy::cast_sign_loss, reason = "which variant of an enumeration it is")]
         self.take(number as u64);
     }
 

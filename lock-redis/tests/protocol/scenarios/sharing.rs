@@ -129,7 +129,7 @@ pub(crate) fn one_call_renews_many(scripts: &Scripts, server: &Server) -> Outcom
     let queue = stage.key("q");
     let ends: f64 = stage.ask(&["ZSCORE", &queue, "7:r"])?;
     let now = stage.server_time()? / 1000;
-    #[allow(clippy::cast_precision_loss)] // milliseconds since the epoch are exact
+    #[allow(clippy::cast_precision_loss, reason = "milliseconds since the epoch are exact")]
     let extended = ends > (now + LONG / 2) as f64;
     holds("each has the new lease", extended)
 }
