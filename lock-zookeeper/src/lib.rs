@@ -54,7 +54,45 @@
 //! | the answer to a creation in a transaction is wrong | ZOOKEEPER-4026 | the client reads the answer to the write beside it instead |
 //!
 //! # What happens at each failure
-//! `docs/backends/zookeeper.md` says for each failure what the holder and the next client see, and names the test that forces it.
+//! The tests of each are in `tests/faults`; `cargo test -p lock-zookeeper --test faults -- --list` names them. *T* is the session's
+//! timeout.
+//!
+//! * *The outcome of a request is unknown.* The client sends a transaction that changes nothing, which the leader orders after all that the
+//!   session has sent, and looks for nodes with the attempt's protection id behind it. It takes one, or removes all and repeats that until
+//!   they are certainly gone. What arrives later, over a connection that the session has left, is refused.
+//! * *A future is dropped.* The nodes of its attempt are removed in the same way.
+//! * *Contact is lost, servers are silent.* A hold is suspect, and restored by a reconnection; otherwise `Expired` after two thirds of *T* at
+//!   most. If servers return within the session, the client removes the nodes of lost holds. A wait that ends meanwhile is an error.
+//! * *The session ends.* A hold is `SessionClosed`, or `Deleted` if its watch came first; a wait goes on in another session, at the end of
+//!   the queue, and never takes a node of the ended one.
+//! * *A holder or a waiter dies.* Its nodes stay until its session ends. *It stands still*: it checks its nodes before it relies on a grant,
+//!   and a holder learns of its loss when it runs.
+//! * *A node or the directory is deleted.* A holder learns of it at once, a waiter begins anew and never holds before its turn.
+//! * *A holder is broken.* It keeps the lock until its abort margin is over; one that does not run, a second longer.
+//! * *A leader or follower is killed, stopped, cut off.* Holds and places are kept; what a deposed leader answers proves nothing.
+//! * *A permission, a quota, a server's capacity is missing.* An error that names it; nothing is held. A node that may not be removed goes
+//!   with its session, which the client ends as soon as nothing else is held in it.
+//! * *The numbers reach their end.* Nodes are ordered by the transactions that created them.
+//!
+//! # Invariants
+//! * **No hold moves to another session**, and an ended session of the client crate is never used again.
+//! * **Nothing is sent without a protection id, and nothing without contact.** The claim of an attempt exists before its first request.
+//! * **An outcome is unknown until the request is known to have done nothing.** Only errors that the server certainly answered are harmless.
+//! * **The nodes of an attempt come and go together.** One of them gone is the loss of all.
+//! * **The watch of the own node is checked before that of others.** If an operator deletes both at once, the next contender holds too.
+//! * **Only what the leader has committed proves that a session lives.** No anchor comes from a read, from `sync`, or from a reply.
+//! * **Permits are created first and counted then.**
+//!
+//! # Why it is built this way
+//! * *Not on the lock of the client crate*: dropped just before its connection is reset, it leaves a node behind for as long as the session
+//!   lives; it has no token, and lists the children at every wake-up.
+//! * *A heartbeat is a transaction.* A follower that is cut off answers pings and reads; a deposed leader answers `sync`, in a trial for more
+//!   than ten seconds, for five of which the new leader had given the lock away. A transaction needs a majority and a living session.
+//! * *A hold is marked before it is broken*, because a watch says that a node is gone, not why.
+//! * *Numbered nodes of others are refused.* Skipping them made two holders with ZooKeeper's own `WriteLock`; waiting for them blocks all
+//!   behind a node that may stay for ever.
+//! * *A session is bounded by the bytes of its paths*: a client that names too many watches never regains contact, and the end of a session
+//!   with too many nodes may crash servers.
 #![forbid(unsafe_code)]
 
 mod attempt;
