@@ -35,7 +35,42 @@
 //! ends a wait counts from the moment before one more question, because the server may have sent it long ago.
 //!
 //! # What happens at each failure
-//! `docs/backends/postgres.md` says for each failure what the holder and the next client see, and names the test that forces it.
+//! The tests of each are in `tests/faults`; `cargo test -p lock-postgres --test faults -- --list` names them.
+//!
+//! * *A reply is lost* (unknown outcome). The client looks from another connection whether the server still has the session, ends it if
+//!   necessary, and only then confirms a release or repeats an attempt.
+//! * *A future is dropped*, a wait ends at the moment of its grant. What the cancelled wait got all the same is released.
+//! * *A holder or a waiter dies.* The system closes its connection: the lock is free at once, the place within a second. *Its host
+//!   vanishes*: after one lease.
+//! * *A waiter stands still across its grant, or the grant arrives late.* It is checked by one more question before the hold begins.
+//! * *Requests, replies or both vanish, the server stands still.* Suspect, then `Expired` before the lease is over; a wait that ends
+//!   meanwhile is an error. A message that is cut off leaves the lease as it is.
+//! * *A session is terminated, the server restarts or crashes.* `ConnectionLost` at the next check for all locks of the session; a waiter
+//!   waits again, at the end of the queue. A cancelled statement of a holder changes nothing.
+//! * *The server becomes a standby.* Its holds are lost at the next check; a new one is refused.
+//! * *Connections or the table of locks run out.* Waits go on with pauses; a lock is refused before others could not connect.
+//! * *A writer becomes a reader* in one statement; cancelled or unanswered, it reads, or its session is over. No writer comes between.
+//! * *The head of a semaphore's queue dies.* The next one is the head at once, or after the lease.
+//! * *An index is built beside waiters.* They begin anew, in their order.
+//!
+//! # Invariants
+//! * **Every message on a session with locks is one simple query.**
+//! * **Nothing is sent on a connection before the replies to a pending statement and to its cancellation.** After a wait that failed the
+//!   first statement releases the lock.
+//! * **A waiting session holds nothing** but the gate of a semaphore, whose holder waits for no lock: the server finds no deadlock.
+//! * **No session has a lock twice**, not even a shared one: the server would grant it without a look at its queue.
+//! * **Holders learn of the loss before their connection is closed**: the server frees its locks at that moment.
+//! * **A wait counts as queued only when the server shows that its session waits.**
+//!
+//! # Why it is built this way
+//! * *A check does not look at the locks*: a session that has its tag has its locks, and a look at `pg_locks` costs the server 6 ms where
+//!   10,000 are held; this check costs 40 µs.
+//! * *The tag is a setting of the login*, which does not reach the shared session of a pooler, and survives `DISCARD ALL`.
+//! * *A grant that ends a wait is checked.* Behind a network that delays answers by up to a lease, the holders of 59 of 60 grants would
+//!   have believed in locks that others already had.
+//! * *`extra_ca`, not `ca`*: the client crate always trusts the system's authorities, and `ca` means that its own are trusted alone.
+//! * *Taking and releasing are prepared* the second time: planning costs the server several times what the lock costs.
+//! * *Transaction ids and log positions are no tokens*: both fall when a server crashes before it has written its log.
 #![forbid(unsafe_code)]
 
 mod actor;
