@@ -31,7 +31,25 @@
 //! [`Deleted`](lock_core::LossReason::Deleted). An inspection every 30 s notices a folder that was moved away as a whole.
 //!
 //! # What happens at each failure
-//! `docs/backends/file.md` says for each failure what the holder and the next client see, and names the test that forces it.
+//! The tests of each are in `src/tests`; `cargo test -p lock-file -- --list` names them.
+//!
+//! * *kill -9 of a holder or a waiter.* The kernel drops its `flock`: the lock, the share or the place is free at once; while a child has its
+//!   descriptor, when the last such process is gone. A half-written record does not count.
+//! * *SIGSTOP.* A holder keeps what it has, a first waiter its turn. Inside the gate it delays all others: `try`, `status` and `break` end
+//!   after `gate_patience`, a timed wait at its deadline, and a release needs no gate.
+//! * *A future is dropped.* No ticket and no grant is left, without the gate.
+//! * *An attempt is repeated.* It finds its own grant.
+//! * *A notice comes before the fact, or is missed.* inotify reports a closed file before the kernel drops the `flock`: after each notice
+//!   and each new watch the thread checks again, after 50 µs, 100 µs, and so on for 2 s.
+//! * *A release cannot get into the gate within 100 µs.* It unlocks, touches the file, which wakes the next waiter, and cleans up later.
+//! * *Files or the folder are deleted, moved or replaced.* A holder learns of it; a waiter draws another ticket; a file counts only if its
+//!   path still leads to the device and inode that were locked.
+//! * *The gate is deleted.* Two processes may be in two gates, so each side checks again: a writer locks its file and then looks for
+//!   readers, a reader locks its own and then looks for a writer, and a client that takes permits checks its gate at the end.
+//! * *The disk is full, descriptors, inotify instances, watches or threads run out.* An error that names the limit, or polling; releases
+//!   work.
+//! * *A newer layout.* The second line of `gate` has the version: nothing is decided and nothing changed.
+//! * *The machine crashes.* No `flock` outlives it; the counter may be lost, and tokens rise by the clock.
 //!
 //! # On systems other than Linux
 //! On other Unix systems waiters and holders check every [`poll_interval`](FileOptions::poll_interval), the backend does not detect
