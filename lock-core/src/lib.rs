@@ -37,7 +37,7 @@ pub use api::options::LockOptions;
 pub use api::several::MultiLock;
 pub use api::sharing::{RwLock, Semaphore};
 
-pub use runtime::clock::{Alarm, AlarmHandle, Clock, Moment, Sleep};
+pub use runtime::clock::{AlarmHandle, Clock, Moment, Sleep};
 pub use runtime::engine::EngineChoice;
 #[cfg(feature = "testing")]
 pub use runtime::manual_clock::ManualClock;

@@ -7,14 +7,14 @@ use std::future::poll_fn;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, SystemTime};
 
 use lock_core::spi::Mutex;
 use lock_core::{
-    AcquireRequest, Alarm, AlarmHandle, AttemptHandle, AttemptId, Broken, Clock, FencingToken, HolderId,
-    HolderInfo, InspectRequest, LeaseState, LockError, LockKind, LockStatus, LossReason, Mode, Moment,
-    Participant, PhysicalName, Updated, with_waker,
+    AcquireRequest, AlarmHandle, AttemptHandle, AttemptId, Broken, Clock, FencingToken, HolderId, HolderInfo,
+    InspectRequest, LeaseState, LockError, LockKind, LockStatus, LossReason, Mode, Moment, Participant,
+    PhysicalName, Updated, with_waker,
 };
 
 use crate::faults::{Faults, Outage};
@@ -104,9 +104,8 @@ type Lock = Shares<Holder, Waiter>;
 struct Holder {
     waiter: Waiter,
     fate: Arc<Fate>,
-    expires_at: Moment,
-    /// Keeps the end of the lease scheduled.
-    _alarm: Option<AlarmHandle>,
+    /// When its lease ends, and what keeps that end scheduled.
+    expires: (Moment, Option<AlarmHandle>),
 }
 
 struct Waiter {
@@ -252,9 +251,10 @@ impl Server {
 
     pub(super) fn renew(&self, requested: &Requested, fate: &Fate) -> LeaseState {
         let mut locks = self.locks.lock();
-        match locks.get_mut(&requested.key()).and_then(|lock| lock.holder_mut(requested.id)) {
+        let key = requested.key();
+        match locks.get_mut(&key).and_then(|lock| lock.holder_mut(requested.id)) {
             Some(holder) => {
-                holder.expires_at = self.end_of(holder.waiter.lease);
+                holder.expires = self.end_of_lease(&key, &holder.waiter);
                 LeaseState::Held
             }
             None => LeaseState::Lost(fate.reason()),
@@ -314,7 +314,7 @@ impl Server {
             }));
         status.holders.sort_by_key(|holder| holder.token);
         let leased = lock.holders().filter(|(_, _, holder)| holder.waiter.lease.is_some());
-        let ends = leased.map(|(_, _, holder)| holder.expires_at);
+        let ends = leased.map(|(_, _, holder)| holder.expires.0);
         status.remaining = ends.max().map(|end| end.since(self.clock.now()));
         status.waiters.extend(lock.waiters().map(|(_, mode, waiter)| waiter.participant(mode)));
         status
@@ -373,20 +373,16 @@ impl Server {
         let token = FencingToken::new(token);
         let granted_at = waiter.lease.map(|_| self.clock.now());
         let fate = Arc::new(Fate { token, sections, granted_at, loss: Mutex::new(None) });
-        let expires_at = self.end_of(waiter.lease);
-        let alarm = waiter.lease.map(|_| {
-            let alarm = LeaseEnd { server: Weak::clone(&self.this), key: key.clone(), id: waiter.id };
-            self.clock.schedule(expires_at, Arc::new(alarm))
-        });
-        Holder { waiter, fate, expires_at, _alarm: alarm }
+        let expires = self.end_of_lease(key, &waiter);
+        Holder { waiter, fate, expires }
     }
 
-    fn end_of(&self, lease: Option<Duration>) -> Moment {
-        lease.map_or(Moment::FOREVER, |length| self.clock.now().plus(length))
-    }
-
-    fn expiry_of(&self, key: &Key, id: AttemptId) -> Option<Moment> {
-        Some(self.locks.lock().get(key)?.holder(id)?.expires_at)
+    /// Returns when a lease ends that begins now, and what ends it then.
+    fn end_of_lease(&self, key: &Key, waiter: &Waiter) -> (Moment, Option<AlarmHandle>) {
+        let Some(length) = waiter.lease else { return (Moment::FOREVER, None) };
+        let expires_at = self.clock.now().plus(length);
+        let end = LeaseEnd { server: Weak::clone(&self.this), key: key.clone(), id: waiter.id };
+        (expires_at, Some(self.clock.schedule(expires_at, Arc::new(end).into())))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -439,24 +435,20 @@ fn wake(wakers: Vec<Waker>) {
     wakers.into_iter().for_each(Waker::wake);
 }
 
-/// Rings when the lease would end if it were not renewed after the grant, and again if it has been renewed since.
+/// Ends a lease that has not been renewed meanwhile.
 struct LeaseEnd {
     server: Weak<Server>,
     key: Key,
     id: AttemptId,
 }
 
-impl Alarm for LeaseEnd {
-    fn ring(&self, now: Moment) -> Option<Moment> {
-        let server = self.server.upgrade()?;
-        let expires_at = server.expiry_of(&self.key, self.id)?;
-        if expires_at > now {
-            return Some(expires_at);
-        }
+impl Wake for LeaseEnd {
+    fn wake(self: Arc<Self>) {
+        let Some(server) = self.server.upgrade() else { return };
+        let now = server.clock.now();
         server.end_holder(&self.key, LossReason::Expired, Told::WhenAsked, |holder| {
-            holder.waiter.id == self.id
+            holder.waiter.id == self.id && holder.expires.0 <= now
         });
-        None
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
+use std::task::Wake;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -15,7 +16,7 @@ use crate::policy::local::{
     Around, Declared, Effects, LocalLock, Number, Outcome, Reply, Turn, Undoing, Unwanted, Work,
 };
 use crate::policy::log;
-use crate::runtime::clock::{Alarm, Clock, Moment};
+use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::engine::can_begin_here;
 use crate::runtime::metrics::{LockMetrics, Metrics};
 use crate::runtime::pending::Pending;
@@ -270,19 +271,11 @@ impl Entry {
 /// Rings when something in the local lock is due.
 struct Bell(Weak<Entry>);
 
-impl Alarm for Bell {
-    fn ring(&self, _: Moment) -> Option<Moment> {
-        let entry = self.0.upgrade()?;
-        let capabilities = entry.client.backend().capabilities();
-        let (effects, next) = {
-            let mut local = entry.local.lock();
-            let mut turn = Turn::new(&entry, entry.clock().now(), capabilities);
-            local.pass_time(&mut turn);
-            local.advance(&mut turn);
-            (turn.effects, local.next_ring())
-        };
-        entry.carry_out(effects, Place::Engine);
-        next
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        if let Some(entry) = self.0.upgrade() {
+            entry.turn(Place::Engine, |_, _| {});
+        }
     }
 }
 
@@ -290,11 +283,11 @@ impl LocalLock {
     /// Has the bell ring when something is due. A bell that is set rings at most once too early, so that it does not move with
     /// each lease.
     fn set_alarm(&mut self, entry: &Arc<Entry>, now: Moment) {
-        // The second: a bell that has rung and was not set again, because what followed panicked.
+        // The second: the bell has rung.
         if self.due < self.alarm_at || self.alarm_at <= now && self.due != Moment::FOREVER {
             self.alarm_at = self.due;
             let bell = Arc::new(Bell(Arc::downgrade(entry)));
-            self.alarm = Some(entry.clock().schedule(self.due, bell));
+            self.alarm = Some(entry.clock().schedule(self.due, bell.into()));
         }
     }
 }

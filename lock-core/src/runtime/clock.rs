@@ -9,19 +9,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+#[cfg(feature = "testing")]
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::runtime::deadline;
 #[cfg(feature = "testing")]
 use crate::runtime::manual_clock::{ManualClock, ManualTime};
-use crate::runtime::number_map::NumberMap;
-use crate::runtime::sync::Mutex;
-use crate::runtime::waker::with_waker;
 
 /// A point in time, measured from the start of the machine. Only comparable with moments of the same [`Clock`].
 ///
@@ -93,16 +89,6 @@ enum Source {
     Manual(Arc<ManualTime>),
 }
 
-/// A callback at a moment, for the core and the server in memory: other backends wait with [`Clock::sleep_until`]. It runs on
-/// the deadline thread or, with a manual clock, on the thread that advances the clock.
-///
-/// It must be quick and must not block: it delays every other deadline of the process.
-#[doc(hidden)]
-pub trait Alarm: Send + Sync {
-    /// Called when the moment has come. Returns when to ring again, if at all.
-    fn ring(&self, now: Moment) -> Option<Moment>;
-}
-
 impl Clock {
     /// Returns the clock of this machine.
     pub const fn system() -> Self {
@@ -126,19 +112,20 @@ impl Clock {
         }
     }
 
-    /// Rings `alarm` at `moment`, or immediately if that is past, unless the handle is dropped first.
+    /// Wakes `alarm` at `moment`, or immediately if that is past, unless the handle is dropped first. For the core and the server
+    /// in memory: other backends wait with [`Clock::sleep_until`].
     ///
-    /// Dropping the handle does not wait for an alarm that is already ringing.
+    /// The alarm is woken on the deadline thread or, with a manual clock, on the thread that advances the clock. It must be
+    /// quick and must not block: it delays every other deadline of the process. Dropping the handle does not wait for an
+    /// alarm that is just being woken.
     #[doc(hidden)]
-    pub fn schedule(&self, moment: Moment, alarm: Arc<dyn Alarm>) -> AlarmHandle {
-        match &self.0 {
-            Source::System => AlarmHandle(deadline::schedule(moment, alarm).map(Place::System)),
+    pub fn schedule(&self, moment: Moment, alarm: Waker) -> AlarmHandle {
+        let key = match &self.0 {
+            Source::System => deadline::schedule(moment, alarm),
             #[cfg(feature = "testing")]
-            Source::Manual(time) => {
-                let number = time.schedule(moment, alarm);
-                AlarmHandle(Some(Place::Manual(Arc::clone(time), number)))
-            }
-        }
+            Source::Manual(time) => Some(time.schedule(moment, alarm)),
+        };
+        AlarmHandle { clock: self.clone(), key }
     }
 
     /// Returns a future that completes at `moment`.
@@ -146,7 +133,7 @@ impl Clock {
     /// # Cancel safety
     /// Dropping the future cancels the alarm.
     pub fn sleep_until(&self, moment: Moment) -> Sleep {
-        Sleep { clock: self.clone(), moment, bell: None }
+        Sleep { clock: self.clone(), moment, alarm: None }
     }
 }
 
@@ -162,37 +149,30 @@ impl fmt::Debug for Clock {
 
 /// Keeps an alarm scheduled; dropping it cancels the alarm.
 #[doc(hidden)]
+#[derive(Debug)]
 #[must_use = "dropping the handle cancels the alarm"]
-pub struct AlarmHandle(Option<Place>);
-
-enum Place {
-    System(AlarmNumber),
-    #[cfg(feature = "testing")]
-    Manual(Arc<ManualTime>, AlarmNumber),
+pub struct AlarmHandle {
+    clock: Clock,
+    key: Option<AlarmKey>,
 }
 
 impl Drop for AlarmHandle {
     fn drop(&mut self) {
-        match self.0.take() {
-            Some(Place::System(number)) => deadline::cancel(number),
+        let Some(key) = self.key else { return };
+        match &self.clock.0 {
+            Source::System => deadline::cancel(key),
             #[cfg(feature = "testing")]
-            Some(Place::Manual(time, number)) => time.cancel(number),
-            None => {}
+            Source::Manual(time) => time.cancel(key),
         }
     }
 }
 
-impl fmt::Debug for AlarmHandle {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("AlarmHandle")
-    }
-}
-
 /// The future that [`Clock::sleep_until`] returns.
+#[derive(Debug)]
 pub struct Sleep {
     clock: Clock,
     moment: Moment,
-    bell: Option<(Arc<Bell>, AlarmHandle)>,
+    alarm: Option<(Waker, AlarmHandle)>,
 }
 
 impl Future for Sleep {
@@ -202,148 +182,74 @@ impl Future for Sleep {
         if self.moment == Moment::FOREVER {
             return Poll::Pending;
         }
-        if let Some((bell, _)) = &self.bell {
-            return bell.poll(context);
-        }
         if self.clock.now() >= self.moment {
             return Poll::Ready(());
         }
-        let bell =
-            Arc::new(Bell { rung: AtomicBool::new(false), waker: Mutex::new(Some(context.waker().clone())) });
-        let handle = self.clock.schedule(self.moment, Arc::clone(&bell) as Arc<dyn Alarm>);
-        self.bell = Some((bell, handle));
+        let waker = context.waker();
+        if !self.alarm.as_ref().is_some_and(|(scheduled, _)| scheduled.will_wake(waker)) {
+            self.alarm = Some((waker.clone(), self.clock.schedule(self.moment, waker.clone())));
+        }
         Poll::Pending
     }
 }
 
-impl fmt::Debug for Sleep {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Sleep").field("moment", &self.moment).finish_non_exhaustive()
-    }
-}
-
-struct Bell {
-    rung: AtomicBool,
-    waker: Mutex<Option<Waker>>,
-}
-
-impl Bell {
-    fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        with_waker(context, |waker| {
-            let mut registered = self.waker.lock();
-            if self.rung.load(Ordering::Acquire) {
-                return Poll::Ready(());
-            }
-            std::mem::swap(&mut *registered, waker);
-            Poll::Pending
-        })
-    }
-}
-
-impl Alarm for Bell {
-    fn ring(&self, _now: Moment) -> Option<Moment> {
-        let waker = {
-            let mut waker = self.waker.lock();
-            self.rung.store(true, Ordering::Release);
-            waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        None
-    }
-}
-
-/// Alarms in the order of their moments. The deadline thread and the manual clock both use it.
+/// Alarms in the order of their moments. The deadline thread and the manual clock both use it. Alarms are foreign code: the
+/// caller wakes and drops them after it has unlocked the schedule.
 #[derive(Default)]
 pub(crate) struct Schedule {
-    alarms: BTreeMap<(Moment, AlarmNumber), Arc<dyn Alarm>>,
-    /// The moment of each alarm whose handle has not been dropped; while the alarm rings, the moment at which it began.
-    moments: NumberMap<AlarmNumber, Moment>,
-    next_number: AlarmNumber,
+    alarms: BTreeMap<AlarmKey, Waker>,
+    next_number: u64,
 }
 
-pub(crate) type AlarmNumber = u64;
+/// The moment of an alarm, and a number that no other one of the schedule has.
+pub(crate) type AlarmKey = (Moment, u64);
 
 impl Schedule {
-    pub(crate) fn insert(&mut self, moment: Moment, alarm: Arc<dyn Alarm>) -> AlarmNumber {
-        let number = self.next_number;
+    pub(crate) const fn new() -> Self {
+        Self { alarms: BTreeMap::new(), next_number: 0 }
+    }
+
+    pub(crate) fn insert(&mut self, moment: Moment, alarm: Waker) -> AlarmKey {
+        let key = (moment, self.next_number);
         self.next_number += 1;
-        self.moments.insert(number, moment);
-        self.alarms.insert((moment, number), alarm);
-        number
+        self.alarms.insert(key, alarm);
+        key
     }
 
-    /// Removes an alarm and returns it; the caller drops it after it has unlocked the schedule.
-    pub(crate) fn remove(&mut self, number: AlarmNumber) -> Option<Arc<dyn Alarm>> {
-        let moment = self.moments.remove(&number)?;
-        self.alarms.remove(&(moment, number))
+    pub(crate) fn remove(&mut self, key: AlarmKey) -> Option<Waker> {
+        self.alarms.remove(&key)
     }
 
-    pub(crate) fn earliest(&self) -> Option<Moment> {
-        self.alarms.keys().next().map(|(moment, _)| *moment)
+    pub(crate) fn first(&self) -> Option<AlarmKey> {
+        self.alarms.keys().next().copied()
     }
 
-    /// Takes the first alarm that is due. The caller rings it with the schedule unlocked, and then passes it to
-    /// [`Self::rung`].
-    pub(crate) fn take_due(&mut self, now: Moment) -> Option<(AlarmNumber, Arc<dyn Alarm>)> {
-        if self.earliest()? > now {
-            return None;
-        }
-        self.alarms.pop_first().map(|((_, number), alarm)| (number, alarm))
-    }
-
-    /// Puts back an alarm that wants to ring again, unless its handle was dropped while it rang. Otherwise returns it,
-    /// to be dropped after the schedule is unlocked.
-    pub(crate) fn rung(
-        &mut self,
-        number: AlarmNumber,
-        alarm: Arc<dyn Alarm>,
-        again: Option<Moment>,
-    ) -> Option<Arc<dyn Alarm>> {
-        let Some(next) = again else {
-            self.moments.remove(&number);
-            return Some(alarm);
-        };
-        let Some(moment) = self.moments.get_mut(&number) else { return Some(alarm) };
-        *moment = next;
-        self.alarms.insert((next, number), alarm)
-    }
-}
-
-/// Rings all alarms that are due at `now`, and returns when the next one is due.
-pub(crate) fn ring_due(schedule: &Mutex<Schedule>, now: Moment) -> Option<Moment> {
-    loop {
-        let (number, alarm) = {
-            let mut schedule = schedule.lock();
-            match schedule.take_due(now) {
-                Some(due) => due,
-                None => return schedule.earliest(),
-            }
-        };
-        // An alarm is code of this crate or of a backend; if it panics, all other deadlines must still work.
-        let again = catch_unwind(AssertUnwindSafe(|| alarm.ring(now))).unwrap_or_default();
-        let done = schedule.lock().rung(number, alarm, again);
-        drop(done);
+    /// Takes the first alarm that is due.
+    pub(crate) fn take_due(&mut self, now: Moment) -> Option<Waker> {
+        let first = self.alarms.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::runtime::sync::Mutex;
 
     struct Recorder {
+        clock: Clock,
         rung: Arc<Mutex<Vec<(usize, Moment)>>>,
         number: usize,
-        again: Mutex<Vec<Moment>>,
     }
 
-    impl Alarm for Recorder {
-        fn ring(&self, now: Moment) -> Option<Moment> {
-            self.rung.lock().push((self.number, now));
-            self.again.lock().pop()
+    impl Wake for Recorder {
+        fn wake(self: Arc<Self>) {
+            self.rung.lock().push((self.number, self.clock.now()));
         }
     }
 
@@ -352,41 +258,66 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_that_is_put_off_rings_again_until_its_handle_is_dropped() {
+    fn an_alarm_rings_once_and_not_after_its_handle_is_dropped() {
         let (clock, time) = Clock::manual();
         let rung = Arc::default();
-        let alarm = Recorder { rung: Arc::clone(&rung), number: 0, again: Mutex::new(vec![at(30), at(20)]) };
-        let handle = clock.schedule(at(10), Arc::new(alarm));
-        time.advance_to(at(25));
-        assert_eq!(*rung.lock(), [(0, at(10)), (0, at(20))]);
-        assert_eq!(time.next_alarm(), Some(at(30)));
-        drop(handle);
+        let schedule = |number, moment| {
+            let recorder = Recorder { clock: clock.clone(), rung: Arc::clone(&rung), number };
+            clock.schedule(at(moment), Arc::new(recorder).into())
+        };
+        let (_first, second) = (schedule(0, 10), schedule(1, 20));
+        time.advance_to(at(15));
+        assert_eq!(*rung.lock(), [(0, at(10))]);
+        assert_eq!(time.next_alarm(), Some(at(20)));
+        drop(second);
         time.advance_to(at(100));
-        assert_eq!(rung.lock().len(), 2);
+        assert_eq!(rung.lock().len(), 1);
         assert_eq!(time.next_alarm(), None);
+    }
+
+    #[test]
+    fn a_sleep_wakes_the_task_that_polled_it_last() {
+        struct Counts(AtomicUsize);
+        impl Wake for Counts {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let (clock, time) = Clock::manual();
+        let wakers = [(); 2].map(|()| Arc::new(Counts(AtomicUsize::new(0))));
+        let mut sleep = std::pin::pin!(clock.sleep_until(at(10)));
+        for waker in &wakers {
+            for _ in 0..2 {
+                let waker = Arc::clone(waker).into();
+                assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+        }
+        time.advance_to(at(10));
+        assert_eq!(wakers.map(|waker| waker.0.load(Ordering::SeqCst)), [0, 1]);
+        assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     }
 
     #[test]
     fn the_machines_clock_rings_in_time_and_survives_a_panic() {
         struct Panics;
-        impl Alarm for Panics {
-            fn ring(&self, _now: Moment) -> Option<Moment> {
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
                 panic!("on purpose")
             }
         }
         struct Sends(std::sync::mpsc::Sender<Moment>);
-        impl Alarm for Sends {
-            fn ring(&self, now: Moment) -> Option<Moment> {
-                let _ = self.0.send(now);
-                None
+        impl Wake for Sends {
+            fn wake(self: Arc<Self>) {
+                let _ = self.0.send(Clock::system().now());
             }
         }
         let clock = Clock::system();
-        let _panics = clock.schedule(clock.now(), Arc::new(Panics));
+        let _panics = clock.schedule(clock.now(), Arc::new(Panics).into());
         let wanted = clock.now().plus(Duration::from_millis(20));
         let (sender, receiver) = std::sync::mpsc::channel();
-        let _later = clock.schedule(wanted.plus(Duration::from_secs(60)), Arc::new(Sends(sender.clone())));
-        let _handle = clock.schedule(wanted, Arc::new(Sends(sender)));
+        let _later =
+            clock.schedule(wanted.plus(Duration::from_secs(60)), Arc::new(Sends(sender.clone())).into());
+        let _handle = clock.schedule(wanted, Arc::new(Sends(sender)).into());
         let rung = receiver.recv_timeout(Duration::from_secs(10)).unwrap();
         assert!(rung >= wanted);
     }
@@ -396,10 +327,8 @@ mod tests {
         let (clock, time) = Clock::manual();
         time.advance_to(at(20));
         let rung = Arc::default();
-        let _handle = clock.schedule(
-            at(10),
-            Arc::new(Recorder { rung: Arc::clone(&rung), number: 0, again: Mutex::default() }),
-        );
+        let recorder = Recorder { clock: clock.clone(), rung: Arc::clone(&rung), number: 0 };
+        let _handle = clock.schedule(at(10), Arc::new(recorder).into());
         while rung.lock().is_empty() {
             std::thread::yield_now();
         }
@@ -411,7 +340,8 @@ mod tests {
             let (clock, time) = Clock::manual();
             let rung = Arc::default();
             let _handles: Vec<_> = moments.iter().enumerate().map(|(number, moment)| {
-                clock.schedule(at(*moment), Arc::new(Recorder { rung: Arc::clone(&rung), number, again: Mutex::default() }))
+                let recorder = Recorder { clock: clock.clone(), rung: Arc::clone(&rung), number };
+                clock.schedule(at(*moment), Arc::new(recorder).into())
             }).collect();
             for step in steps {
                 time.advance(Duration::from_nanos(step));

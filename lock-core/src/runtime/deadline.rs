@@ -6,86 +6,82 @@
 //! waits on the monotonic clock.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::task::Waker;
 use std::thread;
 
-use crate::runtime::clock::{Alarm, AlarmNumber, Moment, Schedule, ring_due};
-use crate::runtime::sync::Mutex;
+use platform::Timer;
 
-struct DeadlineThread {
-    schedule: Mutex<Schedule>,
-    /// The moment at which the thread wakes by itself. Later alarms need not wake it.
-    looks_at: Mutex<Moment>,
-    bell: platform::Bell,
+use crate::runtime::clock::{AlarmKey, Moment, Schedule};
+use crate::runtime::sync::Mutex;
+use crate::runtime::waker::wake_contained;
+
+struct Deadlines {
+    schedule: Schedule,
+    /// What the thread waits on, once it runs. It is armed for the first alarm, or for an earlier moment.
+    timer: Option<Arc<Timer>>,
 }
 
-static THREAD: OnceLock<Arc<DeadlineThread>> = OnceLock::new();
-static STARTING: Mutex<()> = Mutex::new(());
+static DEADLINES: Mutex<Deadlines> = Mutex::new(Deadlines { schedule: Schedule::new(), timer: None });
 
 /// Starts the thread, if it is not running yet.
 pub(crate) fn start() -> io::Result<()> {
-    running().map(drop)
-}
-
-fn running() -> io::Result<&'static Arc<DeadlineThread>> {
-    if let Some(thread) = THREAD.get() {
-        return Ok(thread);
-    }
-    let _starting = STARTING.lock();
-    if let Some(thread) = THREAD.get() {
-        return Ok(thread);
-    }
-    let (bell, waiter) = platform::bell()?;
-    let shared =
-        Arc::new(DeadlineThread { schedule: Mutex::default(), looks_at: Mutex::new(Moment::FOREVER), bell });
-    let for_thread = Arc::clone(&shared);
-    thread::Builder::new().name("distlock-deadline".to_owned()).spawn(move || for_thread.run(&waiter))?;
-    Ok(THREAD.get_or_init(|| shared))
+    DEADLINES.lock().running().map(drop)
 }
 
 /// Schedules an alarm on the clock of the machine.
 ///
-/// If the system cannot start the thread, the alarm rings immediately: too early is safe, too late is not.
-pub(crate) fn schedule(moment: Moment, alarm: Arc<dyn Alarm>) -> Option<AlarmNumber> {
-    let Ok(thread) = running() else {
-        alarm.ring(moment.max(system_now()));
+/// If the system cannot start the thread, the alarm is woken immediately: too early is safe, too late is not.
+pub(crate) fn schedule(moment: Moment, alarm: Waker) -> Option<AlarmKey> {
+    let mut deadlines = DEADLINES.lock();
+    let Ok(timer) = deadlines.running() else {
+        drop(deadlines);
+        wake_contained(alarm);
         return None;
     };
-    let number = thread.schedule.lock().insert(moment, alarm);
-    thread.look_by(moment);
-    Some(number)
+    let key = deadlines.schedule.insert(moment, alarm);
+    if deadlines.schedule.first() == Some(key) {
+        timer.arm(moment);
+    }
+    Some(key)
 }
 
-pub(crate) fn cancel(number: AlarmNumber) {
-    if let Some(thread) = THREAD.get() {
-        let removed = thread.schedule.lock().remove(number);
-        drop(removed);
+pub(crate) fn cancel(key: AlarmKey) {
+    let removed = DEADLINES.lock().schedule.remove(key);
+    drop(removed);
+}
+
+impl Deadlines {
+    fn running(&mut self) -> io::Result<Arc<Timer>> {
+        if let Some(timer) = &self.timer {
+            return Ok(Arc::clone(timer));
+        }
+        let timer = Arc::new(Timer::new()?);
+        let of_thread = Arc::clone(&timer);
+        thread::Builder::new().name("distlock-deadline".to_owned()).spawn(move || run(&of_thread))?;
+        self.timer = Some(Arc::clone(&timer));
+        Ok(timer)
     }
 }
 
-impl DeadlineThread {
-    fn look_by(&self, moment: Moment) {
-        let mut looks_at = self.looks_at.lock();
-        if moment < *looks_at {
-            *looks_at = moment;
-            drop(looks_at);
-            self.bell.ring();
+fn run(timer: &Timer) {
+    loop {
+        match due_or_arm(timer) {
+            Some(alarm) => wake_contained(alarm),
+            None => timer.wait(),
         }
     }
+}
 
-    fn run(&self, waiter: &platform::Waiter) {
-        loop {
-            // From here on, every insert wakes the thread, because no moment is earlier than this.
-            *self.looks_at.lock() = Moment::FOREVER;
-            let next = ring_due(&self.schedule, system_now()).unwrap_or(Moment::FOREVER);
-            let until = {
-                let mut looks_at = self.looks_at.lock();
-                *looks_at = next.min(*looks_at);
-                *looks_at
-            };
-            waiter.wait_until(until);
-        }
+/// Takes an alarm that is due. If there is none, arms the timer: under the mutex, so that an alarm that is scheduled meanwhile
+/// arms it afterwards.
+fn due_or_arm(timer: &Timer) -> Option<Waker> {
+    let mut deadlines = DEADLINES.lock();
+    let due = deadlines.schedule.take_due(system_now());
+    if due.is_none() {
+        timer.arm(deadlines.schedule.first().map_or(Moment::FOREVER, |(moment, _)| moment));
     }
+    due
 }
 
 #[cfg(target_os = "linux")]
@@ -98,19 +94,19 @@ pub(crate) fn system_now() -> Moment {
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn system_now() -> Moment {
-    static START: OnceLock<std::time::Instant> = OnceLock::new();
-    Moment::from_nanoseconds(0).plus(START.get_or_init(std::time::Instant::now).elapsed())
+    use std::sync::LazyLock;
+    use std::time::Instant;
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    Moment::from_nanoseconds(0).plus(START.elapsed())
 }
 
 #[cfg(target_os = "linux")]
 mod platform {
     use std::io;
     use std::os::fd::OwnedFd;
-    use std::sync::Arc;
     use std::thread;
     use std::time::Duration;
 
-    use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
     use rustix::time::{
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
         timerfd_settime,
@@ -118,37 +114,24 @@ mod platform {
 
     use crate::runtime::clock::Moment;
 
-    pub(super) struct Bell(Arc<OwnedFd>);
+    pub(super) struct Timer(OwnedFd);
 
-    pub(super) struct Waiter {
-        timer: OwnedFd,
-        rung: Arc<OwnedFd>,
-    }
-
-    pub(super) fn bell() -> io::Result<(Bell, Waiter)> {
-        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let rung = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok((Bell(Arc::clone(&rung)), Waiter { timer, rung }))
-    }
-
-    impl Bell {
-        pub(super) fn ring(&self) {
-            // This can only fail after 2^64 - 2 writes without a read: then the bell is ringing already.
-            let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    impl Timer {
+        pub(super) fn new() -> io::Result<Self> {
+            Ok(Self(timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?))
         }
-    }
 
-    impl Waiter {
-        pub(super) fn wait_until(&self, moment: Moment) {
-            let armed = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &timer_value(moment));
-            let mut events =
-                [PollFd::new(&self.timer, PollFlags::IN), PollFd::new(&*self.rung, PollFlags::IN)];
-            if armed.is_err() || poll(&mut events, None).is_err() {
+        /// Ends the wait at `moment`, also one that has begun.
+        pub(super) fn arm(&self, moment: Moment) {
+            // This can only fail for a timer that cannot be waited on either.
+            let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &timer_value(moment));
+        }
+
+        pub(super) fn wait(&self) {
+            if rustix::io::read(&self.0, &mut [0; 8]).is_err() {
                 // Interrupted, or the kernel refused: check again too early rather than too late.
                 thread::sleep(Duration::from_millis(1));
             }
-            let mut count = [0; 8];
-            let _ = rustix::io::read(&*self.rung, &mut count);
         }
     }
 
@@ -167,30 +150,29 @@ mod platform {
 #[cfg(not(target_os = "linux"))]
 mod platform {
     use std::io;
-    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+    use std::sync::{Condvar, PoisonError};
 
     use super::system_now;
     use crate::runtime::clock::Moment;
+    use crate::runtime::sync::Mutex;
 
-    pub(super) struct Bell(SyncSender<()>);
+    pub(super) struct Timer(Mutex<Moment>, Condvar);
 
-    pub(super) struct Waiter(Receiver<()>);
-
-    pub(super) fn bell() -> io::Result<(Bell, Waiter)> {
-        let (sender, receiver) = sync_channel(1);
-        Ok((Bell(sender), Waiter(receiver)))
-    }
-
-    impl Bell {
-        pub(super) fn ring(&self) {
-            // A full channel means that the bell is ringing already.
-            let _ = self.0.try_send(());
+    impl Timer {
+        pub(super) fn new() -> io::Result<Self> {
+            Ok(Self(Mutex::new(Moment::FOREVER), Condvar::new()))
         }
-    }
 
-    impl Waiter {
-        pub(super) fn wait_until(&self, moment: Moment) {
-            let _ = self.0.recv_timeout(moment.since(system_now()));
+        /// Ends the wait at `moment`, also one that has begun.
+        pub(super) fn arm(&self, moment: Moment) {
+            *self.0.lock() = moment;
+            self.1.notify_one();
+        }
+
+        pub(super) fn wait(&self) {
+            let armed = self.0.lock();
+            let left = armed.since(system_now());
+            drop(self.1.wait_timeout(armed, left).unwrap_or_else(PoisonError::into_inner));
         }
     }
 }

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
-use crate::runtime::clock::{Alarm, AlarmNumber, Moment, Schedule, ring_due};
+use crate::runtime::clock::{AlarmKey, Moment, Schedule};
 use crate::runtime::sync::Mutex;
+use crate::runtime::waker::wake_contained;
 
 #[cfg(doc)]
 use crate::runtime::clock::Clock;
@@ -23,23 +25,29 @@ impl ManualTime {
         Moment::from_nanoseconds(self.now.load(Ordering::SeqCst))
     }
 
-    pub(super) fn schedule(self: &Arc<Self>, moment: Moment, alarm: Arc<dyn Alarm>) -> AlarmNumber {
-        let number = self.schedule.lock().insert(moment, alarm);
-        self.ring_if_past(moment);
-        number
+    /// An alarm that the clock has passed meanwhile is woken on a thread of its own, because the caller may hold a mutex that
+    /// the alarm locks.
+    pub(super) fn schedule(self: &Arc<Self>, moment: Moment, alarm: Waker) -> AlarmKey {
+        let key = self.schedule.lock().insert(moment, alarm);
+        if self.now() >= moment {
+            let time = Arc::clone(self);
+            std::thread::spawn(move || time.ring_due(time.now()));
+        }
+        key
     }
 
-    pub(super) fn cancel(&self, number: AlarmNumber) {
-        let removed = self.schedule.lock().remove(number);
+    pub(super) fn cancel(&self, key: AlarmKey) {
+        let removed = self.schedule.lock().remove(key);
         drop(removed);
     }
 
-    /// Rings an alarm that has just been scheduled, if the clock has passed it meanwhile. This needs a thread of its
-    /// own, because the caller may hold a mutex that the alarm locks.
-    fn ring_if_past(self: &Arc<Self>, moment: Moment) {
-        if self.now() >= moment {
-            let time = Arc::clone(self);
-            std::thread::spawn(move || ring_due(&time.schedule, time.now()));
+    fn take_due(&self, now: Moment) -> Option<Waker> {
+        self.schedule.lock().take_due(now)
+    }
+
+    fn ring_due(&self, now: Moment) {
+        while let Some(alarm) = self.take_due(now) {
+            wake_contained(alarm);
         }
     }
 }
@@ -76,21 +84,20 @@ impl ManualClock {
     /// Lets time pass up to `moment`; does nothing if that is past.
     pub fn advance_to(&self, moment: Moment) {
         loop {
-            let next = self.0.schedule.lock().earliest().filter(|next| *next <= moment);
+            let next = self.next_alarm().filter(|next| *next <= moment);
             let step = next.unwrap_or(moment);
             self.0.now.fetch_max(step.as_nanoseconds(), Ordering::SeqCst);
+            // Also at the end: an alarm may have been scheduled after the look at the schedule and before the step of the clock.
+            self.0.ring_due(step);
             if next.is_none() {
-                // An alarm may have been scheduled after the look at the schedule and before the step of the clock.
-                ring_due(&self.0.schedule, step);
                 return;
             }
-            ring_due(&self.0.schedule, step);
         }
     }
 
     /// Returns the moment of the next alarm, if there is one.
     pub fn next_alarm(&self) -> Option<Moment> {
-        self.0.schedule.lock().earliest()
+        self.0.schedule.lock().first().map(|(moment, _)| moment)
     }
 }
 

@@ -5,15 +5,15 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::support::{
     LEASE, Recorder, SOON, Timed, Told, eventually, futures_block_on, name, next, nothing_more,
 };
 use lock_core::{
-    Alarm, AlarmHandle, ClientBuilder, Clock, DistributedLock, EngineChoice, ErrorKind, Hold, LockClient,
-    LockError, LossReason, Moment, Operation, Owner, Wait,
+    AlarmHandle, ClientBuilder, Clock, DistributedLock, EngineChoice, ErrorKind, Hold, LockClient, LockError,
+    LossReason, Operation, Owner, Wait,
 };
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
@@ -36,11 +36,10 @@ fn away(operation: Operation) -> LockError {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_finds_its_loss_by_locking_again_strands_no_waiter() {
     struct LockAgain(Arc<dyn DistributedLock>, Owner);
-    impl Alarm for LockAgain {
-        fn ring(&self, _: Moment) -> Option<Moment> {
+    impl Wake for LockAgain {
+        fn wake(self: Arc<Self>) {
             let error = futures_block_on(self.0.acquire_as(self.1, Wait::Forever)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Lost);
-            None
         }
     }
     let timed = Timed::new();
@@ -48,7 +47,7 @@ async fn an_owner_that_finds_its_loss_by_locking_again_strands_no_waiter() {
     let owner = Owner::new();
     // Rings at the deadline, before the deadline's own alarm.
     let deadline = timed.clock.now().plus(Duration::from_millis(9_700));
-    let _alarm = timed.clock.schedule(deadline, Arc::new(LockAgain(Arc::clone(&lock), owner)));
+    let _alarm = timed.clock.schedule(deadline, Arc::new(LockAgain(Arc::clone(&lock), owner)).into());
     let _guard = lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
     timed.server.faults().sever();
     let mut waiting = Box::pin(lock.acquire());
@@ -71,17 +70,16 @@ async fn an_owner_that_finds_its_loss_by_locking_again_strands_no_waiter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_loss_that_is_found_after_the_deadline_is_an_expiry() {
     struct Tell(MemoryServer);
-    impl Alarm for Tell {
-        fn ring(&self, _: Moment) -> Option<Moment> {
+    impl Wake for Tell {
+        fn wake(self: Arc<Self>) {
             assert!(self.0.lose(&name(NAME), Loss::Delete, Notice::AtOnce));
-            None
         }
     }
     let timed = Timed::new();
     let lock = timed.client.mutex(NAME).unwrap();
     // Rings at the deadline, before the deadline's own alarm.
     let deadline = timed.clock.now().plus(Duration::from_millis(9_700));
-    let _alarm = timed.clock.schedule(deadline, Arc::new(Tell(timed.server.clone())));
+    let _alarm = timed.clock.schedule(deadline, Arc::new(Tell(timed.server.clone())).into());
     let guard = lock.acquire().await.unwrap();
     timed.server.faults().sever();
     timed.time.advance_to(deadline);
@@ -241,10 +239,9 @@ async fn an_entry_that_ends_in_silence_leaves_the_word_of_the_loss_to_the_others
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_that_goes_after_the_deadline_and_before_its_report_leaves_the_word_of_the_loss() {
     struct Drops(Mutex<Option<lock_core::LockGuard>>);
-    impl Alarm for Drops {
-        fn ring(&self, _: Moment) -> Option<Moment> {
+    impl Wake for Drops {
+        fn wake(self: Arc<Self>) {
             drop(self.0.lock().unwrap().take());
-            None
         }
     }
     let timed = Timed::new();
@@ -253,7 +250,7 @@ async fn a_guard_that_goes_after_the_deadline_and_before_its_report_leaves_the_w
     let drops = Arc::new(Drops(Mutex::default()));
     // Rings at the deadline, before the deadline's own alarm.
     let deadline = timed.clock.now().plus(Duration::from_millis(9_700));
-    let _alarm = timed.clock.schedule(deadline, Arc::clone(&drops) as Arc<dyn Alarm>);
+    let _alarm = timed.clock.schedule(deadline, Arc::clone(&drops).into());
     *drops.0.lock().unwrap() = lock.acquire_as(owner, Wait::Forever).await.unwrap();
     owner
         .scope(async {
@@ -373,15 +370,14 @@ fn an_alarm_that_owns_another_alarm_does_not_stop_the_deadlines() {
         Mutex<Sender<()>>,
         #[allow(dead_code, reason = "the second is only kept to be dropped")] Mutex<Option<AlarmHandle>>,
     );
-    impl Alarm for Tells {
-        fn ring(&self, _: Moment) -> Option<Moment> {
+    impl Wake for Tells {
+        fn wake(self: Arc<Self>) {
             let _ = self.0.lock().unwrap().send(());
-            None
         }
     }
     let clock = Clock::system();
     let (sender, told) = channel();
-    let tells = |owned| Arc::new(Tells(Mutex::new(sender.clone()), Mutex::new(owned)));
+    let tells = |owned| Waker::from(Arc::new(Tells(Mutex::new(sender.clone()), Mutex::new(owned))));
     let inner = clock.schedule(clock.now().plus(Duration::from_secs(3600)), tells(None));
     let _outer = clock.schedule(clock.now(), tells(Some(inner)));
     told.recv_timeout(SOON).unwrap();

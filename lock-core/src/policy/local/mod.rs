@@ -481,10 +481,4 @@ impl LocalLock {
     pub(crate) fn pause_end(&self) -> Option<Moment> {
         self.pause_end
     }
-
-    /// The bell has rung. Returns when it rings next.
-    pub(crate) fn next_ring(&mut self) -> Option<Moment> {
-        self.alarm_at = self.due;
-        Some(self.due).filter(|due| *due != Moment::FOREVER)
-    }
 }
