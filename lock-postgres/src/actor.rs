@@ -238,30 +238,25 @@ impl Actor {
             }
         };
         let sent = self.now();
-        let name_holder = self.pool.server().holder_lookup.next(sent, self.pool.server().settings.fencing);
         let (fencing, tag) = (self.pool.server().settings.fencing, self.session.tag);
         if let Err(failure) = self.end_record(&claim).await {
             return self.conclude(claim, reservation, sent, Err(failure), answer).await;
         }
-        let said = match Call::to_take(&claim, fencing, name_holder) {
+        let said = match Call::to_take(&claim, fencing) {
             Some(take) if reservation.limit().is_none() => {
                 let message = self.message(&statement::comment(Operation::Acquire), &take);
                 let answer = self.ask_or_cancel(message).await;
                 self.noted(&take, answer)
             }
             _ => {
-                let statement = statement::take(&claim, fencing, tag, reservation.limit(), name_holder);
+                let statement = statement::take(&claim, fencing, tag, reservation.limit());
                 self.ask_or_cancel(statement).await
             }
         };
-        let took = self.now().since(sent);
         if let Some(taken) = said.as_ref().ok().and_then(statement::counted) {
-            reservation.counted(taken, sent, took);
+            reservation.counted(taken, sent, self.now().since(sent));
         }
         let said = said.and_then(|said| read(&said));
-        if let Ok(Answered::Refused(Some(_))) = said {
-            self.pool.server().holder_lookup.took(sent, took);
-        }
         self.conclude(claim, reservation, sent, said, answer).await
     }
 
@@ -294,7 +289,7 @@ impl Actor {
             _reservation: Some(reservation),
         };
         let taken = match said {
-            Ok(Answered::Refused(holder)) => Ok(Taken::Refused(holder)),
+            Ok(Answered::Refused) => Ok(Taken::Refused),
             Ok(Answered::GateTaken) => Ok(Taken::AtGate),
             Ok(Answered::Granted(token, numbers)) => {
                 let has = match wanted {

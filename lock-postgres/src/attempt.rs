@@ -10,7 +10,6 @@ use lock_kit::PooledLink as _;
 use crate::backend::{Lease, PostgresBackend};
 use crate::control::Seen;
 use crate::failure::{blocked, gone, no_answer};
-use crate::inspection;
 use crate::link::{Claim, Link, Taken, Waiting, Wanted};
 use crate::pool::{OwnLink, Started};
 use crate::statement::Waiter;
@@ -68,7 +67,10 @@ impl<'a> Attempt<'a> {
             let started = self.backend.pool.take_somewhere(&self.claim).await?;
             match self.taken(started).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),
-                Outcome::Refused => return Ok(None),
+                Outcome::Refused => {
+                    self.name_holder().await;
+                    return Ok(None);
+                }
                 // Which says nothing of the permits.
                 Outcome::GateTaken if clock.now() < deadline => {
                     clock.sleep_until(clock.now().plus(pauses.next_pause())).await;
@@ -133,7 +135,13 @@ impl<'a> Attempt<'a> {
             if let Some(started) = started {
                 match self.taken(started).await? {
                     Outcome::Granted(grant) => return Ok(Way::Granted(grant)),
-                    Outcome::Refused | Outcome::GateTaken => self.request.attempt().busy(),
+                    Outcome::Refused | Outcome::GateTaken => {
+                        self.request.attempt().busy();
+                        // Not at first: it has yet to come into the queue for a connection.
+                        if is_told {
+                            self.name_holder().await;
+                        }
+                    }
                     Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
                 }
             }
@@ -180,11 +188,6 @@ impl<'a> Attempt<'a> {
         } else {
             self.backend.forget(self.claim.id);
         }
-        if let Taken::Refused(Some(row)) = came
-            && let Some(holder) = inspection::named(row)
-        {
-            self.request.attempt().held_by(holder);
-        }
         let Taken::Granted { token, anchor } = *came else {
             return if let Taken::AtGate = came { Outcome::GateTaken } else { Outcome::Refused };
         };
@@ -222,7 +225,7 @@ impl<'a> Attempt<'a> {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
                     return Ok(self.outcome(&link, &taken));
                 }
-                looked = self.backend.control.look_at_wait(link.session) => looked,
+                looked = self.look(&link) => looked,
             };
             let again = match looked {
                 Ok(Seen::Gone) if !waiting.has_answer() => return Err(gone(Operation::Acquire)),
@@ -262,6 +265,27 @@ impl<'a> Attempt<'a> {
             };
             let next = clock.now().plus(again);
             look_at = next.min(self.last_look().unwrap_or(next));
+        }
+    }
+
+    /// Looks at the wait. If its callers stop waiting at some time, it also asks who holds the lock, for their errors.
+    async fn look(&self, link: &Link) -> Result<Seen, LockError> {
+        let (attempt, clock) = (self.request.attempt(), self.backend.context.clock());
+        let seen = self.backend.control.look_at_wait(link.session).await?;
+        if seen == Seen::Waiting && attempt.next_end(clock.now()).is_some() {
+            attempt.queued();
+            self.name_holder().await;
+        }
+        Ok(seen)
+    }
+
+    /// Finds out who holds the lock, for the error of a caller that does not get it.
+    async fn name_holder(&self) {
+        if let Wanted::Permits(_) = self.claim.wanted {
+            return;
+        }
+        if let Some(holder) = self.backend.holder_lookup.holder(self.backend, self.claim.key).await {
+            self.request.attempt().held_by(holder);
         }
     }
 

@@ -18,6 +18,7 @@ use lock_core::{
 use crate::attempt::Attempt;
 use crate::control::Control;
 use crate::failure::{Failure, gone, newer_layout, no_answer, not_quiet, standby};
+use crate::holder_lookup::HolderLookup;
 use crate::inspection;
 use crate::key::Key;
 use crate::link::{Claim, Link, Taken, Waiting, Wanted};
@@ -45,10 +46,11 @@ pub(crate) struct PostgresBackend {
     pub(crate) context: BackendContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
-    /// Writes to tables, which others may block.
+    /// Reads and writes tables, which others may block.
     pub(crate) auxiliary: Arc<Control>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) snapshot_monitor: Arc<SnapshotMonitor>,
+    pub(crate) holder_lookup: HolderLookup,
     /// Where attempts may have left something.
     attempts: Mutex<HashMap<AttemptId, Placed>>,
     capabilities: Capabilities,
@@ -88,8 +90,17 @@ impl PostgresBackend {
             context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
         }
         let capabilities = capabilities(&options);
-        let attempts = Mutex::default();
-        Ok(Self { context, settings, control, auxiliary, pool, snapshot_monitor, attempts, capabilities })
+        Ok(Self {
+            context,
+            settings,
+            control,
+            auxiliary,
+            pool,
+            snapshot_monitor,
+            holder_lookup: HolderLookup::default(),
+            attempts: Mutex::default(),
+            capabilities,
+        })
     }
 
     /// The lock or the semaphore, as the server knows it.
@@ -109,7 +120,7 @@ impl PostgresBackend {
         }
     }
 
-    fn has_table(&self) -> bool {
+    pub(crate) fn has_table(&self) -> bool {
         self.settings.fencing == TokenSource::Table
     }
 

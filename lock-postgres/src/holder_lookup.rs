@@ -1,33 +1,38 @@
-//! When a refusal may say who holds the lock: for that the server looks through its table of locks.
+//! Finds out who holds a lock, for the error of a caller that does not get it.
+//!
+//! The server looks through its table of locks for that, and it takes a request of its own. A wait with a limit asks while it
+//! waits, so that its place in the queue does not depend on it. Without an answer in time the error names no holder.
 
 use std::time::Duration;
 
-use lock_core::Moment;
-use lock_core::spi::Mutex;
+use lock_core::spi::{Mutex, within};
+use lock_core::{Moment, Participant};
 
-use crate::options::TokenSource;
-use crate::statement::NameHolder;
+use crate::backend::PostgresBackend;
+use crate::inspection;
+use crate::key::Key;
 
-/// The server looks so rarely that this takes at most this part of the time.
+/// A client that is refused again and again asks so rarely that it spends at most this part of the time on it.
 const SHARE: u32 = 20;
 
 #[derive(Default)]
 pub(crate) struct HolderLookup {
-    /// Before that, refusals say nothing.
+    /// Before that, the client does not ask.
     again_at: Mutex<Option<Moment>>,
 }
 
 impl HolderLookup {
-    /// Whether a refusal of a statement that is sent now says it. Where a table knows the holders, each does.
-    pub(crate) fn next(&self, now: Moment, tokens: TokenSource) -> NameHolder {
-        match *self.again_at.lock() {
-            Some(again_at) if now < again_at && tokens != TokenSource::Table => NameHolder::No,
-            _ => NameHolder::Yes,
+    /// Where a table knows the holders, it asks each time.
+    pub(crate) async fn holder(&self, backend: &PostgresBackend, key: Key) -> Option<Participant> {
+        let clock = backend.context.clock();
+        let began = clock.now();
+        if !backend.has_table() && self.again_at.lock().is_some_and(|again_at| began < again_at) {
+            return None;
         }
-    }
-
-    /// A refusal has said it, and took this long.
-    pub(crate) fn took(&self, now: Moment, took: Duration) {
-        *self.again_at.lock() = Some(now.plus(took * SHARE));
+        let deadline = began.plus(backend.settings.request_timeout);
+        let asked = within(clock, deadline, inspection::holder(backend, key)).await;
+        let took: Duration = clock.now().since(began);
+        *self.again_at.lock() = Some(clock.now().plus(took * SHARE));
+        asked?.ok()?
     }
 }

@@ -16,6 +16,7 @@ use lock_core::{
 use crate::address::client_of;
 use crate::backend::PostgresBackend;
 use crate::failure::{no_answer, nonsense};
+use crate::key::Key;
 use crate::permits::Part;
 use crate::pg_locks::{self, Looked};
 use crate::server::SessionId;
@@ -130,9 +131,10 @@ fn of_semaphore(parties: Vec<Party>) -> Vec<Party> {
     parties.into_iter().filter_map(described).collect()
 }
 
-/// The holder that a refusal names.
-pub(crate) fn named(row: &Row) -> Option<Participant> {
-    Some(Party::read(row)?.participant)
+/// One of the holders of the lock.
+pub(crate) async fn holder(backend: &PostgresBackend, key: Key) -> Result<Option<Participant>, LockError> {
+    let parties = parties(backend, Looked::Lock(key), Operation::Acquire).await?;
+    Ok(parties.into_iter().find(|party| party.is_holder).map(|party| party.participant))
 }
 
 fn moment(microseconds: &str) -> Option<SystemTime> {
@@ -144,10 +146,10 @@ async fn parties(
     looked: Looked,
     operation: Operation,
 ) -> Result<Vec<Party>, LockError> {
-    let answer = backend
-        .control
-        .ask(operation, pg_locks::participants(looked, backend.settings.fencing, operation))
-        .await?;
+    // Another program may have locked the table, and nothing that is urgent may wait behind that.
+    let connection = if backend.has_table() { &backend.auxiliary } else { &backend.control };
+    let statement = pg_locks::participants(looked, backend.settings.fencing, operation);
+    let answer = connection.ask(operation, statement).await?;
     let rows = pg_locks::with_record(answer.rows);
     let parties: Option<Vec<_>> = rows.iter().map(Party::read).collect();
     let parties = parties.ok_or_else(|| nonsense(operation, "it does not say who holds the lock"))?;

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use crate::key::Key;
 use crate::permits::Permits;
 use crate::server::SessionId;
-use crate::session::{Row, Session};
+use crate::session::Session;
 use crate::statement::Waiter;
 use crate::table::Holder;
 
@@ -96,7 +96,7 @@ pub(crate) enum Taken {
         anchor: Moment,
     },
     /// Others hold it, perhaps this one.
-    Refused(Option<Row>),
+    Refused,
     /// Others take permits of the semaphore, or wait for some.
     AtGate,
     /// Nothing is known, and nothing is held.

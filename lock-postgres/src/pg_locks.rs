@@ -9,12 +9,6 @@ use crate::session::Row;
 use crate::statement::{comment, end};
 use crate::table;
 
-/// The name of the column with a holder.
-const HOLDER: &str = "holder";
-
-/// Stands for the key in the query for a holder.
-const KEY_OF_HOLDER: &str = "KEY_OF_LOCK";
-
 /// The condition on a row of `pg_locks` that it is about this database.
 const HERE: &str = "database=(SELECT oid FROM pg_database WHERE datname=current_database())";
 
@@ -63,22 +57,10 @@ impl Looked {
     }
 }
 
-/// What is said of a session that holds a lock or waits for it: the process, whether it has it, the start of its session, its
-/// name, its address, its statement, since when it waits, the mode, how many keys after the `first` this one is, and what the
-/// table says of the holder of the lock with the key `kept`, if that is read with it. Then where that comes from.
-fn party(first: u64, kept: Option<&str>, statement: &str) -> (String, String) {
-    let (record, join) = match kept {
-        Some(key) => (table::RECORD, table::join(key)),
-        None => ("NULL::text,NULL::text,NULL::text,NULL::text", String::new()),
-    };
-    let columns = format!(
-        "pid::text,granted::text,{START}::text,application_name,host(client_addr),{statement},\
-         (extract(epoch FROM waitstart)*1000000)::bigint::text,mode,(objid::bigint-{first})::text,{record}"
-    );
-    (columns, format!("FROM pg_locks LEFT JOIN pg_stat_activity USING (pid){join}"))
-}
-
-/// Who holds the lock and who waits for it, in order; after it, what the table says of a holder.
+/// Who holds the lock and who waits for it, in order; after it, what the table says of a holder. To acquire, only the holders matter.
+///
+/// Of each session: the process, whether it has the lock, the start of its session, its name, its address, its statement, since when it
+/// waits, the mode, how many keys after the first one this one is, and four columns for a record.
 ///
 /// A statement reads the table as it was when the statement began, and the locks as they are when it comes to them: one for both would
 /// take the record of a hold that has ended for that of the next one. A session ends the record of its last hold before it asks for
@@ -88,10 +70,13 @@ pub(crate) fn participants(looked: Looked, tokens: TokenSource, operation: Opera
         Looked::Lock(key) if tokens == TokenSource::Table => table::record(key),
         _ => String::new(),
     };
-    let (columns, source) = party(looked.first(), None, "query");
-    let (comment, condition) = (comment(operation), looked.condition());
+    let granted = if operation == Operation::Acquire { " AND granted" } else { "" };
+    let (comment, condition, first) = (comment(operation), looked.condition(), looked.first());
     format!(
-        "{comment}SELECT {columns} {source} WHERE {condition} ORDER BY granted DESC,waitstart,pid{record}"
+        "{comment}SELECT pid::text,granted::text,{START}::text,application_name,host(client_addr),query,\
+         (extract(epoch FROM waitstart)*1000000)::bigint::text,mode,(objid::bigint-{first})::text,\
+         NULL::text,NULL::text,NULL::text,NULL::text FROM pg_locks LEFT JOIN pg_stat_activity USING (pid) \
+         WHERE {condition}{granted} ORDER BY granted DESC,waitstart,pid{record}"
     )
 }
 
@@ -111,26 +96,6 @@ pub(crate) fn with_record(mut rows: Vec<Row>) -> Vec<Row> {
         row.extend_from_slice(said);
     }
     rows
-}
-
-/// The expression for the same of one holder. The server plans the query within it only when it evaluates the expression:
-/// planned with each request, it would cost more than all the rest of the request.
-pub(crate) fn holder(key: &str, tokens: TokenSource) -> String {
-    let kept = (tokens == TokenSource::Table).then_some(KEY_OF_HOLDER);
-    let (columns, source) = party(0, kept, "NULL::text");
-    format!(
-        "query_to_xml(replace($holder$SELECT json_build_array({columns})::text AS {HOLDER} {source} \
-         WHERE locktype='advisory' AND objsubid=1 AND {KEY_OF_ROW}={KEY_OF_HOLDER} AND {HERE} AND granted \
-         LIMIT 1$holder$,'{KEY_OF_HOLDER}',({key})::text),false,true,'')"
-    )
-}
-
-/// Reads the value of that expression.
-pub(crate) fn named(xml: &str) -> Option<Row> {
-    let (_, rest) = xml.split_once(&format!("<{HOLDER}>"))?;
-    let (escaped, _) = rest.split_once(&format!("</{HOLDER}>"))?;
-    let json = escaped.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-    serde_json::from_str(&json).ok()
 }
 
 /// Ends a session that has the lock; no row if it does not. With the id of an acquisition, that has to be the holder still: the session

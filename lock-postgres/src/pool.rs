@@ -12,7 +12,6 @@ use tokio::sync::Notify;
 use crate::actor::Actor;
 use crate::budget::Budget;
 use crate::control::Control;
-use crate::holder_lookup::HolderLookup;
 use crate::key::Key;
 use crate::link::{Asked, Claim, Downgraded, GivenBack, Link};
 use crate::session::Session;
@@ -28,8 +27,6 @@ pub(crate) struct Server {
     pub(crate) control: Arc<Control>,
     /// What the client may still take of the server's table of locks.
     pub(crate) budget: Arc<Budget>,
-    /// When refusals may say who holds a lock.
-    pub(crate) holder_lookup: HolderLookup,
     /// Notified when permits have been given back.
     pub(crate) permits: Notify,
 }
@@ -38,7 +35,6 @@ impl Server {
     pub(crate) fn new(context: BackendContext, settings: Arc<Settings>, control: Arc<Control>) -> Self {
         Self {
             budget: Budget::new(context.clock().clone()),
-            holder_lookup: HolderLookup::default(),
             permits: Notify::new(),
             context,
             settings,

@@ -9,7 +9,7 @@ use crate::link::{Claim, Has, Wanted};
 use crate::options::TokenSource;
 use crate::permits::{self, Gate, Permits};
 use crate::session_tag::SessionTag;
-use crate::statement::{self, NameHolder};
+use crate::statement;
 
 /// One of these statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +37,8 @@ pub(crate) struct Call {
 
 impl Call {
     /// Tries a lock; `None` where the statement depends on more than its arguments.
-    pub(crate) fn to_take(claim: &Claim, tokens: TokenSource, name_holder: NameHolder) -> Option<Self> {
-        let statements = [Repeated::Take, Repeated::TakeShared, Repeated::TakePermits];
-        let mut call = Self::to_acquire(claim, tokens, statements)?;
-        if !matches!(claim.wanted, Wanted::Permits(_)) {
-            call.arguments.push(name_holder.literal().to_owned());
-        }
-        Some(call)
+    pub(crate) fn to_take(claim: &Claim, tokens: TokenSource) -> Option<Self> {
+        Self::to_acquire(claim, tokens, [Repeated::Take, Repeated::TakeShared, Repeated::TakePermits])
     }
 
     /// Waits for a lock; `None` in the same cases.
@@ -109,12 +104,15 @@ impl Repeated {
         }
     }
 
-    /// The types of its arguments: the key, and where a lock may be refused, whether that says who holds it. For permits also their
-    /// numbers.
+    /// The types of its arguments: the key, and for permits also their numbers.
     fn parameters(self) -> &'static str {
         match self {
-            Self::Take | Self::TakeShared => "bigint,boolean",
-            Self::Wait | Self::WaitShared | Self::Release | Self::ReleaseShared => "bigint",
+            Self::Take
+            | Self::TakeShared
+            | Self::Wait
+            | Self::WaitShared
+            | Self::Release
+            | Self::ReleaseShared => "bigint",
             Self::TakePermits | Self::WaitForPermits | Self::LookForPermits => "bigint,integer,integer",
             Self::ReleasePermits => "bigint,integer,integer[]",
         }
@@ -189,21 +187,21 @@ mod tests {
     use super::*;
 
     fn message(prepared: &mut Prepared) -> String {
-        let call = Call { statement: Repeated::Take, arguments: vec!["7".to_owned(), "true".to_owned()] };
-        prepared.message("/**/", &call, || "SELECT $1,$2".to_owned())
+        let call = Call { statement: Repeated::Take, arguments: vec!["7".to_owned()] };
+        prepared.message("/**/", &call, || "SELECT $1".to_owned())
     }
 
     #[test]
     fn the_second_use_prepares_a_statement() {
         let mut prepared = Prepared::default();
-        assert!(message(&mut prepared).ends_with("*/SELECT 7,true"));
+        assert!(message(&mut prepared).ends_with("*/SELECT 7"));
         prepared.is_answered(Repeated::Take);
         let second = message(&mut prepared);
-        let preparation = "PREPARE distlock_take(bigint,boolean) AS SELECT $1,$2;EXECUTE";
-        assert!(second.contains(preparation) && second.ends_with("distlock_take(7,true)"), "{second}");
+        let preparation = "PREPARE distlock_take(bigint) AS SELECT $1;EXECUTE";
+        assert!(second.contains(preparation) && second.ends_with("distlock_take(7)"), "{second}");
         prepared.is_answered(Repeated::Take);
         for _ in 0..2 {
-            assert!(message(&mut prepared).ends_with("*/EXECUTE distlock_take(7,true)"));
+            assert!(message(&mut prepared).ends_with("*/EXECUTE distlock_take(7)"));
             prepared.is_answered(Repeated::Take);
         }
     }
@@ -216,7 +214,7 @@ mod tests {
         message(&mut prepared);
         prepared.is_refused(Repeated::Take);
         for _ in 0..3 {
-            assert!(message(&mut prepared).ends_with("*/SELECT 7,true"));
+            assert!(message(&mut prepared).ends_with("*/SELECT 7"));
             prepared.is_answered(Repeated::Take);
         }
     }

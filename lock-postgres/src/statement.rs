@@ -15,10 +15,10 @@ use crate::key::Key;
 use crate::link::{Claim, Has, Wanted};
 use crate::options::TokenSource;
 use crate::permits::{self, Gate};
-use crate::pg_locks::{Looked, held_here, holder, named};
+use crate::pg_locks::{Looked, held_here};
 use crate::prepared::filled_in;
 use crate::server::{START, SessionId};
-use crate::session::{Answer, Row};
+use crate::session::Answer;
 use crate::session_tag::SessionTag;
 use crate::table;
 
@@ -151,51 +151,25 @@ fn suffix(shared: Wanted) -> &'static str {
 /// Takes the lock if it is free, or permits. The server reads the clock when it has granted the lock.
 ///
 /// `limit` is the most entries of the table of locks that may be taken, if the server has to count them; then the second column
-/// is their number. With [`NameHolder::Yes`] a refusal says who holds the lock.
-pub(crate) fn take(
-    claim: &Claim,
-    tokens: TokenSource,
-    tag: SessionTag,
-    limit: Option<u64>,
-    name_holder: NameHolder,
-) -> String {
+/// is their number.
+pub(crate) fn take(claim: &Claim, tokens: TokenSource, tag: SessionTag, limit: Option<u64>) -> String {
     let comment = comment(Operation::Acquire);
     if let Wanted::Permits(permits) = claim.wanted {
         let take = permits::take(Gate::Try, tokens, tag, limit);
         return format!("{comment}{}", filled_in(take, &permits::arguments(claim.key, permits)));
     }
     let token = tokens_from(tokens, claim.sections);
-    let take = take_lock(claim.wanted, &claim.key.to_string(), &token, tokens, name_holder.literal());
+    let take = take_lock(claim.wanted, &claim.key.to_string(), &token);
     format!("{comment}{}", within_limit(tag, limit, &take))
 }
 
-/// The same without a count, for a key `$1` and whether a refusal says who holds the lock, `$2`.
+/// The same without a count, for a key `$1`.
 pub(crate) fn take_again(wanted: Wanted, tokens: TokenSource, tag: SessionTag) -> String {
-    within_limit(tag, None, &take_lock(wanted, "$1", &token(tokens), tokens, "$2"))
+    within_limit(tag, None, &take_lock(wanted, "$1", &token(tokens)))
 }
 
-fn take_lock(wanted: Wanted, key: &str, token: &str, tokens: TokenSource, name_holder: &str) -> String {
-    format!(
-        "CASE WHEN pg_try_advisory_lock{}({key}) THEN ({token})::text WHEN {name_holder} THEN concat('0 ',{}) ELSE '0' END",
-        suffix(wanted),
-        holder(key, tokens)
-    )
-}
-
-/// Whether a refusal says who holds the lock, for which the server looks through its table of locks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NameHolder {
-    No,
-    Yes,
-}
-
-impl NameHolder {
-    pub(crate) fn literal(self) -> &'static str {
-        match self {
-            Self::No => "false",
-            Self::Yes => "true",
-        }
-    }
+fn take_lock(wanted: Wanted, key: &str, token: &str) -> String {
+    format!("CASE WHEN pg_try_advisory_lock{}({key}) THEN ({token})::text ELSE '0' END", suffix(wanted))
 }
 
 /// Waits for the lock. It follows what [`begins_wait`] says.
@@ -272,7 +246,7 @@ pub(crate) enum Answered {
     /// The token, or 1 if none is minted with the lock, and the permits.
     Granted(u64, Vec<u32>),
     /// Others hold the lock, perhaps this one.
-    Refused(Option<Row>),
+    Refused,
     /// Another session has the gate of the semaphore.
     GateTaken,
     /// The session has the gate of the semaphore, and no permits.
@@ -294,7 +268,7 @@ impl Answered {
             "elsewhere" => Self::Elsewhere,
             "few" => Self::AtHead,
             "passing" => Self::GateTaken,
-            "0" => Self::Refused(named(rest)),
+            "0" => Self::Refused,
             "of" => Self::OtherNumber(rest.parse().ok()?),
             "full" => Self::Full(rest.parse().ok()?),
             token => {
@@ -475,11 +449,8 @@ mod tests {
         let id = SessionId { pid: 7, start: 8 };
         let permits = Wanted::Permits(Permits { take: 1, of: 2 });
         for (statement, operation) in [
-            (
-                take(&claim(Wanted::Shared), TokenSource::Clock, tag(), None, NameHolder::No),
-                Operation::Acquire,
-            ),
-            (take(&claim(permits), TokenSource::Clock, tag(), Some(7), NameHolder::Yes), Operation::Acquire),
+            (take(&claim(Wanted::Shared), TokenSource::Clock, tag(), None), Operation::Acquire),
+            (take(&claim(permits), TokenSource::Clock, tag(), Some(7)), Operation::Acquire),
             (begins_wait(&waiter("x"), true), Operation::Acquire),
             (release(key(), &Has::Either, tag(), Operation::Cancel), Operation::Cancel),
             (release(key(), &Has::Exclusive, tag(), Operation::Release), Operation::Release),
@@ -511,13 +482,10 @@ mod tests {
 
     #[test]
     fn what_is_granted_is_distinguished_from_what_is_not() {
-        let row = vec![Some("<7&>".to_owned()), None];
-        let refused = "0 <row>\n  <holder>[\"&lt;7&amp;&gt;\",null]</holder>\n</row>";
         for (value, read) in [
             (Some("1700000000000000"), Some(Answered::Granted(1_700_000_000_000_000, Vec::new()))),
             (Some("17 0 4"), Some(Answered::Granted(17, vec![0, 4]))),
-            (Some("0"), Some(Answered::Refused(None))),
-            (Some(refused), Some(Answered::Refused(Some(row)))),
+            (Some("0"), Some(Answered::Refused)),
             (Some("few"), Some(Answered::AtHead)),
             (Some("passing"), Some(Answered::GateTaken)),
             (Some("of 3"), Some(Answered::OtherNumber(3))),

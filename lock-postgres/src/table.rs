@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::key::Key;
 use crate::link::Claim;
 use crate::pg_locks::is_of;
-use crate::server::{START, SessionId};
+use crate::server::SessionId;
 use crate::statement::{NOW, ascii_json, comment};
 
 /// The table of tokens that have to outlast a server, and of those who hold locks.
@@ -165,14 +165,6 @@ pub(crate) const COLUMNS_OF_RECORD: usize = 6;
 pub(crate) fn record(key: Key) -> String {
     format!(
         ";SELECT process::text,session::text,{RECORD} FROM {TOKENS} AS kept WHERE key={key} AND attempt IS NOT NULL"
-    )
-}
-
-/// Adds what the table says of the session that holds the lock with this key, an SQL expression.
-pub(crate) fn join(key: &str) -> String {
-    format!(
-        " LEFT JOIN {TOKENS} AS kept ON kept.key={key} AND granted AND mode='ExclusiveLock' \
-         AND kept.process=pid AND kept.session={START}"
     )
 }
 

@@ -124,7 +124,7 @@ impl Actor {
                 let look = Call::to_look(claim.key, permits);
                 read(&self.repeat(Operation::Acquire, &waiter.comment(), &look).await?)
             }
-            (Answered::Refused(_), _) => {
+            (Answered::Refused, _) => {
                 Err(Failure::Broken(nonsense(Operation::Acquire, "the wait is over without the lock")))
             }
             (answered, _) => Ok(answered),
