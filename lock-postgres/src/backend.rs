@@ -17,7 +17,7 @@ use lock_core::{
 
 use crate::attempt::Attempt;
 use crate::control::Control;
-use crate::failure::{Failure, gone, newer_layout, no_answer, not_quiet, standby};
+use crate::failure::{Failure, gone, newer_layout, no_answer, standby};
 use crate::holder_lookup::HolderLookup;
 use crate::inspection;
 use crate::key::Key;
@@ -25,7 +25,6 @@ use crate::link::{Claim, Link, Taken, Waiting, Wanted};
 use crate::options::{self, PostgresOptions, TokenSource};
 use crate::permits::MOST_PERMITS;
 use crate::pool::{self, Pool};
-use crate::quiet_wait;
 use crate::session::{Answer, Session};
 use crate::settings::{LONGEST_WAIT, Settings};
 use crate::slots;
@@ -251,8 +250,8 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
     }
 }
 
-/// Makes sure that there is what tokens come from, and what quiet waits need. It creates that only if it is missing, so that
-/// clients can start while the database allows no changes.
+/// Makes sure that there is what tokens come from. It creates that only if it is missing, so that clients can start while the
+/// database allows no changes.
 async fn prepare(
     context: &BackendContext,
     settings: &Settings,
@@ -263,17 +262,11 @@ async fn prepare(
         if let (Some(probe), Some(create)) =
             (statement::probe(settings.fencing), statement::create(settings.fencing))
         {
-            let missing = (Failure::is_about_a_table as Kind, Failure::is_missing_table as Kind);
-            let probed = create_if_missing(session, probe, create, missing).await;
+            let probed = create_if_missing(session, probe, create).await;
             let description = probed.map_err(Failure::into_error)?;
             if settings.fencing == TokenSource::Table && table::is_newer(description.value()) {
                 return Err(newer_layout(Operation::Connect, table::TOKENS));
             }
-        }
-        if settings.waiting == options::Waiting::Quiet {
-            let missing = (Failure::is_about_a_type as Kind, Failure::is_missing_type as Kind);
-            let probed = create_if_missing(session, quiet_wait::probe(), quiet_wait::create(), missing).await;
-            probed.map_err(not_quiet)?;
         }
         Ok(())
     };
@@ -281,24 +274,16 @@ async fn prepare(
     prepared.unwrap_or_else(|| Err(no_answer(Operation::Connect)))
 }
 
-/// What a failure is about.
-type Kind = fn(&Failure) -> bool;
-
-/// The answer to the probe. `about` are the failures for which something may be missing, `missing` those where it is.
-async fn create_if_missing(
-    session: &mut Session,
-    probe: String,
-    create: String,
-    (about, missing): (Kind, Kind),
-) -> Result<Answer, Failure> {
+/// The answer to the probe.
+async fn create_if_missing(session: &mut Session, probe: String, create: String) -> Result<Answer, Failure> {
     let failed = match session.ask(Operation::Connect, probe.clone()).await {
-        Err(failed) if about(&failed) => failed,
+        Err(failed) if failed.is_about_a_table() => failed,
         probed => return probed,
     };
     let created = session.ask(Operation::Connect, create).await;
     // If another client has created it at the same time, this fails, and nothing is missing.
     match session.ask(Operation::Connect, probe).await {
-        Err(still) if missing(&failed) => created.and(Err(still)),
+        Err(still) if failed.is_missing_table() => created.and(Err(still)),
         probed => probed,
     }
 }

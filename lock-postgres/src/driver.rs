@@ -17,7 +17,6 @@ pub static DRIVER: Driver = Driver::new(
         .default_value("a quarter of the lease, about"),
     UrlOption::choice("fencing", &["clock", "sequence", "table", "none"], "where tokens come from")
         .default_value("clock"),
-    UrlOption::choice("wait", &["server", "quiet"], "where waiters wait").default_value("server"),
     UrlOption::choice("keys", &["hashed", "raw"], "what the server gets of names").default_value("hashed"),
     UrlOption::choice("pooler", &["none", "session"], "whether a pooler in session mode is in between")
         .default_value("none"),

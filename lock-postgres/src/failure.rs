@@ -13,12 +13,6 @@ const LONG_WAIT: &str = "55P03";
 
 const NO_SUCH_TABLE: &str = "42P01";
 
-/// A type or a schema does not exist.
-const NO_SUCH_TYPE: [&str; 2] = ["42704", "3F000"];
-
-/// A statement has raised an exception by itself.
-const RAISED: &str = "P0001";
-
 /// The server has undone a statement because of others.
 const CONFLICTS: [&str; 2] = ["40001", "40P01"];
 
@@ -84,18 +78,6 @@ impl Failure {
 
     pub(crate) fn is_missing_table(&self) -> bool {
         self.has_code(&[NO_SUCH_TABLE])
-    }
-
-    pub(crate) fn is_about_a_type(&self) -> bool {
-        self.is_missing_type() || self.has_code(&[DENIED])
-    }
-
-    pub(crate) fn is_missing_type(&self) -> bool {
-        self.has_code(&NO_SUCH_TYPE)
-    }
-
-    pub(crate) fn is_raised(&self) -> bool {
-        self.has_code(&[RAISED])
     }
 
     pub(crate) fn is_conflict(&self) -> bool {
@@ -225,13 +207,6 @@ pub(crate) fn newer_layout(operation: Operation, table: &str) -> LockError {
     LockError::new(ErrorKind::Unsupported, operation)
         .because(format!("a later release of distlock has changed the table {table}"))
         .remedy("update this program")
-}
-
-/// The error if what quiet waits need is not there, and the user may not create it.
-pub(crate) fn not_quiet(failure: Failure) -> LockError {
-    failure
-        .into_error()
-        .remedy("create the schema distlock as docs/backends/postgres.md says, or write wait=server")
 }
 
 /// The error if more entries of the server's table of locks are taken than it promises.

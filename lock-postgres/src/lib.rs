@@ -90,7 +90,6 @@ mod permits;
 mod pg_locks;
 mod pool;
 mod prepared;
-mod quiet_wait;
 mod server;
 mod session;
 mod session_tag;
@@ -103,7 +102,7 @@ mod transaction;
 
 pub use driver::DRIVER;
 pub use key::key;
-pub use options::{Keys, Pooler, PostgresOptions, TokenSource, Waiting, connect, lease_of};
+pub use options::{Keys, Pooler, PostgresOptions, TokenSource, connect, lease_of};
 #[doc(hidden)]
 pub use statement::operation_of;
 pub use transaction::{GenericTransaction, InTransaction, in_transaction};

@@ -36,7 +36,6 @@ pub struct PostgresOptions {
     pub(crate) request_timeout: Option<Duration>,
     pub(crate) validation_interval: Option<Duration>,
     pub(crate) fencing: TokenSource,
-    pub(crate) waiting: Waiting,
     pub(crate) keys: Keys,
     pub(crate) pooler: Pooler,
     pub(crate) schema: String,
@@ -69,20 +68,6 @@ impl TokenSource {
     pub(crate) fn is_in_grant(self) -> bool {
         matches!(self, Self::Clock | Self::Sequence)
     }
-}
-
-/// How a client waits for a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Waiting {
-    /// In the server's queue: first come, first served, and the hand-off takes less than a millisecond. A waiter holds a
-    /// snapshot, which it gives up, and takes a place behind the others, when another session waits for that.
-    #[default]
-    Server,
-    /// In the server's queue, without a snapshot. It needs two domains in a schema `distlock` of the URL's database, which the
-    /// client creates if they are missing, and costs two more round trips for each wait. A server that gives such a wait a
-    /// snapshot all the same is dealt with as for [`Server`](Waiting::Server), and the log says so.
-    Quiet,
 }
 
 /// What the server gets instead of the name of a lock.
@@ -166,7 +151,6 @@ impl PostgresOptions {
             request_timeout: None,
             validation_interval: None,
             fencing: TokenSource::Clock,
-            waiting: Waiting::Server,
             keys: Keys::Hashed,
             pooler: Pooler::None,
             schema: DEFAULT_SCHEMA.to_owned(),
@@ -257,13 +241,6 @@ impl PostgresOptions {
     #[must_use]
     pub fn fencing(mut self, source: TokenSource) -> Self {
         self.fencing = source;
-        self
-    }
-
-    /// Sets how the client waits.
-    #[must_use]
-    pub fn waiting(mut self, waiting: Waiting) -> Self {
-        self.waiting = waiting;
         self
     }
 
@@ -441,10 +418,6 @@ impl PostgresOptions {
         if let Some(source) = given.take_choice("fencing", &sources)? {
             options.fencing = source;
         }
-        let ways = [("server", Waiting::Server), ("quiet", Waiting::Quiet)];
-        if let Some(waiting) = given.take_choice("wait", &ways)? {
-            options.waiting = waiting;
-        }
         if let Some(keys) = given.take_choice("keys", &[("hashed", Keys::Hashed), ("raw", Keys::Raw)])? {
             options.keys = keys;
         }
@@ -475,8 +448,8 @@ fn take_count(given: &mut lock_kit::UrlOptions, key: &'static str) -> Result<Opt
 /// Connects to the server that `url` names: `postgres://user[:password]@host[:port]/database`, `postgresql://…` for the same,
 /// with `socket=/path` for a Unix socket.
 ///
-/// Options: `lease`, `prefix`, `timeout`, `validation_interval`, `fencing` (`clock`, `sequence`, `table`, `none`), `wait`
-/// (`server`, `quiet`), `keys` (`hashed`, `raw`), `pooler` (`none`, `session`), `schema`, `locks_per_connection`, `max_waiting`, `max_connections`,
+/// Options: `lease`, `prefix`, `timeout`, `validation_interval`, `fencing` (`clock`, `sequence`, `table`, `none`), `keys`
+/// (`hashed`, `raw`), `pooler` (`none`, `session`), `schema`, `locks_per_connection`, `max_waiting`, `max_connections`,
 /// `password_file`, `socket`; `tls` (`on`, `off`), `extra_ca`, `cert` and `key` (files in PEM format, which turn TLS on);
 /// and the options of every backend.
 ///
@@ -551,7 +524,6 @@ mod tests {
         assert_eq!(read("postgres://db?tls=on").unwrap().tls, Some(TlsOptions::new()));
         assert_eq!(read("postgres://db/app").unwrap().database.as_deref(), Some("app"));
         assert_eq!(read("postgres://db/app?fencing=sequence").unwrap().fencing, TokenSource::Sequence);
-        assert_eq!(read("postgres://db/app?wait=quiet").unwrap().waiting, Waiting::Quiet);
         let usual = "postgres://db/app?sslmode=require&application_name=nightly&connect_timeout=10";
         assert!(read(usual).unwrap().tls.is_some());
         assert!(read("postgres://db/app?sslmode=disable").unwrap().tls.is_none());
@@ -582,7 +554,6 @@ mod tests {
             ("postgres://db?sslmode=prefer", "tls=on"),
             ("postgres://db?sslmode=require&tls=off", "leave one of them out"),
             ("postgres://db?sslrootcert=/ca.pem", "extra_ca"),
-            ("postgres://db?wait=maybe", "quiet"),
             ("postgres://db?keys=raw&prefix=a", "prefix"),
             ("postgres://db?keys=maybe", "raw"),
             ("postgres://db?pooler=transaction", "session"),

@@ -7,7 +7,7 @@ use lock_kit::{Endpoint, SharedBackoff};
 use sqlx::postgres::PgConnectOptions;
 
 use crate::address::connect_options;
-use crate::options::{Keys, Pooler, PostgresOptions, TokenSource, Waiting};
+use crate::options::{Keys, Pooler, PostgresOptions, TokenSource};
 use crate::session::Session;
 use crate::session_tag::{self, SessionTag};
 
@@ -39,7 +39,6 @@ pub(crate) struct Settings {
     pub(crate) interval: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) fencing: TokenSource,
-    pub(crate) waiting: Waiting,
     pub(crate) keys: Keys,
     pub(crate) pooler: Pooler,
     pub(crate) prefix: String,
@@ -63,7 +62,6 @@ impl Settings {
             interval,
             request_timeout,
             fencing: options.fencing,
-            waiting: options.waiting,
             keys: options.keys,
             pooler: options.pooler,
             prefix: options.prefix.clone(),

@@ -1,11 +1,11 @@
-//! Sees to it that waits in the server's queue keep no other session waiting.
+//! Sees to it that waits in the server's queue keep no other session waiting, and no old rows from `VACUUM`.
 //!
-//! A session that waits for a lock holds a snapshot, and `CREATE INDEX CONCURRENTLY` and others wait until all older
-//! snapshots are gone. So the client looks now and then whether a session waits for one of its waits. If so, they begin anew,
+//! A session that waits for a lock holds a snapshot. `CREATE INDEX CONCURRENTLY` and others wait until all older snapshots are
+//! gone, and `VACUUM` keeps the rows that the oldest one might need. So the client looks now and then whether a session waits for
+//! the snapshot of a wait, of whichever client, or the snapshot of one of its own waits has become old. If so, its waits begin anew,
 //! one after the other in the order in which they came, each when the one before it is in the queue again. So they keep their
 //! order among each other; waits of other clients may overtake them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,16 +14,12 @@ use lock_core::{BackendContext, LockError, Operation};
 
 use crate::control::{Control, Seen};
 use crate::link;
-use crate::options::Waiting;
 use crate::server::SessionId;
 use crate::settings::Settings;
 use crate::statement;
 
 /// How often the client looks.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
-
-/// The client looks so rarely that the server spends at most this part of the time of one processor on it.
-const SHARE: u32 = 50;
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// The pause before the client looks again whether a wait is in the queue.
 const SOON: Duration = Duration::from_millis(2);
@@ -33,8 +29,6 @@ pub(crate) struct SnapshotMonitor {
     settings: Arc<Settings>,
     control: Arc<Control>,
     watch: Mutex<Watch>,
-    /// Whether it has said that waits have snapshots.
-    has_warned: AtomicBool,
 }
 
 #[derive(Default)]
@@ -50,13 +44,7 @@ fn is_over(waiting: &Weak<link::Waiting>) -> bool {
 
 impl SnapshotMonitor {
     pub(crate) fn new(context: BackendContext, settings: Arc<Settings>, control: Arc<Control>) -> Arc<Self> {
-        Arc::new(Self {
-            context,
-            settings,
-            control,
-            watch: Mutex::default(),
-            has_warned: AtomicBool::new(false),
-        })
+        Arc::new(Self { context, settings, control, watch: Mutex::default() })
     }
 
     /// Monitors this wait until it is over.
@@ -83,53 +71,23 @@ impl SnapshotMonitor {
 
     async fn monitor(self: Arc<Self>) {
         let clock = self.context.clock();
-        let mut pause = CHECK_EVERY;
         loop {
-            clock.sleep_until(clock.now().plus(pause)).await;
+            clock.sleep_until(clock.now().plus(LOOK_EVERY)).await;
             let Some(waits) = self.waits() else { return };
-            pause = CHECK_EVERY;
-            if self.settings.waiting == Waiting::Quiet {
-                self.look_for_snapshots(&waits).await;
-            }
-            let given_way = match self.look(&waits).await {
-                Ok((is_waited_for, took)) => {
-                    pause = pause.max(took * SHARE);
-                    if is_waited_for { self.give_way(&waits).await } else { Ok(()) }
-                }
-                Err(error) => Err(error),
-            };
-            if let Err(error) = given_way {
-                tracing::debug!(target: "distlock", %error, "the client does not know whether its waits keep others waiting");
+            if let Err(error) = self.look(&waits).await {
+                tracing::debug!(target: "distlock", %error, "the client does not know whether its waits are in the way of others");
             }
         }
     }
 
-    /// Whether a session waits for one of the waits, and how long the server took to find out.
-    async fn look(&self, waits: &[(SessionId, Arc<link::Waiting>)]) -> Result<(bool, Duration), LockError> {
+    async fn look(&self, waits: &[(SessionId, Arc<link::Waiting>)]) -> Result<(), LockError> {
         let sessions: Vec<_> = waits.iter().map(|(session, _)| *session).collect();
-        let answer = self.control.ask(Operation::Inspect, statement::waited_for(&sessions)).await?;
-        let took = answer.rows.first().and_then(|row| row.get(1)?.as_deref()?.parse().ok());
-        Ok((answer.value() == Some("true"), Duration::from_micros(took.unwrap_or_default())))
-    }
-
-    /// Says once if a wait that was to have no snapshot has one. Then it begins anew like others when that keeps a session waiting.
-    async fn look_for_snapshots(&self, waits: &[(SessionId, Arc<link::Waiting>)]) {
-        if self.has_warned.load(Ordering::Relaxed) {
-            return;
-        }
-        let sessions: Vec<_> = waits.iter().map(|(session, _)| *session).collect();
-        let found = self.control.ask(Operation::Inspect, statement::with_snapshot(&sessions)).await;
-        if found.is_ok_and(|found| !found.rows.is_empty()) && !self.has_warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                target: "distlock",
-                server = %self.settings.endpoint,
-                "this server lets a wait with wait=quiet have a snapshot: such waits are like those with wait=server"
-            );
-        }
+        let answer = self.control.ask(Operation::Inspect, statement::are_in_the_way(&sessions)).await?;
+        if answer.value() == Some("true") { self.give_way(waits).await } else { Ok(()) }
     }
 
     async fn give_way(&self, waits: &[(SessionId, Arc<link::Waiting>)]) -> Result<(), LockError> {
-        tracing::debug!(target: "distlock", waits = waits.len(), "another session waits for the snapshot of a wait: the waits begin anew");
+        tracing::debug!(target: "distlock", waits = waits.len(), "the snapshots of waits are in the way of others: the waits begin anew");
         let clock = self.context.clock();
         // Who is at the head of a semaphore's queue does not wait at the server.
         for (session, waiting) in waits.iter().filter(|(_, waiting)| !waiting.is_at_head()) {

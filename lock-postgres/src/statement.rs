@@ -348,17 +348,6 @@ pub(crate) fn end(id: SessionId, operation: Operation) -> String {
     format!("{}SELECT pg_terminate_backend(pid)::text {}", comment(operation), from_session(id))
 }
 
-/// Which of these sessions wait for a lock with a snapshot: their processes.
-pub(crate) fn with_snapshot(ids: &[SessionId]) -> String {
-    let pids: Vec<_> = ids.iter().map(|id| id.pid.to_string()).collect();
-    format!(
-        "{}SELECT pid::text FROM pg_stat_get_activity(NULL) WHERE pid IN ({}) \
-         AND wait_event_type='Lock' AND wait_event='advisory' AND backend_xmin IS NOT NULL",
-        comment(Operation::Inspect),
-        pids.join(",")
-    )
-}
-
 /// What these sessions do: their process, their start, and `advisory` if they wait for a lock, `active` if they carry out a
 /// statement.
 pub(crate) fn waits(ids: &[SessionId]) -> String {
@@ -372,15 +361,21 @@ pub(crate) fn waits(ids: &[SessionId]) -> String {
     )
 }
 
-/// Whether another session waits for the snapshot of one of these, and how many microseconds the server took to find out.
-/// `CREATE INDEX CONCURRENTLY` and others wait for the lock of the transaction that has the snapshot.
-pub(crate) fn waited_for(ids: &[SessionId]) -> String {
+/// How many transactions may have begun since the snapshot of a wait: `VACUUM` removes nothing that they have left behind.
+const OLDEST_SNAPSHOT: u32 = 50_000;
+
+/// Whether a session waits for the snapshot of any wait for an advisory lock, or one of these sessions waits with an old snapshot.
+/// `CREATE INDEX CONCURRENTLY` and others wait for the lock of the transaction that has the snapshot, and for one after the
+/// other: so that all of them begin anew together, it does not matter whose it is.
+pub(crate) fn are_in_the_way(ids: &[SessionId]) -> String {
     let pids: Vec<_> = ids.iter().map(|id| id.pid.to_string()).collect();
     format!(
-        "{}WITH held AS MATERIALIZED (SELECT virtualxid,pid,granted FROM pg_locks WHERE locktype='virtualxid') \
-         SELECT EXISTS (SELECT FROM held AS ours JOIN held AS theirs USING (virtualxid) \
-         WHERE ours.granted AND NOT theirs.granted AND ours.pid IN ({}))::text,\
-         (extract(epoch FROM clock_timestamp()-statement_timestamp())*1000000)::bigint::text",
+        "{}WITH seen AS MATERIALIZED (SELECT locktype,virtualxid,pid,granted FROM pg_locks WHERE locktype='virtualxid' OR NOT granted) \
+         SELECT (EXISTS (SELECT FROM seen AS waits JOIN seen AS theirs USING (virtualxid) \
+         WHERE waits.granted AND NOT theirs.granted \
+         AND waits.pid IN (SELECT pid FROM seen WHERE locktype='advisory')) \
+         OR EXISTS (SELECT FROM pg_stat_activity WHERE pid IN ({}) AND wait_event='advisory' \
+         AND age(backend_xmin)>{OLDEST_SNAPSHOT}))::text",
         comment(Operation::Inspect),
         pids.join(",")
     )

@@ -9,12 +9,10 @@ use tokio::sync::oneshot;
 
 use super::{Actor, Broken, StatementLimit, read};
 use crate::budget::Reservation;
-use crate::failure::{Failure, gone, nonsense};
+use crate::failure::{Failure, gone};
 use crate::link::{Claim, Has, Taken, Waiting, Wanted};
-use crate::options;
 use crate::permits::Permits;
 use crate::prepared::Call;
-use crate::quiet_wait;
 use crate::session::Answer;
 use crate::statement::{self, Answered, Waiter};
 
@@ -86,49 +84,22 @@ impl Actor {
         waiter: &Waiter,
         waiting: &Waiting,
     ) -> Result<Answered, Failure> {
-        let settings = Arc::clone(&self.pool.server().settings);
-        let (fencing, tag, limit) = (settings.fencing, self.session.tag, reservation.limit());
-        if settings.waiting != options::Waiting::Quiet {
-            let beginning = statement::begins_wait(waiter, self.limit != StatementLimit::Off);
-            let Some(wait) = Call::to_wait(claim, fencing).filter(|_| limit.is_none()) else {
-                let statement = beginning + &statement::wait(claim, fencing, tag, limit);
-                let sent = self.now();
-                let answer = self.ask_until(waiting.ended(), statement).await?;
-                if let Some(taken) = statement::counted(&answer) {
-                    // The server counted before it waited, and that is not how long it took to count.
-                    reservation.counted(taken, sent, Duration::ZERO);
-                }
-                return read(&answer);
-            };
+        let (fencing, tag, limit) =
+            (self.pool.server().settings.fencing, self.session.tag, reservation.limit());
+        let beginning = statement::begins_wait(waiter, self.limit != StatementLimit::Off);
+        if let Some(wait) = Call::to_wait(claim, fencing).filter(|_| limit.is_none()) {
             let message = self.message(&beginning, &wait);
             let answer = self.ask_until(waiting.ended(), message).await;
             return read(&self.noted(&wait, answer)?);
         }
+        let statement = beginning + &statement::wait(claim, fencing, tag, limit);
         let sent = self.now();
-        let answer = self.ask(Operation::Acquire, quiet_wait::begin(claim.key, tag, limit)).await?;
+        let answer = self.ask_until(waiting.ended(), statement).await?;
         if let Some(taken) = statement::counted(&answer) {
-            reservation.counted(taken, sent, self.now().since(sent));
+            // The server counted before it waited, and that is not how long it took to count.
+            reservation.counted(taken, sent, Duration::ZERO);
         }
-        if answer.value() != Some(&claim.key.to_string()) {
-            return read(&answer);
-        }
-        let wait = quiet_wait::wait(claim.wanted, tag, waiter);
-        match self.ask_until(waiting.ended(), wait).await {
-            Err(failure) if failure.is_raised() => return Ok(Answered::Elsewhere),
-            Err(failure) => return Err(failure),
-            Ok(_) => {}
-        }
-        let answer = self.ask(Operation::Acquire, quiet_wait::check(claim, fencing, tag)).await?;
-        match (read(&answer)?, claim.wanted) {
-            (Answered::Granted(..), Wanted::Permits(permits)) => {
-                let look = Call::to_look(claim.key, permits);
-                read(&self.repeat(Operation::Acquire, &waiter.comment(), &look).await?)
-            }
-            (Answered::Refused, _) => {
-                Err(Failure::Broken(nonsense(Operation::Acquire, "the wait is over without the lock")))
-            }
-            (answered, _) => Ok(answered),
-        }
+        read(&answer)
     }
 
     /// Looks again and again for permits, and at once when this client has given some back. No other client can take any

@@ -308,24 +308,21 @@ async fn that_are_free_are_not_refused_while_another_passes_the_gate() -> Outcom
 
 /// Also beside one that waits: it has the gate, and says so.
 async fn a_try_takes_one_statement() -> Outcome {
-    for options in [LONG, "lease=10m&wait=quiet"] {
-        let stage = Stage::new().await?;
-        let proxy = stage.proxy()?;
-        let (holder, waiting) = (stage.client(LONG).await?, stage.client(options).await?);
-        let client = stage.client_at(proxy.address(), LONG).await?;
-        let held = permits(&holder, 3).await?;
-        let waiter = waiter(&waiting, 1)?;
-        queued(&stage, &holder, 1).await?;
-        ensure!(client.semaphore(ROOM, 3)?.try_acquire(1).await?.is_none(), "a fourth permit");
-        let free = client.semaphore("another room", 3)?.try_acquire(1).await?;
-        ensure!(free.is_some(), "a free permit was refused");
-        let sent = proxy.requests(Operation::Acquire);
-        ensure!(sent == 2, "{options}: a refused and a granted try took {sent} statements");
-        drop(free);
-        held.release().await?;
-        let (guard, _) = waiter.granted().await?;
-        guard.release().await?;
-        nothing_is_held(&stage, "at the end").await?;
-    }
-    Ok(())
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (holder, waiting) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let held = permits(&holder, 3).await?;
+    let waiter = waiter(&waiting, 1)?;
+    queued(&stage, &holder, 1).await?;
+    ensure!(client.semaphore(ROOM, 3)?.try_acquire(1).await?.is_none(), "a fourth permit");
+    let free = client.semaphore("another room", 3)?.try_acquire(1).await?;
+    ensure!(free.is_some(), "a free permit was refused");
+    let sent = proxy.requests(Operation::Acquire);
+    ensure!(sent == 2, "a refused and a granted try took {sent} statements");
+    drop(free);
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    nothing_is_held(&stage, "at the end").await
 }

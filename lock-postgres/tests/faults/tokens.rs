@@ -53,10 +53,8 @@ async fn rise_across_a_crash_of_the_server() -> Outcome {
 /// Whether the lock was free or waited for, and wherever the wait was.
 async fn of_holds_in_a_row_belong_to_no_other_grant() -> Outcome {
     let stage = Stage::new().await?;
-    for (fencing, wait) in
-        [("sequence", "server"), ("sequence", "quiet"), ("table", "server"), ("table", "quiet")]
-    {
-        let options = format!("lease=10m&fencing={fencing}&wait={wait}");
+    for fencing in ["sequence", "table"] {
+        let options = format!("lease=10m&fencing={fencing}");
         let series = stage.client(&format!("{options}&local_handoff=100/1h")).await?;
         let other = stage.client(&options).await?;
         let first = next(&series).await?;

@@ -79,7 +79,7 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
         ("postgres://db?lease=500ms", "longer"),
         ("postgres://app@db?lease=6s&validation_interval=1m", "validation_interval shorter"),
         ("postgres://db?fencing=always", "clock, sequence, table, none"),
-        ("postgres://db?wait=maybe", "server, quiet"),
+        ("postgres://db?wait=server", "wait"),
         ("postgres://db?pooler=transaction", "none, session"),
         ("postgres://db?frobnicate=1", "frobnicate"),
         ("postgres://db", "postgres://user@host"),
