@@ -340,7 +340,7 @@ impl Attempt {
         match behind {
             Behind::Waiter(waiter) => {
                 let path = Members::of_queue(&folder, &self.wanted.subject).path_of(*waiter);
-                Next::WatchTicket { path, otherwise }
+                Next::Watch { path, otherwise }
             }
             Behind::Holder(Some(holder)) => Next::Watch { path: folder.path_of(holder), otherwise },
             Behind::Holder(None) => Next::Again(WHEN_TROUBLED),

@@ -23,7 +23,7 @@
 //! * *Waking.* A waiter watches the ticket right before its own, and the first waiter watches the file of a holder, or the folder
 //!   with the files of those that have permits, by inotify: one thread and one inotify instance per process, however many
 //!   waiters there are. A waiter checks again after the watch has begun, because inotify does not report what happened before.
-//!   Where no inotify instance is left, a thread waits for the `flock` of the ticket, and only the first waiter polls.
+//!   Where no inotify instance is left, waiters poll.
 //!
 //! # How a holder learns of a loss
 //! The file of a holder is watched too, from 25 ms after the grant. When the file is no longer in its place, or is
@@ -72,7 +72,6 @@ mod held;
 mod hold;
 mod holders;
 mod kept_folders;
-mod locked_by_another;
 mod locked_file;
 mod members;
 mod network;

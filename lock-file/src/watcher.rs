@@ -5,8 +5,7 @@
 //! again** and only then lets it sleep, so that it misses no change. Hundreds of waiters cost one thread, one inotify instance,
 //! and no processor time while nothing happens.
 //!
-//! A user has few inotify instances. Where there is none left, whoever waits for a holder checks from time to time, and whoever waits
-//! behind another waiter lets a thread wait for that waiter's `flock`. So however many processes wait, only the first of them checks.
+//! A user has few inotify instances. Where there is none left, the thread checks from time to time.
 //!
 //! An event is only a hint to check. The event about a dying process comes before the kernel has dropped its `flock`, so the
 //! thread checks several times after it, at growing intervals. It does the same after a new watch, because the event may have
@@ -23,7 +22,6 @@ use lock_core::spi::Mutex;
 
 use crate::failure::Failure;
 use crate::file_events::{FileEvent, FileEvents, WatchId, Watching};
-use crate::locked_by_another::LockedByAnother;
 use crate::sync_point::{self, Point};
 
 /// Something that waits for files to change.
@@ -41,8 +39,6 @@ pub(crate) enum Next {
     Again(Duration),
     /// Check again when this file changes, or every `otherwise` if the system cannot report changes.
     Watch { path: PathBuf, otherwise: Duration },
-    /// The same for the file that another waiter keeps locked until its end.
-    WatchTicket { path: PathBuf, otherwise: Duration },
 }
 
 /// How often to look for a missed change. There should be none, but a file system may send no events. Longer in tests, which
@@ -79,7 +75,6 @@ struct State {
     tasks: HashMap<Key, Registered>,
     due: BTreeSet<(Instant, Key)>,
     watched: HashMap<WatchId, Vec<Key>>,
-    unlock: Option<AwaitedUnlock>,
     /// When the thread wakes by itself; `None` while it is awake.
     wakes_at: Option<Instant>,
 }
@@ -92,12 +87,6 @@ enum Ended {
 }
 
 type Key = u64;
-
-/// What a thread waits for while the system cannot report changes, and for which task.
-struct AwaitedUnlock {
-    path: PathBuf,
-    key: Key,
-}
 
 struct Registered {
     task: Arc<dyn WatchedTask>,
@@ -182,7 +171,7 @@ impl Drop for Registration {
 }
 
 impl Shared {
-    fn run(self: &Arc<Self>) {
+    fn run(&self) {
         loop {
             let (due, timeout) = {
                 let mut state = self.state.lock();
@@ -206,7 +195,7 @@ impl Shared {
     }
 
     /// Checks for one task until it sleeps, is over, or has had its turn.
-    fn attend(self: &Arc<Self>, key: Key) {
+    fn attend(&self, key: Key) {
         for _ in 0..CHECKS_IN_A_ROW {
             let Some(task) = self.state.lock().tasks.get(&key).map(|registered| Arc::clone(&registered.task))
             else {
@@ -217,19 +206,14 @@ impl Shared {
             match next {
                 Next::Over => return self.forget(key),
                 Next::Again(delay) => return self.state.lock().schedule(key, delay),
-                Next::Watch { ref path, otherwise } | Next::WatchTicket { ref path, otherwise } => {
+                Next::Watch { path, otherwise } => {
                     sync_point::reach(Point::BeforeWatch);
-                    match self.events.watch(path) {
+                    match self.events.watch(&path) {
                         Watching::Yes(watch) if self.watches_already(key, watch) => {
                             return sync_point::reach(Point::BeforeSleep);
                         }
                         Watching::Yes(_) | Watching::Missing => {}
-                        Watching::Unable => {
-                            let is_ticket = matches!(next, Next::WatchTicket { .. });
-                            let is_awaited = is_ticket && self.await_unlock(key, path);
-                            let pause = if is_awaited { INSPECTION } else { otherwise };
-                            return self.state.lock().schedule(key, pause);
-                        }
+                        Watching::Unable => return self.state.lock().schedule(key, otherwise),
                     }
                 }
             }
@@ -237,44 +221,6 @@ impl Shared {
         let mut state = self.state.lock();
         let pause = state.tasks.get_mut(&key).map_or(FIRST_RETRY, Registered::next_chase);
         state.schedule(key, pause);
-    }
-
-    /// Lets a thread wait in the kernel until the file is unlocked, if none waits for another one. Returns whether a thread does.
-    ///
-    /// Only for a file of which nobody but its owner ever takes the `flock` exclusively: when the thread gets it, it has it
-    /// for a moment itself, shared.
-    fn await_unlock(self: &Arc<Self>, key: Key, path: &Path) -> bool {
-        let mut state = self.state.lock();
-        match &mut state.unlock {
-            Some(awaited) if awaited.path == path => {
-                awaited.key = key;
-                return true;
-            }
-            Some(_) => return false,
-            None => {}
-        }
-        let Ok(file) = LockedByAnother::open(path) else { return false };
-        let watcher = Arc::downgrade(self);
-        let wait = move || {
-            let pause = if file.wait().is_ok() { Duration::ZERO } else { LONGEST_CHASE };
-            if let Some(shared) = watcher.upgrade() {
-                shared.unlocked(pause);
-            }
-        };
-        let started = thread::Builder::new().name("distlock-file-wait".to_owned()).spawn(wait).is_ok();
-        if started {
-            state.unlock = Some(AwaitedUnlock { path: path.to_owned(), key });
-        }
-        started
-    }
-
-    fn unlocked(&self, pause: Duration) {
-        let mut state = self.state.lock();
-        if let Some(awaited) = state.unlock.take() {
-            state.schedule(awaited.key, pause);
-        }
-        drop(state);
-        self.events.ring();
     }
 
     /// Whether the same file was already watched before the check, so that no change can have been missed. If so, the task

@@ -237,7 +237,7 @@ impl WithoutInotify {
     }
 }
 
-/// Where nobody waits before them, waiters and holders check from time to time.
+/// Waiters and holders check from time to time.
 #[test]
 fn works_without_inotify() {
     let mut user = WithoutInotify::new();
@@ -254,25 +254,6 @@ fn works_without_inotify() {
     waiter.say("lost a");
     std::fs::remove_file(scratch.path.join("held/a")).unwrap();
     waiter.expect("lost Deleted");
-    last.expect("granted");
-}
-
-/// The last waiter does not check from time to time, so if it gets the lock at all, it has learned of the end of the one before.
-#[test]
-fn without_inotify_a_waiter_waits_for_the_end_of_the_one_before_it() {
-    let mut user = WithoutInotify::new();
-    let mut before = user.start(&mut command(&user.scratch.path));
-    let mut last = user.start(&mut without_polling(&user.scratch.path));
-    user.holder.acquires("a");
-    before.say("acquire a");
-    user.until_so_many_wait(1);
-    last.say("acquire a");
-    user.until_so_many_wait(2);
-    before.stop_outside_the_gate(&user.scratch.path);
-    user.holder.say("release a");
-    user.holder.expect("released");
-    assert!(last.has_said_nothing());
-    before.kill();
     last.expect("granted");
 }
 
