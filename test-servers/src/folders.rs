@@ -24,14 +24,17 @@ pub(crate) fn kept(name: &str, make: impl FnOnce(&Path) -> Outcome) -> Outcome<P
     if kept.exists() {
         return Ok(kept);
     }
+    // One makes it and the others wait, also in other programs: each would download or initialise as much as all of them.
+    let turn = fs::File::create(kept.with_added_extension("lock"))?;
+    turn.lock()?;
+    if kept.exists() {
+        return Ok(kept);
+    }
     let work = tempfile::Builder::new().prefix("distlock-init-").tempdir_in(cache()?)?;
     let fresh = work.path().join("fresh");
     make(&fresh)?;
-    match fs::rename(&fresh, &kept) {
-        // Another program was faster.
-        Err(_) if kept.exists() => Ok(kept),
-        renamed => renamed.during(kept.display()).map(|()| kept),
-    }
+    fs::rename(&fresh, &kept).during(kept.display())?;
+    Ok(kept)
 }
 
 /// Copies a folder with everything in it.
