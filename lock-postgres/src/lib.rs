@@ -51,7 +51,8 @@
 //! * *Connections or the table of locks run out.* Waits go on with pauses; a lock is refused before others could not connect.
 //! * *A writer becomes a reader* in one statement; cancelled or unanswered, it reads, or its session is over. No writer comes between.
 //! * *The head of a semaphore's queue dies.* The next one is the head at once, or after the lease.
-//! * *An index is built beside waiters.* They begin anew, in their order.
+//! * *An index is built beside waiters, or many transactions begin.* They begin anew, in their order, and waits of other clients may
+//!   overtake them.
 //!
 //! # Invariants
 //! * **Every message on a session with locks is one simple query.**
@@ -70,6 +71,11 @@
 //!   have believed in locks that others already had.
 //! * *`extra_ca`, not `ca`*: the client crate always trusts the system's authorities, and `ca` means that its own are trusted alone.
 //! * *Taking and releasing are prepared* the second time: planning costs the server several times what the lock costs.
+//! * *A wait begins anew when its snapshot is old*, because `VACUUM` removes no row that it might show. Beside a wait, each 2,000
+//!   acquisitions with `fencing=table` added 35 pages to those that the next one reads (46, 81, 115); beside one that had begun anew,
+//!   `VACUUM` removed all but 14.
+//! * *Who holds the lock is asked in a request of its own*, by those who do not get it: as a part of the statement that takes a lock, the
+//!   server had to parse it each time.
 //! * *Transaction ids and log positions are no tokens*: both fall when a server crashes before it has written its log.
 #![forbid(unsafe_code)]
 

@@ -11,7 +11,7 @@ use lock_core::{Backend, FencingToken, LockClient, Released, Wait};
 use rustix::process::geteuid;
 
 use super::attempts::Bare;
-use super::process::{Process, command, observer, without_polling};
+use super::process::{Process, command, observer};
 use super::{SOON, Scratch, block_on, eventually, pids_of_waiters, status};
 use crate::watcher::RETRIES_END;
 
