@@ -1,7 +1,8 @@
 //! Waits at the server, and the readers of one client that have one in common.
 //!
 //! Readers that wait for the same lock together send one wait. It passes the gate once and takes one slot for all of them, and the
-//! last one that ends frees it. Each has an id, a token and an end of its own.
+//! last one that ends frees it. Each has an id, a token and an end of its own. Otherwise a lock would have no more readers at once, of
+//! all clients together, than it has slots.
 //!
 //! A wait takes readers in until it has its outcome. A later reader waits anew, because a writer may be waiting at the gate by then.
 //! As soon as a writer of the same client waits, the waits before it take no more readers in.
