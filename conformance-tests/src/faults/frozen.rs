@@ -4,10 +4,18 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use lock_core::ManualClock;
+use lock_core::{ClientBuilder, Clock, LockGuard, ManualClock};
 
-use super::wait::soon;
+use super::wait::{soon, until};
 use crate::Outcome;
+
+/// Returns the settings of a client whose clock stands still, and what advances it: nothing that the client does by its clock
+/// is due before, neither a heartbeat nor the end of a wait.
+#[must_use]
+pub fn frozen() -> (ClientBuilder, ManualClock) {
+    let (clock, time) = Clock::manual();
+    (ClientBuilder::new().clock(clock).connect_timeout(Duration::ZERO), time)
+}
 
 /// Returns the output of `future`, and meanwhile advances the clock in small steps, so that what is due in between is
 /// done in its turn.
@@ -33,4 +41,33 @@ pub async fn as_time_passes<T>(
         output = soon(what, future) => output,
         never = passing => never,
     }
+}
+
+/// How many intervals [`outlast`] lets pass: more than any lease lasts without a renewal.
+pub const INTERVALS: u32 = 5;
+
+/// Lets the leases of these holds end by a clock that stands still otherwise, unless they are renewed in each `interval`: waits
+/// for each renewal. Calls `before_each` before it is due.
+///
+/// # Errors
+/// An error of `before_each`; or a hold is not renewed within [`PATIENCE`](super::PATIENCE).
+///
+/// # Cancel safety
+/// Same as that of the future of `before_each`; the clock has advanced.
+pub async fn outlast<'a>(
+    time: &ManualClock,
+    interval: Duration,
+    holds: impl IntoIterator<Item = &'a LockGuard> + Clone,
+    before_each: impl AsyncFn() -> Outcome,
+) -> Outcome {
+    let left = || holds.clone().into_iter().map(|guard| guard.hold().remaining()).min().flatten();
+    let whole = left().unwrap_or_default();
+    for _ in 0..INTERVALS {
+        before_each().await?;
+        time.advance(interval);
+        // The client has looked at its clock when the renewal was due, or when all of the time had passed.
+        let are_renewed = || async { Ok(left().is_some_and(|left| left + interval / 2 > whole)) };
+        until("all are renewed", are_renewed).await?;
+    }
+    Ok(())
 }

@@ -47,7 +47,7 @@
 //! * [`helper`]: another process that acquires a lock, and can be killed and stopped.
 //! * [`logs`]: everything that the program logs.
 //! * [`Waiter`]: an acquisition in a task of its own.
-//! * [`as_time_passes`]: a client whose clock stands still until the case advances it.
+//! * [`frozen`], [`outlast`] and [`as_time_passes`]: a client whose clock stands still until the case advances it.
 //! * [`soon`], [`until`] and [`poll_times`]: waiting for what has to happen, and futures that are dropped on the way.
 
 pub mod case;
@@ -59,7 +59,7 @@ mod program;
 mod wait;
 mod waiter;
 
-pub use frozen::as_time_passes;
+pub use frozen::{INTERVALS, as_time_passes, frozen, outlast};
 pub use program::Program;
 pub use wait::{PATIENCE, drop_after, poll_times, soon, until};
 pub use waiter::{ROOM, Waiter};

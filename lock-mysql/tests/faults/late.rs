@@ -9,7 +9,7 @@ use test_servers::{Direction, MySqlFlavour};
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::logs;
-use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{FROZEN, INTERVAL, LONG, ROOM, Stage, Waiter, as_time_passes, soon, until};
 
 cases!("late":
     the_reply_to_a_check_is_late,
@@ -42,20 +42,21 @@ async fn a_grant_that_is_being_checked_is_not_given_up(flavour: MySqlFlavour) ->
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    let client = stage.client_at(proxy.address(), "lease=32s&timeout=6s").await?;
+    let (client, time) = stage.frozen_at(proxy.address(), FROZEN).await?;
     let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
-    // The client has checked the wait, and will check again after two intervals of eight seconds each.
+    time.advance(INTERVAL);
     until("the first look", || async { Ok(proxy.requests(Operation::Inspect) > 0) }).await?;
     let (looks, waits) = (proxy.requests(Operation::Inspect), proxy.requests(Operation::Acquire));
-    // By then the wait has lasted longer than an interval, so the client checks its grant.
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // The wait has lasted longer than an interval, so the client checks its grant.
     proxy.hold_reply(Operation::Renew);
     held.release().await?;
     soon("the check", proxy.reply_is_held()).await?;
+    // The wait is due again after two intervals; then a tenth of a second lies between two looks.
+    time.advance(INTERVAL * 2);
     let looked = || async { Ok(proxy.requests(Operation::Inspect) >= looks + 5) };
-    until("it was looked at often", looked).await?;
+    as_time_passes(&time, "looks", until("it was looked at often", looked)).await??;
     proxy.let_replies_go();
     let (guard, _) = waiter.granted().await?;
     ensure!(proxy.requests(Operation::Acquire) == waits, "it was given up, and acquired again");
@@ -67,7 +68,7 @@ async fn a_grant_whose_answer_is_slow_is_not_given_up(flavour: MySqlFlavour) -> 
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    let client = stage.client_at(proxy.address(), "lease=32s&timeout=6s").await?;
+    let (client, time) = stage.frozen_at(proxy.address(), FROZEN).await?;
     let held = holder.mutex(ROOM)?.acquire().await?;
     proxy.hold_reply(Operation::Acquire);
     let waiter = Waiter::of(&client)?;
@@ -75,9 +76,10 @@ async fn a_grant_whose_answer_is_slow_is_not_given_up(flavour: MySqlFlavour) -> 
     let waits = proxy.requests(Operation::Acquire);
     held.release().await?;
     soon("the grant", proxy.reply_is_held()).await?;
-    // The first check comes after an interval of eight seconds; later checks are a tenth of a second apart.
+    // The first check comes after an interval; later checks are a tenth of a second apart.
+    time.advance(INTERVAL);
     let looked = || async { Ok(proxy.requests(Operation::Inspect) >= 5) };
-    until("it was looked at often", looked).await?;
+    as_time_passes(&time, "looks", until("it was looked at often", looked)).await??;
     proxy.let_replies_go();
     let (guard, _) = waiter.granted().await?;
     ensure!(proxy.requests(Operation::Acquire) == waits, "it was given up, and acquired again");

@@ -79,9 +79,9 @@ async fn goes_first(
     second: impl Fn(&LockClient) -> Outcome<Arc<dyn DistributedLock>>,
     waiting: u64,
 ) -> Outcome {
+    // Shared with no other case, which would have waits, too.
+    let stage = Stage::alone(flavour).await?;
     for before in Before::ALL {
-        // Shared with no other case, which would have waits, too.
-        let stage = Stage::alone(flavour).await?;
         let proxy = stage.server.proxy(waits_and_checks)?;
         let (holder, client) =
             (stage.client(LONG).await?, stage.client_at(proxy.address(), before.lease()).await?);

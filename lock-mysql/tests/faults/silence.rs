@@ -5,7 +5,7 @@ use lock_core::ErrorKind;
 use test_servers::{Direction, MySqlFlavour};
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{FROZEN, INTERVAL, LONG, ROOM, Stage, Waiter, as_time_passes, soon, until};
 
 cases!("silence":
     a_wait_that_the_server_has_forgotten_begins_anew,
@@ -17,14 +17,15 @@ async fn a_wait_that_the_server_has_forgotten_begins_anew(flavour: MySqlFlavour)
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    // The client checks the wait after an interval of fifteen seconds.
-    let client = stage.client_at(proxy.address(), "lease=60s").await?;
+    let (client, time) = stage.frozen_at(proxy.address(), FROZEN).await?;
     let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     proxy.cut_at_server();
     stage.queued(0).await?;
-    stage.queued(1).await?;
+    // The client checks the wait, and looks a few more times before it believes the answer.
+    time.advance(INTERVAL);
+    as_time_passes(&time, "another wait", stage.queued(1)).await??;
     ensure!(held.hold().is_valid() && !waiter.is_finished(), "the lock was given twice");
     held.release().await?;
     let (guard, _) = waiter.granted().await?;

@@ -1,17 +1,27 @@
 //! The stage of a case: a server, clients of it, and observations of both from outside.
 
 use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-pub use conformance_tests::faults::{ROOM, Waiter, poll_times, soon, until, with_options};
+pub use conformance_tests::faults::{
+    INTERVALS, ROOM, Waiter, as_time_passes, frozen, outlast, poll_times, soon, until, with_options,
+};
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, LockClient, LockError};
+use lock_core::{ClientBuilder, LockClient, LockError, ManualClock};
 use lock_kit::LockUrl;
-use test_servers::{MySqlFlavour, MySqlOptions, Row, TcpProxy};
+use test_servers::{MySqlFlavour, MySqlOptions, MySqlSession, Row, TcpProxy};
 
 use crate::servers::Server;
 
 /// A lease that outlasts every case, so that nothing happens because it ends, and time for a busy machine to answer.
 pub const LONG: &str = "lease=10m&timeout=15s";
+
+/// The same for a client whose time jumps: no request is given up when it does.
+pub const FROZEN: &str = "lease=10m&timeout=9m";
+
+/// After so long by the client's clock a hold or a wait with such a lease is checked.
+pub const INTERVAL: Duration = Duration::from_secs(151);
 
 /// A lease that outlasts every case, with frequent checks, so that holders notice at once what happened.
 pub const WATCHFUL: &str = "lease=10m&validation_interval=50ms";
@@ -54,6 +64,8 @@ pub async fn reach(url: &str) -> Outcome<LockClient> {
 
 /// A server, and the login of its clients.
 pub struct Stage {
+    /// The session of the last [query](Self::query): to connect costs more than most queries.
+    idle: Mutex<Option<MySqlSession>>,
     pub server: Server,
     /// User and database of the clients; `None` for those in the server's own URL.
     login: Option<(&'static str, &'static str)>,
@@ -78,7 +90,8 @@ impl Stage {
             .user("locks", "secret", &[])
             .user("app", "secret", &["CREATE, SELECT, INSERT, UPDATE ON locks.*"])
             .user("plain", "", &[]);
-        Ok(Self { server: Server::shared(flavour, thrifty(options)).await?, login: Some(login) })
+        let server = Server::shared(flavour, thrifty(options)).await?;
+        Ok(Self { idle: Mutex::default(), server, login: Some(login) })
     }
 
     /// A server of its own, with a user without privileges.
@@ -94,7 +107,7 @@ impl Stage {
 
     /// A server of its own with these options.
     pub async fn with(options: MySqlOptions) -> Outcome<Self> {
-        Ok(Self { server: Server::alone(thrifty(options)).await?, login: None })
+        Ok(Self { idle: Mutex::default(), server: Server::alone(thrifty(options)).await?, login: None })
     }
 
     pub fn proxy(&self) -> Outcome<TcpProxy> {
@@ -124,18 +137,46 @@ impl Stage {
         reach(&with_options(&self.url_at(address), options)).await
     }
 
+    /// A client with these options, through the proxy at `address`, whose clock stands still until the case advances it.
+    pub async fn frozen_at(&self, address: SocketAddr, options: &str) -> Outcome<(LockClient, ManualClock)> {
+        let (builder, time) = frozen();
+        let url = with_options(&self.url_at(address), options);
+        Ok((lock_mysql::connect(&LockUrl::parse(&url)?, builder).await?, time))
+    }
+
     /// The server's address, as in the log.
     pub fn place(&self) -> String {
         self.server.address().to_string()
     }
 
+    /// Runs a statement that a new session may repeat. Where a case has the server alone, it may count connections, so that none
+    /// is kept.
+    async fn query(&self, statement: &str) -> Outcome<Vec<Row>> {
+        if self.login.is_none() {
+            return self.server.query(statement).await;
+        }
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = idle().take();
+        if let Some(mut session) = taken
+            && let Ok(rows) = session.query(statement).await
+        {
+            *idle() = Some(session);
+            return Ok(rows);
+        }
+        let mut session = self.server.session().await?;
+        let rows = session.query(statement).await?;
+        *idle() = Some(session);
+        Ok(rows)
+    }
+
     pub async fn number(&self, statement: &str) -> Outcome<u64> {
-        number_of(statement, self.server.query(statement).await?)
+        number_of(statement, self.query(statement).await?)
     }
 
     /// The connection that holds the lock, if any does.
     pub async fn holder_of(&self, name: &str) -> Outcome<Option<String>> {
-        self.server.value(&format!("SELECT IS_USED_LOCK('distlock:{name}')")).await
+        let rows = self.query(&format!("SELECT IS_USED_LOCK('distlock:{name}')")).await?;
+        Ok(rows.into_iter().flatten().next().flatten())
     }
 
     /// The connection that holds the lock `room`.
@@ -150,10 +191,8 @@ impl Stage {
 
     /// The connections that wait for a lock.
     pub async fn waiters(&self) -> Outcome<Vec<String>> {
-        let rows = self
-            .server
-            .query("SELECT ID FROM information_schema.PROCESSLIST WHERE STATE='User lock'")
-            .await?;
+        let rows =
+            self.query("SELECT ID FROM information_schema.PROCESSLIST WHERE STATE='User lock'").await?;
         Ok(rows.into_iter().flatten().flatten().collect())
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
 
 pub use conformance_tests::faults::case::{cases, ensure};
 pub use conformance_tests::faults::{PATIENCE, ROOM, Waiter, poll_times, soon, until, with_options};
@@ -48,6 +48,8 @@ fn options() -> PostgresOptions {
 
 /// A database of its own, whose locks are no other's, and the server that has it.
 pub struct Stage {
+    /// The session of the last [query](Self::query): to connect costs more than most queries.
+    idle: StdMutex<Option<PostgresSession>>,
     pub server: Arc<PostgresServer>,
     pub database: String,
 }
@@ -81,7 +83,7 @@ impl Stage {
     async fn on(server: Arc<PostgresServer>) -> Outcome<Self> {
         let database = format!("stage{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         server.create_database(&database, "locks").await?;
-        Ok(Self { server, database })
+        Ok(Self { idle: StdMutex::default(), server, database })
     }
 
     pub fn proxy(&self) -> Outcome<TcpProxy> {
@@ -113,8 +115,20 @@ impl Stage {
         self.server.session_in(&self.database).await
     }
 
+    /// Runs statements that a new session may repeat: what harms the server ends the one before.
     pub async fn query(&self, statement: &str) -> Outcome<Vec<Row>> {
-        self.session().await?.query(statement).await
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = idle().take();
+        if let Some(mut session) = taken
+            && let Ok(rows) = session.query(statement).await
+        {
+            *idle() = Some(session);
+            return Ok(rows);
+        }
+        let mut session = self.session().await?;
+        let rows = session.query(statement).await?;
+        *idle() = Some(session);
+        Ok(rows)
     }
 
     pub async fn values(&self, statement: &str) -> Outcome<Vec<String>> {

@@ -8,7 +8,7 @@ use test_servers::{Direction, TcpProxy};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::{Event, EventRecorder};
-use crate::stage::{LONG, ROOM, Stage, Waiter, key, soon, until};
+use crate::stage::{FROZEN, INTERVAL, LONG, ROOM, Stage, Waiter, key, soon, until};
 
 cases!("crowds":
     requests_that_wait_for_their_turn_break_no_connection,
@@ -16,14 +16,13 @@ cases!("crowds":
     a_bounded_number_of_requests_is_under_way,
     requests_that_were_given_up_are_under_way_until_they_are_answered,
     what_ends_a_hold_or_a_wait_goes_past_those_that_wait_for_their_turn,
-    thousands_of_holds_are_renewed_over_a_long_way,
     a_thousand_wait_on_one_connection,
     two_thousand_holds_are_renewed_together,
     hundreds_of_dead_waiters_delay_no_other,
 );
 
 const WAITERS: u64 = 1000;
-const HOLDS: u64 = 2000;
+const HOLDS: usize = 2000;
 
 /// How many requests of a client may be pending.
 const MOST: usize = 256;
@@ -203,24 +202,6 @@ async fn what_ends_a_hold_or_a_wait_goes_past_those_that_wait_for_their_turn() -
     Ok(())
 }
 
-/// All renewals are sent before the first reply arrives, so that they take one round trip in all, not one for each part of
-/// them.
-async fn thousands_of_holds_are_renewed_over_a_long_way() -> Outcome {
-    let stage = Stage::new().await?;
-    let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "lease=20s").await?;
-    let held = hold(&client, 2000).await?;
-    proxy.delay(Direction::ToServer, Duration::from_millis(700));
-    proxy.delay(Direction::ToClient, Duration::from_millis(700));
-    tokio::time::sleep(Duration::from_secs(22)).await;
-    let lost = held.iter().filter(|guard| !guard.hold().is_valid()).count();
-    ensure!(lost == 0, "{lost} of {} are lost", held.len());
-    proxy.heal();
-    drop(held);
-    soon("the releases", client.idle()).await?;
-    stage.nothing_is_left("after the releases").await
-}
-
 /// Waiters ask again only for their heartbeats, and learn from a message that it is their turn.
 async fn a_thousand_wait_on_one_connection() -> Outcome {
     let interval = 15;
@@ -260,31 +241,28 @@ async fn a_thousand_wait_on_one_connection() -> Outcome {
     stage.nothing_is_left("after all of them").await
 }
 
-/// Not one after the other: the server reads many of them at once.
+/// All renewals are sent before the first reply arrives, so that they take one round trip in all, and the server reads many of
+/// them at once.
 async fn two_thousand_holds_are_renewed_together() -> Outcome {
     let stage = Stage::new().await?;
-    let client = stage.client("lease=8s").await?;
-    let mut held = Vec::new();
-    for number in 0..HOLDS {
-        held.push(soon("the lock", client.mutex(format!("room {number}"))?.acquire()).await??);
-    }
-    // By then all are renewed in the same rhythm.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    let proxy = stage.proxy()?;
+    let (client, time) = stage.frozen_at(proxy.address(), FROZEN).await?;
+    let held = hold(&client, HOLDS).await?;
     let before = (stage.calls().await?, stage.info("stats", "total_reads_processed:").await?);
-    until("all of them were renewed twice", || async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        Ok(stage.calls().await? >= before.0 + 2 * HOLDS)
-    })
-    .await?;
+    proxy.blackhole(Direction::ToClient);
+    time.advance(INTERVAL);
+    let left = || held.iter().map(|guard| guard.hold().remaining()).min();
+    let unrenewed = left();
+    until("all renewals are sent", || async { Ok(stage.calls().await? >= before.0 + HOLDS as u64) }).await?;
     let (calls, reads) =
         (stage.calls().await? - before.0, stage.info("stats", "total_reads_processed:").await? - before.1);
-    ensure!(reads * 5 < calls, "{calls} renewals in {reads} reads");
-    ensure!(held.iter().all(|guard| guard.hold().is_valid()), "some are lost");
+    ensure!(calls == HOLDS as u64 && reads * 5 < calls, "{calls} renewals in {reads} reads");
+    proxy.heal();
+    let is_renewed = || async { Ok(left() > unrenewed) };
+    until("all are renewed", is_renewed).await?;
     ensure!(stage.connections().await?.len() == 1, "{:?}", stage.connections().await?);
-    let releasing = held.into_iter().map(|guard| tokio::spawn(guard.release()));
-    for released in releasing.collect::<Vec<_>>() {
-        soon("the release", released).await???;
-    }
+    drop(held);
+    soon("the releases", client.idle()).await?;
     stage.nothing_is_left("after the releases").await
 }
 

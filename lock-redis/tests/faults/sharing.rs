@@ -1,14 +1,14 @@
 //! Faults of those that hold a lock together, and of those that wait for them: each fault ends its own hold alone.
 
-use std::time::{Duration, Instant};
-
 use conformance_tests::{Failure, Outcome};
 use lock_core::{LossReason, Operation};
 use test_servers::{Data, Direction};
 
 use crate::case::{cases, ensure};
 use crate::helper::Helper;
-use crate::stage::{LONG, ROOM, Stage, Waiter, key, read_side, soon, with_options};
+use crate::stage::{
+    FROZEN, INTERVAL, LONG, ROOM, Stage, Waiter, key, outlast, read_side, soon, with_options,
+};
 
 cases!("sharing":
     a_killed_reader_keeps_writers_out_until_its_lease_ends_and_no_longer,
@@ -23,28 +23,23 @@ cases!("sharing":
     a_newer_layout_is_refused,
 );
 
-/// How much later than possible the server may grant the lock on a busy machine.
-const LATE: Duration = Duration::from_millis(2500);
-
 /// How many hold or wait in the queue of the lock `ROOM`.
 async fn listed(stage: &Stage, count: i64) -> Outcome {
     stage.queued(count).await
 }
 
+/// The writer asks when the lease ends: its next heartbeat would be more than a minute away.
 async fn a_killed_reader_keeps_writers_out_until_its_lease_ends_and_no_longer() -> Outcome {
     let stage = Stage::new().await?;
     let mut reader = Helper::start_reader(&with_options(&stage.server.url(), "lease=3s"), ROOM).await?;
     reader.acquired().await?;
-    let client = stage.client("lease=60s").await?;
+    let client = stage.client(LONG).await?;
     let beside = read_side(&client)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     listed(&stage, 3).await?;
     reader.kill().await?;
-    let killed = Instant::now();
     beside.release().await?;
-    let (guard, granted) = waiter.granted().await?;
-    let took = granted.duration_since(killed);
-    ensure!(took < Duration::from_secs(3) + LATE, "granted after {took:?}");
+    let (guard, _) = waiter.granted().await?;
     guard.release().await?;
     stage.nothing_is_left("after the release").await
 }
@@ -52,17 +47,15 @@ async fn a_killed_reader_keeps_writers_out_until_its_lease_ends_and_no_longer() 
 /// A renewal of the holder lets them in, at the latest.
 async fn a_killed_writer_at_the_head_lets_the_readers_behind_it_in() -> Outcome {
     let stage = Stage::new().await?;
-    let client = stage.client("lease=8s").await?;
+    let (client, time) = stage.frozen(FROZEN).await?;
     let reader = read_side(&client)?.acquire().await?;
     let mut writer = Helper::start(&with_options(&stage.server.url(), LONG), ROOM).await?;
     listed(&stage, 2).await?;
     let waiter = Waiter::start(read_side(&stage.client(LONG).await?)?);
     listed(&stage, 3).await?;
     writer.kill().await?;
-    let killed = Instant::now();
-    let (beside, granted) = waiter.granted().await?;
-    let took = granted.duration_since(killed);
-    ensure!(took < Duration::from_secs(2) + LATE, "granted after {took:?}");
+    time.advance(INTERVAL);
+    let (beside, _) = waiter.granted().await?;
     ensure!(reader.hold().is_valid() && beside.hold().is_valid(), "a reader is not valid");
     Ok(())
 }
@@ -150,10 +143,10 @@ async fn a_renewal_tells_the_reader_that_is_lost_and_no_other() -> Outcome {
     Ok(other.release().await?)
 }
 
-/// By a message: the next renewal would be more than a minute away.
+/// By a message: no renewal is due.
 async fn a_broken_reader_is_notified_alone_and_at_once() -> Outcome {
     let stage = Stage::new().await?;
-    let (client, operator) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let ((client, _), operator) = (stage.frozen(FROZEN).await?, stage.client(LONG).await?);
     let lock = read_side(&client)?;
     let guards = [lock.acquire().await?, lock.acquire().await?, lock.acquire().await?];
     for guard in &guards[..2] {
@@ -172,17 +165,16 @@ async fn many_readers_are_renewed_together() -> Outcome {
     const READERS: usize = 250;
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "lease=8s").await?;
+    let (client, time) = stage.frozen_at(proxy.address(), FROZEN).await?;
     let lock = read_side(&client)?;
     let mut guards = Vec::new();
     for _ in 0..READERS {
         guards.push(lock.acquire().await?);
     }
     let before = proxy.requests(Operation::Renew);
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    outlast(&time, INTERVAL, &guards, async || Ok(())).await?;
     let renewals = proxy.requests(Operation::Renew) - before;
-    ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "one was not renewed");
-    ensure!((3..100).contains(&renewals), "{renewals} calls renewed {READERS} readers");
+    ensure!((5..100).contains(&renewals), "{renewals} calls renewed {READERS} readers");
     drop(guards);
     soon("the releases", client.idle()).await?;
     stage.nothing_is_left("after the releases").await

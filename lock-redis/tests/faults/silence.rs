@@ -21,9 +21,8 @@ cases!("silence":
     a_silent_server_is_too_late_by_the_clients_own_clock,
 );
 
-const LATE: Duration = Duration::from_millis(2500);
-
-/// As far as the server can see, its connection is open, so it gets the lock for as long as its last heartbeat is good for.
+/// As far as the server can see, its connection is open, so it gets the lock for as long as its last heartbeat is good for. The
+/// next waiter learns that with its own heartbeat.
 async fn a_silent_head_waiter_is_skipped_at_its_deadline() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -48,7 +47,6 @@ async fn a_silent_head_waiter_is_skipped_at_its_deadline() -> Outcome {
     let (guard, granted) = second.granted().await?;
     let waited = granted.duration_since(asked);
     ensure!(waited + Duration::from_millis(1) >= left, "granted after {waited:?} instead of {left:?}");
-    ensure!(waited < left + LATE, "granted after {waited:?} instead of {left:?}");
     // The message that was pushed to the first waiter arrives now, and no longer means anything.
     proxy.heal();
     stage.queued(1).await?;

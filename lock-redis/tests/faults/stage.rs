@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use conformance_tests::faults::{
-    PATIENCE, ROOM, Waiter, drop_after, poll_times, soon, until, with_options,
+    PATIENCE, ROOM, Waiter, drop_after, frozen, outlast, poll_times, soon, until, with_options,
 };
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, DistributedLock, LockClient, LockError};
+use lock_core::{ClientBuilder, DistributedLock, LockClient, LockError, ManualClock};
 use lock_kit::LockUrl;
 use test_servers::{RedisOptions, RedisServer, TcpProxy, Value};
 
@@ -17,6 +17,12 @@ use crate::case::ensure;
 
 /// A lease that outlasts every case, so that nothing happens because it ends.
 pub const LONG: &str = "lease=5m";
+
+/// The same for a client whose time jumps: no request is given up when it does.
+pub const FROZEN: &str = "lease=5m&timeout=4m";
+
+/// After so long by the client's clock a renewal or a heartbeat of such a lease is due.
+pub const INTERVAL: Duration = Duration::from_secs(76);
 
 /// A client of the server that `url` names. A busy machine may keep the server from answering for a while.
 async fn reach(url: &str) -> Outcome<LockClient> {
@@ -60,6 +66,18 @@ impl Stage {
     /// A client with these options that connects to `address`, usually a proxy.
     pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
         reach(&with_options(&self.server.url_at(address), options)).await
+    }
+
+    /// A client through the proxy at `address` whose clock stands still until the case advances it.
+    pub async fn frozen_at(&self, address: SocketAddr, options: &str) -> Outcome<(LockClient, ManualClock)> {
+        let (builder, time) = frozen();
+        let url = with_options(&self.server.url_at(address), options);
+        Ok((lock_redis::connect(&LockUrl::parse(&url)?, builder).await?, time))
+    }
+
+    /// The same, directly at the server.
+    pub async fn frozen(&self, options: &str) -> Outcome<(LockClient, ManualClock)> {
+        self.frozen_at(self.server.address(), options).await
     }
 
     /// The server's address, as in the log.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ErrorKind, LockError, LockGuard, LossReason, Operation, TakenAway};
+use lock_core::{ErrorKind, LockError, LockGuard, LossReason, TakenAway};
 use test_servers::{TcpProxy, Value};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{FROZEN, INTERVAL, LONG, ROOM, Stage, Waiter, key, outlast, soon, until};
 
 cases!("states":
     out_of_memory_refuses_an_acquire_and_says_what_to_do,
@@ -61,15 +61,15 @@ async fn out_of_memory_refuses_an_acquire_and_says_what_to_do() -> Outcome {
 
 async fn out_of_memory_ends_no_hold_and_no_hand_off() -> Outcome {
     let stage = Stage::new().await?;
-    let (ours, theirs) = (stage.client("lease=8s").await?, stage.client(LONG).await?);
+    let ((ours, time), theirs) = (stage.frozen(FROZEN).await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
     fill(&stage).await?;
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
+    outlast(&time, INTERVAL, [&guard], async || Ok(())).await?;
+    ensure!(recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
     let (guard, _) = waiter.granted().await?;
     guard.release().await?;
@@ -79,15 +79,19 @@ async fn out_of_memory_ends_no_hold_and_no_hand_off() -> Outcome {
 /// A heartbeat needs no more memory than the waiter already has.
 async fn out_of_memory_costs_no_waiter_its_place() -> Outcome {
     let stage = Stage::new().await?;
-    let (holder, ours, theirs) =
-        (stage.client(LONG).await?, stage.client("lease=8s").await?, stage.client(LONG).await?);
+    let (holder, (ours, time), theirs) =
+        (stage.client(LONG).await?, stage.frozen(FROZEN).await?, stage.client(LONG).await?);
     let held = holder.mutex(ROOM)?.acquire().await?;
     let first = Waiter::of(&ours)?;
     stage.queued(1).await?;
     let second = Waiter::of(&theirs)?;
     stage.queued(2).await?;
     fill(&stage).await?;
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    // The server notes of each waiter until when it may stay silent.
+    let waiters = || async { stage.texts(&["HVALS", &key(ROOM, 'w')]).await };
+    let before = waiters().await?;
+    time.advance(INTERVAL);
+    until("a heartbeat is noted", || async { Ok(waiters().await? != before) }).await?;
     held.release().await?;
     let (guard, _) = first.granted().await?;
     ensure!(!second.is_finished(), "the second had the lock together with the first");
@@ -224,21 +228,12 @@ async fn forgotten_scripts_are_loaded_again() -> Outcome {
 /// Clients notice nothing: a script that is loaded again is no loss of contact.
 async fn forgotten_scripts_cost_no_renewal() -> Outcome {
     let stage = Stage::new().await?;
-    let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "lease=12s").await?;
+    let (client, time) = stage.frozen(FROZEN).await?;
     let lock = client.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
-    for _ in 0..3 {
-        flush_scripts(&stage).await?;
-        let renewed = proxy.requests(Operation::Renew);
-        until("it was renewed", || async {
-            let is_fresh = stage.lease_left().await? > Duration::from_millis(10_500);
-            Ok(is_fresh && proxy.requests(Operation::Renew) >= renewed + 2)
-        })
-        .await?;
-    }
-    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "lost: {:?}", recorder.events());
+    outlast(&time, INTERVAL, [&guard], async || flush_scripts(&stage).await).await?;
+    ensure!(recorder.aborts() == 0, "lost: {:?}", recorder.events());
     guard.release().await?;
     let noise = recorder.events();
     ensure!(!noise.contains(&crate::event_recorder::Event::Suspect), "{noise:?}");
@@ -275,13 +270,13 @@ async fn a_key_of_another_kind_is_named() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
     for (room, part) in [("room 1", 'l'), ("room 2", 'f')] {
-        let key = crate::stage::key(room, part);
+        let key = key(room, part);
         stage.server.command(&["HSET", &key, "field", "value"]).await?;
         let answer = client.mutex(room)?.try_acquire().await.map(|guard| guard.is_some());
         names_the_foreign(&stage, &key, answer).await?;
     }
     let left = stage.leftovers().await?;
-    ensure!(left == [crate::stage::key("room 1", 'l')], "{left:?} is left");
+    ensure!(left == [key("room 1", 'l')], "{left:?} is left");
     Ok(())
 }
 
@@ -290,7 +285,7 @@ async fn a_key_of_another_kind_stands_where_a_break_is_noted() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
-    let key = crate::stage::key(ROOM, 'b');
+    let key = key(ROOM, 'b');
     stage.server.command(&["HSET", &key, "field", "value"]).await?;
     let holder = client.status(ROOM).await?.holders.remove(0).id;
     let answer = client.break_holder(ROOM, &holder).await.map(|broken| broken.taken_away == TakenAway::Yes);

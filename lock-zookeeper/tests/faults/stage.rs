@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use conformance_tests::faults::{ROOM, Waiter, as_time_passes, soon, until, with_options};
+pub use conformance_tests::faults::{ROOM, Waiter, as_time_passes, frozen, soon, until, with_options};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{
-    ClientBuilder, Clock, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LossReason, ManualClock,
+    ClientBuilder, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LossReason, ManualClock,
 };
 use lock_kit::LockUrl;
 use test_servers::{Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer};
@@ -202,8 +202,7 @@ impl Stage {
     /// A client through the proxy at `address` whose clock stands still until the case advances it: no heartbeat of it is
     /// due before.
     pub async fn frozen_at(&self, address: SocketAddr, options: &str) -> Outcome<(LockClient, ManualClock)> {
-        let (clock, time) = Clock::manual();
-        let builder = ClientBuilder::new().clock(clock).connect_timeout(Duration::ZERO);
+        let (builder, time) = frozen();
         Ok((connect_as(&self.url_at(address, options), &builder).await?, time))
     }
 
