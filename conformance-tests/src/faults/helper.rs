@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::process::{ExitCode, Stdio};
-use std::time::Duration;
 
 use crate::{During, Failure, Outcome};
 use lock_core::{LockClient, LockError};
@@ -20,9 +19,6 @@ const READS: &str = "DISTLOCK_FAULTS_READS";
 
 /// The beginning of the line that reports a loss.
 const LOST: &str = "lost: ";
-
-/// How long to wait for a line that must not come.
-const SILENCE: Duration = Duration::from_millis(500);
 
 /// A process that acquires a lock, reports it, and holds it until the process is ended.
 #[derive(Debug)]
@@ -57,12 +53,8 @@ impl Helper {
     }
 
     async fn run(command: &mut Command) -> Outcome<Self> {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .during("start a helper")?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().during("start a helper")?;
         let output = child.stdout.take().ok_or_else(|| Failure::new("a helper without an output"))?;
         let mut helper = Self { child, lines: BufReader::new(output).lines() };
         helper.says("connected").await?;
@@ -103,22 +95,6 @@ impl Helper {
                 None => others.push(line),
             }
         }
-    }
-
-    /// Returns whether it has not printed this line yet, as far as can be known now.
-    ///
-    /// # Cancel safety
-    /// The future may be dropped at any time. The lines that it has read before that are lost.
-    pub async fn has_not_said(&mut self, word: &str) -> bool {
-        let said = async {
-            while let Ok(Some(line)) = self.lines.next_line().await {
-                if line == word {
-                    return true;
-                }
-            }
-            false
-        };
-        !tokio::time::timeout(SILENCE, said).await.unwrap_or(false)
     }
 
     /// Waits until it holds the lock.

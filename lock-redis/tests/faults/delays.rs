@@ -74,14 +74,14 @@ async fn of_a_tenth_of_the_lease_are_borne() -> Outcome {
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let left = || guard.hold().remaining();
-    let (late, mut passed) = (Duration::from_mins(1), Duration::ZERO);
+    let (late, mut due) = (Duration::from_secs(60), INTERVAL);
     for _ in 0..5 {
         let renewed = proxy.requests(Operation::Renew);
         proxy.blackhole(Direction::ToClient);
-        time.advance(INTERVAL - passed);
+        time.advance(due);
         until("it is renewed", || async { Ok(proxy.requests(Operation::Renew) > renewed) }).await?;
         time.advance(late);
-        passed = late;
+        due = INTERVAL.saturating_sub(late);
         let before = left();
         proxy.heal();
         until("the reply arrives", || async { Ok(left() > before) }).await?;
