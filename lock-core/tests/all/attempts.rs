@@ -8,8 +8,8 @@ use crate::support::{ByHand, Recorder, SOON, Told, eventually, next};
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Broken, Capabilities, CharacterSet, ClientBuilder, Clock,
     Downgraded, EngineChoice, ErrorKind, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockClient,
-    LockError, LockStatus, LossReason, ManualClock, Mode, Modes, NameRules, Operation, Owner, Participant,
-    Reach, Released, Term, Wait,
+    LockError, LockGuard, LockStatus, LossReason, ManualClock, Mode, Modes, NameRules, Operation, Owner,
+    Participant, Reach, Released, Term, Wait,
 };
 use tokio::sync::oneshot;
 
@@ -150,6 +150,17 @@ impl World {
         }
     }
 
+    /// Returns the guards of an owner that writes and reads.
+    async fn writer_that_reads(&self) -> (LockGuard, LockGuard) {
+        let catalog = self.client.rw_lock(NAME).unwrap();
+        let write = catalog.write();
+        let writer = ByHand::begun(write.acquire());
+        self.attempt().await.1.send(Ok(Some(self.grant()))).unwrap();
+        let writer = writer.output().await.unwrap();
+        let reader = catalog.read().acquire_as(writer.owner(), Wait::Forever).await.unwrap().unwrap();
+        (writer, reader)
+    }
+
     fn grant(&self) -> Grant<()> {
         self.grant_in(GROUP)
     }
@@ -283,12 +294,8 @@ async fn a_wait_behind_another_wait_ends_as_that_one_would() {
 #[tokio::test]
 async fn a_wait_behind_a_downgrade_without_an_answer_has_failed() {
     let world = World::new();
-    let catalog = world.client.rw_lock(NAME).unwrap();
-    let (read, write) = (catalog.read(), catalog.write());
-    let writer = ByHand::begun(write.acquire());
-    world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
-    let writer = writer.output().await.unwrap();
-    let reader = read.acquire_as(writer.owner(), Wait::Forever).await.unwrap().unwrap();
+    let write = world.client.rw_lock(NAME).unwrap().write();
+    let (writer, reader) = world.writer_that_reads().await;
     drop(writer);
     let Asked::Downgrade(_answer) = world.only().await else { panic!("no downgrade") };
     let length = Duration::from_millis(500);
@@ -437,12 +444,7 @@ async fn a_reader_under_a_lease_without_contact_knows_of_that() {
 async fn a_reader_is_valid_as_long_as_its_own_lease_and_lost_with_the_group_of_that() {
     for is_lost in [false, true] {
         let world = World::new();
-        let catalog = world.client.rw_lock(NAME).unwrap();
-        let (read, write) = (catalog.read(), catalog.write());
-        let writer = ByHand::begun(write.acquire());
-        world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
-        let writer = writer.output().await.unwrap();
-        let reader = read.acquire_as(writer.owner(), Wait::Forever).await.unwrap().unwrap();
+        let (writer, reader) = world.writer_that_reads().await;
         let released = ByHand::begun(writer.release());
         let Asked::Downgrade(answer) = world.only().await else { panic!("no downgrade") };
         world.time.advance(Duration::from_secs(5));
@@ -464,12 +466,7 @@ async fn a_reader_is_valid_as_long_as_its_own_lease_and_lost_with_the_group_of_t
 #[tokio::test]
 async fn a_reader_learns_why_the_lease_of_its_writer_was_lost() {
     let world = World::new();
-    let catalog = world.client.rw_lock(NAME).unwrap();
-    let (read, write) = (catalog.read(), catalog.write());
-    let writer = ByHand::begun(write.acquire());
-    world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
-    let writer = writer.output().await.unwrap();
-    let reader = read.acquire_as(writer.owner(), Wait::Forever).await.unwrap().unwrap();
+    let (writer, reader) = world.writer_that_reads().await;
     let released = ByHand::begun(writer.release());
     let Asked::Downgrade(answer) = world.only().await else { panic!("no downgrade") };
     answer.send(Ok(Downgraded::WasLost(LossReason::Taken))).unwrap();

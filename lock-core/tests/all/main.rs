@@ -22,6 +22,7 @@ mod events;
 mod listener;
 mod local_handoff;
 mod loss;
+mod lost_unseen;
 mod once;
 mod options;
 mod pipelining;

@@ -16,8 +16,9 @@ use crate::console::{DETAIL, FAILED, PASSED, readable, say};
 use crate::context::{Context, Tier};
 use crate::process::{self, HANGS};
 
-/// How many preemptions the models of the core explore, and how many walks they take; the suite's are fewer.
-const BOUNDS: [(&str, &str); 2] = [("LOOM_MAX_PREEMPTIONS", "5"), ("DISTLOCK_WALKS", "300000")];
+/// How many preemptions the models of the core explore, how many walks they take and states they visit; the suite's are fewer.
+const BOUNDS: [(&str, &str); 3] =
+    [("LOOM_MAX_PREEMPTIONS", "5"), ("DISTLOCK_WALKS", "300000"), ("DISTLOCK_SEARCH", "100000")];
 
 pub(crate) fn run(arguments: &[String], context: &Context) -> Result<()> {
     let (time, seed) = parsed(arguments).context(

@@ -1,33 +1,30 @@
-//! A server, and a network in which the test decides when each request arrives, when its answer does, and which of them get lost.
+//! A network in which the test decides when each request arrives, when its answer does, and which of them get lost.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use lock_core::{
-    AcquireRequest, AttemptHandle, Backend, BackendContext, Broken, Capabilities, CharacterSet, Clock,
-    Downgraded, ErrorKind, FencingToken, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockError,
-    LockStatus, LossReason, Mode, Modes, Moment, NameRules, Operation, PermitLimits, Reach, Released,
-    Reserving, Term,
-};
+use lock_core::{AttemptHandle, BackendContext, Clock, GroupId, LossReason, Mode, Moment};
+
+use super::digest::Digest;
+use super::server::{Held, Server, Waiter};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
 /// How far the tokens of two leases are apart: a lease may serve several holds, one after the other.
 pub(crate) const LEASE_TOKENS: u64 = 10;
 
-fn lease_of(token: u64) -> u64 {
+pub(super) fn lease_of(token: u64) -> u64 {
     token - token % LEASE_TOKENS
 }
 
-type Id = u128;
-type Number = u64;
+pub(super) type Id = u128;
+pub(super) type Number = u64;
 
 #[derive(Debug, Clone)]
-enum Request {
+pub(super) enum Request {
     Acquire { id: Id, mode: Mode, tries: bool },
     Cancel { id: Id, mode: Mode },
     Release { id: Id, mode: Mode, token: u64 },
@@ -36,9 +33,8 @@ enum Request {
 }
 
 #[derive(Debug, Clone)]
-enum Answer {
-    /// The token, and when the server granted it.
-    Granted(u64, Moment),
+pub(super) enum Answer {
+    Granted { token: u64, group: u64, since: Moment },
     Refused,
     Done,
     WasLost,
@@ -66,49 +62,27 @@ enum At {
     Delivered(Answer),
 }
 
-#[derive(Debug)]
-struct Held {
-    #[allow(dead_code, reason = "a failure shows it")]
-    client: usize,
-    mode: Mode,
-    until: Moment,
-    token: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Waiter {
-    id: Id,
-    client: usize,
-    mode: Mode,
-    /// The request that its grant answers.
-    request: Number,
-}
-
-/// First come, first served.
-#[derive(Debug, Default)]
-struct Server {
-    held: BTreeMap<Id, Held>,
-    queue: VecDeque<Waiter>,
-    /// Attempts that have been cancelled or released: nothing brings them back.
-    dead: BTreeSet<Id>,
-    last_token: u64,
-}
-
 /// What the server tells a client unasked.
 #[derive(Debug)]
 enum Report {
-    Queued(AttemptHandle),
+    Queued(Id, AttemptHandle),
     Broken(u64, AttemptHandle),
+    /// The session of this client has ended, and with it all that is in this group.
+    SessionEnded(usize, GroupId, Vec<u64>),
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     now: u64,
+    contexts: BTreeMap<usize, BackendContext>,
     messages: BTreeMap<Number, Message>,
     last: Number,
     server: Server,
     handles: BTreeMap<Id, AttemptHandle>,
     sent: BTreeSet<Id>,
+    cancelled: BTreeSet<Id>,
+    /// What a client has heard of each attempt.
+    heard: BTreeMap<Id, Vec<Heard>>,
     reports: VecDeque<Report>,
     /// Releases and cancels whose first answer the client has not had.
     gates: BTreeMap<Id, (usize, Mode, Gate)>,
@@ -120,6 +94,12 @@ struct State {
     /// The leases that an operator has ended, and those of which the client has the report.
     broken: BTreeSet<u64>,
     reported: BTreeSet<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Queued,
+    Failed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +123,8 @@ pub(crate) enum Step {
     Report,
     /// An operator ends the first hold.
     Break,
+    /// The server ends the session of a client.
+    EndSession(usize),
 }
 
 /// Whether requests of one client arrive in the order in which they were sent.
@@ -163,7 +145,7 @@ impl Network {
         Arc::new(Self { clock, order, state: Mutex::default() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap();
         state.now = self.clock.now().as_nanoseconds();
         state
@@ -199,31 +181,44 @@ impl Network {
         if !state.server.held.is_empty() {
             harms.push(Step::Break);
         }
+        let holding: BTreeSet<_> = state.server.held.values().map(|held| held.client).collect();
+        harms.extend(holding.into_iter().map(Step::EndSession));
         harms
     }
 
     pub(crate) fn carry_out(&self, step: Step) {
-        let report = {
-            let mut state = self.state();
-            state.expire();
-            match step {
-                Step::Arrive(number) => state.arrive(number),
-                Step::Answer(number) => state.answer(number),
-                Step::Fail(number) => state.fail(number),
-                Step::GiveUp(number) => state.give_up(number),
-                Step::Break => state.break_first(),
-                Step::Report => {}
-            }
-            let report = if step == Step::Report { state.reports.pop_front() } else { None };
-            if let Some(Report::Broken(token, _)) = &report {
-                state.reported.insert(*token);
-            }
-            report
-        };
-        match report {
-            Some(Report::Queued(handle)) => handle.queued(),
-            Some(Report::Broken(_, handle)) => handle.lost(LossReason::Broken),
+        let mut state = self.state();
+        state.expire();
+        match step {
+            Step::Arrive(number) => state.arrive(number),
+            Step::Answer(number) => state.answer(number),
+            Step::Fail(number) => state.fail(number),
+            Step::GiveUp(number) => state.give_up(number),
+            Step::Break => state.break_first(),
+            Step::EndSession(client) => state.end_session(client),
+            Step::Report => Self::report(state),
+        }
+    }
+
+    fn report(mut state: MutexGuard<'_, State>) {
+        match state.reports.pop_front() {
             None => {}
+            Some(Report::Queued(id, handle)) => {
+                state.hears(id, Heard::Queued);
+                drop(state);
+                handle.queued();
+            }
+            Some(Report::Broken(token, handle)) => {
+                state.reported.insert(token);
+                drop(state);
+                handle.lost(LossReason::Broken);
+            }
+            Some(Report::SessionEnded(client, group, tokens)) => {
+                state.reported.extend(tokens);
+                let context = state.contexts[&client].clone();
+                drop(state);
+                context.group_lost(group, LossReason::SessionClosed);
+            }
         }
     }
 
@@ -247,6 +242,53 @@ impl Network {
         self.state().reported.contains(&lease_of(token))
     }
 
+    /// Writes down what can make a difference from here on.
+    pub(crate) fn digest(&self, digest: &mut Digest) {
+        let state = self.state();
+        for message in state.messages.values() {
+            digest.add(message.client);
+            digest.request(&message.request);
+            digest.moment(message.sent);
+            match &message.at {
+                At::Answered(answer) | At::Delivered(answer) => digest.answer(answer),
+                at => digest.add(at),
+            }
+            digest.add((message.is_abandoned, message.waker.is_some()));
+        }
+        let mut held: Vec<_> = state.server.held.iter().collect();
+        held.sort_by_key(|(_, held)| held.token);
+        for (id, Held { client, group, mode, until, token }) in held {
+            digest.id(*id);
+            digest.token(*token);
+            digest.moment(*until);
+            digest.add((client, group == &state.server.group(*client), mode));
+        }
+        for Waiter { id, client, mode, request } in &state.server.queue {
+            digest.id(*id);
+            digest.add((client, mode, state.messages.contains_key(request)));
+        }
+        let mut gates: Vec<_> = state.gates.iter().map(|(id, (client, ..))| (*client, *id)).collect();
+        gates.sort_unstable();
+        for (_, id) in gates {
+            digest.id(id);
+            digest.add(state.gates[&id]);
+        }
+        for report in &state.reports {
+            match report {
+                Report::Queued(id, _) => digest.id(*id),
+                Report::Broken(token, _) => digest.token(*token),
+                Report::SessionEnded(client, ..) => digest.add(client),
+            }
+        }
+        for id in digest.ids() {
+            digest.add(state.heard.get(&id));
+        }
+        for token in digest.tokens() {
+            let of = |tokens: &BTreeSet<u64>| tokens.contains(&token);
+            digest.add((of(&state.broken), of(&state.reported), of(&state.returned)));
+        }
+    }
+
     /// Whether the server has neither a holder nor a waiter, and nothing is on its way.
     pub(crate) fn is_empty(&self) -> bool {
         let mut state = self.state();
@@ -263,7 +305,7 @@ impl Network {
         format!("{:#?}\n{:#?}", messages.collect::<Vec<_>>(), state.server)
     }
 
-    async fn ask(&self, client: usize, request: Request) -> (Answer, Moment) {
+    pub(super) async fn ask(&self, client: usize, request: Request) -> (Answer, Moment) {
         let sent = self.clock.now();
         let asked = Asked { number: self.state().send(client, request, sent, self.order), network: self };
         let answer = poll_fn(|context| {
@@ -301,7 +343,10 @@ impl State {
     fn send(&mut self, client: usize, request: Request, sent: Moment, order: Order) -> Number {
         self.check(client, &request, order);
         match &request {
-            Request::Cancel { id, mode } => self.gate(client, *id, *mode, Gate::Other),
+            Request::Cancel { id, mode } => {
+                self.cancelled.insert(*id);
+                self.gate(client, *id, *mode, Gate::Other);
+            }
             Request::Release { id, mode, token } if self.returned.contains(token) => {
                 self.gate(client, *id, *mode, Gate::Release);
             }
@@ -324,6 +369,9 @@ impl State {
 
     fn check(&mut self, client: usize, request: &Request, order: Order) {
         let Request::Acquire { id, mode, tries } = request else { return };
+        if self.cancelled.contains(id) {
+            self.violations.push(format!("client {client} asks again for what it has cancelled"));
+        }
         if !self.sent.insert(*id) {
             return;
         }
@@ -418,7 +466,7 @@ impl State {
             message.at = At::Queued;
         }
         if let Some(handle) = self.handles.get(&id) {
-            self.reports.push_back(Report::Queued(handle.clone()));
+            self.reports.push_back(Report::Queued(id, handle.clone()));
         }
     }
 
@@ -451,6 +499,10 @@ impl State {
     fn delivered(&mut self, number: Number) {
         let Some(message) = self.messages.get_mut(&number) else { return };
         let waker = message.waker.take();
+        let failed = match (&message.request, &message.at) {
+            (Request::Acquire { id, .. }, At::Delivered(Answer::Failed)) => Some(*id),
+            _ => None,
+        };
         if let Request::Cancel { id, .. }
         | Request::Release { id, .. }
         | Request::Downgrade { from: id, .. } = &message.request
@@ -460,6 +512,9 @@ impl State {
         }
         if message.is_abandoned {
             self.messages.remove(&number);
+        }
+        if let Some(id) = failed {
+            self.hears(id, Heard::Failed);
         }
         if let Some(waker) = waker {
             waker.wake();
@@ -482,159 +537,35 @@ impl State {
         self.fail(number);
     }
 
+    fn end_session(&mut self, client: usize) {
+        let group = GroupId::new(self.server.group(client));
+        let tokens = self.server.end_session(client);
+        self.broken.extend(&tokens);
+        self.reports.push_back(Report::SessionEnded(client, group, tokens));
+        self.admit();
+    }
+
+    pub(super) fn opens(&mut self, client: usize, context: BackendContext) {
+        self.contexts.insert(client, context);
+    }
+
+    pub(super) fn tells(&mut self, id: Id, handle: AttemptHandle) {
+        self.handles.insert(id, handle);
+    }
+
+    fn hears(&mut self, id: Id, heard: Heard) {
+        let all = self.heard.entry(id).or_default();
+        if all.last() != Some(&heard) {
+            all.push(heard);
+        }
+    }
+
     fn break_first(&mut self) {
-        let Some((id, held)) = self.server.held.pop_first() else { return };
+        let Some((id, held)) = self.server.break_first() else { return };
         self.broken.insert(held.token);
-        self.server.dead.insert(id);
         if let Some(handle) = self.handles.get(&id) {
             self.reports.push_back(Report::Broken(held.token, handle.clone()));
         }
         self.admit();
-    }
-}
-
-impl Server {
-    fn fits(&self, mode: Mode) -> bool {
-        let taken: u32 = self.held.values().map(|held| weight(held.mode)).sum();
-        match mode {
-            Mode::Exclusive => self.held.is_empty(),
-            Mode::Shared => self.held.values().all(|held| held.mode == Mode::Shared),
-            Mode::Permits { take, of } => taken + take.get() <= of.get(),
-            _ => false,
-        }
-    }
-
-    fn hold(&mut self, id: Id, client: usize, mode: Mode, until: Moment) -> Answer {
-        self.last_token += LEASE_TOKENS;
-        let held = Held { client, mode, until, token: self.last_token };
-        let answer = held.answer();
-        self.held.insert(id, held);
-        answer
-    }
-}
-
-impl Held {
-    fn answer(&self) -> Answer {
-        Answer::Granted(self.token, self.until.minus(LEASE))
-    }
-}
-
-fn weight(mode: Mode) -> u32 {
-    match mode {
-        Mode::Permits { take, .. } => take.get(),
-        _ => 1,
-    }
-}
-
-/// The backend of one client.
-pub(crate) struct Remote {
-    client: usize,
-    network: Arc<Network>,
-    _context: BackendContext,
-    capabilities: Capabilities,
-}
-
-impl std::fmt::Debug for Remote {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Remote").field("client", &self.client).finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Lease {
-    id: Id,
-    mode: Mode,
-    token: u64,
-}
-
-impl Remote {
-    pub(crate) fn new(client: usize, network: &Arc<Network>, context: BackendContext) -> Self {
-        let mut capabilities =
-            Capabilities::new("network", Reach::Network, NameRules::new(CharacterSet::ANY, 100))
-                .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
-                .with_reserving(Reserving::AtMost(NonZeroU32::new(8).unwrap()));
-        capabilities.pipelining = network.order == Order::Kept;
-        Self { client, network: Arc::clone(network), _context: context, capabilities }
-    }
-
-    fn grant(&self, request: &AcquireRequest, token: u64, anchor: Moment) -> Grant<Lease> {
-        let lease = Lease { id: request.id().get(), mode: request.mode(), token };
-        let group = GroupId::new(u64::try_from(self.client).unwrap());
-        Grant::new(lease, group, Term::Leased { anchor, length: LEASE }).with_token(FencingToken::new(token))
-    }
-
-    async fn ask(&self, operation: Operation, request: Request) -> Result<(Answer, Moment), LockError> {
-        match self.network.ask(self.client, request).await {
-            (Answer::Failed, _) => Err(LockError::new(ErrorKind::Unreachable, operation).retryable()),
-            answered => Ok(answered),
-        }
-    }
-}
-
-impl Backend for Remote {
-    type Lease = Lease;
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Lease>>, LockError> {
-        let (id, mode) = (request.id().get(), request.mode());
-        let tries = request.wait() == lock_core::Wait::Try;
-        self.network.state().handles.insert(id, request.attempt().clone());
-        let (answer, _) = self.ask(Operation::Acquire, Request::Acquire { id, mode, tries }).await?;
-        Ok(match answer {
-            Answer::Granted(token, since) => Some(self.grant(request, token, since)),
-            _ => None,
-        })
-    }
-
-    async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        let cancel = Request::Cancel { id: request.id().get(), mode: request.mode() };
-        self.ask(Operation::Cancel, cancel).await.map(drop)
-    }
-
-    async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
-        let ids = leases.iter().map(|lease| lease.id).collect();
-        let (answer, sent) = self.ask(Operation::Renew, Request::Renew { ids }).await?;
-        let Answer::States(states) = answer else { return Ok(vec![LeaseState::Unknown; leases.len()]) };
-        let state = |is_held| {
-            if is_held { LeaseState::HeldFrom(sent) } else { LeaseState::Lost(LossReason::Expired) }
-        };
-        Ok(states.into_iter().map(state).collect())
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
-        let release = Request::Release { id: lease.id, mode: lease.mode, token: lease.token };
-        Ok(match self.ask(Operation::Release, release).await?.0 {
-            Answer::WasLost => Released::WasLost(LossReason::Expired),
-            _ => Released::Clean,
-        })
-    }
-
-    async fn downgrade(
-        &self,
-        lease: &Lease,
-        request: &AcquireRequest,
-    ) -> Result<Downgraded<Lease>, LockError> {
-        let id = request.id().get();
-        self.network.state().handles.insert(id, request.attempt().clone());
-        let downgrade = Request::Downgrade { from: lease.id, id };
-        Ok(match self.ask(Operation::Downgrade, downgrade).await? {
-            (Answer::Granted(token, since), _) => Downgraded::Shared(self.grant(request, token, since)),
-            _ => Downgraded::WasLost(LossReason::Expired),
-        })
-    }
-
-    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        Ok(LockStatus::free(request.name().clone()))
-    }
-
-    async fn break_holder(&self, _: &InspectRequest, _: &HolderId) -> Result<Broken, LockError> {
-        Ok(Broken::not_held())
-    }
-
-    async fn ping(&self) -> Result<(), LockError> {
-        Ok(())
     }
 }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    ClientBuilder, Clock, DistributedLock, EngineChoice, ErrorKind, FencingToken, Hold, LockClient,
+    ClientBuilder, Clock, DistributedLock, EngineChoice, ErrorKind, FencingToken, Hold, HoldEnd, LockClient,
     LockError, LockGuard, LossReason, ManualClock, Mode, Moment, Owner, Wait,
 };
 
-use super::network::{LEASE, LEASE_TOKENS, Network, Order, Remote, Step};
+use super::backend::Remote;
+use super::digest::Digest;
+use super::network::{LEASE, LEASE_TOKENS, Network, Order, Step};
 use crate::support::ByHand;
 
 const CLIENTS: usize = 2;
@@ -32,6 +34,23 @@ pub(crate) struct Rules {
     pub(crate) order: Order,
     /// How many holds of a client may follow each other on one lease.
     pub(crate) sections: u32,
+    /// Whether requests get lost, holds are broken and leases end.
+    pub(crate) has_faults: bool,
+    pub(crate) limits: Limits,
+}
+
+/// How often something happens at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) asks: usize,
+    pub(crate) leaves: usize,
+    pub(crate) harms: usize,
+    pub(crate) waits: usize,
+}
+
+impl Limits {
+    pub(crate) const NONE: Self =
+        Self { asks: usize::MAX, leaves: usize::MAX, harms: usize::MAX, waits: usize::MAX };
 }
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -79,19 +98,25 @@ pub(crate) struct Walk {
     users: Vec<User>,
     rules: Rules,
     begun: Moment,
-    random: u64,
+    left: Limits,
     step: usize,
     log: Vec<String>,
     last_token: u64,
-    /// Holds, and whether they have been invalid.
-    seen: Vec<(Hold, bool)>,
-    /// Whether requests get lost, holds are broken and leases end.
-    has_faults: bool,
+    /// Holds, whether they have been invalid, and how they have ended.
+    seen: Vec<(Hold, bool, Option<HoldEnd>)>,
+}
+
+/// For how long a user asks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Patience {
+    None,
+    Some,
+    Endless,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Action {
-    Ask(usize),
+pub(crate) enum Action {
+    Ask(usize, Kind, Patience),
     ReadToo(usize),
     WriteToo(usize),
     Poll(usize),
@@ -107,10 +132,10 @@ fn boxed<T>(future: impl Future<Output = T> + Send + 'static) -> Boxed<T> {
     Box::pin(future)
 }
 
-type Checked = Result<(), String>;
+pub(crate) type Checked = Result<(), String>;
 
 impl Walk {
-    pub(crate) fn new(seed: u64, rules: &Rules) -> Self {
+    pub(crate) fn new(rules: &Rules) -> Self {
         let (clock, time) = Clock::manual();
         time.advance(Duration::from_secs(100));
         let begun = clock.now();
@@ -138,12 +163,11 @@ impl Walk {
             users: (0..USERS).map(user).collect(),
             rules: rules.clone(),
             begun,
-            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            left: rules.limits,
             step: 0,
             log: Vec::new(),
             last_token: 0,
             seen: Vec::new(),
-            has_faults: seed % 2 == 1,
         }
     }
 
@@ -151,74 +175,86 @@ impl Walk {
         format!("{}\n{}", self.log.join("\n"), self.network.describe())
     }
 
-    fn random(&mut self, below: usize) -> usize {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        usize::try_from(self.random >> 33).unwrap() % below
-    }
-
-    pub(crate) async fn run(&mut self, steps: usize) -> Checked {
-        for _ in 0..steps {
-            let actions = self.actions();
-            let action = actions[self.random(actions.len())];
-            self.act(action).await?;
-        }
-        self.end().await
-    }
-
-    /// Each kind of action is about as likely as the others.
-    fn actions(&mut self) -> Vec<Action> {
-        let rarely = self.random(4);
-        let mut kinds: Vec<Vec<Action>> = Vec::new();
-        let users = |wanted: fn(&User) -> bool| {
-            let numbers = self.users.iter().enumerate().filter(move |(_, user)| wanted(user));
+    /// Returns what can happen next, by kind, and how often a walk takes each kind.
+    pub(crate) fn actions(&self) -> Vec<(usize, Vec<Action>)> {
+        let users = |wanted: &dyn Fn(&User) -> bool| {
+            let numbers = self.users.iter().enumerate().filter(|(_, user)| wanted(user));
             numbers.map(|(number, _)| number).collect::<Vec<_>>()
         };
-        let rarely = rarely == 0;
-        let idle = users(|user| matches!(user.does, Does::Nothing) && user.has.is_empty());
-        kinds.push(idle.into_iter().map(Action::Ask).collect());
-        let holding = users(|user| matches!(user.does, Does::Nothing) && !user.has.is_empty());
-        if self.rules.kinds.iter().any(|kind| matches!(kind, Kind::Mode(Mode::Shared))) {
-            let writes = |number: &&usize| {
-                self.users[**number].has.len() == 1 && self.users[**number].has[0].mode == Mode::Exclusive
-            };
-            kinds.push(holding.iter().filter(writes).map(|number| Action::ReadToo(*number)).collect());
-            let reads = |number: &&usize| {
-                let has = &self.users[**number].has;
-                has.len() == 1 && has[0].mode == Mode::Shared && has[0].guard.hold().is_valid()
-            };
-            if rarely {
-                kinds.push(holding.iter().filter(reads).map(|number| Action::WriteToo(*number)).collect());
-            }
-        }
-        kinds.push(holding.iter().map(|number| Action::Release(*number)).collect());
-        let drops = self.random(4) == 0;
-        kinds.push(holding.into_iter().filter(|_| drops).map(Action::Drop).collect());
-        let polls: Vec<_> = self.woken().into_iter().map(Action::Poll).collect();
-        kinds.extend([polls.clone(), polls]);
-        let leaves = self.random(3) == 0;
-        let users = self.users.iter().enumerate();
-        let asking = users.filter(|(_, user)| leaves && matches!(user.does, Does::Asks(_)));
-        kinds.push(asking.map(|(number, _)| Action::Leave(number)).collect());
-        let steps: Vec<_> = self.network.steps().into_iter().map(Action::Network).collect();
-        kinds.extend([steps.clone(), steps.clone(), steps]);
-        let harm = self.has_faults && self.random(4) == 0;
-        kinds.push(self.network.harms().into_iter().filter(|_| harm).map(Action::Network).collect());
+        let each = |numbers: &[usize], action: fn(usize) -> Action| -> Vec<Action> {
+            numbers.iter().copied().map(action).collect()
+        };
+        let is_idle = |user: &User| matches!(user.does, Does::Nothing) && user.has.is_empty();
+        // Those of one client are alike.
+        let idle = (0..CLIENTS)
+            .filter_map(|client| users(&|user| user.client == client && is_idle(user)).first().copied());
+        let patience = [Patience::None, Patience::Some, Patience::Endless];
+        let kinds = self.rules.kinds.iter().flat_map(|kind| patience.map(|patience| (*kind, patience)));
+        let asks = idle.flat_map(|user| kinds.clone().map(move |(kind, wait)| Action::Ask(user, kind, wait)));
+        let holding = users(&|user| matches!(user.does, Does::Nothing) && !user.has.is_empty());
+        let shares = self.shares();
+        let alone = |mode| {
+            let has_one = move |user: &User| user.has.len() == 1 && user.has[0].mode == mode;
+            users(&|user| shares && matches!(user.does, Does::Nothing) && has_one(user))
+        };
+        let (writing, mut reading) = (alone(Mode::Exclusive), alone(Mode::Shared));
+        reading.retain(|number| self.users[*number].has[0].guard.hold().is_valid());
+        let asking = users(&|user| matches!(user.does, Does::Asks(_)));
+        let steps = self.network.steps().into_iter().map(Action::Network).collect();
+        let harms = self.network.harms().into_iter().map(Action::Network).collect();
         // Without faults no lease ends before the network works again.
-        let may_wait = self.has_faults || self.clock.now() < self.begun.plus(LEASE / 2);
-        if may_wait && self.random(3) == 0 {
-            kinds.push(vec![Action::Wait(Duration::from_secs(1)), Action::ToTheNextAlarm]);
-            if self.has_faults && self.random(6) == 0 {
-                kinds.push(vec![Action::Wait(LEASE)]);
+        let has_faults = self.rules.has_faults;
+        let may_wait = has_faults || self.clock.now() < self.begun.plus(LEASE / 2);
+        let waits = vec![Action::Wait(Duration::from_secs(1)), Action::ToTheNextAlarm];
+        let left = self.left;
+        let kinds = [
+            (12, true, each(&self.woken(), Action::Poll)),
+            (36, true, steps),
+            (12, left.asks > 0, asks.collect()),
+            (12, true, each(&holding, Action::Release)),
+            (12, left.asks > 0, each(&writing, Action::ReadToo)),
+            (3, left.leaves > 0, each(&asking, Action::Leave)),
+            (3, left.leaves > 0, each(&holding, Action::Drop)),
+            (3, left.asks > 0, each(&reading, Action::WriteToo)),
+            (3, has_faults && left.harms > 0, harms),
+            (4, may_wait && left.waits > 0, waits),
+            (1, has_faults && left.harms > 0, vec![Action::Wait(LEASE)]),
+        ];
+        let possible = kinds.into_iter().filter(|(_, may, actions)| *may && !actions.is_empty());
+        possible.map(|(often, _, actions)| (often, actions)).collect()
+    }
+
+    /// Writes down what can make a difference from here on.
+    pub(crate) fn digest(&self) -> u64 {
+        let mut digest = Digest::at(self.clock.now());
+        for user in &self.users {
+            for Has { guard, lost, .. } in &user.has {
+                digest.token(token(guard));
+                digest.add((guard.hold().end(), lost.is_woken()));
+                digest.add(guard.hold().remaining().map(|left| left.as_millis() / 100));
+            }
+            match &user.does {
+                Does::Nothing => digest.add("nothing"),
+                Does::Asks(ask) => {
+                    let before =
+                        |other: &&User| matches!(&other.does, Does::Asks(other) if other.at < ask.at);
+                    digest.add((ask.mode, self.users.iter().filter(before).count(), ask.future.is_woken()));
+                    digest.add(matches!(ask.wait, Wait::Try));
+                    if let Wait::Until(end) = ask.wait {
+                        digest.moment(end);
+                    }
+                }
+                Does::Releases(release) => {
+                    digest.token(release.token);
+                    digest.add(release.future.is_woken());
+                    digest.moment(release.until.unwrap_or(Moment::FOREVER));
+                }
             }
         }
-        kinds.retain(|actions| !actions.is_empty());
-        if kinds.is_empty() {
-            return vec![Action::ToTheNextAlarm];
-        }
-        let chosen = self.random(kinds.len());
-        kinds.swap_remove(chosen)
+        self.network.digest(&mut digest);
+        digest.moment(self.time.next_alarm().unwrap_or(Moment::FOREVER));
+        digest.add((self.left, self.clock.now() < self.begun.plus(LEASE / 2)));
+        digest.number()
     }
 
     fn woken(&self) -> Vec<usize> {
@@ -231,12 +267,13 @@ impl Walk {
         users.map(|(number, _)| number).collect()
     }
 
-    async fn act(&mut self, action: Action) -> Checked {
+    pub(crate) async fn act(&mut self, action: Action) -> Checked {
         self.step += 1;
         let now = self.clock.now().as_nanoseconds() / 1_000_000;
         self.log.push(format!("{:3} at {now} ms: {action:?}", self.step));
+        self.count(action);
         match action {
-            Action::Ask(number) => self.ask(number)?,
+            Action::Ask(number, kind, patience) => self.ask(number, kind, patience)?,
             Action::ReadToo(number) => self.begin(number, Mode::Shared, Wait::Forever)?,
             Action::WriteToo(number) => self.write_too(number)?,
             Action::Poll(number) => self.poll(number)?,
@@ -256,9 +293,27 @@ impl Walk {
         self.check()
     }
 
+    fn count(&mut self, action: Action) {
+        let left = &mut self.left;
+        let limit = match action {
+            Action::Ask(..) | Action::ReadToo(_) | Action::WriteToo(_) => &mut left.asks,
+            Action::Leave(_) | Action::Drop(_) => &mut left.leaves,
+            Action::Network(Step::Fail(_) | Step::GiveUp(_) | Step::Break | Step::EndSession(_)) => {
+                &mut left.harms
+            }
+            Action::Wait(duration) if duration == LEASE => &mut left.harms,
+            Action::Wait(_) | Action::ToTheNextAlarm => &mut left.waits,
+            Action::Poll(_) | Action::Release(_) | Action::Network(_) => return,
+        };
+        *limit = limit.saturating_sub(1);
+    }
+
+    fn shares(&self) -> bool {
+        self.rules.kinds.iter().any(|kind| matches!(kind, Kind::Mode(Mode::Shared)))
+    }
+
     fn lock(&self, client: usize, mode: Mode) -> Arc<dyn DistributedLock> {
-        let client = &self.clients[client];
-        let shares = self.rules.kinds.iter().any(|kind| matches!(kind, Kind::Mode(Mode::Shared)));
+        let (client, shares) = (&self.clients[client], self.shares());
         match mode {
             Mode::Shared => client.rw_lock("x").unwrap().read(),
             Mode::Permits { take, .. } => {
@@ -269,19 +324,18 @@ impl Walk {
         }
     }
 
-    fn ask(&mut self, number: usize) -> Checked {
-        let chosen = self.random(self.rules.kinds.len());
-        let mode = match self.rules.kinds[chosen] {
+    fn ask(&mut self, number: usize, kind: Kind, patience: Patience) -> Checked {
+        let mode = match kind {
             Kind::Mode(mode) => mode,
             Kind::Permits(take) => {
                 let semaphore = self.clients[0].semaphore("x", PERMITS).unwrap();
                 semaphore.permits(take).unwrap().mode()
             }
         };
-        let wait = match self.random(6) {
-            0 => Wait::Try,
-            1 | 2 => Wait::Until(self.clock.now().plus(A_WHILE)),
-            _ => Wait::Forever,
+        let wait = match patience {
+            Patience::None => Wait::Try,
+            Patience::Some => Wait::Until(self.clock.now().plus(A_WHILE)),
+            Patience::Endless => Wait::Forever,
         };
         self.users[number].owner = Owner::new();
         self.begin(number, mode, wait)
@@ -303,7 +357,9 @@ impl Walk {
 
     fn give_back(&mut self, number: usize) -> LockGuard {
         let Has { guard, .. } = self.users[number].has.remove(0);
-        if guard.hold().is_valid() {
+        // A lease that may be handed on is not given back with its hold.
+        let may_be_handed_on = token(&guard) % LEASE_TOKENS + 1 < u64::from(self.rules.sections);
+        if guard.hold().is_valid() && !may_be_handed_on {
             self.network.gives_back(token(&guard));
         }
         guard
@@ -402,7 +458,7 @@ impl Walk {
         if !is_reentry {
             self.last_token = self.last_token.max(token);
         }
-        self.seen.push((guard.hold().clone(), false));
+        self.seen.push((guard.hold().clone(), false, None));
         let mut lost = ByHand::of(boxed(guard.lost()));
         if lost.poll().is_none() {
             self.users[number].has.push(Has { guard, mode: ask.mode, lost });
@@ -412,7 +468,7 @@ impl Walk {
 
     /// Users of one client have what they exclude from each other in the order in which they asked for it. Faults cost places.
     fn check_order(&self, number: usize, ask: &Ask) -> Checked {
-        if self.has_faults || !self.users[number].has.is_empty() {
+        if self.rules.has_faults || !self.users[number].has.is_empty() {
             return Ok(());
         }
         for (other, user) in self.users.iter().enumerate() {
@@ -433,12 +489,13 @@ impl Walk {
         if let Some(violation) = self.network.violations().first() {
             return Err(violation.clone());
         }
-        for (hold, was_invalid) in &mut self.seen {
+        for (hold, was_invalid, end) in &mut self.seen {
             let is_valid = hold.is_valid();
-            if is_valid && *was_invalid {
-                return Err(format!("{hold:?} was lost and is valid again"));
+            if is_valid && *was_invalid || end.is_some() && *end != hold.end() {
+                return Err(format!("{hold:?} has ended, and ends again"));
             }
             *was_invalid |= !is_valid;
+            *end = hold.end();
         }
         self.check_losses()?;
         self.check_tries()?;
@@ -494,7 +551,7 @@ impl Walk {
     }
 
     /// Without faults, all waits end, and nothing is left.
-    async fn end(&mut self) -> Checked {
+    pub(crate) async fn end(&mut self) -> Checked {
         self.note("no more faults");
         for _ in 0..2_000 {
             let holding =
@@ -513,6 +570,16 @@ impl Walk {
             self.act(action).await?;
         }
         Err("without faults, not all waits end".to_owned())
+    }
+
+    /// A user of the first client asks, and has what it asks for.
+    pub(crate) async fn begin_held(&mut self) -> Checked {
+        self.act(Action::Ask(0, self.rules.kinds[0], Patience::Endless)).await?;
+        while self.users[0].has.is_empty() {
+            let next = self.network.steps().first().map_or(Action::Poll(0), |step| Action::Network(*step));
+            self.act(next).await?;
+        }
+        Ok(())
     }
 
     fn is_over(&self) -> bool {
