@@ -132,8 +132,10 @@ impl Attempt<'_> {
             }
             entry.while_wanted(request, clock.sleep_until(end)).await?;
         }
-        if let Some(Pause { length, reason, in_a_row }) = pause {
+        if let Some(Pause { reason, in_a_row }) = pause {
             entry.logged().lost_unseen(reason, in_a_row);
+            let longest = FIRST_PAUSE * (1 << in_a_row.min(8)) / 2;
+            let length = Backoff::new(longest, LONGEST_PAUSE).next_pause();
             entry.while_wanted(request, clock.sleep_until(clock.now().plus(length))).await?;
         }
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -165,7 +167,7 @@ impl Attempt<'_> {
     fn pause_end(&self) -> Option<Moment> {
         self.request.options.at_least?;
         let now = self.entry.clock().now();
-        self.entry.look(|local| local.pause_end()).filter(|end| *end > now)
+        self.entry.look(|local| local.pause_end).filter(|end| *end > now)
     }
 
     /// Begins the pause of a grant, unless that of an earlier holder goes on, or the server has not said: then the grant is
@@ -180,7 +182,7 @@ impl Attempt<'_> {
             Ok(Remembered::Now) => self.unwanted.take().map(Outcome::Granted),
             Ok(Remembered::Already { remaining }) => {
                 let end = clock.now().plus(remaining);
-                entry.look(|local| local.pause_until(end));
+                entry.look(|local| local.pause_end = Some(end));
                 Some(Outcome::Void)
             }
             Err(error) if error.is_retryable() && request.wait() != Wait::Try => {

@@ -380,7 +380,12 @@ impl Entry {
         let mut error = self.about(LockError::busy(&self.name));
         let (writer, named, sharer, pause_end) = self.look(|local| {
             let sharer = local.sharers().next().map(|(_, hold)| Arc::clone(hold));
-            (local.holder().map(|(_, hold)| Arc::clone(hold)), local.last_holder(), sharer, local.pause_end())
+            (
+                local.holder().map(|(_, hold)| Arc::clone(hold)),
+                local.last_holder.as_deref().cloned(),
+                sharer,
+                local.pause_end,
+            )
         });
         let now = self.clock().now();
         if let Some(end) = pause_end.filter(|end| options.at_least.is_some() && *end > now) {

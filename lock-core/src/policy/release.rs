@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
-use crate::policy::local::{Exited, Hearing};
+use crate::policy::local::Exited;
 use crate::spi::Mode;
 use crate::types::error::{LockError, Operation};
 use crate::types::owner::Owner;
@@ -20,7 +20,7 @@ impl Entry {
         mode: Mode,
         of: Option<&Arc<HoldCore>>,
     ) -> Result<(), LockError> {
-        match self.turn(Place::Here, |local, turn| local.exit(turn, (owner, mode), of, Hearing::Hears)) {
+        match self.turn(Place::Here, |local, turn| local.exit(turn, (owner, mode), of)) {
             Exited::StillHeld => Ok(()),
             Exited::NotOwner => Err(self.not_owner(owner)),
             Exited::Lost(reason) => Err(self.lost(Operation::Release, reason)),
@@ -47,8 +47,7 @@ impl Entry {
 
     /// Ends one entry of `owner` into `hold` without waiting: at the end of a scope, or when a guard is dropped.
     pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner, hold: &Arc<HoldCore>) {
-        let mode = hold.grant().mode;
-        self.turn(Place::Here, |local, turn| local.exit(turn, (owner, mode), Some(hold), Hearing::Deaf));
+        self.turn(Place::Here, |local, turn| local.exit_unheard(turn, owner, hold));
     }
 }
 

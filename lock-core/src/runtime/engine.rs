@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -158,7 +159,11 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Only then the engine gets it as a task. Usually a connection wakes it with a reply, on the engine's own thread, where
 /// a new task costs little; spawned by the caller, it would have to wake that thread first.
 #[derive(Default)]
-pub(crate) struct Parked(Mutex<Stage>);
+pub(crate) struct Parked {
+    stage: Mutex<Stage>,
+    /// Whether it was woken since it began: it has to begin anew.
+    was_woken: AtomicBool,
+}
 
 #[derive(Default)]
 enum Stage {
@@ -173,14 +178,17 @@ enum Stage {
 impl Parked {
     /// A late waker of the future before only has the engine continue the next one too early.
     fn begin(&self) {
-        let mut stage = self.0.lock();
+        if !self.was_woken.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let mut stage = self.stage.lock();
         if !matches!(*stage, Stage::Waits(..)) {
             *stage = Stage::Begins;
         }
     }
 
     fn keep(&self, future: Work, engine: &Engine) {
-        let mut stage = self.0.lock();
+        let mut stage = self.stage.lock();
         if matches!(*stage, Stage::Begins) {
             *stage = Stage::Waits(future, Arc::clone(&engine.backend_tasks));
             return;
@@ -191,7 +199,8 @@ impl Parked {
 
     /// The future is woken: the engine continues it from now on.
     pub(crate) fn woken(&self) {
-        let before = std::mem::replace(&mut *self.0.lock(), Stage::Woken);
+        let before = std::mem::replace(&mut *self.stage.lock(), Stage::Woken);
+        self.was_woken.store(true, Ordering::Release);
         if let Stage::Waits(future, engine) = before {
             #[cfg(test)]
             super::counts::spawn();

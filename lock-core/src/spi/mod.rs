@@ -232,8 +232,8 @@ mod context;
 mod erased;
 mod grant;
 mod hold_options;
+mod lease_deadline;
 mod memo;
-mod validity;
 
 pub use attempt::{AcquireRequest, AttemptId, InspectRequest, Wait};
 pub use attempt_handle::AttemptHandle;
@@ -253,4 +253,4 @@ pub(crate) use attempt_handle::{Report, Reports};
 pub(crate) use context::Groups;
 pub(crate) use erased::{AnyBackend, AnyLease, Erased};
 pub(crate) use hold_options::{HoldOptions, LocalHandoff, OnLoss};
-pub(crate) use validity::{TIMER_SLIP, Validity};
+pub(crate) use lease_deadline::{TIMER_SLIP, Validity};

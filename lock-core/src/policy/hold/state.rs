@@ -14,6 +14,7 @@
 //! with the mutex held, which keeps the events in order, so it must not run user code.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use crate::runtime::few::Few;
@@ -34,13 +35,13 @@ pub(crate) enum Event<R> {
 #[derive(Debug)]
 pub(crate) struct HoldState<R> {
     inner: Mutex<Inner<R>>,
+    /// The moment from which the hold is no longer valid. It moves only while the mutex is locked.
+    deadline: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Inner<R> {
     phase: Phase<R>,
-    /// The moment from which the hold is no longer valid.
-    deadline: u64,
     contact: Contact,
     reported: Reported,
     /// Present once there has been one: most holds are never watched.
@@ -132,11 +133,11 @@ impl<R: Copy> HoldState<R> {
         Self {
             inner: Mutex::new(Inner {
                 phase: Phase::Standing,
-                deadline,
                 contact: Contact::Good,
                 reported: Reported::Nothing,
                 watchers: None,
             }),
+            deadline: AtomicU64::new(deadline),
         }
     }
 
@@ -149,16 +150,16 @@ impl<R: Copy> HoldState<R> {
     /// deadline would be compared with a time at which it no longer applied.
     pub(crate) fn remaining(&self, now: impl FnOnce() -> u64) -> u64 {
         let inner = self.inner.lock();
-        match inner.phase {
-            Phase::Standing if inner.deadline == u64::MAX => u64::MAX,
-            Phase::Standing => inner.deadline.saturating_sub(now()),
+        match (&inner.phase, self.last_deadline()) {
+            (Phase::Standing, u64::MAX) => u64::MAX,
+            (Phase::Standing, deadline) => deadline.saturating_sub(now()),
             _ => 0,
         }
     }
 
     /// Returns the last deadline, whatever has become of the hold.
     pub(crate) fn last_deadline(&self) -> u64 {
-        self.inner.lock().deadline
+        self.deadline.load(Ordering::Acquire)
     }
 
     /// Moves the deadline; contact is good again. Does nothing when the deadline has passed or the hold has ended. Returns
@@ -171,10 +172,10 @@ impl<R: Copy> HoldState<R> {
         publish: impl FnOnce(Event<R>),
     ) -> bool {
         let mut inner = self.inner.lock();
-        if !matches!(inner.phase, Phase::Standing) || now() >= inner.deadline {
+        if !matches!(inner.phase, Phase::Standing) || now() >= self.last_deadline() {
             return false;
         }
-        inner.deadline = inner.deadline.max(deadline);
+        self.deadline.fetch_max(deadline, Ordering::AcqRel);
         let was_suspect = std::mem::replace(&mut inner.contact, Contact::Good) == Contact::Suspect;
         inner.follow_contact(publish);
         was_suspect
@@ -261,6 +262,10 @@ impl<R: Copy> HoldState<R> {
         with_waker(context, |waker| {
             let mut inner = self.inner.lock();
             if let Some(found) = wanted(&inner.phase) {
+                // Who has been told watches no longer.
+                if let (Some(place), Some(watchers)) = (watcher.take(), &mut inner.watchers) {
+                    *waker = watchers.wakers.remove(&place);
+                }
                 return Poll::Ready(found);
             }
             let Watchers { wakers, next } = &mut **inner.watchers.get_or_insert_default();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::task::Waker;
 
+use super::OVERDUE;
 use super::line::Ticket;
 use crate::policy::hold::HoldCore;
 use crate::runtime::clock::Moment;
@@ -39,8 +40,6 @@ pub(super) struct Out {
     pub(super) word: Word,
     /// Whether the server has confirmed that it is in the queue. That lasts as long as the attempt.
     pub(super) is_placed: bool,
-    /// The release that was sent before it and is not answered.
-    pub(super) behind: Option<Number>,
     /// The report that its lease is lost, which may come before the grant.
     pub(super) lost: Option<LossReason>,
     /// Wakes its driver, when it is not wanted any more.
@@ -65,8 +64,6 @@ pub(super) struct Lease {
     /// The hold of the same owner as a reader, under its exclusive one.
     pub(super) reader: Option<Arc<HoldCore>>,
     pub(super) seen: Seen,
-    /// The release that was sent before its attempt and is not answered: until then its request does not get it.
-    pub(super) behind: Option<Number>,
 }
 
 /// How long a lease lasts.
@@ -100,44 +97,33 @@ pub(super) enum Seen {
     By(Owner),
 }
 
+/// What is being undone: an attempt, or a lease, which may become that of a reader.
 pub(super) struct Ending {
-    pub(super) what: Undo,
     pub(super) sent: Moment,
     pub(super) is_answered: bool,
     /// The answer is late: a wait that ends now has failed.
     pub(super) is_overdue: bool,
     /// Counts the cancel of an attempt that its driver has not noticed yet.
     pub(super) counted: Option<Pending>,
+    /// The hold whose owner waits for the answer until then.
+    pub(super) hold: Option<(Arc<HoldCore>, Moment)>,
+    pub(super) heir: Option<Heir>,
 }
 
-/// What is being undone.
-pub(super) enum Undo {
-    Attempt,
-    /// A lease, and the hold whose owner waits for the answer until then.
-    Lease {
-        hold: Option<Arc<HoldCore>>,
-        due: Moment,
-    },
-    /// The lease of a writer becomes that of the reader under it, as long as that has not ended.
-    Downgrade {
-        hold: Option<Arc<HoldCore>>,
-        due: Moment,
-        reader: Option<Arc<HoldCore>>,
-        owner: Owner,
-        /// The number of the reader's lease.
-        to: Number,
-        group: GroupId,
-    },
-}
-
-impl Undo {
-    /// Returns the hold whose end is to be reported, and by when.
-    pub(super) fn hold_and_due(&mut self) -> Option<(&mut Option<Arc<HoldCore>>, Moment)> {
-        match self {
-            Self::Attempt => None,
-            Self::Lease { hold, due } | Self::Downgrade { hold, due, .. } => Some((hold, *due)),
-        }
+impl Ending {
+    pub(super) fn sent_at(sent: Moment) -> Self {
+        Self { sent, is_answered: false, is_overdue: false, counted: None, hold: None, heir: None }
     }
+}
+
+/// The reader that gets the lease of the writer above it, as long as it has not ended.
+pub(super) struct Heir {
+    pub(super) reader: Arc<HoldCore>,
+    pub(super) owner: Owner,
+    /// The number of the reader's lease.
+    pub(super) to: Number,
+    /// The group of the writer's lease.
+    pub(super) group: GroupId,
 }
 
 impl Ask {
@@ -145,9 +131,23 @@ impl Ask {
         self.request.mode()
     }
 
+    pub(super) fn out(&self) -> Option<&Out> {
+        match &self.is {
+            Is::Out(out) => Some(out),
+            _ => None,
+        }
+    }
+
     pub(super) fn leased(&mut self) -> Option<&mut Lease> {
         match &mut self.is {
             Is::Leased(lease) => Some(lease),
+            _ => None,
+        }
+    }
+
+    pub(super) fn ending(&mut self) -> Option<&mut Ending> {
+        match &mut self.is {
+            Is::Ending(ending) => Some(ending),
             _ => None,
         }
     }
@@ -162,18 +162,11 @@ impl Ask {
             Is::Out(_) => Moment::FOREVER,
             Is::Leased(lease) => lease.hold.deadline(),
             Is::Ending(ending) => {
-                let overdue = if ending.is_answered || ending.is_overdue {
-                    Moment::FOREVER
-                } else {
-                    ending.sent.plus(super::OVERDUE)
-                };
-                match &ending.what {
-                    Undo::Attempt => overdue,
-                    Undo::Lease { hold, due } => overdue.min(hold.as_ref().map_or(Moment::FOREVER, |_| *due)),
-                    Undo::Downgrade { hold, due, reader, .. } => overdue
-                        .min(hold.as_ref().map_or(Moment::FOREVER, |_| *due))
-                        .min(reader.as_ref().map_or(Moment::FOREVER, |reader| reader.deadline())),
-                }
+                let is_awaited = !ending.is_answered && !ending.is_overdue;
+                let overdue = is_awaited.then(|| ending.sent.plus(OVERDUE));
+                let hold = ending.hold.as_ref().map(|(_, due)| *due);
+                let reader = ending.heir.as_ref().map(|heir| heir.reader.deadline());
+                [overdue, hold, reader].into_iter().flatten().min().unwrap_or(Moment::FOREVER)
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::asks::{Ask, Is, Lasting, Lease, Number, Out, Seen, Undo};
+use super::asks::{Ask, Ending, Is, Lasting, Lease, Number, Seen};
 use super::line::{At, Ticket};
 use super::losing::Declared;
 use super::releasing::Reply;
@@ -39,12 +39,12 @@ impl LocalLock {
         outcome: Outcome,
     ) -> Option<Undoing> {
         if !matches!(outcome, Outcome::Granted(_)) {
-            self.losses.end_row();
+            self.lost_in_a_row = 0;
         }
         self.has_news = true;
         let ask = self.asks.get_mut(&number)?;
-        let (ticket, behind, lost) = match &mut ask.is {
-            Is::Out(Out { ticket, behind, lost, .. }) => (*ticket, *behind, *lost),
+        let (ticket, lost) = match &mut ask.is {
+            Is::Out(out) => (out.ticket, out.lost),
             // It was stopped meanwhile.
             Is::Ending(ending) => {
                 let counted = ending.counted.take()?;
@@ -64,7 +64,12 @@ impl LocalLock {
         match outcome {
             Outcome::Granted(grant) => match lasting_of(&request, grant.term) {
                 Ok(lasting) => {
-                    self.granted(turn, number, (ticket, behind, lost), lasting, grant);
+                    let group_end = self.granted(turn, number, ticket, lasting, grant);
+                    if let Some(reason) = lost.or(group_end) {
+                        self.lose(turn, number, reason, declared(reason));
+                    } else if !self.answers.are_before(number) {
+                        self.give(turn, ticket, number);
+                    }
                     None
                 }
                 Err(error) => {
@@ -117,7 +122,7 @@ impl LocalLock {
     /// An attempt is to be undone by its driver.
     fn undo_attempt(&mut self, turn: &mut Turn<'_>, ticket: Ticket, number: Number) -> Pending {
         self.is_out_no_longer(ticket, number);
-        self.end(turn, number, Undo::Attempt, None);
+        self.end(turn, number, Ending::sent_at(turn.now));
         turn.around.counted()
     }
 
@@ -127,8 +132,8 @@ impl LocalLock {
             turn.effects.stop.extend(out.driver.take());
         }
         self.is_out_no_longer(ticket, number);
-        let counted = turn.around.counted();
-        self.end(turn, number, Undo::Attempt, Some(counted));
+        let counted = Some(turn.around.counted());
+        self.end(turn, number, Ending { counted, ..Ending::sent_at(turn.now) });
     }
 
     /// The driver of an attempt waits until that is not wanted any more. Returns whether it still is.
@@ -140,10 +145,7 @@ impl LocalLock {
 
     /// The driver undoes an attempt that is not wanted any more. Returns what counts that.
     pub(crate) fn take_counted(&mut self, number: Number) -> Option<Pending> {
-        match self.asks.get_mut(&number).map(|ask| &mut ask.is) {
-            Some(Is::Ending(ending)) => ending.counted.take(),
-            _ => None,
-        }
+        self.asks.get_mut(&number)?.ending()?.counted.take()
     }
 
     fn is_out_no_longer(&mut self, ticket: Ticket, number: Number) {
@@ -153,18 +155,21 @@ impl LocalLock {
         self.unplaced.remove(&ticket);
     }
 
+    /// Keeps what an attempt has got. Returns why its group is lost, if it is.
     fn granted(
         &mut self,
         turn: &mut Turn<'_>,
         number: Number,
-        (ticket, behind, lost): (Ticket, Option<Number>, Option<LossReason>),
+        ticket: Ticket,
         lasting: Lasting,
         grant: Grant<AnyLease>,
-    ) {
+    ) -> Option<LossReason> {
         self.is_out_no_longer(ticket, number);
-        let Some(ask) = self.asks.get_mut(&number) else { return };
-        let request = &ask.request;
-        let series = turn.series_of(request, &grant);
+        let Ask { request, is } = self.asks.remove(&number)?;
+        if let Is::Out(out) = is {
+            turn.effects.forget(out);
+        }
+        let series = turn.series_of(&request, &grant);
         let granted = Granted {
             lease: number,
             id: grant.holder.map_or(GrantedId::Attempt(request.id()), GrantedId::Given),
@@ -184,19 +189,11 @@ impl LocalLock {
             hold,
             reader: None,
             seen: Seen::NotYet(ticket),
-            behind,
         };
-        let mode = request.mode();
-        let group_end = self.hold_lease(turn, number, lease);
-        if mode == Mode::Exclusive {
+        if request.mode() == Mode::Exclusive {
             self.exclusive = Some(number);
         }
-        if let Some(reason) = lost.or(group_end) {
-            return self.lose(turn, number, reason, declared(reason));
-        }
-        if behind.is_none() {
-            self.give(turn, ticket, number);
-        }
+        self.hold_lease(turn, number, request, lease)
     }
 
     /// Keeps a lease, and has it renewed. Returns why its group is lost, if it is.
@@ -204,6 +201,7 @@ impl LocalLock {
         &mut self,
         turn: &mut Turn<'_>,
         number: Number,
+        request: AcquireRequest,
         lease: Lease,
     ) -> Option<LossReason> {
         self.look_by(lease.hold.deadline());
@@ -214,11 +212,7 @@ impl LocalLock {
             }
         };
         let end = turn.around.register(number, lease.group, &lease.kept, first_renewal);
-        if let Some(ask) = self.asks.get_mut(&number)
-            && let Is::Out(out) = std::mem::replace(&mut ask.is, Is::Leased(lease))
-        {
-            turn.effects.forget(out);
-        }
+        self.asks.insert(number, Ask { request, is: Is::Leased(lease) });
         end
     }
 
@@ -227,14 +221,14 @@ impl LocalLock {
         let Some(request) = self.line.set(ticket, At::Granted(number)) else { return };
         turn.effects.wake.extend(request.waker.take());
         let (owner, mode) = (request.owner, request.mode);
-        if self.owners.waiting(owner, mode) > 1 {
+        if self.line.count_of(owner, mode) > 1 {
             turn.effects.wake.extend(self.line.wakers_of(owner, mode));
         }
     }
 
     /// Returns the lease that an owner has been granted and has not seen.
     pub(super) fn granted_to(&self, owner: Owner, mode: Mode) -> Option<Number> {
-        if self.owners.waiting(owner, mode) == 0 {
+        if self.line.count_of(owner, mode) == 0 {
             return None;
         }
         self.line.of(owner, mode).find_map(|(_, request)| match request.at {
@@ -244,25 +238,15 @@ impl LocalLock {
     }
 
     /// An owner sees its lease: all of its branches that wait have entered, also the one that is being polled.
-    pub(super) fn claim(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (owner, mode): (Owner, Mode),
-        number: Number,
-        polled: Option<Ticket>,
-    ) {
+    pub(super) fn claim(&mut self, turn: &mut Turn<'_>, (owner, mode): (Owner, Mode), number: Number) {
         let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return };
         let Seen::NotYet(ticket) = lease.seen else { return };
         lease.seen = Seen::By(owner);
         let hold = Arc::clone(&lease.hold);
-        self.losses.end_row();
+        self.lost_in_a_row = 0;
         self.owners.enter(owner, mode, &hold, 1);
-        if polled == Some(ticket) {
-            self.line.set(ticket, At::Over(Settled::Granted(Arc::clone(&hold))));
-        } else {
-            self.over(turn, ticket, Settled::Granted(Arc::clone(&hold)));
-        }
-        if self.owners.waiting(owner, mode) > 1 {
+        self.over(turn, ticket, Settled::Granted(Arc::clone(&hold)));
+        if self.line.count_of(owner, mode) > 1 {
             self.enter_with_branches(turn, (owner, mode), &hold);
         }
     }
@@ -274,7 +258,7 @@ impl LocalLock {
         (owner, mode): (Owner, Mode),
         hold: &Arc<HoldCore>,
     ) {
-        if self.owners.waiting(owner, mode) == 0 {
+        if self.line.count_of(owner, mode) == 0 {
             return;
         }
         let branches = self.line.of(owner, mode).filter(|(_, request)| !matches!(request.at, At::Over(_)));

@@ -1,13 +1,15 @@
 //! The requests of a client for one lock, of all modes, in the order of their arrival.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::RandomState;
 use std::num::NonZeroU64;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::{Number, Settled};
+use super::{Number, Settled, Wish};
 use crate::runtime::clock::Moment;
+use crate::runtime::few::FewByKey;
 use crate::spi::{HoldOptions, Mode, Wait};
 use crate::types::owner::Owner;
 
@@ -39,6 +41,20 @@ pub(super) enum At {
 }
 
 impl Request {
+    pub(super) fn new(wish: &Wish<'_>, since: Moment) -> Self {
+        let Wish { owner, mode, wait, options } = *wish;
+        Self {
+            owner,
+            mode,
+            options: Arc::clone(options),
+            wait,
+            since,
+            place: None,
+            at: At::Waits,
+            waker: None,
+        }
+    }
+
     pub(super) fn tries_once(&self) -> bool {
         self.wait == Wait::Try
     }
@@ -58,26 +74,49 @@ pub(super) struct Line {
     unsent_from: Ticket,
     /// The requests that try once and are not sent.
     tries: BTreeSet<Ticket>,
-    /// When waits end that have an end.
-    ends: BTreeSet<(Moment, Ticket)>,
-    /// The requests whose time is up.
-    late: BTreeSet<Ticket>,
+    /// When the waits end that are not over.
+    ends: Ends,
+    /// How many requests each owner has.
+    counts: FewByKey<(Owner, Mode), usize, RandomState>,
+}
+
+#[derive(Default)]
+struct Ends {
+    at: BTreeSet<(Moment, Ticket)>,
     /// How many wait for ever.
     endless: usize,
+}
+
+impl Ends {
+    fn add(&mut self, ticket: Ticket, wait: Wait) {
+        match wait {
+            Wait::Try => {}
+            Wait::Until(end) if end != Moment::FOREVER => drop(self.at.insert((end, ticket))),
+            Wait::Until(_) | Wait::Forever => self.endless += 1,
+        }
+    }
+
+    fn remove(&mut self, ticket: Ticket, wait: Wait) {
+        match wait {
+            Wait::Try => {}
+            Wait::Until(end) if end != Moment::FOREVER => drop(self.at.remove(&(end, ticket))),
+            Wait::Until(_) | Wait::Forever => self.endless -= 1,
+        }
+    }
 }
 
 impl Line {
     pub(super) fn push(&mut self, request: Request) -> Ticket {
         let ticket = self.next;
         self.next += 1;
-        match request.wait {
-            Wait::Try => {
-                self.tries.insert(ticket);
-            }
-            Wait::Until(end) if end != Moment::FOREVER => {
-                self.ends.insert((end, ticket));
-            }
-            _ => self.endless += 1,
+        if request.tries_once() {
+            self.tries.insert(ticket);
+        }
+        self.ends.add(ticket, request.wait);
+        let key = (request.owner, request.mode);
+        match self.counts.get_mut(&key) {
+            Some(count) => *count += 1,
+            None => self.counts.insert(key, 1),
         }
         self.requests.insert(ticket, request);
         ticket
@@ -110,7 +149,7 @@ impl Line {
             At::Over(_) => {
                 self.tries.remove(&ticket);
                 if !matches!(request.at, At::Over(_)) {
-                    forget_end(&mut self.ends, &mut self.late, &mut self.endless, ticket, request.wait);
+                    self.ends.remove(ticket, request.wait);
                 }
             }
         }
@@ -123,7 +162,12 @@ impl Line {
         let request = self.requests.remove(&ticket)?;
         if !matches!(request.at, At::Over(_)) {
             self.tries.remove(&ticket);
-            forget_end(&mut self.ends, &mut self.late, &mut self.endless, ticket, request.wait);
+            self.ends.remove(ticket, request.wait);
+        }
+        let key = (request.owner, request.mode);
+        match self.counts.get_mut(&key) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(self.counts.remove(&key)),
         }
         if self.requests.is_empty() {
             // Frees the memory: there is one line for each lock that is held.
@@ -153,39 +197,34 @@ impl Line {
     }
 
     /// Returns those whose time is up, in the order of their arrival.
-    pub(super) fn late(&self) -> Vec<Ticket> {
-        self.late.iter().inspect(|_| looked()).copied().collect()
-    }
-
-    /// Finds those whose time is up by now.
-    pub(super) fn pass_time(&mut self, now: Moment) {
-        while let Some((end, ticket)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
-            self.ends.remove(&(end, ticket));
-            self.late.insert(ticket);
-        }
-    }
-
-    /// Returns when the next wait ends.
-    pub(super) fn next_end(&self) -> Option<Moment> {
-        self.ends.first().map(|(end, _)| *end)
+    pub(super) fn late(&self, now: Moment) -> Vec<Ticket> {
+        let late = self.ends.at.range(..=(now, Ticket::MAX)).inspect(|_| looked());
+        let mut late: Vec<_> = late.map(|(_, ticket)| *ticket).collect();
+        late.sort_unstable();
+        late
     }
 
     /// Returns the next moment after `moment` at which a wait ends.
     pub(super) fn next_end_after(&self, moment: Moment) -> Option<Moment> {
         let after = (Bound::Excluded((moment, Ticket::MAX)), Bound::Unbounded);
-        self.ends.range(after).next().map(|(end, _)| *end)
+        self.ends.at.range(after).next().map(|(end, _)| *end)
     }
 
-    /// Returns when the last wait ends of which the time is not up; that of a try has no end.
+    /// Returns when the last wait ends; that of a try has no end.
     pub(super) fn latest_end(&self) -> Moment {
-        if self.endless > 0 {
+        if self.ends.endless > 0 {
             return Moment::FOREVER;
         }
-        self.ends.last().map_or(Moment::from_nanoseconds(0), |(end, _)| *end)
+        self.ends.at.last().map_or(Moment::from_nanoseconds(0), |(end, _)| *end)
     }
 
     pub(super) fn tickets(&self) -> Vec<Ticket> {
         self.requests.keys().inspect(|_| looked()).copied().collect()
+    }
+
+    /// Returns how many requests of an owner are in the line.
+    pub(super) fn count_of(&self, owner: Owner, mode: Mode) -> usize {
+        self.counts.get(&(owner, mode)).copied().unwrap_or_default()
     }
 
     /// Returns the requests of an owner.
@@ -199,24 +238,6 @@ impl Line {
         let requests = self.requests.values_mut().inspect(|_| looked());
         let own = requests.filter(move |request| request.owner == owner && request.mode == mode);
         own.filter_map(|request| request.waker.take())
-    }
-}
-
-fn forget_end(
-    ends: &mut BTreeSet<(Moment, Ticket)>,
-    late: &mut BTreeSet<Ticket>,
-    endless: &mut usize,
-    ticket: Ticket,
-    wait: Wait,
-) {
-    match wait {
-        Wait::Try => {}
-        Wait::Until(end) if end != Moment::FOREVER => {
-            if !ends.remove(&(end, ticket)) {
-                late.remove(&ticket);
-            }
-        }
-        _ => *endless -= 1,
     }
 }
 
@@ -236,17 +257,9 @@ mod tests {
     }
 
     fn waits(line: &mut Line, wait: Wait) -> Ticket {
-        let options = HoldOptions::of(Arc::new(HolderInfo::of_this_process()));
-        line.push(Request {
-            owner: Owner::new(),
-            mode: Mode::Exclusive,
-            options: Arc::new(options),
-            wait,
-            since: at(0),
-            place: None,
-            at: At::Waits,
-            waker: None,
-        })
+        let options = Arc::new(HoldOptions::of(Arc::new(HolderInfo::of_this_process())));
+        let wish = Wish { owner: Owner::new(), mode: Mode::Exclusive, wait, options: &options };
+        line.push(Request::new(&wish, at(0)))
     }
 
     #[test]
@@ -256,15 +269,14 @@ mod tests {
         for end in 1..100_000 {
             let ticket = waits(&mut line, Wait::Until(at(end)));
             assert_eq!(line.next_end_after(at(0)), Some(at(end)));
-            match end % 3 {
-                0 => drop(line.set(ticket, At::Over(Settled::Refused))),
-                1 => line.pass_time(at(end)),
-                _ => {}
+            assert_eq!((line.late(at(end - 1)), line.late(at(end))), (vec![], vec![ticket]));
+            if end % 2 == 0 {
+                line.set(ticket, At::Over(Settled::Refused));
             }
             drop(line.take(ticket));
         }
-        assert_eq!((line.ends.len(), line.late.len(), line.requests.len()), (0, 0, 1));
-        assert_eq!((line.next_end(), line.latest_end()), (None, Moment::FOREVER));
+        assert_eq!((line.ends.at.len(), line.requests.len()), (0, 1));
+        assert_eq!((line.next_end_after(at(0)), line.latest_end()), (None, Moment::FOREVER));
         let (early, late) = (waits(&mut line, Wait::Until(at(7))), waits(&mut line, Wait::Until(at(9))));
         let same = waits(&mut line, Wait::Until(at(7)));
         drop(line.take(early));
@@ -287,7 +299,6 @@ mod tests {
                 _ => waits(&mut line, Wait::Forever),
             })
             .collect();
-        line.pass_time(at(5_000));
         for ticket in &tickets {
             if ticket % 2 == 0 {
                 line.set(*ticket, At::Sent(0));
@@ -296,9 +307,11 @@ mod tests {
         for ticket in tickets.iter().rev() {
             assert!(line.take(*ticket).is_some());
         }
-        let Line { requests, next, unsent_from, tries, ends, late, endless } = &line;
-        assert!(requests.is_empty() && tries.is_empty() && ends.is_empty() && late.is_empty());
-        assert_eq!((*next, *unsent_from, *endless), (10_000, 10_000, 0));
+        let Line { requests, next, unsent_from, tries, ends, counts } = &line;
+        assert!(
+            requests.is_empty() && tries.is_empty() && ends.at.is_empty() && counts.iter().next().is_none()
+        );
+        assert_eq!((*next, *unsent_from, ends.endless), (10_000, 10_000, 0));
         // A later one is found all the same.
         let next = waits(&mut line, Wait::Try);
         assert_eq!((line.first_unsent(), line.first_try()), (Some(next), Some(next)));

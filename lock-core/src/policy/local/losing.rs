@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::asks::{Ask, Is, Lasting, Lease, Number, Seen, Undo};
+use super::asks::{Ask, Is, Lasting, Lease, Number, Seen};
 use super::line::{At, Request, Ticket};
 use super::releasing::unconfirmed;
 use super::turn::{EndedHold, LostLease, Turn, Work};
@@ -29,13 +29,12 @@ impl LocalLock {
             return;
         }
         self.has_news = true;
-        self.line.pass_time(turn.now);
         let due: Vec<_> =
             self.asks.iter().filter(|(_, ask)| ask.due() <= turn.now).map(|(number, _)| *number).collect();
         for number in due {
             self.pass_time_of(turn, number);
         }
-        let next = self.asks.iter().map(|(_, ask)| ask.due()).chain(self.line.next_end()).min();
+        let next = self.asks.iter().map(|(_, ask)| ask.due()).chain(self.line.next_end_after(turn.now)).min();
         self.due = next.unwrap_or(Moment::FOREVER);
     }
 
@@ -49,17 +48,12 @@ impl LocalLock {
         };
         if !ending.is_answered && !ending.is_overdue && turn.now >= ending.sent.plus(OVERDUE) {
             ending.is_overdue = true;
-            self.gates.of(mode).for_each(|gate| gate.overdue += 1);
+            self.answers.is_late(mode);
         }
-        if let Some((hold, due)) = ending.what.hold_and_due()
-            && turn.now >= due
-        {
-            let hold = hold.take();
+        if let Some((hold, _)) = ending.hold.take_if(|(_, due)| turn.now >= *due) {
             turn.finish(hold, None, Some(unconfirmed()));
         }
-        if let Undo::Downgrade { reader: Some(reader), .. } = &ending.what
-            && turn.now >= reader.deadline()
-        {
+        if ending.heir.as_ref().is_some_and(|heir| turn.now >= heir.reader.deadline()) {
             self.lose_reader(turn, number, LossReason::Expired);
         }
     }
@@ -157,7 +151,8 @@ impl LocalLock {
             (Some(true), _) => Settled::Lost(reason),
             (Some(false), Some(error)) => Settled::Failed(error.clone()),
             (Some(false), None) => {
-                self.losses.add(reason);
+                self.lost_in_a_row = self.lost_in_a_row.saturating_add(1);
+                self.last_loss = Some(reason);
                 if let Some(request) = self.line.set(ticket, At::Waits) {
                     request.place = asked.place();
                 }

@@ -8,7 +8,7 @@
 //!   has seen what became of it, or has left.
 //! * **The asks** ([`asks`]) are what the server may have of us: attempts on their way, leases, and what is being undone.
 //!   One attempt is for one request. Another exclusive request inherits the attempt of one that leaves.
-//! * **One rule sends** ([`sending`]): only the first request that is not sent is looked at. What may not go holds back all
+//! * **One rule sends** ([`send_order`]): only the first request that is not sent is looked at. What may not go holds back all
 //!   behind it, so no request of a client overtakes an earlier one that it could exclude, and none queues behind an own
 //!   release. At most one exclusive attempt is out, and none beside an own exclusive lease.
 //! * **Two rules end waits** ([`waiting`]): what is known when the time of a wait is up, and what a try must not wait for.
@@ -17,19 +17,20 @@
 //!   as a reader.
 //! * **Owners** ([`owners`]) stand above: an owner that has entered enters again without a request.
 
+mod answers;
 mod asks;
 mod granting;
 mod line;
 mod losing;
-mod losses;
 mod owners;
 mod reading;
 mod releasing;
-mod sending;
+mod send_order;
 mod turn;
 mod waiting;
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -42,19 +43,18 @@ use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
 use crate::types::status::Participant;
+use answers::Answers;
 pub(crate) use asks::Number;
-use asks::{Asks, Is, Word};
+use asks::{Ask, Asks, Is, Seen, Word};
 pub(crate) use granting::Undoing;
 use granting::declared;
 pub(crate) use line::Ticket;
 use line::{At, Line, Request};
 pub(crate) use losing::Declared;
-use losses::Losses;
-pub(crate) use losses::Pause;
 use owners::Owners;
 pub(crate) use reading::Unwanted;
 pub(crate) use releasing::Reply;
-pub(crate) use turn::{Around, Downgrade, Effects, EndedHold, LostLease, Release, Turn, Work};
+pub(crate) use turn::{Around, Downgrade, Effects, EndedHold, LostLease, Pause, Release, Turn, Work};
 
 /// After this time an answer is overdue, so that a wait that ends does not take the silence for another holder. The server
 /// gets the same for its first word on an attempt, however short the wait is.
@@ -70,49 +70,23 @@ pub(crate) struct LocalLock {
     exclusive: Option<Number>,
     /// The requests that share the lock and are out, and that the server has not confirmed.
     unplaced: BTreeSet<Ticket>,
-    gates: Gates,
+    answers: Answers,
     owners: Owners,
     closed: Option<LockError>,
     /// Who held the lock when the server last named the holder to the current attempt.
-    last_holder: Option<Box<Participant>>,
+    pub(super) last_holder: Option<Box<Participant>>,
     /// When the pause after an earlier hold ends, as the server has last said.
-    pause_end: Option<Moment>,
-    losses: Losses,
+    pub(super) pause_end: Option<Moment>,
+    /// Grants that were lost before their requests had them, one after the other: each of the attempts that follow pauses longer.
+    lost_in_a_row: u32,
+    /// The reason of the last such loss, until the next attempt.
+    last_loss: Option<LossReason>,
     /// Nothing happens by itself before this moment.
     pub(super) due: Moment,
     pub(super) alarm: Option<AlarmHandle>,
     pub(super) alarm_at: Moment,
     /// Whether something may have become known to those whose time is up.
     has_news: bool,
-}
-
-/// What is being undone at the server, without an answer so far.
-#[derive(Default)]
-struct Gates {
-    all: Gate,
-    /// Those that are not shared.
-    excluding: Gate,
-    /// The last release of an exclusive lease.
-    release: Option<Number>,
-}
-
-#[derive(Default)]
-struct Gate {
-    closed: usize,
-    /// How many of them are closed for longer than they should.
-    overdue: usize,
-}
-
-impl Gates {
-    /// What a request in this mode waits for.
-    fn before(&self, mode: Mode) -> &Gate {
-        if mode == Mode::Shared { &self.excluding } else { &self.all }
-    }
-
-    /// Those that something in this mode closes.
-    fn of(&mut self, mode: Mode) -> impl Iterator<Item = &mut Gate> {
-        std::iter::once(&mut self.all).chain((mode != Mode::Shared).then_some(&mut self.excluding))
-    }
 }
 
 /// How a wait ended.
@@ -155,13 +129,6 @@ pub(crate) enum Exited {
     Ends(Arc<HoldCore>),
 }
 
-/// Whether the caller that ends an entry learns of a loss.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hearing {
-    Hears,
-    Deaf,
-}
-
 /// How an attempt ended.
 pub(crate) enum Outcome {
     Granted(Grant<AnyLease>),
@@ -181,12 +148,13 @@ impl LocalLock {
             attempting: None,
             exclusive: None,
             unplaced: BTreeSet::new(),
-            gates: Gates::default(),
+            answers: Answers::default(),
             owners: Owners::default(),
             closed: None,
             last_holder: None,
             pause_end: None,
-            losses: Losses::default(),
+            lost_in_a_row: 0,
+            last_loss: None,
             due: Moment::FOREVER,
             alarm: None,
             alarm_at: Moment::FOREVER,
@@ -196,7 +164,7 @@ impl LocalLock {
 
     /// Enters for an owner, enters again, or takes a place in the line.
     pub(crate) fn enter(&mut self, turn: &mut Turn<'_>, wish: &Wish<'_>) -> Entered {
-        let Wish { owner, mode, wait, options } = *wish;
+        let Wish { owner, mode, wait, .. } = *wish;
         if let Some(error) = &self.closed {
             return Entered::Settled(Settled::Failed(error.clone()));
         }
@@ -204,7 +172,7 @@ impl LocalLock {
             return Entered::Settled(Settled::Lost(reason));
         }
         if let Some(number) = self.granted_to(owner, mode) {
-            self.claim(turn, (owner, mode), number, None);
+            self.claim(turn, (owner, mode), number);
         }
         if let Some(hold) = self.enter_again(owner, mode).or_else(|| self.read_under_lease(turn, owner, mode))
         {
@@ -214,26 +182,15 @@ impl LocalLock {
             return Entered::BehindItself;
         }
         if mode == Mode::Exclusive
-            && (self.has_entered(owner, Mode::Shared) || self.asks_for(owner, Mode::Shared))
+            && (self.owners.entered(owner, Mode::Shared).is_some() || self.asks_for(owner, Mode::Shared))
         {
             return Entered::Upgrade;
         }
         if let (Mode::Exclusive, Some(number)) = (mode, self.attempting) {
             self.extend(turn, number, wait);
         }
-        self.owners.waits(owner, mode);
-        let options = Arc::clone(options);
         let since = turn.now;
-        let ticket = self.line.push(Request {
-            owner,
-            mode,
-            options,
-            wait,
-            since,
-            place: None,
-            at: At::Waits,
-            waker: None,
-        });
+        let ticket = self.line.push(Request::new(wish, since));
         if let Wait::Until(end) = wait {
             self.look_by(end);
         }
@@ -274,19 +231,22 @@ impl LocalLock {
     ) -> Poll<Settled> {
         let Some(request) = self.line.get_mut(ticket) else { return Poll::Pending };
         let (owner, mode) = (request.owner, request.mode);
+        turn.effects.dropped.extend(request.waker.take());
+        let is_undecided = matches!(request.at, At::Waits | At::Sent(_));
         let granted = match request.at {
             At::Granted(number) => Some(number),
-            At::Waits | At::Sent(_) if self.owners.waiting(owner, mode) > 1 => self.granted_to(owner, mode),
-            At::Waits | At::Sent(_) | At::Over(_) => None,
+            _ => None,
         };
+        let has_branches = is_undecided && self.line.count_of(owner, mode) > 1;
+        let granted = if has_branches { self.granted_to(owner, mode) } else { granted };
         if let Some(number) = granted {
-            self.claim(turn, (owner, mode), number, Some(ticket));
+            self.claim(turn, (owner, mode), number);
         }
         if let Some(settled) = self.take_settled(turn, ticket) {
             return Poll::Ready(settled);
         }
         if let Some(request) = self.line.get_mut(ticket) {
-            std::mem::swap(&mut request.waker, waker);
+            request.waker = waker.take();
         }
         Poll::Pending
     }
@@ -295,7 +255,7 @@ impl LocalLock {
         if !matches!(self.line.get(ticket)?.at, At::Over(_)) {
             return None;
         }
-        let Request { owner, mode, at, waker, .. } = self.take(ticket)?;
+        let Request { owner, mode, at, waker, .. } = self.line.take(ticket)?;
         turn.effects.dropped.extend(waker);
         let At::Over(settled) = at else { return None };
         match &settled {
@@ -312,19 +272,13 @@ impl LocalLock {
         }
     }
 
-    fn take(&mut self, ticket: Ticket) -> Option<Request> {
-        let request = self.line.take(ticket)?;
-        self.owners.waits_no_longer(request.owner, request.mode);
-        Some(request)
-    }
-
     /// The wait has no caller any more.
     pub(crate) fn leave(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
         self.withdraw(turn, ticket);
-        let Some(Request { owner, mode, at, waker, .. }) = self.take(ticket) else { return };
+        let Some(Request { owner, at, waker, .. }) = self.line.take(ticket) else { return };
         turn.effects.dropped.extend(waker);
         if let At::Over(Settled::Granted(hold)) = at {
-            self.exit(turn, (owner, mode), Some(&hold), Hearing::Deaf);
+            self.exit_unheard(turn, owner, &hold);
         }
     }
 
@@ -334,7 +288,7 @@ impl LocalLock {
             Some(At::Sent(number) | At::Granted(number)) => *number,
             _ => return,
         };
-        let heir = self.heir_of(ticket, number);
+        let heir = self.heir(Bound::Excluded(ticket), number);
         let Some(ask) = self.asks.get_mut(&number) else { return };
         match (&mut ask.is, heir) {
             (Is::Out(out), Some(heir)) => {
@@ -343,8 +297,8 @@ impl LocalLock {
             }
             (Is::Out(_), None) => self.stop(turn, ticket, number),
             (Is::Leased(lease), Some(heir)) => {
-                lease.seen = asks::Seen::NotYet(heir);
-                if lease.behind.is_some() {
+                lease.seen = Seen::NotYet(heir);
+                if self.answers.are_before(number) {
                     self.line.set(heir, At::Sent(number));
                 } else {
                     self.give(turn, heir, number);
@@ -355,10 +309,10 @@ impl LocalLock {
         }
     }
 
-    /// Returns the request that inherits what an exclusive one has got: the next one, if it asks for the same.
-    fn heir_of(&self, ticket: Ticket, number: Number) -> Option<Ticket> {
+    /// Returns the request that inherits what an exclusive one before it has, or has had: the next one, if it asks for the same.
+    fn heir(&self, before: Bound<Ticket>, number: Number) -> Option<Ticket> {
         let ask = self.asks.get(&number).filter(|ask| ask.mode() == Mode::Exclusive)?;
-        let (heir, request) = self.line.after(std::ops::Bound::Excluded(ticket))?;
+        let (heir, request) = self.line.after(before)?;
         let inherits = request.mode == Mode::Exclusive
             && matches!(request.at, At::Waits)
             && request.suits(&ask.request.options);
@@ -372,16 +326,11 @@ impl LocalLock {
         turn: &mut Turn<'_>,
         (owner, mode): (Owner, Mode),
         of: Option<&Arc<HoldCore>>,
-        hearing: Hearing,
     ) -> Exited {
         let entered = self.owners.entered_mut(owner, mode);
         let entered = entered.filter(|entered| of.is_none_or(|of| Arc::ptr_eq(&entered.hold, of)));
         let Some(entered) = entered else {
-            let loss = match of {
-                Some(of) if hearing == Hearing::Deaf => self.owners.leave_loss(owner, mode, of),
-                _ => self.owners.take_loss(owner, mode, of),
-            };
-            return loss.map_or(Exited::NotOwner, Exited::Lost);
+            return self.owners.take_loss(owner, mode, of).map_or(Exited::NotOwner, Exited::Lost);
         };
         entered.entries -= 1;
         if entered.entries > 0 {
@@ -390,6 +339,16 @@ impl LocalLock {
         let Some(left) = self.owners.leave(owner, mode) else { return Exited::NotOwner };
         self.end_hold(turn, &left.hold);
         Exited::Ends(left.hold)
+    }
+
+    /// Ends one entry of `owner` into that hold, without a caller that could learn of a loss: the other entries tell of it.
+    pub(crate) fn exit_unheard(&mut self, turn: &mut Turn<'_>, owner: Owner, hold: &Arc<HoldCore>) {
+        let mode = hold.grant().mode;
+        if self.is_in(owner, mode, hold) {
+            self.exit(turn, (owner, mode), Some(hold));
+        } else {
+            self.owners.leave_loss(owner, mode, hold);
+        }
     }
 
     /// A backend reports on an attempt, or on the lease that it led to.
@@ -402,7 +361,7 @@ impl LocalLock {
             return;
         }
         let is_queued = matches!(report, Report::Queued);
-        let Some(asks::Ask { is: Is::Out(out), .. }) = self.asks.get_mut(&number) else { return };
+        let Some(Ask { is: Is::Out(out), .. }) = self.asks.get_mut(&number) else { return };
         let word = match report {
             Report::Unreachable(error) => Word::Unreachable(error),
             _ => Word::Busy,
@@ -438,11 +397,6 @@ impl LocalLock {
 
 /// What others want to know.
 impl LocalLock {
-    /// Returns whether the owner has entered in this mode, and holds the lock.
-    fn has_entered(&self, owner: Owner, mode: Mode) -> bool {
-        self.owners.entered(owner, mode).is_some()
-    }
-
     /// Returns the hold of an owner and how often it has entered.
     pub(crate) fn entered(&self, owner: Owner, mode: Mode) -> Option<(Arc<HoldCore>, u64)> {
         self.owners.entered(owner, mode).map(|entered| (Arc::clone(&entered.hold), entered.entries))
@@ -450,7 +404,7 @@ impl LocalLock {
 
     /// Returns whether the owner waits, or has been granted the lock and has not seen that yet.
     pub(crate) fn asks_for(&self, owner: Owner, mode: Mode) -> bool {
-        self.owners.waiting(owner, mode) > 0
+        self.line.count_of(owner, mode) > 0
     }
 
     /// Returns the owner that holds the lock exclusively.
@@ -467,18 +421,5 @@ impl LocalLock {
     pub(crate) fn is_locked(&self) -> bool {
         self.exclusive
             .is_some_and(|number| self.asks.get(&number).is_some_and(|ask| matches!(ask.is, Is::Leased(_))))
-    }
-
-    pub(crate) fn last_holder(&self) -> Option<Participant> {
-        self.last_holder.as_deref().cloned()
-    }
-
-    pub(crate) fn pause_until(&mut self, end: Moment) {
-        self.pause_end = Some(end);
-    }
-
-    /// Returns when the pause after an earlier hold ends, as far as it is known.
-    pub(crate) fn pause_end(&self) -> Option<Moment> {
-        self.pause_end
     }
 }

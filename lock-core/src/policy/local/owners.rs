@@ -15,8 +15,6 @@ type Key = (Owner, Mode);
 #[derive(Default)]
 pub(super) struct Owners {
     entered: FewByKey<Key, Entered, RandomState>,
-    /// How many requests of an owner are in the line.
-    waiting: FewByKey<Key, usize, RandomState>,
     /// The owner of the exclusive hold.
     writer: Option<Owner>,
     lost: VecDeque<Lost>,
@@ -102,28 +100,6 @@ impl Owners {
     fn position_of_loss(&self, owner: Owner, mode: Mode, of: Option<&Arc<HoldCore>>) -> Option<usize> {
         let is_it = |lost: &Lost| lost.key == (owner, mode) && of.is_none_or(|of| of.number() == lost.hold);
         self.lost.iter().position(is_it)
-    }
-
-    /// A request of the owner enters the line.
-    pub(super) fn waits(&mut self, owner: Owner, mode: Mode) {
-        match self.waiting.get_mut(&(owner, mode)) {
-            Some(count) => *count += 1,
-            None => self.waiting.insert((owner, mode), 1),
-        }
-    }
-
-    /// A request of the owner leaves the line.
-    pub(super) fn waits_no_longer(&mut self, owner: Owner, mode: Mode) {
-        let Some(count) = self.waiting.get_mut(&(owner, mode)) else { return };
-        *count -= 1;
-        if *count == 0 {
-            self.waiting.remove(&(owner, mode));
-        }
-    }
-
-    /// Returns how many requests of the owner are in the line.
-    pub(super) fn waiting(&self, owner: Owner, mode: Mode) -> usize {
-        self.waiting.get(&(owner, mode)).copied().unwrap_or_default()
     }
 
     pub(super) fn writer(&self) -> Option<(Owner, &Entered)> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::LocalLock;
-use super::asks::{Ask, Ending, Is, Lease, Number, Out, Seen, Undo, Word};
+use super::asks::{Ask, Ending, Heir, Lease, Number, Seen};
 use super::granting::{declared, lasting_of};
 use super::releasing::Reply;
 use super::turn::{Downgrade, EndedHold, Turn, Work};
@@ -59,18 +59,13 @@ impl LocalLock {
         &mut self,
         turn: &mut Turn<'_>,
         number: Number,
-        (hold, due): (Arc<HoldCore>, Moment),
-        reader: Arc<HoldCore>,
-        owner: Owner,
+        hold: (Arc<HoldCore>, Moment),
+        heir: Heir,
     ) {
-        let (counted, to) = (turn.around.counted(), self.next);
-        self.next += 1;
-        let Some(group) = self.asks.get_mut(&number).and_then(Ask::leased).map(|lease| lease.group) else {
-            return;
-        };
-        let undo =
-            Undo::Downgrade { hold: Some(hold), due, reader: Some(Arc::clone(&reader)), owner, to, group };
-        let Some((request, lease)) = self.end(turn, number, undo, None) else { return };
+        let (counted, reader, to, group) =
+            (turn.around.counted(), Arc::clone(&heir.reader), heir.to, heir.group);
+        let ending = Ending { hold: Some(hold), heir: Some(heir), ..Ending::sent_at(turn.now) };
+        let Some((request, lease)) = self.end(turn, number, ending) else { return };
         // Its owner still holds it, and it is not renewed.
         turn.around.register(number, group, &lease.kept, None);
         let GrantedId::Attempt(id) = reader.grant().id else { return };
@@ -90,24 +85,33 @@ impl LocalLock {
         shared: &AcquireRequest,
         grant: Grant<AnyLease>,
     ) -> Option<Unwanted> {
-        let unwanted = |error| Some(Unwanted { lease: Arc::clone(&grant.lease), error });
-        let Some(Ask { is: Is::Ending(ending), .. }) = self.asks.get_mut(&number) else {
-            return unwanted(None);
-        };
-        let Undo::Downgrade { hold, reader, owner, to, .. } = &mut ending.what else { return unwanted(None) };
-        let (writer, reader, owner, to) = (hold.take(), reader.clone(), *owner, *to);
-        let Some(reader) = reader else {
+        let writer = self.asks.get_mut(&number).and_then(Ask::ending).and_then(|ending| ending.hold.take());
+        let unwanted = self.lease_inherited(turn, number, shared, grant);
+        // After that, so that the owner finds the reader's own token when the writer has ended.
+        if let Some((writer, _)) = writer {
             turn.finish(writer, None, None);
-            return unwanted(None);
+        }
+        unwanted
+    }
+
+    fn lease_inherited(
+        &mut self,
+        turn: &mut Turn<'_>,
+        number: Number,
+        shared: &AcquireRequest,
+        grant: Grant<AnyLease>,
+    ) -> Option<Unwanted> {
+        let Some(heir) = self.take_heir(turn, number) else {
+            return Some(Unwanted { lease: grant.lease, error: None });
         };
         let lasting = match lasting_of(shared, grant.term) {
             Ok(lasting) => lasting,
             Err(error) => {
-                turn.finish(writer, None, None);
-                self.lose_reader(turn, number, LossReason::Expired);
-                return unwanted(Some(error));
+                self.lose_heir(turn, heir, LossReason::Expired);
+                return Some(Unwanted { lease: grant.lease, error: Some(error) });
             }
         };
+        let Heir { reader, owner, to, .. } = heir;
         let first = reader.grant().clone();
         reader.granted_later(Granted {
             lease: to,
@@ -125,22 +129,8 @@ impl LocalLock {
             hold: reader,
             reader: None,
             seen: Seen::By(owner),
-            behind: None,
         };
-        let out = Out {
-            ticket: 0,
-            since: turn.now,
-            word: Word::None,
-            is_placed: true,
-            behind: None,
-            lost: None,
-            driver: None,
-        };
-        self.asks.insert(to, Ask { request: shared.clone(), is: Is::Out(out) });
-        let group_end = self.hold_lease(turn, to, lease);
-        self.take_reader(turn, number);
-        // After that, so that the owner finds the reader's own token when the writer has ended.
-        turn.finish(writer, None, None);
+        let group_end = self.hold_lease(turn, to, shared.clone(), lease);
         self.answered(turn, number, &Reply::Done);
         if let Some(reason) = group_end {
             self.lose(turn, to, reason, declared(reason));
@@ -150,33 +140,28 @@ impl LocalLock {
 
     /// A reader whose lease is still that of the writer before is lost. The downgrade notices that, and is undone.
     pub(super) fn lose_reader(&mut self, turn: &mut Turn<'_>, number: Number, reason: LossReason) {
-        let Some((reader, owner)) = self.take_reader(turn, number) else { return };
+        if let Some(heir) = self.take_heir(turn, number) {
+            self.lose_heir(turn, heir, reason);
+        }
+    }
+
+    fn lose_heir(&mut self, turn: &mut Turn<'_>, Heir { reader, owner, .. }: Heir, reason: LossReason) {
         let known = reader.lose(reason, &mut turn.effects.wake);
         turn.effects.ended.extend(known.map(|known| EndedHold::lost(reader, reason, known)));
         self.owners.lose(owner, Mode::Shared, reason);
     }
 
     /// The reader does not stand by the lease of the writer before any more.
-    pub(super) fn take_reader(
-        &mut self,
-        turn: &mut Turn<'_>,
-        number: Number,
-    ) -> Option<(Arc<HoldCore>, Owner)> {
-        let Is::Ending(ending) = &mut self.asks.get_mut(&number)?.is else { return None };
-        let Undo::Downgrade { reader, owner, group, .. } = &mut ending.what else { return None };
-        let taken = (reader.take()?, *owner);
-        turn.unregister(number, *group);
-        Some(taken)
+    pub(super) fn take_heir(&mut self, turn: &mut Turn<'_>, number: Number) -> Option<Heir> {
+        let heir = self.asks.get_mut(&number)?.ending()?.heir.take()?;
+        turn.unregister(number, heir.group);
+        Some(heir)
     }
 
     /// Returns the number of the lease that is becoming this one.
-    pub(super) fn downgraded_to(&self, number: Number) -> Option<Number> {
+    pub(super) fn downgraded_to(&mut self, number: Number) -> Option<Number> {
         let exclusive = self.exclusive?;
-        match self.asks.get(&exclusive).map(|ask| &ask.is) {
-            Some(Is::Ending(Ending { what: Undo::Downgrade { to, .. }, .. })) if *to == number => {
-                Some(exclusive)
-            }
-            _ => None,
-        }
+        let heir = self.asks.get_mut(&exclusive)?.ending()?.heir.as_ref()?;
+        (heir.to == number).then_some(exclusive)
     }
 }

@@ -1,18 +1,17 @@
 //! Gives leases back: to the next request of this client, to the reader under a writer, or to the server. And what the server
 //! answers to releases, cancels and downgrades: the first answer, whatever it is, lets the line go on.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::LocalLock;
-use super::asks::{Ask, Ending, Is, Lasting, Lease, Number, Seen, Series, Undo};
-use super::line::At;
+use super::asks::{Ask, Ending, Heir, Is, Lasting, Lease, Number, Seen, Series};
 use super::losing::Declared;
 use super::turn::{Release, Turn, Work};
 use crate::policy::hold::{Granted, HoldCore};
 use crate::runtime::clock::Moment;
-use crate::runtime::pending::Pending;
 use crate::spi::{AcquireRequest, Mode, Released};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -42,12 +41,12 @@ impl LocalLock {
         let Some(ask) = self.asks.get_mut(&number) else { return };
         let of_a_reader = match &mut ask.is {
             Is::Leased(lease) => lease.reader.take_if(|reader| Arc::ptr_eq(reader, hold)).is_some(),
-            Is::Ending(_) => self.take_reader(turn, number).is_some(),
+            Is::Ending(_) => self.take_heir(turn, number).is_some(),
             Is::Out(_) => false,
         };
         if of_a_reader {
             hold.begin_release();
-            return turn.finish(Some(Arc::clone(hold)), None, None);
+            return turn.finish(Arc::clone(hold), None, None);
         }
         self.end_lease(turn, number);
     }
@@ -57,30 +56,34 @@ impl LocalLock {
         self.has_news = true;
         let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return };
         lease.hold.begin_release();
-        let (hold, reader) = (Arc::clone(&lease.hold), lease.reader.take());
+        let (hold, reader, group) = (Arc::clone(&lease.hold), lease.reader.take(), lease.group);
         let lease_ends = match lease.lasting {
             Lasting::UntilReported => Moment::FOREVER,
             Lasting::Leased { .. } => hold.deadline(),
         };
         let due = lease_ends.min(turn.now.plus(RELEASE_TIMEOUT));
         match (reader, lease.seen) {
-            (Some(reader), Seen::By(owner)) => self.downgrade(turn, number, (hold, due), reader, owner),
+            (Some(reader), Seen::By(owner)) => {
+                let to = self.next;
+                self.next += 1;
+                self.downgrade(turn, number, (hold, due), Heir { reader, owner, to, group });
+            }
             _ if self.hand_on(turn, number) => {}
-            _ => self.release(turn, number, hold, due),
+            _ => self.release(turn, number, (hold, due)),
         }
     }
 
-    fn release(&mut self, turn: &mut Turn<'_>, number: Number, hold: Arc<HoldCore>, due: Moment) {
+    fn release(&mut self, turn: &mut Turn<'_>, number: Number, hold: (Arc<HoldCore>, Moment)) {
         let counted = turn.around.counted();
-        let undo = Undo::Lease { hold: Some(hold), due };
-        let Some((request, lease)) = self.end(turn, number, undo, None) else { return };
+        let ending = Ending { hold: Some(hold), ..Ending::sent_at(turn.now) };
+        let Some((request, lease)) = self.end(turn, number, ending) else { return };
         turn.unregister(number, lease.group);
         if self.exclusive == Some(number) {
             self.exclusive = None;
         }
         // A lease of a series passes to the next request without the server, or not at all.
         if request.mode() == Mode::Exclusive && lease.series.is_none() {
-            self.gates.release = Some(number);
+            self.answers.of_release = Some(number);
         }
         let gone_by = turn.gone_by(&lease);
         turn.effects.work.push(Work::Release(Release { request, lease: lease.kept, gone_by, counted }));
@@ -91,15 +94,13 @@ impl LocalLock {
         &mut self,
         turn: &mut Turn<'_>,
         number: Number,
-        what: Undo,
-        counted: Option<Pending>,
+        ending: Ending,
     ) -> Option<(AcquireRequest, Lease)> {
         let ask = self.asks.get_mut(&number)?;
-        let ending = Ending { what, sent: turn.now, is_answered: false, is_overdue: false, counted };
         let before = std::mem::replace(&mut ask.is, Is::Ending(ending));
         let (mode, request, due) = (ask.mode(), ask.request.clone(), ask.due());
         self.look_by(due);
-        self.gate(turn, mode);
+        self.answers.expect(mode);
         match before {
             Is::Leased(lease) => Some((request, lease)),
             Is::Out(out) => {
@@ -112,19 +113,11 @@ impl LocalLock {
 
     /// Passes a lock on without the server, if the client does that. Returns whether it has.
     fn hand_on(&mut self, turn: &mut Turn<'_>, number: Number) -> bool {
-        let Some(ask) = self.asks.get(&number) else { return false };
-        let Is::Leased(lease) = &ask.is else { return false };
-        let next = self.line.after(std::ops::Bound::Unbounded);
-        let Some((ticket, _)) = next.filter(|(_, request)| {
-            let is_first = request.mode == Mode::Exclusive && matches!(request.at, At::Waits);
-            is_first && request.suits(&ask.request.options)
-        }) else {
-            return false;
-        };
+        let Some(ticket) = self.heir(Bound::Unbounded, number) else { return false };
+        let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return false };
         if !lease.may_be_handed_on(turn.now) {
             return false;
         }
-        let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return false };
         let Some(series) = &mut lease.series else { return false };
         series.left -= 1;
         if let Some(passes) = &series.passes {
@@ -138,7 +131,7 @@ impl LocalLock {
         let former = std::mem::replace(&mut lease.hold, hold);
         lease.seen = Seen::NotYet(ticket);
         // Its listeners learn of the end before the next one begins.
-        turn.finish(Some(former), None, None);
+        turn.finish(former, None, None);
         self.look_by(deadline);
         self.give(turn, ticket, number);
         true
@@ -162,8 +155,9 @@ impl LocalLock {
         };
         let is_certain = !matches!(reply, Reply::Failed(_));
         if is_certain || failure.is_some() {
-            let hold = ending.what.hold_and_due().and_then(|(hold, _)| hold.take());
-            turn.finish(hold, loss, failure);
+            if let Some((hold, _)) = ending.hold.take() {
+                turn.finish(hold, loss, failure);
+            }
             let reason = match reply {
                 Reply::Released(Released::WasLost(reason)) => *reason,
                 _ => LossReason::Expired,
@@ -171,7 +165,7 @@ impl LocalLock {
             self.lose_reader(turn, number, reason);
         }
         if is_first {
-            self.open_gate(mode, was_overdue);
+            self.answers.has_come(mode, was_overdue);
             self.first_answer(turn, number, matches!(reply, Reply::Never));
         }
         if is_certain {
@@ -185,24 +179,21 @@ impl LocalLock {
     /// What was sent behind a release may be given; not if that will never be answered, because then it cannot be renewed, either.
     fn first_answer(&mut self, turn: &mut Turn<'_>, number: Number, will_never_come: bool) {
         self.has_news = true;
-        if self.gates.release == Some(number) {
-            self.gates.release = None;
+        if self.answers.of_release != Some(number) {
+            return;
         }
-        for follower in [self.attempting, self.exclusive].into_iter().flatten() {
-            match self.asks.get_mut(&follower).map(|ask| &mut ask.is) {
-                Some(Is::Out(out)) if out.behind == Some(number) => out.behind = None,
-                Some(Is::Leased(lease)) if lease.behind == Some(number) => {
-                    lease.behind = None;
-                    match lease.seen {
-                        _ if will_never_come => {
-                            self.lose(turn, follower, LossReason::ConnectionLost, Declared::ByBackend);
-                        }
-                        Seen::NotYet(ticket) => self.give(turn, ticket, follower),
-                        Seen::By(_) => {}
-                    }
-                }
-                _ => {}
-            }
+        self.answers.of_release = None;
+        let Some(follower) = self.answers.follower.take() else { return };
+        let Some(Lease { seen: Seen::NotYet(ticket), .. }) =
+            self.asks.get_mut(&follower).and_then(Ask::leased)
+        else {
+            return;
+        };
+        let ticket = *ticket;
+        if will_never_come {
+            self.lose(turn, follower, LossReason::ConnectionLost, Declared::ByBackend);
+        } else {
+            self.give(turn, ticket, follower);
         }
     }
 }

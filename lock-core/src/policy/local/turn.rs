@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::asks::{Lasting, Lease, Number, Out, Series, Word};
 use super::losing::Declared;
-use super::losses::Pause;
 use crate::policy::hold::state::Known;
 use crate::policy::hold::{HoldCore, Home};
 use crate::runtime::clock::Moment;
@@ -87,6 +86,14 @@ pub(crate) enum Work {
     Release(Release),
     Downgrade(Downgrade),
     Clear(LostLease),
+}
+
+/// The pause before an attempt after so many grants that were lost unseen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pause {
+    /// The reason of the last loss.
+    pub(crate) reason: LossReason,
+    pub(crate) in_a_row: u32,
 }
 
 /// A lease that is given back.
@@ -177,11 +184,10 @@ impl<'e> Turn<'e> {
     /// The server has answered the release of a hold, or its owner does not wait for that any longer.
     pub(super) fn finish(
         &mut self,
-        hold: Option<Arc<HoldCore>>,
+        hold: Arc<HoldCore>,
         loss: Option<LossReason>,
         failure: Option<LockError>,
     ) {
-        let Some(hold) = hold else { return };
         if let Some(known) = hold.finish(loss, failure, &mut self.effects.wake) {
             self.effects.ended.push(EndedHold { hold, loss, known, was_released: true });
         }

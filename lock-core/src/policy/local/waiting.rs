@@ -2,7 +2,7 @@
 
 use super::asks::{Ask, Is, Number, Word};
 use super::line::{At, Request, Ticket};
-use super::sending::Obstacle;
+use super::send_order::Obstacle;
 use super::turn::Turn;
 use super::{LocalLock, OVERDUE, Settled};
 use crate::runtime::clock::Moment;
@@ -23,7 +23,7 @@ impl LocalLock {
         if !std::mem::take(&mut self.has_news) {
             return;
         }
-        for ticket in self.line.late() {
+        for ticket in self.line.late(turn.now) {
             let settled = match self.prospect(turn, ticket) {
                 None => continue,
                 Some(Prospect::Over(settled)) => settled,
@@ -68,7 +68,7 @@ impl LocalLock {
             Some(Is::Out(out)) => match &out.word {
                 Word::Busy => Prospect::Over(Settled::Refused),
                 Word::Unreachable(error) => Prospect::Over(Settled::Failed(error.clone())),
-                Word::None if out.behind.is_some() => self.prospect_of_answers(Mode::Exclusive),
+                Word::None if self.answers.are_before(number) => self.prospect_of_answers(Mode::Exclusive),
                 Word::None => Prospect::Open(out.since.max(since).plus(OVERDUE), unanswered()),
             },
             // A lease that waits for the answer to the release before it.
@@ -78,7 +78,7 @@ impl LocalLock {
 
     /// A wait behind releases, cancels or downgrades that are not answered.
     fn prospect_of_answers(&self, mode: Mode) -> Prospect {
-        if self.gates.before(mode).overdue > 0 {
+        if self.answers.any_is_late_before(mode) {
             return Prospect::Over(Settled::Failed(no_answer()));
         }
         Prospect::Open(Moment::FOREVER, no_answer())
@@ -106,44 +106,28 @@ impl LocalLock {
     /// try it waits for the answer. Returns whether it is answered.
     pub(super) fn review_try(&mut self, turn: &mut Turn<'_>, ticket: Ticket) -> bool {
         let Some(Request { at: At::Waits, mode, .. }) = self.line.get(ticket) else { return false };
-        let is_overdue = self.gates.before(*mode).overdue > 0;
-        let obstacle = match self.obstacle(ticket) {
-            Some(Obstacle::Earlier(first)) => {
-                if self.line.get(first).is_none_or(Request::tries_once) {
-                    return false;
-                }
-                self.obstacle(first)
-            }
-            Some(Obstacle::Answer) if !is_overdue => return false,
-            Some(Obstacle::Attempt(number)) if self.is_of_a_try(number) => return false,
-            None => return false,
-            obstacle => obstacle,
+        let is_late = self.answers.any_is_late_before(*mode);
+        let will_be_answered = match self.obstacle(ticket) {
+            None => true,
+            Some(Obstacle::Earlier(first)) => self.line.get(first).is_none_or(Request::tries_once),
+            Some(Obstacle::Attempt(number)) => self.is_of_a_try(number),
+            Some(Obstacle::Answer) => !is_late,
+            Some(Obstacle::Lease) => false,
         };
-        let outage = match obstacle {
-            Some(Obstacle::Attempt(number)) => self.outage(number),
-            Some(Obstacle::Answer) if is_overdue => Some(no_answer()),
-            _ => None,
+        if will_be_answered {
+            return false;
+        }
+        let settled = match self.prospect(turn, ticket) {
+            Some(Prospect::Over(settled)) => settled,
+            _ => Settled::Refused,
         };
-        self.over(turn, ticket, outage.map_or(Settled::Refused, Settled::Failed));
+        self.over(turn, ticket, settled);
         true
     }
 
     fn is_of_a_try(&self, number: Number) -> bool {
-        match self.asks.get(&number) {
-            Some(Ask { is: Is::Out(out), .. }) => self.line.get(out.ticket).is_some_and(Request::tries_once),
-            _ => false,
-        }
-    }
-
-    fn outage(&self, number: Number) -> Option<LockError> {
-        match self.asks.get(&number).map(|ask| &ask.is) {
-            Some(Is::Out(out)) => match &out.word {
-                Word::Unreachable(error) => Some(error.clone()),
-                Word::None if out.behind.is_some() && self.gates.all.overdue > 0 => Some(no_answer()),
-                Word::None | Word::Busy => None,
-            },
-            _ => None,
-        }
+        let out = self.asks.get(&number).and_then(Ask::out);
+        out.and_then(|out| self.line.get(out.ticket)).is_some_and(Request::tries_once)
     }
 }
 

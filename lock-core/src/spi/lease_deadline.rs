@@ -1,4 +1,4 @@
-//! How long a lease is valid, and how often it is renewed: one formula for all backends.
+//! The deadline of a lease, and how often it is renewed: one formula for all backends.
 //!
 //! With `V` the length of the lease at the server and `anchor` the moment **before** the client sent the last
 //! acknowledged renewal, the hold is valid until

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::asks::{Ask, Is, Number, Out, Undo, Word};
+use super::LocalLock;
+use super::asks::{Ask, Is, Number, Out, Word};
 use super::line::{At, Ticket};
-use super::turn::{Turn, Work};
-use super::{LocalLock, OVERDUE};
+use super::turn::{Pause, Turn, Work};
 use crate::runtime::clock::Moment;
 use crate::spi::{Mode, Wait};
 
@@ -56,7 +56,7 @@ impl LocalLock {
         {
             return Some(Obstacle::Attempt(*number));
         }
-        (self.gates.before(mode).closed > 0).then_some(Obstacle::Answer)
+        (self.answers.count_before(mode) > 0).then_some(Obstacle::Answer)
     }
 
     fn is_unplaced_before(&self, ticket: Ticket, number: Number) -> bool {
@@ -97,14 +97,9 @@ impl LocalLock {
     /// requests. A try does not follow: the answer that the lock is held would be wrong if the release failed.
     fn may_follow(&self, turn: &Turn<'_>, ticket: Ticket) -> Option<Number> {
         let request = self.line.get(ticket)?;
-        let release = self.gates.release?;
-        let is_release = matches!(
-            self.asks.get(&release).map(|ask| &ask.is),
-            Some(Is::Ending(ending)) if !ending.is_answered && matches!(ending.what, Undo::Lease { .. })
-        );
+        let release = self.answers.of_release?;
         let may = turn.pipelines
-            && is_release
-            && self.gates.all.closed == 1
+            && self.answers.count_before(Mode::Exclusive) == 1
             && request.mode == Mode::Exclusive
             && !request.tries_once();
         may.then_some(release)
@@ -132,18 +127,20 @@ impl LocalLock {
         } else {
             self.unplaced.insert(ticket);
         }
-        let out = Out {
-            ticket,
-            since: turn.now,
-            word: Word::None,
-            is_placed: false,
-            behind,
-            lost: None,
-            driver: None,
-        };
-        let pause = if wait == Wait::Try { None } else { self.losses.next_pause() };
+        let out =
+            Out { ticket, since: turn.now, word: Word::None, is_placed: false, lost: None, driver: None };
+        if behind.is_some() {
+            self.answers.follower = Some(number);
+        }
+        let pause = if wait == Wait::Try { None } else { self.pause_after_losses() };
         turn.effects.work.push(Work::Attempt(asked.clone(), pause));
         self.asks.insert(number, Ask { request: asked, is: Is::Out(out) });
+    }
+
+    /// Returns the pause before the next attempt after grants that were lost unseen: that attempt may fail in the same way.
+    fn pause_after_losses(&mut self) -> Option<Pause> {
+        let reason = self.last_loss.take()?;
+        (self.lost_in_a_row > 0).then_some(Pause { reason, in_a_row: self.lost_in_a_row })
     }
 
     /// Another exclusive request joins the line behind this attempt, which it may inherit.
@@ -173,18 +170,5 @@ impl LocalLock {
     /// Nothing happens by itself before the earliest of these moments.
     pub(super) fn look_by(&mut self, moment: Moment) {
         self.due = self.due.min(moment);
-    }
-
-    /// A release, a cancel or a downgrade is on its way.
-    pub(super) fn gate(&mut self, turn: &Turn<'_>, mode: Mode) {
-        self.gates.of(mode).for_each(|gate| gate.closed += 1);
-        self.look_by(turn.now.plus(OVERDUE));
-    }
-
-    pub(super) fn open_gate(&mut self, mode: Mode, was_overdue: bool) {
-        for gate in self.gates.of(mode) {
-            gate.closed -= 1;
-            gate.overdue -= usize::from(was_overdue);
-        }
     }
 }
