@@ -12,16 +12,15 @@ use lock_core::spi::within;
 use lock_core::{
     AttemptId, ErrorKind, FencingToken, LeaseState, LockError, LossReason, Mode, Moment, Operation,
 };
+use lock_sql::{Answer, Failure, LinkState, gone, nonsense};
 use tokio::sync::oneshot;
 
 use crate::admission::{Passed, Patience};
 use crate::batch::{Caller, Promise};
-use crate::failure::{Failure, nonsense};
+use crate::claim::{Claim, Name, Refusal};
+use crate::dialect::{Command, Ending, Link, Mailbox, Pool, Session, Settings, Taken};
 use crate::gate::Manner;
-use crate::link::{Claim, Command, Link, LinkState, Mailbox, Name, Taken};
 use crate::options::TokenSource;
-use crate::pool::Pool;
-use crate::session::{Answer, Session};
 use crate::session_tag;
 use crate::statement::{self, Checked, Holder, Waiter, checked};
 
@@ -83,29 +82,10 @@ pub(crate) struct Confirmed {
     pub(crate) anchor: Moment,
 }
 
-/// What has to happen before a connection ends, even if the runtime ends or the task panics: the server frees the locks as soon as
-/// the connection is closed.
-struct Ending {
-    pool: Arc<Pool>,
-    link: Arc<Link>,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        if self.link.has_ended() {
-            return;
-        }
-        self.link.reaches(LinkState::Ended);
-        self.pool.server().context.group_lost(self.link.group, LossReason::ConnectionLost);
-        self.pool.remove(self.link.group);
-        // The server frees the locks as soon as it notices; the control connection makes sure that it does.
-        self.pool.server().control.terminate(Arc::clone(&self.link));
-    }
-}
-
 pub(crate) struct Actor {
     pub(crate) pool: Arc<Pool>,
     pub(crate) link: Arc<Link>,
+    pub(crate) settings: Arc<Settings>,
     /// Before the session, so that it is dropped first.
     ending: Ending,
     pub(crate) session: Session,
@@ -118,10 +98,11 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
-        let heard = pool.server().context.clock().now();
+        let settings = Arc::clone(&pool.server().settings);
+        let heard = settings.clock().now();
         let ending = Ending { pool: Arc::clone(&pool), link: Arc::clone(&link) };
-        let manner = pool.server().settings.manner.starting_with(session.number);
-        Self { pool, link, ending, session, manner, held: HashMap::new(), heard }
+        let manner = settings.dialect.manner.starting_with(session.id.number);
+        Self { pool, link, settings, ending, session, manner, held: HashMap::new(), heard }
     }
 
     pub(crate) async fn work(mut self, mut mailbox: Mailbox) {
@@ -129,7 +110,9 @@ impl Actor {
             let Some(command) = self.next(&mut mailbox).await else { return self.retire().await };
             let carried_out = match command {
                 Command::Take { claim, answer } => self.take(claim, answer).await,
-                Command::Wait { claim, waiter, promise } => self.wait(claim, waiter, &promise).await,
+                Command::Wait { claim, waiting: (waiter, promise) } => {
+                    self.wait(claim, waiter, &promise).await
+                }
                 Command::Downgrade { former, claim, answer } => self.downgrade(former, claim, answer).await,
                 Command::Release { key, id, operation, answer } => {
                     self.release(&key, id, operation, answer).await
@@ -155,8 +138,8 @@ impl Actor {
             if !self.held.is_empty() {
                 return mailbox.next().await;
             }
-            let idle_until = self.now().plus(self.pool.server().settings.longest_idle());
-            match within(self.pool.server().context.clock(), idle_until, mailbox.next()).await {
+            let idle_until = self.now().plus(self.settings.longest_idle());
+            match within(self.settings.clock(), idle_until, mailbox.next()).await {
                 Some(command) => return command,
                 None if self.pool.retire(self.link.group) => return None,
                 None => {}
@@ -167,37 +150,34 @@ impl Actor {
     /// Closes the connection when nothing on it is held, or still matters.
     async fn retire(self) {
         self.link.reaches(LinkState::Ended);
-        self.session.close(self.pool.server().context.clock()).await;
+        self.session.close(self.settings.clock()).await;
         self.link.reaches(LinkState::Terminated);
     }
 
     fn die(self, error: &LockError) {
         let Self { link, ending, session, held, .. } = self;
         if held.is_empty() {
-            tracing::debug!(target: "distlock", connection = link.connection, %error, "a connection has ended");
+            tracing::debug!(target: "distlock", session = %link.session, %error, "a connection has ended");
         } else {
             let locks = held.len();
-            tracing::warn!(target: "distlock", connection = link.connection, locks, %error, "a connection has ended, and its locks with it");
+            tracing::warn!(target: "distlock", session = %link.session, locks, %error, "a connection has ended, and its locks with it");
         }
         drop(ending);
         drop(session);
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.pool.server().context.clock().now()
+        self.settings.clock().now()
     }
 
     /// Carries out a statement that does not wait. Without holds on this connection it has the usual timeout. Otherwise it has
     /// until the holds may end at the server, because dropping the connection would lose all of them.
     pub(crate) async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Failure> {
-        let clock = self.pool.server().context.clock();
+        let clock = self.settings.clock();
         let sent = clock.now();
-        let usual = sent.plus(self.pool.server().settings.request_timeout);
-        let deadline = if self.held.is_empty() {
-            usual
-        } else {
-            usual.max(self.heard.plus(self.pool.server().settings.lease))
-        };
+        let usual = sent.plus(self.settings.request_timeout);
+        let deadline =
+            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(self.settings.lease)) };
         self.link.is_asking(sent);
         let answer = within(clock, deadline, self.session.ask(operation, statement)).await;
         self.link.has_asked(self.now());
@@ -236,8 +216,8 @@ impl Actor {
         stop: impl Future<Output = ()>,
         statement: String,
     ) -> Result<Answer, Failure> {
-        let (pool, number, run) = (&self.pool, self.session.number, self.session.run.clone());
-        let clock = pool.server().context.clock();
+        let (pool, settings, id) = (&self.pool, &self.settings, self.session.id.clone());
+        let clock = settings.clock();
         let sent = clock.now();
         let mut asking = std::pin::pin!(self.session.ask(Operation::Acquire, statement));
         tokio::select! {
@@ -252,15 +232,11 @@ impl Actor {
         }
         // Dropping the connection would lose everything else that is held on it.
         let usual = clock.now().plus(CANCELLATION_TIMEOUT);
-        let deadline = if self.held.is_empty() {
-            usual
-        } else {
-            usual.max(self.heard.plus(pool.server().settings.lease))
-        };
-        let cancelled = within(clock, deadline, pool.server().control.cancel(number, &run)).await;
+        let deadline = if self.held.is_empty() { usual } else { usual.max(self.heard.plus(settings.lease)) };
+        let cancelled = within(clock, deadline, pool.server().control.cancel(&id)).await;
         match cancelled {
             Some(Ok(())) => {}
-            Some(Err(failure)) => return Err(Failure::Broken(failure.into_error())),
+            Some(Err(error)) => return Err(Failure::Broken(error)),
             None => return Err(Failure::silence(Operation::Cancel)),
         }
         within(clock, deadline, asking).await.unwrap_or_else(|| Err(Failure::silence(Operation::Cancel)))
@@ -269,7 +245,7 @@ impl Actor {
     /// Turns the outcome into the answers for the callers that asked for the lock.
     async fn conclude(&mut self, claim: &Claim, passed: Passed, callers: Vec<Caller>) -> Result<(), Broken> {
         let key = Arc::clone(&claim.parts.gate);
-        let has_reader_lock = callers.len() > 1 && self.pool.server().settings.fencing == TokenSource::Table;
+        let has_reader_lock = callers.len() > 1 && self.settings.dialect.fencing == TokenSource::Table;
         let mut has = |locks| {
             let member = |caller: &Caller| Member {
                 id: caller.id,
@@ -288,7 +264,9 @@ impl Actor {
                 }
             }
             Passed::Refused(refusal) => Ok(Taken::Refused(refusal)),
-            Passed::OtherPermits(is) => Ok(Taken::OtherPermits(is)),
+            Passed::OtherPermits(is) => {
+                Ok(Taken::Refused(Refusal { other_permits: Some(is), ..Refusal::default() }))
+            }
             // The server may have granted something before the statement was interrupted.
             Passed::Unclear { may_have, failure } => {
                 has(may_have);
@@ -338,7 +316,7 @@ impl Actor {
         let tokens = self.tokens(claim, token).await?;
         let tokens = tokens.into_iter().map(|token| token.map(FencingToken::new)).collect();
         // If the answer took long, the server may have freed the lock and given it to another client meanwhile.
-        if self.now().since(sent) <= self.pool.server().settings.interval {
+        if self.now().since(sent) <= self.settings.interval {
             return Ok(Some(Confirmed { tokens, anchor: sent }));
         }
         let anchor = self.now();
@@ -353,7 +331,7 @@ impl Actor {
         let Some(held) = self.held.get(&claim.parts.gate) else { return Ok(Vec::new()) };
         let ids: Vec<_> = held.members.iter().map(|member| member.id).collect();
         let (reader_locks, slot) = (held.reader_locks(), held.locks.first().cloned());
-        match (self.pool.server().settings.fencing, &claim.holder, slot) {
+        match (self.settings.dialect.fencing, &claim.holder, slot) {
             (TokenSource::Clock, ..) if ids.len() == 1 => Ok(vec![Some(first)]),
             (TokenSource::Clock, ..) => {
                 let more = self.numbers(ids.len().saturating_sub(1), Operation::Acquire).await?;
@@ -370,7 +348,7 @@ impl Actor {
     }
 
     fn minting(&self, claim: &Claim, ids: &[AttemptId], slot: &Name, holder: &Holder) -> String {
-        let run = &self.link.run;
+        let run = &self.link.session.run;
         if claim.mode == Mode::Exclusive {
             statement::mint(claim, run, holder)
         } else {
@@ -389,16 +367,16 @@ impl Actor {
         let interrupted = LockError::new(ErrorKind::Server, Operation::Acquire)
             .because("the statement was interrupted")
             .retryable();
-        Err(Failure::Refused { code: 0, error: interrupted })
+        Err(Failure::refusal(interrupted))
     }
 
     /// Writes to the table. A write may block for many reasons, and the checks of the holds on this connection wait behind it. So it
     /// has a timeout of its own, and is cancelled then.
     pub(crate) async fn write(&mut self, statement: String) -> Result<Answer, Failure> {
-        let clock = self.pool.server().context.clock().clone();
+        let clock = self.settings.clock().clone();
         let sent = clock.now();
         self.link.is_asking(sent);
-        let end = sent.plus(self.pool.server().settings.request_timeout);
+        let end = sent.plus(self.settings.request_timeout);
         let answer = self.ask_until(clock.sleep_until(end), statement).await;
         self.link.has_asked(self.now());
         answer
@@ -412,12 +390,12 @@ impl Actor {
             let answer = self.ask(Operation::Renew, statement).await?;
             let text = answer.value().unwrap_or_default();
             // An answer of another session means that this connection is unusable.
-            match checked(text, self.session.number, self.session.tag, names.len())
+            match checked(text, self.session.id.number, self.session.id.tag, names.len())
                 .map_err(Failure::Broken)?
             {
                 Checked::States(more) => states.extend(more),
                 Checked::ReadOnly => {
-                    tracing::warn!(target: "distlock", server = %self.pool.server().settings.endpoint, "the server has become read-only: its locks no longer exclude other clients");
+                    tracing::warn!(target: "distlock", server = %self.settings.endpoint, "the server has become read-only: its locks no longer exclude other clients");
                     states.resize(states.len() + names.len(), LeaseState::Lost(LossReason::SessionClosed));
                 }
             }
@@ -536,6 +514,6 @@ impl Actor {
             return Ok(lost.map_or(Released::Clean, Released::WasLost));
         }
         // Ending the connection certainly frees the lock.
-        Err(Broken(failure.unwrap_or_else(|| crate::failure::gone(operation))))
+        Err(Broken(failure.unwrap_or_else(|| gone(operation))))
     }
 }

@@ -13,17 +13,18 @@ use std::time::Duration;
 
 use lock_core::spi::within;
 use lock_core::{AttemptId, ErrorKind, LeaseState, LockError, Mode, Moment, Operation};
+use lock_sql::{Answer, Failure, comment, nonsense};
 use tokio::sync::oneshot;
 
 use crate::actor::{Actor, Broken, Confirmed, Held};
 use crate::batch::Waiting;
-use crate::failure::{Failure, nonsense, read_only};
+use crate::claim::{Claim, Name, Refusal};
+use crate::dialect::Taken;
+use crate::failure::read_only;
 use crate::gate::{Answered, Found, Gate, Word, choose, size_of, sizes};
-use crate::link::{Claim, Name, Refusal, Taken};
 use crate::options::TokenSource;
-use crate::session::Answer;
 use crate::session_tag::SessionTag;
-use crate::statement::{self, Waiter, comment};
+use crate::statement::{self, Waiter};
 
 /// How long the first in the queue pauses before it looks again for slots or permits.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -107,7 +108,7 @@ impl Actor {
             }
             let sent = self.now();
             let said = self.put(patience, statement).await;
-            let step = match read(said, self.session.tag) {
+            let step = match read(said, self.session.id.tag) {
                 Ok((word, refusal)) => self.step(claim, word, refusal, sent, &mut misfits).await,
                 Err(failure) => return Passed::Unclear { may_have, failure },
             };
@@ -157,7 +158,7 @@ impl Actor {
 
     /// Pauses, and returns whether the callers have gone meanwhile.
     async fn stopped_within(&self, patience: &Patience<'_>, pause: Duration) -> bool {
-        let clock = self.pool.server().context.clock();
+        let clock = self.settings.clock();
         let end = clock.now().plus(pause);
         match patience {
             Patience::Tries => {
@@ -247,7 +248,7 @@ impl Actor {
     async fn note(&mut self, claim: &Claim) -> Result<(), Failure> {
         let Some(holder) = &claim.holder else { return Ok(()) };
         let waiter = statement::Holder { waits: true, ..statement::Holder::clone(holder) };
-        let note = statement::note(&claim.parts.gate, claim.id, &self.link.run, &waiter);
+        let note = statement::note(&claim.parts.gate, claim.id, &self.link.session.run, &waiter);
         match self.write(note).await {
             Err(failure @ Failure::Broken(_)) => Err(failure),
             _ => Ok(()),
@@ -284,7 +285,7 @@ impl Actor {
         }
         let manner = self.manner;
         let said = self.ask(Operation::Downgrade, claim.share(manner)).await;
-        match read(said, self.session.tag) {
+        match read(said, self.session.id.tag) {
             Ok((Word::Slots { slots, token, gate: still }, _)) => {
                 let locks = claim.parts.held_with(&slots, claim.mode);
                 self.held.insert(gate, Held::after(former, claim.id, locks));
@@ -312,7 +313,7 @@ impl Actor {
             let error = LockError::new(ErrorKind::Server, Operation::Downgrade)
                 .because("the statement was interrupted, or no slot is free")
                 .retryable();
-            return Err(Failure::Refused { code: 0, error });
+            return Err(Failure::refusal(error));
         }
         let gate = Arc::clone(&claim.parts.gate);
         if parts.is_empty() {
@@ -337,7 +338,7 @@ impl Actor {
 
     /// A token for a hold that has none yet, if this client's tokens do not come from a table.
     async fn number(&mut self) -> Result<u64, Failure> {
-        if self.pool.server().settings.fencing != TokenSource::Clock {
+        if self.settings.dialect.fencing != TokenSource::Clock {
             return Ok(1);
         }
         Ok(self.numbers(1, Operation::Downgrade).await?.first().copied().unwrap_or_default())
@@ -367,8 +368,8 @@ fn read(said: Result<Answer, Failure>, expected: SessionTag) -> Result<(Word, Re
     }
     let Some(word) = answered.word else { return Err(None) };
     if answered.is_read_only {
-        return Err(Some(Failure::Refused { code: 0, error: read_only(Operation::Acquire) }));
+        return Err(Some(Failure::refusal(read_only(Operation::Acquire))));
     }
     let record = answer.rows.first().and_then(|row| row.get(1)?.clone());
-    Ok((word, Refusal { connection: answered.holder, record }))
+    Ok((word, Refusal { connection: answered.holder, record, other_permits: None }))
 }

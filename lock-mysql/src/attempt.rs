@@ -5,20 +5,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::spi::within;
 use lock_core::{
-    AcquireRequest, AttemptId, Downgraded, Grant, LockError, LossReason, Mode, Moment, Operation,
+    AcquireRequest, AttemptId, Downgraded, FencingToken, Grant, HolderId, LockError, Mode, Moment, Operation,
     Participant, Term, Wait,
 };
 use lock_kit::PooledLink as _;
+use lock_sql::{gone, no_answer};
 
-use crate::backend::{Lease, MySqlBackend, Placed};
+use crate::backend::{Lease, MySqlBackend};
 use crate::batch::{Promise, Waiting};
-use crate::control::Seen;
-use crate::failure::{gone, no_answer};
+use crate::claim::Claim;
+use crate::control::{Seen, waits};
+use crate::dialect::{Asked, Link, MySql, OwnLink, Placed, Taken};
 use crate::inspection;
-use crate::link::{Asked, Claim, Link, Taken};
 use crate::options::TokenSource;
 use crate::parts::word_of;
-use crate::pool::{self, OwnLink, Started};
 use crate::statement::{Holder, Waiter};
 
 /// The pause before the next check of a wait if the lock was free or ours, or the server did not answer.
@@ -51,7 +51,7 @@ pub(crate) struct Attempt<'a> {
 impl<'a> Attempt<'a> {
     pub(crate) fn new(backend: &'a MySqlBackend, request: &'a AcquireRequest) -> Self {
         let info = request.holder();
-        let holder = (backend.settings.fencing == TokenSource::Table).then(|| {
+        let holder = (backend.client.settings.dialect.fencing == TokenSource::Table).then(|| {
             Arc::new(Holder {
                 lock: request.name().as_str().to_owned(),
                 host: info.host.clone(),
@@ -72,7 +72,7 @@ impl<'a> Attempt<'a> {
 
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
         // The core may have called before for this attempt, with an unknown outcome.
-        self.backend.undo(self.claim.id, Operation::Cancel).await?;
+        self.backend.client.undo(self.claim.id, Operation::Cancel).await?;
         match self.request.wait() {
             Wait::Try => self.try_once().await,
             Wait::Until(_) | Wait::Forever => self.wait().await,
@@ -83,7 +83,7 @@ impl<'a> Attempt<'a> {
         if self.claim.mode == Mode::Exclusive {
             return self.try_now().await;
         }
-        let clock = self.backend.context.clock();
+        let clock = self.backend.client.settings.clock();
         for pause in PAUSES_AT_THE_GATE {
             if let Some(grant) = self.try_now().await? {
                 return Ok(Some(grant));
@@ -95,12 +95,12 @@ impl<'a> Attempt<'a> {
 
     async fn try_now(&self) -> Result<Option<Grant<Lease>>, LockError> {
         // A connection may have ended while it was unused, which shows only at the next statement; this may be so for all of them.
-        for _ in 0..=self.backend.pool.connections().max(1) {
-            let started = pool::take_somewhere(&self.backend.pool, &self.claim).await?;
+        for _ in 0..=self.backend.client.pool.connections().max(1) {
+            let started = self.take_somewhere().await?;
             match self.taken(started).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),
                 Outcome::Refused => return Ok(None),
-                Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+                Outcome::Nothing => self.backend.client.undo(self.claim.id, Operation::Cancel).await?,
             }
         }
         Err(gone(Operation::Acquire))
@@ -129,8 +129,8 @@ impl<'a> Attempt<'a> {
     /// A reader with time enough does not try first: the try would take a slot for this reader alone.
     fn tries_first(&self) -> bool {
         let Wait::Until(end) = self.request.wait() else { return false };
-        let left = end.since(self.backend.context.clock().now());
-        self.claim.mode != Mode::Shared || left <= self.backend.settings.interval
+        let left = end.since(self.backend.client.settings.clock().now());
+        self.claim.mode != Mode::Shared || left <= self.backend.client.settings.interval
     }
 
     /// Begins to wait, or takes part in the wait of another reader of this client. If no connection is free, takes the lock as soon
@@ -143,7 +143,8 @@ impl<'a> Attempt<'a> {
             return Ok(joined);
         }
         let turn = self.backend.batches.turn(&self.claim.parts.gate);
-        let _turn = within(self.backend.context.clock(), self.next_look_without_a_place(), turn.lock()).await;
+        let _turn =
+            within(self.backend.client.settings.clock(), self.next_look_without_a_place(), turn.lock()).await;
         match self.join() {
             Some(joined) => Ok(joined),
             None => self.wait_or_grant().await,
@@ -159,7 +160,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn wait_or_grant(&self) -> Result<Way, LockError> {
-        match self.backend.pool.idle() {
+        match self.backend.client.pool.idle() {
             Some(own) => Ok(self.wait_on(own)),
             None => self.own_or_grant().await,
         }
@@ -169,7 +170,7 @@ impl<'a> Attempt<'a> {
         let (id, gate) = (self.claim.id, &self.claim.parts.gate);
         let (waiting, asked) = Waiting::new(id, self.request.holder().label.clone());
         let link = own.occupy(&self.claim);
-        link.wait(self.claim.clone(), self.description(), Promise(Arc::clone(&waiting)));
+        link.wait(self.claim.clone(), (self.description(), Promise(Arc::clone(&waiting))));
         match self.claim.mode {
             Mode::Shared => self.backend.batches.open(gate, &link, &waiting),
             _ => self.backend.batches.end(gate),
@@ -178,19 +179,32 @@ impl<'a> Attempt<'a> {
         Way::Waits(Started { link, hold: id, asked }, waiting)
     }
 
-    fn track(&self, link: &Arc<Link>, hold: AttemptId, waiting: Option<&Arc<Waiting>>) {
+    fn placed(&self, link: &Arc<Link>, hold: AttemptId) -> Placed {
         let (link, key) = (Arc::clone(link), Arc::clone(&self.claim.parts.gate));
-        self.backend.track(self.claim.id, Placed { link, key, hold, waiting: waiting.cloned() });
+        Placed { link, key, id: self.claim.id, hold }
+    }
+
+    fn track(&self, link: &Arc<Link>, hold: AttemptId, waiting: Option<&Arc<Waiting>>) {
+        self.backend.client.track(self.placed(link, hold), waiting.cloned());
+    }
+
+    /// Takes the lock, if it is free, as soon as a connection has space.
+    async fn take_somewhere(&self) -> Result<Started, LockError> {
+        Ok(self.started(self.backend.client.pool.take_somewhere(&self.claim).await?))
+    }
+
+    fn started(&self, (link, asked): lock_sql::Started<MySql>) -> Started {
+        Started { link, hold: self.claim.id, asked }
     }
 
     /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over. A wait that ends without an
     /// answer does not know whether another client holds the lock, and a check from another connection may come too late.
     async fn try_before_waiting(&self) -> Result<Option<Grant<Lease>>, LockError> {
-        let started = pool::take_somewhere(&self.backend.pool, &self.claim).await?;
+        let started = self.take_somewhere().await?;
         match self.taken(started).await? {
             Outcome::Granted(grant) => return Ok(Some(grant)),
             Outcome::Refused => self.request.attempt().busy(),
-            Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+            Outcome::Nothing => self.backend.client.undo(self.claim.id, Operation::Cancel).await?,
         }
         Ok(None)
     }
@@ -198,11 +212,11 @@ impl<'a> Attempt<'a> {
     /// Called when no connection is free to wait on. Tries the lock, which needs no connection of its own. If the lock is not free,
     /// waits for a connection, and tries again now and then.
     async fn own_or_grant(&self) -> Result<Way, LockError> {
-        let (pool, clock) = (&self.backend.pool, self.backend.context.clock());
+        let (pool, clock) = (&self.backend.client.pool, self.backend.client.settings.clock());
         let mut is_told = false;
         let mut started = None;
         if self.claim.mode == Mode::Exclusive {
-            started = Some(pool::take_somewhere(pool, &self.claim).await?);
+            started = Some(self.take_somewhere().await?);
         }
         let mut owning = std::pin::pin!(pool.own());
         loop {
@@ -210,7 +224,7 @@ impl<'a> Attempt<'a> {
                 match self.taken(started).await? {
                     Outcome::Granted(grant) => return Ok(Way::Granted(grant)),
                     Outcome::Refused => self.request.attempt().busy(),
-                    Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+                    Outcome::Nothing => self.backend.client.undo(self.claim.id, Operation::Cancel).await?,
                 }
             }
             if let Some(own) = within(clock, self.next_look_without_a_place(), owning.as_mut()).await {
@@ -227,20 +241,20 @@ impl<'a> Attempt<'a> {
                     "no connection is free to wait on: the client tries the lock now and then, and waiters at the server come first"
                 );
             }
-            started = pool::take(pool, &self.claim);
+            started = pool.take(&self.claim).map(|started| self.started(started));
         }
     }
 
     fn next_look_without_a_place(&self) -> Moment {
-        let pause = LOOK_WITHOUT_A_PLACE.min(self.backend.settings.interval);
-        self.backend.context.clock().now().plus(pause)
+        let pause = LOOK_WITHOUT_A_PLACE.min(self.backend.client.settings.interval);
+        self.backend.client.settings.clock().now().plus(pause)
     }
 
     async fn taken(&self, started: Started) -> Result<Outcome, LockError> {
         let Started { link, hold, asked } = started;
         self.track(&link, hold, None);
-        let clock = self.backend.context.clock();
-        let limit = self.backend.settings.request_timeout;
+        let clock = self.backend.client.settings.clock();
+        let limit = self.backend.client.settings.request_timeout;
         let mut asked = asked;
         loop {
             match within(clock, clock.now().plus(limit), &mut asked).await {
@@ -255,64 +269,54 @@ impl<'a> Attempt<'a> {
 
     fn outcome(&self, link: &Arc<Link>, hold: AttemptId, came: &Taken) -> Result<Outcome, LockError> {
         match came {
-            // Until it is released: the core may cancel an attempt that has its lock.
-            Taken::Granted { .. } => self.track(link, hold, None),
-            Taken::Refused(_) | Taken::OtherPermits(_) => self.backend.forget(self.claim.id),
-            Taken::Interrupted => {}
-        }
-        let (token, anchor) = match came {
-            Taken::Granted { token, anchor } => (*token, *anchor),
+            Taken::Granted { token, anchor } => {
+                // Until it is released: the core may cancel an attempt that has its lock.
+                self.track(link, hold, None);
+                Ok(Outcome::Granted(self.grant(link, hold, *token, *anchor)))
+            }
             Taken::Refused(refusal) => {
-                if let Some(holder) = inspection::named(refusal, &link.run) {
+                self.backend.client.forget(self.claim.id);
+                if let Some(is) = refusal.other_permits {
+                    let asked = if let Mode::Permits { of, .. } = self.claim.mode { of.get() } else { 0 };
+                    return Err(LockError::other_permits(self.request.name(), asked, is));
+                }
+                if let Some(holder) = inspection::named(refusal, &link.session.run) {
                     self.request.attempt().held_by(holder);
                 }
-                return Ok(Outcome::Refused);
+                Ok(Outcome::Refused)
             }
-            Taken::OtherPermits(is) => {
-                let asked = if let Mode::Permits { of, .. } = self.claim.mode { of.get() } else { 0 };
-                return Err(LockError::other_permits(self.request.name(), asked, *is));
-            }
-            Taken::Interrupted => return Ok(Outcome::Nothing),
-        };
-        let lease = Lease {
-            link: Arc::clone(link),
-            key: Arc::clone(&self.claim.parts.gate),
-            id: self.claim.id,
-            hold,
-            holder: self.claim.holder.clone(),
-        };
-        let term = Term::Leased { anchor, length: self.backend.settings.lease };
-        let mut grant = Grant::new(lease, link.group, term).with_sections(self.claim.sections);
-        if self.backend.settings.fencing != TokenSource::Table {
-            grant = grant.with_holder(inspection::id_of(link.connection, &link.run));
+            Taken::Interrupted => Ok(Outcome::Nothing),
         }
-        Ok(Outcome::Granted(match token {
+    }
+
+    fn grant(
+        &self,
+        link: &Arc<Link>,
+        hold: AttemptId,
+        token: Option<FencingToken>,
+        anchor: Moment,
+    ) -> Grant<Lease> {
+        let lease = Lease { placed: self.placed(link, hold), holder: self.claim.holder.clone() };
+        let term = Term::Leased { anchor, length: self.backend.client.settings.lease };
+        let mut grant = Grant::new(lease, link.group, term).with_sections(self.claim.sections);
+        if self.claim.holder.is_none() {
+            grant = grant.with_holder(HolderId::new(link.session.to_string()));
+        }
+        match token {
             Some(token) => grant.with_token(token),
             None => grant,
-        }))
+        }
     }
 
     /// Makes the exclusive hold of `lease` the hold of this attempt.
     pub(crate) async fn downgrade(self, lease: &Lease) -> Result<Downgraded<Lease>, LockError> {
-        let lost = |reason| Ok(Downgraded::WasLost(reason));
-        let (pool, link) = (&self.backend.pool, &lease.link);
-        let Some(asked) = pool::downgrade(pool, link, lease.id, self.claim.clone()) else {
-            return lost(LossReason::ConnectionLost);
-        };
-        self.track(link, self.claim.id, None);
-        let clock = self.backend.context.clock();
-        let deadline = clock.now().plus(self.backend.settings.request_timeout);
-        match within(clock, deadline, asked).await {
-            None => Err(no_answer(Operation::Downgrade)),
-            Some(Err(_)) => lost(LossReason::ConnectionLost),
-            Some(Ok(taken)) => match self.outcome(link, self.claim.id, &taken?)? {
-                Outcome::Granted(grant) => {
-                    self.backend.forget(lease.id);
-                    Ok(Downgraded::Shared(grant))
-                }
-                Outcome::Refused | Outcome::Nothing => lost(LossReason::Deleted),
-            },
-        }
+        let downgraded = self.backend.client.downgrade(&lease.placed, self.claim.clone()).await?;
+        Ok(match downgraded {
+            Ok((token, anchor)) => {
+                Downgraded::Shared(self.grant(&lease.placed.link, self.claim.id, token, anchor))
+            }
+            Err(reason) => Downgraded::WasLost(reason),
+        })
     }
 
     /// Waits for the answer to a wait. Meanwhile it checks that the server responds, that it still has the waiting connection, and
@@ -321,10 +325,10 @@ impl<'a> Attempt<'a> {
     async fn watch(&self, started: Started, waiting: &Waiting) -> Result<Outcome, LockError> {
         let Started { link, hold, mut asked } = started;
         let attempt = self.request.attempt();
-        let clock = self.backend.context.clock();
+        let clock = self.backend.client.settings.clock();
         let mut look_at = self.first_look();
         let mut misses = 0;
-        let mut pause = self.backend.settings.interval;
+        let mut pause = self.backend.client.settings.interval;
         let (mut is_confirmed, mut is_placed, mut seeks_place) = (false, false, false);
         let mut awaits_place = true;
         loop {
@@ -355,10 +359,11 @@ impl<'a> Attempt<'a> {
                 () = clock.sleep_until(look_at) => {}
             }
             let look = async {
-                let control = &self.backend.control;
-                let looked = control.look_at_wait(&self.claim.parts.gate, &link).await;
-                let is_placed =
-                    is_placed || seeks_place && looked.is_ok() && control.waits(&link).await.unwrap_or(false);
+                let control = &self.backend.client.control;
+                let looked =
+                    control.look_at_wait((Arc::clone(&self.claim.parts.gate), link.session.clone())).await;
+                let is_placed = is_placed
+                    || seeks_place && looked.is_ok() && waits(control, &link.session).await.unwrap_or(false);
                 (looked, is_placed)
             };
             let looked = tokio::select! {
@@ -376,25 +381,25 @@ impl<'a> Attempt<'a> {
                 Ok(Seen { is_waiter_there: false, .. }) if !waiting.has_answer() => {
                     return Err(gone(Operation::Acquire));
                 }
-                Ok(Seen { holder: Some(holder), .. }) if holder != link.connection => {
+                Ok(Seen { holder: Some(holder), .. }) if holder != link.session.number => {
                     misses = 0;
                     is_confirmed = true;
                     if self.claim.holder.is_none() {
-                        attempt.held_by(Participant::new(inspection::id_of(holder, &link.run)));
+                        attempt.held_by(Participant::new(inspection::id_of(holder, &link.session.run)));
                     }
                     if is_placed {
                         attempt.queued();
                     } else {
                         attempt.busy();
                     }
-                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.settings.interval));
+                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.client.settings.interval));
                     if seeks_place && !is_placed { LOOK_AGAIN } else { pause }
                 }
                 // It has the gate, and waits for what is behind it.
                 Ok(Seen { holder: Some(_), .. }) if waiting.is_behind_the_gate() && !waiting.has_answer() => {
                     misses = 0;
                     attempt.queued();
-                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.settings.interval));
+                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.client.settings.interval));
                     pause
                 }
                 // The wait has its answer, and the actor is turning it into a hold.
@@ -403,7 +408,7 @@ impl<'a> Attempt<'a> {
                     misses += 1;
                     // The network may retransmit an answer that the server has sent; one that the server has not sent gets no more
                     // time.
-                    let patience = self.backend.settings.request_timeout.div_duration_f64(LOOK_AGAIN);
+                    let patience = self.backend.client.settings.request_timeout.div_duration_f64(LOOK_AGAIN);
                     let is_granted = holder.is_some() && f64::from(misses) < patience;
                     if misses >= MOST_MISSES && !is_granted {
                         return Err(gone(Operation::Acquire));
@@ -433,12 +438,12 @@ impl<'a> Attempt<'a> {
         waiting: &Waiting,
         until: Moment,
     ) -> Result<Place, LockError> {
-        let (attempt, clock) = (self.request.attempt(), self.backend.context.clock());
+        let (attempt, clock) = (self.request.attempt(), self.backend.client.settings.clock());
         let mut pause = FIRST_LOOK_AT_A_PLACE;
         while clock.now() < until {
             let look = async {
                 clock.sleep_until(clock.now().plus(pause)).await;
-                self.backend.control.waits(link).await
+                waits(&self.backend.client.control, &link.session).await
             };
             tokio::select! {
                 biased;
@@ -466,8 +471,8 @@ impl<'a> Attempt<'a> {
     /// When the client first checks a wait. Most waits are granted sooner, and then it does not matter whether another client
     /// held the lock. But the client has to know this before the first of its waiting callers stops waiting.
     fn first_look(&self) -> Moment {
-        let now = self.backend.context.clock().now();
-        let usual = now.plus(self.backend.settings.interval);
+        let now = self.backend.client.settings.clock().now();
+        let usual = now.plus(self.backend.client.settings.interval);
         let Some(end) = self.request.attempt().next_end(now) else { return usual };
         let left = end.since(now);
         let ahead = self.ahead_of_end();
@@ -476,14 +481,14 @@ impl<'a> Attempt<'a> {
 
     /// How long before the end of a wait the client checks the server: the time for an answer, and a little more.
     fn ahead_of_end(&self) -> Duration {
-        self.backend.settings.request_timeout.mul_f64(1.5)
+        self.backend.client.settings.request_timeout.mul_f64(1.5)
     }
 
     /// When the client checks the server for the last time before one of the waiting callers stops waiting. It notices the
     /// server's silence before it would answer "not acquired" to that caller.
     fn last_look(&self) -> Option<Moment> {
         let ahead = self.ahead_of_end();
-        let now = self.backend.context.clock().now();
+        let now = self.backend.client.settings.clock().now();
         let end = self.request.attempt().next_end(now.plus(ahead))?;
         Some(end.minus(ahead))
     }
@@ -501,6 +506,14 @@ impl<'a> Attempt<'a> {
             since: now.as_micros().try_into().unwrap_or(u64::MAX),
         }
     }
+}
+
+/// A pending request on a connection.
+struct Started {
+    link: Arc<Link>,
+    /// The attempt by whose id the connection knows what it has for this request.
+    hold: AttemptId,
+    asked: Asked,
 }
 
 /// What an attempt gets that begins to wait.

@@ -1,33 +1,27 @@
 //! The `Backend` of the core for MySQL and MariaDB: one short function for each operation.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::Released;
-use lock_core::spi::{Mutex, within};
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     Downgraded, ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
     Inspection, LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, Modes, NameRules, Operation,
     PermitLimits, PhysicalName, Reach, Remembered, Reserving, Updated,
 };
+use lock_sql::{Failure, Why};
 
 use crate::attempt::Attempt;
 use crate::batch::{Batches, Waiting};
-use crate::control::Control;
-use crate::failure::{Failure, gone, no_answer, read_only};
+use crate::dialect::{self, Client, Placed, Session, Settings};
+use crate::failure::read_only;
 use crate::inspection;
 use crate::layout;
-use crate::link::{Link, Name};
-use crate::once_slots;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
 use crate::parts::{MOST_PERMITS, Parts};
-use crate::pool::{self, Pool};
-use crate::session::Session;
-use crate::settings::Settings;
 use crate::statement::{self, Holder, LONGEST_WAIT};
 
 /// The longest name that every server accepts.
@@ -38,143 +32,41 @@ const BACKEND: &str = "mysql";
 const MODES: Modes =
     Modes::exclusive().with_shared().with_permits(PermitLimits::new(MOST_PERMITS, MOST_PERMITS));
 
-/// Longer than the time after which the core reports the server's silence to callers that wait behind this clean-up, because
-/// another request would only queue behind this one on the same connection.
-const SHORTEST_TIME_TO_UNDO: Duration = Duration::from_millis(1500);
-
 pub(crate) struct MySqlBackend {
-    pub(crate) context: BackendContext,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) control: Arc<Control>,
-    /// A second connection of that kind, for writes to tables: nothing that is urgent waits behind them.
-    pub(crate) auxiliary: Arc<Control>,
-    pub(crate) pool: Arc<Pool>,
-    /// Where attempts may have left something.
-    attempts: Mutex<HashMap<AttemptId, Placed>>,
+    pub(crate) client: Client,
     pub(crate) batches: Batches,
     capabilities: Capabilities,
 }
 
-#[derive(Clone)]
-pub(crate) struct Placed {
-    pub(crate) link: Arc<Link>,
-    pub(crate) key: Name,
-    /// The attempt by whose id the connection knows what it has for this one.
-    pub(crate) hold: AttemptId,
-    /// The attempt's wait at the server, if it waits.
-    pub(crate) waiting: Option<Arc<Waiting>>,
-}
-
-/// What the client needs to renew and release a hold.
+/// What the client needs to renew and release a hold. Its key is that of the gate.
+#[derive(Debug)]
 pub(crate) struct Lease {
-    pub(crate) link: Arc<Link>,
-    /// That of the gate.
-    pub(crate) key: Name,
-    pub(crate) id: AttemptId,
-    /// The attempt by whose id the connection knows what it has for this one.
-    pub(crate) hold: AttemptId,
+    pub(crate) placed: Placed,
     /// What the table says of the holder, if there is a table.
     pub(crate) holder: Option<Arc<Holder>>,
 }
 
 impl MySqlBackend {
     pub(crate) async fn connect(context: BackendContext, options: MySqlOptions) -> Result<Self, LockError> {
-        let settings = Arc::new(Settings::new(&context, &options)?);
-        let mut session = settings.open(&context).await?;
-        if settings.fencing == TokenSource::Table {
-            prepare_table(&context, &settings, &mut session).await?;
+        let settings = Arc::new(dialect::settings(context, &options)?);
+        let mut session = settings.open().await?;
+        if settings.dialect.fencing == TokenSource::Table {
+            prepare_table(&settings, &mut session).await?;
         }
-        let control = Control::start(context.clone(), Arc::clone(&settings));
-        let auxiliary = Control::start(context.clone(), Arc::clone(&settings));
-        let server = pool::Server {
-            context: context.clone(),
-            settings: Arc::clone(&settings),
-            control: Arc::clone(&control),
-        };
-        let pool = Pool::new(server);
-        pool.adopt(session);
-        if let Some(every) = options.validation_interval {
-            context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
-        }
+        let client = Client::start(settings, session, options.validation_interval);
         let capabilities = capabilities(&options);
-        let (attempts, batches) = (Mutex::default(), Batches::default());
-        Ok(Self { context, settings, control, auxiliary, pool, attempts, batches, capabilities })
-    }
-
-    /// The lock, as the server knows it.
-    pub(crate) fn name(&self, physical: &PhysicalName) -> Name {
-        let prefix = &self.settings.prefix;
-        if prefix.is_empty() { physical.as_str().into() } else { format!("{prefix}:{physical}").into() }
+        Ok(Self { client, batches: Batches::default(), capabilities })
     }
 
     /// The parts of a lock or of a semaphore.
     pub(crate) fn parts(&self, physical: &PhysicalName, kind: LockKind) -> Parts {
-        Parts::new(self.name(physical), kind)
-    }
-
-    /// Keeps track of where an attempt is made, until nothing of it is left.
-    pub(crate) fn track(&self, id: AttemptId, placed: Placed) {
-        self.attempts.lock().insert(id, placed);
+        Parts::new(self.client.settings.dialect.name(physical), kind)
     }
 
     /// The readers of this client that take part in the wait that this attempt has sent, in order.
     pub(crate) fn readers_with(&self, sender: &str) -> Vec<AttemptId> {
-        let attempts = self.attempts.lock();
-        let waits = attempts.values().filter_map(|placed| placed.waiting.as_ref());
-        let wait = waits.into_iter().find(|wait| !wait.has_answer() && wait.hold.to_string() == sender);
-        wait.map(|wait| wait.ids()).unwrap_or_default()
-    }
-
-    pub(crate) fn forget(&self, id: AttemptId) {
-        self.attempts.lock().remove(&id);
-    }
-
-    /// Makes sure that nothing of an attempt is left, and that nothing of it appears later.
-    pub(crate) async fn undo(&self, id: AttemptId, operation: Operation) -> Result<(), LockError> {
-        let Some(placed) = self.attempts.lock().get(&id).cloned() else { return Ok(()) };
-        let Placed { link, key, hold, waiting } = placed;
-        if let Some(waiting) = waiting {
-            if waiting.leave(id) {
-                self.forget(id);
-                return Ok(());
-            }
-            waiting.stop.notify_one();
-        }
-        match self.given_back(&link, &key, (hold, id), operation).await {
-            Err(_) if link.is_terminated() => {}
-            released => drop(released?),
-        }
-        self.forget(id);
-        Ok(())
-    }
-
-    /// Releases the part of an attempt in a hold, on the connection that may have it. If the connection has ended, the server frees the
-    /// lock by itself.
-    async fn given_back(
-        &self,
-        link: &Link,
-        key: &Name,
-        part: (AttemptId, AttemptId),
-        operation: Operation,
-    ) -> Result<Released, LockError> {
-        let released = async {
-            let has_ended = link.has_ended();
-            match pool::give_back(&self.pool, link, key, part, operation) {
-                Some(released) => {
-                    if let Ok(released) = released.await {
-                        return released;
-                    }
-                }
-                None if !link.has_ended() => return Ok(Released::WasLost(LossReason::Deleted)),
-                None => {}
-            }
-            link.terminated().await;
-            // If the connection ended during the request, the server may have carried it out.
-            if has_ended { Ok(Released::WasLost(LossReason::ConnectionLost)) } else { Err(gone(operation)) }
-        };
-        let clock = self.context.clock();
-        let deadline = clock.now().plus(self.settings.request_timeout.max(SHORTEST_TIME_TO_UNDO));
-        within(clock, deadline, released).await.unwrap_or_else(|| Err(no_answer(operation)))
+        let is_sent = |wait: &Waiting| !wait.has_answer() && wait.hold.to_string() == sender;
+        self.client.find_in_waits(|wait| is_sent(wait).then(|| wait.ids())).unwrap_or_default()
     }
 }
 
@@ -220,40 +112,21 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
 
 /// Makes sure that the table exists. It creates the table only if that is missing, so that clients can start while the database
 /// allows no writes.
-async fn prepare_table(
-    context: &BackendContext,
-    settings: &Settings,
-    session: &mut Session,
-) -> Result<(), LockError> {
-    let clock = context.clock();
+async fn prepare_table(settings: &Settings, session: &mut Session) -> Result<(), LockError> {
     let prepared = async {
         if let Err(missing) = session.ask(Operation::Connect, statement::probe_table()).await {
             if !missing.is_about_a_table() {
-                return Err(missing);
+                return Err(missing.into_error());
             }
             let created = session.ask(Operation::Connect, statement::create_table()).await;
             // A user who may not write to the existing table does not have to create it.
-            created
-                .map(drop)
-                .map_err(|failure| if missing.is_missing_table() { failure } else { missing })?;
+            let failure = |failure| if missing.is_missing_table() { failure } else { missing };
+            created.map_err(|created| failure(created).into_error())?;
         }
-        layout::agree(settings, session).await
+        layout::agree(settings, session).await.map_err(Failure::into_error)
     };
     // A blocked write fails after a second.
-    let deadline = clock.now().plus(settings.time_to_connect());
-    match within(clock, deadline, prepared).await {
-        Some(prepared) => prepared.map_err(Failure::into_error),
-        None => Err(no_answer(Operation::Connect)),
-    }
-}
-
-/// Checks all holds more often than the core would.
-async fn check_often(context: BackendContext, pool: std::sync::Weak<Pool>, every: Duration) {
-    loop {
-        context.clock().sleep_until(context.clock().now().plus(every)).await;
-        let Some(pool) = pool.upgrade() else { return };
-        pool.groups_in_use().into_iter().for_each(|group| context.renew_now(group));
-    }
+    settings.in_time(settings.time_to_connect(), Operation::Connect, prepared).await
 }
 
 impl Backend for MySqlBackend {
@@ -268,29 +141,16 @@ impl Backend for MySqlBackend {
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        self.undo(request.id(), Operation::Cancel).await
+        self.client.undo(request.id(), Operation::Cancel).await
     }
 
     async fn renew(&self, group: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
-        let lost = || vec![LeaseState::Lost(LossReason::ConnectionLost); leases.len()];
-        let Some(link) = self.pool.link(group) else { return Ok(lost()) };
-        let asked = leases.iter().map(|lease| (Arc::clone(&lease.key), lease.id)).collect();
-        let clock = self.context.clock();
-        let deadline = clock.now().plus(self.settings.request_timeout);
-        match within(clock, deadline, link.check(asked)).await {
-            Some(Ok(states)) => states,
-            Some(Err(_)) => Ok(lost()),
-            None => Err(no_answer(Operation::Renew)),
-        }
+        let placed = leases.iter().map(|lease| (Arc::clone(&lease.placed.key), lease.placed.id));
+        self.client.renew(group, placed.collect()).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
-        let part = (lease.hold, lease.id);
-        let released = self.given_back(&lease.link, &lease.key, part, Operation::Release).await;
-        if released.is_ok() || lease.link.is_terminated() {
-            self.forget(lease.id);
-        }
-        released
+        self.client.release(&lease.placed).await
     }
 
     async fn downgrade(
@@ -314,31 +174,28 @@ impl Backend for MySqlBackend {
             return Err(LockError::new(ErrorKind::Unsupported, Operation::Describe)
                 .remedy("keep a table at the server: fencing=table"));
         };
-        let (link, lost) = (&lease.link, Updated::Lost(LossReason::ConnectionLost));
+        let placed = &lease.placed;
+        let (session, lost) = (&placed.link.session, Updated::Lost(LossReason::ConnectionLost));
         let holder = Holder { value: holder.value.clone(), ..Holder::clone(written) };
-        let statement = statement::describe(&lease.key, lease.id, link.connection, &holder);
-        let clock = self.context.clock();
-        let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
-        let asked = self.auxiliary.ask_of(&link.run, Operation::Describe, statement);
-        match within(clock, deadline, asked).await {
-            Some(Ok(answer)) if answer.value() == Some("1") => Ok(Updated::Done),
-            Some(Ok(_)) => Ok(lost),
-            Some(Err(failure)) if failure.is_unknown_thread() => Ok(lost),
-            Some(Err(failure)) => Err(failure.into_error()),
-            None => Err(no_answer(Operation::Describe)),
-        }
+        let statement = statement::describe(&placed.key, placed.id, session.number, &holder);
+        let describing = async {
+            match self.client.auxiliary.ask_in_run_of(session, Operation::Describe, statement).await {
+                Ok(answer) if answer.value() == Some("1") => Ok(Updated::Done),
+                Ok(_) => Ok(lost),
+                Err(failure) if failure.why() == Some(Why::NoSession) => Ok(lost),
+                Err(failure) => Err(failure.into_error()),
+            }
+        };
+        let settings = &self.client.settings;
+        settings.in_time(settings.time_to_ask(), Operation::Describe, describing).await
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
-        once_slots::remember(self, memo, keep).await
+        lock_sql::remember(&self.client.auxiliary, memo, keep).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {
-        let clock = self.context.clock();
-        let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
-        let asked = self.control.ask(Operation::Ping, statement::ping());
-        let answer =
-            within(clock, deadline, asked).await.unwrap_or_else(|| Err(no_answer(Operation::Ping)))?;
+        let answer = self.client.ping(statement::ping()).await?;
         if answer.value().is_some_and(statement::is_read_only) {
             return Err(read_only(Operation::Ping));
         }
@@ -346,24 +203,12 @@ impl Backend for MySqlBackend {
     }
 
     async fn close(&self) {
-        self.pool.close();
-        tokio::join!(self.auxiliary.close(), self.control.close());
+        self.client.close().await;
     }
 }
 
 impl fmt::Debug for MySqlBackend {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("MySqlBackend").field("pool", &self.pool).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Lease {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Lease")
-            .field("key", &self.key)
-            .field("id", &self.id)
-            .field("connection", &self.link.connection)
-            .finish_non_exhaustive()
+        formatter.debug_struct("MySqlBackend").field("client", &self.client).finish_non_exhaustive()
     }
 }

@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::claim::{Claim, Name};
+use crate::dialect::{Asked, Link, Taken};
 use lock_core::spi::Mutex;
 use lock_core::{AttemptId, LockError, Mode};
 use tokio::sync::{Notify, oneshot, watch};
-
-use crate::link::{Asked, Claim, Link, Name, Taken};
 
 /// The most readers of one wait: the table describes all of them in one row.
 const MOST_READERS: usize = 256;

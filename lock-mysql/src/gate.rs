@@ -21,11 +21,12 @@ use std::fmt::Write as _;
 use std::num::NonZeroU32;
 
 use lock_core::{Mode, Operation};
+use lock_sql::comment;
 
-use crate::link::{Claim, Name};
+use crate::claim::{Claim, Name};
 use crate::options::TokenSource;
 use crate::parts::{MOST_SLOTS, Parts, count};
-use crate::statement::{LONGEST_WAIT, READ_ONLY, TABLE, TAG, Waiter, comment, is_read_only};
+use crate::statement::{LONGEST_WAIT, READ_ONLY, TABLE, TAG, Waiter, is_read_only};
 
 /// What all attempts on a connection have in common.
 #[derive(Debug, Clone, Copy)]
@@ -373,7 +374,7 @@ mod tests {
     use lock_core::{AttemptId, LockKind};
 
     use super::*;
-    use crate::statement::operation_of;
+    use lock_sql::operation_of;
 
     const MANNER: Manner = Manner { tokens: TokenSource::Clock, readers: 3, first_slot: 1, slice: 30 };
 

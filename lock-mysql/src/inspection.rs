@@ -13,15 +13,15 @@ use lock_core::{
     AttemptId, Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockName, LockStatus,
     Mode, Operation, Others, Participant, ProcessOrigin,
 };
+use lock_sql::{Row, Why, no_answer, nonsense};
 
 use crate::backend::MySqlBackend;
-use crate::failure::{no_answer, nonsense};
+use crate::claim::{Name, Refusal};
 use crate::gate;
-use crate::link::{Name, Refusal};
 use crate::options::TokenSource;
 use crate::parts::{MOST_SLOTS, Parts, mode_of};
 use crate::run::Run;
-use crate::session::Row;
+use crate::session::SessionId;
 use crate::session_tag;
 use crate::statement::{self, Holder, Waiter};
 
@@ -153,7 +153,7 @@ impl Holding {
             return Ok(());
         }
         let names = together.iter().map(|attempt| session_tag::of_reader(attempt).to_string());
-        let answer = backend.control.ask(operation, statement::holders(names, operation)).await?;
+        let answer = backend.client.control.ask(operation, statement::holders(names, operation)).await?;
         let connections = answer.value().unwrap_or_default().split(' ');
         let readers = together.iter().zip(statement::below_the_last(together.len())).zip(connections);
         let of_connection = self.connection.to_string();
@@ -181,19 +181,24 @@ impl Holding {
 
 /// What the server has of a lock or a semaphore.
 struct View {
-    run: Run,
+    /// The session that has looked.
+    seen_by: SessionId,
     holders: Vec<Holding>,
     /// The connection that has the gate and waits for what is behind it, if one does, and what it says of itself.
     head: Option<(u64, Option<Record>)>,
 }
 
 async fn view(backend: &MySqlBackend, parts: &Parts, operation: Operation) -> Result<View, LockError> {
-    let control = &backend.control;
-    let slots = if parts.kind == LockKind::Semaphore { MOST_SLOTS } else { backend.settings.manner.readers };
+    let control = &backend.client.control;
+    let slots = if parts.kind == LockKind::Semaphore {
+        MOST_SLOTS
+    } else {
+        backend.client.settings.dialect.manner.readers
+    };
     let names: Vec<_> =
         std::iter::once(Arc::clone(&parts.gate)).chain((0..slots).map(|index| parts.slot(index))).collect();
     let records = async || -> Result<HashMap<String, Record>, LockError> {
-        if backend.settings.fencing != TokenSource::Table {
+        if backend.client.settings.dialect.fencing != TokenSource::Table {
             return Ok(HashMap::new());
         }
         let statement = statement::last_holders(names.iter().cloned(), operation);
@@ -204,7 +209,7 @@ async fn view(backend: &MySqlBackend, parts: &Parts, operation: Operation) -> Re
     // Before and after, so that a record belongs to the holder in between.
     let before = records().await?;
     let statement = statement::holders(names.iter().map(ToString::to_string), operation);
-    let (run, answer) = control.ask_with_run(operation, statement).await?;
+    let (seen_by, answer) = control.ask_as(operation, statement).await?;
     let mut after = records().await?;
     let connections = answer.value().unwrap_or_default().split(' ').map(|number| number.parse().ok());
     let connections: Option<Vec<u64>> = connections.collect();
@@ -213,7 +218,7 @@ async fn view(backend: &MySqlBackend, parts: &Parts, operation: Operation) -> Re
     let mut record_of = |name: &Name, connection: u64| {
         let token = |record: &Record| record.token;
         let is_steady = before.get(&**name).map(token) == after.get(&**name).map(token);
-        after.remove(&**name).filter(|record| is_steady && record.is_of(connection, &run))
+        after.remove(&**name).filter(|record| is_steady && record.is_of(connection, &seen_by.run))
     };
     let mut holders: Vec<Holding> = Vec::new();
     for (name, connection) in
@@ -246,7 +251,7 @@ async fn view(backend: &MySqlBackend, parts: &Parts, operation: Operation) -> Re
             holders.push(Holding::new(at_the_gate, &parts.gate, record));
         }
     }
-    Ok(View { run, holders, head })
+    Ok(View { seen_by, holders, head })
 }
 
 pub(crate) async fn inspect(
@@ -256,7 +261,7 @@ pub(crate) async fn inspect(
     let parts = backend.parts(request.physical(), request.kind());
     let mut status = LockStatus::free(request.name().clone());
     let look = async {
-        let View { run, holders, head } = view(backend, &parts, Operation::Inspect).await?;
+        let View { seen_by, holders, head } = view(backend, &parts, Operation::Inspect).await?;
         let mut size = None;
         for holding in holders {
             if parts.kind == LockKind::Semaphore && holding.record.is_none() && size.is_none() {
@@ -266,7 +271,7 @@ pub(crate) async fn inspect(
             let connection = holding.connection;
             let participants = match holding.participants() {
                 Some(participants) => participants,
-                None => vec![stranger(backend, connection, &run).await?],
+                None => vec![stranger(backend, connection, &seen_by.run).await?],
             };
             status.holders.extend(participants.into_iter().map(|participant| participant.with_mode(mode)));
         }
@@ -274,9 +279,9 @@ pub(crate) async fn inspect(
         status.waiters = waits.into_iter().flat_map(|wait| with_readers(backend, wait)).collect();
         Ok(status)
     };
-    let clock = backend.context.clock();
+    let clock = backend.client.settings.clock();
     // Time for several statements and for opening a connection.
-    let deadline = clock.now().plus(backend.settings.request_timeout * 4);
+    let deadline = clock.now().plus(backend.client.settings.request_timeout * 4);
     within(clock, deadline, look).await.unwrap_or_else(|| Err(no_answer(Operation::Inspect)))
 }
 
@@ -301,13 +306,13 @@ async fn size_with(
     let index = slot.strip_prefix(&*parts.stem()).and_then(|index| index.parse().ok());
     let Some(index) = index else { return Ok(None) };
     let asked =
-        backend.control.ask(Operation::Inspect, gate::sizes(parts, index, Operation::Inspect)).await?;
+        backend.client.control.ask(Operation::Inspect, gate::sizes(parts, index, Operation::Inspect)).await?;
     Ok(asked.value().and_then(gate::size_of).and_then(NonZeroU32::new))
 }
 
 /// A holder without a record.
 async fn stranger(backend: &MySqlBackend, connection: u64, run: &Run) -> Result<Participant, LockError> {
-    let answer = backend.control.ask(Operation::Inspect, statement::peer(connection)).await?;
+    let answer = backend.client.control.ask(Operation::Inspect, statement::peer(connection)).await?;
     let mut participant = Participant::new(id_of(connection, run));
     // Without a privilege, the server shows nothing about other users' connections.
     participant.host = answer.value().filter(|host| !host.is_empty()).map(str::to_owned);
@@ -321,7 +326,7 @@ async fn waiters(
     head: Option<(u64, Option<Record>)>,
 ) -> Result<Vec<Participant>, LockError> {
     let statement = statement::waiters(parts);
-    let mut rows = backend.control.ask(Operation::Inspect, statement).await?.rows;
+    let mut rows = backend.client.control.ask(Operation::Inspect, statement).await?.rows;
     rows.retain(|row| row.get(2).and_then(Option::as_deref).is_some_and(|text| Waiter::is_for(text, parts)));
     let Some((first, record)) = head else { return Ok(in_order(&rows)) };
     // The one behind the gate comes first. If it polls, the server does not show it as a waiter.
@@ -381,9 +386,10 @@ pub(crate) async fn break_holder(
     request: &InspectRequest,
     holder: &HolderId,
 ) -> Result<Broken, LockError> {
-    let clock = backend.context.clock();
+    let clock = backend.client.settings.clock();
     // A busy server takes its time to end a connection, and a break has no lease that runs out meanwhile.
-    let deadline = clock.now().plus((backend.settings.request_timeout * 4).max(SHORTEST_TIME_TO_BREAK));
+    let deadline =
+        clock.now().plus((backend.client.settings.request_timeout * 4).max(SHORTEST_TIME_TO_BREAK));
     let breaking = end_connection_of(backend, request, holder);
     within(clock, deadline, breaking).await.unwrap_or_else(|| Err(no_answer(Operation::Break)))
 }
@@ -394,8 +400,8 @@ async fn end_connection_of(
     holder: &HolderId,
 ) -> Result<Broken, LockError> {
     let parts = backend.parts(request.physical(), request.kind());
-    let View { run, holders, .. } = view(backend, &parts, Operation::Break).await?;
-    let Some(holding) = holders.into_iter().find(|holding| holding.is(holder, &run)) else {
+    let View { seen_by, holders, .. } = view(backend, &parts, Operation::Break).await?;
+    let Some(holding) = holders.into_iter().find(|holding| holding.is(holder, &seen_by.run)) else {
         return Ok(Broken::not_held());
     };
     let Holding { connection, first: name, record, .. } = holding;
@@ -403,10 +409,10 @@ async fn end_connection_of(
         Some(_) => Some(others_written_down(backend, connection, &name).await?),
         None => None,
     };
-    if end(backend, &run, connection).await? == Ended::Before {
+    if end(backend, &seen_by, connection).await? == Ended::Before {
         return Ok(Broken::not_held());
     }
-    freed(backend, &name, &run, connection).await?;
+    freed(backend, &name, &seen_by, connection).await?;
     let mut broken = Broken::taken_away();
     (broken.also_lost, broken.others) = match also_lost {
         Some(names) => (names, Others::Known),
@@ -421,7 +427,7 @@ async fn others_written_down(
     connection: u64,
     name: &Name,
 ) -> Result<Vec<LockName>, LockError> {
-    let answer = backend.control.ask(Operation::Break, statement::also_held(connection, name)).await?;
+    let answer = backend.client.control.ask(Operation::Break, statement::also_held(connection, name)).await?;
     let texts = answer.rows.iter().filter_map(|row| row.first()?.as_deref());
     let holders = texts.filter_map(|text| serde_json::from_str::<Holder>(text).ok());
     let names: HashSet<_> = holders.filter_map(|holder| LockName::new(holder.lock).ok()).collect();
@@ -437,28 +443,34 @@ enum Ended {
     Before,
 }
 
-async fn end(backend: &MySqlBackend, run: &Run, connection: u64) -> Result<Ended, LockError> {
+async fn end(backend: &MySqlBackend, seen_by: &SessionId, connection: u64) -> Result<Ended, LockError> {
     let end = statement::end(connection, Operation::Break);
-    match backend.control.ask_of(run, Operation::Break, end).await {
+    match backend.client.control.ask_in_run_of(seen_by, Operation::Break, end).await {
         Ok(_) => Ok(Ended::Now),
-        Err(failure) if failure.is_unknown_thread() => Ok(Ended::Before),
+        Err(failure) if failure.why() == Some(Why::NoSession) => Ok(Ended::Before),
         Err(failure) => Err(failure.into_error()),
     }
 }
 
 /// Waits until the connection no longer holds the lock. A MySQL 5.7 may miss the command to end a connection that goes back to
 /// reading at that very moment, so it gets the command again.
-async fn freed(backend: &MySqlBackend, name: &Name, run: &Run, connection: u64) -> Result<(), LockError> {
-    let clock = backend.context.clock();
+async fn freed(
+    backend: &MySqlBackend,
+    name: &Name,
+    seen_by: &SessionId,
+    connection: u64,
+) -> Result<(), LockError> {
+    let clock = backend.client.settings.clock();
     for looks in 1_u32.. {
         // The connection is being ended by now: a look that the server does not answer is repeated until the time is over.
-        let looked = backend.control.ask(Operation::Break, statement::holder(name, Operation::Break)).await;
+        let looked =
+            backend.client.control.ask(Operation::Break, statement::holder(name, Operation::Break)).await;
         if looked.is_ok_and(|answer| answer.value() != Some(&connection.to_string())) {
             return Ok(());
         }
         if looks.is_multiple_of(LOOKS_BEFORE_ANOTHER_END) {
             // What fails is repeated as well.
-            let _ = end(backend, run, connection).await;
+            let _ = end(backend, seen_by, connection).await;
         }
         clock.sleep_until(clock.now().plus(LOOK_EVERY)).await;
     }

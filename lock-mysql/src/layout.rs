@@ -2,10 +2,9 @@
 //! refuses to use what it would not understand.
 
 use lock_core::{ErrorKind, LockError, Operation};
+use lock_sql::{Failure, nonsense};
 
-use crate::failure::{Failure, nonsense};
-use crate::session::Session;
-use crate::settings::Settings;
+use crate::dialect::{Session, Settings};
 use crate::statement;
 
 /// The layout of this version.
@@ -56,8 +55,8 @@ impl Layout {
 
 /// Checks that the clients of this table understand each other.
 pub(crate) async fn agree(settings: &Settings, session: &mut Session) -> Result<(), Failure> {
-    let ours = Layout { version: LAYOUT, readers: settings.manner.readers };
-    let prefix = &settings.prefix;
+    let ours = Layout { version: LAYOUT, readers: settings.dialect.manner.readers };
+    let prefix = &settings.dialect.prefix;
     for _ in 0..2 {
         let answer = session.ask(Operation::Connect, statement::layout_of(prefix)).await?;
         let Some(text) = answer.value() else {

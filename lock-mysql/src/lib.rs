@@ -8,14 +8,14 @@
 //! connection ([`actor`]); it alone sends statements on it and receives the answers. Callers await messages of that task, so a
 //! dropped future abandons no statement.
 //!
-//! * *Trying and holding* share connections ([`pool`]): a try is a statement with a timeout of zero, which the server carries out
+//! * *Trying and holding* share connections ([`lock_sql::Pool`]): a try is a statement with a timeout of zero, which the server carries out
 //!   at once. A connection never has a lock twice, because the server would count it.
 //! * *Waiting* needs a connection of its own, without holds, and blocks at the server, which serves waiters in order. It uses no
 //!   timeout of the server: the core ends a wait, to the millisecond, and then makes the server forget it.
 //! * *Readers and permits* have locks of their own, [slots](parts), which are only taken behind the lock of that name, the
 //!   [gate]. A writer keeps the gate and has seen each slot free. Readers of one client that wait together share a connection and a slot
 //!   ([`batch`]).
-//! * *Ending a wait* is `KILL QUERY`, sent on another connection ([`control`]). The server must have answered both the interrupted
+//! * *Ending a wait* is `KILL QUERY`, sent on another connection ([`lock_sql::Control`]). The server must have answered both the interrupted
 //!   statement and the `KILL` before the connection is used again. Otherwise the client drops the connection without sending
 //!   anything on it, and the server notices within a second. The client releases what was granted meanwhile.
 //! * *The lease* is the session's `wait_timeout`: the server ends a connection, and with it the locks, when it has heard nothing
@@ -24,7 +24,7 @@
 //!   by the session that holds the lock, while it does.
 //! * *Each session* has a tag ([`session_tag`]): a random number, by which a client recognises a session that belongs to it alone. A lock
 //!   named after the number shows other connections that the server still has this one.
-//! * *The end of a connection* that may hold something needs care ([`control::Control::terminate`]). Nothing is left for certain only if
+//! * *The end of a connection* that may hold something needs care ([`lock_sql::Control::terminate`]). Nothing is left for certain only if
 //!   the server no longer knows its number, in the same run of the server.
 //!
 //! # How a holder learns of a loss
@@ -80,25 +80,23 @@ mod admission;
 mod attempt;
 mod backend;
 mod batch;
+mod claim;
 mod control;
+mod dialect;
 mod driver;
 mod failure;
 mod gate;
 mod inspection;
 mod layout;
-mod link;
-mod once_slots;
 mod options;
 mod parts;
-mod pool;
 mod run;
 mod server;
 mod session;
 mod session_tag;
-mod settings;
 mod statement;
 
 pub use driver::DRIVER;
-pub use options::{MySqlOptions, TokenSource, connect, lease_of};
 #[doc(hidden)]
-pub use statement::operation_of;
+pub use lock_sql::operation_of;
+pub use options::{MySqlOptions, TokenSource, connect, lease_of};

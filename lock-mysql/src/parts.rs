@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use lock_core::{CharacterSet, LockKind, LockName, Mode, NameRules};
 
-use crate::link::Name;
+use crate::claim::Name;
 
 /// The most slots that a lock has for readers, and the most permits of a semaphore.
 pub(crate) const MOST_SLOTS: usize = 64;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use lock_core::{ErrorKind, LockError, Operation};
+use lock_sql::Row;
 
 use crate::failure::read_only;
 use crate::run::Run;
-use crate::session::Row;
 use crate::session_tag::SessionTag;
 use crate::statement::{self, READ_ONLY, TAG};
 

@@ -6,9 +6,8 @@
 //! * As long as the lock is held, the server has the session. The client can look this up at once, however many connections there
 //!   are, and also while the session waits.
 
+use crate::claim::Name;
 use lock_core::{ErrorKind, LockError, Operation};
-
-use crate::link::Name;
 
 /// The prefix of the names of these locks. No lock of a user has such a name, as it is not [plain](crate::options::is_plain).
 const LOCKS: &str = "distlock+";

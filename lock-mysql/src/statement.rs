@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Operation};
+use lock_sql::{COMMENT, comment, nonsense, word};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::nonsense;
-use crate::link::{Claim, Name};
+use crate::claim::{Claim, Name};
 use crate::parts::Parts;
 use crate::run::Run;
 use crate::session_tag::SessionTag;
@@ -26,8 +26,6 @@ pub(crate) const READ_ONLY: &str = "@@global.read_only";
 pub(crate) fn is_read_only(answer: &str) -> bool {
     !matches!(answer, "0" | "OFF")
 }
-
-const COMMENT: &str = "/*distlock ";
 
 /// The number of the session's tag, or zero.
 pub(crate) const TAG: &str = "IFNULL(@distlock,0)";
@@ -51,37 +49,6 @@ const LONGEST_MEMORY: Duration = Duration::from_millis(1 << 45);
 
 /// The server's time when it evaluates this, in microseconds since the epoch.
 const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6))*1000000 AS UNSIGNED)";
-
-/// The operation that a statement of this crate is for, by its text; `None` for another program's statement.
-///
-/// For tests that sit between a client and its server.
-pub fn operation_of(statement: &str) -> Option<Operation> {
-    let (_, rest) = statement.split_once(COMMENT)?;
-    let word = rest.split(|character: char| !character.is_ascii_lowercase()).next()?;
-    OPERATIONS.iter().find(|(_, operation_word)| *operation_word == word).map(|(operation, _)| *operation)
-}
-
-const OPERATIONS: [(Operation, &str); 11] = [
-    (Operation::Connect, "connect"),
-    (Operation::Acquire, "acquire"),
-    (Operation::Cancel, "cancel"),
-    (Operation::Renew, "renew"),
-    (Operation::Release, "release"),
-    (Operation::Inspect, "inspect"),
-    (Operation::Break, "break"),
-    (Operation::Downgrade, "downgrade"),
-    (Operation::Describe, "describe"),
-    (Operation::Remember, "remember"),
-    (Operation::Ping, "ping"),
-];
-
-fn word(operation: Operation) -> &'static str {
-    OPERATIONS.iter().find(|(known, _)| *known == operation).map_or("other", |(_, word)| *word)
-}
-
-pub(crate) fn comment(operation: Operation) -> String {
-    format!("{COMMENT}{}*/", word(operation))
-}
 
 /// Asks for a sign of life; the answer is that to [`READ_ONLY`].
 pub(crate) fn ping() -> String {
@@ -481,6 +448,7 @@ pub(crate) fn also_held(connection: u64, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use lock_core::LockKind;
+    use lock_sql::operation_of;
 
     use super::*;
 

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use lock_core::Released;
 use lock_core::spi::within;
 use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation, Sleep};
+use lock_sql::{Answer, Failure, LinkState, comment, gone, nonsense};
 use tokio::sync::oneshot;
 
 use crate::budget::Reservation;
-use crate::failure::{Failure, blocked, gone, nonsense, shared_session, standby};
+use crate::claim::{Claim, Has, Refusal, Wanted};
+use crate::dialect::{Command, Ending, Link, Mailbox, Pool, Session, Settings, Taken, lease_milliseconds};
+use crate::failure::{blocked, shared_session, standby};
 use crate::key::Key;
-use crate::link::{Claim, Command, Has, Link, LinkState, Mailbox, Taken, Wanted};
 use crate::options::TokenSource;
-use crate::pool::Pool;
 use crate::prepared::Call;
-use crate::session::{Answer, Session};
 use crate::statement::{self, Answered, Checked, checked};
 use crate::table;
 
@@ -30,26 +30,6 @@ const RELEASES_SENT: usize = 5;
 
 /// The connection is no longer usable.
 struct Broken(LockError);
-
-/// What has to happen before a connection ends, even if the runtime ends or the task panics: the server frees the locks as soon as
-/// the connection is closed.
-struct Ending {
-    pool: Arc<Pool>,
-    link: Arc<Link>,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        if self.link.has_ended() {
-            return;
-        }
-        self.link.reaches(LinkState::Ended);
-        self.pool.server().context.group_lost(self.link.group, LossReason::ConnectionLost);
-        self.pool.remove(self.link.group);
-        // The server frees the locks as soon as it notices; the control connection makes sure that it does.
-        self.pool.server().control.terminate(Arc::clone(&self.link));
-    }
-}
 
 /// What an attempt has on this connection, or may have.
 struct Held {
@@ -71,6 +51,7 @@ enum StatementLimit {
 pub(crate) struct Actor {
     pool: Arc<Pool>,
     link: Arc<Link>,
+    settings: Arc<Settings>,
     /// Before the session, so that it is dropped first.
     ending: Ending,
     session: Session,
@@ -87,13 +68,14 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
-        let heard = pool.server().context.clock().now();
-        let may_be_idle =
-            pool.server().context.clock().sleep_until(heard.plus(pool.server().settings.longest_idle()));
+        let settings = Arc::clone(&pool.server().settings);
+        let heard = settings.clock().now();
+        let may_be_idle = settings.clock().sleep_until(heard.plus(settings.longest_idle()));
         let ending = Ending { pool: Arc::clone(&pool), link: Arc::clone(&link) };
         Self {
             pool,
             link,
+            settings,
             ending,
             session,
             held: HashMap::new(),
@@ -109,9 +91,7 @@ impl Actor {
             let Some(command) = self.next(&mut mailbox).await else { return self.retire().await };
             let carried_out = match command {
                 Command::Take { claim, answer } => self.take(claim, answer).await,
-                Command::Wait { claim, waiter, waiting, answer } => {
-                    self.wait(claim, &waiter, &waiting, answer).await
-                }
+                Command::Wait { claim, waiting } => self.wait(claim, waiting).await,
                 Command::Release { key, id, operation, answer } => {
                     self.release(key, id, operation, answer).await
                 }
@@ -123,6 +103,8 @@ impl Actor {
                     return self.retire().await;
                 }
             };
+            self.link.has_carried_out_one();
+            self.pool.progresses();
             if let Err(Broken(error)) = carried_out {
                 return self.die(&error);
             }
@@ -131,7 +113,7 @@ impl Actor {
 
     /// The next command; `None` after so long without one that the pool has dropped the connection.
     async fn next(&mut self, mailbox: &mut Mailbox) -> Option<Command> {
-        let longest_idle = self.pool.server().settings.longest_idle();
+        let longest_idle = self.settings.longest_idle();
         loop {
             if !self.held.is_empty() {
                 return mailbox.next().await;
@@ -148,14 +130,14 @@ impl Actor {
                 }
                 idle_until = self.now().plus(longest_idle);
             }
-            self.may_be_idle = self.pool.server().context.clock().sleep_until(idle_until);
+            self.may_be_idle = self.settings.clock().sleep_until(idle_until);
         }
     }
 
     /// Closes the connection when nothing on it is held, or still matters.
     async fn retire(self) {
         self.link.reaches(LinkState::Ended);
-        self.session.close(self.pool.server().context.clock()).await;
+        self.session.close(self.settings.clock()).await;
         self.link.reaches(LinkState::Terminated);
     }
 
@@ -172,23 +154,20 @@ impl Actor {
     }
 
     fn now(&self) -> Moment {
-        self.pool.server().context.clock().now()
+        self.settings.clock().now()
     }
 
     /// Carries out a statement that does not wait. Without holds on this connection it has the usual timeout. Otherwise it has
     /// until the holds may end at the server, because dropping the connection would lose all of them.
     async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Failure> {
-        let clock = self.pool.server().context.clock();
+        let clock = self.settings.clock();
         let sent = clock.now();
-        let usual = sent.plus(self.pool.server().settings.request_timeout);
-        let deadline = if self.held.is_empty() {
-            usual
-        } else {
-            usual.max(self.heard.plus(self.pool.server().settings.lease))
-        };
+        let usual = sent.plus(self.settings.request_timeout);
+        let deadline =
+            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(self.settings.lease)) };
         self.link.is_asking(sent);
         let answer = within(clock, deadline, self.session.ask(operation, statement)).await;
-        self.link.has_asked();
+        self.link.has_asked(self.now());
         let answer = answer.unwrap_or_else(|| Err(Failure::silence(operation)));
         if !matches!(answer, Err(Failure::Broken(_))) {
             self.heard = sent;
@@ -209,14 +188,14 @@ impl Actor {
     }
 
     fn message(&self, beginning: &str, call: &Call) -> String {
-        let text = || call.statement.text(self.pool.server().settings.fencing, self.session.tag);
-        self.session.prepared.message(beginning, call, text)
+        let text = || call.statement.text(self.settings.dialect.fencing, self.session.own.tag);
+        self.session.own.prepared.message(beginning, call, text)
     }
 
     fn noted(&mut self, call: &Call, answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
         match &answer {
-            Ok(_) => self.session.prepared.is_answered(call.statement),
-            Err(_) => self.session.prepared.is_refused(call.statement),
+            Ok(_) => self.session.own.prepared.is_answered(call.statement),
+            Err(_) => self.session.own.prepared.is_refused(call.statement),
         }
         answer
     }
@@ -238,13 +217,13 @@ impl Actor {
             }
         };
         let sent = self.now();
-        let (fencing, tag) = (self.pool.server().settings.fencing, self.session.tag);
+        let (fencing, tag) = (self.settings.dialect.fencing, self.session.own.tag);
         if let Err(failure) = self.end_record(&claim).await {
             return self.conclude(claim, reservation, sent, Err(failure), answer).await;
         }
         let said = match Call::to_take(&claim, fencing) {
             Some(take) if reservation.limit().is_none() => {
-                let message = self.message(&statement::comment(Operation::Acquire), &take);
+                let message = self.message(&comment(Operation::Acquire), &take);
                 let answer = self.ask_or_cancel(message).await;
                 self.noted(&take, answer)
             }
@@ -262,7 +241,7 @@ impl Actor {
 
     /// Reserves entries in the server's table of locks.
     fn reserve(&self, claim: &Claim) -> Result<Reservation, LockError> {
-        self.pool.server().budget.claim(claim.wanted.locks(), self.session.capacity)
+        self.settings.dialect.budget.claim(claim.wanted.locks(), self.session.own.capacity)
     }
 
     /// Answers a request that is not sent to the server.
@@ -289,8 +268,8 @@ impl Actor {
             _reservation: Some(reservation),
         };
         let taken = match said {
-            Ok(Answered::Refused) => Ok(Taken::Refused),
-            Ok(Answered::GateTaken) => Ok(Taken::AtGate),
+            Ok(Answered::Refused) => Ok(Taken::Refused(Refusal::Held)),
+            Ok(Answered::GateTaken) => Ok(Taken::Refused(Refusal::AtGate)),
             Ok(Answered::Granted(token, numbers)) => {
                 let has = match wanted {
                     Wanted::Permits(permits) => Has::Permits { of: permits.of, numbers },
@@ -351,13 +330,13 @@ impl Actor {
     /// Completes a grant: mints a token if that takes a statement of its own. The answer to a wait is no proof that the
     /// session still exists, and the moment before the wait is long gone; so the client asks once more.
     async fn confirm(&mut self, claim: &Claim, token: u64, sent: Moment) -> Result<Taken, Failure> {
-        let token = match self.pool.server().settings.fencing {
+        let token = match self.settings.dialect.fencing {
             TokenSource::Clock | TokenSource::Sequence => Some(token),
             TokenSource::Table => Some(self.mint(claim).await?),
             TokenSource::None => None,
         };
         let token = token.map(FencingToken::new);
-        if self.now().since(sent) <= self.pool.server().settings.interval / 2 {
+        if self.now().since(sent) <= self.settings.interval / 2 {
             return Ok(Taken::Granted { token, anchor: sent });
         }
         let anchor = self.now();
@@ -379,17 +358,17 @@ impl Actor {
     /// Carries out a statement that others may block, for many reasons, while the checks of the holds on this connection wait
     /// behind it. So it has a limit of its own, and is cancelled then.
     async fn ask_or_cancel(&mut self, statement: String) -> Result<Answer, Failure> {
-        let clock = self.pool.server().context.clock().clone();
+        let clock = self.settings.clock().clone();
         let sent = clock.now();
         self.link.is_asking(sent);
-        let end = sent.plus(self.pool.server().settings.request_timeout);
+        let end = sent.plus(self.settings.request_timeout);
         let mut is_cancelled = false;
         let stop = async {
             clock.sleep_until(end).await;
             is_cancelled = true;
         };
         let answer = self.ask_until(stop, statement).await;
-        self.link.has_asked();
+        self.link.has_asked(self.now());
         if let Err(Failure::Broken(_)) = answer {
             return answer;
         }
@@ -410,9 +389,8 @@ impl Actor {
 
     /// Whether this is still our session, on a primary. Also ends what a wait has changed in the session.
     async fn look(&mut self) -> Result<Checked, Failure> {
-        let limit =
-            (self.limit != StatementLimit::On).then(|| self.pool.server().settings.lease_milliseconds());
-        let statement = statement::check(self.session.tag, limit);
+        let limit = (self.limit != StatementLimit::On).then(|| lease_milliseconds(&self.settings));
+        let statement = statement::check(self.session.own.tag, limit);
         let answer = self.ask(Operation::Renew, statement).await?;
         self.limit = StatementLimit::On;
         // An answer of another session means that this connection is unusable.
@@ -430,7 +408,7 @@ impl Actor {
         let state = match self.look().await {
             Ok(Checked::Held) => LeaseState::Held,
             Ok(Checked::Standby) => {
-                tracing::warn!(target: "distlock", server = %self.pool.server().settings.endpoint, "the server has become a standby: its locks no longer exclude other clients");
+                tracing::warn!(target: "distlock", server = %self.settings.endpoint, "the server has become a standby: its locks no longer exclude other clients");
                 LeaseState::Lost(LossReason::SessionClosed)
             }
             Err(Failure::Broken(error)) => return Err(Broken(error)),
@@ -473,7 +451,7 @@ impl Actor {
         drop(held);
         self.pool.vacate(self.link.group, &key);
         if matches!(has, Has::Permits { .. } | Has::PartOfSemaphore) {
-            self.pool.server().permits.notify_waiters();
+            self.settings.dialect.permits.notify_waiters();
         }
         Ok(released)
     }
@@ -482,9 +460,9 @@ impl Actor {
         let mut failure = None;
         for _ in 0..RELEASES_SENT {
             let answer = if let Some(release) = Call::to_release(key, has) {
-                self.repeat(operation, &statement::comment(operation), &release).await
+                self.repeat(operation, &comment(operation), &release).await
             } else {
-                let statement = statement::release(key, has, self.session.tag, operation);
+                let statement = statement::release(key, has, self.session.own.tag, operation);
                 self.ask(operation, statement).await
             };
             match answer {

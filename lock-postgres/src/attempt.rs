@@ -6,12 +6,14 @@ use std::time::Duration;
 use lock_core::spi::within;
 use lock_core::{AcquireRequest, Backoff, ErrorKind, Grant, LockError, Moment, Operation, Wait};
 use lock_kit::PooledLink as _;
+use lock_sql::{gone, no_answer};
+use tokio::sync::oneshot;
 
-use crate::backend::{Lease, PostgresBackend};
+use crate::backend::PostgresBackend;
+use crate::claim::{self, Claim, Refusal, Waiting, Wanted};
 use crate::control::Seen;
-use crate::failure::{blocked, gone, no_answer};
-use crate::link::{Claim, Link, Taken, Waiting, Wanted};
-use crate::pool::{OwnLink, Started};
+use crate::dialect::{Link, OwnLink, Placed, Started, Taken};
+use crate::failure::blocked;
 use crate::statement::Waiter;
 
 /// The pause before the next check of a wait if the session did not wait, or the server did not answer.
@@ -48,23 +50,23 @@ impl<'a> Attempt<'a> {
         Ok(Self { backend, request, claim })
     }
 
-    pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
+    pub(crate) async fn make(self) -> Result<Option<Grant<Placed>>, LockError> {
         // The core may have called before for this attempt, with an unknown outcome.
-        self.backend.undo(self.claim.id, Operation::Cancel).await?;
+        self.backend.client.undo(self.claim.id, Operation::Cancel).await?;
         match self.request.wait() {
             Wait::Try => Box::pin(self.try_once()).await,
             Wait::Until(_) | Wait::Forever => self.wait().await,
         }
     }
 
-    async fn try_once(&self) -> Result<Option<Grant<Lease>>, LockError> {
-        let clock = self.backend.context.clock();
+    async fn try_once(&self) -> Result<Option<Grant<Placed>>, LockError> {
+        let clock = self.backend.client.settings.clock();
         let mut pauses = Backoff::new(FIRST_TRY_AGAIN, LONGEST_TRY_AGAIN);
-        let deadline = clock.now().plus(self.backend.settings.request_timeout);
+        let deadline = clock.now().plus(self.backend.client.settings.request_timeout);
         // A connection may have ended while it was unused, which shows only at the next statement; this may be so for all of them.
-        let mut more = self.backend.pool.connections().max(1);
+        let mut more = self.backend.client.pool.connections().max(1);
         loop {
-            let started = self.backend.pool.take_somewhere(&self.claim).await?;
+            let started = self.backend.client.pool.take_somewhere(&self.claim).await?;
             match self.taken(started).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),
                 Outcome::Refused => {
@@ -78,7 +80,7 @@ impl<'a> Attempt<'a> {
                 Outcome::GateTaken => return Err(blocked(Operation::Acquire)),
                 Outcome::Nothing if more > 0 => {
                     more -= 1;
-                    self.backend.undo(self.claim.id, Operation::Cancel).await?;
+                    self.backend.client.undo(self.claim.id, Operation::Cancel).await?;
                 }
                 Outcome::Nothing => return Err(gone(Operation::Acquire)),
             }
@@ -86,13 +88,13 @@ impl<'a> Attempt<'a> {
     }
 
     /// Boxes what a wait without a limit does not need: the space for it would be allocated with each wait.
-    async fn wait(&self) -> Result<Option<Grant<Lease>>, LockError> {
+    async fn wait(&self) -> Result<Option<Grant<Placed>>, LockError> {
         if let Wait::Until(_) = self.request.wait()
             && let Some(grant) = Box::pin(self.try_before_waiting()).await?
         {
             return Ok(Some(grant));
         }
-        let own = match self.backend.pool.idle() {
+        let own = match self.backend.client.pool.idle() {
             Some(own) => own,
             None => match Box::pin(self.own_or_grant()).await? {
                 Way::Own(own) => own,
@@ -101,7 +103,9 @@ impl<'a> Attempt<'a> {
         };
         let waiting = Arc::new(Waiting::default());
         let link = own.occupy(&self.claim);
-        let asked = link.wait(self.claim.clone(), self.description(), Arc::clone(&waiting));
+        let (answer, asked) = oneshot::channel();
+        let wait = claim::Wait { waiter: self.description(), waiting: Arc::clone(&waiting), answer };
+        link.wait(self.claim.clone(), wait);
         self.backend.track(&self.claim, &link, Some(Arc::clone(&waiting)));
         self.backend.snapshot_monitor.add(link.session, &waiting);
         match self.watch((link, asked), &waiting).await? {
@@ -112,14 +116,14 @@ impl<'a> Attempt<'a> {
 
     /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over. A wait that ends without an
     /// answer does not know whether another client holds the lock, and a check from another connection may come too late.
-    async fn try_before_waiting(&self) -> Result<Option<Grant<Lease>>, LockError> {
-        let started = self.backend.pool.take_somewhere(&self.claim).await?;
+    async fn try_before_waiting(&self) -> Result<Option<Grant<Placed>>, LockError> {
+        let started = self.backend.client.pool.take_somewhere(&self.claim).await?;
         match self.taken(started).await? {
             Outcome::Granted(grant) => return Ok(Some(grant)),
             // Another client has the lock. Others of this client may come only when this attempt is in the server's
             // queue: their connections may be faster.
             Outcome::Refused | Outcome::GateTaken => self.request.attempt().busy(),
-            Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+            Outcome::Nothing => self.backend.client.undo(self.claim.id, Operation::Cancel).await?,
         }
         Ok(None)
     }
@@ -127,7 +131,7 @@ impl<'a> Attempt<'a> {
     /// Called when no connection is free to wait on. Tries the lock, which needs no connection of its own. If the lock is not free,
     /// waits for a connection, and tries again now and then.
     async fn own_or_grant(&self) -> Result<Way, LockError> {
-        let (pool, clock) = (&self.backend.pool, self.backend.context.clock());
+        let (pool, clock) = (&self.backend.client.pool, self.backend.client.settings.clock());
         let mut is_told = false;
         let mut started = Some(pool.take_somewhere(&self.claim).await?);
         let mut owning = std::pin::pin!(pool.own());
@@ -142,10 +146,10 @@ impl<'a> Attempt<'a> {
                             self.name_holder().await;
                         }
                     }
-                    Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+                    Outcome::Nothing => self.backend.client.undo(self.claim.id, Operation::Cancel).await?,
                 }
             }
-            let pause = clock.now().plus(LOOK_WITHOUT_A_PLACE.min(self.backend.settings.interval));
+            let pause = clock.now().plus(LOOK_WITHOUT_A_PLACE.min(self.backend.client.settings.interval));
             if let Some(own) = within(clock, pause, owning.as_mut()).await {
                 return Ok(Way::Own(own?));
             }
@@ -153,7 +157,7 @@ impl<'a> Attempt<'a> {
                 tracing::warn!(
                     target: "distlock",
                     lock = %self.request.name(),
-                    max_waiting = self.backend.settings.max_waiting,
+                    max_waiting = self.backend.client.settings.limits.waiting,
                     "as many waits as allowed are at the server: the client tries the lock now and then, and waiters at the server come first"
                 );
             }
@@ -164,8 +168,8 @@ impl<'a> Attempt<'a> {
     async fn taken(&self, started: Started) -> Result<Outcome, LockError> {
         let (link, asked) = started;
         self.backend.track(&self.claim, &link, None);
-        let clock = self.backend.context.clock();
-        let limit = self.backend.settings.request_timeout;
+        let clock = self.backend.client.settings.clock();
+        let limit = self.backend.client.settings.request_timeout;
         let mut asked = asked;
         loop {
             match within(clock, clock.now().plus(limit), &mut asked).await {
@@ -186,10 +190,14 @@ impl<'a> Attempt<'a> {
             // Until it is released: the core may cancel an attempt that has its lock.
             self.backend.track(&self.claim, link, None);
         } else {
-            self.backend.forget(self.claim.id);
+            self.backend.client.forget(self.claim.id);
         }
         let Taken::Granted { token, anchor } = *came else {
-            return if let Taken::AtGate = came { Outcome::GateTaken } else { Outcome::Refused };
+            return if let Taken::Refused(Refusal::AtGate) = came {
+                Outcome::GateTaken
+            } else {
+                Outcome::Refused
+            };
         };
         Outcome::Granted(self.backend.grant(link, &self.claim, token, anchor))
     }
@@ -200,10 +208,10 @@ impl<'a> Attempt<'a> {
     async fn watch(&self, started: Started, waiting: &Waiting) -> Result<Outcome, LockError> {
         let (link, mut asked) = started;
         let attempt = self.request.attempt();
-        let clock = self.backend.context.clock();
+        let clock = self.backend.client.settings.clock();
         let mut look_at = self.first_look();
         let mut misses = 0;
-        let mut pause = self.backend.settings.interval;
+        let mut pause = self.backend.client.settings.interval;
         let mut is_confirmed = false;
         loop {
             tokio::select! {
@@ -233,7 +241,7 @@ impl<'a> Attempt<'a> {
                     misses = 0;
                     is_confirmed = true;
                     attempt.queued();
-                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.settings.interval));
+                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.client.settings.interval));
                     pause
                 }
                 // Only permits are missing, for which it looks itself, at a server that answers.
@@ -241,7 +249,7 @@ impl<'a> Attempt<'a> {
                     misses = 0;
                     is_confirmed = true;
                     attempt.queued();
-                    self.backend.settings.interval
+                    self.backend.client.settings.interval
                 }
                 // The wait has its answer, and the actor is turning it into a hold.
                 Ok(_) if waiting.has_answer() => LOOK_AGAIN,
@@ -252,7 +260,7 @@ impl<'a> Attempt<'a> {
                 Ok(_) => {
                     misses += 1;
                     // The network may retransmit an answer that the server has sent.
-                    let patience = self.backend.settings.request_timeout.div_duration_f64(LOOK_AGAIN);
+                    let patience = self.backend.client.settings.request_timeout.div_duration_f64(LOOK_AGAIN);
                     if f64::from(misses) > patience.max(f64::from(MOST_MISSES)) {
                         return Err(gone(Operation::Acquire));
                     }
@@ -270,8 +278,8 @@ impl<'a> Attempt<'a> {
 
     /// Looks at the wait. If its callers stop waiting at some time, it also asks who holds the lock, for their errors.
     async fn look(&self, link: &Link) -> Result<Seen, LockError> {
-        let (attempt, clock) = (self.request.attempt(), self.backend.context.clock());
-        let seen = self.backend.control.look_at_wait(link.session).await?;
+        let (attempt, clock) = (self.request.attempt(), self.backend.client.settings.clock());
+        let seen = self.backend.client.control.look_at_wait(link.session).await?;
         if seen == Seen::Waiting && attempt.next_end(clock.now()).is_some() {
             attempt.queued();
             self.name_holder().await;
@@ -292,8 +300,8 @@ impl<'a> Attempt<'a> {
     /// When the client first checks a wait. Most waits are granted sooner, and then it does not matter whether another client
     /// held the lock. But the client has to know this before the first of its waiting callers stops waiting.
     fn first_look(&self) -> Moment {
-        let now = self.backend.context.clock().now();
-        let interval = self.backend.settings.interval;
+        let now = self.backend.client.settings.clock().now();
+        let interval = self.backend.client.settings.interval;
         let is_followed = self.claim.wanted != Wanted::Exclusive || self.request.attempt().is_awaited();
         let usual = now.plus(if is_followed { SOON.min(interval) } else { interval });
         let Some(end) = self.request.attempt().next_end(now) else { return usual };
@@ -304,14 +312,14 @@ impl<'a> Attempt<'a> {
 
     /// How long before the end of a wait the client checks the server: the time for an answer, and a little more.
     fn ahead_of_end(&self) -> Duration {
-        self.backend.settings.request_timeout.mul_f64(1.5)
+        self.backend.client.settings.request_timeout.mul_f64(1.5)
     }
 
     /// When the client checks the server for the last time before one of the waiting callers stops waiting. It notices the
     /// server's silence before it would answer "not acquired" to that caller.
     fn last_look(&self) -> Option<Moment> {
         let ahead = self.ahead_of_end();
-        let now = self.backend.context.clock().now();
+        let now = self.backend.client.settings.clock().now();
         let end = self.request.attempt().next_end(now.plus(ahead))?;
         Some(end.minus(ahead))
     }
@@ -331,11 +339,11 @@ impl<'a> Attempt<'a> {
 /// What an attempt gets after it found no connection to wait on.
 enum Way {
     Own(OwnLink),
-    Granted(Grant<Lease>),
+    Granted(Grant<Placed>),
 }
 
 enum Outcome {
-    Granted(Grant<Lease>),
+    Granted(Grant<Placed>),
     Refused,
     /// Others take permits of the semaphore, or wait for some.
     GateTaken,

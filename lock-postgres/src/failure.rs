@@ -1,8 +1,8 @@
 //! Failures of statements: why a statement failed, and the error that explains it to the user.
 
-use std::io;
-
 use lock_core::{ErrorKind, LockError, Operation};
+use lock_sql::{Explained, Why};
+use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 /// A statement was cancelled.
@@ -26,93 +26,24 @@ const POOLER_REMEDY: &str =
 
 const LOCK_TABLE_REMEDY: &str = "raise max_locks_per_transaction at the server, or hold fewer locks";
 
-/// Why the server did not carry out a statement completely.
-#[derive(Debug)]
-pub enum Failure {
-    /// The server answered with an error; the connection is in order.
-    Refused { code: String, error: LockError },
-    /// The connection is no longer usable, and the outcome of the statement is unknown.
-    Broken(LockError),
+/// What the server has said, for users, without secrets.
+pub(crate) fn explain(operation: Operation, said: &(dyn DatabaseError + 'static)) -> Option<Explained> {
+    let said = said.try_downcast_ref::<PgDatabaseError>()?;
+    let is_last_word = matches!(said.severity(), PgSeverity::Fatal | PgSeverity::Panic);
+    let why = (!is_last_word).then(|| why(said.code()));
+    Some(Explained { why, error: explain_code(operation, said.code(), said.message()) })
 }
 
-impl Failure {
-    pub(crate) fn of(operation: Operation, error: sqlx::Error) -> Self {
-        match said(&error) {
-            Some(said) if !is_last_word(said) => {
-                let code = said.code().to_owned();
-                Self::Refused { code, error: explain(operation, error) }
-            }
-            _ => Self::Broken(explain(operation, error)),
-        }
+pub(crate) fn why(code: &str) -> Why {
+    match code {
+        CANCELLED => Why::Cancelled,
+        LONG_WAIT => Why::LongWait,
+        NO_SUCH_TABLE => Why::MissingTable,
+        DENIED => Why::Denied,
+        code if CONFLICTS.contains(&code) => Why::Conflict,
+        code if NO_TRANSACTION.contains(&code) => Why::NoTransaction,
+        _ => Why::Other,
     }
-
-    /// The client does not want the rest of the answer.
-    pub(crate) fn stopped(operation: Operation) -> Self {
-        Self::Refused { code: CANCELLED.to_owned(), error: gone(operation) }
-    }
-
-    /// The client refuses what the server could carry out.
-    pub(crate) fn refusal(error: LockError) -> Self {
-        Self::Refused { code: String::new(), error }
-    }
-
-    /// The server did not answer in time.
-    pub(crate) fn silence(operation: Operation) -> Self {
-        Self::Broken(no_answer(operation))
-    }
-
-    /// Whether the statement ended early, for no fault of its own.
-    pub(crate) fn is_interruption(&self) -> bool {
-        self.has_code(&[CANCELLED, LONG_WAIT])
-    }
-
-    /// Whether the wait has reached the limit that the statement set.
-    pub(crate) fn is_late(&self) -> bool {
-        self.has_code(&[LONG_WAIT])
-    }
-
-    /// The table or sequence does not exist, or the user may not use it.
-    pub(crate) fn is_about_a_table(&self) -> bool {
-        self.has_code(&[NO_SUCH_TABLE, DENIED])
-    }
-
-    pub(crate) fn is_missing_table(&self) -> bool {
-        self.has_code(&[NO_SUCH_TABLE])
-    }
-
-    pub(crate) fn is_conflict(&self) -> bool {
-        self.has_code(&CONFLICTS)
-    }
-
-    /// Whether a statement failed after a first one that had made a savepoint.
-    pub(crate) fn has_left_a_savepoint(&self) -> bool {
-        matches!(self, Self::Refused { .. }) && !self.has_code(&NO_TRANSACTION)
-    }
-
-    fn has_code(&self, codes: &[&str]) -> bool {
-        matches!(self, Self::Refused { code, .. } if codes.contains(&code.as_str()))
-    }
-
-    pub(crate) fn into_error(self) -> LockError {
-        match self {
-            Self::Refused { error, .. } | Self::Broken(error) => error,
-        }
-    }
-}
-
-fn said(error: &sqlx::Error) -> Option<&PgDatabaseError> {
-    error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()
-}
-
-/// Whether the server closes the connection after this error.
-fn is_last_word(said: &PgDatabaseError) -> bool {
-    matches!(said.severity(), PgSeverity::Fatal | PgSeverity::Panic)
-}
-
-/// The error for users, without secrets.
-pub(crate) fn explain(operation: Operation, error: sqlx::Error) -> LockError {
-    let Some(said) = said(&error) else { return explain_connection(operation, error) };
-    explain_code(operation, said.code(), said.message()).caused_by(error)
 }
 
 /// The error for what the server says.
@@ -149,56 +80,11 @@ pub(crate) fn explain_code(operation: Operation, code: &str, said: &str) -> Lock
     }
 }
 
-fn explain_connection(operation: Operation, error: sqlx::Error) -> LockError {
-    let new = |kind: ErrorKind, cause: String| LockError::new(kind, operation).because(cause);
-    let tls_failed = |cause: String| {
-        new(ErrorKind::Denied, format!("TLS failed: {cause}")).remedy(
-            "check that the server speaks TLS, its certificate and name, and the files of extra_ca, cert and key",
-        )
-    };
-    let explained = match &error {
-        // A problem that the TLS library finds in its input, usually in a certificate.
-        sqlx::Error::Io(io) if io.kind() == io::ErrorKind::InvalidData => tls_failed(io.to_string()),
-        sqlx::Error::Io(io) => broken(operation, io),
-        sqlx::Error::Tls(tls) => tls_failed(tls.to_string()),
-        sqlx::Error::Configuration(cause) => new(ErrorKind::InvalidOption, cause.to_string())
-            .remedy("check the files that the options extra_ca, cert and key name"),
-        _ => new(ErrorKind::Unreachable, format!("the reply is invalid: {error}"))
-            .remedy("check that a PostgreSQL server listens there")
-            .retryable(),
-    };
-    explained.caused_by(error)
-}
-
-/// The error if a connection has failed, and how.
-pub(crate) fn broken(operation: Operation, cause: impl std::fmt::Display) -> LockError {
-    LockError::new(ErrorKind::Unreachable, operation)
-        .because(format!("the connection failed: {cause}"))
-        .remedy("check that the server runs and can be reached")
-        .retryable()
-}
-
-/// The error if a server did not answer in time.
-pub(crate) fn no_answer(operation: Operation) -> LockError {
-    LockError::new(ErrorKind::Unreachable, operation)
-        .because("the server did not answer in time")
-        .remedy("check that the server runs and can be reached")
-        .retryable()
-}
-
 /// The error if a statement was cancelled because it took too long.
 pub(crate) fn blocked(operation: Operation) -> LockError {
     LockError::new(ErrorKind::Unreachable, operation)
         .because("the server answers, and has not carried out the statement in time")
         .remedy("look at the server for what blocks it: a locked table, or a standby that does not confirm")
-        .retryable()
-}
-
-/// The error if a connection has ended, with everything that was held on it.
-pub(crate) fn gone(operation: Operation) -> LockError {
-    LockError::new(ErrorKind::Unreachable, operation)
-        .because("the connection has ended")
-        .remedy("check that the server runs and can be reached")
         .retryable()
 }
 
@@ -236,13 +122,6 @@ pub(crate) fn shared_session(operation: Operation) -> LockError {
              no client alone",
         )
         .remedy(POOLER_REMEDY)
-}
-
-/// The error for an answer that no statement of this crate can have.
-pub(crate) fn nonsense(operation: Operation, what: impl std::fmt::Display) -> LockError {
-    LockError::new(ErrorKind::Server, operation)
-        .because(format!("the server's reply is invalid: {what}"))
-        .remedy("check any proxy between this client and the server")
 }
 
 #[cfg(test)]

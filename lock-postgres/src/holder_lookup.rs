@@ -24,12 +24,14 @@ pub(crate) struct HolderLookup {
 impl HolderLookup {
     /// Where a table knows the holders, it asks each time.
     pub(crate) async fn holder(&self, backend: &PostgresBackend, key: Key) -> Option<Participant> {
-        let clock = backend.context.clock();
+        let clock = backend.client.settings.clock();
         let began = clock.now();
-        if !backend.has_table() && self.again_at.lock().is_some_and(|again_at| began < again_at) {
+        if !backend.client.settings.dialect.has_table()
+            && self.again_at.lock().is_some_and(|again_at| began < again_at)
+        {
             return None;
         }
-        let deadline = began.plus(backend.settings.request_timeout);
+        let deadline = began.plus(backend.client.settings.request_timeout);
         let asked = within(clock, deadline, inspection::holder(backend, key)).await;
         let took: Duration = clock.now().since(began);
         *self.again_at.lock() = Some(clock.now().plus(took * SHARE));

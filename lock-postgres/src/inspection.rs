@@ -7,20 +7,18 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::spi::within;
 use lock_core::{
     Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockStatus, Mode, Operation, Others,
     Participant, ProcessOrigin,
 };
+use lock_sql::{Row, nonsense};
 
 use crate::address::client_of;
 use crate::backend::PostgresBackend;
-use crate::failure::{no_answer, nonsense};
 use crate::key::Key;
 use crate::permits::Part;
 use crate::pg_locks::{self, Looked};
 use crate::server::SessionId;
-use crate::session::Row;
 use crate::statement::Waiter;
 use crate::table::Holder;
 
@@ -147,8 +145,12 @@ async fn parties(
     operation: Operation,
 ) -> Result<Vec<Party>, LockError> {
     // Another program may have locked the table, and nothing that is urgent may wait behind that.
-    let connection = if backend.has_table() { &backend.auxiliary } else { &backend.control };
-    let statement = pg_locks::participants(looked, backend.settings.fencing, operation);
+    let connection = if backend.client.settings.dialect.has_table() {
+        &backend.client.auxiliary
+    } else {
+        &backend.client.control
+    };
+    let statement = pg_locks::participants(looked, backend.client.settings.dialect.fencing, operation);
     let answer = connection.ask(operation, statement).await?;
     let rows = pg_locks::with_record(answer.rows);
     let parties: Option<Vec<_>> = rows.iter().map(Party::read).collect();
@@ -160,7 +162,7 @@ async fn parties(
 }
 
 fn looked(backend: &PostgresBackend, request: &InspectRequest) -> Result<Looked, LockError> {
-    let key = backend.key(request.name(), request.kind())?;
+    let key = backend.client.settings.dialect.key(request.name(), request.kind())?;
     Ok(match request.kind() {
         LockKind::Semaphore => Looked::Semaphore(key),
         _ => Looked::Lock(key),
@@ -173,9 +175,7 @@ async fn in_time<T>(
     operation: Operation,
     action: impl Future<Output = Result<T, LockError>>,
 ) -> Result<T, LockError> {
-    let clock = backend.context.clock();
-    let deadline = clock.now().plus(backend.settings.request_timeout * 4);
-    within(clock, deadline, action).await.unwrap_or_else(|| Err(no_answer(operation)))
+    backend.client.settings.in_time(backend.client.settings.request_timeout * 4, operation, action).await
 }
 
 pub(crate) async fn inspect(
@@ -213,10 +213,10 @@ async fn end_session_of(
             .because("the session belongs to another user, and this user may not see which session it is")
             .remedy("GRANT pg_signal_backend, pg_read_all_stats to this user, or break it as the other user")
     })?;
-    let answer = backend.control.ask(Operation::Break, pg_locks::others(looked, session)).await?;
+    let answer = backend.client.control.ask(Operation::Break, pg_locks::others(looked, session)).await?;
     let has_no_others = answer.value() == Some("0");
     let end = pg_locks::end_holder(looked, session, is_recorded.then(|| holder.as_str()));
-    let answer = backend.control.ask(Operation::Break, end).await?;
+    let answer = backend.client.control.ask(Operation::Break, end).await?;
     if answer.rows.is_empty() && !answer.is_repeated {
         // It has ended by itself meanwhile.
         return Ok(Broken::not_held());
@@ -230,7 +230,7 @@ async fn end_session_of(
 
 /// Waits until the session no longer holds the lock.
 async fn freed(backend: &PostgresBackend, looked: Looked, session: SessionId) -> Result<(), LockError> {
-    let clock = backend.context.clock();
+    let clock = backend.client.settings.clock();
     loop {
         let found = parties(backend, looked, Operation::Break).await?;
         if !found.iter().any(|party| party.is_holder && party.session == Some(session)) {

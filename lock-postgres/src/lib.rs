@@ -12,18 +12,18 @@
 //!   no message for that long. Any message renews it for all locks of the session. The client sets it with the login, and reads
 //!   it back. **Every message is one simple query**, which arrives whole or not at all: messages of the extended protocol whose
 //!   end is cut off would switch the lease off for good.
-//! * *Trying and holding* share connections ([`pool`]): a try is carried out at once. A session never has a lock twice, because
+//! * *Trying and holding* share connections ([`lock_sql::Pool`]): a try is carried out at once. A session never has a lock twice, because
 //!   the server would grant it.
 //! * *Waiting* needs a session of its own, without holds, and blocks in the server's queue, first come, first served. Only so
 //!   many waits of a client are there at the same time; the others queue in the client.
-//! * *Ending a wait* is `pg_cancel_backend`, sent on another connection ([`control`]). The server must have answered both the
+//! * *Ending a wait* is `pg_cancel_backend`, sent on another connection ([`lock_sql::Control`]). The server must have answered both the
 //!   cancelled statement and the cancellation before the connection is used again. A wait that failed may have got the lock all
 //!   the same, so the first thing that follows releases it.
 //! * *The token* is the server's clock, read after the grant in the same statement; or a number of a sequence or a table, minted
 //!   by the session that holds the lock.
 //! * *The tag* ([`session_tag`]) is a random number in the settings of a session. Every statement about a lock has an effect only in
 //!   the session with the tag. So a pooler that lets another session answer takes no lock, and is noticed.
-//! * *The end of a connection* that may hold something needs care ([`control::Control::terminate`]). Nothing is left for certain only
+//! * *The end of a connection* that may hold something needs care ([`lock_sql::Control::terminate`]). Nothing is left for certain only
 //!   if the server no longer has the session, which its process id and its start identify.
 //!
 //! # How a holder learns of a loss
@@ -84,23 +84,21 @@ mod address;
 mod attempt;
 mod backend;
 mod budget;
+mod claim;
 mod control;
+mod dialect;
 mod driver;
 mod failure;
 mod holder_lookup;
 mod inspection;
 mod key;
-mod link;
 mod options;
 mod permits;
 mod pg_locks;
-mod pool;
 mod prepared;
 mod server;
 mod session;
 mod session_tag;
-mod settings;
-mod slots;
 mod snapshot_monitor;
 mod statement;
 mod table;
@@ -108,7 +106,7 @@ mod transaction;
 
 pub use driver::DRIVER;
 pub use key::key;
-pub use options::{Keys, Pooler, PostgresOptions, TokenSource, connect, lease_of};
 #[doc(hidden)]
-pub use statement::operation_of;
+pub use lock_sql::operation_of;
+pub use options::{Keys, Pooler, PostgresOptions, TokenSource, connect, lease_of};
 pub use transaction::{GenericTransaction, InTransaction, in_transaction};

@@ -1,12 +1,12 @@
 //! What the server's view `pg_locks` says of a lock: which rows are about it, who holds it, and who waits for it.
 
 use lock_core::Operation;
+use lock_sql::{Row, comment};
 
 use crate::key::{Key, SEMAPHORE_KEYS};
 use crate::options::TokenSource;
 use crate::server::{START, SessionId};
-use crate::session::Row;
-use crate::statement::{comment, end};
+use crate::statement::end;
 use crate::table;
 
 /// The condition on a row of `pg_locks` that it is about this database.

@@ -4,8 +4,8 @@
 //! time, in the same message, so that a client that takes one lock pays nothing for it. If that message fails, it is not known
 //! whether the statement is prepared, and the session goes on without it.
 
+use crate::claim::{Claim, Has, Wanted};
 use crate::key::Key;
-use crate::link::{Claim, Has, Wanted};
 use crate::options::TokenSource;
 use crate::permits::{self, Gate, Permits};
 use crate::session_tag::SessionTag;

@@ -3,11 +3,10 @@
 use std::fmt;
 
 use lock_core::{ErrorKind, LockError, Operation};
+use lock_sql::{Row, comment};
 
 use crate::failure::{shared_session, standby};
-use crate::session::Row;
 use crate::session_tag::SessionTag;
-use crate::statement::comment;
 
 /// The oldest version that ends silent sessions.
 const OLDEST: u32 = 140_000;

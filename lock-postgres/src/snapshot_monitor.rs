@@ -10,12 +10,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use lock_core::{BackendContext, LockError, Operation};
+use lock_core::{LockError, Operation};
 
-use crate::control::{Control, Seen};
-use crate::link;
+use crate::claim::Waiting;
+use crate::control::Seen;
+use crate::dialect::Control;
 use crate::server::SessionId;
-use crate::settings::Settings;
 use crate::statement;
 
 /// How often the client looks.
@@ -25,8 +25,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_millis(2);
 
 pub(crate) struct SnapshotMonitor {
-    context: BackendContext,
-    settings: Arc<Settings>,
     control: Arc<Control>,
     watch: Mutex<Watch>,
 }
@@ -34,21 +32,21 @@ pub(crate) struct SnapshotMonitor {
 #[derive(Default)]
 struct Watch {
     /// In the order in which they began.
-    waits: Vec<(SessionId, Weak<link::Waiting>)>,
+    waits: Vec<(SessionId, Weak<Waiting>)>,
     is_running: bool,
 }
 
-fn is_over(waiting: &Weak<link::Waiting>) -> bool {
+fn is_over(waiting: &Weak<Waiting>) -> bool {
     waiting.upgrade().is_none_or(|waiting| waiting.has_answer())
 }
 
 impl SnapshotMonitor {
-    pub(crate) fn new(context: BackendContext, settings: Arc<Settings>, control: Arc<Control>) -> Arc<Self> {
-        Arc::new(Self { context, settings, control, watch: Mutex::default() })
+    pub(crate) fn new(control: Arc<Control>) -> Arc<Self> {
+        Arc::new(Self { control, watch: Mutex::default() })
     }
 
     /// Monitors this wait until it is over.
-    pub(crate) fn add(self: &Arc<Self>, session: SessionId, waiting: &Arc<link::Waiting>) {
+    pub(crate) fn add(self: &Arc<Self>, session: SessionId, waiting: &Arc<Waiting>) {
         let mut watch = self.watch.lock();
         // Otherwise a client whose waits are short would keep all that begin until the next look.
         while watch.waits.last().is_some_and(|(_, waiting)| is_over(waiting)) {
@@ -56,12 +54,12 @@ impl SnapshotMonitor {
         }
         watch.waits.push((session, Arc::downgrade(waiting)));
         if !std::mem::replace(&mut watch.is_running, true) {
-            self.context.spawn(Arc::clone(self).monitor());
+            self.control.settings().context.spawn(Arc::clone(self).monitor());
         }
     }
 
     /// The waits that are not over. If there is none, the watch ends.
-    fn waits(&self) -> Option<Vec<(SessionId, Arc<link::Waiting>)>> {
+    fn waits(&self) -> Option<Vec<(SessionId, Arc<Waiting>)>> {
         let mut watch = self.watch.lock();
         watch.waits.retain(|(_, waiting)| !is_over(waiting));
         watch.is_running = !watch.waits.is_empty();
@@ -70,7 +68,7 @@ impl SnapshotMonitor {
     }
 
     async fn monitor(self: Arc<Self>) {
-        let clock = self.context.clock();
+        let clock = self.control.settings().clock();
         loop {
             clock.sleep_until(clock.now().plus(LOOK_EVERY)).await;
             let Some(waits) = self.waits() else { return };
@@ -80,19 +78,19 @@ impl SnapshotMonitor {
         }
     }
 
-    async fn look(&self, waits: &[(SessionId, Arc<link::Waiting>)]) -> Result<(), LockError> {
+    async fn look(&self, waits: &[(SessionId, Arc<Waiting>)]) -> Result<(), LockError> {
         let sessions: Vec<_> = waits.iter().map(|(session, _)| *session).collect();
         let answer = self.control.ask(Operation::Inspect, statement::are_in_the_way(&sessions)).await?;
         if answer.value() == Some("true") { self.give_way(waits).await } else { Ok(()) }
     }
 
-    async fn give_way(&self, waits: &[(SessionId, Arc<link::Waiting>)]) -> Result<(), LockError> {
+    async fn give_way(&self, waits: &[(SessionId, Arc<Waiting>)]) -> Result<(), LockError> {
         tracing::debug!(target: "distlock", waits = waits.len(), "the snapshots of waits are in the way of others: the waits begin anew");
-        let clock = self.context.clock();
+        let clock = self.control.settings().clock();
         // Who is at the head of a semaphore's queue does not wait at the server.
         for (session, waiting) in waits.iter().filter(|(_, waiting)| !waiting.is_at_head()) {
             let rounds = waiting.give_way();
-            let deadline = clock.now().plus(self.settings.request_timeout);
+            let deadline = clock.now().plus(self.control.settings().request_timeout);
             while !waiting.has_answer() && clock.now() < deadline {
                 clock.sleep_until(clock.now().plus(SOON)).await;
                 if waiting.rounds() > rounds

@@ -8,58 +8,26 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use lock_core::{LockError, Operation};
+use lock_sql::{Answer, nonsense};
+use lock_sql::{COMMENT, comment, word};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{nonsense, shared_session};
+use crate::claim::{Claim, Has, Wanted};
+use crate::failure::shared_session;
 use crate::key::Key;
-use crate::link::{Claim, Has, Wanted};
 use crate::options::TokenSource;
 use crate::permits::{self, Gate};
 use crate::pg_locks::{Looked, held_here};
 use crate::prepared::filled_in;
 use crate::server::{START, SessionId};
-use crate::session::Answer;
 use crate::session_tag::SessionTag;
 use crate::table;
-
-const COMMENT: &str = "/*distlock ";
 
 /// The sequence of tokens that rise whatever the clock does.
 const SEQUENCE: &str = "distlock_tokens";
 
 /// Microseconds since the epoch, read when the expression is evaluated.
 pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp())*1000000)::bigint";
-
-/// The operation that a statement of this crate is for, by its text; `None` for another program's statement.
-///
-/// For tests that sit between a client and its server.
-pub fn operation_of(statement: &str) -> Option<Operation> {
-    let (_, rest) = statement.split_once(COMMENT)?;
-    let word = rest.split(|character: char| !character.is_ascii_lowercase()).next()?;
-    OPERATIONS.iter().find(|(_, operation_word)| *operation_word == word).map(|(operation, _)| *operation)
-}
-
-const OPERATIONS: [(Operation, &str); 11] = [
-    (Operation::Connect, "connect"),
-    (Operation::Acquire, "acquire"),
-    (Operation::Cancel, "cancel"),
-    (Operation::Renew, "renew"),
-    (Operation::Release, "release"),
-    (Operation::Downgrade, "downgrade"),
-    (Operation::Inspect, "inspect"),
-    (Operation::Break, "break"),
-    (Operation::Ping, "ping"),
-    (Operation::Describe, "describe"),
-    (Operation::Remember, "remember"),
-];
-
-fn word(operation: Operation) -> &'static str {
-    OPERATIONS.iter().find(|(known, _)| *known == operation).map_or("other", |(_, word)| *word)
-}
-
-pub(crate) fn comment(operation: Operation) -> String {
-    format!("{COMMENT}{}*/", word(operation))
-}
 
 /// Asks for a sign of life; the answer says whether the server is a standby.
 pub(crate) fn ping() -> String {
@@ -405,6 +373,8 @@ pub(crate) fn probe(tokens: TokenSource) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use lock_sql::operation_of;
+
     use super::*;
     use crate::permits::Permits;
 

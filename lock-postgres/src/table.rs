@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use lock_core::{HolderInfo, Memo, Operation};
+use lock_sql::comment;
 use serde::{Deserialize, Serialize};
 
+use crate::claim::Claim;
 use crate::key::Key;
-use crate::link::Claim;
 use crate::pg_locks::is_of;
 use crate::server::SessionId;
-use crate::statement::{NOW, ascii_json, comment};
+use crate::statement::{NOW, ascii_json};
 
 /// The table of tokens that have to outlast a server, and of those who hold locks.
 pub(crate) const TOKENS: &str = "distlock_tokens_of_locks";

@@ -8,11 +8,11 @@ use std::fmt;
 use std::time::Duration;
 
 use lock_core::{LockError, LockName, Operation};
+use lock_sql::{Answer, Failure, Why, nonsense};
 
 pub use self::clients::GenericTransaction;
-use crate::failure::{Failure, nonsense, standby};
+use crate::failure::standby;
 use crate::key::Key;
-use crate::session::Answer;
 
 /// The longest wait that the server understands, in milliseconds.
 const LONGEST_LIMIT: u128 = i32::MAX as u128;
@@ -126,12 +126,12 @@ impl<T: GenericTransaction> InTransaction<'_, T> {
             Ok(answer) => return checked(answer).map(|_| true),
             Err(failure) => failure,
         };
-        if failure.has_left_a_savepoint() {
+        if has_left_a_savepoint(&failure) {
             // That also frees the lock, if it was granted at the last moment, and restores the limit.
             let back = "ROLLBACK TO SAVEPOINT distlock;RELEASE SAVEPOINT distlock".to_owned();
             self.transaction.ask(back).await.map_err(Failure::into_error)?;
         }
-        if failure.is_late() { Ok(false) } else { Err(failure.into_error()) }
+        if failure.why() == Some(Why::LongWait) { Ok(false) } else { Err(failure.into_error()) }
     }
 
     /// Takes the lock if it is free, and returns whether the transaction has it.
@@ -177,6 +177,11 @@ fn taking(function: &str, key: Key) -> String {
 /// Statements that the server refuses without a transaction, in which a lock would end at once.
 fn in_savepoint(statements: &str) -> String {
     format!("SAVEPOINT distlock;{statements};RELEASE SAVEPOINT distlock")
+}
+
+/// Whether a statement failed after a first one that had made a savepoint.
+fn has_left_a_savepoint(failure: &Failure) -> bool {
+    failure.why().is_some_and(|why| why != Why::NoTransaction)
 }
 
 /// Refuses the answer of a standby. No other value of an answer is NULL.

@@ -1,15 +1,14 @@
 //! A writer that becomes a reader.
 
-use std::sync::Arc;
-
 use lock_core::{AttemptId, FencingToken, LockError, Operation};
+use lock_sql::Failure;
 use tokio::sync::oneshot;
 
 use super::{Actor, Broken, read};
-use crate::failure::{Failure, shared_session};
-use crate::link::{Claim, Has, Taken};
+use crate::claim::{Claim, Has};
+use crate::dialect::Taken;
+use crate::failure::shared_session;
 use crate::options::TokenSource;
-use crate::pool;
 use crate::statement::{self, Answered};
 
 impl Actor {
@@ -19,7 +18,7 @@ impl Actor {
         &mut self,
         former: AttemptId,
         claim: Claim,
-        answer: oneshot::Sender<Result<Option<Taken>, LockError>>,
+        answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
         let taken = match self.held.get_mut(&claim.key) {
             Some(held) if held.id == claim.id => Ok(()),
@@ -28,7 +27,7 @@ impl Actor {
                 self.share(&claim).await
             }
             _ => {
-                let _ = answer.send(Ok(None));
+                let _ = answer.send(Ok(Taken::Interrupted));
                 return Ok(());
             }
         };
@@ -40,7 +39,7 @@ impl Actor {
             Err(Failure::Broken(error)) => Err(Broken(error)),
             granted => {
                 // If the caller has gone, it asks again.
-                let _ = answer.send(granted.map(Some).map_err(Failure::into_error));
+                let _ = answer.send(granted.map_err(Failure::into_error));
                 Ok(())
             }
         }
@@ -48,9 +47,9 @@ impl Actor {
 
     async fn share(&mut self, claim: &Claim) -> Result<(), Failure> {
         let Claim { key, id, .. } = *claim;
-        let settings = Arc::clone(&self.pool.server().settings);
-        let limit = settings.request_timeout / 2;
-        let statement = statement::downgrade(key, settings.fencing, self.session.tag, limit);
+        let (fencing, tag) = (self.settings.dialect.fencing, self.session.own.tag);
+        let limit = self.settings.request_timeout / 2;
+        let statement = statement::downgrade(key, fencing, tag, limit);
         let answer = self.ask(Operation::Downgrade, statement).await?;
         let Answered::Granted(token, _) = read(&answer)? else {
             return Err(match self.explain_elsewhere().await {
@@ -61,15 +60,14 @@ impl Actor {
         if let Some(held) = self.held.get_mut(&key) {
             held.id = id;
             held.has = Has::Shared;
-            held.token = settings.fencing.is_in_grant().then(|| FencingToken::new(token));
+            held.token = fencing.is_in_grant().then(|| FencingToken::new(token));
         }
-        pool::pass_on(&self.pool, &self.link, key, id);
         Ok(())
     }
 
     async fn granted_reader(&mut self, claim: &Claim) -> Result<Taken, Failure> {
         let known = self.held.get(&claim.key).and_then(|held| held.token);
-        let token = match (self.pool.server().settings.fencing, known) {
+        let token = match (self.settings.dialect.fencing, known) {
             (TokenSource::Table, None) => Some(FencingToken::new(self.mint(claim).await?)),
             (_, known) => known,
         };

@@ -4,16 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::spi::within;
-use lock_core::{LockError, Moment, Operation};
-use tokio::sync::oneshot;
+use lock_core::{Moment, Operation};
+use lock_sql::{Answer, Failure, gone};
 
 use super::{Actor, Broken, StatementLimit, read};
 use crate::budget::Reservation;
-use crate::failure::{Failure, gone};
-use crate::link::{Claim, Has, Taken, Waiting, Wanted};
+use crate::claim::{Claim, Has, Wait, Waiting, Wanted};
 use crate::permits::Permits;
 use crate::prepared::Call;
-use crate::session::Answer;
 use crate::statement::{self, Answered, Waiter};
 
 /// How long the server has to cancel a wait. After that the client drops the connection, and ends the session from another.
@@ -30,9 +28,7 @@ impl Actor {
     pub(super) async fn wait(
         &mut self,
         claim: Claim,
-        waiter: &Waiter,
-        waiting: &Waiting,
-        answer: oneshot::Sender<Result<Taken, LockError>>,
+        Wait { waiter, waiting, answer }: Wait,
     ) -> Result<(), Broken> {
         let is_closed = answer.is_closed();
         let reservation = match self.reserve(&claim) {
@@ -53,7 +49,7 @@ impl Actor {
         }
         let (mut sent, mut said) = loop {
             let sent = self.now();
-            let said = self.send_wait(&claim, &reservation, waiter, waiting).await;
+            let said = self.send_wait(&claim, &reservation, &waiter, &waiting).await;
             let is_interrupted = said.as_ref().is_err_and(Failure::is_interruption);
             if !is_interrupted || !waiting.begins_anew() {
                 break (sent, said);
@@ -64,7 +60,7 @@ impl Actor {
         };
         if let (Ok(Answered::AtHead), Wanted::Permits(permits)) = (&said, claim.wanted) {
             waiting.reaches_head();
-            (sent, said) = self.wait_for_permits(&claim, permits, waiter, waiting).await;
+            (sent, said) = self.wait_for_permits(&claim, permits, &waiter, &waiting).await;
         }
         waiting.is_over();
         if !matches!(said, Err(Failure::Broken(_))) {
@@ -85,7 +81,7 @@ impl Actor {
         waiting: &Waiting,
     ) -> Result<Answered, Failure> {
         let (fencing, tag, limit) =
-            (self.pool.server().settings.fencing, self.session.tag, reservation.limit());
+            (self.settings.dialect.fencing, self.session.own.tag, reservation.limit());
         let beginning = statement::begins_wait(waiter, self.limit != StatementLimit::Off);
         if let Some(wait) = Call::to_wait(claim, fencing).filter(|_| limit.is_none()) {
             let message = self.message(&beginning, &wait);
@@ -111,10 +107,10 @@ impl Actor {
         waiter: &Waiter,
         waiting: &Waiting,
     ) -> (Moment, Result<Answered, Failure>) {
-        let pool = Arc::clone(&self.pool);
+        let settings = Arc::clone(&self.settings);
         let (beginning, look) = (waiter.comment(), Call::to_look(claim.key, permits));
         let mut pause = FIRST_LOOK_FOR_PERMITS;
-        let mut given_back = pool.server().permits.notified();
+        let mut given_back = settings.dialect.permits.notified();
         loop {
             let next = self.now().plus(pause);
             pause = (pause * 3 / 2).min(LONGEST_LOOK_FOR_PERMITS);
@@ -122,10 +118,10 @@ impl Actor {
                 biased;
                 () = waiting.stopped() => return (self.now(), Err(Failure::stopped(Operation::Acquire))),
                 () = given_back => {}
-                () = pool.server().context.clock().sleep_until(next) => {}
+                () = settings.clock().sleep_until(next) => {}
             }
             // Before the server looks: what is given back later makes it look again.
-            given_back = pool.server().permits.notified();
+            given_back = settings.dialect.permits.notified();
             let sent = self.now();
             let said = self.repeat(Operation::Acquire, &beginning, &look).await;
             let said = said.and_then(|said| read(&said));
@@ -142,8 +138,8 @@ impl Actor {
         stop: impl Future<Output = ()>,
         statement: String,
     ) -> Result<Answer, Failure> {
-        let (pool, id) = (&self.pool, self.session.id);
-        let clock = pool.server().context.clock();
+        let (pool, settings, id) = (&self.pool, &self.settings, self.session.id);
+        let clock = settings.clock();
         let mut asking = std::pin::pin!(self.session.ask(Operation::Acquire, statement));
         tokio::select! {
             biased;
@@ -152,14 +148,10 @@ impl Actor {
         }
         // Dropping the connection would lose everything else that is held on it.
         let usual = clock.now().plus(CANCELLATION_TIMEOUT);
-        let deadline = if self.held.is_empty() {
-            usual
-        } else {
-            usual.max(self.heard.plus(pool.server().settings.lease))
-        };
+        let deadline = if self.held.is_empty() { usual } else { usual.max(self.heard.plus(settings.lease)) };
         let cancelled = async {
             loop {
-                pool.server().control.cancel(id).await.map_err(Failure::Broken)?;
+                pool.server().control.cancel(&id).await.map_err(Failure::Broken)?;
                 let again = clock.now().plus(CANCEL_AGAIN);
                 if let Some(answer) = within(clock, again, asking.as_mut()).await {
                     return answer;

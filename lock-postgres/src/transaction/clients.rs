@@ -3,10 +3,11 @@
 use std::future::Future;
 
 use lock_core::Operation;
+use lock_sql::{Answer, Failure};
 use sqlx::Postgres;
 
-use crate::failure::Failure;
-use crate::session::{self, Answer};
+use crate::dialect::Postgres as Dialect;
+use crate::session;
 
 /// A transaction that can take a lock: `sqlx::Transaction` of PostgreSQL, and with the cargo feature `tokio-postgres`
 /// `tokio_postgres::Transaction`. No other crate can implement it.
@@ -22,6 +23,8 @@ impl GenericTransaction for sqlx::Transaction<'_, Postgres> {}
 
 impl Ask for sqlx::Transaction<'_, Postgres> {
     async fn ask(&mut self, statements: String) -> Result<Answer, Failure> {
-        session::ask(self, statements).await.map_err(|error| Failure::of(Operation::Acquire, error))
+        session::ask(self, statements)
+            .await
+            .map_err(|error| Failure::of::<Dialect>(Operation::Acquire, error))
     }
 }

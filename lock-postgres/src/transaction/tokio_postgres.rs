@@ -3,12 +3,12 @@
 use std::error::Error as _;
 
 use lock_core::{LockError, Operation};
+use lock_sql::{Answer, Failure, Row, broken, gone};
 use tokio_postgres::error::Severity;
 use tokio_postgres::{Error, SimpleQueryMessage, SimpleQueryRow, Transaction};
 
 use super::clients::{Ask, GenericTransaction};
-use crate::failure::{Failure, broken, explain_code, gone};
-use crate::session::{Answer, Row};
+use crate::failure::{explain_code, why};
 
 impl GenericTransaction for Transaction<'_> {}
 
@@ -32,10 +32,11 @@ fn values(row: &SimpleQueryRow) -> Result<Row, Error> {
 
 fn failure(error: Error) -> Failure {
     let Some(said) = error.as_db_error() else { return Failure::Broken(explain_connection(error)) };
-    let code = said.code().code().to_owned();
+    let code = said.code().code();
     let is_last_word = matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
-    let explained = explain_code(Operation::Acquire, &code, said.message()).caused_by(error);
-    if is_last_word { Failure::Broken(explained) } else { Failure::Refused { code, error: explained } }
+    let why = why(code);
+    let explained = explain_code(Operation::Acquire, code, said.message()).caused_by(error);
+    if is_last_word { Failure::Broken(explained) } else { Failure::Refused { why, error: explained } }
 }
 
 fn explain_connection(error: Error) -> LockError {

@@ -6,71 +6,80 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::spi::within;
-use lock_core::{ErrorKind, LockError, LockKind, Memo, Operation, Remembered};
+use lock_core::{ErrorKind, LockError, Memo, Operation, Remembered};
 
-use crate::backend::PostgresBackend;
-use crate::failure::{newer_layout, no_answer, nonsense};
+use crate::control::Control;
+use crate::dialect::Dialect;
+use crate::failure::{Why, nonsense};
 use crate::session::Row;
-use crate::table;
 
 /// How often the server may give up a statement because of others, or lack the table or the row.
 const MOST_ROUNDS: usize = 4;
 
-pub(crate) async fn remember(
-    backend: &PostgresBackend,
+/// Makes a slot this call's unless its time is not over, with a connection for writes to tables.
+///
+/// # Errors
+/// Why it is not known whose slot it is.
+///
+/// # Cancel safety
+/// The slot may be remembered.
+pub async fn remember<D: Dialect>(
+    auxiliary: &Arc<Control<D>>,
     memo: &Memo,
     keep: Duration,
 ) -> Result<Remembered, LockError> {
-    let clock = backend.context.clock();
-    let limit = backend.settings.time_to_connect() + backend.settings.request_timeout * 2;
-    let asked = within(clock, clock.now().plus(limit), ask(backend, memo, keep)).await;
-    let remembered = asked.unwrap_or_else(|| Err(no_answer(Operation::Remember)))?;
+    let settings = auxiliary.settings();
+    let limit = settings.time_to_connect() + settings.time_for(Operation::Remember) * 2;
+    let asking = ask(auxiliary, memo, keep);
+    let remembered = settings.in_time(limit, Operation::Remember, asking).await?;
     if remembered == Remembered::Now {
-        sweep(backend);
+        sweep(auxiliary);
     }
     Ok(remembered)
 }
 
-async fn ask(backend: &PostgresBackend, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+async fn ask<D: Dialect>(
+    auxiliary: &Control<D>,
+    memo: &Memo,
+    keep: Duration,
+) -> Result<Remembered, LockError> {
     let writer = random()?;
-    let key = backend.key(memo.name(), LockKind::Lock)?;
-    let statement = table::remember(key, memo, &writer, keep);
+    let statement = auxiliary.settings().dialect.remember(memo, &writer, keep)?;
     let mut round = 0;
     loop {
         round += 1;
-        match backend.auxiliary.try_to_ask(Operation::Remember, statement.clone()).await {
+        let failure = match auxiliary.try_to_ask(Operation::Remember, statement.clone()).await {
             // Its time was over between the two statements, and another client has removed it.
-            Ok(answer) if answer.rows.is_empty() && round < MOST_ROUNDS => {}
+            Ok(answer) if answer.rows.is_empty() && round < MOST_ROUNDS => continue,
             Ok(answer) => {
                 let row = answer.rows.first();
-                if table::is_newer(row.and_then(|row| row.get(3)?.as_deref())) {
-                    return Err(newer_layout(Operation::Remember, table::SLOTS));
-                }
+                row.map_or(Ok(()), D::check_slot)?;
                 let remembered = row.and_then(|row| read(row, &writer));
                 return remembered
                     .ok_or_else(|| nonsense(Operation::Remember, "it does not say what it remembers"));
             }
-            Err(failure) if round >= MOST_ROUNDS => return Err(failure.into_error()),
-            Err(failure) if failure.is_missing_table() => {
-                // If another client creates it at the same moment, this fails, and the table is there.
-                let created = backend.auxiliary.try_to_ask(Operation::Remember, table::create_slots()).await;
-                if let Err(failure) = created
-                    && round + 1 >= MOST_ROUNDS
-                {
-                    return Err(failure.into_error());
+            Err(failure) => failure,
+        };
+        match failure.why() {
+            // The server gives a statement a second for its locks; all of them together have the time of the caller.
+            Some(Why::LockedOut) => round -= 1,
+            Some(Why::MissingTable) if round < MOST_ROUNDS => {
+                // If another client creates it at the same moment, this may fail, and the table is there.
+                let created = auxiliary.ask(Operation::Remember, D::create_slots()).await;
+                if round + 1 >= MOST_ROUNDS {
+                    created?;
                 }
             }
             // The server has undone the statement.
-            Err(failure) if failure.is_conflict() => {}
-            Err(failure) => return Err(failure.into_error()),
+            Some(Why::Conflict) if round < MOST_ROUNDS => {}
+            _ => return Err(failure.into_error()),
         }
     }
 }
 
 /// Reads the row that the slot has now: its writer, the end of its time, and the server's time, in microseconds.
 fn read(row: &Row, writer: &str) -> Option<Remembered> {
-    let [found, until, now, _] = row.as_slice() else { return None };
+    let [found, until, now, ..] = row.as_slice() else { return None };
     if found.as_deref()? == writer {
         return Some(Remembered::Now);
     }
@@ -79,10 +88,10 @@ fn read(row: &Row, writer: &str) -> Option<Remembered> {
 }
 
 /// Removes some rows whose time is over, in the background. A later call removes more.
-fn sweep(backend: &PostgresBackend) {
-    let auxiliary = Arc::clone(&backend.auxiliary);
-    backend.context.spawn(async move {
-        match auxiliary.ask(Operation::Remember, table::forget_slots()).await {
+fn sweep<D: Dialect>(auxiliary: &Arc<Control<D>>) {
+    let this = Arc::clone(auxiliary);
+    auxiliary.settings().context.spawn(async move {
+        match this.ask(Operation::Remember, D::forget_slots()).await {
             Err(error) if !error.is_retryable() => {
                 tracing::warn!(target: "distlock", %error, "slots whose time is over stay in the table");
             }
@@ -112,6 +121,6 @@ mod tests {
         assert_eq!(read(&row(["b", "9", "5", ""]), "a"), already(4));
         assert_eq!(read(&row(["b", "5", "5", ""]), "a"), already(1));
         assert_eq!(read(&row(["b", "x", "5", ""]), "a"), None);
-        assert_eq!(read(&vec![None, None, None, None], "a"), None);
+        assert_eq!(read(&vec![None, None, None], "a"), None);
     }
 }

@@ -1,0 +1,321 @@
+//! The handle of a connection that can hold locks, and the commands to its task.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lock_core::{
+    AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, LossReason, Moment, Operation, Released,
+};
+use lock_kit::PooledLink;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::dialect::Dialect;
+use crate::pool::{Occupant, Pool};
+use crate::session::Session;
+
+/// The outcome of a request for a lock.
+#[derive(Debug, Clone)]
+pub enum Taken<R> {
+    /// The session holds it.
+    Granted {
+        /// The token, if tokens are minted.
+        token: Option<FencingToken>,
+        /// The moment from which the lease counts.
+        anchor: Moment,
+    },
+    /// It is not free.
+    Refused(R),
+    /// Nothing is known, and nothing is held.
+    Interrupted,
+}
+
+/// What becomes the outcome; an error if the connection has ended.
+pub type Asked<D> = oneshot::Receiver<Result<Taken<<D as Dialect>::Refusal>, LockError>>;
+
+/// Where the outcome goes.
+type Answers<D> = oneshot::Sender<Result<Taken<<D as Dialect>::Refusal>, LockError>>;
+
+/// What becomes the outcome of a release; an error if the connection has ended.
+pub type GivenBack = oneshot::Receiver<Result<Released, LockError>>;
+
+/// What a connection's task has to do, one command after the other.
+pub enum Command<D: Dialect> {
+    /// Take a lock if it is free.
+    Take {
+        /// The lock.
+        claim: D::Claim,
+        /// Where the outcome goes.
+        answer: Answers<D>,
+    },
+    /// Wait for a lock until it is granted, or until its callers have gone.
+    Wait {
+        /// The lock.
+        claim: D::Claim,
+        /// Who waits, and where the outcome goes.
+        waiting: D::Waiting,
+    },
+    /// Release a lock, if this attempt has it.
+    Release {
+        /// The lock.
+        key: D::Key,
+        /// The attempt.
+        id: AttemptId,
+        /// What the release is for.
+        operation: Operation,
+        /// Where the outcome goes.
+        answer: oneshot::Sender<Result<Released, LockError>>,
+    },
+    /// Make an exclusive hold that of a reader. The outcome is [`Taken::Interrupted`] if the session does not have it.
+    Downgrade {
+        /// The attempt that has it.
+        former: AttemptId,
+        /// The reader's request.
+        claim: D::Claim,
+        /// Where the outcome goes.
+        answer: Answers<D>,
+    },
+    /// Check which locks are still held.
+    Check {
+        /// The locks, and the attempts that have them.
+        leases: Vec<(D::Key, AttemptId)>,
+        /// Gets the state of each.
+        answer: oneshot::Sender<Result<Vec<LeaseState>, LockError>>,
+    },
+    /// Close the connection properly.
+    Close,
+}
+
+/// How far the end of a connection has progressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkState {
+    /// It has not begun.
+    Alive,
+    /// This side no longer receives anything from it; the server may not know that yet.
+    Ended,
+    /// The server has freed everything that was held or waited for on it.
+    Terminated,
+}
+
+/// A connection, for tasks that do not own it. It never comes back: the next connection is another link.
+pub struct Link<D: Dialect> {
+    /// The number of the connection.
+    pub group: GroupId,
+    /// The session at the server.
+    pub session: D::Id,
+    commands: mpsc::UnboundedSender<Command<D>>,
+    checks: mpsc::UnboundedSender<Command<D>>,
+    /// How many commands have not been carried out yet.
+    pending: AtomicUsize,
+    /// About the shortest time that a recent statement took, in nanoseconds.
+    round_trip: AtomicU64,
+    /// When the current statement was sent, unless it waits for a lock, in nanoseconds of the clock; zero if there is none.
+    busy_since: AtomicU64,
+    state: watch::Sender<LinkState>,
+}
+
+/// The commands that wait for execution. Checks come first, because the holds of others depend on them.
+pub struct Mailbox<D: Dialect> {
+    commands: mpsc::UnboundedReceiver<Command<D>>,
+    checks: mpsc::UnboundedReceiver<Command<D>>,
+}
+
+impl<D: Dialect> Mailbox<D> {
+    /// Returns the next command; `None` when nothing is left that can send one.
+    ///
+    /// # Cancel safety
+    /// No command is lost.
+    pub async fn next(&mut self) -> Option<Command<D>> {
+        tokio::select! {
+            biased;
+            Some(check) = self.checks.recv() => Some(check),
+            command = self.commands.recv() => command,
+        }
+    }
+}
+
+/// The connection has ended.
+#[derive(Debug)]
+pub struct Gone;
+
+impl<D: Dialect> Link<D> {
+    pub(crate) fn new(group: GroupId, session: &Session<D>) -> (Arc<Self>, Mailbox<D>) {
+        let (commands, received) = mpsc::unbounded_channel();
+        let (checks, to_check) = mpsc::unbounded_channel();
+        let link = Self {
+            group,
+            session: session.id.clone(),
+            commands,
+            checks,
+            pending: AtomicUsize::new(0),
+            round_trip: AtomicU64::new(u64::try_from(session.round_trip.as_nanos()).unwrap_or(u64::MAX)),
+            busy_since: AtomicU64::new(0),
+            state: watch::Sender::new(LinkState::Alive),
+        };
+        (Arc::new(link), Mailbox { commands: received, checks: to_check })
+    }
+
+    /// Puts a command at the end of its queue.
+    fn send(&self, command: Command<D>) -> Result<(), Gone> {
+        let queue = if matches!(command, Command::Check { .. }) { &self.checks } else { &self.commands };
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        queue.send(command).map_err(|_| Gone)
+    }
+
+    /// Puts a command at the end of its queue. If the connection has ended, the answer's sender is dropped with the command, which
+    /// reports this.
+    fn asked<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command<D>) -> oneshot::Receiver<T> {
+        let (answer, asked) = oneshot::channel();
+        let _ = self.send(command(answer));
+        asked
+    }
+
+    /// Records that the task has carried out a command.
+    pub fn has_carried_out_one(&self) {
+        self.pending.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Records that a statement was sent at this moment.
+    pub fn is_asking(&self, since: Moment) {
+        self.busy_since.store(since.as_nanoseconds(), Ordering::Relaxed);
+    }
+
+    /// Records that the statement is over.
+    pub fn has_asked(&self, now: Moment) {
+        let since = self.busy_since.swap(0, Ordering::Relaxed);
+        let took = now.as_nanoseconds().saturating_sub(since);
+        // Falls at once and rises slowly, as a server that has moved away shows in every statement, and a stall in one.
+        let lately = self.round_trip.load(Ordering::Relaxed);
+        self.round_trip.store(took.min(lately.saturating_add(lately / 8 + 1_000)), Ordering::Relaxed);
+    }
+
+    /// Records how far the end of the connection has progressed.
+    pub fn reaches(&self, state: LinkState) {
+        self.state.send_modify(|reached| *reached = state.max(*reached));
+    }
+
+    /// Returns whether this side no longer receives anything from it.
+    pub fn has_ended(&self) -> bool {
+        *self.state.borrow() > LinkState::Alive
+    }
+
+    /// Returns whether the server has freed everything that was on it.
+    pub fn is_terminated(&self) -> bool {
+        *self.state.borrow() == LinkState::Terminated
+    }
+
+    /// Waits until the server has freed everything that was held or waited for on this connection.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn terminated(&self) {
+        // `self` keeps the sender alive.
+        let _ = self.state.subscribe().wait_for(|state| *state == LinkState::Terminated).await;
+    }
+
+    /// Waits for a lock.
+    pub fn wait(&self, claim: D::Claim, waiting: D::Waiting) {
+        let _ = self.send(Command::Wait { claim, waiting });
+    }
+
+    /// Makes an exclusive hold that of a reader.
+    pub(crate) fn downgrade(&self, former: AttemptId, claim: D::Claim) -> Asked<D> {
+        self.asked(|answer| Command::Downgrade { former, claim, answer })
+    }
+
+    /// Releases a lock, if this attempt has it.
+    pub(crate) fn release(&self, key: D::Key, id: AttemptId, operation: Operation) -> GivenBack {
+        self.asked(|answer| Command::Release { key, id, operation, answer })
+    }
+
+    /// Checks which locks are still held.
+    ///
+    /// # Errors
+    /// That the connection has ended; inside, why the server did not say.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn check(
+        &self,
+        leases: Vec<(D::Key, AttemptId)>,
+    ) -> Result<Result<Vec<LeaseState>, LockError>, Gone> {
+        self.asked(|answer| Command::Check { leases, answer }).await.map_err(|_| Gone)
+    }
+}
+
+impl<D: Dialect> PooledLink for Link<D> {
+    type Key = D::Key;
+    type Claim = D::Claim;
+    type Occupant = Occupant;
+    type Answer = Asked<D>;
+
+    fn group(&self) -> GroupId {
+        self.group
+    }
+
+    fn key(claim: &D::Claim) -> D::Key {
+        D::key_of(claim)
+    }
+
+    fn attempt(claim: &D::Claim) -> AttemptId {
+        D::attempt_of(claim)
+    }
+
+    fn take(&self, claim: D::Claim) -> Asked<D> {
+        self.asked(|answer| Command::Take { claim, answer })
+    }
+
+    fn close(&self) {
+        // One that has already ended needs nothing more.
+        let _ = self.send(Command::Close);
+    }
+
+    fn is_slow(&self, clock: &Clock, long: Duration) -> bool {
+        let since = self.busy_since.load(Ordering::Relaxed);
+        since != 0 && clock.now().since(Moment::from_nanoseconds(since)) > long
+    }
+
+    fn round_trip(&self) -> Duration {
+        Duration::from_nanos(self.round_trip.load(Ordering::Relaxed))
+    }
+
+    fn queueing_time(&self, round_trip: Duration) -> Duration {
+        let pending = u32::try_from(self.pending.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        round_trip.saturating_mul(pending)
+    }
+}
+
+impl<D: Dialect> fmt::Debug for Link<D> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Link")
+            .field("group", &self.group)
+            .field("session", &format_args!("{}", self.session))
+            .field("state", &*self.state.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What has to happen before a connection ends, even if the runtime ends or the task panics: the server frees the locks as soon as
+/// the connection is closed. The task drops this before the connection.
+pub struct Ending<D: Dialect> {
+    /// The pool that has the connection.
+    pub pool: Arc<Pool<D>>,
+    /// The connection.
+    pub link: Arc<Link<D>>,
+}
+
+impl<D: Dialect> Drop for Ending<D> {
+    fn drop(&mut self) {
+        if self.link.has_ended() {
+            return;
+        }
+        let server = self.pool.server();
+        self.link.reaches(LinkState::Ended);
+        server.settings.context.group_lost(self.link.group, LossReason::ConnectionLost);
+        self.pool.remove(self.link.group);
+        // The server frees the locks as soon as it notices; the control connection makes sure that it does.
+        server.control.terminate(Arc::clone(&self.link));
+    }
+}

@@ -1,0 +1,109 @@
+//! The pool of connections: what it has to know of the server, and what is asked of it for a lock.
+
+use std::sync::Arc;
+
+use lock_core::{AttemptId, BackendContext, GroupId, LockError, Operation};
+use lock_kit::{PoolLimits, PooledLink, PooledServer};
+
+use crate::control::Control;
+use crate::dialect::Dialect;
+use crate::link::{Asked, GivenBack, Link};
+use crate::session::Session;
+use crate::settings::Settings;
+
+/// The connections of a client on which locks are held.
+pub type Pool<D> = lock_kit::Pool<Server<D>>;
+
+/// A connection without holds, for one that is to wait.
+pub type OwnLink<D> = lock_kit::OwnLink<Server<D>>;
+
+/// A pending request on a connection.
+pub type Started<D> = (Arc<Link<D>>, Asked<D>);
+
+/// What all connections of a client have in common.
+pub struct Server<D: Dialect> {
+    /// The settings of the client.
+    pub settings: Arc<Settings<D>>,
+    /// Its control connection.
+    pub control: Arc<Control<D>>,
+}
+
+impl<D: Dialect> PooledServer for Server<D> {
+    type Link = Link<D>;
+    type Session = Session<D>;
+
+    fn context(&self) -> &BackendContext {
+        &self.settings.context
+    }
+
+    fn limits(&self) -> PoolLimits {
+        self.settings.limits
+    }
+
+    async fn open(&self) -> Result<Session<D>, LockError> {
+        self.settings.open().await
+    }
+
+    fn failure(&self) -> Option<LockError> {
+        self.settings.failure()
+    }
+
+    fn driven(
+        pool: &Arc<Pool<D>>,
+        group: GroupId,
+        session: Session<D>,
+    ) -> (Arc<Link<D>>, impl Future<Output = ()> + Send + 'static) {
+        let (link, mailbox) = Link::new(group, &session);
+        (Arc::clone(&link), D::drive(Arc::clone(pool), link, session, mailbox))
+    }
+}
+
+/// Who has a lock on a connection: of those that share a hold, the one that has asked for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Occupant {
+    id: AttemptId,
+    /// The exclusive attempt whose hold this one continues.
+    former: Option<AttemptId>,
+}
+
+impl From<AttemptId> for Occupant {
+    fn from(id: AttemptId) -> Self {
+        Self { id, former: None }
+    }
+}
+
+impl Occupant {
+    fn is(&self, id: AttemptId) -> bool {
+        self.id == id || self.former == Some(id)
+    }
+}
+
+/// Releases the part that an attempt, the second, has in the hold of the first on that connection, or may get there. If the hold is
+/// not there, it sends nothing: by now the connection may wait for another lock, for as long as that takes.
+pub(crate) fn give_back<D: Dialect>(
+    pool: &Pool<D>,
+    link: &Link<D>,
+    key: &D::Key,
+    (hold, id): (AttemptId, AttemptId),
+    operation: Operation,
+) -> Option<GivenBack> {
+    pool.with_occupant(link, key, |occupant| {
+        occupant.is(hold).then(|| link.release(key.clone(), id, operation))
+    })
+}
+
+/// Makes the exclusive hold of an attempt a reader's, if it is still there.
+pub(crate) fn downgrade<D: Dialect>(
+    pool: &Pool<D>,
+    link: &Link<D>,
+    former: AttemptId,
+    claim: D::Claim,
+) -> Option<Asked<D>> {
+    let key = Link::<D>::key(&claim);
+    pool.with_occupant(link, &key, |occupant| {
+        occupant.is(former).then(|| {
+            *occupant = Occupant { id: D::attempt_of(&claim), former: Some(former) };
+            link.downgrade(former, claim)
+        })
+    })
+}

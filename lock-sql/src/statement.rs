@@ -1,0 +1,37 @@
+//! The comments of statements. Each statement has one that names its purpose, for operators who inspect the server and for tests.
+
+use lock_core::Operation;
+
+/// What a comment begins with.
+pub const COMMENT: &str = "/*distlock ";
+
+const OPERATIONS: [(Operation, &str); 11] = [
+    (Operation::Connect, "connect"),
+    (Operation::Acquire, "acquire"),
+    (Operation::Cancel, "cancel"),
+    (Operation::Renew, "renew"),
+    (Operation::Release, "release"),
+    (Operation::Downgrade, "downgrade"),
+    (Operation::Inspect, "inspect"),
+    (Operation::Break, "break"),
+    (Operation::Ping, "ping"),
+    (Operation::Describe, "describe"),
+    (Operation::Remember, "remember"),
+];
+
+/// Returns the operation that a statement is for, by its text; `None` for another program's statement.
+pub fn operation_of(statement: &str) -> Option<Operation> {
+    let (_, rest) = statement.split_once(COMMENT)?;
+    let word = rest.split(|character: char| !character.is_ascii_lowercase()).next()?;
+    OPERATIONS.iter().find(|(_, operation_word)| *operation_word == word).map(|(operation, _)| *operation)
+}
+
+/// Returns the word for an operation.
+pub fn word(operation: Operation) -> &'static str {
+    OPERATIONS.iter().find(|(known, _)| *known == operation).map_or("other", |(_, word)| *word)
+}
+
+/// Returns the comment of a statement for this operation.
+pub fn comment(operation: Operation) -> String {
+    format!("{COMMENT}{}*/", word(operation))
+}
