@@ -5,28 +5,22 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lock_core::Released;
-use lock_core::spi::within;
 use lock_core::{
     AttemptId, ErrorKind, FencingToken, LeaseState, LockError, LossReason, Mode, Moment, Operation,
 };
-use lock_sql::{Answer, Failure, LinkState, gone, nonsense};
+use lock_sql::{Broken, Failure, gone, nonsense};
 use tokio::sync::oneshot;
 
 use crate::admission::{Passed, Patience};
 use crate::batch::{Caller, Promise};
 use crate::claim::{Claim, Name, Refusal};
-use crate::dialect::{Command, Ending, Link, Mailbox, Pool, Session, Settings, Taken};
+use crate::dialect::{Command, Connection, Link, Mailbox, Pool, Session, Taken};
 use crate::gate::Manner;
 use crate::options::TokenSource;
 use crate::session_tag;
 use crate::statement::{self, Checked, Holder, Waiter, checked};
-
-/// How long the server has to cancel a wait. After that the client drops the connection, which the server notices within a
-/// second.
-const CANCELLATION_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// How often the client sends an interrupted release again before it gives up the connection.
 const RELEASES_SENT: usize = 5;
@@ -34,9 +28,6 @@ const RELEASES_SENT: usize = 5;
 /// How many locks one statement asks about: with names of the greatest length, it takes a third of the megabyte that every server
 /// accepts.
 const MOST_IN_A_CHECK: usize = 4096;
-
-/// The connection is no longer usable.
-pub(crate) struct Broken(pub(crate) LockError);
 
 /// What a connection has, or may have, for an attempt, or for several readers that share a slot.
 pub(crate) struct Held {
@@ -83,31 +74,20 @@ pub(crate) struct Confirmed {
 }
 
 pub(crate) struct Actor {
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) link: Arc<Link>,
-    pub(crate) settings: Arc<Settings>,
-    /// Before the session, so that it is dropped first.
-    ending: Ending,
-    pub(crate) session: Session,
+    pub(crate) on: Connection,
     pub(crate) manner: Manner,
-    /// By the names of gates.
-    pub(crate) held: HashMap<Name, Held>,
-    /// The moment just before the last answered statement was sent.
-    heard: Moment,
 }
 
 impl Actor {
     pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
-        let settings = Arc::clone(&pool.server().settings);
-        let heard = settings.clock().now();
-        let ending = Ending { pool: Arc::clone(&pool), link: Arc::clone(&link) };
-        let manner = settings.dialect.manner.starting_with(session.id.number);
-        Self { pool, link, settings, ending, session, manner, held: HashMap::new(), heard }
+        let on = Connection::new(pool, link, session);
+        let manner = on.settings.dialect.manner.starting_with(on.session.id.number);
+        Self { on, manner }
     }
 
     pub(crate) async fn work(mut self, mut mailbox: Mailbox) {
         loop {
-            let Some(command) = self.next(&mut mailbox).await else { return self.retire().await };
+            let Some(command) = self.on.next(&mut mailbox).await else { return self.on.retire().await };
             let carried_out = match command {
                 Command::Take { claim, answer } => self.take(claim, answer).await,
                 Command::Wait { claim, waiting: (waiter, promise) } => {
@@ -118,74 +98,13 @@ impl Actor {
                     self.release(&key, id, operation, answer).await
                 }
                 Command::Check { leases, answer } => self.check(leases, answer).await,
-                Command::Close => {
-                    self.link.reaches(LinkState::Ended);
-                    self.pool.remove(self.link.group);
-                    return self.retire().await;
-                }
+                Command::Close => return self.on.retire().await,
             };
-            self.link.has_carried_out_one();
-            self.pool.progresses();
+            self.on.has_carried_out_one();
             if let Err(Broken(error)) = carried_out {
-                return self.die(&error);
+                return self.on.die(&error);
             }
         }
-    }
-
-    /// The next command; `None` after so long without one that the pool has dropped the connection.
-    async fn next(&self, mailbox: &mut Mailbox) -> Option<Command> {
-        loop {
-            if !self.held.is_empty() {
-                return mailbox.next().await;
-            }
-            let idle_until = self.now().plus(self.settings.longest_idle());
-            match within(self.settings.clock(), idle_until, mailbox.next()).await {
-                Some(command) => return command,
-                None if self.pool.retire(self.link.group) => return None,
-                None => {}
-            }
-        }
-    }
-
-    /// Closes the connection when nothing on it is held, or still matters.
-    async fn retire(self) {
-        self.link.reaches(LinkState::Ended);
-        self.session.close(self.settings.clock()).await;
-        self.link.reaches(LinkState::Terminated);
-    }
-
-    fn die(self, error: &LockError) {
-        let Self { link, ending, session, held, .. } = self;
-        if held.is_empty() {
-            tracing::debug!(target: "distlock", session = %link.session, %error, "a connection has ended");
-        } else {
-            let locks = held.len();
-            tracing::warn!(target: "distlock", session = %link.session, locks, %error, "a connection has ended, and its locks with it");
-        }
-        drop(ending);
-        drop(session);
-    }
-
-    pub(crate) fn now(&self) -> Moment {
-        self.settings.clock().now()
-    }
-
-    /// Carries out a statement that does not wait. Without holds on this connection it has the usual timeout. Otherwise it has
-    /// until the holds may end at the server, because dropping the connection would lose all of them.
-    pub(crate) async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Failure> {
-        let clock = self.settings.clock();
-        let sent = clock.now();
-        let usual = sent.plus(self.settings.request_timeout);
-        let deadline =
-            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(self.settings.lease)) };
-        self.link.is_asking(sent);
-        let answer = within(clock, deadline, self.session.ask(operation, statement)).await;
-        self.link.has_asked(self.now());
-        let answer = answer.unwrap_or_else(|| Err(Failure::silence(operation)));
-        if !matches!(answer, Err(Failure::Broken(_))) {
-            self.heard = sent;
-        }
-        answer
     }
 
     async fn take(
@@ -194,7 +113,7 @@ impl Actor {
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
         if answer.is_closed() {
-            self.pool.vacate(self.link.group, &claim.parts.gate);
+            self.on.pool.vacate(self.on.link.group, &claim.parts.gate);
             return Ok(());
         }
         let passed = self.pass(&claim, &Patience::Tries).await;
@@ -205,54 +124,21 @@ impl Actor {
     async fn wait(&mut self, claim: Claim, waiter: Waiter, promise: &Promise) -> Result<(), Broken> {
         let passed = self.pass(&claim, &Patience::Waits { waiter, waiting: &promise.0 }).await;
         self.conclude(&claim, passed, promise.close()).await?;
-        self.pool.share(self.link.group);
+        self.on.pool.share(self.on.link.group);
         Ok(())
-    }
-
-    /// Waits for the server's answer. If its caller has gone, it cancels the statement. Then the server must answer both before
-    /// the connection is used again, because a late cancellation hits whatever runs at that time.
-    pub(crate) async fn ask_until(
-        &mut self,
-        stop: impl Future<Output = ()>,
-        statement: String,
-    ) -> Result<Answer, Failure> {
-        let (pool, settings, id) = (&self.pool, &self.settings, self.session.id.clone());
-        let clock = settings.clock();
-        let sent = clock.now();
-        let mut asking = std::pin::pin!(self.session.ask(Operation::Acquire, statement));
-        tokio::select! {
-            biased;
-            answer = &mut asking => {
-                if !self.held.is_empty() && !matches!(answer, Err(Failure::Broken(_))) {
-                    self.heard = sent;
-                }
-                return answer;
-            }
-            () = stop => {}
-        }
-        // Dropping the connection would lose everything else that is held on it.
-        let usual = clock.now().plus(CANCELLATION_TIMEOUT);
-        let deadline = if self.held.is_empty() { usual } else { usual.max(self.heard.plus(settings.lease)) };
-        let cancelled = within(clock, deadline, pool.server().control.cancel(&id)).await;
-        match cancelled {
-            Some(Ok(())) => {}
-            Some(Err(error)) => return Err(Failure::Broken(error)),
-            None => return Err(Failure::silence(Operation::Cancel)),
-        }
-        within(clock, deadline, asking).await.unwrap_or_else(|| Err(Failure::silence(Operation::Cancel)))
     }
 
     /// Turns the outcome into the answers for the callers that asked for the lock.
     async fn conclude(&mut self, claim: &Claim, passed: Passed, callers: Vec<Caller>) -> Result<(), Broken> {
         let key = Arc::clone(&claim.parts.gate);
-        let has_reader_lock = callers.len() > 1 && self.settings.dialect.fencing == TokenSource::Table;
+        let has_reader_lock = callers.len() > 1 && self.on.settings.dialect.fencing == TokenSource::Table;
         let mut has = |locks| {
             let member = |caller: &Caller| Member {
                 id: caller.id,
                 reader_lock: has_reader_lock.then(|| session_tag::of_reader(&caller.id.to_string())),
             };
             let held = Held::new(claim.id, callers.iter().map(member).collect(), locks);
-            self.held.insert(Arc::clone(&key), held);
+            self.on.held.insert(Arc::clone(&key), held);
         };
         let refused = match passed {
             Passed::Granted { locks, token, sent } => {
@@ -275,13 +161,13 @@ impl Actor {
         };
         if let Err(Failure::Broken(error)) = refused {
             // No caller has learned of the grant.
-            self.held.remove(&key);
+            self.on.held.remove(&key);
             return Err(Broken(error));
         }
-        if self.held.contains_key(&key) {
+        if self.on.held.contains_key(&key) {
             self.give_back(&key, Operation::Cancel).await?;
         } else {
-            self.pool.vacate(self.link.group, &key);
+            self.on.pool.vacate(self.on.link.group, &key);
         }
         let refused = refused.map_err(Failure::into_error);
         for caller in callers {
@@ -316,11 +202,11 @@ impl Actor {
         let tokens = self.tokens(claim, token).await?;
         let tokens = tokens.into_iter().map(|token| token.map(FencingToken::new)).collect();
         // If the answer took long, the server may have freed the lock and given it to another client meanwhile.
-        if self.now().since(sent) <= self.settings.interval {
+        if self.on.now().since(sent) <= self.on.settings.interval {
             return Ok(Some(Confirmed { tokens, anchor: sent }));
         }
-        let anchor = self.now();
-        let locks = self.held.get(&claim.parts.gate).map(|held| held.locks.clone()).unwrap_or_default();
+        let anchor = self.on.now();
+        let locks = self.on.held.get(&claim.parts.gate).map(|held| held.locks.clone()).unwrap_or_default();
         let states = self.look(&locks).await?;
         let is_held = states.iter().all(|state| *state == LeaseState::Held);
         Ok(is_held.then_some(Confirmed { tokens, anchor }))
@@ -328,10 +214,10 @@ impl Actor {
 
     /// A token for each of those that share the hold. The first one came with the lock, unless tokens come from a table.
     async fn tokens(&mut self, claim: &Claim, first: u64) -> Result<Vec<Option<u64>>, Failure> {
-        let Some(held) = self.held.get(&claim.parts.gate) else { return Ok(Vec::new()) };
+        let Some(held) = self.on.held.get(&claim.parts.gate) else { return Ok(Vec::new()) };
         let ids: Vec<_> = held.members.iter().map(|member| member.id).collect();
         let (reader_locks, slot) = (held.reader_locks(), held.locks.first().cloned());
-        match (self.settings.dialect.fencing, &claim.holder, slot) {
+        match (self.on.settings.dialect.fencing, &claim.holder, slot) {
             (TokenSource::Clock, ..) if ids.len() == 1 => Ok(vec![Some(first)]),
             (TokenSource::Clock, ..) => {
                 let more = self.numbers(ids.len().saturating_sub(1), Operation::Acquire).await?;
@@ -339,7 +225,8 @@ impl Actor {
             }
             (TokenSource::Table, Some(holder), Some(slot)) => {
                 self.take_reader_locks(&reader_locks).await?;
-                let last = self.write(self.minting(claim, &ids, &slot, holder)).await?.last_insert_id;
+                let minting = self.minting(claim, &ids, &slot, holder);
+                let last = self.on.ask_or_cancel(minting).await.1?.last_insert_id;
                 let below = statement::below_the_last(ids.len());
                 Ok(below.map(|below| Some(last.saturating_sub(below))).collect())
             }
@@ -348,7 +235,7 @@ impl Actor {
     }
 
     fn minting(&self, claim: &Claim, ids: &[AttemptId], slot: &Name, holder: &Holder) -> String {
-        let run = &self.link.session.run;
+        let run = &self.on.link.session.run;
         if claim.mode == Mode::Exclusive {
             statement::mint(claim, run, holder)
         } else {
@@ -360,7 +247,7 @@ impl Actor {
         if reader_locks.is_empty() {
             return Ok(());
         }
-        let answer = self.ask(Operation::Acquire, statement::take_reader_locks(reader_locks)).await?;
+        let answer = self.on.ask(Operation::Acquire, statement::take_reader_locks(reader_locks)).await?;
         if answer.value().is_some_and(|words| words.split(' ').all(|word| word == "1")) {
             return Ok(());
         }
@@ -370,32 +257,20 @@ impl Actor {
         Err(Failure::refusal(interrupted))
     }
 
-    /// Writes to the table. A write may block for many reasons, and the checks of the holds on this connection wait behind it. So it
-    /// has a timeout of its own, and is cancelled then.
-    pub(crate) async fn write(&mut self, statement: String) -> Result<Answer, Failure> {
-        let clock = self.settings.clock().clone();
-        let sent = clock.now();
-        self.link.is_asking(sent);
-        let end = sent.plus(self.settings.request_timeout);
-        let answer = self.ask_until(clock.sleep_until(end), statement).await;
-        self.link.has_asked(self.now());
-        answer
-    }
-
     /// The state of these locks.
     pub(crate) async fn look(&mut self, names: &[Name]) -> Result<Vec<LeaseState>, Failure> {
         let mut states = Vec::with_capacity(names.len());
         for names in names.chunks(MOST_IN_A_CHECK) {
             let statement = statement::check(names.iter().map(|name| &**name));
-            let answer = self.ask(Operation::Renew, statement).await?;
+            let answer = self.on.ask(Operation::Renew, statement).await?;
             let text = answer.value().unwrap_or_default();
             // An answer of another session means that this connection is unusable.
-            match checked(text, self.session.id.number, self.session.id.tag, names.len())
+            match checked(text, self.on.session.id.number, self.on.session.id.tag, names.len())
                 .map_err(Failure::Broken)?
             {
                 Checked::States(more) => states.extend(more),
                 Checked::ReadOnly => {
-                    tracing::warn!(target: "distlock", server = %self.settings.endpoint, "the server has become read-only: its locks no longer exclude other clients");
+                    tracing::warn!(target: "distlock", server = %self.on.settings.endpoint, "the server has become read-only: its locks no longer exclude other clients");
                     states.resize(states.len() + names.len(), LeaseState::Lost(LossReason::SessionClosed));
                 }
             }
@@ -412,7 +287,7 @@ impl Actor {
             return Ok(());
         }
         let held = leases.iter().map(|(name, id)| {
-            let held = self.held.get(name).filter(|held| held.is(*id));
+            let held = self.on.held.get(name).filter(|held| held.is(*id));
             held.map(|held| held.locks.clone()).unwrap_or_default()
         });
         let held: Vec<_> = held.collect();
@@ -453,7 +328,7 @@ impl Actor {
 
     /// Ends the part that an attempt has in a hold; with the last one the hold ends.
     async fn leave(&mut self, key: &Name, id: AttemptId, operation: Operation) -> Result<Released, Broken> {
-        let Some(held) = self.held.get_mut(key).filter(|held| held.is(id)) else {
+        let Some(held) = self.on.held.get_mut(key).filter(|held| held.is(id)) else {
             return Ok(Released::WasLost(LossReason::Deleted));
         };
         if held.members.len() == 1 {
@@ -470,10 +345,10 @@ impl Actor {
     /// Releases all that attempts have, or may have, in a hold.
     pub(crate) async fn give_back(&mut self, key: &Name, operation: Operation) -> Result<Released, Broken> {
         // First, so that a silent server costs no more than its timeout: the client no longer relies on this lock.
-        let held = self.held.remove(key);
+        let held = self.on.held.remove(key);
         let locks = held.map(|held| [held.reader_locks(), held.locks].concat()).unwrap_or_default();
         let released = self.send_release(&locks, operation).await?;
-        self.pool.vacate(self.link.group, key);
+        self.on.pool.vacate(self.on.link.group, key);
         Ok(released)
     }
 
@@ -488,7 +363,7 @@ impl Actor {
             if left.is_empty() {
                 return Ok(lost.map_or(Released::Clean, Released::WasLost));
             }
-            match self.ask(operation, statement::release(left.iter().copied(), operation)).await {
+            match self.on.ask(operation, statement::release(left.iter().copied(), operation)).await {
                 Ok(answer) => {
                     let mut words = answer.value().unwrap_or_default().split(' ');
                     left.retain(|_| match words.next() {

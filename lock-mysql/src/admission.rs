@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use lock_core::spi::within;
 use lock_core::{AttemptId, ErrorKind, LeaseState, LockError, Mode, Moment, Operation};
-use lock_sql::{Answer, Failure, comment, nonsense};
+use lock_sql::{Answer, Broken, Failure, comment, nonsense};
 use tokio::sync::oneshot;
 
-use crate::actor::{Actor, Broken, Confirmed, Held};
+use crate::actor::{Actor, Confirmed, Held};
 use crate::batch::Waiting;
 use crate::claim::{Claim, Name, Refusal};
 use crate::dialect::Taken;
@@ -106,9 +106,9 @@ impl Actor {
             if patience.is_over() {
                 return Passed::Unclear { may_have, failure: None };
             }
-            let sent = self.now();
+            let sent = self.on.now();
             let said = self.put(patience, statement).await;
-            let step = match read(said, self.session.id.tag) {
+            let step = match read(said, self.on.session.id.tag) {
                 Ok((word, refusal)) => self.step(claim, word, refusal, sent, &mut misfits).await,
                 Err(failure) => return Passed::Unclear { may_have, failure },
             };
@@ -151,14 +151,14 @@ impl Actor {
 
     async fn put(&mut self, patience: &Patience<'_>, statement: String) -> Result<Answer, Failure> {
         match patience {
-            Patience::Tries => self.ask(Operation::Acquire, statement).await,
-            Patience::Waits { waiting, .. } => self.ask_until(waiting.stop.notified(), statement).await,
+            Patience::Tries => self.on.ask(Operation::Acquire, statement).await,
+            Patience::Waits { waiting, .. } => self.on.ask_until(waiting.stop.notified(), statement).await,
         }
     }
 
     /// Pauses, and returns whether the callers have gone meanwhile.
     async fn stopped_within(&self, patience: &Patience<'_>, pause: Duration) -> bool {
-        let clock = self.settings.clock();
+        let clock = self.on.settings.clock();
         let end = clock.now().plus(pause);
         match patience {
             Patience::Tries => {
@@ -209,7 +209,8 @@ impl Actor {
             }
             Found::OtherSize(slot) => {
                 *misfits = 0;
-                let asked = self.ask(Operation::Acquire, sizes(&claim.parts, slot, Operation::Acquire)).await;
+                let asked =
+                    self.on.ask(Operation::Acquire, sizes(&claim.parts, slot, Operation::Acquire)).await;
                 match asked.map(|answer| answer.value().and_then(size_of)) {
                     Ok(Some(is)) => match self.let_go(claim, Gate::Kept).await {
                         Ok(()) => Step::End(Passed::OtherPermits(is)),
@@ -248,8 +249,8 @@ impl Actor {
     async fn note(&mut self, claim: &Claim) -> Result<(), Failure> {
         let Some(holder) = &claim.holder else { return Ok(()) };
         let waiter = statement::Holder { waits: true, ..statement::Holder::clone(holder) };
-        let note = statement::note(&claim.parts.gate, claim.id, &self.link.session.run, &waiter);
-        match self.write(note).await {
+        let note = statement::note(&claim.parts.gate, claim.id, &self.on.link.session.run, &waiter);
+        match self.on.ask_or_cancel(note).await.1 {
             Err(failure @ Failure::Broken(_)) => Err(failure),
             _ => Ok(()),
         }
@@ -273,8 +274,8 @@ impl Actor {
 
     async fn share(&mut self, former: AttemptId, claim: &Claim) -> Result<Taken, Failure> {
         let gate = Arc::clone(&claim.parts.gate);
-        let Some(held) = self.held.get(&gate) else { return Ok(Taken::Interrupted) };
-        let sent = self.now();
+        let Some(held) = self.on.held.get(&gate) else { return Ok(Taken::Interrupted) };
+        let sent = self.on.now();
         if held.id == claim.id {
             // The caller has not heard the first answer.
             let token = self.number().await?;
@@ -284,11 +285,11 @@ impl Actor {
             return Ok(Taken::Interrupted);
         }
         let manner = self.manner;
-        let said = self.ask(Operation::Downgrade, claim.share(manner)).await;
-        match read(said, self.session.id.tag) {
+        let said = self.on.ask(Operation::Downgrade, claim.share(manner)).await;
+        match read(said, self.on.session.id.tag) {
             Ok((Word::Slots { slots, token, gate: still }, _)) => {
                 let locks = claim.parts.held_with(&slots, claim.mode);
-                self.held.insert(gate, Held::after(former, claim.id, locks));
+                self.on.held.insert(gate, Held::after(former, claim.id, locks));
                 self.let_go(claim, still).await.map_err(|Broken(error)| Failure::Broken(error))?;
                 self.confirm_one(claim, token, sent).await
             }
@@ -299,7 +300,7 @@ impl Actor {
 
     /// Finds out what a statement has done that was interrupted. If the gate is still held, nothing has happened.
     async fn settle(&mut self, former: AttemptId, claim: &Claim) -> Result<Taken, Failure> {
-        let sent = self.now();
+        let sent = self.on.now();
         let mut parts = claim.all_parts(self.manner);
         let states = self.look(&parts).await?;
         let mut is_held = states.iter().map(|state| *state == LeaseState::Held);
@@ -318,11 +319,11 @@ impl Actor {
         let gate = Arc::clone(&claim.parts.gate);
         if parts.is_empty() {
             let all = claim.all_parts(self.manner);
-            self.held.insert(Arc::clone(&gate), Held::after(former, claim.id, all));
+            self.on.held.insert(Arc::clone(&gate), Held::after(former, claim.id, all));
             self.give_back(&gate, Operation::Cancel).await.map_err(broken)?;
             return Ok(Taken::Interrupted);
         }
-        self.held.insert(gate, Held::after(former, claim.id, parts));
+        self.on.held.insert(gate, Held::after(former, claim.id, parts));
         let token = self.number().await?;
         self.confirm_one(claim, token, sent).await
     }
@@ -338,7 +339,7 @@ impl Actor {
 
     /// A token for a hold that has none yet, if this client's tokens do not come from a table.
     async fn number(&mut self) -> Result<u64, Failure> {
-        if self.settings.dialect.fencing != TokenSource::Clock {
+        if self.on.settings.dialect.fencing != TokenSource::Clock {
             return Ok(1);
         }
         Ok(self.numbers(1, Operation::Downgrade).await?.first().copied().unwrap_or_default())
@@ -346,7 +347,7 @@ impl Actor {
 
     /// Tokens that do not come from a table.
     pub(crate) async fn numbers(&mut self, count: usize, operation: Operation) -> Result<Vec<u64>, Failure> {
-        let answer = self.ask(operation, statement::numbers(count, operation)).await?;
+        let answer = self.on.ask(operation, statement::numbers(count, operation)).await?;
         let numbers = answer.value().unwrap_or_default().split(' ').map(|number| number.parse().ok());
         let numbers: Option<Vec<_>> = numbers.collect();
         let all = numbers.filter(|numbers| numbers.len() == count);

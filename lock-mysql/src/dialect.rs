@@ -11,7 +11,7 @@ use lock_sql::{Answer, Connecting, Dialect, Explained};
 use sqlx::error::DatabaseError;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 
-use crate::actor::Actor;
+use crate::actor::{Actor, Held};
 use crate::address::connect_options;
 use crate::batch::{Promise, Waiting};
 use crate::claim::{Claim, Name, Refusal};
@@ -32,7 +32,7 @@ pub(crate) type Control = lock_sql::Control<MySql>;
 pub(crate) type Link = lock_sql::Link<MySql>;
 pub(crate) type Mailbox = lock_sql::Mailbox<MySql>;
 pub(crate) type Command = lock_sql::Command<MySql>;
-pub(crate) type Ending = lock_sql::Ending<MySql>;
+pub(crate) type Connection = lock_sql::Connection<MySql>;
 pub(crate) type Pool = lock_sql::Pool<MySql>;
 pub(crate) type OwnLink = lock_sql::OwnLink<MySql>;
 pub(crate) type Asked = lock_sql::Asked<MySql>;
@@ -96,6 +96,7 @@ impl Dialect for MySql {
     type Waiting = (Waiter, Promise);
     type UnderWay = Waiting;
     type Refusal = Refusal;
+    type Held = Held;
     type Wait = (Name, SessionId);
     type Seen = Seen;
 

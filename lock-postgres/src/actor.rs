@@ -3,18 +3,17 @@
 //! It carries out one command after the other, and abandons a statement only together with the connection. If the caller has gone,
 //! it releases a granted lock at once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use lock_core::Released;
-use lock_core::spi::within;
-use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation, Sleep};
-use lock_sql::{Answer, Failure, LinkState, comment, gone, nonsense};
+use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
+use lock_sql::{Answer, Broken, Failure, comment, gone, nonsense};
 use tokio::sync::oneshot;
 
 use crate::budget::Reservation;
 use crate::claim::{Claim, Has, Refusal, Wanted};
-use crate::dialect::{Command, Ending, Link, Mailbox, Pool, Session, Settings, Taken, lease_milliseconds};
+use crate::dialect::{Command, Connection, Link, Mailbox, Pool, Session, Taken, lease_milliseconds};
 use crate::failure::{blocked, shared_session, standby};
 use crate::key::Key;
 use crate::options::TokenSource;
@@ -28,11 +27,8 @@ mod waits;
 /// How often the client sends a cancelled release again before it gives up the connection.
 const RELEASES_SENT: usize = 5;
 
-/// The connection is no longer usable.
-struct Broken(LockError);
-
 /// What an attempt has on this connection, or may have.
-struct Held {
+pub(crate) struct Held {
     id: AttemptId,
     has: Has,
     token: Option<FencingToken>,
@@ -49,46 +45,21 @@ enum StatementLimit {
 }
 
 pub(crate) struct Actor {
-    pool: Arc<Pool>,
-    link: Arc<Link>,
-    settings: Arc<Settings>,
-    /// Before the session, so that it is dropped first.
-    ending: Ending,
-    session: Session,
-    held: HashMap<Key, Held>,
+    on: Connection,
     /// The locks whose rows in the table are about this session, perhaps about an earlier hold of it.
     recorded: HashSet<Key>,
-    /// The moment just before the last answered statement was sent.
-    heard: Moment,
     limit: StatementLimit,
-    /// Rings when the connection may have been unused for long. It is set again only then: an alarm for each command would have to be
-    /// set and cancelled each time.
-    may_be_idle: Sleep,
 }
 
 impl Actor {
     pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
-        let settings = Arc::clone(&pool.server().settings);
-        let heard = settings.clock().now();
-        let may_be_idle = settings.clock().sleep_until(heard.plus(settings.longest_idle()));
-        let ending = Ending { pool: Arc::clone(&pool), link: Arc::clone(&link) };
-        Self {
-            pool,
-            link,
-            settings,
-            ending,
-            session,
-            held: HashMap::new(),
-            recorded: HashSet::new(),
-            heard,
-            limit: StatementLimit::On,
-            may_be_idle,
-        }
+        let on = Connection::new(pool, link, session);
+        Self { on, recorded: HashSet::new(), limit: StatementLimit::On }
     }
 
     pub(crate) async fn work(mut self, mut mailbox: Mailbox) {
         loop {
-            let Some(command) = self.next(&mut mailbox).await else { return self.retire().await };
+            let Some(command) = self.on.next(&mut mailbox).await else { return self.on.retire().await };
             let carried_out = match command {
                 Command::Take { claim, answer } => self.take(claim, answer).await,
                 Command::Wait { claim, waiting } => self.wait(claim, waiting).await,
@@ -97,85 +68,16 @@ impl Actor {
                 }
                 Command::Downgrade { former, claim, answer } => self.downgrade(former, claim, answer).await,
                 Command::Check { leases, answer } => self.check(leases, answer).await,
-                Command::Close => {
-                    self.link.reaches(LinkState::Ended);
-                    self.pool.remove(self.link.group);
-                    return self.retire().await;
-                }
+                Command::Close => return self.on.retire().await,
             };
-            self.link.has_carried_out_one();
-            self.pool.progresses();
+            self.on.has_carried_out_one();
             if let Err(Broken(error)) = carried_out {
-                return self.die(&error);
+                return self.on.die(&error);
             }
         }
     }
 
-    /// The next command; `None` after so long without one that the pool has dropped the connection.
-    async fn next(&mut self, mailbox: &mut Mailbox) -> Option<Command> {
-        let longest_idle = self.settings.longest_idle();
-        loop {
-            if !self.held.is_empty() {
-                return mailbox.next().await;
-            }
-            tokio::select! {
-                biased;
-                command = mailbox.next() => return command,
-                () = &mut self.may_be_idle => {}
-            }
-            let mut idle_until = self.heard.plus(longest_idle);
-            if idle_until <= self.now() {
-                if self.pool.retire(self.link.group) {
-                    return None;
-                }
-                idle_until = self.now().plus(longest_idle);
-            }
-            self.may_be_idle = self.settings.clock().sleep_until(idle_until);
-        }
-    }
-
-    /// Closes the connection when nothing on it is held, or still matters.
-    async fn retire(self) {
-        self.link.reaches(LinkState::Ended);
-        self.session.close(self.settings.clock()).await;
-        self.link.reaches(LinkState::Terminated);
-    }
-
-    fn die(self, error: &LockError) {
-        let Self { link, ending, session, held, .. } = self;
-        if held.is_empty() {
-            tracing::debug!(target: "distlock", session = %link.session, %error, "a connection has ended");
-        } else {
-            let locks = held.len();
-            tracing::warn!(target: "distlock", session = %link.session, locks, %error, "a connection has ended, and its locks with it");
-        }
-        drop(ending);
-        drop(session);
-    }
-
-    fn now(&self) -> Moment {
-        self.settings.clock().now()
-    }
-
-    /// Carries out a statement that does not wait. Without holds on this connection it has the usual timeout. Otherwise it has
-    /// until the holds may end at the server, because dropping the connection would lose all of them.
-    async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Failure> {
-        let clock = self.settings.clock();
-        let sent = clock.now();
-        let usual = sent.plus(self.settings.request_timeout);
-        let deadline =
-            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(self.settings.lease)) };
-        self.link.is_asking(sent);
-        let answer = within(clock, deadline, self.session.ask(operation, statement)).await;
-        self.link.has_asked(self.now());
-        let answer = answer.unwrap_or_else(|| Err(Failure::silence(operation)));
-        if !matches!(answer, Err(Failure::Broken(_))) {
-            self.heard = sent;
-        }
-        answer
-    }
-
-    /// Carries out such a statement as [`ask`](Self::ask) does. The beginning of the message is a comment.
+    /// Carries out such a statement as [`ask`](Connection::ask) does. The beginning of the message is a comment.
     async fn repeat(
         &mut self,
         operation: Operation,
@@ -183,19 +85,19 @@ impl Actor {
         call: &Call,
     ) -> Result<Answer, Failure> {
         let message = self.message(beginning, call);
-        let answer = self.ask(operation, message).await;
+        let answer = self.on.ask(operation, message).await;
         self.noted(call, answer)
     }
 
     fn message(&self, beginning: &str, call: &Call) -> String {
-        let text = || call.statement.text(self.settings.dialect.fencing, self.session.own.tag);
-        self.session.own.prepared.message(beginning, call, text)
+        let text = || call.statement.text(self.on.settings.dialect.fencing, self.on.session.own.tag);
+        self.on.session.own.prepared.message(beginning, call, text)
     }
 
     fn noted(&mut self, call: &Call, answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
         match &answer {
-            Ok(_) => self.session.own.prepared.is_answered(call.statement),
-            Err(_) => self.session.own.prepared.is_refused(call.statement),
+            Ok(_) => self.on.session.own.prepared.is_answered(call.statement),
+            Err(_) => self.on.session.own.prepared.is_refused(call.statement),
         }
         answer
     }
@@ -206,7 +108,7 @@ impl Actor {
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
         if answer.is_closed() {
-            self.pool.vacate(self.link.group, &claim.key);
+            self.on.pool.vacate(self.on.link.group, &claim.key);
             return Ok(());
         }
         let reservation = match self.reserve(&claim) {
@@ -216,8 +118,8 @@ impl Actor {
                 return Ok(());
             }
         };
-        let sent = self.now();
-        let (fencing, tag) = (self.settings.dialect.fencing, self.session.own.tag);
+        let sent = self.on.now();
+        let (fencing, tag) = (self.on.settings.dialect.fencing, self.on.session.own.tag);
         if let Err(failure) = self.end_record(&claim).await {
             return self.conclude(claim, reservation, sent, Err(failure), answer).await;
         }
@@ -233,7 +135,7 @@ impl Actor {
             }
         };
         if let Some(taken) = said.as_ref().ok().and_then(statement::counted) {
-            reservation.counted(taken, sent, self.now().since(sent));
+            reservation.counted(taken, sent, self.on.now().since(sent));
         }
         let said = said.and_then(|said| read(&said));
         self.conclude(claim, reservation, sent, said, answer).await
@@ -241,12 +143,12 @@ impl Actor {
 
     /// Reserves entries in the server's table of locks.
     fn reserve(&self, claim: &Claim) -> Result<Reservation, LockError> {
-        self.settings.dialect.budget.claim(claim.wanted.locks(), self.session.own.capacity)
+        self.on.settings.dialect.budget.claim(claim.wanted.locks(), self.on.session.own.capacity)
     }
 
     /// Answers a request that is not sent to the server.
     fn refuse(&self, claim: &Claim, error: LockError, answer: oneshot::Sender<Result<Taken, LockError>>) {
-        self.pool.vacate(self.link.group, &claim.key);
+        self.on.pool.vacate(self.on.link.group, &claim.key);
         // Sending fails if the caller has gone.
         let _ = answer.send(Err(error));
     }
@@ -275,7 +177,7 @@ impl Actor {
                     Wanted::Permits(permits) => Has::Permits { of: permits.of, numbers },
                     wanted => Has::at_most(wanted),
                 };
-                self.held.insert(key, held(has, reservation));
+                self.on.held.insert(key, held(has, reservation));
                 self.confirm(&claim, token, sent).await
             }
             Ok(Answered::OtherNumber(number)) => {
@@ -289,13 +191,13 @@ impl Actor {
             }
             // A statement that fails may have got the lock all the same.
             Err(failure) => {
-                self.held.insert(key, held(Has::at_most(wanted), reservation));
+                self.on.held.insert(key, held(Has::at_most(wanted), reservation));
                 if failure.is_interruption() { Ok(Taken::Interrupted) } else { Err(failure) }
             }
         };
         if let Err(Failure::Broken(error)) = taken {
             // No caller has learned of the grant.
-            self.held.remove(&key);
+            self.on.held.remove(&key);
             return Err(Broken(error));
         }
         let is_granted = matches!(taken, Ok(Taken::Granted { .. }));
@@ -311,10 +213,10 @@ impl Actor {
 
     /// Gives back what may be held. Before the caller learns of it, which may ask for the lock again.
     async fn give_back_or_vacate(&mut self, key: Key) -> Result<(), Broken> {
-        if self.held.contains_key(&key) {
+        if self.on.held.contains_key(&key) {
             self.give_back(key, Operation::Cancel).await?;
         } else {
-            self.pool.vacate(self.link.group, &key);
+            self.on.pool.vacate(self.on.link.group, &key);
         }
         Ok(())
     }
@@ -330,16 +232,16 @@ impl Actor {
     /// Completes a grant: mints a token if that takes a statement of its own. The answer to a wait is no proof that the
     /// session still exists, and the moment before the wait is long gone; so the client asks once more.
     async fn confirm(&mut self, claim: &Claim, token: u64, sent: Moment) -> Result<Taken, Failure> {
-        let token = match self.settings.dialect.fencing {
+        let token = match self.on.settings.dialect.fencing {
             TokenSource::Clock | TokenSource::Sequence => Some(token),
             TokenSource::Table => Some(self.mint(claim).await?),
             TokenSource::None => None,
         };
         let token = token.map(FencingToken::new);
-        if self.now().since(sent) <= self.settings.interval / 2 {
+        if self.on.now().since(sent) <= self.on.settings.interval / 2 {
             return Ok(Taken::Granted { token, anchor: sent });
         }
-        let anchor = self.now();
+        let anchor = self.on.now();
         match self.look().await? {
             Checked::Held => Ok(Taken::Granted { token, anchor }),
             Checked::Standby => Err(Failure::Broken(standby(Operation::Acquire))),
@@ -350,7 +252,7 @@ impl Actor {
         if claim.holder.is_some() {
             self.recorded.insert(claim.key);
         }
-        let answer = self.ask_or_cancel(table::mint(claim, self.session.id)).await?;
+        let answer = self.ask_or_cancel(table::mint(claim, self.on.session.id)).await?;
         let token = answer.value().and_then(|text| text.parse().ok());
         token.ok_or_else(|| Failure::Broken(nonsense(Operation::Acquire, "it does not say the token")))
     }
@@ -358,21 +260,10 @@ impl Actor {
     /// Carries out a statement that others may block, for many reasons, while the checks of the holds on this connection wait
     /// behind it. So it has a limit of its own, and is cancelled then.
     async fn ask_or_cancel(&mut self, statement: String) -> Result<Answer, Failure> {
-        let clock = self.settings.clock().clone();
-        let sent = clock.now();
-        self.link.is_asking(sent);
-        let end = sent.plus(self.settings.request_timeout);
-        let mut is_cancelled = false;
-        let stop = async {
-            clock.sleep_until(end).await;
-            is_cancelled = true;
-        };
-        let answer = self.ask_until(stop, statement).await;
-        self.link.has_asked(self.now());
+        let (is_cancelled, answer) = self.on.ask_or_cancel(statement).await;
         if let Err(Failure::Broken(_)) = answer {
             return answer;
         }
-        self.heard = sent;
         // A commit that waited for a standby is done, at the primary alone: a token that may fall again.
         if is_cancelled { Err(Failure::refusal(blocked(Operation::Acquire))) } else { answer }
     }
@@ -382,16 +273,16 @@ impl Actor {
         if claim.holder.is_none() || !self.recorded.contains(&claim.key) {
             return Ok(());
         }
-        self.ask_or_cancel(table::end_record(claim.key, self.session.id)).await?;
+        self.ask_or_cancel(table::end_record(claim.key, self.on.session.id)).await?;
         self.recorded.remove(&claim.key);
         Ok(())
     }
 
     /// Whether this is still our session, on a primary. Also ends what a wait has changed in the session.
     async fn look(&mut self) -> Result<Checked, Failure> {
-        let limit = (self.limit != StatementLimit::On).then(|| lease_milliseconds(&self.settings));
-        let statement = statement::check(self.session.own.tag, limit);
-        let answer = self.ask(Operation::Renew, statement).await?;
+        let limit = (self.limit != StatementLimit::On).then(|| lease_milliseconds(&self.on.settings));
+        let statement = statement::check(self.on.session.own.tag, limit);
+        let answer = self.on.ask(Operation::Renew, statement).await?;
         self.limit = StatementLimit::On;
         // An answer of another session means that this connection is unusable.
         checked(answer.value()).map_err(Failure::Broken)
@@ -408,7 +299,7 @@ impl Actor {
         let state = match self.look().await {
             Ok(Checked::Held) => LeaseState::Held,
             Ok(Checked::Standby) => {
-                tracing::warn!(target: "distlock", server = %self.settings.endpoint, "the server has become a standby: its locks no longer exclude other clients");
+                tracing::warn!(target: "distlock", server = %self.on.settings.endpoint, "the server has become a standby: its locks no longer exclude other clients");
                 LeaseState::Lost(LossReason::SessionClosed)
             }
             Err(Failure::Broken(error)) => return Err(Broken(error)),
@@ -417,7 +308,7 @@ impl Actor {
                 return Ok(());
             }
         };
-        let states = leases.iter().map(|(key, id)| match self.held.get(key) {
+        let states = leases.iter().map(|(key, id)| match self.on.held.get(key) {
             Some(held) if held.id == *id => state,
             _ => LeaseState::Lost(LossReason::Deleted),
         });
@@ -433,7 +324,7 @@ impl Actor {
         operation: Operation,
         answer: oneshot::Sender<Result<Released, LockError>>,
     ) -> Result<(), Broken> {
-        let released = if self.held.get(&key).is_some_and(|held| held.id == id) {
+        let released = if self.on.held.get(&key).is_some_and(|held| held.id == id) {
             self.give_back(key, operation).await?
         } else {
             Released::WasLost(LossReason::Deleted)
@@ -445,13 +336,13 @@ impl Actor {
     /// Releases a lock, whether it is held or not.
     async fn give_back(&mut self, key: Key, operation: Operation) -> Result<Released, Broken> {
         // First, so that a silent server costs no more than its timeout: the client no longer relies on this lock.
-        let held = self.held.remove(&key);
+        let held = self.on.held.remove(&key);
         let has = held.as_ref().map_or(Has::Exclusive, |held| held.has.clone());
         let released = self.send_release(key, &has, operation).await?;
         drop(held);
-        self.pool.vacate(self.link.group, &key);
+        self.on.pool.vacate(self.on.link.group, &key);
         if matches!(has, Has::Permits { .. } | Has::PartOfSemaphore) {
-            self.settings.dialect.permits.notify_waiters();
+            self.on.settings.dialect.permits.notify_waiters();
         }
         Ok(released)
     }
@@ -462,8 +353,8 @@ impl Actor {
             let answer = if let Some(release) = Call::to_release(key, has) {
                 self.repeat(operation, &comment(operation), &release).await
             } else {
-                let statement = statement::release(key, has, self.session.own.tag, operation);
-                self.ask(operation, statement).await
+                let statement = statement::release(key, has, self.on.session.own.tag, operation);
+                self.on.ask(operation, statement).await
             };
             match answer {
                 Ok(answer) => match answer.value() {

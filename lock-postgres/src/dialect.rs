@@ -14,7 +14,7 @@ use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::sync::Notify;
 
-use crate::actor::Actor;
+use crate::actor::{Actor, Held};
 use crate::address::connect_options;
 use crate::budget::Budget;
 use crate::claim::{Claim, Refusal, Wait, Waiting};
@@ -39,7 +39,7 @@ pub(crate) type Control = lock_sql::Control<Postgres>;
 pub(crate) type Link = lock_sql::Link<Postgres>;
 pub(crate) type Mailbox = lock_sql::Mailbox<Postgres>;
 pub(crate) type Command = lock_sql::Command<Postgres>;
-pub(crate) type Ending = lock_sql::Ending<Postgres>;
+pub(crate) type Connection = lock_sql::Connection<Postgres>;
 pub(crate) type Pool = lock_sql::Pool<Postgres>;
 pub(crate) type OwnLink = lock_sql::OwnLink<Postgres>;
 pub(crate) type Started = lock_sql::Started<Postgres>;
@@ -179,6 +179,7 @@ impl Dialect for Postgres {
     type Waiting = Wait;
     type UnderWay = Waiting;
     type Refusal = Refusal;
+    type Held = Held;
     type Wait = SessionId;
     type Seen = Seen;
 

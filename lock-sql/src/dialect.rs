@@ -37,6 +37,8 @@ pub trait Dialect: Send + Sync + Sized + 'static {
     type UnderWay: Send + Sync + 'static;
     /// What a refusal says.
     type Refusal: Clone + Send + 'static;
+    /// What an attempt has on a connection, or may have.
+    type Held: Send + 'static;
     /// A wait that a client looks at.
     type Wait: Send + Sync + 'static;
     /// What it sees.

@@ -4,7 +4,7 @@
 //! heard nothing for the lease. The rest follows from that, and is here:
 //!
 //! * [`Settings`] open sessions, after a failure one at a time, and know how long each answer may take.
-//! * [`Link`] is a session for tasks that do not own it. One task owns the connection and carries out [commands](Command), one
+//! * [`Link`] is a session for tasks that do not own it. One task owns the [`Connection`] and carries out [commands](Command), one
 //!   after the other, so that a dropped future abandons no statement. [`Pool`] says which locks are on which link.
 //! * [`Control`] is a connection without holds and waiters. It cancels waits, looks at them, and makes sure that the server has
 //!   forgotten a session that has ended on this side.
@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod connection;
 mod control;
 mod dialect;
 mod failure;
@@ -26,10 +27,11 @@ mod settings;
 mod statement;
 
 pub use client::{Client, Placed};
+pub use connection::{Broken, Connection};
 pub use control::Control;
 pub use dialect::Dialect;
 pub use failure::{Explained, Failure, Why, broken, gone, no_answer, nonsense};
-pub use link::{Asked, Command, Ending, GivenBack, Gone, Link, LinkState, Mailbox, Taken};
+pub use link::{Asked, Command, GivenBack, Link, Mailbox, Taken};
 pub use once::remember;
 pub use pool::{Occupant, OwnLink, Pool, Server, Started};
 pub use session::{Answer, Row, Session, next};

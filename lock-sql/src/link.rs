@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::{
-    AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, LossReason, Moment, Operation, Released,
+    AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Moment, Operation, Released,
 };
 use lock_kit::PooledLink;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::dialect::Dialect;
-use crate::pool::{Occupant, Pool};
+use crate::pool::Occupant;
 use crate::session::Session;
 
 /// The outcome of a request for a lock.
@@ -89,7 +89,7 @@ pub enum Command<D: Dialect> {
 
 /// How far the end of a connection has progressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LinkState {
+pub(crate) enum LinkState {
     /// It has not begun.
     Alive,
     /// This side no longer receives anything from it; the server may not know that yet.
@@ -126,7 +126,7 @@ impl<D: Dialect> Mailbox<D> {
     ///
     /// # Cancel safety
     /// No command is lost.
-    pub async fn next(&mut self) -> Option<Command<D>> {
+    pub(crate) async fn next(&mut self) -> Option<Command<D>> {
         tokio::select! {
             biased;
             Some(check) = self.checks.recv() => Some(check),
@@ -137,7 +137,7 @@ impl<D: Dialect> Mailbox<D> {
 
 /// The connection has ended.
 #[derive(Debug)]
-pub struct Gone;
+pub(crate) struct Gone;
 
 impl<D: Dialect> Link<D> {
     pub(crate) fn new(group: GroupId, session: &Session<D>) -> (Arc<Self>, Mailbox<D>) {
@@ -172,17 +172,17 @@ impl<D: Dialect> Link<D> {
     }
 
     /// Records that the task has carried out a command.
-    pub fn has_carried_out_one(&self) {
+    pub(crate) fn has_carried_out_one(&self) {
         self.pending.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Records that a statement was sent at this moment.
-    pub fn is_asking(&self, since: Moment) {
+    pub(crate) fn is_asking(&self, since: Moment) {
         self.busy_since.store(since.as_nanoseconds(), Ordering::Relaxed);
     }
 
     /// Records that the statement is over.
-    pub fn has_asked(&self, now: Moment) {
+    pub(crate) fn has_asked(&self, now: Moment) {
         let since = self.busy_since.swap(0, Ordering::Relaxed);
         let took = now.as_nanoseconds().saturating_sub(since);
         // Falls at once and rises slowly, as a server that has moved away shows in every statement, and a stall in one.
@@ -191,7 +191,7 @@ impl<D: Dialect> Link<D> {
     }
 
     /// Records how far the end of the connection has progressed.
-    pub fn reaches(&self, state: LinkState) {
+    pub(crate) fn reaches(&self, state: LinkState) {
         self.state.send_modify(|reached| *reached = state.max(*reached));
     }
 
@@ -201,7 +201,7 @@ impl<D: Dialect> Link<D> {
     }
 
     /// Returns whether the server has freed everything that was on it.
-    pub fn is_terminated(&self) -> bool {
+    pub(crate) fn is_terminated(&self) -> bool {
         *self.state.borrow() == LinkState::Terminated
     }
 
@@ -209,7 +209,7 @@ impl<D: Dialect> Link<D> {
     ///
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn terminated(&self) {
+    pub(crate) async fn terminated(&self) {
         // `self` keeps the sender alive.
         let _ = self.state.subscribe().wait_for(|state| *state == LinkState::Terminated).await;
     }
@@ -236,7 +236,7 @@ impl<D: Dialect> Link<D> {
     ///
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn check(
+    pub(crate) async fn check(
         &self,
         leases: Vec<(D::Key, AttemptId)>,
     ) -> Result<Result<Vec<LeaseState>, LockError>, Gone> {
@@ -294,28 +294,5 @@ impl<D: Dialect> fmt::Debug for Link<D> {
             .field("session", &format_args!("{}", self.session))
             .field("state", &*self.state.borrow())
             .finish_non_exhaustive()
-    }
-}
-
-/// What has to happen before a connection ends, even if the runtime ends or the task panics: the server frees the locks as soon as
-/// the connection is closed. The task drops this before the connection.
-pub struct Ending<D: Dialect> {
-    /// The pool that has the connection.
-    pub pool: Arc<Pool<D>>,
-    /// The connection.
-    pub link: Arc<Link<D>>,
-}
-
-impl<D: Dialect> Drop for Ending<D> {
-    fn drop(&mut self) {
-        if self.link.has_ended() {
-            return;
-        }
-        let server = self.pool.server();
-        self.link.reaches(LinkState::Ended);
-        server.settings.context.group_lost(self.link.group, LossReason::ConnectionLost);
-        self.pool.remove(self.link.group);
-        // The server frees the locks as soon as it notices; the control connection makes sure that it does.
-        server.control.terminate(Arc::clone(&self.link));
     }
 }

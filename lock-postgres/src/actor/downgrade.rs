@@ -1,10 +1,10 @@
 //! A writer that becomes a reader.
 
 use lock_core::{AttemptId, FencingToken, LockError, Operation};
-use lock_sql::Failure;
+use lock_sql::{Broken, Failure};
 use tokio::sync::oneshot;
 
-use super::{Actor, Broken, read};
+use super::{Actor, read};
 use crate::claim::{Claim, Has};
 use crate::dialect::Taken;
 use crate::failure::shared_session;
@@ -20,7 +20,7 @@ impl Actor {
         claim: Claim,
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
-        let taken = match self.held.get_mut(&claim.key) {
+        let taken = match self.on.held.get_mut(&claim.key) {
             Some(held) if held.id == claim.id => Ok(()),
             Some(held) if held.id == former => {
                 held.has = Has::Either;
@@ -47,17 +47,17 @@ impl Actor {
 
     async fn share(&mut self, claim: &Claim) -> Result<(), Failure> {
         let Claim { key, id, .. } = *claim;
-        let (fencing, tag) = (self.settings.dialect.fencing, self.session.own.tag);
-        let limit = self.settings.request_timeout / 2;
+        let (fencing, tag) = (self.on.settings.dialect.fencing, self.on.session.own.tag);
+        let limit = self.on.settings.request_timeout / 2;
         let statement = statement::downgrade(key, fencing, tag, limit);
-        let answer = self.ask(Operation::Downgrade, statement).await?;
+        let answer = self.on.ask(Operation::Downgrade, statement).await?;
         let Answered::Granted(token, _) = read(&answer)? else {
             return Err(match self.explain_elsewhere().await {
                 Err(failure) => failure,
                 Ok(_) => Failure::Broken(shared_session(Operation::Downgrade)),
             });
         };
-        if let Some(held) = self.held.get_mut(&key) {
+        if let Some(held) = self.on.held.get_mut(&key) {
             held.id = id;
             held.has = Has::Shared;
             held.token = fencing.is_in_grant().then(|| FencingToken::new(token));
@@ -66,14 +66,14 @@ impl Actor {
     }
 
     async fn granted_reader(&mut self, claim: &Claim) -> Result<Taken, Failure> {
-        let known = self.held.get(&claim.key).and_then(|held| held.token);
-        let token = match (self.settings.dialect.fencing, known) {
+        let known = self.on.held.get(&claim.key).and_then(|held| held.token);
+        let token = match (self.on.settings.dialect.fencing, known) {
             (TokenSource::Table, None) => Some(FencingToken::new(self.mint(claim).await?)),
             (_, known) => known,
         };
-        if let Some(held) = self.held.get_mut(&claim.key) {
+        if let Some(held) = self.on.held.get_mut(&claim.key) {
             held.token = token;
         }
-        Ok(Taken::Granted { token, anchor: self.heard })
+        Ok(Taken::Granted { token, anchor: self.on.heard })
     }
 }

@@ -3,22 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::spi::within;
 use lock_core::{Moment, Operation};
-use lock_sql::{Answer, Failure, gone};
+use lock_sql::{Broken, Failure, gone};
 
-use super::{Actor, Broken, StatementLimit, read};
+use super::{Actor, StatementLimit, read};
 use crate::budget::Reservation;
 use crate::claim::{Claim, Has, Wait, Waiting, Wanted};
 use crate::permits::Permits;
 use crate::prepared::Call;
 use crate::statement::{self, Answered, Waiter};
-
-/// How long the server has to cancel a wait. After that the client drops the connection, and ends the session from another.
-const CANCELLATION_TIMEOUT: Duration = Duration::from_millis(400);
-
-/// The pause before the client cancels a wait again: the first time, it may not have begun yet.
-const CANCEL_AGAIN: Duration = Duration::from_millis(50);
 
 /// The pauses between two looks for permits of the session that is at the head of the queue.
 const FIRST_LOOK_FOR_PERMITS: Duration = Duration::from_micros(500);
@@ -34,7 +27,7 @@ impl Actor {
         let reservation = match self.reserve(&claim) {
             Ok(reservation) if !is_closed => reservation,
             refused => {
-                self.pool.share(self.link.group);
+                self.on.pool.share(self.on.link.group);
                 let error = refused.err().unwrap_or_else(|| gone(Operation::Acquire));
                 self.refuse(&claim, error, answer);
                 return Ok(());
@@ -42,13 +35,13 @@ impl Actor {
         };
         if let Err(failure) = self.end_record(&claim).await {
             waiting.is_over();
-            let sent = self.now();
+            let sent = self.on.now();
             self.conclude(claim, reservation, sent, Err(failure), answer).await?;
-            self.pool.share(self.link.group);
+            self.on.pool.share(self.on.link.group);
             return Ok(());
         }
         let (mut sent, mut said) = loop {
-            let sent = self.now();
+            let sent = self.on.now();
             let said = self.send_wait(&claim, &reservation, &waiter, &waiting).await;
             let is_interrupted = said.as_ref().is_err_and(Failure::is_interruption);
             if !is_interrupted || !waiting.begins_anew() {
@@ -63,12 +56,9 @@ impl Actor {
             (sent, said) = self.wait_for_permits(&claim, permits, &waiter, &waiting).await;
         }
         waiting.is_over();
-        if !matches!(said, Err(Failure::Broken(_))) {
-            self.heard = sent;
-        }
         self.limit = if said.is_ok() { StatementLimit::Off } else { StatementLimit::Unknown };
         self.conclude(claim, reservation, sent, said, answer).await?;
-        self.pool.share(self.link.group);
+        self.on.pool.share(self.on.link.group);
         Ok(())
     }
 
@@ -81,16 +71,16 @@ impl Actor {
         waiting: &Waiting,
     ) -> Result<Answered, Failure> {
         let (fencing, tag, limit) =
-            (self.settings.dialect.fencing, self.session.own.tag, reservation.limit());
+            (self.on.settings.dialect.fencing, self.on.session.own.tag, reservation.limit());
         let beginning = statement::begins_wait(waiter, self.limit != StatementLimit::Off);
         if let Some(wait) = Call::to_wait(claim, fencing).filter(|_| limit.is_none()) {
             let message = self.message(&beginning, &wait);
-            let answer = self.ask_until(waiting.ended(), message).await;
+            let answer = self.on.ask_until(waiting.ended(), message).await;
             return read(&self.noted(&wait, answer)?);
         }
         let statement = beginning + &statement::wait(claim, fencing, tag, limit);
-        let sent = self.now();
-        let answer = self.ask_until(waiting.ended(), statement).await?;
+        let sent = self.on.now();
+        let answer = self.on.ask_until(waiting.ended(), statement).await?;
         if let Some(taken) = statement::counted(&answer) {
             // The server counted before it waited, and that is not how long it took to count.
             reservation.counted(taken, sent, Duration::ZERO);
@@ -107,57 +97,27 @@ impl Actor {
         waiter: &Waiter,
         waiting: &Waiting,
     ) -> (Moment, Result<Answered, Failure>) {
-        let settings = Arc::clone(&self.settings);
+        let settings = Arc::clone(&self.on.settings);
         let (beginning, look) = (waiter.comment(), Call::to_look(claim.key, permits));
         let mut pause = FIRST_LOOK_FOR_PERMITS;
         let mut given_back = settings.dialect.permits.notified();
         loop {
-            let next = self.now().plus(pause);
+            let next = self.on.now().plus(pause);
             pause = (pause * 3 / 2).min(LONGEST_LOOK_FOR_PERMITS);
             tokio::select! {
                 biased;
-                () = waiting.stopped() => return (self.now(), Err(Failure::stopped(Operation::Acquire))),
+                () = waiting.stopped() => return (self.on.now(), Err(Failure::stopped(Operation::Acquire))),
                 () = given_back => {}
                 () = settings.clock().sleep_until(next) => {}
             }
             // Before the server looks: what is given back later makes it look again.
             given_back = settings.dialect.permits.notified();
-            let sent = self.now();
+            let sent = self.on.now();
             let said = self.repeat(Operation::Acquire, &beginning, &look).await;
             let said = said.and_then(|said| read(&said));
             if !matches!(said, Ok(Answered::AtHead)) {
                 return (sent, said);
             }
         }
-    }
-
-    /// Waits for the server's answer. If its caller has gone, it cancels the statement. Then the server must answer both
-    /// before the connection is used again, because a late cancellation hits whatever runs at that time.
-    pub(super) async fn ask_until(
-        &mut self,
-        stop: impl Future<Output = ()>,
-        statement: String,
-    ) -> Result<Answer, Failure> {
-        let (pool, settings, id) = (&self.pool, &self.settings, self.session.id);
-        let clock = settings.clock();
-        let mut asking = std::pin::pin!(self.session.ask(Operation::Acquire, statement));
-        tokio::select! {
-            biased;
-            answer = &mut asking => return answer,
-            () = stop => {}
-        }
-        // Dropping the connection would lose everything else that is held on it.
-        let usual = clock.now().plus(CANCELLATION_TIMEOUT);
-        let deadline = if self.held.is_empty() { usual } else { usual.max(self.heard.plus(settings.lease)) };
-        let cancelled = async {
-            loop {
-                pool.server().control.cancel(&id).await.map_err(Failure::Broken)?;
-                let again = clock.now().plus(CANCEL_AGAIN);
-                if let Some(answer) = within(clock, again, asking.as_mut()).await {
-                    return answer;
-                }
-            }
-        };
-        within(clock, deadline, cancelled).await.unwrap_or_else(|| Err(Failure::silence(Operation::Cancel)))
     }
 }

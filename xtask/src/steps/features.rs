@@ -15,9 +15,7 @@ const FACADE: &str = "distlock";
 const CORE: &str = "lock-core";
 /// What backends share.
 const KIT: &str = "lock-kit";
-/// What these backends share, and no user of another one compiles.
 const SQL: &str = "lock-sql";
-const SQL_BACKENDS: [&str; 2] = ["lock-mysql", "lock-postgres"];
 
 /// What compiles, besides each backend: nothing, and all that a program may have together.
 const COMPILES: [&str; 2] = ["", "full"];
@@ -56,9 +54,6 @@ fn judge(feature: &str, tree: &str, crates: &BTreeSet<String>) -> Result<()> {
     let (named, found): (BTreeSet<_>, BTreeSet<_>) = (named.collect(), found.collect());
     let is_same = named.iter().map(String::as_str).eq(found.iter().copied());
     ensure!(is_same, "with {feature:?} alone, {FACADE} should contain {named:?} but contains {found:?}");
-    let has_sql = tree.lines().any(|line| line.split(' ').next() == Some(SQL));
-    let wants_sql = SQL_BACKENDS.iter().any(|name| found.contains(name));
-    ensure!(has_sql == wants_sql, "with {feature:?} alone, {SQL}: {has_sql}");
     let has_testing = features(CORE).any(|name| name == TESTING);
     ensure!(
         has_testing == (feature == TESTING),
