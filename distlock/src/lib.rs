@@ -138,7 +138,7 @@ pub use registry::register;
 /// How a client connects, logs in, runs and ends, and the backends that a URL can name.
 pub mod connection {
     pub use crate::registry::{drivers, lease_of};
-    pub use lock_core::{Closed, ConnectMode, EngineChoice, Password, Secret};
+    pub use lock_core::{ConnectMode, EngineChoice, Password, Secret};
     pub use lock_kit::LockUrl;
 }
 

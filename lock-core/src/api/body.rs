@@ -1,6 +1,6 @@
 //! Runs a body under a lock.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::scope;
 use crate::spi::{OnLoss, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::{HoldEnd, LossReason};
+use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
 
 /// Bodies under a lock. An implementation of [`DistributedLock`] that is not behind an `Arc<dyn DistributedLock>` has
@@ -57,10 +57,7 @@ impl dyn DistributedLock + '_ {
         E: From<LockError>,
         F: Future<Output = Result<T, E>>,
     {
-        let guard = match self.owner_around() {
-            Some(owner) => self.acquire_as(owner, Wait::Forever).await?,
-            None => Some(self.acquire().await?),
-        };
+        let guard = self.acquire_for_a_body(Wait::Forever).await?;
         self.run(guard.ok_or_else(|| endless_wait_ended(self.name()))?, body).await
     }
 
@@ -93,10 +90,7 @@ impl dyn DistributedLock + '_ {
         E: From<LockError>,
         F: Future<Output = Result<T, E>>,
     {
-        let guard = match self.owner_around() {
-            Some(owner) => self.acquire_as(owner, Wait::within(duration, self.clock().now())).await?,
-            None => Some(self.acquire_for(duration).await?),
-        };
+        let guard = self.acquire_for_a_body(Wait::within(duration, self.clock().now())).await?;
         self.run(guard.ok_or_else(|| self.busy())?, body).await
     }
 
@@ -122,16 +116,16 @@ impl dyn DistributedLock + '_ {
         E: From<LockError>,
         F: Future<Output = Result<T, E>>,
     {
-        let owner = self.owner_around().unwrap_or_else(Owner::new);
-        match self.acquire_as(owner, Wait::Try).await? {
+        match self.acquire_for_a_body(Wait::Try).await? {
             Some(guard) => self.run(guard, body).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// Returns the owner around the caller that has the lock already.
-    fn owner_around(&self) -> Option<Owner> {
-        scope::owner_that(|owner| self.has_entered(owner))
+    /// Enters again as the owner around the caller that has the lock already, or as a new one.
+    async fn acquire_for_a_body(&self, wait: Wait) -> Result<Option<LockGuard>, LockError> {
+        let owner = scope::owner_that(|owner| self.has_entered(owner)).unwrap_or_else(Owner::new);
+        self.acquire_as(owner, wait).await
     }
 
     async fn run<T, E, F>(&self, guard: LockGuard, body: impl FnOnce(Hold) -> F) -> Result<T, E>
@@ -145,13 +139,13 @@ impl dyn DistributedLock + '_ {
         let body = Box::pin(body(hold.clone()));
         let body = scope::body_of(owner, body);
         let outcome = match hold.0.on_loss() {
-            OnLoss::DropBody => unless_lost(&hold, body).await,
+            OnLoss::DropBody => until(loss_of(&hold), body).await,
             OnLoss::FinishBody => Ok(body.await),
         };
         let unlocked_too_often = self.hold_count_of(owner) < entries;
-        if unlocked_too_often && !matches!(hold.end(), Some(HoldEnd::Lost(_))) {
+        if unlocked_too_often && hold.loss().is_none() {
             // The entry of this body is gone. Those that are left belong to the code around it.
-            guard.entry_has_ended();
+            guard.forget_entry();
             return Err(unlocked_inside(self).into());
         }
         let released = guard.release().await;
@@ -183,22 +177,21 @@ fn unlocked_inside(lock: &(dyn DistributedLock + '_)) -> LockError {
         .remedy("unlock in the body only what it locked itself")
 }
 
-/// Runs `body`, and drops it when `hold` is lost; then returns the reason.
-async fn unless_lost<T>(hold: &Hold, body: impl Future<Output = T>) -> Result<T, LossReason> {
-    let mut lost = pin!(hold.lost());
-    let mut body = pin!(body);
-    let mut released = false;
-    poll_fn(|context| {
-        // The loss first: the outcome of a body that completes after it would be discarded.
-        if !released {
-            match lost.as_mut().poll(context) {
-                Poll::Ready(Some(reason)) => return Poll::Ready(Err(reason)),
-                // Unlocked too often. The body goes on, and the caller finds out at its end.
-                Poll::Ready(None) => released = true,
-                Poll::Pending => {}
-            }
-        }
-        body.as_mut().poll(context).map(Ok)
+/// Waits for the loss of a hold. If the body unlocks too often, it goes on, and the caller finds out at its end.
+async fn loss_of(hold: &Hold) -> LossReason {
+    match hold.lost().await {
+        Some(reason) => reason,
+        None => pending().await,
+    }
+}
+
+/// Runs `body` until `end` completes, and drops it then. The end comes first: the outcome of a body that completes after it
+/// would be discarded.
+pub(super) async fn until<T, E>(end: impl Future<Output = E>, body: impl Future<Output = T>) -> Result<T, E> {
+    let (mut end, mut body) = (pin!(end), pin!(body));
+    poll_fn(|context| match end.as_mut().poll(context) {
+        Poll::Ready(end) => Poll::Ready(Err(end)),
+        Poll::Pending => body.as_mut().poll(context).map(Ok),
     })
     .await
 }

@@ -1,7 +1,7 @@
 //! The settings of a client, and how a client is built from a backend.
 
-use std::fmt;
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,32 +29,14 @@ use crate::types::status::HolderInfo;
 pub struct ClientBuilder {
     clock: Clock,
     engine: EngineChoice,
-    settings: Settings,
-    label: Option<String>,
+    /// What locks without options of their own ask for.
+    options: HoldOptions,
+    has_metrics_by_lock: bool,
     server: Option<Arc<str>>,
-    listeners: Listeners,
+    listeners: Vec<Arc<dyn LockListener>>,
     connect_timeout: Option<Duration>,
     connect_mode: Option<ConnectMode>,
     password: Option<Password>,
-}
-
-/// Settings that are the same for every backend.
-#[derive(Debug, Clone, Copy)]
-struct Settings {
-    abort_margin: Duration,
-    max_hold: Option<Duration>,
-    has_metrics_by_lock: bool,
-    local_handoff: Option<LocalHandoff>,
-}
-
-/// The listeners that a new client has from its start.
-#[derive(Clone, Default)]
-struct Listeners(Vec<Arc<dyn LockListener>>);
-
-impl fmt::Debug for Listeners {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0.len(), formatter)
-    }
 }
 
 /// When a client connects.
@@ -75,15 +57,10 @@ impl Default for ClientBuilder {
         Self {
             clock: Clock::system(),
             engine: EngineChoice::Own,
-            settings: Settings {
-                abort_margin: Duration::ZERO,
-                max_hold: None,
-                has_metrics_by_lock: false,
-                local_handoff: None,
-            },
-            label: None,
+            options: HoldOptions::of(Arc::new(HolderInfo::of_this_process())),
+            has_metrics_by_lock: false,
             server: None,
-            listeners: Listeners::default(),
+            listeners: Vec::new(),
             connect_timeout: None,
             connect_mode: None,
             password: None,
@@ -148,7 +125,7 @@ impl ClientBuilder {
     /// ```
     #[must_use]
     pub fn abort_margin(mut self, margin: Duration) -> Self {
-        self.settings.abort_margin = margin;
+        self.options.abort_margin = margin;
         self
     }
 
@@ -164,7 +141,7 @@ impl ClientBuilder {
     /// ```
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
-        self.settings.max_hold = Some(longest);
+        self.options.max_hold = Some(longest);
         self
     }
 
@@ -232,7 +209,7 @@ impl ClientBuilder {
 
     /// Returns what [`abort_margin`](Self::abort_margin) has set.
     pub fn own_abort_margin(&self) -> Duration {
-        self.settings.abort_margin
+        self.options.abort_margin
     }
 
     /// Returns what [`connect_timeout`](Self::connect_timeout) has set.
@@ -255,7 +232,7 @@ impl ClientBuilder {
     /// ```
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
+        Arc::make_mut(&mut self.options.holder).label = Some(label.into());
         self
     }
 
@@ -273,7 +250,7 @@ impl ClientBuilder {
     /// ```
     #[must_use]
     pub fn listener(mut self, listener: Arc<dyn LockListener>) -> Self {
-        self.listeners.0.push(listener);
+        self.listeners.push(listener);
         self
     }
 
@@ -289,7 +266,7 @@ impl ClientBuilder {
     #[cfg(feature = "metrics")]
     #[must_use]
     pub fn metrics_by_lock(mut self) -> Self {
-        self.settings.has_metrics_by_lock = true;
+        self.has_metrics_by_lock = true;
         self
     }
 
@@ -322,7 +299,8 @@ impl ClientBuilder {
     /// [cannot reserve](crate::Capabilities::reserving) so many fencing tokens in one request.
     #[must_use]
     pub fn local_handoff(mut self, sections: u32, time: Duration) -> Self {
-        self.settings.local_handoff = local_handoff::of(sections, time);
+        let several = NonZeroU32::new(sections).filter(|sections| sections.get() > 1);
+        self.options.local_handoff = several.map(|sections| LocalHandoff { sections, time });
         self
     }
 
@@ -374,7 +352,7 @@ impl ClientBuilder {
     /// [`ErrorKind::InvalidOption`] when a lease leaves no time to renew it beside the abort margin, with a text that
     /// says which option to change.
     pub fn renewal_interval(&self, length: Duration) -> Result<Duration, LockError> {
-        Validity::new(length, self.settings.abort_margin).map(|validity| validity.interval())
+        Validity::new(length, self.options.abort_margin).map(|validity| validity.interval())
     }
 
     /// Starts the engine of a client whose backend has yet to be made. Most backends call [`build`](Self::build), or
@@ -390,29 +368,18 @@ impl ClientBuilder {
                 .remedy("check the limits on threads and open files")
                 .caused_by(error)
         })?;
-        check_max_hold(self.settings.max_hold)?;
-        self.label.as_deref().map_or(Ok(()), check_label)?;
+        check_max_hold(self.options.max_hold)?;
+        check_label(&self.options.holder)?;
         let engine = Engine::start(self.engine)?;
-        let mut holder = HolderInfo::of_this_process();
-        holder.label = self.label;
-        Ok(Unconnected {
-            engine,
-            clock: self.clock,
-            settings: self.settings,
-            holder: Arc::new(holder),
-            server: self.server,
-            listeners: self.listeners,
-            held: Arc::default(),
-            contact: Arc::default(),
-        })
+        Ok(Unconnected { settings: self, engine, held: Arc::default(), contact: Arc::default() })
     }
 }
 
 /// The server stores the label with each lock.
 const LONGEST_LABEL: usize = 256;
 
-pub(super) fn check_label(label: &str) -> Result<(), LockError> {
-    if label.chars().count() <= LONGEST_LABEL {
+pub(super) fn check_label(holder: &HolderInfo) -> Result<(), LockError> {
+    if holder.label.as_ref().is_none_or(|label| label.chars().count() <= LONGEST_LABEL) {
         return Ok(());
     }
     Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
@@ -422,19 +389,15 @@ pub(super) fn check_label(label: &str) -> Result<(), LockError> {
 
 /// A client without its backend: what [`ClientBuilder::prepare`] returns.
 pub struct Unconnected {
+    settings: ClientBuilder,
     engine: Engine,
-    clock: Clock,
-    settings: Settings,
-    holder: Arc<HolderInfo>,
-    server: Option<Arc<str>>,
-    listeners: Listeners,
     held: Arc<HeldGroups>,
     contact: Arc<Contact>,
 }
 
 impl Unconnected {
     fn about(&self, error: LockError) -> LockError {
-        match &self.server {
+        match self.server() {
             Some(server) => error.at(server),
             None => error,
         }
@@ -442,7 +405,7 @@ impl Unconnected {
 
     /// Returns what [`ClientBuilder::server`] has set.
     pub fn server(&self) -> Option<&Arc<str>> {
-        self.server.as_ref()
+        self.settings.server.as_ref()
     }
 
     /// Makes an attempt to connect, on the engine, which begins at once.
@@ -466,15 +429,15 @@ impl Unconnected {
     /// Returns what the core provides to the backend.
     pub fn context(&self) -> BackendContext {
         BackendContext {
-            clock: self.clock.clone(),
+            clock: self.settings.clock.clone(),
             tasks: Arc::clone(self.engine.backend_tasks()),
-            holder: Arc::clone(&self.holder),
+            holder: Arc::clone(&self.settings.options.holder),
             groups: Arc::new(GroupReports {
                 held: Arc::clone(&self.held),
                 contact: Arc::clone(&self.contact),
-                clock: self.clock.clone(),
+                clock: self.settings.clock.clone(),
             }),
-            abort_margin: self.settings.abort_margin,
+            abort_margin: self.settings.options.abort_margin,
         }
     }
 
@@ -485,32 +448,27 @@ impl Unconnected {
     pub fn finish<B: Backend>(self, backend: Result<B, LockError>) -> Result<LockClient, LockError> {
         let backend = backend.map_err(|error| self.about(error))?;
         let mut capabilities = backend.capabilities().clone();
-        if let Some(handoff) = self.settings.local_handoff {
-            local_handoff::check(handoff, &capabilities).map_err(|error| self.about(error))?;
-            capabilities.fairness = local_handoff::fairness(capabilities.fairness);
+        if let Some(handoff) = self.settings.options.local_handoff {
+            local_handoff::apply(handoff, &mut capabilities).map_err(|error| self.about(error))?;
         }
-        let server = self.server.unwrap_or_else(|| format!("{}:", backend.capabilities().backend).into());
-        let metrics = Metrics::new(capabilities.backend, self.settings.has_metrics_by_lock);
+        let ClientBuilder { clock, options, server, listeners, has_metrics_by_lock, .. } = self.settings;
+        let server = server.unwrap_or_else(|| format!("{}:", backend.capabilities().backend).into());
+        let metrics = Metrics::new(capabilities.backend, has_metrics_by_lock);
         let remote = Arc::new(Remote {
             backend: Box::new(Erased::new(backend, capabilities, metrics.clone())),
             metrics,
             engine: self.engine,
-            clock: self.clock,
+            clock,
             server,
         });
         let client = LockClient::new(ClientContext {
             renewer: Renewer::new(Arc::clone(&remote), Arc::clone(&self.held)),
             cleanup: Cleanup::new(Arc::clone(&remote), self.contact, self.held),
             remote,
-            options: Arc::new(HoldOptions {
-                abort_margin: self.settings.abort_margin,
-                max_hold: self.settings.max_hold,
-                local_handoff: self.settings.local_handoff,
-                ..HoldOptions::of(self.holder)
-            }),
+            options: Arc::new(options),
             attempts: AttemptIds::beginning_at(random_u128()?),
         });
-        for listener in self.listeners.0 {
+        for listener in listeners {
             client.add_listener(listener).detach();
         }
         Ok(client)

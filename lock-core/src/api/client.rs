@@ -8,20 +8,19 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::sync::watch;
 
-use crate::api::closed::Closed;
 use crate::api::events::LockEvents;
-use crate::api::handle::Handle;
+use crate::api::in_use::InUse;
+use crate::api::joint::Joints;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
 use crate::api::mailbox::Reader;
 use crate::api::options::LockOptions;
-use crate::api::publisher::Publisher;
+use crate::api::publisher::{Publisher, Topic};
 use crate::api::reentrant::ReentrantLock;
-use crate::api::registry::Registry;
-use crate::api::several::MultiLocks;
-use crate::policy::acquire::Acquisition;
+use crate::api::several::{MultiLock, in_order};
 use crate::policy::context::ClientContext;
 use crate::policy::entry::Entry;
+use crate::policy::hold::Observer;
 use crate::policy::remote::Remote;
 use crate::runtime::engine::{AbortOnDrop, Engine};
 use crate::runtime::race::within;
@@ -47,23 +46,34 @@ pub struct LockClient {
     prefix: Arc<str>,
 }
 
+/// What all clones of a client share, and its locks.
 struct Client {
     context: Arc<ClientContext>,
     /// Whether `close` has begun.
     is_closing: watch::Sender<bool>,
-    locks: Registry,
+    /// All locks of one name share one entry.
+    locks: InUse<(LockName, LockKind), Entry>,
+    joints: InUse<Box<[LockName]>, Joints>,
     publisher: Arc<Publisher>,
-    joint: MultiLocks,
-    handle: Arc<Handle>,
+}
+
+impl Drop for Client {
+    /// The last clone of the client and the last of its locks are dropped. From now on it only has to finish its work.
+    fn drop(&mut self) {
+        self.context.cleanup.unused();
+    }
 }
 
 impl LockClient {
     pub(crate) fn new(context: ClientContext) -> Self {
         let context = Arc::new(context);
-        let handle = Arc::new(Handle::of(&context));
-        let (locks, joint, publisher) = (Registry::default(), MultiLocks::default(), Arc::default());
-        let is_closing = watch::Sender::new(false);
-        let client = Arc::new(Client { context, is_closing, locks, publisher, joint, handle });
+        let client = Arc::new(Client {
+            context,
+            is_closing: watch::Sender::new(false),
+            locks: InUse::new(),
+            joints: InUse::new(),
+            publisher: Arc::default(),
+        });
         Self { client, prefix: Arc::from("") }
     }
 
@@ -93,13 +103,30 @@ impl LockClient {
         Self { client: Arc::clone(&self.client), prefix: prefix.into() }
     }
 
-    pub(crate) fn entry(&self, name: impl AsRef<str>) -> Result<Arc<Entry>, LockError> {
-        self.entry_of(self.full_name(name)?, LockKind::Lock)
-    }
-
-    pub(super) fn entry_of(&self, name: LockName, kind: LockKind) -> Result<Arc<Entry>, LockError> {
+    /// Returns the lock called `name` in this mode, for holds with these options.
+    pub(super) fn lock_in(
+        &self,
+        mode: Mode,
+        name: impl AsRef<str>,
+        options: LockOptions,
+    ) -> Result<ReentrantLock, LockError> {
+        let name = self.full_name(name)?;
+        self.refuse_unsupported(&name, mode)?;
+        refuse_reserved(&name).map_err(|error| error.of(mode.kind()))?;
         let Client { context, locks, publisher, .. } = &*self.client;
-        locks.get((name, kind), context, publisher)
+        let entry = locks.get((name, mode.kind()), |(name, kind)| {
+            Ok(Entry::new(
+                name.clone(),
+                *kind,
+                Arc::clone(context),
+                Arc::clone(publisher) as Arc<dyn Observer>,
+            ))
+        })?;
+        // After that: what `close` has not found yet is refused here.
+        self.refuse_when_closing().map_err(|error| error.on(entry.name()).of(mode.kind()))?;
+        let acquisition = options.acquisition(mode, &context.options, self.capabilities());
+        let acquisition = acquisition.map_err(|error| entry.about(error))?;
+        Ok(ReentrantLock { client: self.clone(), entry, acquisition })
     }
 
     pub(super) fn refuse_unsupported(&self, name: &LockName, mode: Mode) -> Result<(), LockError> {
@@ -115,13 +142,9 @@ impl LockClient {
         &self.client.publisher
     }
 
-    pub(super) fn handle(&self) -> &Arc<Handle> {
-        &self.client.handle
-    }
-
-    /// Returns this client without a scope, for names that are full.
-    pub(super) fn unscoped(&self) -> Self {
-        Self { client: Arc::clone(&self.client), prefix: Arc::from("") }
+    /// Fails once [`close`](Self::close) has begun.
+    pub(super) fn refuse_when_closing(&self) -> Result<(), LockError> {
+        if *self.client.is_closing.borrow() { Err(closed()) } else { Ok(()) }
     }
 
     /// Returns the full name of a lock.
@@ -150,10 +173,7 @@ impl LockClient {
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let Client { publisher, handle, context, .. } = &*self.client;
-        let entry = self.entry(name)?;
-        let acquisition = Acquisition::new(Mode::Exclusive, Arc::clone(&context.options));
-        Ok(Arc::new(ReentrantLock::new(entry, acquisition, Arc::clone(publisher), Arc::clone(handle))))
+        self.mutex_with(name, LockOptions::new())
     }
 
     /// Like [`mutex`](Self::mutex), with options for the holds that are acquired through this lock.
@@ -177,11 +197,7 @@ impl LockClient {
         name: impl AsRef<str>,
         options: LockOptions,
     ) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let Client { publisher, handle, context, .. } = &*self.client;
-        let entry = self.entry(name)?;
-        let acquisition =
-            options.acquisition(&context.options, self.capabilities()).map_err(|error| entry.about(error))?;
-        Ok(Arc::new(ReentrantLock::new(entry, acquisition, Arc::clone(publisher), Arc::clone(handle))))
+        Ok(Arc::new(self.lock_in(Mode::Exclusive, name, options)?))
     }
 
     /// Adds a listener for the events of all locks of this client. It stays until the subscription is dropped.
@@ -197,7 +213,7 @@ impl LockClient {
     /// # Ok(()) });
     /// ```
     pub fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        self.client.publisher.add(None, Reader::Listener(listener))
+        self.client.publisher.add(Topic::Client, Reader::Listener(listener))
     }
 
     /// Returns a stream of the events of all locks of this client, from now on: the same events as those of a
@@ -239,7 +255,10 @@ impl LockClient {
         names: impl IntoIterator<Item = N>,
     ) -> Result<Arc<dyn DistributedLock>, LockError> {
         let locks = names.into_iter().map(|name| self.mutex(name)).collect::<Result<_, _>>()?;
-        self.client.joint.get(locks)
+        let locks = in_order(locks)?;
+        let names = locks.iter().map(|lock| lock.name().clone()).collect();
+        let joints = self.client.joints.get(names, |names| Joints::of(locks, names, self.publisher()))?;
+        Ok(Arc::new(MultiLock(joints)))
     }
 
     /// Returns who holds the lock and who waits for it, as far as the backend can tell.
@@ -263,14 +282,13 @@ impl LockClient {
     }
 
     pub(super) async fn status_of(&self, name: LockName, kind: LockKind) -> Result<LockStatus, LockError> {
-        let request = self.inspect_request(name, kind);
         if self.capabilities().inspection == Inspection::None {
-            return Err(self.unsupported(Operation::Inspect, &request.name).of(kind));
+            return Err(self.unsupported(Operation::Inspect, &name).of(kind));
         }
-        let name = request.name.clone();
+        let request = self.inspect_request(&name, kind);
         let asked = self
             .on_engine(Operation::Inspect, |remote| async move { remote.backend.inspect(&request).await });
-        asked.await.map_err(|error| error.on(&name).of(kind).during(Operation::Inspect))
+        asked.await.map_err(|error| error.on(&name).of(kind))
     }
 
     /// Takes the lock away from `holder`, which reports it as lost. Does nothing if `holder` does not hold the lock any
@@ -305,15 +323,14 @@ impl LockClient {
         kind: LockKind,
         holder: &HolderId,
     ) -> Result<Broken, LockError> {
-        let request = self.inspect_request(name, kind);
         if self.capabilities().breaking == Breaking::Unsupported {
-            return Err(self.unsupported(Operation::Break, &request.name).of(kind));
+            return Err(self.unsupported(Operation::Break, &name).of(kind));
         }
-        let (name, holder) = (request.name.clone(), holder.clone());
+        let (request, holder) = (self.inspect_request(&name, kind), holder.clone());
         let broken = self.on_engine(Operation::Break, |remote| async move {
             remote.backend.break_holder(&request, &holder).await
         });
-        broken.await.map_err(|error| error.on(&name).of(kind).during(Operation::Break))
+        broken.await.map_err(|error| error.on(&name).of(kind))
     }
 
     /// Asks the server for a sign of life, in one small round trip through a connection of this client. For readiness
@@ -335,9 +352,8 @@ impl LockClient {
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
     pub async fn ping(&self) -> Result<(), LockError> {
-        self.client.locks.refuse_when_closed()?;
-        let asked = self.on_engine(Operation::Ping, |remote| async move { remote.backend.ping().await });
-        asked.await.map_err(|error| error.during(Operation::Ping))
+        self.refuse_when_closing()?;
+        self.on_engine(Operation::Ping, |remote| async move { remote.backend.ping().await }).await
     }
 
     /// Returns what the backend can do.
@@ -393,10 +409,10 @@ impl LockClient {
     /// If the future is dropped after its first poll, the client refuses new acquisitions; call `close` again to
     /// finish.
     pub async fn close(&self, timeout: Duration) -> Result<(), LockError> {
-        let Client { context, locks, joint, publisher, is_closing, .. } = &*self.client;
+        let Client { context, locks, publisher, is_closing, .. } = &*self.client;
         // First, so that `closing` completes before waits end with an error.
         is_closing.send_replace(true);
-        locks.close(&LockError::new(ErrorKind::Closed, Operation::Acquire).remedy("make a new client"));
+        locks.all().iter().for_each(|entry| entry.close(&closed()));
         let clock = context.clock();
         let all_done = async {
             // The downgrade of a writer ends with the lease of a reader.
@@ -412,13 +428,16 @@ impl LockClient {
             (None, _) => Some(self.end_holds().await),
         };
         // It goes on after this if the machine is busy, so that no connection stays.
-        let closing = self.engine().spawn(closed(Arc::clone(&context.remote)));
+        let remote = Arc::clone(&context.remote);
+        let closing = self.engine().spawn(async move {
+            let at_last = remote.clock.now().plus(CLOSE_BACKEND_AT_LAST);
+            let _ = within(&remote.clock, at_last, remote.backend.close()).await;
+        });
         let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), closing).await;
         context.cleanup.closed();
         // What is given up ends now, and its events come before the end.
         let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), context.cleanup.idle()).await;
         publisher.close();
-        joint.close();
         left_behind.map_or(Ok(()), Err)
     }
 
@@ -448,7 +467,7 @@ impl LockClient {
     /// [Closes](Self::close) the client when `signal` completes: the orderly end of a service, in one line.
     ///
     /// `signal` runs on the caller's tokio runtime, or on the client's engine where there is none. It does not keep the
-    /// client alive. What is returned is the outcome of the close, and may be dropped: the client is closed all the same.
+    /// client alive. The returned future has the outcome of the close, and may be dropped: the client is closed all the same.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -461,7 +480,15 @@ impl LockClient {
     /// closed.await
     /// # });
     /// ```
-    pub fn close_on<S>(&self, signal: S, timeout: Duration) -> Closed
+    /// # Errors
+    /// Same as [`close`](Self::close); [`ErrorKind::Internal`] when the signal's future panicked; [`ErrorKind::Closed`] when
+    /// the runtime that it ran on has ended.
+    #[must_use = "without it the program may end before the client has closed"]
+    pub fn close_on<S>(
+        &self,
+        signal: S,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<(), LockError>> + Send + use<S>
     where
         S: Future + Send + 'static,
     {
@@ -473,8 +500,18 @@ impl LockClient {
                 None => Ok(()),
             }
         };
-        let engine = self.client.context.engine();
-        Closed(runtime::Handle::try_current().unwrap_or_else(|_| engine.handle().clone()).spawn(closing))
+        let runtime = runtime::Handle::try_current().unwrap_or_else(|_| self.engine().handle().clone());
+        let closed = runtime.spawn(closing);
+        async move {
+            closed.await.unwrap_or_else(|error| {
+                let (kind, cause) = if error.is_panic() {
+                    (ErrorKind::Internal, "the future of the signal panicked")
+                } else {
+                    (ErrorKind::Closed, "the runtime that waited for the signal has ended")
+                };
+                Err(LockError::new(kind, Operation::Close).because(cause).caused_by(error))
+            })
+        }
     }
 
     fn abandoned(&self, count: usize) -> LockError {
@@ -520,15 +557,15 @@ impl LockClient {
                 .because("the runtime that the client's work runs on has ended")
                 .caused_by(error))
         });
-        answer.map_err(|error| error.at(&remote.server))
+        answer.map_err(|error| error.at(&remote.server).during(operation))
     }
 
     pub(super) fn engine(&self) -> &Engine {
         self.client.context.engine()
     }
 
-    fn inspect_request(&self, name: LockName, kind: LockKind) -> InspectRequest {
-        InspectRequest { physical: self.capabilities().names.apply(&name), name, kind }
+    fn inspect_request(&self, name: &LockName, kind: LockKind) -> InspectRequest {
+        InspectRequest { physical: self.capabilities().names.apply(name), name: name.clone(), kind }
     }
 
     fn unsupported(&self, operation: Operation, name: &LockName) -> LockError {
@@ -555,7 +592,17 @@ const CLOSE_BACKEND_WITHIN: Duration = Duration::from_secs(1);
 /// After this time a backend that does not finish is left alone.
 const CLOSE_BACKEND_AT_LAST: Duration = Duration::from_secs(10);
 
-async fn closed(remote: Arc<Remote>) {
-    let at_last = remote.clock.now().plus(CLOSE_BACKEND_AT_LAST);
-    let _ = within(&remote.clock, at_last, remote.backend.close()).await;
+/// The error of what a closed client refuses.
+fn closed() -> LockError {
+    LockError::new(ErrorKind::Closed, Operation::Acquire).remedy("make a new client")
+}
+
+/// Refuses names that belong to the inside of a semaphore: some servers keep a semaphore below its name.
+fn refuse_reserved(name: &LockName) -> Result<(), LockError> {
+    let inside = ["/locks", "/leases"].into_iter().find(|inside| name.as_str().ends_with(inside));
+    let Some(inside) = inside else { return Ok(()) };
+    Err(LockError::new(ErrorKind::InvalidName, Operation::Configure)
+        .on(name)
+        .because(format!("names that end with {inside:?} are reserved for semaphores"))
+        .remedy("choose another last part"))
 }

@@ -17,7 +17,7 @@ use crate::runtime::sync::Mutex;
 const MOST_WORKERS: usize = 64;
 
 /// One that delivers, and one that watches it.
-const FEWEST_WORKERS: usize = 2;
+pub(crate) const FEWEST_WORKERS: usize = 2;
 
 /// How long mailboxes wait without progress before more workers are started.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -56,11 +56,6 @@ impl Work {
 }
 
 impl Dispatcher {
-    /// Makes sure that there are workers for the first event. If no thread can be had, the next listener tries again.
-    pub(crate) fn prepare(&'static self) {
-        self.start(FEWEST_WORKERS);
-    }
-
     /// Queues the mailbox for a worker, which delivers its events. The caller may be the deadline thread, or have locked a
     /// mutex.
     pub(crate) fn enqueue(&self, mailbox: Arc<Mailbox>) {
@@ -68,8 +63,8 @@ impl Dispatcher {
         self.arrived.notify_one();
     }
 
-    /// Makes sure that there are so many workers. Neither the start of a thread nor the log runs under the mutex.
-    fn start(&'static self, count: usize) {
+    /// Makes sure that there are so many workers. If no thread can be had, the next listener tries again. Neither the start of a thread nor the log runs under the mutex.
+    pub(crate) fn start(&'static self, count: usize) {
         loop {
             {
                 let mut work = self.work.lock();
@@ -137,6 +132,7 @@ mod tests {
     use crate::api::hold::Hold;
     use crate::api::listener::LockListener;
     use crate::api::mailbox::Reader;
+    use crate::api::publisher::Topic;
     use crate::types::loss::LossReason;
 
     #[test]
@@ -147,14 +143,14 @@ mod tests {
         }
         impl Drop for EnqueuesAtItsEnd {
             fn drop(&mut self) {
-                self.0.enqueue(Mailbox::new(None, Reader::Stream(None)));
+                self.0.enqueue(Mailbox::new(Topic::Client, Reader::Stream(None)));
             }
         }
         let dispatcher: &'static Dispatcher = Box::leak(Box::default());
         let listener = EnqueuesAtItsEnd(dispatcher);
-        dispatcher.enqueue(Mailbox::new(None, Reader::Listener(Arc::new(listener))));
+        dispatcher.enqueue(Mailbox::new(Topic::Client, Reader::Listener(Arc::new(listener))));
         assert_eq!(dispatcher.work.lock().workers, 0);
-        dispatcher.prepare();
+        dispatcher.start(FEWEST_WORKERS);
         while dispatcher.work.lock().delivered < 2 {
             thread::yield_now();
         }

@@ -11,7 +11,7 @@ use crate::api::event_queue::Importance;
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::mailbox::Reader;
-use crate::api::publisher::Publisher;
+use crate::api::publisher::{Publisher, Topic};
 use crate::policy::hold::state::Event;
 use crate::types::loss::LossReason;
 
@@ -118,7 +118,7 @@ pub struct LockEvents(Subscription);
 
 impl LockEvents {
     pub(crate) fn of(publisher: &Arc<Publisher>) -> Self {
-        Self(publisher.add(None, Reader::Stream(None)))
+        Self(publisher.add(Topic::Client, Reader::Stream(None)))
     }
 
     /// Waits for the next event; returns `None` at the end.
@@ -159,8 +159,8 @@ mod tests {
 
     use super::*;
     use crate::api::builder::ClientBuilder;
-    use crate::api::fake::Fake;
     use crate::api::mailbox::MOST_OF_A_CLIENT;
+    use crate::api::tests::fake::Fake;
     use crate::policy::hold::Observer;
 
     #[tokio::test]

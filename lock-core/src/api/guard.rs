@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 
-use crate::api::guard_origin::GuardOrigin;
 use crate::api::hold::Hold;
+use crate::api::joint::Joints;
 use crate::api::scope;
-use crate::types::error::{ErrorKind, LockError};
-use crate::types::loss::{HoldEnd, LossReason};
+use crate::policy::entry::Entry;
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
 use crate::types::token::FencingToken;
 
@@ -20,22 +22,28 @@ use crate::types::token::FencingToken;
 /// is best effort, because the caller does not see an error; [`LockGuard::release`] returns it.
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
-    lock: GuardOrigin,
+    lock: Origin,
     owner: Owner,
     hold: Hold,
-    /// Whether this guard still has to end the entry.
-    ends: Ends,
+    /// Whether the entry ends with this guard.
+    ends_entry: bool,
 }
 
-#[derive(PartialEq)]
-enum Ends {
-    Here,
-    Elsewhere,
+/// The lock that gave out a guard.
+#[derive(Clone)]
+pub(crate) enum Origin {
+    One(Arc<Entry>),
+    Several(Arc<Joints>),
 }
 
 impl LockGuard {
-    pub(crate) fn new(lock: GuardOrigin, owner: Owner, hold: Hold) -> Self {
-        Self { lock, owner, hold, ends: Ends::Here }
+    pub(crate) fn new(lock: Origin, owner: Owner, hold: Hold) -> Self {
+        Self { lock, owner, hold, ends_entry: true }
+    }
+
+    /// Returns whether the guard is one of this lock.
+    pub(crate) fn is_of(&self, entry: &Arc<Entry>) -> bool {
+        matches!(&self.lock, Origin::One(lock) if Arc::ptr_eq(lock, entry))
     }
 
     /// Returns the hold that the guard keeps.
@@ -109,7 +117,13 @@ impl LockGuard {
     /// # Errors
     /// [`ErrorKind::Lost`] when the hold has been lost.
     pub fn reenter(&self) -> Result<Self, LockError> {
-        self.lock.reenter(self.owner, &self.hold)?;
+        match &self.lock {
+            Origin::One(entry) if entry.reenter(self.owner, &self.hold.0) => {}
+            Origin::One(entry) => {
+                return Err(entry.lost(Operation::Acquire, self.hold.loss().unwrap_or(LossReason::Expired)));
+            }
+            Origin::Several(joints) => drop(joints.enter(self.owner, Some(&self.hold))?),
+        }
         Ok(Self::new(self.lock.clone(), self.owner, self.hold.clone()))
     }
 
@@ -134,15 +148,19 @@ impl LockGuard {
     /// Dropping the future releases the lock as well: before the first poll by dropping the guard, afterwards by
     /// finishing in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
-        self.ends = Ends::Elsewhere;
-        let released = self.lock.release(self.owner, &self.hold).await;
-        if released.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotOwner)
-            && let Some(HoldEnd::Lost(reason)) = self.hold.end()
-        {
+        self.ends_entry = false;
+        let entry = match &self.lock {
+            Origin::One(entry) => entry,
+            Origin::Several(joints) => return joints.release(self.owner, Some(&self.hold)).await,
+        };
+        let released = entry.release(self.owner, self.hold.mode(), Some(&self.hold.0)).await;
+        match released {
             // The owner has seen the loss in another call; this caller has not.
-            return Err(self.lock.lost(&self.hold, reason));
+            Err(error) if error.kind() == ErrorKind::NotOwner => {
+                Err(self.hold.loss().map_or(error, |reason| entry.lost(Operation::Release, reason)))
+            }
+            released => released,
         }
-        released
     }
 
     /// Leaves the entry to the owner, which ends it with [`unlock`](crate::DistributedLock::unlock). The default `lock`
@@ -157,22 +175,28 @@ impl LockGuard {
     /// lock.release_as(owner).await?;
     /// # Ok(()) });
     /// ```
-    pub fn leave_to_owner(mut self) -> Hold {
-        self.ends = Ends::Elsewhere;
-        scope::note_entry(self.owner, &self.lock, &self.hold);
-        self.hold.clone()
+    pub fn leave_to_owner(self) -> Hold {
+        let hold = self.hold.clone();
+        if let Some(guard) = scope::keep(self) {
+            guard.forget_entry();
+        }
+        hold
     }
 
-    /// The entry has been ended by an `unlock` of the same owner.
-    pub(crate) fn entry_has_ended(mut self) {
-        self.ends = Ends::Elsewhere;
+    /// Drops the guard, but not its entry: the owner ends that, or has ended it.
+    pub(crate) fn forget_entry(mut self) {
+        self.ends_entry = false;
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if self.ends == Ends::Here {
-            self.lock.release_in_background(self.owner, &self.hold);
+        if !self.ends_entry {
+            return;
+        }
+        match &self.lock {
+            Origin::One(entry) => entry.leave_in_background(self.owner, &self.hold.0),
+            Origin::Several(joints) => joints.leave_in_background(self.owner, &self.hold),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -185,6 +186,11 @@ impl Hold {
         ended(&self.0.phase())
     }
 
+    /// Returns why the hold was lost, if it was.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        self.end().and_then(loss)
+    }
+
     /// Waits until the hold is lost, and returns the reason. Returns `None` if the lock is released instead, so that a
     /// task that waits for the loss ends with the hold. In a `select!`, the pattern `Some(reason) = hold.lost()`
     /// ignores a release.
@@ -201,10 +207,8 @@ impl Hold {
     /// # Cancel safety
     /// The future may be dropped and the method called again at any time.
     pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + use<> {
-        watch(&self.0, |phase| match ended(phase)? {
-            HoldEnd::Lost(reason) => Some(Some(reason)),
-            HoldEnd::Released => Some(None),
-        })
+        let mut ended = self.ended();
+        poll_fn(move |context| Pin::new(&mut ended).poll(context).map(loss))
     }
 
     /// Waits until the hold has ended, by release or by loss.
@@ -222,7 +226,11 @@ impl Hold {
     /// # Cancel safety
     /// The future may be dropped and the method called again at any time.
     pub fn ended(&self) -> impl Future<Output = HoldEnd> + Send + use<> {
-        watch(&self.0, ended)
+        let mut watcher = Watcher { hold: Arc::clone(&self.0), place: None };
+        poll_fn(move |context| {
+            let Watcher { hold, place } = &mut watcher;
+            hold.poll(place, context, ended)
+        })
     }
 
     /// Returns a file descriptor that keeps the lock held for as long as any process has it open, if the backend works
@@ -242,15 +250,8 @@ impl Hold {
     }
 }
 
-fn watch<T, W>(hold: &Arc<HoldCore>, wanted: W) -> impl Future<Output = T> + Send + use<T, W>
-where
-    W: Fn(&Phase<LossReason>) -> Option<T> + Send,
-{
-    let mut watcher = Watcher { hold: Arc::clone(hold), place: None };
-    poll_fn(move |context| {
-        let Watcher { hold, place } = &mut watcher;
-        hold.poll(place, context, &wanted)
-    })
+fn loss(end: HoldEnd) -> Option<LossReason> {
+    if let HoldEnd::Lost(reason) = end { Some(reason) } else { None }
 }
 
 fn ended(phase: &Phase<LossReason>) -> Option<HoldEnd> {

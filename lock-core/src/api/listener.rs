@@ -1,5 +1,6 @@
 //! Callbacks for what happens to a hold, and how long they stay.
 
+use std::fmt;
 use std::sync::Weak;
 
 use crate::api::hold::Hold;
@@ -73,6 +74,7 @@ use crate::types::loss::LossReason;
 /// let guard = locks.mutex("orders/42")?.acquire().await?;
 /// # Ok(()) });
 /// ```
+#[expect(unused_variables, reason = "most callbacks do nothing by default")]
 pub trait LockListener: Send + Sync + 'static {
     /// A held lock has been lost: stop what it protects. Called once for each hold that is lost before its release
     /// began, and never after that. It is not called if the listener blocks for so long that the event is dropped;
@@ -80,29 +82,19 @@ pub trait LockListener: Send + Sync + 'static {
     fn on_abort(&self, hold: &Hold, reason: &LossReason);
 
     /// The client has lost contact with the server, or a renewal failed. The hold stays valid for [`Hold::remaining`].
-    fn on_suspect(&self, hold: &Hold) {
-        let _ = hold;
-    }
+    fn on_suspect(&self, hold: &Hold) {}
 
     /// Contact has returned in time; the hold was valid throughout.
-    fn on_restored(&self, hold: &Hold) {
-        let _ = hold;
-    }
+    fn on_restored(&self, hold: &Hold) {}
 
     /// The lock has been acquired. Not called for reentry.
-    fn on_acquired(&self, hold: &Hold) {
-        let _ = hold;
-    }
+    fn on_acquired(&self, hold: &Hold) {}
 
     /// The owner has released the lock; [`Hold::end`] says whether that was in time.
-    fn on_released(&self, hold: &Hold) {
-        let _ = hold;
-    }
+    fn on_released(&self, hold: &Hold) {}
 
     /// `count` events that belong here were dropped, because this listener blocked for too long.
-    fn on_missed(&self, count: u64) {
-        let _ = count;
-    }
+    fn on_missed(&self, count: u64) {}
 
     /// [`LockClient::close`](crate::LockClient::close) has ended. A hold that its waiter has not received yet may still
     /// be reported after that.
@@ -112,6 +104,12 @@ pub trait LockListener: Send + Sync + 'static {
 impl<F: Fn(&Hold, &LossReason) + Send + Sync + 'static> LockListener for F {
     fn on_abort(&self, hold: &Hold, reason: &LossReason) {
         self(hold, reason);
+    }
+}
+
+impl fmt::Debug for dyn LockListener {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("LockListener")
     }
 }
 

@@ -1,24 +1,19 @@
 //! The option of a client that its tasks pass a lock on without the server.
 
-use std::num::NonZeroU32;
-use std::time::Duration;
-
 use crate::spi::LocalHandoff;
 use crate::types::capabilities::{Capabilities, Fairness, Reserving};
 use crate::types::error::{ErrorKind, LockError, Operation};
 
-/// Returns the setting, unless it changes nothing.
-pub(super) fn of(sections: u32, time: Duration) -> Option<LocalHandoff> {
-    NonZeroU32::new(sections)
-        .filter(|sections| sections.get() > 1)
-        .map(|sections| LocalHandoff { sections, time })
-}
-
-/// Refuses what the backend cannot do.
-pub(super) fn check(handoff: LocalHandoff, capabilities: &Capabilities) -> Result<(), LockError> {
+/// What a client can do with this setting. Refuses what the backend cannot do.
+pub(super) fn apply(handoff: LocalHandoff, capabilities: &mut Capabilities) -> Result<(), LockError> {
     let backend = capabilities.backend;
     let reason = match capabilities.reserving {
-        Reserving::AtMost(most) if handoff.sections <= most => return Ok(()),
+        Reserving::AtMost(most) if handoff.sections <= most => {
+            if capabilities.fairness == Fairness::Fifo {
+                capabilities.fairness = Fairness::InBatches;
+            }
+            return Ok(());
+        }
         Reserving::AtMost(most) => {
             format!("the backend {backend:?} reserves at most {most} fencing tokens in one request")
         }
@@ -34,16 +29,11 @@ pub(super) fn check(handoff: LocalHandoff, capabilities: &Capabilities) -> Resul
         .remedy("leave the option local_handoff out, or ask for fewer"))
 }
 
-/// Returns the order that is left.
-pub(super) fn fairness(of_backend: Fairness) -> Fairness {
-    match of_backend {
-        Fairness::Unordered => Fairness::Unordered,
-        Fairness::Fifo | Fairness::InBatches => Fairness::InBatches,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
     use super::*;
     use crate::types::capabilities::Reach;
     use crate::types::name::{CharacterSet, NameRules};
@@ -52,17 +42,18 @@ mod tests {
     fn a_backend_that_reserves_too_few_tokens_refuses_the_option_and_says_why() {
         let names = NameRules::new(CharacterSet::ANY, 200);
         let of_none = Capabilities::new("shelf", Reach::Network, names);
-        let handoff = of(100, Duration::from_millis(10)).unwrap();
+        let sections = NonZeroU32::new(100).unwrap();
+        let handoff = LocalHandoff { sections, time: Duration::from_millis(10) };
         for (most, word) in [
             (Reserving::Unsupported, "cannot reserve"),
             (Reserving::Refused("they are its clock"), "follow: they are its clock"),
             (reserving(99), "at most 99"),
         ] {
-            let error = check(handoff, &of_none.clone().with_reserving(most)).unwrap_err();
+            let error = apply(handoff, &mut of_none.clone().with_reserving(most)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             assert!(error.to_string().contains(word), "{error}");
         }
-        check(handoff, &of_none.with_reserving(reserving(100))).unwrap();
+        apply(handoff, &mut of_none.with_reserving(reserving(100))).unwrap();
     }
 
     fn reserving(most: u32) -> Reserving {

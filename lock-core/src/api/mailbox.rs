@@ -3,19 +3,22 @@
 //! The queue of waiting events of each is bounded. When it is full, suspect and restored events are dropped first, and
 //! losses last.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tracing::field::display;
-
-use crate::api::dispatcher::DISPATCHER;
+use crate::api::dispatcher::{DISPATCHER, FEWEST_WORKERS};
 use crate::api::event_queue::{EventQueue, Importance};
 use crate::api::events::LockEvent;
+use crate::api::hold::Hold;
 use crate::api::listener::LockListener;
-use crate::api::publisher::LockKey;
+use crate::api::publisher::Topic;
+use crate::policy::hold::state::Event;
+use crate::policy::hold::{HoldCore, Observer};
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
+use crate::types::loss::LossReason;
 use crate::types::name::LockName;
 
 /// Who gets the events of a mailbox.
@@ -27,8 +30,7 @@ pub(crate) enum Reader {
 
 /// One reader, and the events that wait for it.
 pub(crate) struct Mailbox {
-    /// The lock that it listens to; `None` for all locks of a client.
-    pub(crate) lock: Option<LockKey>,
+    pub(crate) topic: Topic,
     state: Mutex<State>,
 }
 
@@ -41,12 +43,6 @@ struct State {
     is_queued: bool,
 }
 
-/// What a worker does next for the reader.
-enum Next {
-    Call(Arc<dyn LockListener>, Option<LockEvent>),
-    Wake(Waker),
-}
-
 /// What a reader gets where some were dropped.
 const MISSED: fn(u64) -> Option<LockEvent> = |count| Some(LockEvent::Missed { count });
 
@@ -57,10 +53,10 @@ const MOST_OF_A_LOCK: usize = 1024;
 pub(crate) const MOST_OF_A_CLIENT: usize = 1 << 16;
 
 impl Mailbox {
-    pub(crate) fn new(lock: Option<LockKey>, reader: Reader) -> Arc<Self> {
-        DISPATCHER.prepare();
-        let waiting = EventQueue::new(if lock.is_some() { MOST_OF_A_LOCK } else { MOST_OF_A_CLIENT });
-        Arc::new(Self { lock, state: Mutex::new(State { reader: Some(reader), waiting, is_queued: false }) })
+    pub(crate) fn new(topic: Topic, reader: Reader) -> Arc<Self> {
+        DISPATCHER.start(FEWEST_WORKERS);
+        let waiting = EventQueue::new(if topic == Topic::Client { MOST_OF_A_CLIENT } else { MOST_OF_A_LOCK });
+        Arc::new(Self { topic, state: Mutex::new(State { reader: Some(reader), waiting, is_queued: false }) })
     }
 
     /// Queues an event, or the end of the client, after all earlier ones. It runs no user code and drops no user value.
@@ -107,40 +103,44 @@ impl Mailbox {
 
     /// Delivers the next event. Returns whether there was one; if not, the next event queues the mailbox again.
     pub(crate) fn deliver_one(&self) -> bool {
-        let next = {
+        let (reader, event) = {
             let State { waiting, reader, is_queued } = &mut *self.state.lock();
             let next = match reader {
-                Some(Reader::Listener(to)) => {
-                    waiting.pop(MISSED).map(|event| Next::Call(Arc::clone(to), event))
+                Some(Reader::Listener(listener)) => {
+                    waiting.pop(MISSED).map(|event| (Reader::Listener(Arc::clone(listener)), event))
                 }
-                Some(Reader::Stream(reads)) => reads.take().map(Next::Wake),
+                Some(Reader::Stream(waker)) => waker.take().map(|waker| (Reader::Stream(Some(waker)), None)),
                 None => None,
             };
             *is_queued = next.is_some();
+            let Some(next) = next else { return false };
             next
         };
-        let Some(next) = next else { return false };
-        let lock = match &next {
-            Next::Call(_, Some(event)) => event.hold().map(|hold| hold.name().clone()),
-            _ => None,
-        };
+        let lock = event.as_ref().and_then(LockEvent::hold).map(|hold| hold.name().clone());
         // It may have the last reference to a listener, which is dropped inside as well.
-        contained(lock, move || self.run(&next));
+        contained(lock, move || match (reader, event) {
+            (Reader::Stream(waker), _) => waker.into_iter().for_each(Waker::wake),
+            (Reader::Listener(listener), None) => listener.on_closed(),
+            (Reader::Listener(listener), Some(event)) => {
+                if let LockEvent::Missed { count } = event {
+                    tracing::warn!(target: "distlock", lock = self.topic.lock().map(display), dropped = count, "a listener blocked for so long that events were dropped");
+                }
+                event.deliver(&*listener);
+            }
+        });
         true
     }
+}
 
-    fn run(&self, next: &Next) {
-        match next {
-            Next::Wake(reader) => reader.wake_by_ref(),
-            Next::Call(listener, None) => listener.on_closed(),
-            Next::Call(listener, Some(event)) => {
-                if let LockEvent::Missed { count } = event {
-                    let lock = self.lock.as_ref().map(|(name, _)| display(name));
-                    tracing::warn!(target: "distlock", lock, dropped = count, "a listener blocked for so long that events were dropped");
-                }
-                event.deliver(&**listener);
-            }
-        }
+impl Observer for Arc<Mailbox> {
+    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+        self.post(Some(LockEvent::of(event, Hold(Arc::clone(hold)))));
+    }
+}
+
+impl fmt::Debug for Mailbox {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Mailbox").field("topic", &self.topic).finish_non_exhaustive()
     }
 }
 
@@ -167,13 +167,10 @@ mod tests {
     use super::*;
     use crate::api::builder::ClientBuilder;
     use crate::api::client::LockClient;
-    use crate::api::fake::Fake;
-    use crate::api::hold::Hold;
     use crate::api::lock::DistributedLock;
-    use crate::policy::hold::state;
-    use crate::types::loss::LossReason;
+    use crate::api::tests::fake::Fake;
 
-    type Event = state::Event<LossReason>;
+    type Event = super::Event<LossReason>;
 
     const SOON: Duration = Duration::from_secs(60);
 

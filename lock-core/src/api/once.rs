@@ -1,6 +1,5 @@
 //! Work that runs once for each slot of time, whichever replica comes first.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,6 @@ use crate::api::lock::DistributedLock;
 use crate::api::options::check_remembering;
 use crate::spi::{Memo, Remembered};
 use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::HoldEnd;
 use crate::types::name::LockName;
 
 /// Work that runs at most once for each slot among all clients: a minute, a date, the number of a batch.
@@ -32,7 +30,7 @@ use crate::types::name::LockName;
 /// assert_eq!((ran, again), (Some("sent"), None));
 /// # Ok(()) });
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[must_use = "nothing runs until `run` is called"]
 pub struct Once {
     client: LockClient,
@@ -74,15 +72,42 @@ impl LockClient {
         }
         let physical = self.capabilities().names.apply(lock.name());
         let memo = Memo::new(lock.name().clone(), physical, slot).map_err(about)?;
-        Ok(Once::new(self.clone(), lock, memo))
+        Ok(Once { client: self.clone(), lock, memo, keep: KEEP })
+    }
+
+    /// Makes the server remember a slot of a lock for `keep`, unless it remembers the slot already.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the server cannot remember;
+    /// [`ErrorKind::InvalidName`] and
+    /// [`ErrorKind::InvalidOption`]; others when the outcome is not known.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped after its first poll, the server may or may not remember the slot.
+    #[doc(hidden)]
+    pub async fn remember(
+        &self,
+        name: impl AsRef<str>,
+        slot: impl Into<String>,
+        keep: Duration,
+    ) -> Result<Remembered, LockError> {
+        let name = self.full_name(name)?;
+        check_remembering(self.capabilities()).map_err(|error| error.on(&name))?;
+        let memo = Memo::new(name.clone(), self.capabilities().names.apply(&name), slot)?;
+        self.take_slot(&memo, keep).await
+    }
+
+    /// Makes the server remember a slot.
+    pub(super) async fn take_slot(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        let asked = memo.clone();
+        let remembered = self.on_engine(Operation::Remember, move |remote| async move {
+            remote.backend.remember(&asked, keep).await
+        });
+        remembered.await.map_err(|error| error.on(memo.name()))
     }
 }
 
 impl Once {
-    fn new(client: LockClient, lock: Arc<dyn DistributedLock>, memo: Memo) -> Self {
-        Self { client, lock, memo, keep: KEEP }
-    }
-
     /// Sets how long the server remembers the slot; 24 hours by default. It has to be longer than the time by which the last
     /// replica may be late. The server measures it, and may remember the slot a little longer. [`Duration::MAX`] is for ever: no
     /// server forgets the slot within a thousand years.
@@ -140,8 +165,7 @@ impl Once {
         E: From<LockError>,
         F: Future<Output = Result<T, E>>,
     {
-        self.check()?;
-        self.lock.with_lock(async |hold| self.unless_taken(hold, body).await).await
+        self.checked()?.with_lock(async |hold| self.unless_taken(hold, body).await).await
     }
 
     /// Like [`run`](Self::run), but waits at most `duration` while another slot runs.
@@ -171,8 +195,7 @@ impl Once {
         E: From<LockError>,
         F: Future<Output = Result<T, E>>,
     {
-        self.check()?;
-        self.lock.with_lock_for(duration, async |hold| self.unless_taken(hold, body).await).await
+        self.checked()?.with_lock_for(duration, async |hold| self.unless_taken(hold, body).await).await
     }
 
     /// Waits for the lock and takes the slot, for work that is no body: `None` when it has run for this slot before.
@@ -194,8 +217,7 @@ impl Once {
     /// # Cancel safety
     /// Dropping the future releases the lock in the background. The slot may be taken.
     pub async fn acquire(&self) -> Result<Option<LockGuard>, LockError> {
-        self.check()?;
-        let guard = self.lock.acquire().await?;
+        let guard = self.checked()?.acquire().await?;
         self.unless_run(guard).await
     }
 
@@ -219,31 +241,22 @@ impl Once {
     /// # Cancel safety
     /// Same as for `acquire`.
     pub async fn acquire_for(&self, duration: Duration) -> Result<Option<LockGuard>, LockError> {
-        self.check()?;
-        let guard = self.lock.acquire_for(duration).await?;
+        let guard = self.checked()?.acquire_for(duration).await?;
         self.unless_run(guard).await
     }
 
     /// Takes the slot under the lock. If it has run, the lock is released in the background.
     async fn unless_run(&self, guard: LockGuard) -> Result<Option<LockGuard>, LockError> {
-        match (self.client.take_slot(&self.memo, self.keep).await?, guard.hold().end()) {
-            (Remembered::Already { .. }, _) => Ok(None),
+        if !self.takes_slot().await? {
+            return Ok(None);
+        }
+        match guard.hold().loss() {
             // The slot is taken, and the work would not be alone.
-            (Remembered::Now, Some(HoldEnd::Lost(reason))) => {
+            Some(reason) => {
                 Err(LockError::lost(Operation::Acquire, self.name(), reason).at(self.client.server()))
             }
-            (Remembered::Now, _) => Ok(Some(guard)),
+            None => Ok(Some(guard)),
         }
-    }
-
-    fn check(&self) -> Result<(), LockError> {
-        if self.keep.is_zero() {
-            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Remember)
-                .on(self.name())
-                .because("the time to remember a slot is zero")
-                .remedy("keep a slot for longer than the last replica may be late"));
-        }
-        Ok(())
     }
 
     async fn unless_taken<T, E, F>(&self, hold: Hold, body: impl FnOnce(Hold) -> F) -> Result<Option<T>, E>
@@ -251,19 +264,22 @@ impl Once {
         E: From<LockError>,
         F: Future<Output = Result<T, E>>,
     {
-        match self.client.take_slot(&self.memo, self.keep).await? {
-            Remembered::Now => body(hold).await.map(Some),
-            Remembered::Already { .. } => Ok(None),
-        }
+        if self.takes_slot().await? { body(hold).await.map(Some) } else { Ok(None) }
     }
-}
 
-impl fmt::Debug for Once {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Once")
-            .field("memo", &self.memo)
-            .field("keep", &self.keep)
-            .finish_non_exhaustive()
+    /// Returns whether the slot was free, and is now taken.
+    async fn takes_slot(&self) -> Result<bool, LockError> {
+        Ok(self.client.take_slot(&self.memo, self.keep).await? == Remembered::Now)
+    }
+
+    /// Returns the lock, unless a slot cannot be remembered for so long.
+    fn checked(&self) -> Result<&dyn DistributedLock, LockError> {
+        if !self.keep.is_zero() {
+            return Ok(&*self.lock);
+        }
+        Err(LockError::new(ErrorKind::InvalidOption, Operation::Remember)
+            .on(self.name())
+            .because("the time to remember a slot is zero")
+            .remedy("keep a slot for longer than the last replica may be late"))
     }
 }

@@ -1,25 +1,20 @@
 //! The options of one lock, in place of those of its client.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::builder::check_label;
-use crate::api::events::LockEvent;
-use crate::api::hold::Hold;
 use crate::api::listener::LockListener;
 use crate::api::mailbox::{Mailbox, Reader};
+use crate::api::publisher::Topic;
 use crate::policy::acquire::Acquisition;
-use crate::policy::hold::state::Event;
-use crate::policy::hold::{HoldCore, Observer};
+use crate::policy::hold::Observer;
 use crate::spi::{HoldOptions, Mode, OnLoss, Validity};
 use crate::types::capabilities::{Capabilities, Leasing};
 use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::LossReason;
-use crate::types::status::HolderInfo;
 
 #[cfg(doc)]
-use crate::api::{builder::ClientBuilder, client::LockClient, lock::DistributedLock};
+use crate::api::{builder::ClientBuilder, client::LockClient, hold::Hold, lock::DistributedLock};
 
 /// The options of the holds of one lock, for [`LockClient::mutex_with`], [`rw_lock_with`](LockClient::rw_lock_with) and
 /// [`semaphore_with`](LockClient::semaphore_with). What is not set is as for all locks of the client.
@@ -38,14 +33,14 @@ use crate::api::{builder::ClientBuilder, client::LockClient, lock::DistributedLo
 /// guard.release().await?;
 /// # Ok(()) });
 /// ```
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct LockOptions {
     lease: Option<Duration>,
     max_hold: Option<Duration>,
     at_least: Option<Duration>,
     abort_margin: Option<Duration>,
     label: Option<String>,
-    listener: Option<Arc<OwnListener>>,
+    listener: Option<Arc<Mailbox>>,
     on_loss: OnLoss,
 }
 
@@ -175,7 +170,7 @@ impl LockOptions {
     /// ```
     #[must_use]
     pub fn listener(mut self, listener: Arc<dyn LockListener>) -> Self {
-        self.listener = Some(Arc::new(OwnListener(Mailbox::new(None, Reader::Listener(listener)))));
+        self.listener = Some(Mailbox::new(Topic::Client, Reader::Listener(listener)));
         self
     }
 
@@ -204,24 +199,10 @@ impl LockOptions {
         self
     }
 
-    /// What a lock with these options asks for that several can hold, at a client whose locks ask for `client`.
-    pub(crate) fn shared_acquisition(
-        self,
-        mode: Mode,
-        client: &Arc<HoldOptions>,
-        capabilities: &Capabilities,
-    ) -> Result<Acquisition, LockError> {
-        if self.at_least.is_some_and(|shortest| !shortest.is_zero()) {
-            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
-                .because("at_least requires an exclusive lock")
-                .remedy("leave at_least out, or use a mutex"));
-        }
-        Ok(Acquisition { mode, ..self.acquisition(client, capabilities)? })
-    }
-
     /// What a lock with these options asks for, at a client whose locks ask for `client`.
     pub(crate) fn acquisition(
         self,
+        mode: Mode,
         client: &Arc<HoldOptions>,
         capabilities: &Capabilities,
     ) -> Result<Acquisition, LockError> {
@@ -231,49 +212,55 @@ impl LockOptions {
             Validity::new(lease, abort_margin)?;
         }
         check_max_hold(self.max_hold)?;
-        if self.at_least.is_some_and(|shortest| !shortest.is_zero()) {
+        let at_least = self.at_least.filter(|shortest| !shortest.is_zero());
+        if at_least.is_some() && mode != Mode::Exclusive {
+            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+                .because("at_least requires an exclusive lock")
+                .remedy("leave at_least out, or use a mutex"));
+        }
+        if at_least.is_some() {
             check_remembering(capabilities)?;
         }
-        let holder = match self.label {
-            None => Arc::clone(&client.holder),
-            Some(label) => {
-                check_label(&label)?;
-                Arc::new(HolderInfo { label: Some(label), ..HolderInfo::clone(&client.holder) })
-            }
-        };
+        let mut holder = Arc::clone(&client.holder);
+        if self.label.is_some() {
+            Arc::make_mut(&mut holder).label = self.label;
+            check_label(&holder)?;
+        }
         let hold_options = HoldOptions {
             holder,
             lease: self.lease,
             abort_margin,
             max_hold: self.max_hold.or(client.max_hold),
-            at_least: self.at_least.filter(|shortest| !shortest.is_zero()),
+            at_least,
             on_loss: self.on_loss,
             local_handoff: client.local_handoff,
         };
-        let observer = self.listener.map(|listener| listener as Arc<dyn Observer>);
+        let observer = self.listener.map(|mailbox| Arc::new(mailbox) as Arc<dyn Observer>);
         let options = if hold_options == **client { Arc::clone(client) } else { Arc::new(hold_options) };
-        Ok(Acquisition { mode: Mode::Exclusive, options, observer })
+        Ok(Acquisition { mode, options, observer })
     }
 }
 
 fn check_lease(lease: Duration, capabilities: &Capabilities) -> Result<(), LockError> {
-    let error = |kind| LockError::new(kind, Operation::Configure);
-    let length = humantime::format_duration(lease);
-    match capabilities.leasing {
-        Leasing::PerClient => Err(error(ErrorKind::Unsupported)
+    let Leasing::PerHold { shortest, longest } = capabilities.leasing else {
+        return Err(LockError::new(ErrorKind::Unsupported, Operation::Configure)
             .because(format!(
                 "the backend {:?} has one lease for all locks of a client",
                 capabilities.backend
             ))
-            .remedy("set the lease of the client, or use another client for this lock")),
-        Leasing::PerHold { shortest, .. } if lease < shortest => Err(error(ErrorKind::InvalidOption)
-            .because(format!("a lease of {length} is shorter than {}", humantime::format_duration(shortest)))
-            .remedy("make the lease longer")),
-        Leasing::PerHold { longest, .. } if lease > longest => Err(error(ErrorKind::InvalidOption)
-            .because(format!("a lease of {length} is longer than {}", humantime::format_duration(longest)))
-            .remedy("make the lease shorter: a living holder renews it")),
-        Leasing::PerHold { .. } => Ok(()),
-    }
+            .remedy("set the lease of the client, or use another client for this lock"));
+    };
+    let length = humantime::format_duration;
+    let (cause, remedy) = if lease < shortest {
+        (format!("shorter than {}", length(shortest)), "make the lease longer")
+    } else if lease > longest {
+        (format!("longer than {}", length(longest)), "make the lease shorter: a living holder renews it")
+    } else {
+        return Ok(());
+    };
+    Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+        .because(format!("a lease of {} is {cause}", length(lease)))
+        .remedy(remedy))
 }
 
 pub(super) fn check_max_hold(max_hold: Option<Duration>) -> Result<(), LockError> {
@@ -292,28 +279,4 @@ pub(super) fn check_remembering(capabilities: &Capabilities) -> Result<(), LockE
     Err(LockError::new(ErrorKind::Unsupported, Operation::Remember)
         .because(format!("the backend {:?} cannot remember anything beyond a hold", capabilities.backend))
         .remedy("name a database in the URL, where the backend keeps a table in one; or choose a backend that remembers"))
-}
-
-impl fmt::Debug for LockOptions {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("LockOptions")
-            .field("lease", &self.lease)
-            .field("max_hold", &self.max_hold)
-            .field("at_least", &self.at_least)
-            .field("abort_margin", &self.abort_margin)
-            .field("label", &self.label)
-            .field("on_loss", &self.on_loss)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The listener of one lock's options.
-struct OwnListener(Arc<Mailbox>);
-
-impl Observer for OwnListener {
-    /// Like the client's publisher, it runs no user code and drops no user value.
-    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
-        self.0.post(Some(LockEvent::of(event, Hold(Arc::clone(hold)))));
-    }
 }

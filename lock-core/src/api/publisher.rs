@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::api::events::LockEvent;
-use crate::api::hold::Hold;
 use crate::api::listener::Subscription;
 use crate::api::mailbox::{Mailbox, Reader};
 use crate::policy::hold::state::Event;
@@ -25,25 +23,37 @@ pub(crate) struct Publisher {
 
 #[derive(Default)]
 struct Listening {
-    /// The listeners of each lock, and those of all locks.
-    mailboxes: HashMap<Option<LockKey>, Vec<Arc<Mailbox>>>,
+    mailboxes: HashMap<Topic, Vec<Arc<Mailbox>>>,
     is_closed: bool,
 }
 
-/// A lock or a semaphore.
-pub(crate) type LockKey = (LockName, LockKind);
+/// Of which holds a listener gets the events.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Topic {
+    /// All of a client, or those of certain options.
+    Client,
+    Lock(LockName, LockKind),
+    /// Those of several locks together.
+    Several(Box<[LockName]>),
+}
+
+impl Topic {
+    /// Returns the lock, if it is one alone.
+    pub(crate) fn lock(&self) -> Option<&LockName> {
+        if let Self::Lock(name, _) = self { Some(name) } else { None }
+    }
+}
 
 impl Publisher {
-    /// Adds a reader of the events of this lock, or of all locks.
-    pub(crate) fn add(self: &Arc<Self>, lock: Option<LockKey>, reader: Reader) -> Subscription {
-        let mailbox = Mailbox::new(lock.clone(), reader);
+    pub(crate) fn add(self: &Arc<Self>, topic: Topic, reader: Reader) -> Subscription {
+        let mailbox = Mailbox::new(topic.clone(), reader);
         let subscription =
             Subscription { publisher: Arc::downgrade(self), mailbox: Arc::downgrade(&mailbox) };
         let mut listening = self.listening.lock();
         if listening.is_closed {
             mailbox.post(None);
         }
-        listening.mailboxes.entry(lock).or_default().push(mailbox);
+        listening.mailboxes.entry(topic).or_default().push(mailbox);
         self.has_listened.store(true, Ordering::Release);
         subscription
     }
@@ -51,15 +61,11 @@ impl Publisher {
     /// Removes a mailbox that the caller keeps, so that nothing of the user's is dropped here.
     pub(crate) fn remove(&self, mailbox: &Arc<Mailbox>) {
         let mailboxes = &mut self.listening.lock().mailboxes;
-        let Some(of_lock) = mailboxes.get_mut(&mailbox.lock) else { return };
-        of_lock.retain(|other| !Arc::ptr_eq(other, mailbox));
-        if of_lock.is_empty() {
-            mailboxes.remove(&mailbox.lock);
+        let Some(of_topic) = mailboxes.get_mut(&mailbox.topic) else { return };
+        of_topic.retain(|other| !Arc::ptr_eq(other, mailbox));
+        if of_topic.is_empty() {
+            mailboxes.remove(&mailbox.topic);
         }
-    }
-
-    pub(crate) fn has_listeners(&self) -> bool {
-        !self.listening.lock().mailboxes.is_empty()
     }
 
     /// The client is closed.
@@ -81,9 +87,12 @@ impl Observer for Publisher {
         if mailboxes.is_empty() {
             return;
         }
-        let lock = (hold.name().clone(), hold.grant().mode.kind());
-        for mailbox in [None, Some(lock)].iter().filter_map(|lock| mailboxes.get(lock)).flatten() {
-            mailbox.post(Some(LockEvent::of(event, Hold(Arc::clone(hold)))));
+        let topics = match hold.parts() {
+            [] => vec![Topic::Client, Topic::Lock(hold.name().clone(), hold.grant().mode.kind())],
+            parts => vec![Topic::Several(parts.iter().map(|part| part.name().clone()).collect())],
+        };
+        for mailbox in topics.iter().filter_map(|topic| mailboxes.get(topic)).flatten() {
+            mailbox.publish(event, hold);
         }
     }
 }

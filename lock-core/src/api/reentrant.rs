@@ -2,22 +2,18 @@
 //! the write side of a read-write lock, the read side, and permits of a semaphore.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::api::guard::LockGuard;
-use crate::api::guard_origin::{GuardOrigin, id_of};
-use crate::api::handle::Handle;
+use crate::api::client::LockClient;
+use crate::api::guard::{LockGuard, Origin};
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::mailbox::Reader;
-use crate::api::publisher::Publisher;
+use crate::api::publisher::Topic;
 use crate::api::scope;
-use crate::api::self_wait::watched;
 use crate::policy::acquire::Acquisition;
 use crate::policy::entry::Entry;
 use crate::runtime::clock::Clock;
@@ -29,51 +25,23 @@ use crate::types::owner::Owner;
 /// The main implementation of [`DistributedLock`].
 #[derive(Clone)]
 pub(crate) struct ReentrantLock {
-    entry: Arc<Entry>,
-    acquisition: Acquisition,
-    publisher: Arc<Publisher>,
-    /// Keeps the client in use.
-    _handle: Arc<Handle>,
+    /// Kept in use by each of its locks.
+    pub(super) client: LockClient,
+    pub(super) entry: Arc<Entry>,
+    pub(super) acquisition: Acquisition,
 }
 
 impl ReentrantLock {
-    pub(crate) fn new(
-        entry: Arc<Entry>,
-        acquisition: Acquisition,
-        publisher: Arc<Publisher>,
-        handle: Arc<Handle>,
-    ) -> Self {
-        Self { entry, acquisition, publisher, _handle: handle }
-    }
-
-    /// Returns the same lock for another number of permits.
-    pub(super) fn taking(&self, mode: Mode) -> Self {
-        let mut lock = self.clone();
-        lock.acquisition.mode = mode;
-        lock
-    }
-
-    async fn enter(&self, wait: Wait) -> Result<bool, LockError> {
-        let owner = scope::acting_owner(|owner| self.has_entered(owner))?;
-        let entered = self.acquire_hold(owner, wait).await?;
-        if let Some(hold) = &entered {
-            scope::note_entry(owner, &GuardOrigin::Entry(Arc::clone(&self.entry)), hold);
-        }
-        Ok(entered.is_some())
-    }
-
-    async fn acquire_hold(&self, owner: Owner, wait: Wait) -> Result<Option<Hold>, LockError> {
-        let acquiring = pin!(self.entry.acquire(&self.acquisition, owner, wait));
-        let hold = watched(self.acquisition.mode, &self.entry, owner, wait, acquiring).await?;
-        if let (Some(hold), Some(task)) = (&hold, scope::outside_of_scopes()) {
+    pub(super) async fn acquire_guard(
+        &self,
+        owner: Owner,
+        wait: Wait,
+    ) -> Result<Option<LockGuard>, LockError> {
+        let Some(hold) = self.acquire_watched(owner, wait).await? else { return Ok(None) };
+        if let Some(task) = scope::outside_of_scopes() {
             hold.set_acquired_in(task);
         }
-        Ok(hold.map(Hold))
-    }
-
-    async fn acquire_guard(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
-        let hold = self.acquire_hold(owner, wait).await?;
-        Ok(hold.map(|hold| LockGuard::new(GuardOrigin::Entry(Arc::clone(&self.entry)), owner, hold)))
+        Ok(Some(LockGuard::new(Origin::One(Arc::clone(&self.entry)), owner, Hold(hold))))
     }
 
     /// Returns the hold and the number of entries of `owner`, unless the hold has been lost.
@@ -101,45 +69,15 @@ impl DistributedLock for ReentrantLock {
     }
 
     async fn release_as(&self, owner: Owner) -> Result<(), LockError> {
-        scope::note_exit(owner, (id_of(&self.entry), self.acquisition.mode));
-        self.entry.release(owner, self.acquisition.mode, None).await
+        let mode = self.acquisition.mode;
+        scope::forget(owner, |guard| guard.is_of(&self.entry) && guard.hold().mode() == mode);
+        self.entry.release(owner, mode, None).await
     }
 
-    // The trait has default implementations of these. These versions box one future instead of two.
+    /// The same as that of the trait, which boxes two futures.
     async fn acquire(&self) -> Result<LockGuard, LockError> {
         let guard = self.acquire_guard(Owner::new(), Wait::Forever).await?;
         guard.ok_or_else(|| endless_wait_ended(self.name()))
-    }
-
-    async fn acquire_for(&self, duration: Duration) -> Result<LockGuard, LockError> {
-        let wait = Wait::within(duration, self.clock().now());
-        self.acquire_guard(Owner::new(), wait).await?.ok_or_else(|| self.busy())
-    }
-
-    async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
-        self.acquire_guard(Owner::new(), Wait::Try).await
-    }
-
-    async fn try_acquire_for(&self, duration: Duration) -> Result<Option<LockGuard>, LockError> {
-        self.acquire_guard(Owner::new(), Wait::within(duration, self.clock().now())).await
-    }
-
-    async fn lock(&self) -> Result<(), LockError> {
-        self.enter(Wait::Forever).await.map(drop)
-    }
-
-    async fn try_lock(&self) -> Result<bool, LockError> {
-        self.enter(Wait::Try).await
-    }
-
-    async fn try_lock_for(&self, duration: Duration) -> Result<bool, LockError> {
-        self.enter(Wait::within(duration, self.clock().now())).await
-    }
-
-    async fn unlock(&self) -> Result<(), LockError> {
-        let owner = scope::acting_owner(|owner| self.hold_of(owner).is_some())?;
-        scope::note_exit(owner, (id_of(&self.entry), self.acquisition.mode));
-        self.entry.release(owner, self.acquisition.mode, None).await
     }
 
     fn hold_of(&self, owner: Owner) -> Option<Hold> {
@@ -170,8 +108,8 @@ impl DistributedLock for ReentrantLock {
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        let lock = (self.entry.name().clone(), self.acquisition.mode.kind());
-        self.publisher.add(Some(lock), Reader::Listener(listener))
+        let lock = Topic::Lock(self.entry.name().clone(), self.acquisition.mode.kind());
+        self.client.publisher().add(lock, Reader::Listener(listener))
     }
 }
 

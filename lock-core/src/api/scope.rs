@@ -1,7 +1,5 @@
 //! The owner that the calling code acts for, and scopes that release what they locked.
 
-use std::cell::Cell;
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::thread;
@@ -9,11 +7,9 @@ use std::thread;
 use tokio::runtime::Handle;
 use tokio::task;
 
-use crate::api::guard_origin::GuardOrigin;
-use crate::api::hold::Hold;
+use crate::api::guard::LockGuard;
 use crate::runtime::sync::Mutex;
 use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::mode::Mode;
 use crate::types::owner::{Kind, Owner};
 
 impl Owner {
@@ -58,7 +54,7 @@ impl Owner {
     /// # Cancel safety
     /// Dropping the returned future drops `future` and releases what it still holds, in the background.
     pub async fn scope<F: Future>(self, future: F) -> F::Output {
-        run(self, Reach::OwnerOnly, future).await
+        run(Scope::new(self, false), future).await
     }
 
     /// Calls `call` with the calling thread as the owner that it acts for where there is neither a scope nor a task, also
@@ -74,46 +70,31 @@ impl Owner {
     /// # Ok::<(), lock_core::LockError>(())
     /// ```
     pub fn as_thread<T>(call: impl FnOnce() -> T) -> T {
-        let _before = Before(THREAD_IS_OWNER.replace(true));
-        call()
-    }
-
-    /// Records that an entry of this owner into `hold` has ended, so that the end of a [scope](Owner::scope) does not
-    /// end it again.
-    pub(crate) fn left(self, hold: &Hold) {
-        forget_entry(self, |entries| {
-            entries.iter().find(|(_, entry)| Arc::ptr_eq(&entry.hold.0, &hold.0)).map(|(lock, _)| *lock)
-        });
+        THREAD_IS_OWNER.sync_scope((), call)
     }
 }
 
 /// Runs the body of a `with_lock` as `owner`. Unlike in [`Owner::scope`], what the owners around the body hold can be
 /// entered again inside it.
 pub(crate) async fn body_of<F: Future>(owner: Owner, body: F) -> F::Output {
-    run(owner, Reach::OwnersAround, body).await
+    run(Scope::new(owner, true), body).await
 }
 
-async fn run<F: Future>(owner: Owner, reach: Reach, future: F) -> F::Output {
-    let outer = SCOPE.try_with(Arc::clone).ok();
-    let scope = Arc::new(Scope { owner, reach, outer, entries: Mutex::new(HashMap::new()) });
+async fn run<F: Future>(scope: Scope, future: F) -> F::Output {
+    let scope = Arc::new(scope);
     let _at_end = ReleaseAtEnd(Arc::clone(&scope));
     SCOPE.scope(scope, future).await
 }
 
 /// Returns the first owner for which `has_it`, from the innermost scope outwards, as far as the scopes reach.
 pub(crate) fn owner_that(has_it: impl Fn(Owner) -> bool) -> Option<Owner> {
-    let Ok(innermost) = SCOPE.try_with(Arc::clone) else {
-        return Owner::current().ok().filter(|owner| has_it(*owner));
-    };
-    let mut next = Some(&innermost);
-    while let Some(scope) = next {
+    for scope in scopes() {
         if has_it(scope.owner) {
             return Some(scope.owner);
         }
-        if scope.reach == Reach::OwnerOnly {
+        if !scope.is_body {
             return None;
         }
-        next = scope.outer.as_ref();
     }
     outside_of_scopes().filter(|owner| has_it(*owner))
 }
@@ -121,7 +102,7 @@ pub(crate) fn owner_that(has_it: impl Fn(Owner) -> bool) -> Option<Owner> {
 /// Returns the owner for which `lock` and `unlock` act: the current one, except in the body of a `with_lock`, where an
 /// owner around it may have the lock.
 pub(crate) fn acting_owner(has_it: impl Fn(Owner) -> bool) -> Result<Owner, LockError> {
-    let in_a_body = SCOPE.try_with(|scope| scope.reach == Reach::OwnersAround).unwrap_or(false);
+    let in_a_body = SCOPE.try_with(|scope| scope.is_body).unwrap_or(false);
     if in_a_body && let Some(owner) = owner_that(has_it) {
         return Ok(owner);
     }
@@ -139,107 +120,55 @@ pub(crate) fn outside_of_scopes() -> Option<Owner> {
     if let Some(id) = task::try_id() {
         return Some(Owner(Kind::Task(id)));
     }
-    let is_owner = THREAD_IS_OWNER.get() || Handle::try_current().is_ok();
+    let is_owner = THREAD_IS_OWNER.try_with(|()| ()).is_ok() || Handle::try_current().is_ok();
     is_owner.then(|| Owner(Kind::Thread(thread::current().id())))
 }
 
-thread_local! {
-    /// Whether the thread runs in [`Owner::as_thread`].
-    static THREAD_IS_OWNER: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Restores what was before, also after a panic.
-struct Before(bool);
-
-impl Drop for Before {
-    fn drop(&mut self) {
-        THREAD_IS_OWNER.set(self.0);
-    }
-}
-
 tokio::task_local! {
+    /// There while the thread runs in [`Owner::as_thread`].
+    static THREAD_IS_OWNER: ();
+
     static SCOPE: Arc<Scope>;
 }
 
-/// The number of a lock, and the mode that it is locked in.
-type Locked = (usize, Mode);
-
-/// What one run of [`Owner::scope`] has locked and not unlocked yet.
+/// One run of [`Owner::scope`], or of the body of a `with_lock`.
 struct Scope {
     owner: Owner,
-    reach: Reach,
+    /// Whether code in it can also enter again what the owners around it hold, as in the body of a `with_lock`.
+    is_body: bool,
     outer: Option<Arc<Scope>>,
-    entries: Mutex<HashMap<Locked, Entries>>,
-}
-
-/// Which holds code in a scope can enter again.
-#[derive(PartialEq)]
-enum Reach {
-    /// Those of the scope's owner.
-    OwnerOnly,
-    /// Also those of the owners around the scope.
-    OwnersAround,
-}
-
-struct Entries {
-    lock: GuardOrigin,
-    /// The hold that was entered. The scope does not undo entries into a later hold, made after the loss of this one.
-    hold: Hold,
-    count: u64,
-}
-
-/// Records that `lock` entered for `owner`: if that is the owner of a scope around the caller, the end of the scope
-/// undoes it.
-pub(crate) fn note_entry(owner: Owner, lock: &GuardOrigin, hold: &Hold) {
-    in_scopes(|scope| scope.owner == owner && scope.note_entry(lock, hold));
-}
-
-/// Records that `unlock` left `lock` for `owner`.
-pub(crate) fn note_exit(owner: Owner, lock: Locked) {
-    forget_entry(owner, |entries| entries.contains_key(&lock).then_some(lock));
-}
-
-/// One entry less to undo, in the innermost scope of `owner` that made one.
-fn forget_entry(owner: Owner, find: impl Fn(&HashMap<Locked, Entries>) -> Option<Locked>) {
-    in_scopes(|scope| scope.owner == owner && scope.forget_entry(&find));
-}
-
-/// Calls `done` with each scope around the caller, from the innermost one outwards, until it returns true.
-fn in_scopes(done: impl Fn(&Scope) -> bool) {
-    let _ = SCOPE.try_with(|innermost| {
-        let mut next = Some(innermost);
-        while let Some(scope) = next.filter(|scope| !done(scope)) {
-            next = scope.outer.as_ref();
-        }
-    });
+    /// What was locked in it and not unlocked yet.
+    entries: Mutex<Vec<LockGuard>>,
 }
 
 impl Scope {
-    fn note_entry(&self, lock: &GuardOrigin, hold: &Hold) -> bool {
-        let mut entries = self.entries.lock();
-        let fresh = || Entries { lock: lock.clone(), hold: hold.clone(), count: 0 };
-        let entry = entries.entry((lock.id(), hold.mode())).or_insert_with(fresh);
-        let of_a_lost_hold =
-            (!Arc::ptr_eq(&entry.hold.0, &hold.0)).then(|| std::mem::replace(entry, fresh()));
-        entry.count += 1;
-        // Outside of the mutex: this may be the last reference to a lock of a user.
-        drop(entries);
-        drop(of_a_lost_hold);
-        true
+    fn new(owner: Owner, is_body: bool) -> Self {
+        Self { owner, is_body, outer: SCOPE.try_with(Arc::clone).ok(), entries: Mutex::default() }
     }
+}
 
-    fn forget_entry(&self, find: impl Fn(&HashMap<Locked, Entries>) -> Option<Locked>) -> bool {
-        let mut entries = self.entries.lock();
-        let Some(lock) = find(&entries) else { return false };
-        let Some(entry) = entries.get_mut(&lock) else { return false };
-        entry.count -= 1;
-        if entry.count == 0 {
-            // Outside of the mutex: this may be the last reference to a lock of a user.
-            let last = entries.remove(&lock);
-            drop(entries);
-            drop(last);
-        }
-        true
+/// Returns the scopes around the caller, from the innermost one outwards.
+fn scopes() -> impl Iterator<Item = Arc<Scope>> {
+    std::iter::successors(SCOPE.try_with(Arc::clone).ok(), |scope| scope.outer.clone())
+}
+
+/// Gives the innermost scope of the guard's owner the guard, which ends with it; returns the guard if there is none.
+pub(crate) fn keep(guard: LockGuard) -> Option<LockGuard> {
+    let Some(scope) = scopes().find(|scope| scope.owner == guard.owner()) else { return Some(guard) };
+    scope.entries.lock().push(guard);
+    None
+}
+
+/// An `unlock` ends the last entry of `owner` that `is_it`, so the end of a scope must not end it again.
+pub(crate) fn forget(owner: Owner, is_it: impl Fn(&LockGuard) -> bool) {
+    let guard = scopes().filter(|scope| scope.owner == owner).find_map(|scope| {
+        let mut entries = scope.entries.lock();
+        let last = entries.iter().rposition(&is_it)?;
+        Some(entries.remove(last))
+    });
+    // Outside of the mutex: this may be the last reference to a lock of a user.
+    if let Some(guard) = guard {
+        guard.forget_entry();
     }
 }
 
@@ -247,11 +176,8 @@ struct ReleaseAtEnd(Arc<Scope>);
 
 impl Drop for ReleaseAtEnd {
     fn drop(&mut self) {
+        // Outside of the mutex.
         let entries = std::mem::take(&mut *self.0.entries.lock());
-        for entry in entries.into_values() {
-            for _ in 0..entry.count {
-                entry.lock.release_in_background(self.0.owner, &entry.hold);
-            }
-        }
+        drop(entries);
     }
 }

@@ -90,11 +90,6 @@ impl Entry {
         &self.client.options.holder
     }
 
-    /// Returns what a lock without options of its own asks for.
-    pub(crate) fn options(&self) -> &Arc<HoldOptions> {
-        &self.client.options
-    }
-
     /// Returns a receiver that learns when the holder changes through this client.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.get_or_init(watch::Sender::default).subscribe()
@@ -161,14 +156,12 @@ impl Entry {
         }
     }
 
-    /// Returns the owner that holds the lock exclusively.
-    pub(crate) fn writer(&self) -> Option<(Owner, Arc<HoldCore>)> {
-        self.look(|local| local.holder().map(|(owner, hold)| (owner, Arc::clone(hold))))
-    }
-
-    /// Returns the owners that share the lock.
-    pub(crate) fn sharers(&self) -> Vec<(Owner, Arc<HoldCore>)> {
-        self.look(|local| local.sharers().map(|(owner, hold)| (owner, Arc::clone(hold))).collect())
+    /// Returns the owner that holds the lock exclusively, and those that share it.
+    pub(crate) fn holders(&self) -> Vec<(Owner, Arc<HoldCore>)> {
+        self.look(|local| {
+            let holders = local.holder().into_iter().chain(local.sharers());
+            holders.map(|(owner, hold)| (owner, Arc::clone(hold))).collect()
+        })
     }
 
     /// Returns what the backend keeps of the lease of a hold, unless the hold has ended.

@@ -1,6 +1,5 @@
 //! Leading: from the election to the loss or the resignation.
 
-use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,10 +7,10 @@ use std::sync::Arc;
 use super::Election;
 use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
+use crate::api::reentrant::ReentrantLock;
 use crate::spi::Updated;
 use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::{HoldEnd, LossReason};
-use crate::types::status::HolderInfo;
+use crate::types::loss::LossReason;
 use crate::types::token::FencingToken;
 
 /// The leadership of a candidate, until it resigns or loses it. Dropping it resigns in the background.
@@ -25,7 +24,8 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    pub(super) fn new(guard: LockGuard, leading: Leading) -> Self {
+    pub(super) fn new(election: Election, guard: LockGuard) -> Self {
+        let leading = Leading { election, hold: guard.hold().clone(), changing: Arc::default() };
         Self { guard, leading }
     }
 
@@ -60,7 +60,7 @@ impl Deref for Leadership {
 }
 
 /// What a leader can ask and do. It is cheap to clone, and does not keep the leadership.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Leading {
     election: Election,
     hold: Hold,
@@ -69,10 +69,6 @@ pub struct Leading {
 }
 
 impl Leading {
-    pub(super) fn new(election: Election, hold: Hold) -> Self {
-        Self { election, hold, changing: Arc::default() }
-    }
-
     /// Returns the term, if the backend has fencing tokens: a number that rises from leader to leader. Send it with
     /// each write, so that a store can refuse those of an earlier leader.
     ///
@@ -156,21 +152,15 @@ impl Leading {
     /// If the future is dropped after its first poll, the server may or may not show the new value.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), LockError> {
         let info = self.election.info(value.into())?;
-        self.show(&info).await
-    }
-
-    pub(super) async fn show(&self, info: &Arc<HolderInfo>) -> Result<(), LockError> {
         let _one_at_a_time = self.changing.lock().await;
-        let Election { client, entry, .. } = &self.election;
+        let ReentrantLock { client, entry, .. } = &self.election.lock;
         let Some(lease) = entry.lease_of(&self.hold.0).filter(|_| self.hold.is_valid()) else {
             return Err(self.over());
         };
-        let info = Arc::clone(info);
-        let update = |remote: Arc<crate::policy::remote::Remote>| async move {
+        let updated = client.on_engine(Operation::Describe, |remote| async move {
             remote.backend.update_holder(&lease, &info).await
-        };
-        let updated = client.on_engine(Operation::Describe, update).await;
-        match updated.map_err(|error| error.on(entry.name()).during(Operation::Describe))? {
+        });
+        match updated.await.map_err(|error| error.on(entry.name()))? {
             Updated::Done => {
                 entry.changed();
                 Ok(())
@@ -183,21 +173,14 @@ impl Leading {
     }
 
     fn over(&self) -> LockError {
-        let entry = &self.election.entry;
-        match self.hold.end() {
-            Some(HoldEnd::Lost(reason)) => entry.lost(Operation::Describe, reason),
-            None if !self.hold.is_valid() && self.hold.0.is_standing() => {
-                entry.lost(Operation::Describe, LossReason::Expired)
-            }
-            _ => entry
+        let entry = &self.election.lock.entry;
+        // A loss that is about to be reported: the deadline has passed.
+        let expired = || (!self.hold.is_valid() && self.hold.0.is_standing()).then_some(LossReason::Expired);
+        match self.hold.loss().or_else(expired) {
+            Some(reason) => entry.lost(Operation::Describe, reason),
+            None => entry
                 .about(LockError::new(ErrorKind::NotOwner, Operation::Describe))
                 .because("it has resigned"),
         }
-    }
-}
-
-impl fmt::Debug for Leading {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Leading").field("hold", &self.hold).finish_non_exhaustive()
     }
 }

@@ -4,21 +4,14 @@ mod leadership;
 mod observe;
 mod run;
 
-use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::client::LockClient;
-use crate::api::guard::LockGuard;
-use crate::api::guard_origin::GuardOrigin;
-use crate::api::hold::Hold;
-use crate::api::lock::endless_wait_ended;
-use crate::api::scope;
-use crate::api::self_wait::watched;
-use crate::policy::acquire::Acquisition;
-use crate::policy::entry::Entry;
-use crate::spi::{HoldOptions, Mode, Wait};
+use crate::api::lock::{DistributedLock, endless_wait_ended};
+use crate::api::options::LockOptions;
+use crate::api::reentrant::ReentrantLock;
+use crate::spi::{Mode, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
@@ -46,11 +39,10 @@ pub use observe::{Leader, LeaderWatch};
 /// leadership.resign().await?;
 /// # Ok(()) });
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[must_use = "an election does nothing until a client campaigns or observes"]
 pub struct Election {
-    client: LockClient,
-    entry: Arc<Entry>,
+    lock: ReentrantLock,
     value: String,
     interval: Duration,
 }
@@ -76,17 +68,12 @@ impl LockClient {
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
-        let entry = self.entry(name)?;
-        // An election's requests have the full name.
-        Ok(Election::new(self.unscoped(), entry))
+        let lock = self.lock_in(Mode::Exclusive, name, LockOptions::new())?;
+        Ok(Election { lock, value: String::new(), interval: INTERVAL })
     }
 }
 
 impl Election {
-    fn new(client: LockClient, entry: Arc<Entry>) -> Self {
-        Self { client, entry, value: String::new(), interval: INTERVAL }
-    }
-
     /// Sets the value with which [`Election::run`] campaigns; none by default.
     ///
     /// ```
@@ -123,7 +110,7 @@ impl Election {
     /// # Ok(()) });
     /// ```
     pub fn name(&self) -> &LockName {
-        self.entry.name()
+        self.lock.entry.name()
     }
 
     /// Waits until this candidate leads. Until then, the server shows `value` with the candidates that wait, where it shows
@@ -151,7 +138,7 @@ impl Election {
     /// Dropping the future withdraws the candidate.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, LockError> {
         let led = self.campaign_until(value.into(), Wait::Forever).await?;
-        led.ok_or_else(|| self.entry.about(endless_wait_ended(self.name())))
+        led.ok_or_else(|| self.lock.entry.about(endless_wait_ended(self.name())))
     }
 
     /// Like [`campaign`](Self::campaign), but waits at most `duration`, and fails with [`ErrorKind::Busy`] when another
@@ -181,29 +168,21 @@ impl Election {
         value: impl Into<String>,
         duration: Duration,
     ) -> Result<Leadership, LockError> {
-        let wait = Wait::within(duration, self.entry.clock().now());
+        let wait = Wait::within(duration, self.lock.entry.clock().now());
         let led = self.campaign_until(value.into(), wait).await?;
-        led.ok_or_else(|| self.entry.busy(self.entry.options()))
+        led.ok_or_else(|| self.lock.busy())
     }
 
     /// Returns `None` when this candidate does not lead in time.
     async fn campaign_until(&self, value: String, wait: Wait) -> Result<Option<Leadership>, LockError> {
         let info = self.info(value)?;
-        let owner = Owner::new();
+        let mut lock = self.lock.clone();
+        let options = Arc::make_mut(&mut lock.acquisition.options);
+        options.holder = info;
         // A leader may change its value, which the one after it must not inherit.
-        let options =
-            HoldOptions { holder: info, local_handoff: None, ..HoldOptions::clone(self.entry.options()) };
-        let acquisition = Acquisition::new(Mode::Exclusive, Arc::new(options));
-        let campaigning = self.entry.acquire(&acquisition, owner, wait);
-        let Some(hold) = watched(Mode::Exclusive, &self.entry, owner, wait, pin!(campaigning)).await? else {
-            return Ok(None);
-        };
-        if let Some(task) = scope::outside_of_scopes() {
-            hold.set_acquired_in(task);
-        }
-        let hold = Hold(hold);
-        let guard = LockGuard::new(GuardOrigin::Entry(Arc::clone(&self.entry)), owner, hold.clone());
-        Ok(Some(Leadership::new(guard, Leading::new(self.clone(), hold))))
+        options.local_handoff = None;
+        let guard = lock.acquire_guard(Owner::new(), wait).await?;
+        Ok(guard.map(|guard| Leadership::new(self.clone(), guard)))
     }
 
     /// What the server shows of a candidate with this value.
@@ -214,20 +193,14 @@ impl Election {
                 .because(format!("the value has {} bytes, more than {LONGEST_VALUE}", value.len()))
                 .remedy("store long data elsewhere and publish its location"));
         }
-        let capabilities = self.client.capabilities();
+        let capabilities = self.lock.client.capabilities();
         if !value.is_empty() && !capabilities.describing {
             return Err(error(ErrorKind::Unsupported)
                 .because(format!("the backend {:?} cannot show the value of a leader", capabilities.backend))
                 .remedy("campaign with an empty value, or choose another backend or option"));
         }
-        let mut info = HolderInfo::clone(self.entry.holder());
+        let mut info = HolderInfo::clone(self.lock.entry.holder());
         info.value = Some(value).filter(|value| !value.is_empty());
         Ok(Arc::new(info))
-    }
-}
-
-impl fmt::Debug for Election {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Election").field("name", self.name()).finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@ use super::Election;
 use crate::runtime::engine::AbortOnDrop;
 use crate::runtime::race::within;
 use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::mode::Mode;
+use crate::types::mode::{LockKind, Mode};
 use crate::types::status::{HolderId, Participant};
 use crate::types::token::FencingToken;
 
@@ -30,13 +30,6 @@ pub struct Leader {
     pub host: Option<String>,
     /// Its process id, if the server knows it.
     pub pid: Option<u32>,
-}
-
-impl Leader {
-    fn of(holder: Participant) -> Self {
-        let Participant { id, value, token, since, host, pid, .. } = holder;
-        Self { id, value, term: token, since, host, pid }
-    }
 }
 
 /// A view of the leader that follows the election until it is dropped. Clones share one view.
@@ -78,13 +71,15 @@ impl Election {
                 .on(self.name())
                 .because("the interval of an observer is zero"));
         }
-        let mut changes = self.entry.changes();
+        let mut changes = self.lock.entry.changes();
         let (sender, leader) = watch::channel(self.leader().await?);
         let election = self.clone();
         let observing = async move {
             loop {
-                election.next_change(&mut changes).await;
-                if election.is_closed() {
+                // Until something changes through this client, or it is time to ask.
+                let clock = election.lock.entry.clock();
+                let _ = within(clock, clock.now().plus(election.interval), changes.changed()).await;
+                if election.lock.client.refuse_when_closing().is_err() {
                     return;
                 }
                 match election.leader().await {
@@ -101,26 +96,22 @@ impl Election {
                 }
             }
         };
-        let observer = Arc::new(AbortOnDrop(self.client.engine().spawn(observing)));
+        let observer = Arc::new(AbortOnDrop(self.lock.client.engine().spawn(observing)));
         Ok(LeaderWatch { leader, election: self.clone(), _observer: observer })
     }
 
     async fn leader(&self) -> Result<Option<Leader>, LockError> {
-        let status = self.client.status(self.name()).await?;
+        let status = self.lock.client.status_of(self.name().clone(), LockKind::Lock).await?;
         // A reader of the lock of the same name leads nothing.
-        Ok(status.holders.into_iter().find(|holder| holder.mode == Mode::Exclusive).map(Leader::of))
-    }
-
-    /// Waits for a change through this client, or until it is time to ask.
-    async fn next_change(&self, changes: &mut watch::Receiver<()>) {
-        let clock = self.entry.clock();
-        let until = clock.now().plus(self.interval);
-        let outcome = within(clock, until, changes.changed()).await;
-        debug_assert!(!matches!(outcome, Some(Err(_))), "the entry lives as long as its election");
-    }
-
-    fn is_closed(&self) -> bool {
-        self.client.mutex(self.name()).is_err()
+        let leader = status.holders.into_iter().find(|holder| holder.mode == Mode::Exclusive);
+        Ok(leader.map(|Participant { id, value, token, since, host, pid, .. }| Leader {
+            id,
+            value,
+            term: token,
+            since,
+            host,
+            pid,
+        }))
     }
 }
 
@@ -158,10 +149,9 @@ impl LeaderWatch {
     /// # Cancel safety
     /// The future may be dropped and the method called again at any time.
     pub async fn changed(&mut self) -> Result<Option<Leader>, LockError> {
-        self.leader
-            .changed()
-            .await
-            .map_err(|_| self.election.entry.about(LockError::new(ErrorKind::Closed, Operation::Inspect)))?;
+        self.leader.changed().await.map_err(|_| {
+            self.election.lock.entry.about(LockError::new(ErrorKind::Closed, Operation::Inspect))
+        })?;
         Ok(self.leader.borrow_and_update().clone())
     }
 

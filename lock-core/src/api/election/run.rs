@@ -1,11 +1,10 @@
 //! A body that runs wherever the leader is.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
+use std::future::Future;
 use std::time::Duration;
 
 use super::{Election, Leadership, Leading};
+use crate::api::body::until;
 use crate::spi::Backoff;
 use crate::types::error::{ErrorKind, LockError};
 
@@ -42,7 +41,7 @@ impl Election {
             match self.campaign(self.value.clone()).await {
                 Ok(leadership) => {
                     let led = body(Leading::clone(&leadership));
-                    if let Some(output) = unless_lost(&leadership, led).await {
+                    if let Ok(output) = until(leadership.hold().ended(), led).await {
                         return self.resigned(leadership, output).await;
                     }
                     if leadership.hold().held_for() > LONGEST_PAUSE {
@@ -52,7 +51,7 @@ impl Election {
                 Err(error) if error.is_retryable() || error.kind() == ErrorKind::Lost => {}
                 Err(error) => return Err(error),
             }
-            let clock = self.entry.clock();
+            let clock = self.lock.entry.clock();
             clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
         }
     }
@@ -70,16 +69,4 @@ impl Election {
             Ok(()) => Ok(output),
         }
     }
-}
-
-/// Runs the body to its end, unless the leadership is lost before. In both cases the body is gone afterwards.
-async fn unless_lost<T>(leadership: &Leadership, body: impl Future<Output = T>) -> Option<T> {
-    let (mut ended, mut body) = (pin!(leadership.hold().ended()), pin!(body));
-    poll_fn(|context| {
-        if ended.as_mut().poll(context).is_ready() {
-            return Poll::Ready(None);
-        }
-        body.as_mut().poll(context).map(Some)
-    })
-    .await
 }

@@ -2,14 +2,12 @@
 
 mod permits;
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::api::client::LockClient;
 use crate::api::lock::DistributedLock;
 use crate::api::options::LockOptions;
-use crate::api::reentrant::ReentrantLock;
 use crate::spi::{LockKind, Mode};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
@@ -47,7 +45,7 @@ pub use permits::Semaphore;
 /// catalog.write().acquire().await?.release().await?;
 /// # Ok(()) });
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[must_use = "this locks nothing: acquire its read side or its write side"]
 pub struct RwLock {
     read: Arc<dyn DistributedLock>,
@@ -90,7 +88,7 @@ impl LockClient {
     /// Same as [`rw_lock`](Self::rw_lock) and [`mutex_with`](Self::mutex_with); [`ErrorKind::InvalidOption`] for
     /// [`LockOptions::at_least`].
     pub fn rw_lock_with(&self, name: impl AsRef<str>, options: LockOptions) -> Result<RwLock, LockError> {
-        let read = self.shared_lock(&name, Mode::Shared, options.clone())?;
+        let read = self.lock_in(Mode::Shared, &name, options.clone())?;
         Ok(RwLock { read: Arc::new(read), write: self.mutex_with(name, options)? })
     }
 
@@ -138,24 +136,8 @@ impl LockClient {
                 .of(LockKind::Semaphore)
                 .because("a semaphore has at least one permit"));
         };
-        let shared = self.shared_lock(name, Mode::Permits { take: NonZeroU32::MIN, of }, options)?;
-        // Its requests have the full name.
-        Ok(Semaphore::new(self.unscoped(), shared, of))
-    }
-
-    /// Returns the shared side of a lock, or permits of a semaphore.
-    fn shared_lock(
-        &self,
-        name: impl AsRef<str>,
-        mode: Mode,
-        options: LockOptions,
-    ) -> Result<ReentrantLock, LockError> {
-        let name = self.full_name(name)?;
-        self.refuse_unsupported(&name, mode)?;
-        let entry = self.entry_of(name, mode.kind())?;
-        let acquisition = options.shared_acquisition(mode, entry.options(), self.capabilities());
-        let acquisition = acquisition.map_err(|error| entry.about(error))?;
-        Ok(ReentrantLock::new(entry, acquisition, Arc::clone(self.publisher()), Arc::clone(self.handle())))
+        let shared = self.lock_in(Mode::Permits { take: NonZeroU32::MIN, of }, name, options)?;
+        Ok(Semaphore { shared, of })
     }
 }
 
@@ -201,11 +183,5 @@ impl RwLock {
     /// ```
     pub fn write(&self) -> Arc<dyn DistributedLock> {
         Arc::clone(&self.write)
-    }
-}
-
-impl fmt::Debug for RwLock {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("RwLock").field("name", self.name()).finish_non_exhaustive()
     }
 }

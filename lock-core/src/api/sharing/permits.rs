@@ -1,10 +1,10 @@
 //! Semaphores.
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(doc)]
 use crate::api::client::LockClient;
 use crate::api::guard::LockGuard;
 use crate::api::lock::DistributedLock;
@@ -36,19 +36,14 @@ use crate::types::status::{Broken, HolderId, LockStatus};
 /// small.release().await?;
 /// # Ok(()) });
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[must_use = "this takes no permit: call `acquire`"]
 pub struct Semaphore {
-    client: LockClient,
-    shared: ReentrantLock,
-    of: NonZeroU32,
+    pub(super) shared: ReentrantLock,
+    pub(super) of: NonZeroU32,
 }
 
 impl Semaphore {
-    pub(crate) fn new(client: LockClient, shared: ReentrantLock, of: NonZeroU32) -> Self {
-        Self { client, shared, of }
-    }
-
     /// Returns the name of the semaphore.
     ///
     /// ```
@@ -101,8 +96,10 @@ impl Semaphore {
             return Err(refused(format!("it has {} permits, and {take} can never be had", self.of)));
         }
         let mode = Mode::Permits { take, of: self.of };
-        self.client.refuse_unsupported(self.name(), mode)?;
-        Ok(self.shared.taking(mode))
+        self.shared.client.refuse_unsupported(self.name(), mode)?;
+        let mut lock = self.shared.clone();
+        lock.acquisition.mode = mode;
+        Ok(lock)
     }
 
     /// Acquires `take` permits and returns a guard, which gives them back.
@@ -187,7 +184,7 @@ impl Semaphore {
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
     pub async fn status(&self) -> Result<LockStatus, LockError> {
-        self.client.status_of(self.name().clone(), LockKind::Semaphore).await
+        self.shared.client.status_of(self.name().clone(), LockKind::Semaphore).await
     }
 
     /// Takes the permits of `holder` away from it, which reports them as lost. Does nothing if it has none any more.
@@ -209,16 +206,6 @@ impl Semaphore {
     /// # Cancel safety
     /// Same as [`LockClient::break_holder`].
     pub async fn break_holder(&self, holder: &HolderId) -> Result<Broken, LockError> {
-        self.client.break_holder_of(self.name().clone(), LockKind::Semaphore, holder).await
-    }
-}
-
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Semaphore")
-            .field("name", self.name())
-            .field("size", &self.of)
-            .finish_non_exhaustive()
+        self.shared.client.break_holder_of(self.name().clone(), LockKind::Semaphore, holder).await
     }
 }

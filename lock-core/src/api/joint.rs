@@ -2,20 +2,17 @@
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use async_trait::async_trait;
-
-use super::joint_hold::join;
 use crate::api::guard::LockGuard;
-use crate::api::guard_origin::Several;
 use crate::api::hold::Hold;
+use crate::api::joint_hold::join;
 use crate::api::lock::DistributedLock;
 use crate::api::publisher::Publisher;
+use crate::api::scope;
 use crate::policy::release::Watcher;
 use crate::runtime::clock::Clock;
 use crate::runtime::race::unless;
@@ -30,7 +27,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Several locks, in their order, and who holds all of them.
-pub(super) struct Joints {
+pub(crate) struct Joints {
     pub(super) name: LockName,
     /// Of no server.
     pub(super) server: Arc<str>,
@@ -54,17 +51,19 @@ struct Joint {
 
 impl Joints {
     /// Joins locks that are in order.
-    pub(super) fn of(locks: Vec<Arc<dyn DistributedLock>>) -> Result<Self, LockError> {
-        let names: Box<[_]> = locks.iter().map(|lock| lock.name().clone()).collect();
-        let clock = locks.first().map_or_else(Clock::system, |lock| lock.clock().clone());
+    pub(super) fn of(
+        locks: Vec<Arc<dyn DistributedLock>>,
+        names: &[LockName],
+        publisher: &Arc<Publisher>,
+    ) -> Result<Self, LockError> {
         Ok(Self {
-            name: joined(&names)?,
+            name: joined(names)?,
             server: Arc::from(""),
-            clock,
-            names,
+            clock: locks.first().map_or_else(Clock::system, |lock| lock.clock().clone()),
+            names: names.into(),
             locks,
             held: Mutex::default(),
-            publisher: Arc::default(),
+            publisher: Arc::clone(publisher),
             refused: AtomicUsize::new(0),
         })
     }
@@ -73,11 +72,11 @@ impl Joints {
     pub(super) fn entry_of(&self, owner: Owner) -> Option<(Hold, u64)> {
         let owners = self.held.lock();
         let joint = owners.get(&owner)?;
-        (!is_lost(&joint.hold)).then(|| (joint.hold.clone(), joint.entries))
+        joint.hold.loss().is_none().then(|| (joint.hold.clone(), joint.entries))
     }
 
     pub(super) fn is_locked(&self) -> bool {
-        self.held.lock().values().any(|joint| !is_lost(&joint.hold))
+        self.held.lock().values().any(|joint| joint.hold.loss().is_none())
     }
 
     /// The error of a wait that ended without all locks. It names the lock that another owner has.
@@ -95,7 +94,7 @@ impl Joints {
         owner: Owner,
         wait: Wait,
     ) -> Result<Option<Hold>, LockError> {
-        if let Some(hold) = self.enter_again(owner)? {
+        if let Some(hold) = self.enter(owner, None)? {
             return Ok(Some(hold));
         }
         let Some(guards) = self.take_all(owner, wait).await? else { return Ok(None) };
@@ -104,16 +103,19 @@ impl Joints {
         Ok(Some(hold))
     }
 
-    fn enter_again(&self, owner: Owner) -> Result<Option<Hold>, LockError> {
+    /// Enters again for `owner`, if it has all locks; with `of`, only into that hold.
+    pub(super) fn enter(&self, owner: Owner, of: Option<&Hold>) -> Result<Option<Hold>, LockError> {
         let mut owners = self.held.lock();
-        let Some(joint) = owners.get_mut(&owner) else { return Ok(None) };
+        let Some(joint) = entered(&mut owners, owner, of) else {
+            return of.map_or(Ok(None), |hold| Err(self.ended(Operation::Acquire, hold)));
+        };
         let hold = joint.hold.clone();
         if hold.is_valid() {
             joint.entries += 1;
             return Ok(Some(hold));
         }
-        // The caller learns of it now.
-        let ended = owners.remove(&owner);
+        // A caller without a guard learns of it now.
+        let ended = if of.is_none() { owners.remove(&owner) } else { None };
         drop(owners);
         drop(ended);
         Err(self.ended(Operation::Acquire, &hold))
@@ -171,17 +173,12 @@ impl Joints {
         }
     }
 
-    pub(super) async fn unlock(&self, owner: Owner) -> Result<(), LockError> {
-        let (hold, last) = self.leave(owner, None)?;
-        owner.left(&hold);
-        self.end(last, &hold).await
-    }
-
     /// Ends one entry of `owner`; with `of`, only one into that hold. Returns the joint hold with the last one, and when the owner
     /// learns that it is lost.
     fn leave(&self, owner: Owner, of: Option<&Hold>) -> Result<(Hold, Option<Joint>), LockError> {
         let mut owners = self.held.lock();
-        let Some(joint) = owners.get_mut(&owner).filter(|joint| of.is_none_or(|of| joint.hold == *of)) else {
+        let Some(joint) = entered(&mut owners, owner, of) else {
+            let is_lost = |hold: &Hold| hold.loss().is_some();
             return Err(match of.filter(|of| is_lost(of) || of.parts().iter().any(is_lost)) {
                 Some(lost) => self.ended(Operation::Release, lost),
                 None => self.not_owner(owner),
@@ -189,27 +186,38 @@ impl Joints {
         };
         joint.entries -= 1;
         let hold = joint.hold.clone();
-        let is_over = joint.entries == 0 || (of.is_none() && is_lost(&hold));
+        let is_over = joint.entries == 0 || (of.is_none() && hold.loss().is_some());
         Ok((hold, if is_over { owners.remove(&owner) } else { None }))
     }
 
-    /// Releases all locks, if this was the last entry, and reports a loss.
-    async fn end(&self, last: Option<Joint>, hold: &Hold) -> Result<(), LockError> {
+    /// Ends one entry of `owner`, and with the last one releases all locks; with `of`, only one into that hold.
+    pub(super) async fn release(&self, owner: Owner, of: Option<&Hold>) -> Result<(), LockError> {
+        let (hold, last) = self.leave(owner, of)?;
+        if of.is_none() {
+            scope::forget(owner, |guard| *guard.hold() == hold);
+        }
         let errors = match last {
             Some(joint) => joint.release().await,
             None => Vec::new(),
         };
-        if is_lost(hold) {
-            return Err(self.ended(Operation::Release, hold));
+        if hold.loss().is_some() {
+            return Err(self.ended(Operation::Release, &hold));
         }
         let not_owner = errors.iter().position(|error| error.kind() == ErrorKind::NotOwner);
         errors.into_iter().nth(not_owner.unwrap_or_default()).map_or(Ok(()), Err)
     }
 
+    /// Ends one entry of `owner` into `hold` without waiting.
+    pub(super) fn leave_in_background(&self, owner: Owner, hold: &Hold) {
+        // Outside of the mutex: the guards call their locks.
+        drop(self.leave(owner, Some(hold)));
+    }
+
     /// The error of a hold that has ended, which names the part that has.
     fn ended(&self, operation: Operation, hold: &Hold) -> LockError {
         let parts = hold.parts();
-        let ended = parts.iter().find(|part| is_lost(part)).or(parts.iter().find(|part| !part.is_valid()));
+        let ended =
+            parts.iter().find(|part| part.loss().is_some()).or(parts.iter().find(|part| !part.is_valid()));
         part_ended(&self.name, operation, ended.unwrap_or(hold))
     }
 
@@ -221,8 +229,13 @@ impl Joints {
     }
 }
 
-fn is_lost(hold: &Hold) -> bool {
-    matches!(hold.end(), Some(HoldEnd::Lost(_)))
+/// What `owner` has of all locks; with `of`, only if that is its hold.
+fn entered<'a>(
+    owners: &'a mut HashMap<Owner, Joint>,
+    owner: Owner,
+    of: Option<&Hold>,
+) -> Option<&'a mut Joint> {
+    owners.get_mut(&owner).filter(|joint| of.is_none_or(|of| joint.hold == *of))
 }
 
 /// The error of a joint hold one part of which has ended.
@@ -259,15 +272,13 @@ async fn one_ends(guards: &[LockGuard]) {
     .await;
 }
 
-type Releasing = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
-
 impl Joint {
     /// Releases all locks at once, and returns what went wrong. Those that are not released when the future is dropped
     /// are released in the background.
     async fn release(mut self) -> Vec<LockError> {
         self.hold.0.begin_release();
-        let begin = |guard: LockGuard| -> Releasing { Box::pin(guard.release()) };
-        let mut pending: Vec<_> = std::mem::take(&mut self.guards).into_iter().map(begin).collect();
+        let guards = std::mem::take(&mut self.guards);
+        let mut pending: Vec<_> = guards.into_iter().map(|guard| Box::pin(guard.release())).collect();
         let mut errors = Vec::new();
         poll_fn(|context| {
             pending.retain_mut(|release| match release.as_mut().poll(context) {
@@ -291,29 +302,5 @@ impl Drop for Joint {
         self.hold.0.begin_release();
         self.guards.clear();
         self.hold.released(None);
-    }
-}
-
-#[async_trait]
-impl Several for Joints {
-    fn reenter(&self, owner: Owner, hold: &Hold) -> Result<(), LockError> {
-        let mut owners = self.held.lock();
-        match owners.get_mut(&owner).filter(|joint| joint.hold == *hold && hold.is_valid()) {
-            Some(joint) => {
-                joint.entries += 1;
-                Ok(())
-            }
-            None => Err(self.ended(Operation::Acquire, hold)),
-        }
-    }
-
-    async fn release(self: Arc<Self>, owner: Owner, hold: &Hold) -> Result<(), LockError> {
-        let (hold, last) = self.leave(owner, Some(hold))?;
-        self.end(last, &hold).await
-    }
-
-    fn release_in_background(&self, owner: Owner, hold: &Hold) {
-        // Outside of the mutex: the guards call their locks.
-        drop(self.leave(owner, Some(hold)));
     }
 }

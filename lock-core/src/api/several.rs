@@ -3,30 +3,24 @@
 //! The locks are acquired one after the other, in an order that is the same in every program. So of two callers that want
 //! some of the same locks, one is ahead of the other at each of them, and no two wait for each other.
 
-mod joint;
-mod joint_hold;
-
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::api::guard::LockGuard;
-use crate::api::guard_origin::{GuardOrigin, Several};
+use crate::api::guard::{LockGuard, Origin};
 use crate::api::hold::Hold;
+use crate::api::joint::Joints;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
 use crate::api::mailbox::Reader;
-use crate::api::publisher::Publisher;
+use crate::api::publisher::Topic;
 use crate::runtime::clock::Clock;
-use crate::runtime::sync::Mutex;
 use crate::spi::{LockKind, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
 use crate::types::token::FencingToken;
-use joint::Joints;
 
 #[cfg(doc)]
 use crate::api::client::LockClient;
@@ -63,7 +57,7 @@ use crate::api::client::LockClient;
 /// one.
 #[derive(Clone)]
 #[must_use = "this locks nothing: call `acquire`, `lock` or `with_lock`"]
-pub struct MultiLock(Arc<Joints>);
+pub struct MultiLock(pub(super) Arc<Joints>);
 
 impl MultiLock {
     /// Joins `locks` to one lock. A lock that is listed twice is acquired once.
@@ -90,13 +84,16 @@ impl MultiLock {
     pub fn of(
         locks: impl IntoIterator<Item = Arc<dyn DistributedLock>>,
     ) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let joints = Joints::of(in_order(locks.into_iter().collect())?)?;
-        Ok(Arc::new(Self(Arc::new(joints))))
+        let locks = in_order(locks.into_iter().collect())?;
+        let names: Box<[_]> = locks.iter().map(|lock| lock.name().clone()).collect();
+        Ok(Arc::new(Self(Arc::new(Joints::of(locks, &names, &Arc::default())?))))
     }
 }
 
 /// Sorts the locks, each of them once.
-fn in_order(mut locks: Vec<Arc<dyn DistributedLock>>) -> Result<Vec<Arc<dyn DistributedLock>>, LockError> {
+pub(super) fn in_order(
+    mut locks: Vec<Arc<dyn DistributedLock>>,
+) -> Result<Vec<Arc<dyn DistributedLock>>, LockError> {
     let invalid = || LockError::new(ErrorKind::InvalidOption, Operation::Configure);
     if locks.is_empty() {
         return Err(invalid().because("the list of locks is empty").remedy("name at least one lock"));
@@ -141,13 +138,11 @@ impl DistributedLock for MultiLock {
 
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
         let hold = self.0.acquire(owner, wait).await?;
-        Ok(hold.map(|hold| {
-            LockGuard::new(GuardOrigin::Several(Arc::clone(&self.0) as Arc<dyn Several>), owner, hold)
-        }))
+        Ok(hold.map(|hold| LockGuard::new(Origin::Several(Arc::clone(&self.0)), owner, hold)))
     }
 
     async fn release_as(&self, owner: Owner) -> Result<(), LockError> {
-        self.0.unlock(owner).await
+        self.0.release(owner, None).await
     }
 
     fn hold_of(&self, owner: Owner) -> Option<Hold> {
@@ -167,8 +162,7 @@ impl DistributedLock for MultiLock {
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        let lock = (self.name().clone(), LockKind::Lock);
-        self.0.publisher.add(Some(lock), Reader::Listener(listener))
+        self.0.publisher.add(Topic::Several(self.0.names.clone()), Reader::Listener(listener))
     }
 }
 
@@ -209,47 +203,6 @@ impl Hold {
         match self.parts() {
             parts if parts.is_empty() => self.token().filter(|_| self.name().as_str() == name),
             parts => parts.iter().find(|part| part.name().as_str() == name)?.token(),
-        }
-    }
-}
-
-/// The joint locks of one client that are in use or have listeners: those of the same names are the same lock.
-#[derive(Default)]
-pub(crate) struct MultiLocks(Mutex<HashMap<Box<[LockName]>, Known>>);
-
-struct Known {
-    joints: Weak<Joints>,
-    publisher: Arc<Publisher>,
-}
-
-impl MultiLocks {
-    pub(crate) fn get(
-        &self,
-        locks: Vec<Arc<dyn DistributedLock>>,
-    ) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let mut joints = Joints::of(in_order(locks)?)?;
-        let mut known = self.0.lock();
-        if known.len() == known.capacity() {
-            known.retain(|_, known| known.joints.strong_count() > 0 || known.publisher.has_listeners());
-        }
-        let earlier = known.get(&joints.names);
-        if let Some(used) = earlier.and_then(|earlier| earlier.joints.upgrade()) {
-            return Ok(Arc::new(MultiLock(used)));
-        }
-        if let Some(earlier) = earlier {
-            joints.publisher = Arc::clone(&earlier.publisher);
-        }
-        let joints = Arc::new(joints);
-        let publisher = Arc::clone(&joints.publisher);
-        known.insert(joints.names.clone(), Known { joints: Arc::downgrade(&joints), publisher });
-        Ok(Arc::new(MultiLock(joints)))
-    }
-
-    /// Reports the end of the client to the listeners.
-    pub(crate) fn close(&self) {
-        let publishers = self.0.lock().values().map(|known| Arc::clone(&known.publisher)).collect::<Vec<_>>();
-        for publisher in publishers {
-            publisher.close();
         }
     }
 }

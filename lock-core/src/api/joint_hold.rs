@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 use std::task::{Context, Wake, Waker};
 
-use super::joint::Joints;
 use crate::api::hold::Hold;
+use crate::api::joint::Joints;
 use crate::policy::hold::state::{Event, Phase, Woken};
 use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Observer};
 use crate::policy::release::Watcher;
@@ -103,8 +103,8 @@ mod tests {
 
     use super::*;
     use crate::api::builder::ClientBuilder;
-    use crate::api::fake::Fake;
     use crate::api::guard::LockGuard;
+    use crate::api::tests::fake::Fake;
     use crate::types::loss::HoldEnd;
 
     #[tokio::test]
@@ -112,7 +112,9 @@ mod tests {
         let server = Fake::with_losses();
         let client = server.client(ClientBuilder::new());
         let (lost, held) = (client.mutex("a").unwrap(), client.mutex("b").unwrap());
-        let joints = Arc::new(Joints::of(vec![Arc::clone(&lost), Arc::clone(&held)]).unwrap());
+        let names = [lost.name().clone(), held.name().clone()];
+        let locks = vec![Arc::clone(&lost), Arc::clone(&held)];
+        let joints = Arc::new(Joints::of(locks, &names, &Arc::default()).unwrap());
         let (held, lost) = (held.acquire().await.unwrap(), lost.acquire().await.unwrap());
         server.lose(LossReason::Deleted);
         let (joint, watchers) = join(&joints, [&lost, &held].into_iter().map(LockGuard::hold));
