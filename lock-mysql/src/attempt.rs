@@ -326,17 +326,20 @@ impl<'a> Attempt<'a> {
         let Started { link, hold, mut asked } = started;
         let attempt = self.request.attempt();
         let clock = self.backend.client.settings.clock();
-        let mut look_at = self.first_look();
-        let mut misses = 0;
         let mut pause = self.backend.client.settings.interval;
-        let (mut is_confirmed, mut is_placed, mut seeks_place) = (false, false, false);
+        // Most waits are granted sooner, and then it does not matter whether another client held the lock.
+        let mut look_at = clock.now().plus(pause);
+        let mut misses = 0;
+        // Others of the client that share the lock may only be sent when this attempt has its place in the server's queue.
+        let mut is_asked = self.claim.mode != Mode::Exclusive;
+        let (mut is_placed, mut seeks_place) = (false, false);
         let mut awaits_place = true;
         loop {
-            if !seeks_place && self.is_followed() {
+            if !seeks_place && is_asked {
                 seeks_place = true;
                 match self.place(&link, &mut asked, waiting, look_at).await? {
                     Place::Answered(taken) => return self.outcome(&link, hold, &taken),
-                    Place::Confirmed => (is_confirmed, is_placed) = (true, true),
+                    Place::Confirmed => is_placed = true,
                     Place::Unknown => {}
                 }
             }
@@ -346,13 +349,13 @@ impl<'a> Attempt<'a> {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
                     return self.outcome(&link, hold, &taken);
                 }
-                () = attempt.joined() => {
-                    let sooner = if is_confirmed { self.last_look() } else { Some(self.first_look()) };
-                    look_at = look_at.min(sooner.unwrap_or(look_at));
+                () = attempt.asked() => {
+                    is_asked = true;
+                    look_at = look_at.min(clock.now().plus(FIRST_LOOK_AT_A_PLACE));
                     continue;
                 }
                 () = waiting.placed(), if awaits_place => {
-                    (is_confirmed, is_placed, awaits_place) = (true, true, false);
+                    (is_placed, awaits_place) = (true, false);
                     attempt.queued();
                     continue;
                 }
@@ -383,7 +386,6 @@ impl<'a> Attempt<'a> {
                 }
                 Ok(Seen { holder: Some(holder), .. }) if holder != link.session.number => {
                     misses = 0;
-                    is_confirmed = true;
                     if self.claim.holder.is_none() {
                         attempt.held_by(Participant::new(inspection::id_of(holder, &link.session.run)));
                     }
@@ -420,14 +422,8 @@ impl<'a> Attempt<'a> {
                     LOOK_AGAIN
                 }
             };
-            let next = clock.now().plus(again);
-            look_at = next.min(self.last_look().unwrap_or(next));
+            look_at = clock.now().plus(again);
         }
-    }
-
-    /// Whether others of the client may only be sent when this attempt has its place in the server's queue.
-    fn is_followed(&self) -> bool {
-        self.claim.mode != Mode::Exclusive || self.request.attempt().is_awaited()
     }
 
     /// Finds out when the wait has its place in the server's queue. Leaves that to the checks after `until`.
@@ -466,31 +462,6 @@ impl<'a> Attempt<'a> {
             pause = (pause * 2).min(LOOK_AGAIN);
         }
         Ok(Place::Unknown)
-    }
-
-    /// When the client first checks a wait. Most waits are granted sooner, and then it does not matter whether another client
-    /// held the lock. But the client has to know this before the first of its waiting callers stops waiting.
-    fn first_look(&self) -> Moment {
-        let now = self.backend.client.settings.clock().now();
-        let usual = now.plus(self.backend.client.settings.interval);
-        let Some(end) = self.request.attempt().next_end(now) else { return usual };
-        let left = end.since(now);
-        let ahead = self.ahead_of_end();
-        usual.min(now.plus(left.saturating_sub(ahead).max(left / 4)))
-    }
-
-    /// How long before the end of a wait the client checks the server: the time for an answer, and a little more.
-    fn ahead_of_end(&self) -> Duration {
-        self.backend.client.settings.request_timeout.mul_f64(1.5)
-    }
-
-    /// When the client checks the server for the last time before one of the waiting callers stops waiting. It notices the
-    /// server's silence before it would answer "not acquired" to that caller.
-    fn last_look(&self) -> Option<Moment> {
-        let ahead = self.ahead_of_end();
-        let now = self.backend.client.settings.clock().now();
-        let end = self.request.attempt().next_end(now.plus(ahead))?;
-        Some(end.minus(ahead))
     }
 
     fn description(&self) -> Waiter {

@@ -85,6 +85,7 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
     let longest_wait = Duration::from_secs(u64::from(LONGEST_WAIT));
     let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
         .with_fairness(Fairness::Fifo)
+        .with_answers_within(lock_sql::longest_request(options.request_timeout, options.lease))
         .with_modes(MODES)
         .with_leftovers_gone_after(longest_wait + options.lease);
     let capabilities = match options.database {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::spi::within;
-use lock_core::{AcquireRequest, Backoff, ErrorKind, Grant, LockError, Moment, Operation, Wait};
+use lock_core::{AcquireRequest, Backoff, ErrorKind, Grant, LockError, Operation, Wait};
 use lock_kit::PooledLink as _;
 use lock_sql::{gone, no_answer};
 use tokio::sync::oneshot;
@@ -33,7 +33,7 @@ const MOST_MISSES: u32 = 3;
 const FIRST_TRY_AGAIN: Duration = Duration::from_millis(1);
 const LONGEST_TRY_AGAIN: Duration = Duration::from_millis(8);
 
-/// When a client first checks a wait: later requests of this client have to wait for that.
+/// When a client first checks a wait on which others of this client wait, or which ends without the name of the holder.
 const SOON: Duration = Duration::from_millis(20);
 
 pub(crate) struct Attempt<'a> {
@@ -209,10 +209,13 @@ impl<'a> Attempt<'a> {
         let (link, mut asked) = started;
         let attempt = self.request.attempt();
         let clock = self.backend.client.settings.clock();
-        let mut look_at = self.first_look();
-        let mut misses = 0;
         let mut pause = self.backend.client.settings.interval;
-        let mut is_confirmed = false;
+        // Most waits without a limit are granted sooner, and then it does not matter who held the lock.
+        let mut is_limited = matches!(self.request.wait(), Wait::Until(_));
+        let is_urgent = is_limited || self.claim.wanted != Wanted::Exclusive;
+        let first = if is_urgent { SOON.min(pause) } else { pause };
+        let mut look_at = clock.now().plus(first);
+        let mut misses = 0;
         loop {
             tokio::select! {
                 biased;
@@ -220,11 +223,7 @@ impl<'a> Attempt<'a> {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
                     return Ok(self.outcome(&link, &taken));
                 }
-                () = attempt.joined() => {
-                    let sooner = if is_confirmed { self.last_look() } else { Some(self.first_look()) };
-                    look_at = look_at.min(sooner.unwrap_or(look_at));
-                    continue;
-                }
+                () = attempt.asked() => is_limited = true,
                 () = clock.sleep_until(look_at) => {}
             }
             let looked = tokio::select! {
@@ -233,13 +232,12 @@ impl<'a> Attempt<'a> {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
                     return Ok(self.outcome(&link, &taken));
                 }
-                looked = self.look(&link) => looked,
+                looked = self.look(&link, is_limited) => looked,
             };
             let again = match looked {
                 Ok(Seen::Gone) if !waiting.has_answer() => return Err(gone(Operation::Acquire)),
                 Ok(Seen::Waiting) => {
                     misses = 0;
-                    is_confirmed = true;
                     attempt.queued();
                     pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.client.settings.interval));
                     pause
@@ -247,7 +245,6 @@ impl<'a> Attempt<'a> {
                 // Only permits are missing, for which it looks itself, at a server that answers.
                 Ok(_) if waiting.is_at_head() && !waiting.has_answer() => {
                     misses = 0;
-                    is_confirmed = true;
                     attempt.queued();
                     self.backend.client.settings.interval
                 }
@@ -271,17 +268,15 @@ impl<'a> Attempt<'a> {
                     LOOK_AGAIN
                 }
             };
-            let next = clock.now().plus(again);
-            look_at = next.min(self.last_look().unwrap_or(next));
+            look_at = clock.now().plus(again);
         }
     }
 
-    /// Looks at the wait. If its callers stop waiting at some time, it also asks who holds the lock, for their errors.
-    async fn look(&self, link: &Link) -> Result<Seen, LockError> {
-        let (attempt, clock) = (self.request.attempt(), self.backend.client.settings.clock());
+    /// Looks at the wait. For a caller that may stop waiting it also asks who holds the lock.
+    async fn look(&self, link: &Link, is_limited: bool) -> Result<Seen, LockError> {
         let seen = self.backend.client.control.look_at_wait(link.session).await?;
-        if seen == Seen::Waiting && attempt.next_end(clock.now()).is_some() {
-            attempt.queued();
+        if seen == Seen::Waiting && is_limited {
+            self.request.attempt().queued();
             self.name_holder().await;
         }
         Ok(seen)
@@ -295,33 +290,6 @@ impl<'a> Attempt<'a> {
         if let Some(holder) = self.backend.holder_lookup.holder(self.backend, self.claim.key).await {
             self.request.attempt().held_by(holder);
         }
-    }
-
-    /// When the client first checks a wait. Most waits are granted sooner, and then it does not matter whether another client
-    /// held the lock. But the client has to know this before the first of its waiting callers stops waiting.
-    fn first_look(&self) -> Moment {
-        let now = self.backend.client.settings.clock().now();
-        let interval = self.backend.client.settings.interval;
-        let is_followed = self.claim.wanted != Wanted::Exclusive || self.request.attempt().is_awaited();
-        let usual = now.plus(if is_followed { SOON.min(interval) } else { interval });
-        let Some(end) = self.request.attempt().next_end(now) else { return usual };
-        let left = end.since(now);
-        let ahead = self.ahead_of_end();
-        usual.min(now.plus(left.saturating_sub(ahead).max(left / 4)))
-    }
-
-    /// How long before the end of a wait the client checks the server: the time for an answer, and a little more.
-    fn ahead_of_end(&self) -> Duration {
-        self.backend.client.settings.request_timeout.mul_f64(1.5)
-    }
-
-    /// When the client checks the server for the last time before one of the waiting callers stops waiting. It notices the
-    /// server's silence before it would answer "not acquired" to that caller.
-    fn last_look(&self) -> Option<Moment> {
-        let ahead = self.ahead_of_end();
-        let now = self.backend.client.settings.clock().now();
-        let end = self.request.attempt().next_end(now.plus(ahead))?;
-        Some(end.minus(ahead))
     }
 
     fn description(&self) -> Waiter {

@@ -106,6 +106,7 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
     let names = NameRules::new(CharacterSet::ANY, LockName::MAX_LENGTH);
     let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
         .with_fairness(Fairness::Fifo)
+        .with_answers_within(lock_sql::longest_request(options.request_timeout, options.lease))
         .with_leftovers_gone_after(LONGEST_WAIT + options.lease)
         .with_inspection(Inspection::Sessions)
         .with_breaking(Breaking::Sessions)

@@ -55,9 +55,8 @@ impl Intent {
 enum Woken {
     Granted(Option<Moment>, lock_core::FencingToken),
     ContactChanged,
-    /// Another caller joined this attempt and waits for it too.
-    Joined,
-    TimeUp,
+    /// It is time to ask the server, or the core wants to know.
+    TimeToAsk,
 }
 
 pub(crate) struct Attempt<'a> {
@@ -172,12 +171,12 @@ impl<'a> Attempt<'a> {
                     backoff.next_pause()
                 }
             };
-            match self.pause_ends(&expected, &mut contact, pause).await {
+            match self.woken(&expected, &mut contact, pause).await {
                 Woken::Granted(Some(since), token) if self.is_fresh(since) => {
                     return Ok(Some(self.hold(expected, token, since)));
                 }
                 // Most of the lease is over, or its start is unknown: ask the server whether the grant is still valid.
-                Woken::Granted(..) | Woken::TimeUp | Woken::Joined => {}
+                Woken::Granted(..) | Woken::TimeToAsk => {}
                 Woken::ContactChanged => link = self.contact_returns(&mut contact).await,
             }
         }
@@ -244,34 +243,20 @@ impl<'a> Attempt<'a> {
         format!("{} {}", link.channel.as_deref().unwrap_or("-"), self.holder)
     }
 
-    /// Waits until something ends the pause. A caller that joins meanwhile may shorten it.
-    async fn pause_ends(
+    async fn woken(
         &self,
         expected: &Expected,
         contact: &mut watch::Receiver<Contact>,
         pause: Duration,
     ) -> Woken {
-        let mut end = self.now().plus(pause);
-        loop {
-            match self.woken(expected, contact, end).await {
-                Woken::Joined => {
-                    let sooner = self.until_last_beat().map_or(end, |left| self.now().plus(left));
-                    end = end.min(sooner);
-                }
-                woken => return woken,
-            }
-        }
-    }
-
-    async fn woken(&self, expected: &Expected, contact: &mut watch::Receiver<Contact>, end: Moment) -> Woken {
         let clock = self.backend.context.clock();
         tokio::select! {
             biased;
             (since, token) = expected.granted() => Woken::Granted(since, token),
             // The channel closes with the client, and the client has then dropped this future.
             _ = contact.changed() => Woken::ContactChanged,
-            () = self.request.attempt().joined() => Woken::Joined,
-            () = clock.sleep_until(end) => Woken::TimeUp,
+            () = self.request.attempt().asked() => Woken::TimeToAsk,
+            () = clock.sleep_until(clock.now().plus(pause)) => Woken::TimeToAsk,
         }
     }
 
@@ -293,22 +278,12 @@ impl<'a> Attempt<'a> {
     /// How long to wait at most before asking again.
     fn pause(&self, link: &Link, remaining: Option<Duration>, before: u32) -> Duration {
         let most = if link.channel.is_some() { self.interval } else { POLL_INTERVAL.min(self.interval) };
-        let most = most.min(self.until_last_beat().unwrap_or(most));
         match remaining {
             // The lock is free: before this waiter there were more dead ones than one call checks.
             Some(Duration::ZERO) => END_OF_LEASE,
             Some(remaining) => most.min(remaining + END_OF_LEASE + STEP_OF_RANK.saturating_mul(before)),
             None => most,
         }
-    }
-
-    /// How long until the last request before one of the callers stops waiting. It leaves the time to notice that the server is
-    /// silent before that caller gets the answer "not acquired".
-    fn until_last_beat(&self) -> Option<Duration> {
-        let now = self.now();
-        let ahead = self.backend.request_timeout.mul_f64(1.5);
-        let end = self.request.attempt().next_end(now.plus(ahead))?;
-        Some(end.minus(ahead).since(now))
     }
 
     /// Whether enough of a pushed grant's lease is left to renew it in time.

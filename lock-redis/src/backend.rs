@@ -51,7 +51,6 @@ pub(crate) struct RedisBackend {
     pub(crate) router: Arc<PushRouter>,
     pub(crate) groups: Arc<Groups>,
     pub(crate) lease: Duration,
-    pub(crate) request_timeout: Duration,
     /// The time between two heartbeats of a waiter.
     pub(crate) interval: Duration,
     /// How this client describes itself to the server.
@@ -99,7 +98,7 @@ impl RedisBackend {
         let interval = context.renewal_interval(options.lease)?;
         // Shorter than the interval in which a renewal has to succeed, so that a silent server ends the connection before the
         // core gives up the renewal.
-        let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
+        let request_timeout = longest_request(&options).min(interval * 3 / 4);
         let (router, groups) = (Arc::<PushRouter>::default(), Arc::<Groups>::default());
         let (lease, prefix) = (options.lease, Arc::from(&*options.prefix));
         let holder = holder_text(context.holder())?.into();
@@ -107,18 +106,7 @@ impl RedisBackend {
         let capabilities = capabilities(&options);
         let supervisor =
             Supervisor::start(context.clone(), options, concerned, request_timeout, interval).await?;
-        Ok(Self {
-            context,
-            supervisor,
-            router,
-            groups,
-            lease,
-            request_timeout,
-            interval,
-            holder,
-            prefix,
-            capabilities,
-        })
+        Ok(Self { context, supervisor, router, groups, lease, interval, holder, prefix, capabilities })
     }
 
     pub(crate) fn keys(&self, name: &PhysicalName, kind: LockKind) -> Keys {
@@ -149,10 +137,16 @@ impl RedisBackend {
     }
 }
 
+/// How long a request may take, unless an abort margin asks for more renewals.
+fn longest_request(options: &RedisOptions) -> Duration {
+    options.request_timeout.unwrap_or(LONGEST_REQUEST).min(options.lease * 3 / 16)
+}
+
 pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
     Capabilities::new("redis", Reach::Network, NAMES)
         .with_fencing(Fencing::Durable)
         .with_fairness(Fairness::Fifo)
+        .with_answers_within(longest_request(options))
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing()

@@ -35,5 +35,5 @@ pub use link::{Asked, Command, GivenBack, Link, Mailbox, Taken};
 pub use once::remember;
 pub use pool::{Occupant, OwnLink, Pool, Server, Started};
 pub use session::{Answer, Row, Session, next};
-pub use settings::{Connecting, Settings};
+pub use settings::{Connecting, Settings, longest_request};
 pub use statement::{COMMENT, comment, operation_of, word};

@@ -15,6 +15,11 @@ use crate::session::Session;
 /// The request timeout unless the options set another one.
 const LONGEST_REQUEST: Duration = Duration::from_secs(3);
 
+/// How long a request may take with this timeout and this lease, unless an abort margin asks for more renewals.
+pub fn longest_request(timeout: Option<Duration>, lease: Duration) -> Duration {
+    timeout.unwrap_or(LONGEST_REQUEST).min(lease * 3 / 16)
+}
+
 /// The request timeout of what writes a slot.
 const LONGEST_WRITE: Duration = Duration::from_secs(5);
 
@@ -74,7 +79,7 @@ impl<D: Dialect> Settings<D> {
     /// That the lease and the renewal interval do not fit.
     pub fn new(context: BackendContext, dialect: D, options: Connecting) -> Result<Self, LockError> {
         let interval = context.renewal_interval(options.lease)?;
-        let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
+        let request_timeout = longest_request(options.request_timeout, options.lease).min(interval * 3 / 4);
         let limits = PoolLimits {
             connections: options.max_connections,
             locks_per_connection: options.locks_per_connection,

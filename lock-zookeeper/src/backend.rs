@@ -158,6 +158,7 @@ pub(crate) fn capabilities(options: &ZooKeeperOptions) -> Capabilities {
         .with_describing()
         .with_remembering()
         .with_reserving(reserving)
+        .with_answers_within(options.request_timeout())
         .with_modes(Modes::exclusive().with_shared().with_permits(LIMITS))
 }
 

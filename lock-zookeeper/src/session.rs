@@ -123,10 +123,6 @@ impl Session {
         }
     }
 
-    pub(crate) fn request_timeout(&self) -> Duration {
-        self.request_timeout
-    }
-
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }

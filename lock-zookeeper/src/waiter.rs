@@ -44,10 +44,8 @@ enum Woken {
     TimeToWatch,
     Next(Told),
     ContactChanged,
-    /// Another caller waits for this attempt.
-    Joined,
-    /// A caller that waits for this attempt is about to stop.
-    LastAsk,
+    /// The core wants to know whether the node is still there.
+    Asked,
     /// Nothing was heard for a long time.
     TimeToLook,
 }
@@ -133,10 +131,9 @@ impl<'a> Waiter<'a> {
         before: &mut Blocker,
         mut next: Watching,
     ) -> Result<NodeState, LockError> {
-        let mut asked_until = self.now();
         let mut look_at = self.now().plus(self.session().timeout);
         loop {
-            let node_state = match self.woken(&mut next, asked_until, look_at).await {
+            let node_state = match self.woken(&mut next, look_at).await {
                 Woken::Own(Told::Deleted) => return Ok(NodeState::Lost),
                 Woken::Own(Told::SessionOver) | Woken::Next(Told::SessionOver) => return Err(session_over()),
                 Woken::Own(Told::Changed) | Woken::TimeToWatch => self.watch_own().await?,
@@ -154,12 +151,7 @@ impl<'a> Waiter<'a> {
                     }
                 }
                 Woken::ContactChanged => self.look_at_contact().await?,
-                Woken::Joined if self.is_old_news() => self.ask().await?,
-                Woken::Joined => NodeState::Kept,
-                Woken::LastAsk => {
-                    asked_until = self.now().plus(self.ahead());
-                    self.ask().await?
-                }
+                Woken::Asked => self.ask().await?,
             };
             if node_state == NodeState::Lost {
                 return Ok(NodeState::Lost);
@@ -169,10 +161,9 @@ impl<'a> Waiter<'a> {
 
     /// The own node's watch comes first: a waiter that has lost its place does not get the lock because another one left. The watch
     /// is set when the node is no longer new, so that a short wait costs no request for it.
-    async fn woken(&mut self, next: &mut Watching, asked_until: Moment, look_at: Moment) -> Woken {
+    async fn woken(&mut self, next: &mut Watching, look_at: Moment) -> Woken {
         let clock = self.session().clock();
         let attempt = self.attempt();
-        let last_ask = self.last_ask(asked_until);
         let is_watched = self.own.is_some();
         tokio::select! {
             biased;
@@ -181,26 +172,9 @@ impl<'a> Waiter<'a> {
             () = clock.sleep_until(self.watched_by), if !is_watched => Woken::TimeToWatch,
             // Ends with the session, which `self` keeps alive.
             _ = self.contact.changed() => Woken::ContactChanged,
-            () = attempt.joined() => Woken::Joined,
-            () = clock.sleep_until(last_ask) => Woken::LastAsk,
+            () = attempt.asked() => Woken::Asked,
             () = clock.sleep_until(look_at) => Woken::TimeToLook,
         }
-    }
-
-    /// How long before a caller stops waiting the client asks the servers once more, to notice their silence before it answers
-    /// "not acquired" to that caller.
-    fn ahead(&self) -> Duration {
-        self.session().request_timeout().mul_f64(1.5)
-    }
-
-    fn last_ask(&self, asked_until: Moment) -> Moment {
-        let from = asked_until.max(self.now().plus(self.ahead()));
-        self.attempt().next_end(from).map_or(Moment::FOREVER, |end| end.minus(self.ahead()))
-    }
-
-    /// Whether the last answer of the servers is so old that a wait that ends soon cannot rely on it.
-    fn is_old_news(&self) -> bool {
-        self.now().since(self.session().last_answer()) > self.session().request_timeout()
     }
 
     /// Asks whether the node still exists, and notes whether the servers answer.

@@ -142,7 +142,8 @@ impl Attempt<'_> {
         loop {
             match entry.while_wanted(request, backend.acquire(request)).await? {
                 Ok(Some(grant)) => return self.unless_paused(grant).await,
-                Ok(None) => return Some(self.not_granted()),
+                Ok(None) if tries_once => return Some(Outcome::Refused),
+                Ok(None) => return Some(Outcome::Void),
                 Err(error) if error.is_retryable() && !tries_once => {
                     entry.logged().repeated("an attempt failed and is repeated", &error);
                     request.attempt().unreachable(error);
@@ -151,15 +152,6 @@ impl Attempt<'_> {
             }
             let pause = clock.now().plus(backoff.next_pause());
             entry.while_wanted(request, clock.sleep_until(pause)).await?;
-        }
-    }
-
-    /// The backend did not get the lock. That is an answer when the time is up; otherwise it says nothing to any waiter.
-    fn not_granted(&self) -> Outcome {
-        match self.request.wait() {
-            Wait::Try => Outcome::Refused,
-            Wait::Until(deadline) if self.entry.clock().now() >= deadline => Outcome::Refused,
-            Wait::Until(_) | Wait::Forever => Outcome::Void,
         }
     }
 

@@ -170,10 +170,10 @@ impl Entry {
     }
 
     fn carry_out(self: &Arc<Self>, effects: Effects, place: Place) {
-        let Effects { wake, stop, dropped, done, changed, unregister, words, ended, work } = effects;
+        let Effects { wake, stop, dropped, done, asked, unregister, words, ended, work } = effects;
         // The drivers first: a waker may wait until what they undo is undone.
         stop.into_iter().chain(wake).for_each(wake_contained);
-        changed.into_iter().for_each(|attempt| attempt.changed());
+        asked.into_iter().for_each(|attempt| attempt.ask());
         for (number, group) in unregister {
             self.client.renewer.unregister(group, self, number);
         }
@@ -325,11 +325,6 @@ impl Around for Arc<Entry> {
 impl Reports for Entry {
     fn report(self: Arc<Self>, attempt: Number, report: Report) {
         self.turn(Place::Engine, |local, turn| local.report(turn, attempt, report));
-    }
-
-    fn next_end(&self, attempt: Number, moment: u64) -> Option<u64> {
-        let moment = Moment::from_nanoseconds(moment);
-        self.look(|local| local.next_end(attempt, moment)).map(Moment::as_nanoseconds)
     }
 }
 

@@ -185,9 +185,8 @@ impl AcquireRequest {
         }
     }
 
-    /// Returns how long the attempt may wait. [`Wait::Try`] never changes. **The others may grow while the attempt
-    /// waits**, because an attempt passes from one local waiter to the next: a backend that sends the value to a server
-    /// as a limit has to read it again when the limit is reached.
+    /// Returns how long the request that the attempt is made for waits. Except for [`Wait::Try`] that does not limit the attempt,
+    /// which passes from one local waiter to the next: the core ends the wait.
     pub fn wait(&self) -> Wait {
         self.handle.wait()
     }

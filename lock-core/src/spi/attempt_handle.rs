@@ -3,14 +3,13 @@
 use std::fmt;
 use std::future::Future;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Wake;
 
 use tokio::sync::Notify;
 
 use super::Wait;
-use crate::runtime::clock::Moment;
 use crate::runtime::engine::{Engine, Parked};
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
@@ -28,10 +27,6 @@ pub(crate) enum Report {
 /// Receives the reports on the attempts of one lock, by their numbers.
 pub(crate) trait Reports: Send + Sync {
     fn report(self: Arc<Self>, attempt: u64, report: Report);
-
-    /// The next moment after `moment` at which a waiter that wants the attempt stops waiting, in nanoseconds of the client's
-    /// clock.
-    fn next_end(&self, attempt: u64, moment: u64) -> Option<u64>;
 }
 
 /// Through this a backend reports to the core what becomes of an attempt. It is cheap to clone; keep a clone where the
@@ -69,14 +64,11 @@ struct State {
     number: u64,
     /// The lock; empty in a test without the core.
     reports: Weak<dyn Reports>,
-    tries_once: bool,
-    /// When the last of the waiters that want the attempt stops waiting.
-    until: AtomicU64,
+    wait: Wait,
     /// Zero when there is none.
     place: AtomicU64,
     /// Made when it is first needed: most attempts are granted before.
-    joined: OnceLock<Box<Notify>>,
-    is_awaited: AtomicBool,
+    questions: OnceLock<Box<Notify>>,
     /// Where the work on the attempt, and later that on its release, waits for its first reply.
     work: Parked,
 }
@@ -100,10 +92,6 @@ impl AttemptHandle {
 
         impl Reports for Nowhere {
             fn report(self: Arc<Self>, _: u64, _: Report) {}
-
-            fn next_end(&self, _: u64, _: u64) -> Option<u64> {
-                None
-            }
         }
 
         Self::numbered(0, wait, Weak::<Nowhere>::new())
@@ -113,11 +101,9 @@ impl AttemptHandle {
         Self(Arc::new(State {
             number,
             reports,
-            tries_once: wait == Wait::Try,
-            until: AtomicU64::new(wait.deadline().as_nanoseconds()),
+            wait,
             place: AtomicU64::new(0),
-            joined: OnceLock::new(),
-            is_awaited: AtomicBool::new(false),
+            questions: OnceLock::new(),
             work: Parked::default(),
         }))
     }
@@ -206,106 +192,50 @@ impl AttemptHandle {
     }
 
     pub(crate) fn wait(&self) -> Wait {
-        match Moment::from_nanoseconds(self.0.until.load(Ordering::Acquire)) {
-            _ if self.0.tries_once => Wait::Try,
-            Moment::FOREVER => Wait::Forever,
-            moment => Wait::Until(moment),
-        }
+        self.0.wait
     }
 
-    /// Another waiter, which waits until then, also wants the attempt. Returns whether it waits longer than the others.
-    pub(crate) fn extend(&self, until: u64) -> bool {
-        !self.0.tries_once && self.0.until.fetch_max(until, Ordering::AcqRel) < until
+    /// Asks the backend. It runs foreign code.
+    pub(crate) fn ask(&self) {
+        self.questions().notify_one();
     }
 
-    /// Another request of this client waits until the attempt is queued. Returns whether that is new.
-    pub(crate) fn awaited(&self) -> bool {
-        !self.0.is_awaited.swap(true, Ordering::AcqRel)
-    }
-
-    /// Has the backend look again at what is asked of it. It runs foreign code.
-    pub(crate) fn changed(&self) {
-        self.joining().notify_one();
-    }
-
-    /// Returns whether another request of this client waits until the attempt, which is exclusive, is
-    /// [queued](AttemptHandle::queued). A backend for which it is work to find that out can leave it until then. For an
-    /// attempt that shares the lock this is always false, whether others wait or not.
-    pub fn is_awaited(&self) -> bool {
-        self.0.is_awaited.load(Ordering::Acquire)
-    }
-
-    /// Returns the next moment after `moment` at which one of the waiters that want the attempt stops waiting. A
-    /// backend that asks the server once more before that moment avoids that a silent server is taken for another
-    /// holder.
-    pub fn next_end(&self, moment: Moment) -> Option<Moment> {
-        let after = moment.as_nanoseconds();
-        let end = match (self.wait(), self.0.reports.upgrade()) {
-            (Wait::Try, _) => None,
-            (_, Some(reports)) => reports.next_end(self.0.number, after),
-            (wait, None) => Some(wait.deadline().as_nanoseconds()).filter(|until| *until > after),
-        };
-        end.map(Moment::from_nanoseconds).filter(|end| *end != Moment::FOREVER)
-    }
-
-    /// Waits until another waiter joins the attempt, which may stop waiting earlier than the others:
-    /// [`next_end`](AttemptHandle::next_end) may have changed. It also returns when another request of this client begins to
-    /// wait until the attempt is queued, see [`is_awaited`](AttemptHandle::is_awaited). Only one task may call this.
+    /// Waits until the core asks whether the server still has the attempt in its queue, or has granted it. The backend then asks
+    /// the server at once, and reports the answer as always: it calls [`queued`](AttemptHandle::queued) or
+    /// [`unreachable`](AttemptHandle::unreachable), or returns the grant.
+    ///
+    /// The core asks before a wait ends, if the last report is older, so that a server that has fallen silent is not taken for
+    /// another holder; for that the backend says [how long an answer may take](crate::Capabilities::answers_within). It also asks
+    /// when another request of this client begins to wait until the attempt, which is exclusive, is queued: a backend for which
+    /// it is work to find that out can leave it until then.
+    ///
+    /// Only one task may call this.
     ///
     /// ```
     /// use std::time::Duration;
     ///
     /// use lock_core::spi::within;
-    /// use lock_core::{AttemptHandle, Clock, Moment};
+    /// use lock_core::{AttemptHandle, Clock};
     ///
-    /// /// Returns when it is time to ask the server once more, half a second before the next wait ends.
-    /// async fn before_a_wait_ends(attempt: &AttemptHandle, clock: &Clock) {
-    ///     loop {
-    ///         let end = attempt.next_end(clock.now()).unwrap_or(Moment::FOREVER);
-    ///         if within(clock, end.minus(Duration::from_millis(500)), attempt.joined()).await.is_none() {
-    ///             return;
-    ///         }
-    ///     }
+    /// /// The pause between two looks at the server.
+    /// async fn pause(attempt: &AttemptHandle, clock: &Clock) {
+    ///     let _ = within(clock, clock.now().plus(Duration::from_secs(10)), attempt.asked()).await;
     /// }
     /// ```
     ///
     /// # Cancel safety
     /// The future may be dropped at any time; the next call reports what this one did not.
-    pub async fn joined(&self) {
-        self.joining().notified().await;
+    pub async fn asked(&self) {
+        self.questions().notified().await;
     }
 
-    fn joining(&self) -> &Notify {
-        self.0.joined.get_or_init(Box::default)
+    fn questions(&self) -> &Notify {
+        self.0.questions.get_or_init(Box::default)
     }
 }
 
 impl fmt::Debug for AttemptHandle {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("AttemptHandle").field("wait", &self.wait()).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_the_core_the_next_end_is_the_attempts_own() {
-        let at = Moment::from_nanoseconds;
-        let handle = AttemptHandle::new(Wait::Until(at(300)));
-        assert_eq!((handle.next_end(at(0)), handle.next_end(at(300))), (Some(at(300)), None));
-        assert_eq!(AttemptHandle::new(Wait::Forever).next_end(at(0)), None);
-        assert_eq!(AttemptHandle::new(Wait::Try).next_end(at(0)), None);
-    }
-
-    #[tokio::test]
-    async fn one_that_waits_behind_it_shows_and_is_reported() {
-        let handle = AttemptHandle::new(Wait::Forever);
-        assert!(!handle.is_awaited());
-        assert!(handle.awaited());
-        handle.changed();
-        assert!(handle.is_awaited());
-        handle.joined().await;
     }
 }

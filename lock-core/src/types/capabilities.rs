@@ -236,6 +236,10 @@ pub struct Capabilities {
     /// `None` when the server keeps it until a client undoes it: then the core repeats a release until the server
     /// answers it or the client ends, whatever the term of the lease.
     pub leftovers_last: Option<Duration>,
+    /// How long the backend waits for an answer of the server at most. With it the core [asks](crate::AttemptHandle::asked)
+    /// before a wait ends whether the server still has the attempt, early enough for the backend to notice that the server is
+    /// silent. `None` when there is no server that could fall silent unnoticed.
+    pub answers_within: Option<Duration>,
 }
 
 impl Capabilities {
@@ -256,6 +260,7 @@ impl Capabilities {
             modes: Modes::exclusive(),
             names,
             leftovers_last: None,
+            answers_within: None,
         }
     }
 
@@ -272,6 +277,9 @@ impl Capabilities {
         /// Sets how long leftovers last. An attempt that cannot be undone for that long is left to the server, and so is a
         /// release that is not answered before its lease is over.
         with_leftovers_gone_after(longest: Duration) { leftovers_last = Some(longest) }
+
+        /// Sets how long an answer of the server may take.
+        with_answers_within(longest: Duration) { answers_within = Some(longest) }
 
         /// Sets whether `break_holder` works.
         with_breaking(breaking: Breaking) { breaking = breaking }

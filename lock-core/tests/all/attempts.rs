@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use crate::support::{ByHand, Recorder, SOON, Told, eventually, next};
@@ -175,17 +176,19 @@ impl World {
 }
 
 #[tokio::test]
-async fn an_attempt_learns_that_a_reader_waits_until_it_is_queued_and_of_no_writer() {
+async fn the_server_is_asked_when_a_reader_waits_until_the_attempt_is_queued_and_for_no_writer() {
     let world = World::new();
     let catalog = world.client.rw_lock(NAME).unwrap();
     let (read, write) = (catalog.read(), catalog.write());
     let _first = ByHand::begun(write.acquire());
     let (request, _answer) = world.attempt().await;
     let second = ByHand::begun(write.acquire());
-    assert!(!request.attempt().is_awaited(), "the writer waits for its end");
+    assert!(!is_asked(&request), "the writer waits for its end");
     drop(second);
     let _reader = ByHand::begun(read.acquire());
-    assert!(request.attempt().is_awaited());
+    assert!(is_asked(&request));
+    drop(ByHand::begun(read.acquire()));
+    assert!(!is_asked(&request), "it has been asked");
     assert!(world.asked().await.is_empty());
     request.attempt().queued();
     let (reader, _answer) = world.attempt().await;
@@ -212,29 +215,83 @@ async fn the_error_of_a_wait_names_the_holder_of_its_own_attempt() {
     }
 }
 
+/// A server whose answers take two seconds at most is asked three seconds before.
+fn answering(capabilities: Capabilities) -> Capabilities {
+    capabilities.with_answers_within(Duration::from_secs(2))
+}
+
+/// Returns whether the core asks whether the server still has the attempt.
+fn is_asked(request: &AcquireRequest) -> bool {
+    let asked = std::pin::pin!(request.attempt().asked());
+    asked.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
 #[tokio::test]
-async fn an_attempt_lasts_as_long_as_the_most_patient_request_that_may_inherit_it() {
-    let world = World::new();
+async fn the_server_is_asked_before_each_end_of_a_wait() {
+    let world = World::with(answering);
     let lock = world.client.mutex(NAME).unwrap();
     let waits = |length| ByHand::begun(lock.acquire_as(Owner::new(), world.within(length)));
-    let held = ByHand::begun(lock.acquire());
-    world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
-    let held = held.output().await.unwrap();
-    let _first = waits(Duration::from_secs(5));
-    let _second = waits(Duration::from_secs(9));
-    let _released = ByHand::begun(held.release());
-    let Asked::Release(answer) = world.only().await else { panic!("no release") };
-    answer.send(Ok(Released::Clean)).unwrap();
+    let first = waits(Duration::from_secs(10));
     let (request, _answer) = world.attempt().await;
-    assert_eq!(request.wait(), world.within(Duration::from_secs(9)));
-    let end = |length: u64| world.clock.now().plus(Duration::from_secs(length));
-    assert_eq!(request.attempt().next_end(world.clock.now()), Some(end(5)));
-    assert_eq!(request.attempt().next_end(end(5)), Some(end(9)));
-    // And those that join it.
-    let _third = waits(Duration::from_secs(12));
-    assert_eq!(request.wait(), world.within(Duration::from_secs(12)));
-    let _fourth = ByHand::begun(lock.acquire());
-    assert_eq!(request.wait(), Wait::Forever);
+    request.attempt().queued();
+    let second = waits(Duration::from_secs(20));
+    let _third = ByHand::begun(lock.acquire());
+    world.time.advance(Duration::from_millis(6_999));
+    assert!(!is_asked(&request), "the wait does not end soon");
+    world.time.advance(Duration::from_millis(1));
+    assert!(is_asked(&request));
+    request.attempt().queued();
+    world.time.advance(Duration::from_secs(3));
+    assert!(!is_asked(&request), "it has been asked before this end");
+    assert!(first.output().await.unwrap().is_none());
+    world.time.advance(Duration::from_secs(7));
+    assert!(is_asked(&request));
+    // The backend has had no answer.
+    request.attempt().unreachable(LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable());
+    world.time.advance(Duration::from_secs(3));
+    assert_eq!(second.output().await.unwrap_err().kind(), ErrorKind::Unreachable);
+    world.time.advance(Duration::from_secs(100));
+    assert!(!is_asked(&request), "no wait ends that waits for ever");
+}
+
+#[tokio::test]
+async fn a_short_wait_that_joins_has_the_server_asked_unless_the_last_word_is_fresh() {
+    let world = World::with(answering);
+    let lock = world.client.mutex(NAME).unwrap();
+    let waits = |length| ByHand::begun(lock.acquire_as(Owner::new(), world.within(length)));
+    let _head = ByHand::begun(lock.acquire());
+    let (request, _answer) = world.attempt().await;
+    let _same = waits(Duration::from_secs(1));
+    assert!(!is_asked(&request), "its own request asks");
+    world.time.advance(Duration::from_millis(500));
+    let _before_the_first_word = waits(Duration::from_secs(1));
+    assert!(is_asked(&request));
+    request.attempt().queued();
+    world.time.advance(Duration::from_secs(1));
+    let _fresh = waits(Duration::from_secs(2));
+    assert!(!is_asked(&request), "the word is one second old");
+    world.time.advance(Duration::from_secs(10));
+    let _old = waits(Duration::from_secs(1));
+    assert!(is_asked(&request));
+    let _another = waits(Duration::from_secs(1));
+    assert!(!is_asked(&request), "the question is new");
+}
+
+#[tokio::test]
+async fn the_server_is_asked_for_a_reader_before_its_own_end() {
+    let world = World::with(answering);
+    let lock = world.client.rw_lock(NAME).unwrap().read();
+    let waits = |length| ByHand::begun(lock.acquire_as(Owner::new(), world.within(length)));
+    let _first = waits(Duration::from_secs(10));
+    let (first, _answer) = world.attempt().await;
+    first.attempt().queued();
+    let _second = waits(Duration::from_secs(20));
+    let (second, _answer) = world.attempt().await;
+    second.attempt().queued();
+    world.time.advance(Duration::from_secs(7));
+    assert!(is_asked(&first) && !is_asked(&second));
+    world.time.advance(Duration::from_secs(10));
+    assert!(is_asked(&second));
 }
 
 /// The first word may come a second after the wait has begun, however old the attempt is.

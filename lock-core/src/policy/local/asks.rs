@@ -38,8 +38,12 @@ pub(super) struct Out {
     pub(super) ticket: Ticket,
     pub(super) since: Moment,
     pub(super) word: Word,
+    /// When the server was last asked, or heard.
+    pub(super) heard: Moment,
     /// Whether the server has confirmed that it is in the queue. That lasts as long as the attempt.
     pub(super) is_placed: bool,
+    /// Whether a request waits for that.
+    pub(super) is_awaited: bool,
     /// The report that its lease is lost, which may come before the grant.
     pub(super) lost: Option<LossReason>,
     /// Wakes its driver, when it is not wanted any more.

@@ -75,34 +75,9 @@ pub(super) struct Line {
     /// The requests that try once and are not sent.
     tries: BTreeSet<Ticket>,
     /// When the waits end that are not over.
-    ends: Ends,
+    ends: BTreeSet<(Moment, Ticket)>,
     /// How many requests each owner has.
     counts: FewByKey<(Owner, Mode), usize, RandomState>,
-}
-
-#[derive(Default)]
-struct Ends {
-    at: BTreeSet<(Moment, Ticket)>,
-    /// How many wait for ever.
-    endless: usize,
-}
-
-impl Ends {
-    fn add(&mut self, ticket: Ticket, wait: Wait) {
-        match wait {
-            Wait::Try => {}
-            Wait::Until(end) if end != Moment::FOREVER => drop(self.at.insert((end, ticket))),
-            Wait::Until(_) | Wait::Forever => self.endless += 1,
-        }
-    }
-
-    fn remove(&mut self, ticket: Ticket, wait: Wait) {
-        match wait {
-            Wait::Try => {}
-            Wait::Until(end) if end != Moment::FOREVER => drop(self.at.remove(&(end, ticket))),
-            Wait::Until(_) | Wait::Forever => self.endless -= 1,
-        }
-    }
 }
 
 impl Line {
@@ -112,7 +87,9 @@ impl Line {
         if request.tries_once() {
             self.tries.insert(ticket);
         }
-        self.ends.add(ticket, request.wait);
+        if let Wait::Until(end) = request.wait {
+            self.ends.insert((end, ticket));
+        }
         let key = (request.owner, request.mode);
         match self.counts.get_mut(&key) {
             Some(count) => *count += 1,
@@ -148,9 +125,7 @@ impl Line {
             At::Granted(_) => {}
             At::Over(_) => {
                 self.tries.remove(&ticket);
-                if !matches!(request.at, At::Over(_)) {
-                    self.ends.remove(ticket, request.wait);
-                }
+                self.ends.remove(&(request.wait.deadline(), ticket));
             }
         }
         request.at = at;
@@ -162,7 +137,7 @@ impl Line {
         let request = self.requests.remove(&ticket)?;
         if !matches!(request.at, At::Over(_)) {
             self.tries.remove(&ticket);
-            self.ends.remove(ticket, request.wait);
+            self.ends.remove(&(request.wait.deadline(), ticket));
         }
         let key = (request.owner, request.mode);
         match self.counts.get_mut(&key) {
@@ -198,7 +173,7 @@ impl Line {
 
     /// Returns those whose time is up, in the order of their arrival.
     pub(super) fn late(&self, now: Moment) -> Vec<Ticket> {
-        let late = self.ends.at.range(..=(now, Ticket::MAX)).inspect(|_| looked());
+        let late = self.ends.range(..=(now, Ticket::MAX)).inspect(|_| looked());
         let mut late: Vec<_> = late.map(|(_, ticket)| *ticket).collect();
         late.sort_unstable();
         late
@@ -207,15 +182,16 @@ impl Line {
     /// Returns the next moment after `moment` at which a wait ends.
     pub(super) fn next_end_after(&self, moment: Moment) -> Option<Moment> {
         let after = (Bound::Excluded((moment, Ticket::MAX)), Bound::Unbounded);
-        self.ends.at.range(after).next().map(|(end, _)| *end)
+        self.ends.range(after).next().map(|(end, _)| *end)
     }
 
-    /// Returns when the last wait ends; that of a try has no end.
-    pub(super) fn latest_end(&self) -> Moment {
-        if self.ends.endless > 0 {
-            return Moment::FOREVER;
+    /// Returns the waits that end after `from`, and not after `until`.
+    pub(super) fn ending(&self, from: Moment, until: Moment) -> Vec<Ticket> {
+        if from >= until {
+            return Vec::new();
         }
-        self.ends.at.last().map_or(Moment::from_nanoseconds(0), |(end, _)| *end)
+        let range = (Bound::Excluded((from, Ticket::MAX)), Bound::Included((until, Ticket::MAX)));
+        self.ends.range(range).inspect(|_| looked()).map(|(_, ticket)| *ticket).collect()
     }
 
     pub(super) fn tickets(&self) -> Vec<Ticket> {
@@ -275,8 +251,8 @@ mod tests {
             }
             drop(line.take(ticket));
         }
-        assert_eq!((line.ends.at.len(), line.requests.len()), (0, 1));
-        assert_eq!((line.next_end_after(at(0)), line.latest_end()), (None, Moment::FOREVER));
+        assert_eq!((line.ends.len(), line.requests.len()), (0, 1));
+        assert_eq!(line.next_end_after(at(0)), None);
         let (early, late) = (waits(&mut line, Wait::Until(at(7))), waits(&mut line, Wait::Until(at(9))));
         let same = waits(&mut line, Wait::Until(at(7)));
         drop(line.take(early));
@@ -284,7 +260,6 @@ mod tests {
         assert_eq!(ends(&line), [Some(at(7)), Some(at(9)), None]);
         drop((line.take(same), line.take(patient)));
         assert_eq!(ends(&line), [Some(at(9)), Some(at(9)), None]);
-        assert_eq!(line.latest_end(), at(9));
         drop(line.take(late));
         assert_eq!(line.next_end_after(at(0)), None);
     }
@@ -308,10 +283,8 @@ mod tests {
             assert!(line.take(*ticket).is_some());
         }
         let Line { requests, next, unsent_from, tries, ends, counts } = &line;
-        assert!(
-            requests.is_empty() && tries.is_empty() && ends.at.is_empty() && counts.iter().next().is_none()
-        );
-        assert_eq!((*next, *unsent_from, ends.endless), (10_000, 10_000, 0));
+        assert!(requests.is_empty() && tries.is_empty() && ends.is_empty() && counts.iter().next().is_none());
+        assert_eq!((*next, *unsent_from), (10_000, 10_000));
         // A later one is found all the same.
         let next = waits(&mut line, Wait::Try);
         assert_eq!((line.first_unsent(), line.first_try()), (Some(next), Some(next)));

@@ -29,12 +29,15 @@ impl LocalLock {
             return;
         }
         self.has_news = true;
+        self.ask_before_ends(turn);
         let due: Vec<_> =
             self.asks.iter().filter(|(_, ask)| ask.due() <= turn.now).map(|(number, _)| *number).collect();
         for number in due {
             self.pass_time_of(turn, number);
         }
-        let next = self.asks.iter().map(|(_, ask)| ask.due()).chain(self.line.next_end_after(turn.now)).min();
+        let next_question = self.line.next_end_after(self.asked_until).map(|end| end.minus(turn.ahead));
+        let next_end = self.line.next_end_after(turn.now).into_iter().chain(next_question);
+        let next = self.asks.iter().map(|(_, ask)| ask.due()).chain(next_end).min();
         self.due = next.unwrap_or(Moment::FOREVER);
     }
 

@@ -87,6 +87,8 @@ pub(crate) struct LocalLock {
     pub(super) alarm_at: Moment,
     /// Whether something may have become known to those whose time is up.
     has_news: bool,
+    /// The server has been asked before the ends of waits until then.
+    asked_until: Moment,
 }
 
 /// How a wait ended.
@@ -159,6 +161,7 @@ impl LocalLock {
             alarm: None,
             alarm_at: Moment::FOREVER,
             has_news: false,
+            asked_until: Moment::from_nanoseconds(0),
         }
     }
 
@@ -186,15 +189,13 @@ impl LocalLock {
         {
             return Entered::Upgrade;
         }
-        if let (Mode::Exclusive, Some(number)) = (mode, self.attempting) {
-            self.extend(turn, number, wait);
-        }
         let since = turn.now;
         let ticket = self.line.push(Request::new(wish, since));
         if let Wait::Until(end) = wait {
-            self.look_by(end);
+            self.look_by(end.minus(turn.ahead));
         }
         self.advance(turn);
+        self.confirm(turn, ticket);
         if wait == Wait::Try {
             self.review_try(turn, ticket);
         }
@@ -367,6 +368,7 @@ impl LocalLock {
             _ => Word::Busy,
         };
         turn.effects.words.push(std::mem::replace(&mut out.word, word));
+        out.heard = turn.now;
         if is_queued && !std::mem::replace(&mut out.is_placed, true) {
             self.unplaced.remove(&out.ticket);
         }

@@ -1,7 +1,5 @@
 //! The rule that sends: which request may go to the server now, and what stands in its way.
 
-use std::time::Duration;
-
 use super::LocalLock;
 use super::asks::{Ask, Is, Number, Out, Word};
 use super::line::{At, Ticket};
@@ -77,13 +75,12 @@ impl LocalLock {
             },
             Some(Obstacle::Attempt(number)) => {
                 let is_shared = self.line.get(ticket).is_some_and(|request| request.mode != Mode::Exclusive);
-                if let Some(ask) =
-                    self.asks.get(&number).filter(|ask| is_shared && ask.mode() == Mode::Exclusive)
+                if let Some(Ask { request, is: Is::Out(out) }) = self.asks.get_mut(&number)
+                    && is_shared
+                    && request.mode() == Mode::Exclusive
+                    && !std::mem::replace(&mut out.is_awaited, true)
                 {
-                    let handle = ask.request.attempt();
-                    if handle.awaited() {
-                        turn.effects.changed.push(handle.clone());
-                    }
+                    turn.effects.asked.push(request.attempt().clone());
                 }
                 return false;
             }
@@ -106,18 +103,11 @@ impl LocalLock {
     }
 
     fn send(&mut self, turn: &mut Turn<'_>, ticket: Ticket, behind: Option<Number>) {
-        let latest = self.line.latest_end();
         let number = self.next;
         let Some(request) = self.line.set(ticket, At::Sent(number)) else { return };
         self.next += 1;
         self.last_holder = None;
-        // The attempt lasts as long as the most patient request that may inherit it.
-        let wait = match request.wait {
-            Wait::Try => Wait::Try,
-            _ if request.mode == Mode::Exclusive && latest == Moment::FOREVER => Wait::Forever,
-            _ if request.mode == Mode::Exclusive => Wait::Until(latest),
-            wait => wait,
-        };
+        let wait = request.wait;
         let asked = turn.around.request(number, request.mode, wait, &request.options);
         if let Some(place) = request.place.take().filter(|_| wait != Wait::Try) {
             asked.attempt().keep_place(place);
@@ -127,8 +117,16 @@ impl LocalLock {
         } else {
             self.unplaced.insert(ticket);
         }
-        let out =
-            Out { ticket, since: turn.now, word: Word::None, is_placed: false, lost: None, driver: None };
+        let out = Out {
+            ticket,
+            since: turn.now,
+            word: Word::None,
+            heard: turn.now,
+            is_placed: false,
+            is_awaited: false,
+            lost: None,
+            driver: None,
+        };
         if behind.is_some() {
             self.answers.follower = Some(number);
         }
@@ -141,30 +139,6 @@ impl LocalLock {
     fn pause_after_losses(&mut self) -> Option<Pause> {
         let reason = self.last_loss.take()?;
         (self.lost_in_a_row > 0).then_some(Pause { reason, in_a_row: self.lost_in_a_row })
-    }
-
-    /// Another exclusive request joins the line behind this attempt, which it may inherit.
-    pub(super) fn extend(&mut self, turn: &mut Turn<'_>, number: Number, wait: Wait) {
-        let Some(ask) = self.asks.get(&number).filter(|_| wait != Wait::Try) else { return };
-        let (handle, end) = (ask.request.attempt(), wait.deadline());
-        let is_longer = handle.extend(end.as_nanoseconds());
-        let is_new = end != Moment::FOREVER
-            && self.line.next_end_after(end.minus(Duration::from_nanos(1))) != Some(end);
-        if is_longer || is_new {
-            turn.effects.changed.push(handle.clone());
-        }
-    }
-
-    /// Returns the next moment after `moment` at which a request that wants this attempt stops waiting.
-    pub(crate) fn next_end(&self, number: Number, moment: Moment) -> Option<Moment> {
-        match self.asks.get(&number).map(|ask| (ask.mode(), &ask.is)) {
-            Some((Mode::Exclusive, _)) => self.line.next_end_after(moment),
-            Some((_, Is::Out(out))) => match self.line.get(out.ticket)?.wait {
-                Wait::Until(end) => Some(end).filter(|end| *end > moment),
-                _ => None,
-            },
-            _ => None,
-        }
     }
 
     /// Nothing happens by itself before the earliest of these moments.

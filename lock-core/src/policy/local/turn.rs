@@ -51,6 +51,8 @@ pub(crate) struct Turn<'e> {
     pub(super) pipelines: bool,
     /// Whether the server ends by itself what is left of a client.
     pub(super) leftovers_end: bool,
+    /// How long before the end of a wait the server is asked once more: the time for an answer, and a little more.
+    pub(super) ahead: Duration,
     pub(crate) effects: Effects,
 }
 
@@ -62,8 +64,8 @@ pub(crate) struct Effects {
     pub(crate) stop: Few<Waker>,
     pub(crate) dropped: Few<Waker>,
     pub(crate) done: Few<Pending>,
-    /// Attempts of which the backend is to look again at what is asked of it.
-    pub(crate) changed: Few<AttemptHandle>,
+    /// Attempts of which the server is to confirm that it still has them.
+    pub(crate) asked: Few<AttemptHandle>,
     /// Leases that are not renewed any more.
     pub(crate) unregister: Few<(Number, GroupId)>,
     /// The former words of a server, of which the errors may be a backend's.
@@ -153,6 +155,7 @@ impl<'e> Turn<'e> {
             now,
             pipelines: capabilities.pipelining,
             leftovers_end: capabilities.leftovers_last.is_some(),
+            ahead: capabilities.answers_within.map_or(Duration::ZERO, |longest| longest + longest / 2),
             effects: Effects::default(),
         }
     }

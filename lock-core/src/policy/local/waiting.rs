@@ -6,7 +6,7 @@ use super::send_order::Obstacle;
 use super::turn::Turn;
 use super::{LocalLock, OVERDUE, Settled};
 use crate::runtime::clock::Moment;
-use crate::spi::Mode;
+use crate::spi::{Mode, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
 
 /// What is known about a wait whose time is up.
@@ -45,6 +45,44 @@ impl LocalLock {
     /// Returns when the time of a wait was up: at its beginning, if that was later.
     fn end_of(&self, ticket: Ticket) -> Moment {
         self.line.get(ticket).map_or(Moment::FOREVER, |request| request.wait.deadline().max(request.since))
+    }
+
+    /// Has the server asked once more before waits end.
+    pub(super) fn ask_before_ends(&mut self, turn: &mut Turn<'_>) {
+        let until = turn.now.plus(turn.ahead);
+        for ticket in self.line.ending(std::mem::replace(&mut self.asked_until, until), until) {
+            self.confirm(turn, ticket);
+        }
+    }
+
+    /// Has the server asked whether it still has the attempt that decides a wait, if the wait ends soon and the last word is
+    /// older than that: its silence would be taken for another holder, or the grant may have been lost on its way.
+    pub(super) fn confirm(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
+        if turn.ahead.is_zero() {
+            return;
+        }
+        let Some(&Request { wait: Wait::Until(end), since, ref at, .. }) = self.line.get(ticket) else {
+            return;
+        };
+        let soon = end.minus(turn.ahead);
+        let decides = match at {
+            _ if soon > turn.now => None,
+            At::Sent(number) => Some(Obstacle::Attempt(*number)),
+            At::Waits => self.root(ticket),
+            At::Granted(_) | At::Over(_) => None,
+        };
+        let Some(Obstacle::Attempt(number)) = decides else { return };
+        let Some(Ask { request, is: Is::Out(out) }) = self.asks.get_mut(&number) else { return };
+        let is_old = match out.word {
+            Word::Busy => out.heard < soon,
+            // Its own request asks for all that have begun to wait before.
+            Word::None => out.heard < soon.max(since),
+            Word::Unreachable(_) => false,
+        };
+        if is_old {
+            out.heard = turn.now;
+            turn.effects.asked.push(request.attempt().clone());
+        }
     }
 
     fn prospect(&mut self, turn: &Turn<'_>, ticket: Ticket) -> Option<Prospect> {
