@@ -5,12 +5,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::api::client::LockClient;
 use crate::api::listener::LockListener;
 use crate::api::local_handoff;
 use crate::api::options::check_max_hold;
 use crate::policy::cleanup::Cleanup;
-use crate::policy::contact::Contact;
+use crate::policy::client_end::ClientEnd;
 use crate::policy::context::{AttemptIds, ClientContext};
 use crate::policy::groups::{GroupReports, HeldGroups};
 use crate::policy::remote::Remote;
@@ -392,7 +394,7 @@ pub struct Unconnected {
     settings: ClientBuilder,
     engine: Engine,
     held: Arc<HeldGroups>,
-    contact: Arc<Contact>,
+    contact: Arc<Notify>,
 }
 
 impl Unconnected {
@@ -463,7 +465,7 @@ impl Unconnected {
         });
         let client = LockClient::new(ClientContext {
             renewer: Renewer::new(Arc::clone(&remote), Arc::clone(&self.held)),
-            cleanup: Cleanup::new(Arc::clone(&remote), self.contact, self.held),
+            cleanup: Cleanup::new(self.contact, ClientEnd::new(remote.clock.clone(), self.held)),
             remote,
             options: Arc::new(options),
             attempts: AttemptIds::beginning_at(random_u128()?),

@@ -33,10 +33,7 @@ impl Entry {
     ) {
         let handle = request.attempt().clone();
         let work = drive(Arc::clone(self), request, pause).instrument(log::span(self.name()));
-        match place {
-            Place::Here => handle.begin(self.client.engine(), work),
-            Place::Engine => drop(self.client.engine().spawn(work)),
-        }
+        self.start(&handle, place, work);
     }
 
     /// Completes a future unless the attempt is not wanted any more.

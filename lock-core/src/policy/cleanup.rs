@@ -14,26 +14,24 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::policy::client_end::ClientEnd;
-use crate::policy::contact::{Contact, Return};
 use crate::policy::entry::{Entry, Place};
-use crate::policy::groups::HeldGroups;
 use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
 use crate::policy::local::{Declared, Downgrade, EndedHold, LostLease, Number, Release, Reply};
-use crate::policy::log;
-use crate::policy::remote::Remote;
 use crate::runtime::clock::Moment;
 use crate::runtime::pending::{Pending, PendingWork};
 use crate::runtime::race::first_of;
 use crate::runtime::sync::Mutex;
-use crate::spi::{AcquireRequest, AnyLease, Backoff, Downgraded, Grant, Released, TIMER_SLIP};
-use crate::types::name::LockName;
+use crate::spi::{AcquireRequest, AnyLease, AttemptHandle, Backoff, Downgraded, Grant, Released, TIMER_SLIP};
+use crate::types::error::LockError;
 
 /// The clean-up of one client.
 pub(crate) struct Cleanup {
-    remote: Arc<Remote>,
-    contact: Arc<Contact>,
+    /// Notified when contact with the server returns.
+    contact: Arc<Notify>,
     pending: Arc<PendingWork>,
     /// When every holder whose hold the core has ended must have stopped.
     stopped_by: Mutex<Option<Moment>>,
@@ -41,9 +39,8 @@ pub(crate) struct Cleanup {
 }
 
 impl Cleanup {
-    pub(crate) fn new(remote: Arc<Remote>, contact: Arc<Contact>, held: Arc<HeldGroups>) -> Self {
-        let end = Arc::new(ClientEnd::new(remote.clock.clone(), held));
-        Self { remote, contact, pending: Arc::default(), stopped_by: Mutex::default(), end }
+    pub(crate) fn new(contact: Arc<Notify>, end: ClientEnd) -> Self {
+        Self { contact, pending: Arc::default(), stopped_by: Mutex::default(), end: Arc::new(end) }
     }
 
     /// The last handle of the client was dropped.
@@ -80,18 +77,105 @@ impl Cleanup {
         *self.stopped_by.lock()
     }
 
+    /// Notes when a holder that learns of its loss now has stopped.
+    fn stops_by(&self, moment: Moment) {
+        let mut latest = self.stopped_by.lock();
+        *latest = (*latest).max(Some(moment));
+    }
+}
+
+/// The work of the clean-up for one lock.
+impl Entry {
+    /// Begins work on an attempt, or on what is left of one.
+    pub(super) fn start(
+        &self,
+        handle: &AttemptHandle,
+        place: Place,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        match place {
+            Place::Here => handle.begin(self.client.engine(), work),
+            Place::Engine => drop(self.client.engine().spawn(work)),
+        }
+    }
+
+    /// Gives a lease back. This is the only owner of the lease, which is dropped with it.
+    pub(super) fn begin_release(self: &Arc<Self>, release: Release, place: Place) {
+        let Release { request, lease, gone_by, counted } = release;
+        let mut undoing = self.undoing(request.attempt().number(), gone_by);
+        let releasing = self.unless_given_up(counted, || async move { undoing.release(&lease).await });
+        self.start(request.attempt(), place, releasing);
+    }
+
+    /// Undoes an attempt that no request wants any more, or that has failed with an unknown outcome, and a grant that has
+    /// come for it.
+    pub(super) fn cancel(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        grant: Option<Grant<AnyLease>>,
+        counted: Pending,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let leftovers_last = self.client.backend().capabilities().leftovers_last;
+        let longest = leftovers_last.map(|longest| longest.max(request.lease().unwrap_or_default()));
+        let gone_by = longest.map_or(Moment::FOREVER, |longest| self.clock().now().plus(longest));
+        let mut undoing = self.undoing(request.attempt().number(), gone_by);
+        let request = request.clone();
+        self.unless_given_up(counted, || async move {
+            if undoing.cancel(&request).await.is_some() {
+                undoing.reply(&Reply::Done);
+            }
+            drop(grant);
+        })
+    }
+
+    /// Removes what is left of a lost lease at the server.
+    ///
+    /// If the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: no
+    /// other client may have it while the holder stops.
+    pub(super) fn clear_lost(self: &Arc<Self>, lost: LostLease) {
+        let LostLease { number, lease, holds, abort_margin, declared, gone_by, counted } = lost;
+        let stops_by =
+            (declared == Declared::ByCore).then(|| self.clock().now().plus(time_to_stop(abort_margin)));
+        if let Some(stops_by) = stops_by {
+            self.client.cleanup.stops_by(stops_by);
+        }
+        let (mut undoing, clock) = (self.undoing(number, gone_by), self.clock().clone());
+        let releasing = self.unless_given_up(counted, || async move { undoing.release(&lease).await });
+        self.client.engine().spawn(async move {
+            // Logged here, because the deadline thread may report the loss, and a logger may block.
+            holds.iter().for_each(EndedHold::log);
+            drop(holds);
+            if let Some(stops_by) = stops_by {
+                clock.sleep_until(stops_by).await;
+            }
+            releasing.await;
+        });
+    }
+
+    /// Makes the lease of a writer that of the reader under it.
+    pub(super) fn begin_downgrade(self: &Arc<Self>, downgrade: Downgrade, place: Place) {
+        let Downgrade { number, lease, shared, reader, gone_by, counted } = downgrade;
+        let undoing = self.undoing(number, gone_by);
+        let handle = shared.attempt().clone();
+        let downgrading = self.unless_given_up(counted, || undoing.downgrade(lease, shared, reader));
+        self.start(&handle, place, downgrading);
+    }
+
+    fn undoing(self: &Arc<Self>, number: Number, gone_by: Moment) -> Undoing {
+        Undoing { entry: Arc::clone(self), number, gone_by, is_certain: false }
+    }
+
     /// Runs a task for as long as it can make a difference. The task is made where it stays: a future that is passed on
     /// takes its memory once more.
     fn unless_given_up<F>(
-        &self,
-        name: &LockName,
+        self: &Arc<Self>,
         counted: Pending,
         task: impl FnOnce() -> F + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (end, name, server) = (Arc::clone(&self.end), name.clone(), Arc::clone(&self.remote.server));
+        let (entry, end) = (Arc::clone(self), Arc::clone(&self.client.cleanup.end));
         // Watched from now on and not from the first poll, because a runtime that has ended never polls.
         let unfinished = counted.until_done();
         async move {
@@ -107,130 +191,117 @@ impl Cleanup {
                 .await
             };
             if !is_done {
-                log::Lock { name: &name, server: &server }.given_up();
+                entry.logged().given_up();
             }
             // After the task has ended: what it reports comes before the end of a close.
             unfinished.done();
         }
     }
-
-    fn repeating(&self, gone_by: Moment) -> Repeating {
-        Repeating {
-            remote: Arc::clone(&self.remote),
-            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
-            contact: self.contact.watch(),
-            gone_by,
-        }
-    }
-
-    /// Returns when a holder that learns of its loss now has stopped, and notes that.
-    fn stops_by(&self, abort_margin: Duration) -> Moment {
-        let stops_by = self.remote.clock.now().plus(time_to_stop(abort_margin));
-        let mut latest = self.stopped_by.lock();
-        *latest = (*latest).max(Some(stops_by));
-        stops_by
-    }
-
-    /// The moment by which nothing is left of an attempt that is not undone.
-    fn attempt_gone_by(&self, request: &AcquireRequest) -> Moment {
-        let leftovers_last = self.remote.backend.capabilities().leftovers_last;
-        let longest = leftovers_last.map(|longest| longest.max(request.lease().unwrap_or_default()));
-        longest.map_or(Moment::FOREVER, |longest| self.remote.clock.now().plus(longest))
-    }
 }
 
-/// The work of the clean-up for one lock.
-impl Entry {
-    /// Gives a lease back. This is the only owner of the lease, which is dropped with it.
-    pub(super) fn begin_release(self: &Arc<Self>, release: Release, place: Place) {
-        let Release { request, lease, gone_by, counted } = release;
-        let cleanup = &self.client.cleanup;
-        let mut replies = Replies::to(self, request.attempt().number());
-        let (mut repeating, name) = (cleanup.repeating(gone_by), self.name().clone());
-        let handle = request.attempt().clone();
-        let releasing = cleanup.unless_given_up(self.name(), counted, || async move {
-            repeating.release(&lease, &name, |reply| replies.reply(&reply)).await;
-        });
-        match place {
-            Place::Here => handle.begin(self.client.engine(), releasing),
-            Place::Engine => drop(self.client.engine().spawn(releasing)),
-        }
-    }
-
-    /// Undoes an attempt that no request wants any more, or that has failed with an unknown outcome, and a grant that has
-    /// come for it.
-    pub(super) fn cancel(
-        self: &Arc<Self>,
-        request: &AcquireRequest,
-        grant: Option<Grant<AnyLease>>,
-        counted: Pending,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        let cleanup = &self.client.cleanup;
-        let mut replies = Replies::to(self, request.attempt().number());
-        let mut repeating = cleanup.repeating(cleanup.attempt_gone_by(request));
-        let request = request.clone();
-        cleanup.unless_given_up(self.name(), counted, || async move {
-            repeating.cancel(&request, |reply| replies.reply(&reply)).await;
-            drop(grant);
-        })
-    }
-
-    /// Removes what is left of a lost lease at the server.
-    ///
-    /// If the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: no
-    /// other client may have it while the holder stops.
-    pub(super) fn clear_lost(self: &Arc<Self>, lost: LostLease) {
-        let LostLease { lease, holds, abort_margin, declared, gone_by, counted } = lost;
-        let cleanup = &self.client.cleanup;
-        let stops_by = (declared == Declared::ByCore).then(|| cleanup.stops_by(abort_margin));
-        let (mut repeating, name, clock) =
-            (cleanup.repeating(gone_by), self.name().clone(), self.clock().clone());
-        let releasing = cleanup.unless_given_up(self.name(), counted, || async move {
-            repeating.release(&lease, &name, |_| {}).await;
-        });
-        self.client.engine().spawn(async move {
-            // Logged here, because the deadline thread may report the loss, and a logger may block.
-            holds.iter().for_each(EndedHold::log);
-            drop(holds);
-            if let Some(stops_by) = stops_by {
-                clock.sleep_until(stops_by).await;
-            }
-            releasing.await;
-        });
-    }
-
-    /// Makes the lease of a writer that of the reader under it.
-    pub(super) fn begin_downgrade(self: &Arc<Self>, downgrade: Downgrade, place: Place) {
-        let Downgrade { number, lease, shared, reader, gone_by, counted } = downgrade;
-        let cleanup = &self.client.cleanup;
-        let handle = shared.attempt().clone();
-        let downgrading = Downgrading {
-            entry: Arc::clone(self),
-            lease,
-            shared,
-            reader,
-            repeating: cleanup.repeating(gone_by),
-            replies: Replies::to(self, number),
-        };
-        let downgrading = cleanup.unless_given_up(self.name(), counted, || downgrading.until_certain());
-        match place {
-            Place::Here => handle.begin(self.client.engine(), downgrading),
-            Place::Engine => drop(self.client.engine().spawn(downgrading)),
-        }
-    }
-}
-
-/// Passes the replies to a request on to the local lock. If it is dropped before the outcome is certain, there will be no answer:
-/// the runtime has ended, or the client.
-struct Replies {
+/// Undoes something at the server, and passes the replies on to the local lock. If it is dropped before the outcome is certain,
+/// there will be no answer: the runtime has ended, or the client, or the server has ended by itself what is to be undone.
+struct Undoing {
     entry: Arc<Entry>,
     number: Number,
+    /// The moment by which the server has ended by itself what is to be undone.
+    gone_by: Moment,
     is_certain: bool,
 }
 
-impl Replies {
-    fn to(entry: &Arc<Entry>, number: Number) -> Self {
-        Self { entry: Arc::clone(entry), number, is_certain: false }
+impl Undoing {
+    /// Repeats a request until its outcome is certain; returns `None` when that is not needed any more. The local lock learns of
+    /// each failure.
+    async fn until_certain<T, F>(&mut self, failed: &'static str, mut request: impl FnMut() -> F) -> Option<T>
+    where
+        F: Future<Output = Result<T, LockError>>,
+    {
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let contact = Arc::clone(&self.entry.client.cleanup.contact);
+        loop {
+            // From before the request: it may have failed in contact that is lost and has returned meanwhile.
+            let returned = contact.notified();
+            match request().await {
+                Ok(outcome) => return Some(outcome),
+                Err(error) => {
+                    self.entry.logged().repeated(failed, &error);
+                    self.reply(&Reply::Failed(error));
+                }
+            }
+            let clock = self.entry.clock();
+            let due = clock.now().plus(backoff.next_pause()).min(self.gone_by);
+            first_of(clock.sleep_until(due), returned).await;
+            if clock.now() >= self.gone_by {
+                return None;
+            }
+        }
+    }
+
+    async fn release(&mut self, lease: &AnyLease) {
+        if let Some(released) = self.released(lease).await {
+            self.reply(&Reply::Released(released));
+        }
+    }
+
+    /// Releases the lease of a reader that cannot keep it: no owner learns of its end.
+    async fn give_back(&mut self, lease: &AnyLease) {
+        if self.released(lease).await.is_some() {
+            self.reply(&Reply::Done);
+        }
+    }
+
+    async fn released(&mut self, lease: &AnyLease) -> Option<Released> {
+        let client = Arc::clone(&self.entry.client);
+        self.until_certain("a release failed", || client.backend().release(lease)).await
+    }
+
+    async fn cancel(&mut self, request: &AcquireRequest) -> Option<()> {
+        let client = Arc::clone(&self.entry.client);
+        let failed = "an attempt could not be undone yet";
+        self.until_certain(failed, || client.backend().cancel(request)).await
+    }
+
+    async fn downgrade(mut self, lease: AnyLease, shared: AcquireRequest, reader: Arc<HoldCore>) {
+        let client = Arc::clone(&self.entry.client);
+        let downgraded = self.until_certain("a downgrade failed", || async {
+            // Neither lease is wanted.
+            if !reader.is_standing() {
+                return Ok(None);
+            }
+            client.backend().downgrade(&lease, &shared).await.map(Some)
+        });
+        match downgraded.await {
+            None => {}
+            Some(None) => {
+                self.wait_for_the_holder(&reader).await;
+                if self.cancel(&shared).await.is_some() {
+                    self.give_back(&lease).await;
+                }
+            }
+            Some(Some(Downgraded::WasLost(reason))) => {
+                self.reply(&Reply::Released(Released::WasLost(reason)));
+            }
+            Some(Some(Downgraded::Shared(grant))) => {
+                drop(lease);
+                let Some(unwanted) = self.entry.downgraded(self.number, &shared, grant) else {
+                    self.is_certain = true;
+                    return;
+                };
+                if let Some(error) = &unwanted.error {
+                    self.entry.logged().repeated("a reader cannot keep its lease", error);
+                }
+                self.wait_for_the_holder(&reader).await;
+                self.give_back(&unwanted.lease).await;
+            }
+        }
+    }
+
+    /// Waits until a holder that has learned of its loss has stopped.
+    async fn wait_for_the_holder(&self, reader: &HoldCore) {
+        if matches!(reader.phase(), Phase::Lost(_)) {
+            let clock = self.entry.clock();
+            clock.sleep_until(clock.now().plus(time_to_stop(reader.abort_margin()))).await;
+        }
     }
 
     fn reply(&mut self, reply: &Reply) {
@@ -239,134 +310,10 @@ impl Replies {
     }
 }
 
-impl Drop for Replies {
+impl Drop for Undoing {
     fn drop(&mut self) {
         if !self.is_certain {
             self.entry.answered(self.number, &Reply::Never, Place::Engine);
-        }
-    }
-}
-
-/// A writer that has ended, and whose lease is to become the reader's.
-struct Downgrading {
-    entry: Arc<Entry>,
-    lease: AnyLease,
-    shared: AcquireRequest,
-    reader: Arc<HoldCore>,
-    repeating: Repeating,
-    replies: Replies,
-}
-
-impl Downgrading {
-    async fn until_certain(mut self) {
-        let remote = Arc::clone(&self.repeating.remote);
-        loop {
-            match remote.backend.downgrade(&self.lease, &self.shared).await {
-                Ok(Downgraded::Shared(grant)) => return self.shared(grant).await,
-                Ok(Downgraded::WasLost(reason)) => {
-                    return self.replies.reply(&Reply::Released(Released::WasLost(reason)));
-                }
-                Err(error) => {
-                    self.entry.logged().repeated("a downgrade failed", &error);
-                    self.replies.reply(&Reply::Failed(error));
-                }
-            }
-            if self.repeating.pause().await.is_none() {
-                return;
-            }
-            if !self.reader.is_standing() {
-                return self.undo().await;
-            }
-        }
-    }
-
-    async fn shared(mut self, grant: Grant<AnyLease>) {
-        drop(self.lease);
-        let Some(unwanted) = self.entry.downgraded(self.replies.number, &self.shared, grant) else {
-            self.replies.is_certain = true;
-            return;
-        };
-        if let Some(error) = &unwanted.error {
-            self.entry.logged().repeated("a reader cannot keep its lease", error);
-        }
-        self.repeating.wait_for_the_holder(&self.reader).await;
-        let name = self.entry.name().clone();
-        self.repeating
-            .release(&unwanted.lease, &name, |reply| self.replies.reply(&reply.without_loss()))
-            .await;
-    }
-
-    /// The reader has ended before the server has answered, so that neither lease is wanted.
-    async fn undo(mut self) {
-        self.repeating.wait_for_the_holder(&self.reader).await;
-        self.repeating.cancel(&self.shared, |_| {}).await;
-        let name = self.entry.name().clone();
-        self.repeating.release(&self.lease, &name, |reply| self.replies.reply(&reply.without_loss())).await;
-    }
-}
-
-/// What repeats a request until its outcome is certain.
-struct Repeating {
-    remote: Arc<Remote>,
-    backoff: Backoff,
-    contact: Return,
-    /// The moment by which the server has ended by itself what is to be undone.
-    gone_by: Moment,
-}
-
-impl Repeating {
-    /// Waits until it is time for another request; returns `None` when none is needed any more.
-    async fn pause(&mut self) -> Option<()> {
-        let clock = &self.remote.clock;
-        let due = clock.now().plus(self.backoff.next_pause()).min(self.gone_by);
-        first_of(clock.sleep_until(due), self.contact.noticed()).await;
-        (clock.now() < self.gone_by).then_some(())
-    }
-
-    /// Releases a lease, until that is certain or not needed any more. `reply` learns of each answer.
-    async fn release(&mut self, lease: &AnyLease, name: &LockName, mut reply: impl FnMut(Reply)) {
-        loop {
-            match self.remote.backend.release(lease).await {
-                Ok(released) => return reply(Reply::Released(released)),
-                Err(error) => {
-                    log::Lock { name, server: &self.remote.server }.repeated("a release failed", &error);
-                    reply(Reply::Failed(error));
-                }
-            }
-            if self.pause().await.is_none() {
-                return reply(Reply::Never);
-            }
-        }
-    }
-
-    /// Waits until a holder that has learned of its loss has stopped.
-    async fn wait_for_the_holder(&self, reader: &HoldCore) {
-        if matches!(reader.phase(), Phase::Lost(_)) {
-            let clock = &self.remote.clock;
-            clock.sleep_until(clock.now().plus(time_to_stop(reader.abort_margin()))).await;
-        }
-    }
-
-    /// Undoes an attempt, in the same way.
-    async fn cancel(&mut self, request: &AcquireRequest, mut reply: impl FnMut(Reply)) {
-        loop {
-            let Err(error) = self.remote.backend.cancel(request).await else { return reply(Reply::Done) };
-            let lock = log::Lock { name: &request.name, server: &self.remote.server };
-            lock.repeated("an attempt could not be undone yet", &error);
-            reply(Reply::Failed(error));
-            if self.pause().await.is_none() {
-                return reply(Reply::Never);
-            }
-        }
-    }
-}
-
-impl Reply {
-    /// The answer to the release of a lease that no owner has any more.
-    fn without_loss(self) -> Self {
-        match self {
-            Self::Released(_) => Self::Done,
-            reply => reply,
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct ClientEnd {
     clock: Clock,
     held: Arc<HeldGroups>,
     state: watch::Sender<State>,
-    /// As in [`Contact`](super::contact::Contact).
+    /// The last receiver that is dropped wakes the sender, which is more work than all the rest.
     _never_the_last: watch::Receiver<State>,
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::policy::contact::Contact;
 use crate::policy::entry::Entry;
 use crate::policy::local::Number;
 use crate::runtime::clock::{Clock, Moment};
@@ -286,7 +285,8 @@ impl fmt::Debug for HeldGroups {
 /// Forwards the backend's reports on a group to all its leases.
 pub(crate) struct GroupReports {
     pub(crate) held: Arc<HeldGroups>,
-    pub(crate) contact: Arc<Contact>,
+    /// Notified when contact with the server returns.
+    pub(crate) contact: Arc<Notify>,
     pub(crate) clock: Clock,
 }
 
@@ -298,7 +298,7 @@ impl Groups for GroupReports {
     }
 
     fn restored(&self, group: GroupId) {
-        self.contact.returned();
+        self.contact.notify_waiters();
         self.renew(group);
     }
 

@@ -3,8 +3,7 @@
 pub(crate) mod acquire;
 mod attempts;
 pub(crate) mod cleanup;
-mod client_end;
-pub(crate) mod contact;
+pub(crate) mod client_end;
 pub(crate) mod context;
 pub(crate) mod entry;
 pub(crate) mod groups;

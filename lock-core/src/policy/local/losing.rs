@@ -132,6 +132,7 @@ impl LocalLock {
         }
         let lease = lease.kept;
         turn.effects.work.push(Work::Clear(LostLease {
+            number,
             lease,
             holds,
             abort_margin,

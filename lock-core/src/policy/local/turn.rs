@@ -118,6 +118,7 @@ pub(crate) struct Downgrade {
 
 /// A lost lease, of which nothing is to be left at the server.
 pub(crate) struct LostLease {
+    pub(crate) number: Number,
     pub(crate) lease: AnyLease,
     pub(crate) holds: Vec<EndedHold>,
     pub(crate) abort_margin: Duration,
