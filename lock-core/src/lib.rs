@@ -54,7 +54,6 @@ pub use types::mode::{LockKind, Mode};
 pub use types::name::{CharacterSet, LockName, NameRules, PhysicalName};
 pub use types::origin::ProcessOrigin;
 pub use types::owner::Owner;
-pub use types::password::Password;
-pub use types::secret::Secret;
+pub use types::password::{Password, Secret};
 pub use types::status::{Broken, HolderId, HolderInfo, LockStatus, Others, Participant, TakenAway};
 pub use types::token::FencingToken;

@@ -5,7 +5,6 @@
 //! [`EngineChoice::Caller`] the same tasks run on the caller's runtime instead.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -160,52 +159,36 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// a new task costs little; spawned by the caller, it would have to wake that thread first.
 #[derive(Default)]
 pub(crate) struct Parked {
-    stage: Mutex<Stage>,
-    /// Whether it was woken since it began: it has to begin anew.
-    was_woken: AtomicBool,
-}
-
-#[derive(Default)]
-enum Stage {
-    /// It has not returned from its first poll.
-    #[default]
-    Begins,
-    /// It was woken: the engine gets it, or has it.
-    Woken,
-    Waits(Work, Arc<BackendTasks>),
+    /// Whether it was woken since it began: it does not wait here.
+    is_woken: AtomicBool,
+    waits: Mutex<Option<HandedOver>>,
 }
 
 impl Parked {
     /// A late waker of the future before only has the engine continue the next one too early.
     fn begin(&self) {
-        if !self.was_woken.swap(false, Ordering::AcqRel) {
-            return;
-        }
-        let mut stage = self.stage.lock();
-        if !matches!(*stage, Stage::Waits(..)) {
-            *stage = Stage::Begins;
-        }
+        self.is_woken.store(false, Ordering::SeqCst);
     }
 
     fn keep(&self, future: Work, engine: &Engine) {
-        let mut stage = self.stage.lock();
-        if matches!(*stage, Stage::Begins) {
-            *stage = Stage::Waits(future, Arc::clone(&engine.backend_tasks));
-            return;
+        let before = self.waits.lock().replace((future, Arc::clone(&engine.backend_tasks)));
+        // Either this sees that it was woken, or the waker sees it.
+        let woken = if self.is_woken.load(Ordering::SeqCst) { self.take() } else { None };
+        for (future, engine) in before.into_iter().chain(woken) {
+            hand_over(future, engine);
         }
-        drop(stage);
-        drop(engine.spawn(future));
     }
 
     /// The future is woken: the engine continues it from now on.
     pub(crate) fn woken(&self) {
-        let before = std::mem::replace(&mut *self.stage.lock(), Stage::Woken);
-        self.was_woken.store(true, Ordering::Release);
-        if let Stage::Waits(future, engine) = before {
-            #[cfg(test)]
-            super::counts::spawn();
+        self.is_woken.store(true, Ordering::SeqCst);
+        if let Some((future, engine)) = self.take() {
             hand_over(future, engine);
         }
+    }
+
+    fn take(&self) -> Option<HandedOver> {
+        self.waits.lock().take()
     }
 }
 
@@ -230,6 +213,8 @@ fn hand_over(future: Work, engine: Arc<BackendTasks>) {
     }
     let _end = EndOfHandingOver;
     while let Some((future, engine)) = next {
+        #[cfg(test)]
+        super::counts::spawn();
         drop(engine.handle.spawn(future));
         next = WOKEN_MEANWHILE.try_with(|woken| woken.borrow_mut().as_mut()?.pop()).ok().flatten();
     }
@@ -297,12 +282,6 @@ pub async fn contained<T>(
         })
     })
     .await
-}
-
-impl fmt::Debug for Engine {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Engine")
-    }
 }
 
 #[cfg(test)]

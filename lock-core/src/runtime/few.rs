@@ -52,29 +52,28 @@ const KEPT: usize = 4;
 #[derive(Debug)]
 pub(crate) struct FewByKey<K, V, S> {
     first: Option<(K, V)>,
-    others: HashMap<K, V, S>,
+    #[allow(clippy::box_collection, reason = "most maps have none, and there is one for each lock")]
+    others: Option<Box<HashMap<K, V, S>>>,
 }
 
-impl<K, V, S: Default> Default for FewByKey<K, V, S> {
+impl<K, V, S> Default for FewByKey<K, V, S> {
     fn default() -> Self {
-        Self { first: None, others: HashMap::default() }
+        Self { first: None, others: None }
     }
 }
 
-impl<K: Eq + Hash, V, S: BuildHasher> FewByKey<K, V, S> {
+impl<K: Eq + Hash, V, S: BuildHasher + Default> FewByKey<K, V, S> {
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         match &self.first {
             Some((first, value)) if first == key => Some(value),
-            _ if self.others.is_empty() => None,
-            _ => self.others.get(key),
+            _ => self.others.as_ref()?.get(key),
         }
     }
 
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         match &mut self.first {
             Some((first, value)) if first == key => Some(value),
-            _ if self.others.is_empty() => None,
-            _ => self.others.get_mut(key),
+            _ => self.others.as_mut()?.get_mut(key),
         }
     }
 
@@ -83,25 +82,24 @@ impl<K: Eq + Hash, V, S: BuildHasher> FewByKey<K, V, S> {
         if self.first.is_none() {
             self.first = Some((key, value));
         } else {
-            self.others.insert(key, value);
+            self.others.get_or_insert_default().insert(key, value);
         }
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        if self.first.as_ref().is_some_and(|(first, _)| first == key) {
-            return self.first.take().map(|(_, value)| value);
+        if let Some((_, value)) = self.first.take_if(|(first, _)| first == key) {
+            return Some(value);
         }
-        if self.others.is_empty() {
-            return None;
-        }
-        let value = self.others.remove(key);
-        if self.others.is_empty() && self.others.capacity() > KEPT {
-            self.others.shrink_to(KEPT);
+        let others = self.others.as_mut()?;
+        let value = others.remove(key);
+        if others.is_empty() && others.capacity() > KEPT {
+            self.others = None;
         }
         value
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.first.iter().map(|(key, value)| (key, value)).chain(&self.others)
+        let others = self.others.iter().flat_map(|others| others.iter());
+        self.first.iter().map(|(key, value)| (key, value)).chain(others)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use record::{Key, key};
+use record::{Key, key, record};
 use tokio::runtime::Handle;
 
 use crate::runtime::sync::Mutex;
@@ -84,27 +84,55 @@ struct SeriesOfLocks {
     lost: [(LossReason, Key); 7],
 }
 
-impl SeriesOfLocks {
-    fn new(backend: &'static str, mode: &'static str) -> Self {
-        let labels = [("backend", backend), ("mode", mode)];
-        let by = |name, label, value| key(name, &[labels[0], labels[1], (label, value)]);
+impl Series {
+    fn new(backend: &'static str, is_by_lock: bool) -> Self {
+        // Makes a series, and makes it visible with its first value.
+        let series = |name, labels: &[(&'static str, &'static str)], first: Option<Value>| {
+            let key = key(name, &[&[("backend", backend)], labels].concat());
+            if let Some(first) = first {
+                record(&key, None, first);
+            }
+            key
+        };
+        // With the names of locks as labels, they are visible from the first use of a lock.
+        let first = |value| (!is_by_lock).then_some(value);
+        let of_locks = |mode| {
+            let series_by =
+                |name, label, value, first| series(name, &[("mode", mode), (label, value)], first);
+            let lost = |reason| series_by(LOST, "reason", reason, first(Value::Count(0)));
+            SeriesOfLocks {
+                waits: OUTCOMES
+                    .map(|outcome| series_by(ACQUIRE_WAIT, "outcome", outcome, first(Value::NoTime))),
+                hold: series(HOLD, &[("mode", mode)], first(Value::NoTime)),
+                holds: series(HOLDS, &[("mode", mode)], first(Value::Change(0.0))),
+                waiters: series(WAITERS, &[("mode", mode)], first(Value::Change(0.0))),
+                lost: LOSSES.map(|(reason, label)| (reason, lost(label))),
+            }
+        };
+        let of_requests = |op| {
+            RESULTS.map(|result| series(REQUESTS, &[("op", op), ("result", result)], Some(Value::Count(0))))
+        };
         Self {
-            waits: OUTCOMES.map(|outcome| by(ACQUIRE_WAIT, "outcome", outcome)),
-            hold: key(HOLD, &labels),
-            holds: key(HOLDS, &labels),
-            waiters: key(WAITERS, &labels),
-            lost: LOSSES.map(|(reason, label)| (reason, by(LOST, "reason", label))),
+            by_mode: MODES.map(of_locks),
+            renewal: series(RENEWAL, &[], Some(Value::NoTime)),
+            requests: OPERATIONS.map(|(operation, label)| (operation, of_requests(label))),
         }
     }
+}
 
-    /// Makes the series visible with their first values.
-    fn show(&self) {
-        self.waits.iter().chain([&self.hold]).for_each(|key| record::histogram(key, None, None));
-        for key in [&self.holds, &self.waiters] {
-            record::gauge_by(key, None, 0.0);
-        }
-        self.lost.iter().for_each(|(_, key)| record::counter(key, None, 0));
-    }
+/// What is recorded.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "nothing is recorded"))]
+enum Value {
+    /// Added to a counter.
+    Count(u64),
+    /// Added to a gauge.
+    Change(f64),
+    /// Set as that of a gauge.
+    Level(f64),
+    Time(Duration),
+    /// Nothing yet, for times that are to come.
+    NoTime,
 }
 
 /// The metrics of one client.
@@ -127,23 +155,10 @@ pub(crate) struct LockMetrics<'a> {
 impl Metrics {
     /// Describes the metrics of a client, and makes each visible with its first value.
     pub(crate) fn new(backend: &'static str, is_by_lock: bool) -> Self {
-        let of_request = |operation| {
-            RESULTS
-                .map(|result| key(REQUESTS, &[("backend", backend), ("op", operation), ("result", result)]))
-        };
-        let series = Series {
-            by_mode: MODES.map(|mode| SeriesOfLocks::new(backend, mode)),
-            renewal: key(RENEWAL, &[("backend", backend)]),
-            requests: OPERATIONS.map(|(operation, label)| (operation, of_request(label))),
-        };
         record::describe();
-        if !is_by_lock {
-            series.by_mode.iter().for_each(SeriesOfLocks::show);
-        }
-        record::histogram(&series.renewal, None, None);
-        series.requests.iter().flat_map(|(_, keys)| keys).for_each(|key| record::counter(key, None, 0));
+        let series = Arc::new(Series::new(backend, is_by_lock));
         Headroom::publish(backend);
-        Self { backend, is_by_lock, series: Arc::new(series) }
+        Self { backend, is_by_lock, series }
     }
 
     /// Returns the metrics of this lock.
@@ -165,7 +180,7 @@ impl Metrics {
 
     /// A renewal was answered, or given up.
     pub(crate) fn renewed_in(&self, took: Duration) {
-        record::histogram(&self.series.renewal, None, Some(took));
+        record(&self.series.renewal, None, Value::Time(took));
     }
 
     /// Creates the headroom of a new group.
@@ -178,28 +193,28 @@ impl Metrics {
 impl LockMetrics<'_> {
     /// A caller begins to wait (1.0), or waits no longer (-1.0).
     pub(crate) fn waiters(self, difference: f64) {
-        record::gauge_by(&self.series.waiters, self.lock, difference);
+        record(&self.series.waiters, self.lock, Value::Change(difference));
     }
 
     pub(crate) fn waited(self, outcome: Outcome, waited: impl FnOnce() -> Duration) {
         if record::IS_ON {
-            record::histogram(&self.series.waits[outcome as usize], self.lock, Some(waited()));
+            record(&self.series.waits[outcome as usize], self.lock, Value::Time(waited()));
         }
     }
 
     /// The owner has received a hold.
     pub(crate) fn acquired(self) {
-        record::gauge_by(&self.series.holds, self.lock, 1.0);
+        record(&self.series.holds, self.lock, Value::Change(1.0));
     }
 
     /// A hold that its owner had received has ended.
     pub(crate) fn ended(self, held: impl FnOnce() -> Duration, loss: Option<LossReason>) {
         if record::IS_ON {
-            record::gauge_by(&self.series.holds, self.lock, -1.0);
-            record::histogram(&self.series.hold, self.lock, Some(held()));
+            record(&self.series.holds, self.lock, Value::Change(-1.0));
+            record(&self.series.hold, self.lock, Value::Time(held()));
         }
         if let Some((_, key)) = self.series.lost.iter().find(|(reason, _)| loss == Some(*reason)) {
-            record::counter(key, self.lock, 1);
+            record(key, self.lock, Value::Count(1));
         }
     }
 }
@@ -216,7 +231,7 @@ pub(crate) struct Request<'a>(Option<&'a [Key; 3]>);
 impl Request<'_> {
     pub(crate) fn answered<T, E>(mut self, answer: &Result<T, E>) {
         if let Some([ok, error, _]) = self.0.take() {
-            record::counter(if answer.is_ok() { ok } else { error }, None, 1);
+            record(if answer.is_ok() { ok } else { error }, None, Value::Count(1));
         }
     }
 }
@@ -227,7 +242,7 @@ impl Drop for Request<'_> {
         if let Some([_, _, unanswered]) = self.0
             && Handle::try_current().is_ok()
         {
-            record::counter(unanswered, None, 1);
+            record(unanswered, None, Value::Count(1));
         }
     }
 }
@@ -258,7 +273,7 @@ impl Headroom {
         // Another thread may publish an older value at the same time: the last one looks again.
         while record::IS_ON && published != Some(least()) {
             let least = least();
-            record::gauge(&key(HEADROOM, &[("backend", backend)]), least);
+            record(&key(HEADROOM, &[("backend", backend)]), None, Value::Level(least));
             published = Some(least);
         }
     }
@@ -277,12 +292,11 @@ impl Drop for Headroom {
 #[cfg(feature = "metrics")]
 mod record {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::time::Duration;
 
     pub(super) use metrics::Key;
     use metrics::{KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
 
-    use super::{ACQUIRE_WAIT, HEADROOM, HOLD, HOLDS, LOST, RENEWAL, REQUESTS, WAITERS};
+    use super::{ACQUIRE_WAIT, HEADROOM, HOLD, HOLDS, LOST, RENEWAL, REQUESTS, Value, WAITERS};
 
     pub(super) const IS_ON: bool = true;
 
@@ -298,34 +312,16 @@ mod record {
         Key::from_parts(name, labels.iter().map(Label::from).collect::<Vec<_>>())
     }
 
-    /// Calls the recorder, with the lock's name as one more label if there is one.
-    fn recorded(key: &Key, lock: Option<&str>, record: impl FnOnce(&dyn Recorder, &Key)) {
-        match lock {
-            Some(name) => {
-                let key = key.with_extra_labels(vec![Label::new("lock", name.to_owned())]);
-                to_recorder(|recorder| record(recorder, &key));
-            }
-            None => to_recorder(|recorder| record(recorder, key)),
-        }
-    }
-
-    pub(super) fn counter(key: &Key, lock: Option<&str>, count: u64) {
-        recorded(key, lock, |to, key| to.register_counter(key, &METADATA).increment(count));
-    }
-
-    pub(super) fn gauge(key: &Key, value: f64) {
-        recorded(key, None, |to, key| to.register_gauge(key, &METADATA).set(value));
-    }
-
-    pub(super) fn gauge_by(key: &Key, lock: Option<&str>, difference: f64) {
-        recorded(key, lock, |to, key| to.register_gauge(key, &METADATA).increment(difference));
-    }
-
-    /// Records a value, or only makes the histogram known.
-    pub(super) fn histogram(key: &Key, lock: Option<&str>, value: Option<Duration>) {
-        recorded(key, lock, |to, key| {
-            let histogram = to.register_histogram(key, &METADATA);
-            value.inspect(|value| histogram.record(value.as_secs_f64()));
+    /// Records a value, with the lock's name as one more label if there is one.
+    pub(super) fn record(key: &Key, lock: Option<&str>, value: Value) {
+        let with_lock = lock.map(|name| key.with_extra_labels(vec![Label::new("lock", name.to_owned())]));
+        let key = with_lock.as_ref().unwrap_or(key);
+        to_recorder(|to| match value {
+            Value::Count(count) => to.register_counter(key, &METADATA).increment(count),
+            Value::Change(difference) => to.register_gauge(key, &METADATA).increment(difference),
+            Value::Level(level) => to.register_gauge(key, &METADATA).set(level),
+            Value::Time(time) => to.register_histogram(key, &METADATA).record(time.as_secs_f64()),
+            Value::NoTime => drop(to.register_histogram(key, &METADATA)),
         });
     }
 
@@ -360,7 +356,7 @@ mod record {
 
 #[cfg(not(feature = "metrics"))]
 mod record {
-    use std::time::Duration;
+    use super::Value;
 
     pub(super) const IS_ON: bool = false;
 
@@ -370,13 +366,7 @@ mod record {
         Key
     }
 
-    pub(super) fn counter(_: &Key, _: Option<&str>, _: u64) {}
-
-    pub(super) fn gauge(_: &Key, _: f64) {}
-
-    pub(super) fn gauge_by(_: &Key, _: Option<&str>, _: f64) {}
-
-    pub(super) fn histogram(_: &Key, _: Option<&str>, _: Option<Duration>) {}
+    pub(super) fn record(_: &Key, _: Option<&str>, _: Value) {}
 
     pub(super) fn describe() {}
 }

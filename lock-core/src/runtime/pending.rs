@@ -19,7 +19,7 @@ impl PendingWork {
     /// Counts one piece of work until the returned value is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Pending {
         self.count.fetch_add(1, Ordering::AcqRel);
-        Pending(Arc::clone(self))
+        Pending { work: Arc::clone(self), is_to_be_done: false }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -47,39 +47,34 @@ impl PendingWork {
 
 /// One piece of work that is not confirmed yet.
 #[derive(Debug)]
-pub(crate) struct Pending(Arc<PendingWork>);
+pub(crate) struct Pending {
+    work: Arc<PendingWork>,
+    /// Whether it counts as abandoned if it is dropped.
+    is_to_be_done: bool,
+}
 
 impl Pending {
-    /// From now on the work counts as abandoned if it is dropped before it is done.
-    pub(crate) fn until_done(self) -> Unfinished {
-        Unfinished(Some(self))
+    /// From now on the work counts as abandoned if it is dropped before it is [done](Self::done).
+    pub(crate) fn until_done(mut self) -> Self {
+        self.is_to_be_done = true;
+        self
+    }
+
+    /// The work is done, or was given up with a line in the log.
+    pub(crate) fn done(mut self) {
+        self.is_to_be_done = false;
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_awaited.load(Ordering::SeqCst) {
-            self.0.finished.notify_waiters();
+        if self.is_to_be_done {
+            // While the work is still counted: a caller that waits for its end sees that it was abandoned.
+            self.work.abandoned.fetch_add(1, Ordering::SeqCst);
         }
-    }
-}
-
-/// A piece of work that counts as abandoned when this is dropped, unless it is done.
-#[derive(Debug)]
-pub(crate) struct Unfinished(Option<Pending>);
-
-impl Unfinished {
-    /// The work is done, or was given up with a line in the log.
-    pub(crate) fn done(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        // While the work is still counted: a caller that waits for its end sees that it was abandoned.
-        if let Some(Pending(work)) = &self.0 {
-            work.abandoned.fetch_add(1, Ordering::SeqCst);
+        if self.work.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.work.is_awaited.load(Ordering::SeqCst)
+        {
+            self.work.finished.notify_waiters();
         }
     }
 }

@@ -11,8 +11,7 @@ use crate::runtime::engine::{BackendTasks, contained};
 use crate::runtime::race::within;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
-use crate::types::password::Password;
-use crate::types::secret::Secret;
+use crate::types::password::{Password, Secret};
 use crate::types::status::HolderInfo;
 
 /// Receives what a backend reports about a whole group.

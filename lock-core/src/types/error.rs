@@ -16,67 +16,54 @@ use crate::types::name::LockName;
 use crate::types::status::Participant;
 
 /// What went wrong, as far as a program can act on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The hold that the call was about has been lost; [`LockError::loss`] has the reason.
+    #[error("the lock was lost")]
     Lost,
     /// The caller does not hold the lock. Nothing was changed.
+    #[error("the caller does not hold it")]
     NotOwner,
     /// Another owner holds the lock, and the time to wait for it is over.
+    #[error("another owner holds it")]
     Busy,
     /// The caller would wait for itself: it holds the lock already, as the owner that it acts for here.
+    #[error("the caller holds it itself, and would wait for ever")]
     Deadlock,
     /// The lock would have no owner: the call was made outside a task, a runtime and an owner's scope.
+    #[error("there is no task, runtime or scope to own it")]
     NoOwner,
     /// The call would block a thread that runs asynchronous tasks. Nothing was done.
+    #[error("it would block a thread that runs asynchronous tasks")]
     WouldBlock,
     /// The client could not reach the server, or the server did not answer. No lock is held.
+    #[error("the backend cannot be reached")]
     Unreachable,
     /// The request was sent and its outcome is not known; the client keeps working on it in the background.
+    #[error("the outcome is not known")]
     Unconfirmed,
     /// The server refused: wrong credentials, a missing permission, a folder that belongs to another user.
+    #[error("access was refused")]
     Denied,
     /// The backend cannot do this; its capabilities say so.
+    #[error("the backend does not support it")]
     Unsupported,
     /// The name of the lock is empty or longer than 512 bytes.
+    #[error("the name is not acceptable")]
     InvalidName,
     /// An option, a URL or a setting is not valid.
+    #[error("an option is not acceptable")]
     InvalidOption,
     /// The client has been closed, or the runtime that it ran on has ended.
+    #[error("the client is closed")]
     Closed,
     /// The server answered with an error of its own, or with a reply that makes no sense.
+    #[error("the backend reported an error")]
     Server,
     /// A bug in distlock or in a backend.
+    #[error("internal error")]
     Internal,
-}
-
-impl ErrorKind {
-    fn describe(self) -> &'static str {
-        match self {
-            Self::Lost => "the lock was lost",
-            Self::NotOwner => "the caller does not hold it",
-            Self::Busy => "another owner holds it",
-            Self::Deadlock => "the caller holds it itself, and would wait for ever",
-            Self::NoOwner => "there is no task, runtime or scope to own it",
-            Self::WouldBlock => "it would block a thread that runs asynchronous tasks",
-            Self::Unreachable => "the backend cannot be reached",
-            Self::Unconfirmed => "the outcome is not known",
-            Self::Denied => "access was refused",
-            Self::Unsupported => "the backend does not support it",
-            Self::InvalidName => "the name is not acceptable",
-            Self::InvalidOption => "an option is not acceptable",
-            Self::Closed => "the client is closed",
-            Self::Server => "the backend reported an error",
-            Self::Internal => "internal error",
-        }
-    }
-}
-
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.describe())
-    }
 }
 
 /// The operation during which an error occurred.
@@ -198,9 +185,7 @@ impl Details {
         let what = format!("cannot {}{name}{server}: {}", self.operation, self.problem());
         [Some(what), reason, holder, cause, remedy].into_iter().flatten().collect()
     }
-}
 
-impl Details {
     /// What stands in the way. A pause does so without an owner.
     fn problem(&self) -> String {
         match (self.pause, &self.holder) {
@@ -211,7 +196,7 @@ impl Details {
                     humantime::format_duration(pause)
                 )
             }
-            _ => self.of_semaphore().unwrap_or_else(|| self.kind.describe()).to_owned(),
+            _ => self.of_semaphore().map_or_else(|| self.kind.to_string(), str::to_owned),
         }
     }
 
@@ -239,9 +224,9 @@ impl Details {
 }
 
 /// How backends make errors. The documentation of [`spi`](crate::spi) shows it.
+#[doc(hidden)]
 impl LockError {
     /// Creates an error that has only a kind and the operation that failed.
-    #[doc(hidden)]
     pub fn new(kind: ErrorKind, operation: Operation) -> Self {
         Self(Arc::new(Details {
             kind,
@@ -260,13 +245,11 @@ impl LockError {
     }
 
     /// Creates the error of a hold that was lost for `reason`.
-    #[doc(hidden)]
     pub fn lost(operation: Operation, name: &LockName, reason: LossReason) -> Self {
         Self::new(ErrorKind::Lost, operation).on(name).with(|details| details.loss = Some(reason))
     }
 
     /// Creates the error of a wait that ended while another owner held the lock.
-    #[doc(hidden)]
     pub fn busy(name: &LockName) -> Self {
         Self::new(ErrorKind::Busy, Operation::Acquire).on(name).retryable()
     }
@@ -282,7 +265,6 @@ impl LockError {
     /// assert!(error.to_string().contains("3 permits, not 5"));
     /// # Ok::<(), LockError>(())
     /// ```
-    #[doc(hidden)]
     pub fn other_permits(name: &LockName, asked: u32, is: u32) -> Self {
         Self::new(ErrorKind::InvalidOption, Operation::Acquire)
             .on(name)
@@ -292,7 +274,6 @@ impl LockError {
     }
 
     /// Adds the holder, as the server last described it.
-    #[doc(hidden)]
     #[must_use]
     pub fn held_by(self, holder: Participant) -> Self {
         self.with(|details| details.holder = Some(Box::new(holder)))
@@ -309,7 +290,6 @@ impl LockError {
     }
 
     /// Sets the lock that the failed operation was about.
-    #[doc(hidden)]
     #[must_use]
     pub fn on(self, name: &LockName) -> Self {
         self.with(|details| details.name = Some(name.clone()))
@@ -336,28 +316,24 @@ impl LockError {
     }
 
     /// Replaces the operation, where the caller knows it better than the code that made the error.
-    #[doc(hidden)]
     #[must_use]
     pub fn during(self, operation: Operation) -> Self {
         self.with(|details| details.operation = operation)
     }
 
     /// Sets the cause, in words. The text must not contain a secret.
-    #[doc(hidden)]
     #[must_use]
     pub fn because(self, cause: impl Into<Cow<'static, str>>) -> Self {
         self.with(|details| details.cause = cause.into())
     }
 
     /// Sets what the reader can do about it.
-    #[doc(hidden)]
     #[must_use]
     pub fn remedy(self, remedy: impl Into<Cow<'static, str>>) -> Self {
         self.with(|details| details.remedy = remedy.into())
     }
 
     /// Marks the error as retryable: the same call may succeed later.
-    #[doc(hidden)]
     #[must_use]
     pub fn retryable(self) -> Self {
         self.with(|details| details.retryable = true)
@@ -365,7 +341,6 @@ impl LockError {
 
     /// Attaches the underlying error, for [`LockError::underlying`]. Put its text into [`LockError::because`] as well.
     /// Its `Display` and `Debug` must not contain a secret.
-    #[doc(hidden)]
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.with(|details| details.underlying = Some(Arc::new(source)))
@@ -383,9 +358,8 @@ impl LockError {
     ///
     /// ```
     /// use std::io;
-    /// use std::path::Path;
     ///
-    /// let error = lock_core::Secret::of_file(Path::new("/nonexistent/password")).unwrap_err();
+    /// let error = lock_core::Password::of_file("/nonexistent/password").unwrap_err();
     /// let cause = error.underlying().and_then(|cause| cause.downcast_ref::<io::Error>());
     /// assert_eq!(cause.map(io::Error::kind), Some(io::ErrorKind::NotFound));
     /// ```

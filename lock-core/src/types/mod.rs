@@ -8,6 +8,5 @@ pub(crate) mod name;
 pub(crate) mod origin;
 pub(crate) mod owner;
 pub(crate) mod password;
-pub(crate) mod secret;
 pub(crate) mod status;
 pub(crate) mod token;

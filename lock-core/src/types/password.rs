@@ -1,14 +1,55 @@
-//! Where a password comes from, each time a client needs it.
+//! A text that must stay hidden, and where a password comes from, each time a client needs it.
 
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::secret::Secret;
+
+/// A password, or another text that only the server may see. Its `Debug` shows neither its content nor its length.
+///
+/// ```
+/// use lock_core::Secret;
+///
+/// let password = Secret::new("hunter2");
+/// assert_eq!(format!("{password:?}"), "(hidden)");
+/// assert_eq!(password.reveal(), "hunter2");
+/// ```
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Reads the first line of a file.
+    fn of_file(file: &Path) -> Result<Self, LockError> {
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            invalid(format!("the password_file {} cannot be read: {error}", file.display())).caused_by(error)
+        })?;
+        match text.lines().next().unwrap_or_default() {
+            "" => Err(invalid(format!("the password_file {} is empty", file.display()))
+                .remedy("write the password into its first line")),
+            password => Ok(Self::new(password)),
+        }
+    }
+
+    /// Returns the text itself. It must not get into an error, a log or a `Debug` text.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("(hidden)")
+    }
+}
 
 type Reading = Pin<Box<dyn Future<Output = Result<Secret, LockError>> + Send>>;
 
@@ -75,6 +116,10 @@ impl Password {
     }
 }
 
+fn invalid(cause: String) -> LockError {
+    LockError::new(ErrorKind::InvalidOption, Operation::Configure).because(cause)
+}
+
 fn not_given(error: &dyn Error) -> LockError {
     LockError::new(ErrorKind::Denied, Operation::Connect)
         .because(format!("the password callback failed: {error}"))
@@ -100,6 +145,29 @@ impl fmt::Debug for Password {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shows_nothing_of_itself() {
+        assert_eq!(format!("{:?}", Secret::new("hunter2")), "(hidden)");
+        assert_eq!(Secret::new("hunter2").reveal(), "hunter2");
+    }
+
+    #[test]
+    fn a_file_has_it_in_its_first_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        for (text, password) in
+            [("hunter2", "hunter2"), ("hunter2\n", "hunter2"), ("hunter2\r\nmore", "hunter2")]
+        {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(Secret::of_file(&file).unwrap().reveal(), password);
+        }
+        std::fs::write(&file, "\n").unwrap();
+        let empty = Secret::of_file(&file).unwrap_err().to_string();
+        assert!(empty.contains(&*file.to_string_lossy()) && empty.contains("empty"), "{empty}");
+        let missing = Secret::of_file(Path::new("/nonexistent/x")).unwrap_err().to_string();
+        assert!(missing.contains("/nonexistent/x"), "{missing}");
+    }
 
     #[tokio::test]
     async fn a_file_is_read_each_time_and_named_when_it_is_gone() {

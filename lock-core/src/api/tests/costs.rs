@@ -146,6 +146,31 @@ fn a_cycle_costs_the_same_beside_very_many_holds() {
     assert_eq!(beside(10), beside(1_000));
 }
 
+/// How many bytes of memory a client has for each lock that it holds, with the guard and the name.
+fn bytes_of_a_held_lock(server: &Fake) -> i64 {
+    const HOLDS: usize = 1_000;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let builder = ClientBuilder::new().engine(EngineChoice::Caller).clock(clock_of_its_own());
+    let client = runtime.block_on(async { server.client(builder) });
+    let acquire = |number| {
+        let lock = client.mutex(format!("orders/{number}")).unwrap();
+        runtime.block_on(lock.acquire()).unwrap()
+    };
+    let mut held: Vec<_> = (0..HOLDS).map(acquire).collect();
+    // The maps of a client grow by as much as they have: measured is the memory of twice as many.
+    let more = allocation_counter::measure(|| held.extend((HOLDS..2 * HOLDS).map(acquire)));
+    more.bytes_current / i64::try_from(HOLDS).unwrap()
+}
+
+#[test]
+fn the_memory_of_a_held_lock() {
+    for (server, limit) in [(at_once(), 1_537), (later_with_a_lease(), 1_625)] {
+        let bytes = bytes_of_a_held_lock(&server);
+        println!("a held lock takes {bytes} bytes");
+        assert!(bytes <= limit, "{bytes} instead of at most {limit} bytes");
+    }
+}
+
 /// How many requests of the line are looked at, with very many in it, for each one.
 #[derive(Debug)]
 struct Looks {
