@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime};
 
 use distlock::capabilities::{Breaking, Capabilities, Reach};
-use distlock::status::{Broken, LockKind, LockStatus, Mode, Others, Participant, TakenAway};
+use distlock::status::{Broken, LockKind, LockStatus, Mode, Participant};
 use distlock::{LockClient, LockName};
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
     // Describes the holder now: by the time the break is reported, its process may have ended.
     let sentence = sentence(Outcome::Broken, named, &from);
     let broken = named.break_holder(locks, &first.id).await?;
-    if broken.taken_away == TakenAway::Yes {
+    if broken.taken_away {
         return tell_broken(common, arguments, &sentence, &from, &broken, warning);
     }
     tell_none(locks, common, arguments, &named.status(locks).await?).await
@@ -85,10 +85,7 @@ async fn tell_none(
 
 /// The names of the other locks that the break has cost, or `null` if they are incomplete.
 fn cost(broken: &Broken) -> Value {
-    match broken.others {
-        Others::Known => broken.also_lost.iter().map(LockName::as_str).collect(),
-        _ => Value::Null,
-    }
+    broken.also_lost.as_ref().map_or(Value::Null, |names| names.iter().map(LockName::as_str).collect())
 }
 
 /// What the user should know about this lock before breaking it.
@@ -173,8 +170,10 @@ fn tell_broken(
         lines.push(sentence.to_owned());
     }
     // Reported even with `--quiet`: other programs have lost their locks.
-    lines.extend(broken.also_lost.iter().map(|lock| format!("lock {:?} was lost with it", lock.as_str())));
-    if broken.others == Others::Unknown && !common.quiet {
+    lines.extend(
+        broken.also_lost.iter().flatten().map(|lock| format!("lock {:?} was lost with it", lock.as_str())),
+    );
+    if broken.also_lost.is_none() && !common.quiet {
         lines.push(UNKNOWN_COST.to_owned());
     }
     if warning == Some(Warning::LeftBehind) && !common.quiet {

@@ -53,7 +53,7 @@ pub(super) enum Asked {
     Waits,
     /// Nothing in its way: the caller lets it [hold](Shares::hold) the lock.
     Free,
-    /// Others, which have the lock or come before: the caller lets it [wait](Shares::wait), or refuses it.
+    /// which have the lock or come before: the caller lets it [wait](Shares::wait), or refuses it.
     Behind,
     /// A semaphore with this many permits.
     OtherPermits(u32),

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lock_core::spi::within;
 use lock_core::{
     AttemptId, Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockName, LockStatus,
-    Mode, Operation, Others, Participant, ProcessOrigin,
+    Mode, Operation, Participant, ProcessOrigin,
 };
 use lock_sql::{Row, Why, no_answer, nonsense};
 
@@ -414,10 +414,7 @@ async fn end_connection_of(
     }
     freed(backend, &name, &seen_by, connection).await?;
     let mut broken = Broken::taken_away();
-    (broken.also_lost, broken.others) = match also_lost {
-        Some(names) => (names, Others::Known),
-        None => (Vec::new(), Others::Unknown),
-    };
+    broken.also_lost = also_lost;
     Ok(broken)
 }
 

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{
-    Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockStatus, Mode, Operation, Others,
+    Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockStatus, Mode, Operation,
     Participant, ProcessOrigin,
 };
 use lock_sql::{Row, nonsense};
@@ -224,7 +224,7 @@ async fn end_session_of(
     freed(backend, looked, session).await?;
     let mut broken = Broken::taken_away();
     // The server knows the keys of the others, and not their names.
-    broken.others = if has_no_others { Others::Known } else { Others::Unknown };
+    broken.also_lost = has_no_others.then(Vec::new);
     Ok(broken)
 }
 

@@ -1,7 +1,7 @@
 //! Cases: an operator takes a lock away from its holder.
 
 use crate::{Outcome, ensure};
-use lock_core::{ErrorKind, HoldEnd, Operation, TakenAway};
+use lock_core::{ErrorKind, HoldEnd, Operation};
 
 use super::exclusion::quit;
 use crate::case::{Need, cases};
@@ -28,7 +28,7 @@ async fn a_broken_hold_is_lost_and_its_holder_is_notified_once(stage: &Stage) ->
     let hold = hold.ok_or_else(|| crate::Failure::new("locked, and there is no hold"))?;
     let holder = stage.holder(&operator, "room").await?;
     let broken = operator.break_holder("room", &holder.id).await?;
-    ensure!(broken.taken_away == TakenAway::Yes, "breaking the holder was answered {broken:?}");
+    ensure!(broken.taken_away, "breaking the holder was answered {broken:?}");
     let lost = stage.loss(&hold).await?;
     let told = recorder.has(|event| match event {
         Event::Abort(reason, level) => Some((*reason, *level)),
@@ -75,11 +75,11 @@ async fn breaking_one_who_holds_no_longer_changes_nothing(stage: &Stage) -> Outc
     let former_holder = stage.holder(&theirs, "room").await?;
     former.release().await?;
     let broken = theirs.break_holder("room", &former_holder.id).await?;
-    ensure!(broken.taken_away == TakenAway::No, "a free lock was broken: {broken:?}");
+    ensure!(!broken.taken_away, "a free lock was broken: {broken:?}");
     // The same client again: the id names the acquisition, not the client.
     let guard = ours.mutex("room")?.acquire().await?;
     let broken = theirs.break_holder("room", &former_holder.id).await?;
-    ensure!(broken.taken_away == TakenAway::No, "the wrong holder was broken: {broken:?}");
+    ensure!(!broken.taken_away, "the wrong holder was broken: {broken:?}");
     ensure!(guard.hold().is_valid(), "lost although another was named");
     stage.is_held(&theirs, "room").await?;
     guard.release().await?;
@@ -95,7 +95,7 @@ async fn breaking_one_who_waits_changes_nothing(stage: &Stage) -> Outcome {
     stage.queued(&ours, "room", 1).await?;
     let waiting = ours.status("room").await?.waiters;
     let broken = ours.break_holder("room", &waiting[0].id).await?;
-    ensure!(broken.taken_away == TakenAway::No, "a waiter was broken: {broken:?}");
+    ensure!(!broken.taken_away, "a waiter was broken: {broken:?}");
     ensure!(guard.hold().is_valid(), "lost although another was named");
     guard.release().await?;
     stage.soon("the turn of the next", waiter.wants_poll()).await?;
@@ -137,7 +137,7 @@ async fn a_hold_of_another_client_is_broken_too(stage: &Stage) -> Outcome {
     worker.acquire("room").await?;
     let holder = stage.holder(&operator, "room").await?;
     let broken = operator.break_holder("room", &holder.id).await?;
-    ensure!(broken.taken_away == TakenAway::Yes, "breaking the holder was answered {broken:?}");
+    ensure!(broken.taken_away, "breaking the holder was answered {broken:?}");
     let loss = worker.lost().await?;
     let expected = stage.harness().reason_of_a_break().map(|reason| format!("{reason:?}"));
     ensure!(expected.is_none_or(|expected| loss.reason == expected), "the worker was told of {loss:?}");
@@ -158,7 +158,7 @@ async fn a_break_whose_reply_is_lost_has_taken_the_lock(stage: &Stage) -> Outcom
         let broken = broken.map(|broken| broken.taken_away).map_err(|error| error.kind());
         let is_unknown = broken == Err(ErrorKind::Unreachable);
         let may_be_unknown = stage.harness().routes() == Routes::One;
-        ensure!(broken == Ok(TakenAway::Yes) || is_unknown && may_be_unknown, "{losing:?}: {broken:?}");
+        ensure!(broken == Ok(true) || is_unknown && may_be_unknown, "{losing:?}: {broken:?}");
         stage.loss(guard.hold()).await?;
         drop(guard);
         stage.soon("the undoing", ours.idle()).await?;

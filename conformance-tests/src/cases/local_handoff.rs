@@ -10,7 +10,7 @@ use crate::{Failure, Outcome, ensure};
 use lock_core::spi::Mutex;
 use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, Fairness, FencingToken, Hold, HoldEnd, LockClient, LockError,
-    LockGuard, Owner, Reserving, TakenAway,
+    LockGuard, Owner, Reserving,
 };
 
 use super::exclusion::check_exclusion;
@@ -269,7 +269,7 @@ async fn a_break_ends_the_section_that_stands(stage: &Stage) -> Outcome {
     let holder = stage.holder(&operator, NAME).await?;
     let second = passed_on(first, waits(&lock)?).await?;
     let broken = operator.break_holder(NAME, &holder.id).await?;
-    ensure!(broken.taken_away == TakenAway::Yes, "breaking the holder was answered {broken:?}");
+    ensure!(broken.taken_away, "breaking the holder was answered {broken:?}");
     let reason = stage.loss(second.hold()).await?;
     let expected = stage.harness().reason_of_a_break();
     ensure!(expected.is_none_or(|expected| reason == expected), "lost because {reason}");

@@ -254,54 +254,31 @@ impl LockStatus {
 /// The result of taking a lock away from its holder.
 ///
 /// ```
-/// use lock_core::{Broken, LockName, Others, TakenAway};
+/// use lock_core::{Broken, LockName};
 ///
 /// let mut broken = Broken::taken_away();
-/// broken.also_lost.push(LockName::new("orders/43")?); // it was on the same connection
-/// assert_eq!((broken.taken_away, broken.others), (TakenAway::Yes, Others::Known));
-/// assert_eq!(Broken::not_held().taken_away, TakenAway::No);
+/// broken.also_lost = Some(vec![LockName::new("orders/43")?]); // it was on the same connection
+/// assert!(broken.taken_away && !Broken::not_held().taken_away);
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Broken {
-    /// Whether the named holder still held the lock, so that it was taken away.
-    pub taken_away: TakenAway,
-    /// Other locks that their holders lost by the same request, where a server can only end a whole connection.
-    pub also_lost: Vec<LockName>,
-    /// Whether `also_lost` is complete.
-    pub others: Others,
-}
-
-/// Whether it is known which other locks were lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Others {
-    /// [`Broken::also_lost`] names all of them.
-    #[default]
-    Known,
-    /// There may be more: the server does not say.
-    Unknown,
-}
-
-/// Whether a lock was taken from the holder that the caller named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TakenAway {
-    /// That holder held the lock, and does not any more.
-    Yes,
-    /// That holder did not hold the lock any more. Nothing was changed.
-    #[default]
-    No,
+    /// Whether the named holder still held the lock, so that it was taken away. Otherwise nothing was changed.
+    pub taken_away: bool,
+    /// Other locks that their holders lost by the same request, where a server can only end a whole connection; `None` if the
+    /// server does not say which.
+    pub also_lost: Option<Vec<LockName>>,
 }
 
 impl Broken {
-    /// The named holder has lost the lock.
+    /// The named holder has lost the lock, and no other lock was lost.
     pub fn taken_away() -> Self {
-        Self { taken_away: TakenAway::Yes, ..Self::default() }
+        Self { taken_away: true, also_lost: Some(Vec::new()) }
     }
 
     /// The named holder did not hold the lock any more.
     pub fn not_held() -> Self {
-        Self::default()
+        Self { taken_away: false, also_lost: Some(Vec::new()) }
     }
 }

@@ -223,7 +223,7 @@ fn breaks_that_holder_alone() {
     breaker.expect("broken");
     next.expect("granted");
     late.say("break a");
-    assert_eq!(late.expect("broken"), "No");
+    assert_eq!(late.expect("broken"), "false");
     assert_eq!(pid_of_holder(&client, "a"), Some(next.pid()));
     next.say("release a");
     next.expect("released");

@@ -371,7 +371,7 @@ async fn the_status_and_a_break_know_each_reader(flavour: MySqlFlavour) -> Outco
     ended.release().await?;
     shown(&batch).await?;
     let broken = theirs.break_holder(ROOM, &id).await?;
-    ensure!(broken.taken_away == lock_core::TakenAway::No, "one that has ended was broken: {broken:?}");
+    ensure!(!broken.taken_away, "one that has ended was broken: {broken:?}");
     ensure!(batch.iter().all(|guard| guard.hold().is_valid()), "a reader is not valid");
     theirs.break_holder(ROOM, &batch[1].hold().id()).await?;
     for guard in &batch {

@@ -31,7 +31,7 @@ async fn a_break_that_comes_late_spares_the_next_hold_of_the_session() -> Outcom
     let next = lock.acquire().await?;
     proxy.let_requests_go();
     let broken = soon("the break", breaking).await???;
-    ensure!(broken.taken_away != lock_core::TakenAway::Yes, "{broken:?}");
+    ensure!(!broken.taken_away, "{broken:?}");
     Ok(next.release().await?)
 }
 
@@ -47,7 +47,7 @@ async fn a_break_whose_answer_is_lost_has_taken_the_lock() -> Outcome {
     let guard = holder.mutex(ROOM)?.acquire().await?;
     proxy.lose_reply(Operation::Break, Losing::Cut);
     let broken = breaker.break_holder(ROOM, &guard.hold().id()).await?;
-    ensure!(broken.taken_away == lock_core::TakenAway::Yes, "{broken:?}");
+    ensure!(broken.taken_away, "{broken:?}");
     soon("the loss", guard.lost()).await?;
     Ok(())
 }

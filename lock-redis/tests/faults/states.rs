@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ErrorKind, LockError, LockGuard, LossReason, TakenAway};
+use lock_core::{ErrorKind, LockError, LockGuard, LossReason};
 use test_servers::{TcpProxy, Value};
 
 use crate::case::{cases, ensure};
@@ -288,7 +288,7 @@ async fn a_key_of_another_kind_stands_where_a_break_is_noted() -> Outcome {
     let key = key(ROOM, 'b');
     stage.server.command(&["HSET", &key, "field", "value"]).await?;
     let holder = client.status(ROOM).await?.holders.remove(0).id;
-    let answer = client.break_holder(ROOM, &holder).await.map(|broken| broken.taken_away == TakenAway::Yes);
+    let answer = client.break_holder(ROOM, &holder).await.map(|broken| broken.taken_away);
     names_the_foreign(&stage, &key, answer).await?;
     ensure!(guard.hold().is_valid(), "the hold has ended");
     Ok(guard.release().await?)

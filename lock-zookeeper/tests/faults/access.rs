@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, ErrorKind, LockError, Password, Secret, TakenAway};
+use lock_core::{ClientBuilder, ErrorKind, LockError, Password, Secret};
 use lock_kit::LockUrl;
 use test_servers::{Access, NodeKind, ZooKeeperOptions, ZooKeeperRequest};
 
@@ -75,7 +75,7 @@ async fn nodes_of_their_creator_are_closed_to_others() -> Outcome {
     ensure!(own.holders[0].pid == Some(std::process::id()), "{own:?}");
     // The right to delete belongs to the directory.
     let broken = other.break_holder(ROOM, &own.holders[0].id).await?;
-    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    ensure!(broken.taken_away, "{broken:?}");
     soon("the loss", guard.lost()).await?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::{HolderId, LossReason, TakenAway};
+use lock_core::{HolderId, LossReason};
 use test_servers::{Access, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
@@ -55,13 +55,13 @@ async fn a_broken_hold_is_reported_as_broken_at_once() -> Outcome {
         };
         let (broken, told) = tokio::join!(breaking, watching);
         let (broken, (reason, _)) = (broken?, told?);
-        ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+        ensure!(broken.taken_away, "{broken:?}");
         ensure!(reason == LossReason::Broken && !guard.hold().is_valid(), "{reason:?}");
         let (next, _) = waiter.granted().await?;
         stage.is_held_by(&next, "after the break").await?;
         // The same command once more finds another holder.
         let again = operator.break_holder(ROOM, &holder).await?;
-        ensure!(again.taken_away == TakenAway::No, "{again:?}");
+        ensure!(!again.taken_away, "{again:?}");
         drop(guard);
         soon("the rest", ours.idle()).await?;
         stage.is_held_by(&next, "after the second order").await?;
@@ -98,7 +98,7 @@ async fn a_broken_hold_is_its_holders_until_the_abort_margin_is_over() -> Outcom
     ensure!(stage.nodes().await?.len() == 2 && !waiter.is_finished(), "it had less than its margin");
     let (next, _) = as_time_passes(&time, "the grant", waiter.granted()).await??;
     let broken = soon("the answer", breaking).await???;
-    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    ensure!(broken.taken_away, "{broken:?}");
     stage.is_held_by(&next, "after the break").await?;
     Ok(next.release().await?)
 }
@@ -121,10 +121,7 @@ async fn a_hold_that_is_broken_twice_is_its_holders_for_as_long() -> Outcome {
     ensure!(status.holders[0].pid == Some(std::process::id()), "nothing is known of it: {status:?}");
     let second = operator.break_holder(ROOM, &holder).await?;
     let first = soon("the first order", first).await???;
-    ensure!(
-        first.taken_away == TakenAway::Yes && second.taken_away == TakenAway::Yes,
-        "{first:?} {second:?}"
-    );
+    ensure!(first.taken_away && second.taken_away, "{first:?} {second:?}");
     let (next, granted) = waiter.granted().await?;
     ensure!(granted >= began + MARGIN, "another had it {:?} later", granted - began);
     Ok(next.release().await?)
@@ -147,7 +144,7 @@ async fn a_hold_of_which_nothing_may_be_read_is_its_holders_until_it_has_stopped
     let began = Instant::now();
     let broken = soon("the answer", operator.break_holder(ROOM, &holder)).await??;
     let took = began.elapsed();
-    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    ensure!(broken.taken_away, "{broken:?}");
     let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Broken && !guard.hold().is_valid(), "{reason:?}");
     ensure!(took >= MARGIN, "another could have had it {took:?} later");
@@ -165,7 +162,7 @@ async fn a_holder_that_stands_still_keeps_a_broken_lock_no_longer_than_its_margi
     let holder = HolderId::new(stage.nodes().await?[0].as_str());
     let began = Instant::now();
     let broken = soon("the answer", client.break_holder(ROOM, &holder)).await??;
-    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    ensure!(broken.taken_away, "{broken:?}");
     let (next, granted) = waiter.granted().await?;
     // Its session would have ended after a minute.
     ensure!(granted < began + Duration::from_secs(60), "another had it {:?} later", granted - began);
@@ -188,7 +185,7 @@ async fn the_hold_of_a_foreign_program_is_broken() -> Outcome {
     ensure!(status.holders.len() == 1 && status.waiters.len() == 1, "{status:?}");
     ensure!(status.holders[0].host.as_deref() == Some("10.0.0.7"), "{status:?}");
     let broken = client.break_holder(ROOM, &status.holders[0].id).await?;
-    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    ensure!(broken.taken_away, "{broken:?}");
     let (guard, _) = waiter.granted().await?;
     Ok(guard.release().await?)
 }
@@ -201,7 +198,7 @@ async fn who_does_not_hold_is_not_broken() -> Outcome {
     let nodes = stage.nodes().await?;
     for id in [nodes[1].as_str(), "_c_nobody-lock-0000000000", "..", ""] {
         let broken = first.break_holder(ROOM, &HolderId::new(id)).await?;
-        ensure!(broken.taken_away == TakenAway::No, "{id:?}: {broken:?}");
+        ensure!(!broken.taken_away, "{id:?}: {broken:?}");
     }
     ensure!(stage.nodes().await? == nodes, "a client has lost a place");
     held.release().await?;
@@ -225,7 +222,7 @@ async fn a_break_that_arrives_late_breaks_no_other_holder() -> Outcome {
     let (next, _) = waiter.granted().await?;
     proxy.let_requests_go();
     let broken = soon("the answer", breaking).await???;
-    ensure!(broken.taken_away == TakenAway::No, "{broken:?}");
+    ensure!(!broken.taken_away, "{broken:?}");
     stage.is_held_by(&next, "after the order").await?;
     Ok(next.release().await?)
 }
@@ -253,7 +250,7 @@ async fn a_break_whose_second_half_arrives_late_breaks_no_other_holder() -> Outc
     ensure!(aborted < granted, "another had the lock before the abort");
     late.let_requests_go();
     let broken = soon("the answer", breaking).await???;
-    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    ensure!(broken.taken_away, "{broken:?}");
     drop(held);
     stage.is_held_by(&next, "after the order").await?;
     Ok(next.release().await?)
