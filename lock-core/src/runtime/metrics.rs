@@ -294,7 +294,9 @@ mod record {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     pub(super) use metrics::Key;
-    use metrics::{KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
+    use metrics::{
+        Label, Level, Metadata, Recorder, Unit, describe_counter, describe_gauge, describe_histogram,
+    };
 
     use super::{ACQUIRE_WAIT, HEADROOM, HOLD, HOLDS, LOST, RENEWAL, REQUESTS, Value, WAITERS};
 
@@ -302,8 +304,8 @@ mod record {
 
     static METADATA: Metadata<'static> = Metadata::new("distlock", Level::INFO, Some("distlock"));
 
-    fn to_recorder(record: impl FnOnce(&dyn Recorder)) {
-        if catch_unwind(AssertUnwindSafe(|| metrics::with_recorder(record))).is_err() {
+    fn contained(record: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(record)).is_err() {
             tracing::error!(target: "distlock", "a recorder of metrics panicked");
         }
     }
@@ -316,41 +318,34 @@ mod record {
     pub(super) fn record(key: &Key, lock: Option<&str>, value: Value) {
         let with_lock = lock.map(|name| key.with_extra_labels(vec![Label::new("lock", name.to_owned())]));
         let key = with_lock.as_ref().unwrap_or(key);
-        to_recorder(|to| match value {
+        let to_recorder = |to: &dyn Recorder| match value {
             Value::Count(count) => to.register_counter(key, &METADATA).increment(count),
             Value::Change(difference) => to.register_gauge(key, &METADATA).increment(difference),
             Value::Level(level) => to.register_gauge(key, &METADATA).set(level),
             Value::Time(time) => to.register_histogram(key, &METADATA).record(time.as_secs_f64()),
             Value::NoTime => drop(to.register_histogram(key, &METADATA)),
-        });
+        };
+        contained(|| metrics::with_recorder(to_recorder));
     }
-
-    type Describe = fn(&dyn Recorder, KeyName, Option<Unit>, SharedString);
 
     const LEAST_LEFT: &str =
         "What was left of the lease that was nearest to its end when it was last renewed, or could not be";
 
     pub(super) fn describe() {
-        let [histogram, gauge, counter]: [Describe; 3] = [
-            |to, name, unit, text| to.describe_histogram(name, unit, text),
-            |to, name, unit, text| to.describe_gauge(name, unit, text),
-            |to, name, unit, text| to.describe_counter(name, unit, text),
-        ];
-        let all = [
-            (histogram, ACQUIRE_WAIT, Unit::Seconds, "How long callers waited for a lock, by outcome"),
-            (histogram, HOLD, Unit::Seconds, "How long locks were held"),
-            (histogram, RENEWAL, Unit::Seconds, "How long a renewal of leases took"),
-            (gauge, HOLDS, Unit::Count, "Locks that are held"),
-            (gauge, WAITERS, Unit::Count, "Callers that wait for a lock"),
-            (gauge, HEADROOM, Unit::Seconds, LEAST_LEFT),
-            (counter, LOST, Unit::Count, "Held locks that were lost, by reason"),
-            (counter, REQUESTS, Unit::Count, "Requests to the backend, by operation and result"),
-        ];
-        for (describe, name, unit, text) in all {
-            to_recorder(|to| {
-                describe(to, KeyName::from_const_str(name), Some(unit), SharedString::const_str(text));
-            });
-        }
+        contained(|| {
+            describe_histogram!(
+                ACQUIRE_WAIT,
+                Unit::Seconds,
+                "How long callers waited for a lock, by outcome"
+            );
+            describe_histogram!(HOLD, Unit::Seconds, "How long locks were held");
+            describe_histogram!(RENEWAL, Unit::Seconds, "How long a renewal of leases took");
+            describe_gauge!(HOLDS, Unit::Count, "Locks that are held");
+            describe_gauge!(WAITERS, Unit::Count, "Callers that wait for a lock");
+            describe_gauge!(HEADROOM, Unit::Seconds, LEAST_LEFT);
+            describe_counter!(LOST, Unit::Count, "Held locks that were lost, by reason");
+            describe_counter!(REQUESTS, Unit::Count, "Requests to the backend, by operation and result");
+        });
     }
 }
 
