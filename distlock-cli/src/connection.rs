@@ -249,10 +249,35 @@ fn has_secret(url: &OsString) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use distlock::spi::{Connecting, Driver};
+    use distlock::spi::{BackendOptions, Driver, UrlOptions};
     use distlock::{ErrorKind, Operation};
 
     use super::*;
+
+    /// Options of a backend that no client reaches.
+    #[derive(Clone, Default)]
+    struct Leased {
+        lease: Option<Duration>,
+    }
+
+    impl BackendOptions for Leased {
+        fn of_url(_: &LockUrl) -> Result<Self, LockError> {
+            Ok(Self::default())
+        }
+
+        fn visit(&mut self, options: &mut UrlOptions) -> Result<(), LockError> {
+            self.lease = options.take_duration("lease")?;
+            Ok(())
+        }
+
+        fn lease(&self) -> Option<Duration> {
+            self.lease
+        }
+
+        async fn connect(self, _: ClientBuilder) -> Result<LockClient, LockError> {
+            Err(LockError::new(ErrorKind::Unreachable, Operation::Connect))
+        }
+    }
 
     #[test]
     fn the_grace_is_at_most_a_third_of_the_lease() {
@@ -260,10 +285,7 @@ mod tests {
         let seconds = Duration::from_secs;
         assert_eq!(grace_of(None).unwrap(), seconds(10));
         assert_eq!(grace_of(Some("")).unwrap(), seconds(10));
-        let refuse = |_: LockUrl, _: ClientBuilder| -> Connecting {
-            Box::pin(async { Err(LockError::new(ErrorKind::Unreachable, Operation::Connect)) })
-        };
-        let leased = Driver::new("leased", &["leased"], refuse, |url| url.options().take_duration("lease"));
+        let leased = Driver::of::<Leased>("leased", &["leased"]);
         distlock::register(leased.reach(Reach::Process)).unwrap();
         for (url, grace) in [
             ("leased:", seconds(10)),

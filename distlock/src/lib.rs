@@ -181,9 +181,9 @@ pub mod spi {
         CharacterSet, Clock, Moment, NameRules, PhysicalName, Sleep, Unconnected, with_waker,
     };
     pub use lock_kit::{
-        ClientCertificate, Connecting, Driver, Endpoint, OptionKind, OwnLink, Pool, PoolLimits, PooledLink,
-        PooledServer, SharedBackoff, TlsFiles, TlsOptions, UrlOption, UrlOptions, connect_backend,
-        split_port,
+        Authorities, BackendOptions, ClientCertificate, Connecting, Driver, Endpoint, KnownOptions, OwnLink,
+        Pool, PoolLimits, PooledLink, PooledServer, ServerOptions, SharedBackoff, TlsFiles, TlsOptions,
+        UrlOptions, connect_backend, split_port,
     };
 }
 

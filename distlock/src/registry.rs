@@ -21,28 +21,43 @@ static REGISTERED: RwLock<Vec<Driver>> = RwLock::new(Vec::new());
 /// use std::time::Duration;
 ///
 /// use distlock::connection::{self, LockUrl};
-/// use distlock::spi::{Connecting, Driver, UrlOption};
+/// use distlock::spi::{BackendOptions, Driver, UrlOptions};
 /// use distlock::testing::{MemoryOptions, MemoryServer};
-/// use distlock::{ClientBuilder, LockError};
+/// use distlock::{ClientBuilder, LockClient, LockError};
 ///
 /// /// A backend whose server is in memory: `shelf:NAME`.
-/// static SHELF: Driver = Driver::new("shelf", &["shelf"], connect, lease_of)
-///     .summary("locks on a shelf")
-///     .examples(&["shelf:top"])
-///     .options(&[UrlOption::duration("lease", "how long a lock stays without a renewal").default_value("10 s")]);
+/// static SHELF: Driver =
+///     Driver::of::<ShelfOptions>("shelf", &["shelf"]).summary("locks on a shelf").examples(&["shelf:top"]);
 ///
-/// fn connect(url: LockUrl, builder: ClientBuilder) -> Connecting {
-///     Box::pin(async move {
-///         let mut options = url.options();
-///         let builder = options.configure(builder)?.server(url.to_string());
-///         let lease = options.take_duration("lease")?.unwrap_or(Duration::from_secs(10));
-///         options.finish()?; // refuses an option that no part of the program has taken
-///         MemoryServer::named(url.path()).client_with(MemoryOptions::new().lease(lease), builder)
-///     })
+/// #[derive(Clone)]
+/// struct ShelfOptions {
+///     name: String,
+///     lease: Duration,
 /// }
 ///
-/// fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
-///     Ok(Some(url.options().take_duration("lease")?.unwrap_or(Duration::from_secs(10))))
+/// impl Default for ShelfOptions {
+///     fn default() -> Self {
+///         Self { name: String::new(), lease: Duration::from_secs(10) }
+///     }
+/// }
+///
+/// impl BackendOptions for ShelfOptions {
+///     fn of_url(url: &LockUrl) -> Result<Self, LockError> {
+///         Ok(Self { name: url.path().to_owned(), ..Self::default() })
+///     }
+///
+///     fn visit(&mut self, options: &mut UrlOptions) -> Result<(), LockError> {
+///         options.duration("lease", &mut self.lease, Duration::from_secs(1)..=Duration::MAX)
+///     }
+///
+///     fn lease(&self) -> Option<Duration> {
+///         Some(self.lease)
+///     }
+///
+///     async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+///         let builder = builder.server(format!("shelf:{}", self.name));
+///         MemoryServer::named(&self.name).client_with(MemoryOptions::new().lease(self.lease), builder)
+///     }
 /// }
 ///
 /// distlock::register(SHELF)?;
@@ -147,6 +162,8 @@ fn is_scheme(scheme: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spi::{BackendOptions, UrlOptions};
+    use crate::{ClientBuilder, LockClient};
 
     #[test]
     fn an_error_about_an_unknown_scheme_names_those_there_are() {
@@ -189,12 +206,30 @@ mod tests {
         }
     }
 
-    const fn of(name: &'static str, schemes: &'static [&'static str]) -> Driver {
-        Driver::new(name, schemes, |_, _| Box::pin(async { Err(refusal()) }), |_| Ok(None))
+    /// Options of a backend that no client reaches.
+    #[derive(Clone, Default)]
+    struct Nowhere;
+
+    impl BackendOptions for Nowhere {
+        fn of_url(_: &LockUrl) -> Result<Self, LockError> {
+            Ok(Self)
+        }
+
+        fn visit(&mut self, _: &mut UrlOptions) -> Result<(), LockError> {
+            Ok(())
+        }
+
+        fn lease(&self) -> Option<Duration> {
+            None
+        }
+
+        async fn connect(self, _: ClientBuilder) -> Result<LockClient, LockError> {
+            Err(LockError::new(ErrorKind::Unreachable, Operation::Connect))
+        }
     }
 
-    fn refusal() -> LockError {
-        LockError::new(ErrorKind::Unreachable, Operation::Connect)
+    const fn of(name: &'static str, schemes: &'static [&'static str]) -> Driver {
+        Driver::of::<Nowhere>(name, schemes)
     }
 
     #[test]

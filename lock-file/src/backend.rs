@@ -63,7 +63,6 @@ pub(crate) struct FileLease {
 impl FileBackend {
     /// Opens the folder, and creates it if it does not exist.
     pub(crate) fn open(options: &FileOptions, context: BackendContext) -> Result<Self, LockError> {
-        options.check()?;
         let connect = |failure: Failure| failure.into_error(Operation::Connect, None);
         let resources = Resources {
             lock_folder: Arc::new(LockFolder::open(&options.folder).map_err(connect)?),

@@ -25,7 +25,7 @@ use crate::sync_point::{self, Point};
 const GATE: &str = "gate";
 
 /// The version of what is in the folder. It rises when a client of the version before could no longer tell who holds a lock.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// How often the folder may be moved away or replaced before that is an error.
 const ATTEMPTS: usize = 100;

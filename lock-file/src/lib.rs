@@ -89,4 +89,4 @@ mod watcher;
 
 pub use default_folder::default_folder;
 pub use driver::DRIVER;
-pub use options::{FileOptions, connect, lease_of};
+pub use options::{FileOptions, connect};

@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use lock_core::{FencingToken, HolderId, HolderInfo, Mode, Participant, ProcessOrigin};
+use lock_core::{FencingToken, HolderId, HolderInfo, Mode, Participant};
+use lock_kit::ClientRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -16,19 +17,8 @@ pub(crate) struct Record {
     pub(crate) id: String,
     /// The lock's name as its user writes it; the file's name may be a hash of it.
     pub(crate) name: String,
-    pub(crate) host: String,
-    pub(crate) pid: u32,
-    /// The machine start and the namespace that the process id belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) numbering: Option<String>,
-    /// When the process started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) started: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) label: Option<String>,
-    /// The value of a leader or a candidate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) value: Option<String>,
+    #[serde(flatten)]
+    pub(crate) client: ClientRecord,
     /// How it shares the lock; none if it is to hold it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mode: Option<Share>,
@@ -71,12 +61,7 @@ impl Record {
         Self {
             id,
             name: name.to_owned(),
-            host: holder.host.clone(),
-            pid: holder.pid,
-            numbering: holder.origin.as_ref().map(|origin| origin.numbering.clone()),
-            started: holder.origin.as_ref().map(|origin| origin.started),
-            label: holder.label.as_ref().map(|label| label.chars().take(1000).collect()),
-            value: holder.value.clone(),
+            client: holder.into(),
             mode: Share::of(mode),
             since_unix_ms: unix_milliseconds(),
             token: None,
@@ -89,8 +74,9 @@ impl Record {
     }
 
     /// The same record with another value.
-    pub(crate) fn with_value(self, value: Option<String>) -> Self {
-        Self { value, ..self }
+    pub(crate) fn with_value(mut self, value: Option<String>) -> Self {
+        self.client.value = value;
+        self
     }
 
     pub(crate) fn token(&self) -> Option<u64> {
@@ -126,20 +112,12 @@ impl Record {
         serde_json::from_slice(&text[..length]).ok()
     }
 
-    fn origin(&self) -> Option<ProcessOrigin> {
-        Some(ProcessOrigin::new(self.numbering.as_ref()?, self.started?))
-    }
-
     pub(crate) fn participant(&self) -> Participant {
         let mut participant =
             Participant::new(HolderId::new(&self.id)).with_token(self.token().map(FencingToken::new));
         participant.mode = self.mode.map_or(Mode::Exclusive, Share::mode);
         participant.since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(self.since_unix_ms));
-        participant.host = Some(self.host.clone());
-        participant.pid = Some(self.pid);
-        participant.origin = self.origin();
-        participant.label.clone_from(&self.label);
-        participant.value.clone_from(&self.value);
+        self.client.clone().describe(&mut participant);
         participant
     }
 }

@@ -23,7 +23,8 @@ impl Folder {
     }
 
     fn client(&self) -> LockClient {
-        FileOptions::in_folder(&self.path).gate_patience(SOON).client(ClientBuilder::new()).unwrap()
+        let options = FileOptions { gate_patience: SOON, ..FileOptions::in_folder(&self.path) };
+        options.client(ClientBuilder::new()).unwrap()
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -106,9 +107,10 @@ async fn unlock_and_reentry() {
 async fn a_url_says_where_and_is_read_strictly() {
     let folder = Folder::new();
     let path = folder.path.display();
-    let connect = |text: String| lock_file::connect(&LockUrl::parse(&text).unwrap(), ClientBuilder::new());
-    let ours = connect(format!("file:{path}?label=me&poll_interval=50ms&gate_patience=1s")).unwrap();
-    let theirs = connect(format!("file://{path}")).unwrap();
+    let connect =
+        async |text: String| lock_file::connect(&LockUrl::parse(&text).unwrap(), ClientBuilder::new()).await;
+    let ours = connect(format!("file:{path}?label=me&poll_interval=50ms&gate_patience=1s")).await.unwrap();
+    let theirs = connect(format!("file://{path}")).await.unwrap();
     let guard = ours.mutex("a").unwrap().acquire().await.unwrap();
     let status = theirs.status("a").await.unwrap();
     assert_eq!(status.holders[0].label.as_deref(), Some("me"));
@@ -120,7 +122,7 @@ async fn a_url_says_where_and_is_read_strictly() {
         (format!("file://elsewhere{path}"), "elsewhere"),
         ("file:locks".to_owned(), "absolute"),
     ] {
-        let error = connect(url).unwrap_err();
+        let error = connect(url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }

@@ -4,11 +4,11 @@ use std::future::Future;
 use std::time::Duration;
 
 use lock_core::{
-    Backend, BackendContext, Capabilities, ClientBuilder, ConnectMode, EngineChoice, ErrorKind, LockClient,
-    LockError, Operation,
+    Backend, BackendContext, Capabilities, ClientBuilder, ConnectMode, EngineChoice, LockClient, LockError,
 };
 
 use crate::connect_retry::ConnectRetry;
+use crate::failure::invalid;
 use crate::lazy::Lazy;
 use crate::url::UrlOptions;
 
@@ -21,8 +21,8 @@ const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// [mode](ClientBuilder::connect_mode) says so; until then `capabilities` are those of the backend.
 ///
 /// # Errors
-/// Any error of `make`, with the time that was spent on it; [`ErrorKind::Unreachable`] when `make` takes too long;
-/// [`ErrorKind::InvalidOption`] when the engine is the caller's runtime and there is none.
+/// Any error of `make`, with the time that was spent on it; [`ErrorKind::Unreachable`](lock_core::ErrorKind::Unreachable) when `make` takes too long;
+/// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) when the engine is the caller's runtime and there is none.
 ///
 /// # Cancel safety
 /// Dropping the future ends the attempt to connect.
@@ -66,7 +66,7 @@ impl UrlOptions {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`], naming the option.
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption), naming the option.
     pub fn configure(&mut self, mut builder: ClientBuilder) -> Result<ClientBuilder, LockError> {
         let engines = [("own", EngineChoice::Own), ("caller", EngineChoice::Caller)];
         if let Some(engine) = self.take_choice("engine", &engines)? {
@@ -106,8 +106,7 @@ fn parse_handoff(text: &str) -> Result<(u32, Duration), LockError> {
         .split_once('/')
         .and_then(|(sections, time)| Some((sections.parse().ok()?, humantime::parse_duration(time).ok()?)));
     parts.ok_or_else(|| {
-        LockError::new(ErrorKind::InvalidOption, Operation::Configure)
-            .because("the option \"local_handoff\" is not a count and a length of time")
+        invalid("the option \"local_handoff\" is not a count and a length of time")
             .remedy("write for example 100/10ms")
     })
 }

@@ -6,35 +6,15 @@ use std::time::Duration;
 
 use lock_core::{ClientBuilder, LockClient, LockError, Reach};
 
-use crate::option::UrlOption;
-use crate::url::LockUrl;
+use crate::backend_options::{self, BackendOptions};
+use crate::url::{KnownOptions, LockUrl, UrlOptions};
 
 /// What [`Driver::connect`] returns.
 pub type Connecting = Pin<Box<dyn Future<Output = Result<LockClient, LockError>> + Send>>;
 
 /// What the facade knows of a backend: its schemes, its options, and how to connect to it.
 ///
-/// The crate of a backend exports one, as `DRIVER`. Help texts, errors and the tables of options in the documentation
-/// come from it or are checked against it.
-///
-/// ```
-/// use lock_memory::MemoryServer;
-/// use lock_core::Reach;
-/// use lock_kit::{Driver, UrlOption};
-///
-/// pub static DRIVER: Driver = Driver::new(
-///     "shelf",
-///     &["shelf"],
-///     |url, builder| Box::pin(async move { MemoryServer::connect(&url, builder) }),
-///     |url| url.options().take_duration("lease"),
-/// )
-/// .summary("locks on a shelf of this process")
-/// .reach(Reach::Process)
-/// .examples(&["shelf:top?lease=30s"])
-/// .options(&[UrlOption::duration("lease", "how long a lock stays without a renewal from its holder")]);
-///
-/// assert_eq!(DRIVER.options[0].name, "lease");
-/// ```
+/// The crate of a backend exports one, as `DRIVER`, [made](Driver::of) of its options.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Driver {
@@ -48,8 +28,8 @@ pub struct Driver {
     pub reach: Reach,
     /// URLs: the first one shows the usual form, the others show options.
     pub examples: &'static [&'static str],
-    /// The options of its URLs, without those that [all backends](UrlOption::COMMON) share.
-    pub options: &'static [UrlOption],
+    /// The options of its URLs, without those that [all backends](UrlOptions::configure) share.
+    pub options: fn() -> KnownOptions,
     /// Connects to what a URL names, with the settings of the builder. A URL with an option that the backend does not
     /// have is refused. Dropping the future ends the attempt to connect.
     pub connect: fn(LockUrl, ClientBuilder) -> Connecting,
@@ -58,22 +38,29 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Creates the row of a backend without options that reaches across a network.
-    pub const fn new(
-        name: &'static str,
-        schemes: &'static [&'static str],
-        connect: fn(LockUrl, ClientBuilder) -> Connecting,
-        lease_of: fn(&LockUrl) -> Result<Option<Duration>, LockError>,
-    ) -> Self {
+    /// Creates the row of a backend with these options that reaches across a network.
+    pub const fn of<O: BackendOptions>(name: &'static str, schemes: &'static [&'static str]) -> Self {
         Self {
             name,
             schemes,
             summary: "",
             reach: Reach::Network,
             examples: &[],
-            options: &[],
-            connect,
-            lease_of,
+            options: || {
+                let mut options = UrlOptions::default();
+                // Defaults are within their limits.
+                let _ = O::default().visit(&mut options);
+                options.known().clone()
+            },
+            connect: |url, builder| {
+                Box::pin(async move { backend_options::connect::<O>(&url, builder).await })
+            },
+            lease_of: |url| {
+                let mut given = url.options();
+                // No lease depends on a password, so its file is not read.
+                given.take("password_file");
+                Ok(backend_options::take::<O>(url, &mut given)?.lease())
+            },
         }
     }
 
@@ -95,13 +82,6 @@ impl Driver {
     #[must_use]
     pub const fn examples(mut self, examples: &'static [&'static str]) -> Self {
         self.examples = examples;
-        self
-    }
-
-    /// Sets the options of its URLs, without those that [all backends](UrlOption::COMMON) share.
-    #[must_use]
-    pub const fn options(mut self, options: &'static [UrlOption]) -> Self {
-        self.options = options;
         self
     }
 }

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use lock_core::{ErrorKind, LockError, Operation};
+use lock_core::LockError;
 
+use crate::failure::invalid;
 use crate::tls::TlsOptions;
+use crate::url::LockUrl;
 
 /// Where a server listens.
 ///
@@ -37,7 +39,7 @@ impl Endpoint {
     /// URL for the remedies of the errors.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for no host, for several hosts, and for a port that is not a number.
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) for no host, for several hosts, and for a port that is not a number.
     pub fn parse(hosts: &str, default_port: u16, example: &str) -> Result<Self, LockError> {
         if hosts.contains(',') {
             return Err(invalid("the URL names several servers, and a lock lives on one")
@@ -57,6 +59,25 @@ impl Endpoint {
         Ok(Self::Tcp { host: host.to_owned(), port })
     }
 
+    /// Reads the hosts of a URL, or its option `socket`, the path of a Unix socket. `example` is a URL for the remedies of
+    /// the errors.
+    ///
+    /// # Errors
+    /// Those of [`Endpoint::parse`]; [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) for a socket of
+    /// another machine, and for a relative path.
+    pub fn of_url(url: &LockUrl, default_port: u16, example: &str) -> Result<Self, LockError> {
+        match url.options().take("socket") {
+            None => Self::parse(url.hosts(), default_port, example),
+            Some(path) if matches!(url.hosts(), "" | "localhost") && path.starts_with('/') => {
+                Ok(Self::Socket(path.into()))
+            }
+            Some(_) => Err(invalid("a socket is on this machine and has an absolute path").remedy(format!(
+                "write {}://user@localhost/database?socket=/path/to/the.socket",
+                url.scheme()
+            ))),
+        }
+    }
+
     /// Refuses TLS at a Unix socket, which has none.
     ///
     /// ```
@@ -68,7 +89,7 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] when both are asked for.
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) when both are asked for.
     pub fn check(&self, tls: Option<&TlsOptions>) -> Result<(), LockError> {
         match (self, tls) {
             (Self::Socket(_), Some(_)) => Err(invalid("a Unix socket has no TLS")
@@ -103,10 +124,6 @@ pub fn split_port(server: &str) -> (&str, Option<&str>) {
         Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or("?"))),
         None => server.rsplit_once(':').map_or((server, None), |(host, port)| (host, Some(port))),
     }
-}
-
-fn invalid(cause: &'static str) -> LockError {
-    LockError::new(ErrorKind::InvalidOption, Operation::Configure).because(cause)
 }
 
 #[cfg(test)]

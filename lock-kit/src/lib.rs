@@ -5,24 +5,30 @@
 //! facade knows of it is its [`Driver`].
 #![forbid(unsafe_code)]
 
+mod backend_options;
+mod client_record;
 mod connect;
 mod connect_retry;
 mod driver;
 mod endpoint;
+mod failure;
 mod lazy;
-mod option;
 mod pool;
 mod pooled_server;
+mod server_options;
 mod shared_backoff;
 mod tls;
 mod url;
 
+pub use backend_options::{BackendOptions, connect, read};
+pub use client_record::ClientRecord;
 pub use connect::connect_backend;
 pub use driver::{Connecting, Driver};
 pub use endpoint::{Endpoint, split_port};
-pub use option::{OptionKind, UrlOption};
+pub use failure::{gone, invalid, no_answer, unreachable};
 pub use pool::{OwnLink, Pool};
 pub use pooled_server::{PoolLimits, PooledLink, PooledServer};
+pub use server_options::{LONGEST_LEASE, ServerOptions};
 pub use shared_backoff::SharedBackoff;
-pub use tls::{ClientCertificate, TlsFiles, TlsOptions};
-pub use url::{LockUrl, UrlOptions, UsualParameter};
+pub use tls::{Authorities, ClientCertificate, TlsFiles, TlsOptions};
+pub use url::{KnownOptions, LockUrl, UrlOptions, UsualParameter};

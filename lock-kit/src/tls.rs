@@ -2,28 +2,36 @@
 
 use std::path::{Path, PathBuf};
 
-use lock_core::{ErrorKind, LockError, Operation};
+use lock_core::LockError;
 
+use crate::failure::invalid;
 use crate::url::UrlOptions;
 
 /// How to encrypt the connections to a server. A connection is encrypted or fails, and the server's certificate has to be
-/// valid for its name. A backend trusts the authorities of `ca` alone; one whose client library trusts the system's in any
-/// case takes `extra_ca` instead.
+/// valid for its name and come from an authority of the system, unless a file says [otherwise](Authorities).
 ///
 /// ```
-/// use lock_kit::LockUrl;
-/// use lock_kit::TlsOptions;
+/// use lock_kit::{Authorities, LockUrl, TlsOptions};
 ///
 /// let mut options = LockUrl::parse("server://db?ca=/etc/app/ca.pem")?.options();
-/// let tls = TlsOptions::take(&mut options)?;
+/// let mut tls = None;
+/// TlsOptions::visit(&mut tls, &mut options, Authorities::OfFile)?;
 /// assert_eq!(tls, Some(TlsOptions::new().authority("/etc/app/ca.pem")));
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    authority: Option<PathBuf>,
-    extra_authority: Option<PathBuf>,
+    authority: Option<(Authorities, PathBuf)>,
     client: Option<(PathBuf, PathBuf)>,
+}
+
+/// The authorities that a client trusts, if a file has some. A backend has one of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Authorities {
+    /// Those of the file alone: the option `ca`.
+    OfFile,
+    /// Those of the file and the system's, as the client library trusts these in any case: the option `extra_ca`.
+    OfFileAndSystem,
 }
 
 /// The content of the files of [`TlsOptions`], in PEM format.
@@ -53,7 +61,7 @@ impl TlsOptions {
     /// Sets the file of the authorities that the server's certificate has to come from.
     #[must_use]
     pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
-        self.authority = Some(file.into());
+        self.authority = Some((Authorities::OfFile, file.into()));
         self
     }
 
@@ -61,7 +69,7 @@ impl TlsOptions {
     /// those in any case.
     #[must_use]
     pub fn extra_authority(mut self, file: impl Into<PathBuf>) -> Self {
-        self.extra_authority = Some(file.into());
+        self.authority = Some((Authorities::OfFileAndSystem, file.into()));
         self
     }
 
@@ -72,82 +80,64 @@ impl TlsOptions {
         self
     }
 
-    /// Takes the options `tls` (`on`, `off`), `ca`, `cert` and `key` out of a URL. Naming a file turns TLS on.
+    /// Takes the files that a URL names into their place: `ca` or `extra_ca`, `cert` and `key`. Naming a file turns TLS on.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for files with `tls=off`, and the errors of [`TlsOptions::take_files`].
-    pub fn take(options: &mut UrlOptions) -> Result<Option<Self>, LockError> {
-        let files = Self::take_files(options)?;
-        Self::switched(options, files)
-    }
-
-    /// Like [`TlsOptions::take`], for a backend whose client library trusts the system's authorities in any case: takes
-    /// `extra_ca` in place of `ca`, which promises that its authorities are trusted alone.
-    ///
-    /// ```
-    /// use lock_kit::LockUrl;
-    /// use lock_kit::TlsOptions;
-    ///
-    /// let mut options = LockUrl::parse("server://db?extra_ca=/etc/app/ca.pem")?.options();
-    /// let tls = TlsOptions::take_with_extra_authority(&mut options)?;
-    /// assert_eq!(tls, Some(TlsOptions::new().extra_authority("/etc/app/ca.pem")));
-    /// # Ok::<(), lock_core::LockError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Same as [`TlsOptions::take`].
-    pub fn take_with_extra_authority(options: &mut UrlOptions) -> Result<Option<Self>, LockError> {
-        let extra_authority = options.take("extra_ca").map(PathBuf::from);
-        let client = take_client(options)?;
-        let is_given = extra_authority.is_some() || client.is_some();
-        let files = is_given.then_some(Self { authority: None, extra_authority, client });
-        Self::switched(options, files)
-    }
-
-    fn switched(options: &mut UrlOptions, files: Option<Self>) -> Result<Option<Self>, LockError> {
-        let switch = options.take_choice("tls", &[("on", true), ("off", false)])?;
-        match (switch, files) {
-            (Some(false), Some(_)) => {
-                Err(invalid("there are certificates, and tls=off").remedy("leave one of them out"))
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) for a certificate without a key, for a key without a
+    /// certificate, and if the place then has a file of authorities that the backend cannot trust in that way.
+    pub fn visit(
+        place: &mut Option<Self>,
+        options: &mut UrlOptions,
+        authorities: Authorities,
+    ) -> Result<(), LockError> {
+        let authority = options.take(authorities.option()).map(|file| (authorities, file.into()));
+        let client = match (options.take("cert"), options.take("key")) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            _ => {
+                return Err(invalid("a client certificate is a certificate and its key")
+                    .remedy("give both of the options cert and key, or none"));
             }
-            (Some(true), None) => Ok(Some(Self::new())),
-            (_, files) => Ok(files),
+        };
+        if authority.is_some() || client.is_some() {
+            *place = Some(Self { authority, client });
+        }
+        match place.as_ref().and_then(|tls| tls.authority.as_ref()) {
+            Some((given, _)) if *given != authorities => {
+                Err(invalid(format!("this backend has no {}", given.option()))
+                    .remedy(format!("name the authority as {}", authorities.option())))
+            }
+            _ => Ok(()),
         }
     }
 
-    /// Takes the options `ca`, `cert` and `key` out of a URL whose scheme says whether there is TLS.
-    ///
-    /// ```
-    /// use std::path::Path;
-    ///
-    /// use lock_kit::LockUrl;
-    /// use lock_kit::TlsOptions;
-    ///
-    /// let mut options = LockUrl::parse("servers://db?cert=/c.pem&key=/k.pem")?.options();
-    /// let tls = TlsOptions::take_files(&mut options)?.unwrap_or_default(); // the scheme asks for TLS
-    /// assert_eq!(tls, TlsOptions::new().client_certificate("/c.pem", "/k.pem"));
-    /// assert_eq!(tls.client_files(), Some((Path::new("/c.pem"), Path::new("/k.pem"))));
-    /// assert_eq!(tls.authority_file(), None); // those of the system
-    /// # Ok::<(), lock_core::LockError>(())
-    /// ```
+    /// Like [`TlsOptions::visit`], and takes the option `tls` (`on`, `off`) as well.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a certificate without a key, and for a key without a certificate.
-    pub fn take_files(options: &mut UrlOptions) -> Result<Option<Self>, LockError> {
-        let authority = options.take("ca").map(PathBuf::from);
-        let client = take_client(options)?;
-        let is_given = authority.is_some() || client.is_some();
-        Ok(is_given.then_some(Self { authority, extra_authority: None, client }))
-    }
-
-    /// Returns the file of the authorities that are trusted besides the system's, if one is named.
-    pub fn extra_authority_file(&self) -> Option<&Path> {
-        self.extra_authority.as_deref()
+    /// Those of [`TlsOptions::visit`]; [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) for files with
+    /// `tls=off`.
+    pub fn visit_switched(
+        place: &mut Option<Self>,
+        options: &mut UrlOptions,
+        authorities: Authorities,
+    ) -> Result<(), LockError> {
+        Self::visit(place, options, authorities)?;
+        options.note_default("tls", "off");
+        match options.take_choice("tls", &[("on", true), ("off", false)])? {
+            Some(false) if place.is_some() => {
+                Err(invalid("there are certificates, and tls=off").remedy("leave one of them out"))
+            }
+            Some(true) => {
+                place.get_or_insert_default();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the file of the authorities, if one is named.
     pub fn authority_file(&self) -> Option<&Path> {
-        self.authority.as_deref()
+        self.authority.as_ref().map(|(_, file)| file.as_path())
     }
 
     /// Returns the files of the client's certificate and its key, if they are named.
@@ -166,13 +156,12 @@ impl TlsOptions {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`], naming option and file, when a file cannot be read or has another content.
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption), naming option and file, when a file cannot be read or has another content.
     pub fn read(&self) -> Result<TlsFiles, LockError> {
         const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
-        let authority = self.authority.as_deref().map(|file| read("ca", file, CERTIFICATE)).transpose()?;
-        if let Some(file) = &self.extra_authority {
-            read("extra_ca", file, CERTIFICATE)?;
-        }
+        let read_authority =
+            |(authorities, file): &(Authorities, PathBuf)| read(authorities.option(), file, CERTIFICATE);
+        let authority = self.authority.as_ref().map(read_authority).transpose()?;
         let client = match &self.client {
             Some((certificate, key)) => Some(ClientCertificate {
                 certificate: read("cert", certificate, CERTIFICATE)?,
@@ -184,12 +173,12 @@ impl TlsOptions {
     }
 }
 
-fn take_client(options: &mut UrlOptions) -> Result<Option<(PathBuf, PathBuf)>, LockError> {
-    match (options.take("cert"), options.take("key")) {
-        (Some(certificate), Some(key)) => Ok(Some((certificate.into(), key.into()))),
-        (None, None) => Ok(None),
-        _ => Err(invalid("a client certificate is a certificate and its key")
-            .remedy("give both of the options cert and key, or none")),
+impl Authorities {
+    fn option(self) -> &'static str {
+        match self {
+            Self::OfFile => "ca",
+            Self::OfFileAndSystem => "extra_ca",
+        }
     }
 }
 
@@ -208,20 +197,21 @@ fn read(option: &str, file: &Path, mark: &str) -> Result<Vec<u8>, LockError> {
         .remedy(format!("check the file that the option {option} names: it has to be in PEM format")))
 }
 
-fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
-    LockError::new(ErrorKind::InvalidOption, Operation::Configure).because(cause)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::url::LockUrl;
 
-    fn take(query: &str) -> Result<Option<TlsOptions>, LockError> {
+    fn take_for(authorities: Authorities, query: &str) -> Result<Option<TlsOptions>, LockError> {
         let mut options = LockUrl::parse(&format!("server://db?{query}"))?.options();
-        let tls = TlsOptions::take(&mut options)?;
+        let mut tls = None;
+        TlsOptions::visit_switched(&mut tls, &mut options, authorities)?;
         options.finish()?;
         Ok(tls)
+    }
+
+    fn take(query: &str) -> Result<Option<TlsOptions>, LockError> {
+        take_for(Authorities::OfFile, query)
     }
 
     #[test]
@@ -255,11 +245,7 @@ mod tests {
 
     #[test]
     fn what_is_trusted_besides_the_system_has_a_name_of_its_own() {
-        let take = |query: &str| {
-            let mut options = LockUrl::parse(&format!("server://db?{query}")).unwrap().options();
-            let tls = TlsOptions::take_with_extra_authority(&mut options)?;
-            options.finish().map(|()| tls)
-        };
+        let take = |query: &str| take_for(Authorities::OfFileAndSystem, query);
         let extra = TlsOptions::new().extra_authority("/ca.pem");
         assert_eq!(take("extra_ca=/ca.pem").unwrap(), Some(extra.clone()));
         let with_certificate = extra.client_certificate("/c.pem", "/k.pem");
@@ -270,6 +256,17 @@ mod tests {
             assert!(text.contains(part), "{query}: {text}");
         }
         assert!(self::take("extra_ca=/ca.pem").is_err());
+    }
+
+    #[test]
+    fn a_program_cannot_ask_for_what_the_backend_does_not_promise() {
+        let alone = TlsOptions::new().authority("/ca.pem");
+        let visit = |authorities| {
+            TlsOptions::visit(&mut Some(alone.clone()), &mut UrlOptions::default(), authorities)
+        };
+        visit(Authorities::OfFile).unwrap();
+        let text = visit(Authorities::OfFileAndSystem).unwrap_err().to_string();
+        assert!(text.contains("extra_ca"), "{text}");
     }
 
     #[test]
@@ -301,7 +298,7 @@ mod tests {
         ] {
             let error = tls.read().err().unwrap();
             let text = error.to_string();
-            assert_eq!(error.kind(), ErrorKind::InvalidOption);
+            assert_eq!(error.kind(), lock_core::ErrorKind::InvalidOption);
             let remedy = format!("the option {option} names");
             for part in [&format!("{option:?}"), &*file.to_string_lossy(), what, &remedy] {
                 assert!(text.contains(part), "{part}: {text}");

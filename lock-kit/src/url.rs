@@ -1,10 +1,15 @@
 //! URLs that name a backend, and their options. Unknown options are errors.
 
-use std::fmt;
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
-use lock_core::{ErrorKind, LockError, Operation, Password, Secret};
+use lock_core::{LockError, Password, Secret};
 use percent_encoding::percent_decode_str;
+
+use crate::failure::invalid;
 
 /// A URL that names a backend: `scheme:[//authority][path][?key=value&…]`.
 ///
@@ -18,8 +23,8 @@ use percent_encoding::percent_decode_str;
 /// assert_eq!(url.scheme(), "server");
 /// assert_eq!(url.hosts(), "cache:6379");
 /// assert_eq!(url.path(), "/0");
-/// assert_eq!((url.user()?.as_deref(), url.password()?.as_deref()), (Some("admin"), Some("secret")));
-/// assert!(url.has_secret());
+/// assert_eq!(url.user()?.as_deref(), Some("admin"));
+/// assert!(url.password()?.is_some() && url.has_secret());
 /// assert_eq!(url.to_string(), "server://cache:6379/0");
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
@@ -36,7 +41,7 @@ impl LockUrl {
     /// Parses a URL.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] when the URL has no scheme, an option has no value or occurs twice, or an escape is
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) when the URL has no scheme, an option has no value or occurs twice, or an escape is
     /// not UTF-8. The error does not repeat the URL, which may contain a password.
     pub fn parse(text: &str) -> Result<Self, LockError> {
         let (scheme, rest) = text
@@ -84,43 +89,35 @@ impl LockUrl {
     /// Returns the user, if there is one.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] when an escape is not UTF-8.
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) when an escape is not UTF-8.
     pub fn user(&self) -> Result<Option<String>, LockError> {
         let user =
             self.credentials.as_deref().map(|text| text.split_once(':').map_or(text, |(user, _)| user));
         user.filter(|user| !user.is_empty()).map(decode).transpose()
     }
 
-    /// Returns the password, if there is one. It must not get into an error, a log or a `Debug` text.
+    /// Returns the password, if there is one.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] when an escape is not UTF-8.
-    pub fn password(&self) -> Result<Option<String>, LockError> {
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) when an escape is not UTF-8.
+    pub fn password(&self) -> Result<Option<Secret>, LockError> {
         let password = self.credentials.as_deref().and_then(|text| text.split_once(':'));
-        password.map(|(_, password)| decode(password)).transpose()
+        let password = password.map(|(_, password)| password).filter(|password| !password.is_empty());
+        Ok(password.map(decode).transpose()?.map(Secret::new))
     }
 
-    /// Returns the password of the URL, or the one in the file that the option `password_file` names.
-    ///
-    /// ```
-    /// use lock_kit::LockUrl;
-    ///
-    /// let url = LockUrl::parse("server://admin:hunter2@cache?lease=30s")?;
-    /// let mut options = url.options();
-    /// let password = url.secret(&mut options)?; // or from the file that `password_file` names
-    /// assert!(!format!("{password:?}").contains("hunter2"));
-    /// # Ok::<(), lock_core::LockError>(())
-    /// ```
+    /// Returns the database that the path names, if it names one.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] when both are given; and the errors of [`Password::of_file`].
-    pub fn secret(&self, options: &mut UrlOptions) -> Result<Option<Password>, LockError> {
-        let written = self.password()?.filter(|text| !text.is_empty()).map(|text| Secret::new(text).into());
-        let Some(file) = options.take("password_file") else { return Ok(written) };
-        if written.is_some() {
-            return Err(invalid("there are a password and a password_file").remedy("leave one of them out"));
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) for a path of several parts.
+    pub fn database(&self) -> Result<Option<&str>, LockError> {
+        match self.path.trim_start_matches('/') {
+            "" => Ok(None),
+            // The error does not quote it: after a slash in a password that is not encoded, it is the rest of the password.
+            name if name.contains('/') => Err(invalid("the database contains a slash")
+                .remedy("write user@host/database, and %2F for a slash in a password")),
+            name => Ok(Some(name)),
         }
-        Password::of_file(file).map(Some)
     }
 
     /// Returns whether the URL contains something that others must not see: credentials, or an option that could be a
@@ -166,23 +163,33 @@ impl fmt::Debug for LockUrl {
 /// The options of a URL. Each part of the program takes out the options that it knows; [`UrlOptions::finish`] refuses
 /// the rest.
 ///
+/// An option with a place has there its default before, and its value after; the limits apply to both. So the same code
+/// [reads](crate::BackendOptions::visit) a URL, checks what a program has set, and says which options there are.
+///
 /// ```
 /// use std::time::Duration;
 ///
 /// use lock_kit::LockUrl;
 ///
 /// let mut options = LockUrl::parse("server://cache?lease=30s&tls=on&prefix=billing")?.options();
-/// assert_eq!(options.take_duration("lease")?, Some(Duration::from_secs(30)));
+/// let (mut lease, mut retries) = (Duration::from_secs(10), 3);
+/// options.duration("lease", &mut lease, Duration::from_secs(1)..=Duration::from_secs(3600))?;
+/// options.number("retries", &mut retries, 1..=9)?;
+/// assert_eq!((lease, retries), (Duration::from_secs(30), 3));
 /// assert_eq!(options.take_choice("tls", &[("on", true), ("off", false)])?, Some(true));
 /// assert_eq!(options.take("prefix").as_deref(), Some("billing"));
+/// assert_eq!(options.known()["lease"].as_deref(), Some("10s")); // the default
 /// options.finish()?; // refuses what is left
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
 #[derive(Clone, Default)]
 pub struct UrlOptions {
     pairs: Vec<(String, String)>,
-    known: Vec<&'static str>,
+    known: KnownOptions,
 }
+
+/// The options of a backend's URLs: the name of each, and what applies without it, in words; `None` if nothing does.
+pub type KnownOptions = BTreeMap<&'static str, Option<String>>;
 
 /// A parameter that URLs of the server's other clients have, in terms of our options.
 #[derive(Debug, Clone, Copy)]
@@ -217,7 +224,7 @@ impl UrlOptions {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for one that means nothing here, naming the option to use instead.
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) for one that means nothing here, naming the option to use instead.
     pub fn understand(&mut self, usual: &[UsualParameter]) -> Result<(), LockError> {
         for parameter in usual {
             let (UsualParameter::Name(theirs, _)
@@ -255,22 +262,20 @@ impl UrlOptions {
     }
 
     /// Takes an option out, as text.
-    pub fn take(&mut self, key: &'static str) -> Option<String> {
-        self.known.push(key);
-        let position = self.pairs.iter().position(|(other, _)| other == key)?;
+    pub fn take(&mut self, name: &'static str) -> Option<String> {
+        self.known.entry(name).or_default();
+        let position = self.pairs.iter().position(|(other, _)| other == name)?;
         Some(self.pairs.remove(position).1)
     }
 
     /// Takes a duration out: `500ms`, `30s`, `5m`, `1h 30m`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`], naming the option.
-    pub fn take_duration(&mut self, key: &'static str) -> Result<Option<Duration>, LockError> {
-        let Some(text) = self.take(key) else {
-            return Ok(None);
-        };
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption), naming the option.
+    pub fn take_duration(&mut self, name: &'static str) -> Result<Option<Duration>, LockError> {
+        let Some(text) = self.take(name) else { return Ok(None) };
         humantime::parse_duration(&text).map(Some).map_err(|error| {
-            invalid(format!("the option {key:?} is not a length of time: {error}"))
+            invalid(format!("the option {name:?} is not a length of time: {error}"))
                 .remedy("write for example 500ms or 30s")
         })
     }
@@ -278,37 +283,146 @@ impl UrlOptions {
     /// Takes an option out whose value is one of several words.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`], naming the option and the words.
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption), naming the option and the words.
     pub fn take_choice<T: Copy>(
         &mut self,
-        key: &'static str,
+        name: &'static str,
         choices: &[(&str, T)],
     ) -> Result<Option<T>, LockError> {
-        let Some(text) = self.take(key) else {
-            return Ok(None);
-        };
+        let Some(text) = self.take(name) else { return Ok(None) };
         let choice = choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice);
         let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
         choice
             .map(Some)
-            .ok_or_else(|| invalid(format!("the option {key:?} is not one of {}", words.join(", "))))
+            .ok_or_else(|| invalid(format!("the option {name:?} is not one of {}", words.join(", "))))
+    }
+
+    /// Takes a text into its place.
+    pub fn text(&mut self, name: &'static str, place: &mut String) {
+        self.note_default(name, place.as_str());
+        if let Some(text) = self.take(name) {
+            *place = text;
+        }
+    }
+
+    /// Takes a duration into its place.
+    ///
+    /// # Errors
+    /// Those of [`UrlOptions::take_duration`]; [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) if the
+    /// place then has what is not within the limits.
+    pub fn duration(
+        &mut self,
+        name: &'static str,
+        place: &mut Duration,
+        limits: RangeInclusive<Duration>,
+    ) -> Result<(), LockError> {
+        self.note_default(name, humantime::format_duration(*place));
+        *place = self.take_duration(name)?.unwrap_or(*place);
+        check(name, *place, limits, humantime::format_duration)
+    }
+
+    /// Takes a duration into its place, without which applies what `default` says.
+    ///
+    /// # Errors
+    /// Same as [`UrlOptions::duration`].
+    pub fn optional_duration(
+        &mut self,
+        name: &'static str,
+        place: &mut Option<Duration>,
+        limits: RangeInclusive<Duration>,
+        default: &str,
+    ) -> Result<(), LockError> {
+        self.note_default(name, default);
+        *place = self.take_duration(name)?.or(*place);
+        place.map_or(Ok(()), |value| check(name, value, limits, humantime::format_duration))
+    }
+
+    /// Takes a whole number into its place.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption), naming the option, if it is not a number, or the
+    /// place then has what is not within the limits.
+    pub fn number<T: FromStr + PartialOrd + Display + Copy>(
+        &mut self,
+        name: &'static str,
+        place: &mut T,
+        limits: RangeInclusive<T>,
+    ) -> Result<(), LockError> {
+        self.note_default(name, *place);
+        if let Some(text) = self.take(name) {
+            // The error does not quote it, which may be the rest of a password that is not encoded.
+            *place = text.parse().map_err(|_| invalid(format!("the option {name:?} is not a number")))?;
+        }
+        check(name, *place, limits, |number| number)
+    }
+
+    /// Takes one of several words into its place, as what it stands for.
+    ///
+    /// # Errors
+    /// Same as [`UrlOptions::take_choice`].
+    pub fn choice<T: Copy + PartialEq>(
+        &mut self,
+        name: &'static str,
+        place: &mut T,
+        choices: &[(&str, T)],
+    ) -> Result<(), LockError> {
+        if let Some((word, _)) = choices.iter().find(|(_, choice)| choice == place) {
+            self.note_default(name, word);
+        }
+        *place = self.take_choice(name, choices)?.unwrap_or(*place);
+        Ok(())
+    }
+
+    /// Takes `password_file` into its place.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) if there is a password already, and the errors of
+    /// [`Password::of_file`].
+    pub fn password_file(&mut self, place: &mut Option<Password>) -> Result<(), LockError> {
+        let Some(file) = self.take("password_file") else { return Ok(()) };
+        if place.is_some() {
+            return Err(invalid("there are a password and a password_file").remedy("leave one of them out"));
+        }
+        *place = Some(Password::of_file(file)?);
+        Ok(())
+    }
+
+    /// Notes what applies without an option.
+    pub(crate) fn note_default(&mut self, name: &'static str, default: impl Display) {
+        self.known.insert(name, Some(default.to_string()).filter(|default| !default.is_empty()));
+    }
+
+    /// Returns the options that were asked for, whether or not the URL has them.
+    pub fn known(&self) -> &KnownOptions {
+        &self.known
     }
 
     /// Refuses options that were not taken out.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`], naming the first unknown option and the known options.
-    pub fn finish(mut self) -> Result<(), LockError> {
-        self.known.sort_unstable();
-        match self.pairs.first() {
-            None => Ok(()),
-            Some((key, _)) => {
-                let known = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
-                Err(invalid(format!("there is no option {key:?}"))
-                    .remedy(format!("the options are: {known}")))
-            }
-        }
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption), naming the first unknown option and the known
+    /// options.
+    pub fn finish(self) -> Result<(), LockError> {
+        let Some((name, _)) = self.pairs.first() else { return Ok(()) };
+        let known: Vec<_> = self.known.into_keys().collect();
+        Err(invalid(format!("there is no option {name:?}"))
+            .remedy(format!("the options are: {}", known.join(", "))))
     }
+}
+
+/// Refuses a value that is not within the limits.
+fn check<T: PartialOrd + Copy, S: Display>(
+    name: &str,
+    value: T,
+    limits: RangeInclusive<T>,
+    shown: impl Fn(T) -> S,
+) -> Result<(), LockError> {
+    let remedy = match limits.into_inner() {
+        (least, _) if value < least => format!("make it at least {}", shown(least)),
+        (_, most) if value > most => format!("make it at most {}", shown(most)),
+        _ => return Ok(()),
+    };
+    Err(invalid(format!("the option {name:?} is {}", shown(value))).remedy(remedy))
 }
 
 impl UsualParameter {
@@ -351,10 +465,6 @@ fn decode(text: &str) -> Result<String, LockError> {
         .map_err(|_| invalid("an escape (%…) in the URL is not UTF-8"))
 }
 
-fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
-    LockError::new(ErrorKind::InvalidOption, Operation::Configure).because(cause)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,7 +475,7 @@ mod tests {
             .unwrap();
         assert_eq!((url.scheme(), url.hosts(), url.path()), ("zookeeper", "h1:2181,h2:2181", "/lo cks"));
         assert_eq!(url.user().unwrap().as_deref(), Some("u@x"));
-        assert_eq!(url.password().unwrap().as_deref(), Some("p:q"));
+        assert_eq!(url.password().unwrap().unwrap().reveal(), "p:q");
         let mut options = url.options();
         assert_eq!(options.take("label").as_deref(), Some("a&b"));
         assert_eq!(options.take_duration("max_hold").unwrap(), Some(Duration::from_secs(300)));

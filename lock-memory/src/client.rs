@@ -1,21 +1,44 @@
 //! Clients of the in-memory server.
 
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, Operation, Reach};
-use lock_kit::{Driver, LockUrl, UrlOption};
+use std::time::Duration;
 
-use crate::{MemoryOptions, MemoryServer, lease_of};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, Operation, Reach};
+use lock_kit::{BackendOptions, Driver, LockUrl, UrlOptions};
+
+use crate::{MemoryOptions, MemoryServer};
 
 /// What the facade knows of the memory backend.
-pub static DRIVER: Driver = Driver::new(
-    "memory",
-    &["memory"],
-    |url, builder| Box::pin(async move { MemoryServer::connect(&url, builder) }),
-    lease_of,
-)
-.summary("locks within one process, for tests")
-.reach(Reach::Process)
-.examples(&["memory:", "memory:orders?lease=30s"])
-.options(&[UrlOption::duration("lease", "how long a lock stays without a renewal from its holder")]);
+pub static DRIVER: Driver = Driver::of::<OfUrl>("memory", &["memory"])
+    .summary("locks within one process, for tests")
+    .reach(Reach::Process)
+    .examples(&["memory:", "memory:orders?lease=30s"]);
+
+/// What a `memory:` URL says.
+#[derive(Clone, Default)]
+struct OfUrl {
+    server: String,
+    options: MemoryOptions,
+}
+
+impl BackendOptions for OfUrl {
+    fn of_url(url: &LockUrl) -> Result<Self, LockError> {
+        Ok(Self { server: url.path().to_owned(), ..Self::default() })
+    }
+
+    fn visit(&mut self, options: &mut UrlOptions) -> Result<(), LockError> {
+        self.options.lease = options.take_duration("lease")?.or(self.options.lease);
+        Ok(())
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        self.options.lease
+    }
+
+    async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        let builder = builder.server(format!("memory:{}", self.server));
+        MemoryServer::named(&self.server).client_with(self.options, builder)
+    }
+}
 
 impl MemoryServer {
     /// Creates a client without leases, with the default settings.
@@ -58,29 +81,6 @@ impl MemoryServer {
         builder: ClientBuilder,
     ) -> Result<LockClient, LockError> {
         builder.build(|context| self.backend(options, context))
-    }
-
-    /// Connects to the server that a `memory:` URL names: `memory:` or `memory:name`, with `?lease=DURATION` and the
-    /// common options.
-    ///
-    /// ```
-    /// # use lock_core::ClientBuilder;
-    /// # use lock_kit::LockUrl;
-    /// # use lock_memory::MemoryServer;
-    /// # lock_memory::example(async |_| {
-    /// let url = LockUrl::parse("memory:shared?lease=30s")?;
-    /// let locks = MemoryServer::connect(&url, ClientBuilder::new())?;
-    /// # Ok(()) });
-    /// ```
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidOption`], naming the option.
-    pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
-        let mut options = url.options();
-        let builder = options.configure(builder)?.server(format!("memory:{}", url.path()));
-        let memory = MemoryOptions::from_url_options(&mut options)?;
-        options.finish()?;
-        Self::named(url.path()).client_with(memory, builder)
     }
 }
 

@@ -44,7 +44,6 @@ use lock_core::{
     LockError, LockName, LockStatus, Memo, Modes, Moment, NameRules, Operation, PermitLimits, Reach,
     Released, Remembered, Reserving, Term, Updated, Wait,
 };
-use lock_kit::{LockUrl, UrlOptions};
 
 #[cfg(feature = "testing")]
 use faults::Faults;
@@ -116,7 +115,7 @@ impl MemoryServer {
     /// # use lock_kit::LockUrl;
     /// # use lock_memory::MemoryServer;
     /// # lock_memory::example(async |_| {
-    /// let locks = MemoryServer::connect(&LockUrl::parse("memory:billing")?, ClientBuilder::new())?;
+    /// let locks = (lock_memory::DRIVER.connect)(LockUrl::parse("memory:billing")?, ClientBuilder::new()).await?;
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert_eq!(MemoryServer::named("billing").len(), 1);
     /// # Ok(()) });
@@ -265,10 +264,6 @@ impl MemoryOptions {
         Self::default()
     }
 
-    pub(crate) fn from_url_options(options: &mut UrlOptions) -> Result<Self, LockError> {
-        Ok(options.take_duration("lease")?.map_or_else(Self::new, |lease| Self::new().lease(lease)))
-    }
-
     /// Sets when replies arrive; immediately by default. Needs the feature `testing`.
     #[cfg(feature = "testing")]
     #[must_use]
@@ -291,22 +286,6 @@ impl MemoryOptions {
         self.lease = Some(length);
         self
     }
-}
-
-/// Returns the length of the lease that a `memory:` URL asks for, if any.
-///
-/// ```
-/// # use lock_kit::LockUrl;
-/// # use std::time::Duration;
-/// let url = LockUrl::parse("memory:billing?lease=30s")?;
-/// assert_eq!(lock_memory::lease_of(&url)?, Some(Duration::from_secs(30)));
-/// # Ok::<(), lock_core::LockError>(())
-/// ```
-///
-/// # Errors
-/// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption), naming the option.
-pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
-    url.options().take_duration("lease")
 }
 
 fn capabilities() -> Capabilities {

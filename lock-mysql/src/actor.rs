@@ -10,7 +10,8 @@ use lock_core::Released;
 use lock_core::{
     AttemptId, ErrorKind, FencingToken, LeaseState, LockError, LossReason, Mode, Moment, Operation,
 };
-use lock_sql::{Broken, Failure, gone, nonsense};
+use lock_kit::gone;
+use lock_sql::{Broken, Failure, nonsense};
 use tokio::sync::oneshot;
 
 use crate::admission::{Passed, Patience};
@@ -270,7 +271,7 @@ impl Actor {
             {
                 Checked::States(more) => states.extend(more),
                 Checked::ReadOnly => {
-                    tracing::warn!(target: "distlock", server = %self.on.settings.endpoint, "the server has become read-only: its locks no longer exclude other clients");
+                    tracing::warn!(target: "distlock", server = %self.on.settings.server.endpoint, "the server has become read-only: its locks no longer exclude other clients");
                     states.resize(states.len() + names.len(), LeaseState::Lost(LossReason::SessionClosed));
                 }
             }

@@ -16,14 +16,16 @@ pub(crate) fn connect_options(options: &MySqlOptions) -> MySqlConnectOptions {
         .set_names(false)
         .statement_cache_capacity(0)
         .disable_statement_logging();
-    wanted = match &options.endpoint {
+    wanted = match &options.server.endpoint {
         Endpoint::Tcp { host, port } => wanted.host(host).port(*port),
         Endpoint::Socket(path) => wanted.socket(path),
     };
-    let Some(tls) = &options.tls else { return with_login(wanted.ssl_mode(MySqlSslMode::Disabled), options) };
+    let Some(tls) = &options.server.tls else {
+        return with_login(wanted.ssl_mode(MySqlSslMode::Disabled), options);
+    };
     wanted = wanted.ssl_mode(MySqlSslMode::VerifyIdentity);
     // The client crate reads the files again for each connection.
-    if let Some(authority) = tls.extra_authority_file() {
+    if let Some(authority) = tls.authority_file() {
         wanted = wanted.ssl_ca(authority);
     }
     if let Some((certificate, key)) = tls.client_files() {
@@ -33,7 +35,7 @@ pub(crate) fn connect_options(options: &MySqlOptions) -> MySqlConnectOptions {
 }
 
 fn with_login(mut wanted: MySqlConnectOptions, options: &MySqlOptions) -> MySqlConnectOptions {
-    if let Some(user) = &options.user {
+    if let Some(user) = &options.server.user {
         wanted = wanted.username(user);
     }
     if let Some(database) = &options.database {

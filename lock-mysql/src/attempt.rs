@@ -9,7 +9,7 @@ use lock_core::{
     Participant, Term, Wait,
 };
 use lock_kit::PooledLink as _;
-use lock_sql::{gone, no_answer};
+use lock_kit::{ClientRecord, gone, no_answer};
 
 use crate::backend::{Lease, MySqlBackend};
 use crate::batch::{Promise, Waiting};
@@ -54,11 +54,7 @@ impl<'a> Attempt<'a> {
         let holder = (backend.client.settings.dialect.fencing == TokenSource::Table).then(|| {
             Arc::new(Holder {
                 lock: request.name().as_str().to_owned(),
-                host: info.host.clone(),
-                pid: info.pid,
-                origin: info.origin.as_ref().map(ToString::to_string),
-                label: info.label.clone(),
-                value: info.value.clone(),
+                client: ClientRecord::from(&**info),
                 mode: word_of(request.mode()),
                 together: Vec::new(),
                 waits: false,
@@ -297,7 +293,7 @@ impl<'a> Attempt<'a> {
         anchor: Moment,
     ) -> Grant<Lease> {
         let lease = Lease { placed: self.placed(link, hold), holder: self.claim.holder.clone() };
-        let term = Term::Leased { anchor, length: self.backend.client.settings.lease };
+        let term = Term::Leased { anchor, length: self.backend.client.settings.server.lease };
         let mut grant = Grant::new(lease, link.group, term).with_sections(self.claim.sections);
         if self.claim.holder.is_none() {
             grant = grant.with_holder(HolderId::new(link.session.to_string()));
@@ -465,14 +461,10 @@ impl<'a> Attempt<'a> {
     }
 
     fn description(&self) -> Waiter {
-        let info = self.request.holder();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Waiter {
             id: self.claim.id.to_string(),
-            host: info.host.clone(),
-            pid: info.pid,
-            origin: info.origin.as_ref().map(ToString::to_string),
-            label: info.label.clone(),
+            client: ClientRecord::of_waiter(self.request.holder()),
             mode: word_of(self.claim.mode),
             since: now.as_micros().try_into().unwrap_or(u64::MAX),
         }

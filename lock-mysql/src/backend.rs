@@ -79,15 +79,15 @@ const MOST_TOKENS: NonZeroU32 = NonZeroU32::new(100).unwrap();
 const MOST_WITHOUT_TOKENS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
 pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
-    let prefix = if options.prefix.is_empty() { 0 } else { options.prefix.len() + 1 };
+    let prefix = if options.server.prefix.is_empty() { 0 } else { options.server.prefix.len() + 1 };
     // A leading dot comes after the prefix, if there is one, and does no harm.
     let names = NameRules::new(CharacterSet::of(is_plain), LONGEST_NAME - prefix);
     let longest_wait = Duration::from_secs(u64::from(LONGEST_WAIT));
     let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
         .with_fairness(Fairness::Fifo)
-        .with_answers_within(lock_sql::longest_request(options.request_timeout, options.lease))
+        .with_answers_within(options.server.longest_request())
         .with_modes(MODES)
-        .with_leftovers_gone_after(longest_wait + options.lease);
+        .with_leftovers_gone_after(longest_wait + options.server.lease);
     let capabilities = match options.database {
         Some(_) => capabilities.with_remembering(),
         None => capabilities,
@@ -177,7 +177,7 @@ impl Backend for MySqlBackend {
         };
         let placed = &lease.placed;
         let (session, lost) = (&placed.link.session, Updated::Lost(LossReason::ConnectionLost));
-        let holder = Holder { value: holder.value.clone(), ..Holder::clone(written) };
+        let holder = Holder { client: holder.into(), ..Holder::clone(written) };
         let statement = statement::describe(&placed.key, placed.id, session.number, &holder);
         let describing = async {
             match self.client.auxiliary.ask_in_run_of(session, Operation::Describe, statement).await {

@@ -57,19 +57,16 @@ pub(crate) fn settings(context: BackendContext, options: &MySqlOptions) -> Resul
         tokens: options.fencing,
         readers: READER_SLOTS,
         first_slot: 0,
-        slice: whole_seconds(options.lease),
+        slice: whole_seconds(options.server.lease),
     };
     let dialect = MySql {
         connect_options: connect_options(options),
         fencing: options.fencing,
         manner,
-        prefix: options.prefix.clone(),
+        prefix: options.server.prefix.clone(),
     };
     let connecting = Connecting {
-        endpoint: options.endpoint.clone(),
-        password: options.password.clone(),
-        lease: options.lease,
-        request_timeout: options.request_timeout,
+        server: options.server.clone(),
         locks_per_connection: options.locks_per_connection,
         max_waiting: MOST_WAITING,
         max_connections: options.max_connections,

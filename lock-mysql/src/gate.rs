@@ -372,6 +372,7 @@ mod tests {
     use std::sync::Arc;
 
     use lock_core::{AttemptId, LockKind};
+    use lock_kit::ClientRecord;
 
     use super::*;
     use lock_sql::operation_of;
@@ -388,7 +389,7 @@ mod tests {
     }
 
     fn waiter() -> Waiter {
-        Waiter { id: "1".into(), host: "h".into(), pid: 1, origin: None, label: None, mode: None, since: 7 }
+        Waiter { id: "1".into(), client: ClientRecord::default(), mode: None, since: 7 }
     }
 
     #[test]

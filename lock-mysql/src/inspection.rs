@@ -11,9 +11,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lock_core::spi::within;
 use lock_core::{
     AttemptId, Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockName, LockStatus,
-    Mode, Operation, Participant, ProcessOrigin,
+    Mode, Operation, Participant,
 };
-use lock_sql::{Row, Why, no_answer, nonsense};
+use lock_kit::no_answer;
+use lock_sql::{Row, Why, nonsense};
 
 use crate::backend::MySqlBackend;
 use crate::claim::{Name, Refusal};
@@ -80,11 +81,7 @@ impl Record {
             Participant::new(HolderId::new(&self.attempt)).with_mode(mode).with_token(token);
         participant.since = moment(self.since);
         if let Some(holder) = self.holder {
-            participant.host = Some(holder.host);
-            participant.pid = Some(holder.pid);
-            participant.origin = holder.origin.as_deref().and_then(ProcessOrigin::parse);
-            participant.label = holder.label;
-            participant.value = holder.value;
+            holder.client.describe(&mut participant);
         }
         participant
     }
@@ -373,10 +370,7 @@ fn waiter(row: &Row) -> Option<((u64, u64), Participant)> {
     };
     let mode = mode_of(waiter.mode.as_deref());
     let mut participant = Participant::new(HolderId::new(&waiter.id)).with_mode(mode);
-    participant.host = Some(waiter.host);
-    participant.pid = Some(waiter.pid);
-    participant.origin = waiter.origin.as_deref().and_then(ProcessOrigin::parse);
-    participant.label = waiter.label;
+    waiter.client.describe(&mut participant);
     participant.since = moment(waiter.since);
     Some(((second, waiter.since), participant))
 }

@@ -99,4 +99,4 @@ mod statement;
 pub use driver::DRIVER;
 #[doc(hidden)]
 pub use lock_sql::operation_of;
-pub use options::{MySqlOptions, TokenSource, connect, lease_of};
+pub use options::{MySqlOptions, TokenSource, connect};

@@ -49,7 +49,7 @@ pub(crate) async fn open(settings: &Settings, password: Option<Secret>) -> Resul
 }
 
 async fn make(settings: &Settings, options: &MySqlConnectOptions) -> Result<Session, LockError> {
-    let (clock, lease_seconds) = (settings.clock(), whole_seconds(settings.lease));
+    let (clock, lease_seconds) = (settings.clock(), whole_seconds(settings.server.lease));
     let failed = |error| MySql::failure(Operation::Connect, error).into_error();
     let mut connection = options.connect().await.map_err(failed)?;
     let about = ask(&mut connection, question()).await.map_err(failed)?;

@@ -6,8 +6,10 @@
 //! * As long as the lock is held, the server has the session. The client can look this up at once, however many connections there
 //!   are, and also while the session waits.
 
+use lock_core::spi::random_bytes;
+use lock_core::{LockError, Operation};
+
 use crate::claim::Name;
-use lock_core::{ErrorKind, LockError, Operation};
 
 /// The prefix of the names of these locks. No lock of a user has such a name, as it is not [plain](crate::options::is_plain).
 const LOCKS: &str = "distlock+";
@@ -23,11 +25,7 @@ pub(crate) struct SessionTag(u64);
 
 impl SessionTag {
     pub(crate) fn random() -> Result<Self, LockError> {
-        let number = getrandom::u64().map_err(|error| {
-            LockError::new(ErrorKind::Internal, Operation::Connect)
-                .because(format!("the system has no random numbers: {error}"))
-        })?;
-        Ok(Self::new(number))
+        random_bytes(Operation::Connect).map(u64::from_ne_bytes).map(Self::new)
     }
 
     /// The tag with a number that is not zero and that every server reads the same, as signed or unsigned.

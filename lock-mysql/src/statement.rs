@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Operation};
+use lock_kit::ClientRecord;
 use lock_sql::{COMMENT, comment, nonsense, word};
 use serde::{Deserialize, Serialize};
 
@@ -59,13 +60,8 @@ pub(crate) fn ping() -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Waiter {
     pub(crate) id: String,
-    pub(crate) host: String,
-    pub(crate) pid: u32,
-    /// Distinguishes the process from others with the same id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) origin: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) label: Option<String>,
+    #[serde(flatten)]
+    pub(crate) client: ClientRecord,
     /// The mode, unless it is exclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<String>,
@@ -243,16 +239,8 @@ pub(crate) fn probe_table() -> String {
 pub(crate) struct Holder {
     /// The name that the user gave the lock.
     pub(crate) lock: String,
-    pub(crate) host: String,
-    pub(crate) pid: u32,
-    /// Distinguishes the process from others with the same id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) origin: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) label: Option<String>,
-    /// The value of a leader.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) value: Option<String>,
+    #[serde(flatten)]
+    pub(crate) client: ClientRecord,
     /// The mode, unless it is exclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<String>,
@@ -456,10 +444,7 @@ mod tests {
         let label = Some(label.to_owned());
         Waiter {
             id: "ff".to_owned(),
-            host: "h".to_owned(),
-            pid: 1,
-            origin: None,
-            label,
+            client: ClientRecord { host: "h".to_owned(), pid: 1, label, ..ClientRecord::default() },
             mode: None,
             since: 7,
         }

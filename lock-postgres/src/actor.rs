@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use lock_core::Released;
 use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
-use lock_sql::{Answer, Broken, Failure, comment, gone, nonsense};
+use lock_kit::gone;
+use lock_sql::{Answer, Broken, Failure, comment, nonsense};
 use tokio::sync::oneshot;
 
 use crate::budget::Reservation;
@@ -299,7 +300,7 @@ impl Actor {
         let state = match self.look().await {
             Ok(Checked::Held) => LeaseState::Held,
             Ok(Checked::Standby) => {
-                tracing::warn!(target: "distlock", server = %self.on.settings.endpoint, "the server has become a standby: its locks no longer exclude other clients");
+                tracing::warn!(target: "distlock", server = %self.on.settings.server.endpoint, "the server has become a standby: its locks no longer exclude other clients");
                 LeaseState::Lost(LossReason::SessionClosed)
             }
             Err(Failure::Broken(error)) => return Err(Broken(error)),

@@ -13,7 +13,7 @@ const LONGEST_CLIENT_NAME: usize = 63;
 /// The connect options of a client's connections, without the password. Whatever the client crate has read from the
 /// environment is replaced.
 pub(crate) fn connect_options(options: &PostgresOptions, holder: &HolderInfo) -> PgConnectOptions {
-    let user = options.user.as_deref().unwrap_or_default();
+    let user = options.server.user.as_deref().unwrap_or_default();
     let mut wanted = PgConnectOptions::new_without_pgpass()
         .username(user)
         .password("")
@@ -22,17 +22,17 @@ pub(crate) fn connect_options(options: &PostgresOptions, holder: &HolderInfo) ->
         .extra_float_digits(None)
         .statement_cache_capacity(0)
         .disable_statement_logging();
-    wanted = match &options.endpoint {
+    wanted = match &options.server.endpoint {
         Endpoint::Tcp { host, port } => wanted.host(host).port(*port),
         Endpoint::Socket(path) => match socket_of(path) {
             Some((folder, port)) => wanted.socket(folder).port(port),
             None => wanted.socket(path),
         },
     };
-    let Some(tls) = &options.tls else { return wanted.ssl_mode(PgSslMode::Disable) };
+    let Some(tls) = &options.server.tls else { return wanted.ssl_mode(PgSslMode::Disable) };
     wanted = wanted.ssl_mode(PgSslMode::VerifyFull);
     // The client crate reads the files again for each connection.
-    wanted = match tls.extra_authority_file() {
+    wanted = match tls.authority_file() {
         Some(authority) => wanted.ssl_root_cert(authority),
         None => wanted.ssl_root_cert_from_pem(Vec::new()),
     };

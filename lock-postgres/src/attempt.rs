@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::spi::within;
 use lock_core::{AcquireRequest, Backoff, ErrorKind, Grant, LockError, Operation, Wait};
 use lock_kit::PooledLink as _;
-use lock_sql::{gone, no_answer};
+use lock_kit::{ClientRecord, gone, no_answer};
 use tokio::sync::oneshot;
 
 use crate::backend::PostgresBackend;
@@ -293,14 +293,13 @@ impl<'a> Attempt<'a> {
     }
 
     fn description(&self) -> Waiter {
-        let info = self.request.holder();
+        let client = ClientRecord::of_waiter(self.request.holder());
         let id = self.claim.id.to_string();
         let permits = match self.claim.wanted {
             Wanted::Permits(permits) => Some((permits.take, permits.of)),
             _ => None,
         };
-        let origin = info.origin.as_ref().map(ToString::to_string);
-        Waiter { id, host: info.host.clone(), pid: info.pid, origin, label: info.label.clone(), permits }
+        Waiter { id, client, permits }
     }
 }
 

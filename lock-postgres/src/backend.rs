@@ -12,6 +12,7 @@ use lock_core::{
     Inspection, LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Modes, Moment, NameRules,
     Operation, PermitLimits, Reach, Remembered, Reserving, Term, Updated,
 };
+use lock_kit::ClientRecord;
 use lock_sql::{Answer, Failure};
 
 use crate::attempt::Attempt;
@@ -24,7 +25,7 @@ use crate::options::{PostgresOptions, TokenSource};
 use crate::permits::MOST_PERMITS;
 use crate::snapshot_monitor::SnapshotMonitor;
 use crate::statement;
-use crate::table::{self, Holder};
+use crate::table;
 
 const BACKEND: &str = "postgres";
 
@@ -60,7 +61,7 @@ impl PostgresBackend {
         let (name, id) = (request.name().clone(), request.id());
         let key = self.client.settings.dialect.key(&name, request.mode().kind())?;
         let is_described = self.client.settings.dialect.has_table() && wanted == Wanted::Exclusive;
-        let holder = is_described.then(|| Holder::of(request.holder()));
+        let holder = is_described.then(|| ClientRecord::from(&**request.holder()));
         Ok(Claim { key, name, id, wanted, holder, sections: request.sections() })
     }
 
@@ -72,7 +73,7 @@ impl PostgresBackend {
         token: Option<FencingToken>,
         anchor: Moment,
     ) -> Grant<Placed> {
-        let term = Term::Leased { anchor, length: self.client.settings.lease };
+        let term = Term::Leased { anchor, length: self.client.settings.server.lease };
         let mut grant = Grant::new(placed(claim, link), link.group, term).with_sections(claim.sections);
         if claim.holder.is_none() {
             // The server knows only its session.
@@ -106,8 +107,8 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
     let names = NameRules::new(CharacterSet::ANY, LockName::MAX_LENGTH);
     let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
         .with_fairness(Fairness::Fifo)
-        .with_answers_within(lock_sql::longest_request(options.request_timeout, options.lease))
-        .with_leftovers_gone_after(LONGEST_WAIT + options.lease)
+        .with_answers_within(options.server.longest_request())
+        .with_leftovers_gone_after(LONGEST_WAIT + options.server.lease)
         .with_inspection(Inspection::Sessions)
         .with_breaking(Breaking::Sessions)
         .with_remembering()
@@ -209,7 +210,7 @@ impl Backend for PostgresBackend {
             return Err(LockError::new(ErrorKind::Unsupported, Operation::Describe)
                 .remedy("keep a table at the server: fencing=table"));
         }
-        let (session, holder) = (lease.link.session, Holder::of(holder));
+        let (session, holder) = (lease.link.session, ClientRecord::from(holder));
         let statement = table::update(lease.key, &lease.id.to_string(), session, &holder);
         let (settings, asked) =
             (&self.client.settings, self.client.auxiliary.ask(Operation::Describe, statement));

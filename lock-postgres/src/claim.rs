@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lock_core::{AttemptId, LockError, LockName, Mode};
+use lock_kit::ClientRecord;
 use tokio::sync::{Notify, oneshot};
 
 use crate::dialect::Taken;
 use crate::key::Key;
 use crate::permits::Permits;
 use crate::statement::Waiter;
-use crate::table::Holder;
 
 /// An attempt's request for a lock.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ pub(crate) struct Claim {
     pub(crate) id: AttemptId,
     pub(crate) wanted: Wanted,
     /// What the table is to say of the holder, if there is a table and the lock is exclusive.
-    pub(crate) holder: Option<Holder>,
+    pub(crate) holder: Option<ClientRecord>,
     /// How many tokens the grant reserves, its own included.
     pub(crate) sections: NonZeroU32,
 }

@@ -66,16 +66,13 @@ pub(crate) fn settings(context: BackendContext, options: &PostgresOptions) -> Re
         fencing: options.fencing,
         keys: options.keys,
         pooler: options.pooler,
-        prefix: options.prefix.clone(),
+        prefix: options.server.prefix.clone(),
         schema: options.schema.clone(),
         budget: Budget::new(context.clock().clone()),
         permits: Notify::new(),
     };
     let connecting = Connecting {
-        endpoint: options.endpoint.clone(),
-        password: options.password.clone(),
-        lease: options.lease,
-        request_timeout: options.request_timeout,
+        server: options.server.clone(),
         locks_per_connection: options.locks_per_connection,
         max_waiting: options.max_waiting,
         max_connections: options.max_connections,
@@ -85,7 +82,7 @@ pub(crate) fn settings(context: BackendContext, options: &PostgresOptions) -> Re
 
 /// The lease in whole milliseconds, as the server counts, rounded up.
 pub(crate) fn lease_milliseconds(settings: &Settings) -> u64 {
-    u64::try_from(settings.lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    u64::try_from(settings.server.lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// What the sessions need, in the server's names for it.

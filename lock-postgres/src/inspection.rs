@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{
     Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockStatus, Mode, Operation,
-    Participant, ProcessOrigin,
+    Participant,
 };
+use lock_kit::ClientRecord;
 use lock_sql::{Row, nonsense};
 
 use crate::address::client_of;
@@ -20,7 +21,6 @@ use crate::permits::Part;
 use crate::pg_locks::{self, Looked};
 use crate::server::SessionId;
 use crate::statement::Waiter;
-use crate::table::Holder;
 
 /// The pause between two checks whether a session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -66,13 +66,9 @@ impl Party {
             participant.id = HolderId::new(attempt);
             participant.token = token.as_deref().and_then(|token| token.parse().ok()).map(FencingToken::new);
             participant.since = since.as_deref().and_then(moment);
-            let holder = holder.as_deref().and_then(|text| serde_json::from_str::<Holder>(text).ok());
+            let holder = holder.as_deref().and_then(|text| serde_json::from_str::<ClientRecord>(text).ok());
             if let Some(holder) = holder {
-                participant.host = Some(holder.host);
-                participant.pid = Some(holder.pid);
-                participant.origin = holder.origin.as_deref().and_then(ProcessOrigin::parse);
-                participant.label = holder.label;
-                participant.value = holder.value;
+                holder.describe(&mut participant);
             }
         }
         let waiter = statement.as_deref().and_then(Waiter::of_statement);
@@ -86,10 +82,7 @@ impl Party {
         self.is_holder = false;
         if let Some(waiter) = self.waiter.take() {
             self.participant.id = HolderId::new(&waiter.id);
-            self.participant.host = Some(waiter.host);
-            self.participant.pid = Some(waiter.pid);
-            self.participant.origin = waiter.origin.as_deref().and_then(ProcessOrigin::parse);
-            self.participant.label = waiter.label;
+            waiter.client.describe(&mut self.participant);
             let permits = waiter.permits.and_then(|(take, of)| permits(take, of));
             self.participant.mode = permits.unwrap_or(self.participant.mode);
         }

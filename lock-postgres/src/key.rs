@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 /// ```
 ///
 /// so a program that knows nothing of distlock excludes its clients with `pg_advisory_lock` and this key. A client with a
-/// [prefix](crate::PostgresOptions::prefix) uses the key of `PREFIX:NAME`.
+/// [prefix](crate::PostgresOptions::server) uses the key of `PREFIX:NAME`.
 ///
 /// ```
 /// assert_eq!(lock_postgres::key("orders/42"), -4_261_225_075_031_449_721);

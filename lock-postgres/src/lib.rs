@@ -108,5 +108,5 @@ pub use driver::DRIVER;
 pub use key::key;
 #[doc(hidden)]
 pub use lock_sql::operation_of;
-pub use options::{Keys, Pooler, PostgresOptions, TokenSource, connect, lease_of};
+pub use options::{Keys, Pooler, PostgresOptions, TokenSource, connect};
 pub use transaction::{GenericTransaction, InTransaction, in_transaction};

@@ -1,11 +1,12 @@
 //! The options of a client, and the functions that connect with them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, Operation, Password};
-use lock_kit::LockUrl;
-use lock_kit::{Endpoint, TlsOptions, UsualParameter, connect_backend};
+use lock_core::{ClientBuilder, LockClient, LockError};
+use lock_kit::{
+    BackendOptions, Endpoint, LockUrl, ServerOptions, UrlOptions, UsualParameter, connect_backend, invalid,
+};
 
 use crate::backend::{PostgresBackend, capabilities};
 
@@ -18,7 +19,9 @@ use crate::backend::{PostgresBackend, capabilities};
 /// use lock_postgres::PostgresOptions;
 ///
 /// # async fn run() -> Result<(), lock_core::LockError> {
-/// let options = PostgresOptions::at("db.internal", 5432).user("app").lease(Duration::from_secs(15));
+/// let mut options = PostgresOptions::at("db.internal", 5432);
+/// options.server.user = Some("app".to_owned());
+/// options.server.lease = Duration::from_secs(15);
 /// let locks = options.connect(ClientBuilder::new()).await?;
 /// let guard = locks.mutex("orders/42")?.acquire().await?;
 /// guard.release().await
@@ -26,22 +29,36 @@ use crate::backend::{PostgresBackend, capabilities};
 /// ```
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
-    pub(crate) endpoint: Endpoint,
-    pub(crate) tls: Option<TlsOptions>,
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<Password>,
-    pub(crate) database: Option<String>,
-    pub(crate) lease: Duration,
-    pub(crate) prefix: String,
-    pub(crate) request_timeout: Option<Duration>,
-    pub(crate) validation_interval: Option<Duration>,
-    pub(crate) fencing: TokenSource,
-    pub(crate) keys: Keys,
-    pub(crate) pooler: Pooler,
-    pub(crate) schema: String,
-    pub(crate) locks_per_connection: usize,
-    pub(crate) max_waiting: usize,
-    pub(crate) max_connections: usize,
+    /// The server.
+    /// * A Unix socket is named by the path of the socket: `/run/postgresql/.s.PGSQL.5432`.
+    /// * The user is required. Any user will do: advisory locks need no privilege.
+    /// * The lease is the `idle_session_timeout` of the sessions, at least 1 s.
+    /// * The prefix is empty by default, and ends before a colon. The server only gets the [key](crate::key()) of `PREFIX:NAME`.
+    /// * The client crate trusts the system's authorities in any case. To trust one of your own alone, name its file in the
+    ///   environment variable `SSL_CERT_FILE`, leave `SSL_CERT_DIR` unset, and use TLS without a file.
+    pub server: ServerOptions,
+    /// The database, which has the name of the user by default. **Locks belong to a database**: clients that exclude
+    /// each other must use the same one.
+    pub database: Option<String>,
+    /// How often the client checks holds; by default, and at least, about four times per lease.
+    pub validation_interval: Option<Duration>,
+    /// The source of fencing tokens.
+    pub fencing: TokenSource,
+    /// What the server gets instead of the name of a lock. [Raw](Keys::Raw) keys have no prefix.
+    pub keys: Keys,
+    /// The pooler between the client and the server.
+    pub pooler: Pooler,
+    /// The schema that has the tables and the sequence of the client; `public` by default, whatever the `search_path` of the
+    /// user is. Clients that exclude each other must use the same one.
+    pub schema: String,
+    /// How many locks may share a connection; 320 by default.
+    pub locks_per_connection: usize,
+    /// How many waits of this client may be in the queues of the server at the same time; 16 by default. Each needs a
+    /// connection. The others wait in the client, in order.
+    pub max_waiting: usize,
+    /// The highest number of connections; 50 by default, at least 2. Now and then the client uses one more to end waits and
+    /// to look at them.
+    pub max_connections: usize,
 }
 
 /// The source of fencing tokens.
@@ -95,10 +112,15 @@ pub enum Pooler {
 
 const DEFAULT_PORT: u16 = 5432;
 
-const DEFAULT_SCHEMA: &str = "public";
-
 /// The longest name that the server does not cut off.
 const LONGEST_SCHEMA: usize = 63;
+
+const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+
+const LONGEST_PREFIX: usize = 128;
+
+/// Each waiter has a connection, and the other requests need one more.
+const FEWEST_CONNECTIONS: usize = 2;
 
 /// What URLs of PostgreSQL have in other programs.
 const USUAL: &[UsualParameter] = &[
@@ -114,19 +136,11 @@ const USUAL: &[UsualParameter] = &[
     UsualParameter::Instead("target_session_attrs", "leave it out: a standby is always refused"),
 ];
 
-const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-
-const SHORTEST_LEASE: Duration = Duration::from_secs(1);
-
-const LONGEST_LEASE: Duration = Duration::from_hours(24);
-
-const LONGEST_PREFIX: usize = 128;
-
-const DEFAULT_LOCKS_PER_CONNECTION: usize = 320;
-
-const DEFAULT_MAX_WAITING: usize = 16;
-
-const DEFAULT_MAX_CONNECTIONS: usize = 50;
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self::at("localhost", DEFAULT_PORT)
+    }
+}
 
 impl PostgresOptions {
     /// A server that listens on TCP.
@@ -134,226 +148,99 @@ impl PostgresOptions {
         Self::listening_at(Endpoint::Tcp { host: host.into(), port })
     }
 
-    /// A server that listens on a Unix socket: the path of the socket (`/run/postgresql/.s.PGSQL.5432`).
-    pub fn at_socket(path: impl Into<PathBuf>) -> Self {
-        Self::listening_at(Endpoint::Socket(path.into()))
-    }
-
-    fn listening_at(endpoint: Endpoint) -> Self {
+    /// A server that listens there.
+    pub fn listening_at(endpoint: Endpoint) -> Self {
         Self {
-            endpoint,
-            tls: None,
-            user: None,
-            password: None,
+            server: ServerOptions::at(endpoint, ""),
             database: None,
-            lease: DEFAULT_LEASE,
-            prefix: String::new(),
-            request_timeout: None,
             validation_interval: None,
             fencing: TokenSource::Clock,
             keys: Keys::Hashed,
             pooler: Pooler::None,
-            schema: DEFAULT_SCHEMA.to_owned(),
-            locks_per_connection: DEFAULT_LOCKS_PER_CONNECTION,
-            max_waiting: DEFAULT_MAX_WAITING,
-            max_connections: DEFAULT_MAX_CONNECTIONS,
+            schema: "public".to_owned(),
+            locks_per_connection: 320,
+            max_waiting: 16,
+            max_connections: 50,
         }
-    }
-
-    /// Encrypts the connections, and checks the server's certificate and name against the system's certificate authorities. A Unix
-    /// socket has no TLS.
-    #[must_use]
-    pub fn tls(mut self) -> Self {
-        self.tls.get_or_insert_default();
-        self
-    }
-
-    /// Encrypts the connections, and checks the server's certificate against this authority (a file in PEM format) and those of the
-    /// system, which the client crate always trusts as well. To trust one authority alone, name its file in the environment
-    /// variable `SSL_CERT_FILE`, leave `SSL_CERT_DIR` unset, and use [`tls`](PostgresOptions::tls).
-    #[must_use]
-    pub fn extra_authority(mut self, file: impl Into<PathBuf>) -> Self {
-        self.tls = Some(self.tls.unwrap_or_default().extra_authority(file));
-        self
-    }
-
-    /// Encrypts the connections, and authenticates this client to the server with a certificate and its key (files in PEM format).
-    #[must_use]
-    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.tls = Some(self.tls.unwrap_or_default().client_certificate(certificate, key));
-        self
-    }
-
-    /// Sets the user, which is required. Any user will do: advisory locks need no privilege.
-    #[must_use]
-    pub fn user(mut self, user: impl Into<String>) -> Self {
-        self.user = Some(user.into());
-        self
-    }
-
-    /// Sets the password, or where each new connection gets it. It appears in no output.
-    #[must_use]
-    pub fn password(mut self, password: impl Into<Password>) -> Self {
-        self.password = Some(password.into());
-        self
-    }
-
-    /// Sets the database, which has the name of the user by default. **Locks belong to a database**: clients that exclude
-    /// each other must use the same one.
-    #[must_use]
-    pub fn database(mut self, name: impl Into<String>) -> Self {
-        self.database = Some(name.into());
-        self
-    }
-
-    /// How long the server keeps a lock when it hears nothing from the holder: the `idle_session_timeout` of the sessions.
-    /// 30 s by default, from 1 s to a day. The client checks holds about four times in this time.
-    #[must_use]
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
-    }
-
-    /// What the names of all locks begin with, before a colon; nothing by default. Clients that exclude each other must use
-    /// the same prefix. The server only gets the [key](crate::key()) of `PREFIX:NAME`.
-    #[must_use]
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// How long the server may take to answer a statement that does not wait for a lock; 3 s by default, and never more than three
-    /// quarters of the time between two checks.
-    #[must_use]
-    pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.request_timeout = Some(timeout);
-        self
-    }
-
-    /// How often the client checks holds; about a quarter of the lease by default, which is also the longest interval.
-    #[must_use]
-    pub fn validation_interval(mut self, interval: Duration) -> Self {
-        self.validation_interval = Some(interval);
-        self
-    }
-
-    /// Sets the source of fencing tokens.
-    #[must_use]
-    pub fn fencing(mut self, source: TokenSource) -> Self {
-        self.fencing = source;
-        self
-    }
-
-    /// Sets what the server gets instead of the name of a lock. [Raw](Keys::Raw) keys have no prefix.
-    #[must_use]
-    pub fn keys(mut self, keys: Keys) -> Self {
-        self.keys = keys;
-        self
-    }
-
-    /// Says which pooler is between the client and the server.
-    #[must_use]
-    pub fn pooler(mut self, pooler: Pooler) -> Self {
-        self.pooler = pooler;
-        self
-    }
-
-    /// Sets the schema that has the tables and the sequence of the client; `public` by default, whatever the `search_path` of the
-    /// user is. Clients that exclude each other must use the same one.
-    #[must_use]
-    pub fn schema(mut self, name: impl Into<String>) -> Self {
-        self.schema = name.into();
-        self
-    }
-
-    /// How many locks may share a connection; 320 by default.
-    #[must_use]
-    pub fn locks_per_connection(mut self, count: usize) -> Self {
-        self.locks_per_connection = count;
-        self
-    }
-
-    /// How many waits of this client may be in the queues of the server at the same time; 16 by default. Each needs a
-    /// connection. The others wait in the client, in order.
-    #[must_use]
-    pub fn max_waiting(mut self, count: usize) -> Self {
-        self.max_waiting = count;
-        self
-    }
-
-    /// The highest number of connections; 50 by default, at least 2. Now and then the client uses one more to end waits and
-    /// to look at them.
-    #[must_use]
-    pub fn max_connections(mut self, count: usize) -> Self {
-        self.max_connections = count;
-        self
     }
 
     /// Connects to the server.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for options that do not fit together; [`ErrorKind::Unreachable`], [`ErrorKind::Denied`] and
-    /// [`ErrorKind::Unsupported`] with what the server answered and what to do about it.
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) for options that do not fit together, and what the server
+    /// answered, with what to do about it.
     ///
     /// # Cancel safety
     /// Dropping the future ends the attempt to connect.
     pub async fn connect(mut self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-        self.password = builder.own_password().cloned().or(self.password);
         self.check()?;
-        self.check_login()?;
-        let longest = builder.renewal_interval(self.lease)?;
-        if let Some(interval) = self.validation_interval.filter(|interval| *interval > longest) {
-            return Err(invalid(format!(
-                "a validation_interval of {interval:?} is longer than a lease of {:?} allows ({longest:?})",
-                self.lease
-            ))
-            .remedy("make the lease longer, or the validation_interval shorter"));
+        self.server.prepare(&builder, self.validation_interval)?;
+        if self.server.user.is_none() {
+            // The client crate would take one from the environment.
+            return Err(invalid("the URL names no user").remedy("write postgres://user@host/database"));
         }
-        let (builder, capabilities) = (builder.server(self.server()), capabilities(&self));
+        let builder = builder.server(self.server.shown("postgres", self.database.as_deref()));
+        let capabilities = capabilities(&self);
         connect_backend(builder, capabilities, move |context| PostgresBackend::connect(context, self.clone()))
             .await
     }
+}
 
-    /// The server's address, for errors and the log. It leaves out what could be the rest of a password that is not encoded.
-    fn server(&self) -> String {
-        let endpoint = &self.endpoint;
-        let database = self.database.as_ref().filter(|name| !name.contains('@'));
-        let path = database.map(|name| format!("/{name}")).unwrap_or_default();
-        match endpoint {
-            Endpoint::Socket(_) => format!("postgres://localhost{path}?socket={endpoint}"),
-            Endpoint::Tcp { .. } => format!("postgres://{endpoint}{path}"),
-        }
+impl BackendOptions for PostgresOptions {
+    const USUAL: &'static [UsualParameter] = USUAL;
+
+    fn of_url(url: &LockUrl) -> Result<Self, LockError> {
+        let endpoint = Endpoint::of_url(url, DEFAULT_PORT, "postgres://user@host:5432/database")?;
+        let mut options = Self::listening_at(endpoint);
+        options.server.log_in_as(url)?;
+        options.database = url.database()?.map(str::to_owned);
+        Ok(options)
     }
 
-    fn check(&self) -> Result<(), LockError> {
-        self.endpoint.check(self.tls.as_ref())?;
-        if let Endpoint::Socket(path) = &self.endpoint
+    fn visit(&mut self, options: &mut UrlOptions) -> Result<(), LockError> {
+        self.server.visit(options, SHORTEST_LEASE)?;
+        self.server.visit_as_of_sql(options, &mut self.validation_interval)?;
+        let sources = [
+            ("clock", TokenSource::Clock),
+            ("sequence", TokenSource::Sequence),
+            ("table", TokenSource::Table),
+            ("none", TokenSource::None),
+        ];
+        options.choice("fencing", &mut self.fencing, &sources)?;
+        options.choice("keys", &mut self.keys, &[("hashed", Keys::Hashed), ("raw", Keys::Raw)])?;
+        let poolers = [("none", Pooler::None), ("session", Pooler::Session)];
+        options.choice("pooler", &mut self.pooler, &poolers)?;
+        options.text("schema", &mut self.schema);
+        options.number("locks_per_connection", &mut self.locks_per_connection, 1..=usize::MAX)?;
+        options.number("max_waiting", &mut self.max_waiting, 1..=usize::MAX)?;
+        options.number("max_connections", &mut self.max_connections, FEWEST_CONNECTIONS..=usize::MAX)?;
+        self.check_texts()
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        Some(self.server.lease)
+    }
+
+    async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        self.connect(builder).await
+    }
+}
+
+impl PostgresOptions {
+    fn check_texts(&self) -> Result<(), LockError> {
+        if let Endpoint::Socket(path) = &self.server.endpoint
             && socket_of(path).is_none()
         {
             return Err(invalid("the socket has no port in its name")
                 .remedy("name it as the server does: /run/postgresql/.s.PGSQL.5432"));
         }
-        if self.lease < SHORTEST_LEASE {
-            return Err(invalid(format!("a lease of {:?} is shorter than {SHORTEST_LEASE:?}", self.lease))
-                .remedy("make the lease longer: the client has to renew it in time"));
-        }
-        if self.lease > LONGEST_LEASE {
-            return Err(invalid("a lease of more than a day keeps a dead holder's lock for that long")
-                .remedy("make the lease shorter: a living holder renews it"));
-        }
-        if self.request_timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(invalid("the timeout is zero").remedy("make the timeout longer"));
-        }
-        if self.validation_interval.is_some_and(|interval| interval < Duration::from_millis(10)) {
-            return Err(invalid("a validation_interval below 10ms would overload the server")
-                .remedy("make the validation_interval longer"));
-        }
         // A colon would end the prefix.
-        if self.prefix.len() > LONGEST_PREFIX || self.prefix.contains(':') {
+        let prefix = &self.server.prefix;
+        if prefix.len() > LONGEST_PREFIX || prefix.contains(':') {
             return Err(invalid("the prefix is not acceptable")
                 .remedy(format!("use at most {LONGEST_PREFIX} bytes, without a colon")));
         }
-        if self.keys == Keys::Raw && !self.prefix.is_empty() {
+        if self.keys == Keys::Raw && !prefix.is_empty() {
             return Err(invalid("a raw key has no prefix").remedy("leave out prefix, or keys=raw"));
         }
         let is_systems = self.schema.starts_with("pg_") || self.schema == "$user";
@@ -361,127 +248,20 @@ impl PostgresOptions {
             return Err(invalid("the schema is not acceptable")
                 .remedy(format!("name a schema of your own, with at most {LONGEST_SCHEMA} bytes")));
         }
-        if self.locks_per_connection == 0 {
-            return Err(invalid("no lock fits on a connection").remedy("raise locks_per_connection"));
-        }
-        if self.max_waiting == 0 {
-            return Err(invalid("no wait may be at the server").remedy("raise max_waiting"));
-        }
-        if self.max_connections < 2 {
-            return Err(invalid("each waiter has a connection, and the other requests need one more")
-                .remedy("raise max_connections to 2 or more"));
-        }
         Ok(())
     }
-
-    /// Checks that there is a user and that the files can be read. Without a user, the client crate would take one from the environment.
-    fn check_login(&self) -> Result<(), LockError> {
-        if self.user.is_none() {
-            return Err(invalid("the URL names no user").remedy("write postgres://user@host/database"));
-        }
-        self.tls.as_ref().map_or(Ok(()), |tls| tls.read().map(drop))
-    }
-
-    /// Reads a URL, and adds the URL's general options to `builder`.
-    fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
-        let mut given = url.options();
-        given.understand(USUAL)?;
-        let builder = given.configure(builder)?;
-        let mut options = Self::listening_at(endpoint_of(url, given.take("socket"))?);
-        options.tls = TlsOptions::take_with_extra_authority(&mut given)?;
-        options.user = url.user()?;
-        options.password = url.secret(&mut given)?;
-        let database = url.path().trim_start_matches('/');
-        if database.contains('/') {
-            // The error does not quote it: after a slash in a password that is not encoded, it is the rest of the password.
-            return Err(invalid("the database contains a slash")
-                .remedy("write postgres://user@host/database, and %2F for a slash in a password"));
-        }
-        options.database = (!database.is_empty()).then(|| database.to_owned());
-        if let Some(lease) = given.take_duration("lease")? {
-            options.lease = lease;
-        }
-        if let Some(prefix) = given.take("prefix") {
-            options.prefix = prefix;
-        }
-        if let Some(schema) = given.take("schema") {
-            options.schema = schema;
-        }
-        options.request_timeout = given.take_duration("timeout")?;
-        options.validation_interval = given.take_duration("validation_interval")?;
-        let sources = [
-            ("clock", TokenSource::Clock),
-            ("sequence", TokenSource::Sequence),
-            ("table", TokenSource::Table),
-            ("none", TokenSource::None),
-        ];
-        if let Some(source) = given.take_choice("fencing", &sources)? {
-            options.fencing = source;
-        }
-        if let Some(keys) = given.take_choice("keys", &[("hashed", Keys::Hashed), ("raw", Keys::Raw)])? {
-            options.keys = keys;
-        }
-        if let Some(pooler) =
-            given.take_choice("pooler", &[("none", Pooler::None), ("session", Pooler::Session)])?
-        {
-            options.pooler = pooler;
-        }
-        if let Some(count) = take_count(&mut given, "max_waiting")? {
-            options.max_waiting = count;
-        }
-        if let Some(count) = take_count(&mut given, "locks_per_connection")? {
-            options.locks_per_connection = count;
-        }
-        if let Some(count) = take_count(&mut given, "max_connections")? {
-            options.max_connections = count;
-        }
-        given.finish()?;
-        Ok((options, builder))
-    }
-}
-
-fn take_count(given: &mut lock_kit::UrlOptions, key: &'static str) -> Result<Option<usize>, LockError> {
-    let Some(text) = given.take(key) else { return Ok(None) };
-    text.parse().map(Some).map_err(|_| invalid(format!("the option {key:?} is not a number")))
 }
 
 /// Connects to the server that `url` names: `postgres://user[:password]@host[:port]/database`, `postgresql://…` for the same,
-/// with `socket=/path` for a Unix socket.
-///
-/// Options: `lease`, `prefix`, `timeout`, `validation_interval`, `fencing` (`clock`, `sequence`, `table`, `none`), `keys`
-/// (`hashed`, `raw`), `pooler` (`none`, `session`), `schema`, `locks_per_connection`, `max_waiting`, `max_connections`,
-/// `password_file`, `socket`; `tls` (`on`, `off`), `extra_ca`, `cert` and `key` (files in PEM format, which turn TLS on);
-/// and the options of every backend.
+/// with `socket=/path` for a Unix socket. `docs/backends/postgres.md` has the options.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`] for an invalid URL; otherwise the errors of [`PostgresOptions::connect`].
+/// Those of [`lock_kit::connect`].
 ///
 /// # Cancel safety
 /// Dropping the future ends the attempt to connect.
 pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
-    let (options, builder) = PostgresOptions::of_url(url, builder)?;
-    options.connect(builder).await
-}
-
-/// The lease that `url` asks for: the option `lease`, or 30 s.
-///
-/// # Errors
-/// [`ErrorKind::InvalidOption`] for a `lease` that cannot be read.
-pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
-    Ok(Some(url.options().take_duration("lease")?.unwrap_or(DEFAULT_LEASE)))
-}
-
-fn endpoint_of(url: &LockUrl, socket: Option<String>) -> Result<Endpoint, LockError> {
-    let Some(path) = socket else {
-        return Endpoint::parse(url.hosts(), DEFAULT_PORT, "postgres://user@host:5432/database");
-    };
-    if matches!(url.hosts(), "" | "localhost") && path.starts_with('/') && socket_of(path.as_ref()).is_some()
-    {
-        Ok(Endpoint::Socket(path.into()))
-    } else {
-        Err(invalid("a socket is on this machine and has an absolute path")
-            .remedy("write postgres://user@localhost/database?socket=/run/postgresql/.s.PGSQL.5432"))
-    }
+    lock_kit::connect::<PostgresOptions>(url, builder).await
 }
 
 /// The folder and the port of a socket, which the client crate asks for.
@@ -490,17 +270,17 @@ pub(crate) fn socket_of(path: &Path) -> Option<(&Path, u16)> {
     Some((path.parent()?, port.parse().ok()?))
 }
 
-pub(crate) fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
-    LockError::new(ErrorKind::InvalidOption, Operation::Configure).because(cause)
-}
-
 #[cfg(test)]
 mod tests {
+    use lock_kit::TlsOptions;
+
     use super::*;
 
     fn read(url: &str) -> Result<PostgresOptions, LockError> {
-        let (options, _) = PostgresOptions::of_url(&LockUrl::parse(url).unwrap(), ClientBuilder::new())?;
-        options.check()?;
+        let (options, mut rest) = lock_kit::read::<PostgresOptions>(&LockUrl::parse(url).unwrap())?;
+        rest.configure(ClientBuilder::new())?;
+        rest.finish()?;
+        options.server.endpoint.check(options.server.tls.as_ref())?;
         Ok(options)
     }
 
@@ -513,20 +293,20 @@ mod tests {
             ("postgres://localhost/app?socket=/run/.s.PGSQL.5432", "Socket(\"/run/.s.PGSQL.5432\")"),
             ("postgres:?socket=/run/.s.PGSQL.5432", "Socket(\"/run/.s.PGSQL.5432\")"),
         ] {
-            assert_eq!(format!("{:?}", read(url).unwrap().endpoint), expected, "{url}");
-            assert_eq!(read(url).unwrap().tls, None, "{url}");
+            assert_eq!(format!("{:?}", read(url).unwrap().server.endpoint), expected, "{url}");
+            assert_eq!(read(url).unwrap().server.tls, None, "{url}");
         }
         assert_eq!(socket_of(Path::new("/run/.s.PGSQL.77")), Some((Path::new("/run"), 77)));
         let encrypted = read("postgres://db/app?extra_ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap();
-        assert_eq!(encrypted.server(), "postgres://db:5432/app");
+        assert_eq!(encrypted.server.shown("postgres", Some("app")), "postgres://db:5432/app");
         let files = TlsOptions::new().extra_authority("/ca.pem").client_certificate("/c.pem", "/k.pem");
-        assert_eq!(encrypted.tls, Some(files));
-        assert_eq!(read("postgres://db?tls=on").unwrap().tls, Some(TlsOptions::new()));
+        assert_eq!(encrypted.server.tls, Some(files));
+        assert_eq!(read("postgres://db?tls=on").unwrap().server.tls, Some(TlsOptions::new()));
         assert_eq!(read("postgres://db/app").unwrap().database.as_deref(), Some("app"));
         assert_eq!(read("postgres://db/app?fencing=sequence").unwrap().fencing, TokenSource::Sequence);
         let usual = "postgres://db/app?sslmode=require&application_name=nightly&connect_timeout=10";
-        assert!(read(usual).unwrap().tls.is_some());
-        assert!(read("postgres://db/app?sslmode=disable").unwrap().tls.is_none());
+        assert!(read(usual).unwrap().server.tls.is_some());
+        assert!(read("postgres://db/app?sslmode=disable").unwrap().server.tls.is_none());
         assert_eq!(read("postgres://db/app?keys=raw").unwrap().keys, Keys::Raw);
         assert_eq!(read("postgres://db/app?pooler=session").unwrap().pooler, Pooler::Session);
     }
@@ -538,8 +318,8 @@ mod tests {
             ("postgres://a,b", "primary"),
             ("postgres://db:port", "not a number"),
             ("postgres://db/a/b", "slash"),
-            ("postgres://db?lease=500ms", "longer"),
-            ("postgres://db?lease=25h", "shorter"),
+            ("postgres://db?lease=500ms", "at least"),
+            ("postgres://db?lease=25h", "at most 1day"),
             ("postgres://db?prefix=a:b", "colon"),
             ("postgres://db?ca=/ca.pem", "extra_ca"),
             ("postgres://db?tls=off&extra_ca=/ca.pem", "tls=off"),
@@ -572,7 +352,7 @@ mod tests {
     #[tokio::test]
     async fn shows_no_password() {
         let options = read("postgres://me:hunter2@db").unwrap();
-        assert_eq!(options.password.as_ref().unwrap().read().await.unwrap().reveal(), "hunter2");
+        assert_eq!(options.server.password.as_ref().unwrap().read().await.unwrap().reveal(), "hunter2");
         assert!(!format!("{options:?}").contains("hunter2"));
     }
 }

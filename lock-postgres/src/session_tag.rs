@@ -7,7 +7,8 @@
 
 use std::fmt;
 
-use lock_core::{ErrorKind, LockError, Operation};
+use lock_core::spi::random_bytes;
+use lock_core::{LockError, Operation};
 
 /// The setting that has the number.
 pub(crate) const SETTING: &str = "distlock.session";
@@ -18,10 +19,7 @@ pub(crate) struct SessionTag(u64);
 
 impl SessionTag {
     pub(crate) fn random() -> Result<Self, LockError> {
-        getrandom::u64().map(Self).map_err(|error| {
-            LockError::new(ErrorKind::Internal, Operation::Connect)
-                .because(format!("the system has no random numbers: {error}"))
-        })
+        random_bytes(Operation::Connect).map(u64::from_ne_bytes).map(Self)
     }
 
     /// The tag with this number.

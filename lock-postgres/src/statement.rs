@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use lock_core::{LockError, Operation};
+use lock_kit::ClientRecord;
 use lock_sql::{Answer, nonsense};
 use lock_sql::{COMMENT, comment, word};
 use serde::{Deserialize, Serialize};
@@ -54,13 +55,8 @@ pub(crate) fn ascii_json(value: &impl Serialize) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Waiter {
     pub(crate) id: String,
-    pub(crate) host: String,
-    pub(crate) pid: u32,
-    /// Distinguishes the process from others with the same id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) origin: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) label: Option<String>,
+    #[serde(flatten)]
+    pub(crate) client: ClientRecord,
     /// How many permits it wants, and of how many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) permits: Option<(u32, u32)>,
@@ -389,10 +385,12 @@ mod tests {
     fn waiter(label: &str) -> Waiter {
         Waiter {
             id: "ff".to_owned(),
-            host: "h".to_owned(),
-            pid: 1,
-            origin: None,
-            label: Some(label.to_owned()),
+            client: ClientRecord {
+                host: "h".to_owned(),
+                pid: 1,
+                label: Some(label.to_owned()),
+                ..ClientRecord::default()
+            },
             permits: None,
         }
     }

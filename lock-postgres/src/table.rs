@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use lock_core::{HolderInfo, Memo, Operation};
+use lock_core::{Memo, Operation};
+use lock_kit::ClientRecord;
 use lock_sql::comment;
-use serde::{Deserialize, Serialize};
 
 use crate::claim::Claim;
 use crate::key::Key;
@@ -30,34 +30,9 @@ const LONGEST_MEMORY: Duration = Duration::from_hours(24 * 365 * 1000);
 /// How many slots whose time is over are removed at once.
 const SWEPT_AT_ONCE: u32 = 100;
 
-/// What the table says of a holder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Holder {
-    pub(crate) host: String,
-    pub(crate) pid: u32,
-    /// Distinguishes the process from others with the same id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) origin: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) label: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) value: Option<String>,
-}
-
-impl Holder {
-    pub(crate) fn of(info: &HolderInfo) -> Self {
-        Self {
-            host: info.host.clone(),
-            pid: info.pid,
-            origin: info.origin.as_ref().map(ToString::to_string),
-            label: info.label.clone(),
-            value: info.value.clone(),
-        }
-    }
-
-    fn text(&self) -> String {
-        text(&ascii_json(self))
-    }
+/// The SQL expression for what the table says of a holder.
+fn holder_text(holder: &ClientRecord) -> String {
+    text(&ascii_json(holder))
 }
 
 /// The SQL expression for this text. As hexadecimal digits it needs no escape. The server keeps no NUL.
@@ -131,7 +106,9 @@ pub(crate) fn mint(claim: &Claim, session: SessionId) -> String {
         more => [format!("+{more}"), format!("-{more}")],
     };
     let record = match &claim.holder {
-        Some(holder) => format!("'{}',{},{},{NOW},{}", claim.id, session.pid, session.start, holder.text()),
+        Some(holder) => {
+            format!("'{}',{},{},{NOW},{}", claim.id, session.pid, session.start, holder_text(holder))
+        }
         None => "NULL,NULL,NULL,NULL,NULL".to_owned(),
     };
     format!(
@@ -181,13 +158,13 @@ pub(crate) fn records(key: Key, attempt: &str, session: SessionId) -> String {
 }
 
 /// Replaces what the table says of a holder, if it still holds the lock: a row, or none.
-pub(crate) fn update(key: Key, attempt: &str, session: SessionId, holder: &Holder) -> String {
+pub(crate) fn update(key: Key, attempt: &str, session: SessionId, holder: &ClientRecord) -> String {
     let held = format!("{} AND granted AND mode='ExclusiveLock' AND pid={}", is_of(key, 1), session.pid);
     format!(
         "{}UPDATE {TOKENS} SET holder={} WHERE key={key} AND attempt='{attempt}' AND process={} AND session={} \
          AND EXISTS (SELECT FROM pg_locks WHERE {held}) RETURNING 1::text",
         comment(Operation::Describe),
-        holder.text(),
+        holder_text(holder),
         session.pid,
         session.start
     )

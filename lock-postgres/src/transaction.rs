@@ -72,7 +72,7 @@ pub struct InTransaction<'t, T> {
 }
 
 impl<T: GenericTransaction> InTransaction<'_, T> {
-    /// Sets the [prefix](crate::PostgresOptions::prefix) of the clients that the lock is shared with.
+    /// Sets the [prefix](crate::PostgresOptions::server) of the clients that the lock is shared with.
     pub fn prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
         self

@@ -27,8 +27,8 @@ pub(crate) fn client(
     language: Language,
 ) -> Result<Client, LockError> {
     let failed = |error| explain(Operation::Connect, error);
-    let address = match &options.endpoint {
-        Endpoint::Tcp { host, port } if options.tls.is_some() => {
+    let address = match &options.server.endpoint {
+        Endpoint::Tcp { host, port } if options.server.tls.is_some() => {
             ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
         }
         Endpoint::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
@@ -40,7 +40,7 @@ pub(crate) fn client(
         .set_redis_settings(settings(options, password, language))
         // A request is one small packet, and the client waits for its reply.
         .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    match &options.tls {
+    match &options.server.tls {
         Some(tls) => {
             use_a_crypto_provider();
             Client::build_with_tls(info, certificates(tls.read()?)).map_err(failed)
@@ -61,7 +61,7 @@ fn settings(options: &RedisOptions, password: Option<&Secret>, language: Languag
     if let Some(password) = password {
         settings = settings.set_password(password.reveal());
     }
-    if let Some(user) = &options.user {
+    if let Some(user) = &options.server.user {
         settings = settings.set_username(user);
     }
     settings

@@ -19,7 +19,7 @@ use crate::attempt::Attempt;
 use crate::groups::{Groups, Membership};
 use crate::keys::{IdAtServer, Keys};
 use crate::line::Line;
-use crate::options::{LONGEST_LEASE, RedisOptions, SHORTEST_LEASE};
+use crate::options::{RedisOptions, SHORTEST_LEASE};
 use crate::push_router::{Address, PushRouter};
 use crate::record::{self, handed_over, holder_text, loss};
 use crate::renewals::Renewals;
@@ -31,9 +31,6 @@ pub(crate) const NAMES: NameRules = NameRules::new(
     CharacterSet::of(|character| !matches!(character, '{' | '}') && !character.is_control()),
     512,
 );
-
-/// The upper bound of the request timeout, unless the options set one.
-const LONGEST_REQUEST: Duration = Duration::from_secs(3);
 
 /// How long the server remembers that a hold was broken.
 const BROKEN_IS_REMEMBERED: Duration = Duration::from_secs(60 * 60);
@@ -95,12 +92,12 @@ impl Lease {
 
 impl RedisBackend {
     pub(crate) async fn connect(context: BackendContext, options: RedisOptions) -> Result<Self, LockError> {
-        let interval = context.renewal_interval(options.lease)?;
+        let interval = context.renewal_interval(options.server.lease)?;
         // Shorter than the interval in which a renewal has to succeed, so that a silent server ends the connection before the
         // core gives up the renewal.
-        let request_timeout = longest_request(&options).min(interval * 3 / 4);
+        let request_timeout = options.server.timeout_within(interval);
         let (router, groups) = (Arc::<PushRouter>::default(), Arc::<Groups>::default());
-        let (lease, prefix) = (options.lease, Arc::from(&*options.prefix));
+        let (lease, prefix) = (options.server.lease, Arc::from(&*options.server.prefix));
         let holder = holder_text(context.holder())?.into();
         let concerned = Concerned { router: Arc::clone(&router), groups: Arc::clone(&groups) };
         let capabilities = capabilities(&options);
@@ -137,22 +134,17 @@ impl RedisBackend {
     }
 }
 
-/// How long a request may take, unless an abort margin asks for more renewals.
-fn longest_request(options: &RedisOptions) -> Duration {
-    options.request_timeout.unwrap_or(LONGEST_REQUEST).min(options.lease * 3 / 16)
-}
-
 pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
     Capabilities::new("redis", Reach::Network, NAMES)
         .with_fencing(Fencing::Durable)
         .with_fairness(Fairness::Fifo)
-        .with_answers_within(longest_request(options))
+        .with_answers_within(options.server.longest_request())
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing()
         .with_remembering()
-        .with_leasing(Leasing::PerHold { shortest: SHORTEST_LEASE, longest: LONGEST_LEASE })
-        .with_leftovers_gone_after(options.lease)
+        .with_leasing(Leasing::PerHold { shortest: SHORTEST_LEASE, longest: lock_kit::LONGEST_LEASE })
+        .with_leftovers_gone_after(options.server.lease)
         .with_reserving(Reserving::AtMost(MOST_TOKENS))
         .with_pipelining()
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))

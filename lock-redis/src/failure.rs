@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use lock_core::{ErrorKind, LockError, Operation};
+use lock_kit::{no_answer, unreachable};
 use redis::{RedisError, ServerErrorKind};
 
 /// Temporary states of a server, and what to do if they last.
@@ -117,14 +118,8 @@ fn explain_connection(operation: Operation, error: RedisError) -> LockError {
         .remedy(
             "check that the server speaks TLS, its certificate and name, and the files of ca, cert and key",
         ),
-        redis::ErrorKind::Io => LockError::new(ErrorKind::Unreachable, operation)
-            .because(if error.is_timeout() {
-                "the server did not answer in time".to_owned()
-            } else {
-                error.to_string()
-            })
-            .remedy("check that the server runs and can be reached")
-            .retryable(),
+        redis::ErrorKind::Io if error.is_timeout() => no_answer(operation),
+        redis::ErrorKind::Io => unreachable(operation, error.to_string()),
         _ => LockError::new(ErrorKind::Server, operation)
             .because(format!("the reply is invalid: {error}"))
             .remedy("check that a Redis server listens there"),
@@ -137,14 +132,6 @@ fn is_about_tls(error: &RedisError) -> bool {
     let shared = error.source().and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>());
     let io = shared.and_then(|shared| shared.downcast_ref::<io::Error>());
     io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
-}
-
-/// The connection broke before the operation was done.
-pub(crate) fn broken(operation: Operation) -> LockError {
-    LockError::new(ErrorKind::Unreachable, operation)
-        .because("the connection is broken")
-        .remedy("check that the server runs and can be reached")
-        .retryable()
 }
 
 /// The error for a reply that no script gives.

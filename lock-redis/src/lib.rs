@@ -85,5 +85,5 @@ mod supervisor;
 mod turn;
 
 pub use driver::DRIVER;
-pub use options::{RedisOptions, connect, lease_of};
+pub use options::{RedisOptions, connect};
 pub use scripts::{Script, scripts};

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use lock_core::spi::within;
 use lock_core::{BackendContext, LockError, Moment, Operation};
+use lock_kit::gone;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 use tokio::sync::Notify;
 
 use crate::earlier::Identity;
-use crate::failure::{breaks_connection, broken, is_no_primary};
+use crate::failure::{breaks_connection, is_no_primary};
 use crate::line::{Line, Lines};
 use crate::scripts::Script;
 use crate::turn::Turn;
@@ -87,7 +88,7 @@ impl Link {
     pub(crate) async fn turn(self: &Arc<Self>, line: Line, operation: Operation) -> Result<Turn, LockError> {
         match Arc::clone(self.breakage.lines.get(line)).acquire_owned().await {
             Ok(permit) => Ok(Turn::new(Arc::clone(self), permit)),
-            Err(_) => Err(broken(operation)),
+            Err(_) => Err(gone(operation)),
         }
     }
 

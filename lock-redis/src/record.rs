@@ -5,10 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{
     FencingToken, HolderId, HolderInfo, LockError, LockName, LockStatus, LossReason, Operation, Participant,
-    ProcessOrigin,
 };
+use lock_kit::ClientRecord;
 use redis::Value;
-use serde::{Deserialize, Serialize};
 
 use crate::failure::nonsense;
 use crate::keys::mode_of;
@@ -16,27 +15,9 @@ use crate::keys::mode_of;
 /// The score of a waiter is its arrival, in microseconds; that of a holder is the end of its lease, in milliseconds.
 const FIRST_ARRIVAL: f64 = 1e14;
 
-/// A client's description of itself.
-#[derive(Serialize, Deserialize)]
-struct Holder {
-    host: String,
-    pid: u32,
-    /// Distinguishes the process from others with the same id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    origin: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    label: Option<String>,
-    /// The value of a leader or a candidate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
-}
-
 /// Encodes the description of a holder as the server keeps it.
 pub(crate) fn holder_text(info: &HolderInfo) -> Result<String, LockError> {
-    let (host, label, value) = (info.host.clone(), info.label.clone(), info.value.clone());
-    let origin = info.origin.as_ref().map(ToString::to_string);
-    let holder = Holder { host, pid: info.pid, origin, label, value };
-    serde_json::to_string(&holder).map_err(|error| nonsense(Operation::Describe, error))
+    serde_json::to_string(&ClientRecord::from(info)).map_err(|error| nonsense(Operation::Describe, error))
 }
 
 /// The result of an `acquire`.
@@ -205,12 +186,8 @@ fn waiting(id: &str, since: &str, state: &str) -> Participant {
 fn participant(id: &str, since: Option<SystemTime>, holder: Option<&str>) -> Participant {
     let mut participant = Participant::new(HolderId::new(id)).with_mode(mode_of(id));
     participant.since = since;
-    if let Some(holder) = holder.and_then(|text| serde_json::from_str::<Holder>(text).ok()) {
-        participant.host = Some(holder.host);
-        participant.pid = Some(holder.pid);
-        participant.origin = holder.origin.as_deref().and_then(ProcessOrigin::parse);
-        participant.label = holder.label;
-        participant.value = holder.value;
+    if let Some(record) = holder.and_then(|text| serde_json::from_str::<ClientRecord>(text).ok()) {
+        record.describe(&mut participant);
     }
     participant
 }

@@ -16,14 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::spi::{Mutex, within};
+use lock_core::spi::{Mutex, random_bytes, within};
 use lock_core::{BackendContext, Backoff, ErrorKind, LockError, Operation};
+use lock_kit::gone;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 
 use crate::address::{Language, client};
 use crate::earlier::Earlier;
-use crate::failure::{broken, explain, is_refused};
+use crate::failure::{explain, is_refused};
 use crate::groups::Groups;
 use crate::link::{Breakage, Link};
 use crate::options::RedisOptions;
@@ -84,14 +85,10 @@ impl Supervisor {
         request_timeout: Duration,
         interval: Duration,
     ) -> Result<Arc<Self>, LockError> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|error| {
-            LockError::new(ErrorKind::Internal, Operation::Connect)
-                .because(format!("the system has no random numbers: {error}"))
-        })?;
+        let channel = u128::from_ne_bytes(random_bytes(Operation::Connect)?);
         let nothing_yet = LockError::new(ErrorKind::Unreachable, Operation::Connect);
         let this = Arc::new(Self {
-            channels: format!("{}:c:{:032x}", options.prefix, u128::from_ne_bytes(random)),
+            channels: format!("{}:c:{channel:032x}", options.server.prefix),
             context,
             options,
             concerned,
@@ -149,8 +146,8 @@ impl Supervisor {
         loop {
             let since = clock.now();
             self.watch_over(&link).await;
-            self.contact.send_replace(Contact::Lost(broken(Operation::Connect)));
-            tracing::warn!(target: "distlock", server = %self.options.endpoint, "contact lost");
+            self.contact.send_replace(Contact::Lost(gone(Operation::Connect)));
+            tracing::warn!(target: "distlock", server = %self.options.server.endpoint, "contact lost");
             self.concerned.groups.all().for_each(|group| self.context.group_suspect(group));
             if clock.now().since(since) > LONGEST_PAUSE {
                 backoff = new_backoff();
@@ -163,7 +160,7 @@ impl Supervisor {
             // The server has closed them now. Connections of another run stay remembered until the address leads to it again.
             earlier.forget_those_of_the_run_of(&link.identity);
             self.contact.send_replace(Contact::Good(Arc::clone(&link)));
-            tracing::info!(target: "distlock", server = %self.options.endpoint, "contact restored");
+            tracing::info!(target: "distlock", server = %self.options.server.endpoint, "contact restored");
             self.concerned.groups.all().for_each(|group| self.context.group_restored(group));
         }
     }
@@ -195,7 +192,7 @@ impl Supervisor {
                 Err(error) => {
                     let reason = error.to_string();
                     if reason != told {
-                        tracing::warn!(target: "distlock", server = %self.options.endpoint, %error, "no contact yet");
+                        tracing::warn!(target: "distlock", server = %self.options.server.endpoint, %error, "no contact yet");
                         told = reason;
                     }
                     // A request in the meantime fails with this reason, as an error that may be retried.
@@ -210,7 +207,7 @@ impl Supervisor {
     async fn connect(&self, earlier: &Earlier) -> Result<Arc<Link>, LockError> {
         let failed = |error| explain(Operation::Connect, error);
         let patience = self.time_to_connect();
-        let password = self.context.password(self.options.password.as_ref(), patience).await?;
+        let password = self.context.password(self.options.server.password.as_ref(), patience).await?;
         let newer = client(&self.options, password.as_ref(), Language::Resp3)?;
         let (mut link, language) = match self.open(&newer, Language::Resp3).await {
             Err(error) if is_about_the_language(&error) => {
@@ -351,7 +348,7 @@ impl Supervisor {
     fn warn(&self, text: String) {
         let mut warned = self.warned.lock();
         if !warned.contains(&text) {
-            tracing::warn!(target: "distlock", server = %self.options.endpoint, "{text}");
+            tracing::warn!(target: "distlock", server = %self.options.server.endpoint, "{text}");
             warned.insert(text);
         }
     }

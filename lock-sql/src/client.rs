@@ -9,10 +9,10 @@ use lock_core::spi::Mutex;
 use lock_core::{
     AttemptId, FencingToken, GroupId, LeaseState, LockError, LossReason, Moment, Operation, Released,
 };
+use lock_kit::gone;
 
 use crate::control::Control;
 use crate::dialect::Dialect;
-use crate::failure::gone;
 use crate::link::{Gone, Link, Taken};
 use crate::pool::{Pool, Server, downgrade, give_back};
 use crate::session::{Answer, Session};

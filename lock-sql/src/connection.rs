@@ -142,7 +142,7 @@ impl<D: Dialect> Connection<D> {
     /// Until when an answer counts that would usually have to come by then. Without holds on this connection, until then. Otherwise
     /// until the holds may end at the server, because dropping the connection would lose all of them.
     fn deadline(&self, usual: Moment) -> Moment {
-        if self.held.is_empty() { usual } else { usual.max(self.heard.plus(self.settings.lease)) }
+        if self.held.is_empty() { usual } else { usual.max(self.heard.plus(self.settings.server.lease)) }
     }
 
     /// Carries out a statement that does not wait.
@@ -194,7 +194,7 @@ impl<D: Dialect> Connection<D> {
         statement: String,
     ) -> Result<Answer, Failure> {
         let usual = |clock: &lock_core::Clock| clock.now().plus(CANCELLATION_TIMEOUT);
-        let (is_free, lease_over) = (self.held.is_empty(), self.heard.plus(self.settings.lease));
+        let (is_free, lease_over) = (self.held.is_empty(), self.heard.plus(self.settings.server.lease));
         let (clock, control, id) =
             (self.settings.clock(), &self.pool.server().control, self.session.id.clone());
         let mut asking = pin!(self.session.ask(Operation::Acquire, statement));

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use lock_core::spi::within;
 use lock_core::{Backoff, LockError, Operation};
+use lock_kit::gone;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::dialect::Dialect;
-use crate::failure::{Failure, Why, gone};
+use crate::failure::{Failure, Why};
 use crate::link::{Link, LinkState};
 use crate::session::{Answer, Session};
 use crate::settings::Settings;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use lock_core::{ErrorKind, LockError, Operation};
+use lock_kit::{gone, no_answer, unreachable};
 
 use crate::dialect::Dialect;
 
@@ -138,26 +139,9 @@ fn explain_connection(operation: Operation, error: sqlx::Error, server: &str) ->
     explained.caused_by(error)
 }
 
-fn unreachable(operation: Operation, cause: String) -> LockError {
-    LockError::new(ErrorKind::Unreachable, operation)
-        .because(cause)
-        .remedy("check that the server runs and can be reached")
-        .retryable()
-}
-
 /// The error if a connection has failed, and how.
 pub fn broken(operation: Operation, cause: impl fmt::Display) -> LockError {
     unreachable(operation, format!("the connection failed: {cause}"))
-}
-
-/// The error if a server did not answer in time.
-pub fn no_answer(operation: Operation) -> LockError {
-    unreachable(operation, "the server did not answer in time".to_owned())
-}
-
-/// The error if a connection has ended, with everything that was held on it.
-pub fn gone(operation: Operation) -> LockError {
-    unreachable(operation, "the connection has ended".to_owned())
 }
 
 /// The error for an answer that no statement of a backend can have.

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{ErrorKind, LockError, Memo, Operation, Remembered};
+use lock_core::spi::random_bytes;
+use lock_core::{LockError, Memo, Operation, Remembered};
 
 use crate::control::Control;
 use crate::dialect::Dialect;
@@ -101,12 +102,7 @@ fn sweep<D: Dialect>(auxiliary: &Arc<Control<D>>) {
 }
 
 fn random() -> Result<String, LockError> {
-    let mut number = [0; 16];
-    getrandom::fill(&mut number).map_err(|error| {
-        LockError::new(ErrorKind::Internal, Operation::Remember)
-            .because(format!("the system has no random numbers: {error}"))
-    })?;
-    Ok(format!("{:032x}", u128::from_ne_bytes(number)))
+    Ok(format!("{:032x}", u128::from_ne_bytes(random_bytes(Operation::Remember)?)))
 }
 
 #[cfg(test)]

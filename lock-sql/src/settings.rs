@@ -5,20 +5,11 @@ use std::future::Future;
 use std::time::Duration;
 
 use lock_core::spi::within;
-use lock_core::{BackendContext, Backoff, Clock, LockError, Operation, Password};
-use lock_kit::{Endpoint, PoolLimits, SharedBackoff};
+use lock_core::{BackendContext, Backoff, Clock, LockError, Operation};
+use lock_kit::{PoolLimits, ServerOptions, SharedBackoff, no_answer};
 
 use crate::dialect::Dialect;
-use crate::failure::no_answer;
 use crate::session::Session;
-
-/// The request timeout unless the options set another one.
-const LONGEST_REQUEST: Duration = Duration::from_secs(3);
-
-/// How long a request may take with this timeout and this lease, unless an abort margin asks for more renewals.
-pub fn longest_request(timeout: Option<Duration>, lease: Duration) -> Duration {
-    timeout.unwrap_or(LONGEST_REQUEST).min(lease * 3 / 16)
-}
 
 /// The request timeout of what writes a slot.
 const LONGEST_WRITE: Duration = Duration::from_secs(5);
@@ -36,14 +27,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// What the options of each dialect have.
 #[derive(Debug)]
 pub struct Connecting {
-    /// Where the server listens.
-    pub endpoint: Endpoint,
-    /// The password, or where each new connection gets it.
-    pub password: Option<Password>,
-    /// How long the server keeps a silent session.
-    pub lease: Duration,
-    /// How long the server may take to answer.
-    pub request_timeout: Option<Duration>,
+    /// The server.
+    pub server: ServerOptions,
     /// How many locks may be on one connection.
     pub locks_per_connection: usize,
     /// How many attempts may wait at the server, each on a connection of its own.
@@ -58,10 +43,8 @@ pub struct Settings<D> {
     pub context: BackendContext,
     /// What only clients of such a server have.
     pub dialect: D,
-    /// Where the server listens.
-    pub endpoint: Endpoint,
-    /// How long the server keeps a silent session.
-    pub lease: Duration,
+    /// The server. Its lease is how long it keeps a silent session.
+    pub server: ServerOptions,
     /// The time between two renewals, and between two checks of a waiter.
     pub interval: Duration,
     /// How long the server may take to answer a statement that does not wait.
@@ -69,7 +52,6 @@ pub struct Settings<D> {
     /// The limits of the pool of connections.
     pub limits: PoolLimits,
     backoff: SharedBackoff,
-    password: Option<Password>,
 }
 
 impl<D: Dialect> Settings<D> {
@@ -78,8 +60,8 @@ impl<D: Dialect> Settings<D> {
     /// # Errors
     /// That the lease and the renewal interval do not fit.
     pub fn new(context: BackendContext, dialect: D, options: Connecting) -> Result<Self, LockError> {
-        let interval = context.renewal_interval(options.lease)?;
-        let request_timeout = longest_request(options.request_timeout, options.lease).min(interval * 3 / 4);
+        let interval = context.renewal_interval(options.server.lease)?;
+        let request_timeout = options.server.timeout_within(interval);
         let limits = PoolLimits {
             connections: options.max_connections,
             locks_per_connection: options.locks_per_connection,
@@ -92,12 +74,10 @@ impl<D: Dialect> Settings<D> {
             backoff: SharedBackoff::new(context.clock().clone(), pauses),
             context,
             dialect,
-            endpoint: options.endpoint,
-            lease: options.lease,
+            server: options.server,
             interval,
             request_timeout,
             limits,
-            password: options.password,
         })
     }
 
@@ -108,7 +88,7 @@ impl<D: Dialect> Settings<D> {
 
     /// Returns after which time without use the client closes a connection: less than that after which the server does.
     pub fn longest_idle(&self) -> Duration {
-        LONGEST_IDLE.min(self.lease / 2)
+        LONGEST_IDLE.min(self.server.lease / 2)
     }
 
     /// Opens a connection. After a failure only one caller at a time tries.
@@ -123,7 +103,7 @@ impl<D: Dialect> Settings<D> {
     }
 
     async fn open_now(&self) -> Result<Session<D>, LockError> {
-        let password = self.context.password(self.password.as_ref(), self.time_to_connect()).await?;
+        let password = self.context.password(self.server.password.as_ref(), self.time_to_connect()).await?;
         D::open(self, password).await
     }
 
@@ -172,6 +152,6 @@ fn time_to_connect(request_timeout: Duration) -> Duration {
 
 impl<D> fmt::Debug for Settings<D> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Settings").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        formatter.debug_struct("Settings").field("endpoint", &self.server.endpoint).finish_non_exhaustive()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lock_core::spi::random_bytes;
 use lock_core::{
     AcquireRequest, ErrorKind, FencingToken, Grant, HolderId, LockError, Mode, Operation, Term, Wait,
 };
@@ -187,10 +188,5 @@ fn deleted_by_others() -> LockError {
 
 /// A number that no other attempt or slot has.
 pub(crate) fn random(operation: Operation) -> Result<u128, LockError> {
-    let mut random = [0; 16];
-    getrandom::fill(&mut random).map_err(|error| {
-        LockError::new(ErrorKind::Internal, operation)
-            .because(format!("the system has no random numbers: {error}"))
-    })?;
-    Ok(u128::from_ne_bytes(random))
+    random_bytes(operation).map(u128::from_ne_bytes)
 }

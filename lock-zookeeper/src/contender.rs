@@ -53,13 +53,15 @@ const WORTH_RESETTING: i64 = 1 << 30;
 /// The newest layout of nodes that this client understands.
 const LAYOUT: u32 = 1;
 
-/// The programs whose nodes count as contenders, by their names.
+/// The programs whose nodes count as contenders, by their names. A client refuses all other nodes that are numbered like a holder's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Accepted {
+#[non_exhaustive]
+pub enum Accepted {
     /// Ours and Curator's.
     #[default]
     Curator,
-    /// And kazoo's.
+    /// Those of kazoo (the Python library) as well. kazoo needs to know our nodes, too:
+    /// `Lock(…, extra_lock_patterns=["-lock-"])`.
     CuratorAndKazoo,
 }
 

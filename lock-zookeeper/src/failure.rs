@@ -3,6 +3,7 @@
 use std::error::Error as _;
 
 use lock_core::{ErrorKind, LockError, Operation};
+use lock_kit::no_answer;
 use zookeeper_client::{Error, MultiWriteError};
 
 /// Why a request has not succeeded.
@@ -145,10 +146,7 @@ impl From<MultiWriteError> for Failure {
 }
 
 fn silence(operation: Operation) -> LockError {
-    LockError::new(ErrorKind::Unreachable, operation)
-        .because("the server did not answer in time")
-        .remedy("check that the servers run, have a quorum and can be reached")
-        .retryable()
+    no_answer(operation).remedy("check that the servers run, have a quorum and can be reached")
 }
 
 fn stranger(operation: Operation, name: &str) -> LockError {

@@ -1,8 +1,7 @@
 //! The ZooKeeper backend of distlock: ephemeral sequential nodes, one round trip for a free lock, and a queue shared with Curator.
 //!
 //! [`connect`] creates a [`LockClient`](lock_core::LockClient) from a URL (`zookeeper:`), and [`ZooKeeperOptions`] does so without
-//! a URL. [`lease_of`] says, without connecting, how long a hold could rely on the session that a URL asks for. For guarantees and
-//! their limits, options, permissions and tuning see `docs/backends/zookeeper.md`.
+//! a URL. For guarantees and their limits, options, permissions and tuning see `docs/backends/zookeeper.md`.
 //!
 //! # How it holds the lock
 //! It follows ZooKeeper's recipe for locks: a client that wants the lock creates an **ephemeral sequential node** in the lock's
@@ -122,5 +121,6 @@ mod slots;
 mod tls;
 mod waiter;
 
+pub use contender::Accepted;
 pub use driver::DRIVER;
-pub use options::{Access, Authentication, TokenSource, ZooKeeperOptions, connect, lease_of};
+pub use options::{Access, Authentication, TokenSource, ZooKeeperOptions, connect};

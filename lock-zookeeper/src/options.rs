@@ -1,11 +1,12 @@
 //! The options of a client, and the functions that connect with them.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use lock_core::{BackendContext, ClientBuilder, ErrorKind, LockClient, LockError, Operation, Password};
-use lock_kit::LockUrl;
-use lock_kit::{TlsOptions, connect_backend, split_port};
+use lock_kit::{
+    Authorities, BackendOptions, LONGEST_LEASE, LockUrl, TlsOptions, UrlOptions, connect_backend, invalid,
+    split_port,
+};
 use zookeeper_client::{Client, Error, SaslOptions};
 
 use crate::backend::{ZooKeeperBackend, capabilities};
@@ -23,8 +24,8 @@ use crate::tls;
 /// use lock_zookeeper::ZooKeeperOptions;
 ///
 /// # async fn run() -> Result<(), lock_core::LockError> {
-/// let options = ZooKeeperOptions::at("zoo1:2181,zoo2:2181,zoo3:2181", "/locks")
-///     .session_timeout(Duration::from_secs(15));
+/// let mut options = ZooKeeperOptions::at("zoo1:2181,zoo2:2181,zoo3:2181", "/locks");
+/// options.session_timeout = Duration::from_secs(15);
 /// let locks = options.connect(ClientBuilder::new()).await?;
 /// let guard = locks.mutex("orders-42")?.acquire().await?;
 /// guard.release().await
@@ -32,16 +33,32 @@ use crate::tls;
 /// ```
 #[derive(Debug, Clone)]
 pub struct ZooKeeperOptions {
-    pub(crate) hosts: String,
-    pub(crate) root: String,
-    pub(crate) session_timeout: Duration,
-    pub(crate) access: Access,
-    pub(crate) fencing: TokenSource,
-    pub(crate) accepted: Accepted,
-    user: Option<String>,
-    password: Option<Password>,
-    authentication: Authentication,
-    tls: Option<TlsOptions>,
+    /// The servers: `host:port`, separated by commas.
+    pub hosts: String,
+    /// The folder of the locks on the servers.
+    pub root: String,
+    /// How long the servers keep the locks of a client from which they hear nothing; 10 s by default, from 1 s to a day. The servers
+    /// may negotiate another timeout, within `minSessionTimeout` and `maxSessionTimeout` (2 and 20 ticks by default); the client
+    /// then logs a warning.
+    ///
+    /// **Choose at least four ticks of the servers** (`tickTime`, 2 s by default), and use the same tick on all servers: what a
+    /// heartbeat proves depends on it. A hold relies on two thirds of the timeout.
+    pub session_timeout: Duration,
+    /// The permissions of the nodes that this client creates.
+    pub access: Access,
+    /// The source of fencing tokens.
+    pub fencing: TokenSource,
+    /// The programs whose nodes count as contenders.
+    pub accepted: Accepted,
+    /// The user, who needs a password.
+    pub user: Option<String>,
+    /// The user's password, or where each new session gets it. It appears in no output.
+    pub password: Option<Password>,
+    /// How the client uses user and password.
+    pub authentication: Authentication,
+    /// How connections are encrypted; `None` for plain text. It needs an authority, as the client library does not know those of the
+    /// system, and the feature `tls`; without it, connecting fails.
+    pub tls: Option<TlsOptions>,
 }
 
 /// The permissions (ACL) of the nodes that a client creates.
@@ -82,11 +99,13 @@ pub enum TokenSource {
 /// The folder of the locks if the URL names none.
 const DEFAULT_ROOT: &str = "/distlock";
 
-const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(10);
-
 const SHORTEST_SESSION_TIMEOUT: Duration = Duration::from_secs(1);
 
-const LONGEST_SESSION_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+impl Default for ZooKeeperOptions {
+    fn default() -> Self {
+        Self::at("localhost", DEFAULT_ROOT)
+    }
+}
 
 impl ZooKeeperOptions {
     /// Options for these servers (`host:port`, separated by commas) and this folder of locks.
@@ -94,7 +113,7 @@ impl ZooKeeperOptions {
         Self {
             hosts: hosts.into(),
             root: root.into(),
-            session_timeout: DEFAULT_SESSION_TIMEOUT,
+            session_timeout: Duration::from_secs(10),
             access: Access::default(),
             fencing: TokenSource::default(),
             accepted: Accepted::default(),
@@ -103,83 +122,6 @@ impl ZooKeeperOptions {
             authentication: Authentication::default(),
             tls: None,
         }
-    }
-
-    /// How long the servers keep the locks of a client from which they hear nothing; 10 s by default. The servers may negotiate
-    /// another timeout, within `minSessionTimeout` and `maxSessionTimeout` (2 and 20 ticks by default); the client then logs a
-    /// warning.
-    ///
-    /// **Choose at least four ticks of the servers** (`tickTime`, 2 s by default), and use the same tick on all servers: what a
-    /// heartbeat proves depends on it. A hold relies on two thirds of the timeout.
-    #[must_use]
-    pub fn session_timeout(mut self, timeout: Duration) -> Self {
-        self.session_timeout = timeout;
-        self
-    }
-
-    /// Sets the permissions of the nodes that this client creates; [`Access::Open`] by default.
-    #[must_use]
-    pub fn access(mut self, access: Access) -> Self {
-        self.access = access;
-        self
-    }
-
-    /// Sets the source of fencing tokens; [`TokenSource::Czxid`] by default.
-    #[must_use]
-    pub fn fencing(mut self, source: TokenSource) -> Self {
-        self.fencing = source;
-        self
-    }
-
-    /// Also counts the nodes of kazoo (the Python library) as contenders, by their names; without this option the client refuses
-    /// them. kazoo needs to know our nodes as well: `Lock(…, extra_lock_patterns=["-lock-"])`.
-    #[must_use]
-    pub fn with_kazoo(mut self) -> Self {
-        self.accepted = Accepted::CuratorAndKazoo;
-        self
-    }
-
-    /// Sets the user. A user needs a [password](ZooKeeperOptions::password).
-    #[must_use]
-    pub fn user(mut self, user: impl Into<String>) -> Self {
-        self.user = Some(user.into());
-        self
-    }
-
-    /// Sets the user's password, or where each new session gets it. It appears in no output.
-    #[must_use]
-    pub fn password(mut self, password: impl Into<Password>) -> Self {
-        self.password = Some(password.into());
-        self
-    }
-
-    /// Sets how the client uses user and password; [`Authentication::Digest`] by default.
-    #[must_use]
-    pub fn authentication(mut self, authentication: Authentication) -> Self {
-        self.authentication = authentication;
-        self
-    }
-
-    /// Encrypts the connections. Needs an [authority](ZooKeeperOptions::authority): the client library does not know those of the
-    /// system. Needs the feature `tls` as well; without it, connecting fails.
-    #[must_use]
-    pub fn tls(mut self) -> Self {
-        self.tls.get_or_insert_default();
-        self
-    }
-
-    /// Encrypts the connections, and checks the servers' certificates against only this authority (a file in PEM format).
-    #[must_use]
-    pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
-        self.tls = Some(self.tls.unwrap_or_default().authority(file));
-        self
-    }
-
-    /// Encrypts the connections, and authenticates this client to the servers with a certificate and its key (files in PEM format).
-    #[must_use]
-    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.tls = Some(self.tls.unwrap_or_default().client_certificate(certificate, key));
-        self
     }
 
     /// Connects to the servers.
@@ -193,6 +135,7 @@ impl ZooKeeperOptions {
     pub async fn connect(mut self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.password = builder.own_password().cloned().or(self.password);
         self.check()?;
+        self.check_login()?;
         let (builder, capabilities) = (builder.server(self.server()), capabilities(&self));
         connect_backend(builder, capabilities, move |context| {
             ZooKeeperBackend::connect(context, self.clone())
@@ -206,19 +149,7 @@ impl ZooKeeperOptions {
         format!("zookeeper://{}{root}", self.hosts)
     }
 
-    fn check(&self) -> Result<(), LockError> {
-        if self.hosts.contains('/') {
-            return Err(invalid("the list of servers contains a path")
-                .remedy("name the folder as the root of the locks"));
-        }
-        if self.hosts.is_empty() {
-            return Err(invalid("no server is named").remedy("write zookeeper://host:2181/locks"));
-        }
-        check_root(&self.root)?;
-        if !(SHORTEST_SESSION_TIMEOUT..=LONGEST_SESSION_TIMEOUT).contains(&self.session_timeout) {
-            return Err(invalid(format!("a session timeout of {:?} is invalid", self.session_timeout))
-                .remedy("make it at least a second and at most a day; 10s is what servers with the default tick agree to"));
-        }
+    fn check_login(&self) -> Result<(), LockError> {
         if self.user.is_some() != self.password.is_some() {
             return Err(invalid("the user has no password, or the password no user")
                 .remedy("write user:password@ into the URL, or name a password_file for its user"));
@@ -282,67 +213,59 @@ impl ZooKeeperOptions {
             _ => explained,
         }
     }
+}
 
-    /// Reads a URL, and adds the URL's general options to `builder`.
-    fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
-        let mut url_options = url.options();
-        let builder = url_options.configure(builder)?;
+impl BackendOptions for ZooKeeperOptions {
+    fn of_url(url: &LockUrl) -> Result<Self, LockError> {
         let root = match url.path().trim_end_matches('/') {
             "" if url.path().is_empty() => DEFAULT_ROOT,
             root => root,
         };
-        let mut options = Self::at(url.hosts(), root);
-        options.user = url.user()?;
-        options.password = url.secret(&mut url_options)?;
-        if let Some(timeout) = url_options.take_duration("session_timeout")? {
-            options = options.session_timeout(timeout);
-        }
-        if let Some(access) =
-            url_options.take_choice("acl", &[("open", Access::Open), ("creator", Access::Creator)])?
-        {
-            options = options.access(access);
-        }
+        let (user, password) = (url.user()?, url.password()?.map(Password::from));
+        Ok(Self { user, password, ..Self::at(url.hosts(), root) })
+    }
+
+    fn visit(&mut self, options: &mut UrlOptions) -> Result<(), LockError> {
+        let limits = SHORTEST_SESSION_TIMEOUT..=LONGEST_LEASE;
+        options.duration("session_timeout", &mut self.session_timeout, limits)?;
+        options.choice("acl", &mut self.access, &[("open", Access::Open), ("creator", Access::Creator)])?;
         let ways = [("digest", Authentication::Digest), ("sasl", Authentication::Sasl)];
-        if let Some(authentication) = url_options.take_choice("auth", &ways)? {
-            options = options.authentication(authentication);
-        }
+        options.choice("auth", &mut self.authentication, &ways)?;
         let sources = [("czxid", TokenSource::Czxid), ("none", TokenSource::None)];
-        if let Some(source) = url_options.take_choice("fencing", &sources)? {
-            options = options.fencing(source);
+        options.choice("fencing", &mut self.fencing, &sources)?;
+        let programs = [("curator", Accepted::Curator), ("kazoo", Accepted::CuratorAndKazoo)];
+        options.choice("accept", &mut self.accepted, &programs)?;
+        options.password_file(&mut self.password)?;
+        TlsOptions::visit_switched(&mut self.tls, options, Authorities::OfFile)?;
+        if self.hosts.contains('/') {
+            return Err(invalid("the list of servers contains a path")
+                .remedy("name the folder as the root of the locks"));
         }
-        if url_options.take_choice("accept", &[("curator", false), ("kazoo", true)])? == Some(true) {
-            options = options.with_kazoo();
+        if self.hosts.is_empty() {
+            return Err(invalid("no server is named").remedy("write zookeeper://host:2181/locks"));
         }
-        options.tls = TlsOptions::take(&mut url_options)?;
-        url_options.finish()?;
-        Ok((options, builder))
+        check_root(&self.root)
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        Some(term(self.session_timeout))
+    }
+
+    async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        self.connect(builder).await
     }
 }
 
 /// Connects to the servers that `url` names: `zookeeper://[user:password@]host[:port][,host[:port]…][/folder]`.
-///
-/// Options: `session_timeout`, `acl` (`open`, `creator`), `auth` (`digest`, `sasl`), `password_file`, `fencing` (`czxid`, `none`),
-/// `accept` (`curator`, `kazoo`), `tls` (`on`, `off`) with `ca`, `cert` and `key` (files in PEM format; naming one turns TLS on,
-/// which needs the feature `tls`); and the options of every backend.
+/// `docs/backends/zookeeper.md` has the options.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`] for an invalid URL; otherwise the errors of [`ZooKeeperOptions::connect`].
+/// Those of [`lock_kit::connect`].
 ///
 /// # Cancel safety
 /// Dropping the future ends the attempt to connect.
 pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
-    let (options, builder) = ZooKeeperOptions::of_url(url, builder)?;
-    options.connect(builder).await
-}
-
-/// How long a hold can rely on the session that `url` asks for: two thirds of `session_timeout`, or of 10 s if the URL does not set
-/// it. The servers may negotiate another session timeout.
-///
-/// # Errors
-/// [`ErrorKind::InvalidOption`] for a `session_timeout` that cannot be read.
-pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
-    let asked = url.options().take_duration("session_timeout")?;
-    Ok(Some(term(asked.unwrap_or(DEFAULT_SESSION_TIMEOUT))))
+    lock_kit::connect::<ZooKeeperOptions>(url, builder).await
 }
 
 /// Checks that SASL has authenticated this client: a server without SASL admits every client, as an anonymous user.
@@ -386,21 +309,18 @@ fn check_root(root: &str) -> Result<(), LockError> {
     Ok(())
 }
 
-pub(crate) fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
-    LockError::new(ErrorKind::InvalidOption, Operation::Configure).because(cause)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(url: &str) -> Result<ZooKeeperOptions, LockError> {
-        let (options, _) = ZooKeeperOptions::of_url(&LockUrl::parse(url).unwrap(), ClientBuilder::new())?;
+        let (options, rest) = lock_kit::read::<ZooKeeperOptions>(&LockUrl::parse(url).unwrap())?;
+        rest.finish()?;
         Ok(options)
     }
 
     fn refusal(url: &str) -> String {
-        read(url).and_then(|options| options.check()).unwrap_err().to_string()
+        read(url).and_then(|options| options.check_login()).unwrap_err().to_string()
     }
 
     #[test]
@@ -438,8 +358,8 @@ mod tests {
             ("zookeeper://h1/a/../b", ".."),
             ("zookeeper://h1/zookeeper/x", "/zookeeper"),
             ("zookeeper://h1/a%01", "characters"),
-            ("zookeeper://h1/a?session_timeout=500ms", "at least a second"),
-            ("zookeeper://h1/a?session_timeout=25h", "at most a day"),
+            ("zookeeper://h1/a?session_timeout=500ms", "at least 1s"),
+            ("zookeeper://h1/a?session_timeout=25h", "at most 1day"),
             ("zookeeper://h1/a?acl=all", "creator"),
             ("zookeeper://h1/a?acl=creator", "user and password"),
             ("zookeeper://h1/a?auth=sasl", "user:password@"),
@@ -468,7 +388,7 @@ mod tests {
             let text = refusal(url);
             assert!(text.contains(part), "{url}: {text}");
         }
-        read("zookeeper://h1:2281,[::1]:2281/a?ca=/ca.pem").unwrap().check().unwrap();
+        read("zookeeper://h1:2281,[::1]:2281/a?ca=/ca.pem").unwrap().check_login().unwrap();
     }
 
     #[cfg(not(feature = "tls"))]
@@ -478,12 +398,12 @@ mod tests {
             let text = refusal(&format!("zookeeper://h1/locks?{options}"));
             assert!(text.contains("not compiled in") && text.contains("zookeeper-tls"), "{options}: {text}");
         }
-        read("zookeeper://h1/locks?tls=off").unwrap().check().unwrap();
+        read("zookeeper://h1/locks?tls=off").unwrap().check_login().unwrap();
     }
 
     #[test]
     fn a_hold_relies_on_two_thirds_of_the_session_that_is_asked_for() {
-        let of = |url: &str| lease_of(&LockUrl::parse(url).unwrap());
+        let of = |url: &str| (crate::DRIVER.lease_of)(&LockUrl::parse(url).unwrap());
         assert_eq!(of("zookeeper://h1").unwrap(), Some(Duration::from_secs(10) * 2 / 3));
         assert_eq!(of("zookeeper://h1?session_timeout=30s").unwrap(), Some(Duration::from_secs(20)));
         assert!(

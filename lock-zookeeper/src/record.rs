@@ -2,9 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::{
-    ErrorKind, FencingToken, HolderId, HolderInfo, LockError, Mode, Operation, Participant, ProcessOrigin,
-};
+use lock_core::{ErrorKind, FencingToken, HolderId, HolderInfo, LockError, Mode, Operation, Participant};
+use lock_kit::ClientRecord;
 use serde::{Deserialize, Serialize};
 use zookeeper_client::Stat;
 
@@ -16,19 +15,11 @@ const BROKEN: &[u8] = b"broken";
 /// The longest time that a holder may need to stop. A client that breaks its hold waits at most this long for it.
 const LONGEST_STOP: Duration = Duration::from_secs(300);
 
-/// A client's description of itself.
-#[derive(Serialize, Deserialize)]
+/// A client's description of itself, and what becomes of its hold.
+#[derive(Default, Serialize, Deserialize)]
 struct Record {
-    host: String,
-    pid: u32,
-    /// Distinguishes the process from others with the same id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    origin: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    label: Option<String>,
-    /// The value of a leader or a candidate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
+    #[serde(flatten)]
+    client: ClientRecord,
     /// How many milliseconds its holds need to stop after the report of their loss.
     #[serde(default, skip_serializing_if = "is_default")]
     stops_within: u64,
@@ -57,16 +48,8 @@ pub(crate) fn text_of(info: &HolderInfo, stops_within: Duration) -> Result<Box<[
             ))
             .remedy("make the abort margin (for the command: --grace) shorter"));
     }
-    let record = Record {
-        host: info.host.clone(),
-        pid: info.pid,
-        origin: info.origin.as_ref().map(ToString::to_string),
-        label: info.label.clone(),
-        value: info.value.clone(),
-        stops_within: in_milliseconds(stops_within),
-        broken: false,
-        token: None,
-    };
+    let record =
+        Record { client: info.into(), stops_within: in_milliseconds(stops_within), ..Record::default() };
     let text =
         serde_json::to_vec(&record).map_err(|error| nonsense(Operation::Connect, &error.to_string()))?;
     Ok(text.into_boxed_slice())
@@ -93,16 +76,7 @@ pub(crate) fn broken(data: &[u8]) -> Vec<u8> {
 /// The same for data that the user may not read: the holder is unknown, and may need the longest time.
 pub(crate) fn broken_unread() -> Vec<u8> {
     let stops_within = in_milliseconds(LONGEST_STOP);
-    let unknown = Record {
-        host: String::new(),
-        pid: 0,
-        origin: None,
-        label: None,
-        value: None,
-        stops_within,
-        broken: true,
-        token: None,
-    };
+    let unknown = Record { stops_within, broken: true, ..Record::default() };
     serde_json::to_vec(&unknown).unwrap_or_else(|_| BROKEN.to_vec())
 }
 
@@ -124,11 +98,7 @@ pub(crate) fn participant(name: &str, mode: Mode, node: Option<(&[u8], &Stat)>) 
     let mut token = stat.czxid;
     if let Some(record) = read(data) {
         token = record.token.unwrap_or(token);
-        participant.host = Some(record.host).filter(|host| !host.is_empty());
-        participant.pid = Some(record.pid).filter(|pid| *pid != 0);
-        participant.origin = record.origin.as_deref().and_then(ProcessOrigin::parse);
-        participant.label = record.label;
-        participant.value = record.value;
+        record.client.describe(&mut participant);
     } else if let Ok(text) = std::str::from_utf8(data)
         && data != BROKEN
         && !text.is_empty()
@@ -157,7 +127,7 @@ mod tests {
         let marked = broken(&text);
         for text in [&*text, &marked, &broken(&marked)] {
             let record = read(text).unwrap();
-            assert_eq!((record.host, record.pid), (info.host.clone(), info.pid));
+            assert_eq!((record.client.host, record.client.pid), (info.host.clone(), info.pid));
             assert_eq!(stops_within(text), Duration::from_millis(1_501));
         }
         assert!(is_broken(&marked) && is_broken(&broken(&marked)));

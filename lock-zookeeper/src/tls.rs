@@ -2,14 +2,12 @@
 //! written in C, which takes longer to compile than all the rest.
 
 use lock_core::LockError;
-use lock_kit::TlsOptions;
+use lock_kit::{TlsOptions, invalid};
 #[cfg(feature = "tls")]
 pub(crate) use with::check;
 #[cfg(not(feature = "tls"))]
 pub(crate) use without::check;
 use zookeeper_client::{Client, Connector, Error};
-
-use crate::options::invalid;
 
 /// Opens a session; encrypted if there are options of TLS.
 pub(crate) async fn connect(

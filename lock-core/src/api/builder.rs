@@ -21,7 +21,7 @@ use crate::runtime::clock::Clock;
 use crate::runtime::deadline;
 use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
 use crate::runtime::metrics::Metrics;
-use crate::spi::{Backend, BackendContext, Erased, HoldOptions, LocalHandoff, Validity};
+use crate::spi::{Backend, BackendContext, Erased, HoldOptions, LocalHandoff, Validity, random_bytes};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::password::Password;
 use crate::types::status::HolderInfo;
@@ -468,20 +468,11 @@ impl Unconnected {
             cleanup: Cleanup::new(self.contact, ClientEnd::new(remote.clock.clone(), self.held)),
             remote,
             options: Arc::new(options),
-            attempts: AttemptIds::beginning_at(random_u128()?),
+            attempts: AttemptIds::beginning_at(u128::from_ne_bytes(random_bytes(Operation::Connect)?)),
         });
         for listener in listeners {
             client.add_listener(listener).detach();
         }
         Ok(client)
     }
-}
-
-fn random_u128() -> Result<u128, LockError> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        LockError::new(ErrorKind::Internal, Operation::Connect)
-            .because(format!("the system has no random numbers: {error}"))
-    })?;
-    Ok(u128::from_ne_bytes(bytes))
 }

@@ -234,6 +234,7 @@ mod grant;
 mod hold_options;
 mod lease_deadline;
 mod memo;
+mod random;
 
 pub use attempt::{AcquireRequest, AttemptId, InspectRequest, Wait};
 pub use attempt_handle::AttemptHandle;
@@ -242,6 +243,7 @@ pub use backoff::Backoff;
 pub use context::BackendContext;
 pub use grant::{Downgraded, Grant, GroupId, LeaseState, Released, Term, Updated};
 pub use memo::{Memo, Remembered};
+pub use random::random_bytes;
 
 pub use crate::types::mode::{LockKind, Mode};
 

@@ -10,7 +10,7 @@ use lock_core::{
 };
 use lock_kit::LockUrl;
 use lock_memory::faults::Fault;
-use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as Notified};
+use lock_memory::{DRIVER, Loss, MemoryOptions, MemoryServer, Replies, Told as Notified};
 
 const NAME: &str = "orders/42";
 const LONG: Duration = Duration::from_secs(3600);
@@ -253,13 +253,13 @@ async fn a_wait_that_is_dropped_when_the_lock_is_passed_to_it_leaves_nothing() {
 
 #[tokio::test]
 async fn the_option_of_a_url_is_read_and_refused_where_it_cannot_be_kept() {
-    let connect = |url: &str| MemoryServer::connect(&LockUrl::parse(url).unwrap(), ClientBuilder::new());
-    let fairness = |url: &str| connect(url).unwrap().capabilities().fairness;
-    assert_eq!(fairness("memory:handoff?local_handoff=100/10ms"), Fairness::InBatches);
-    assert_eq!(fairness("memory:handoff?local_handoff=1/10ms"), Fairness::Fifo);
-    assert_eq!(fairness("memory:handoff"), Fairness::Fifo);
+    let connect = |url: &str| (DRIVER.connect)(LockUrl::parse(url).unwrap(), ClientBuilder::new());
+    let fairness = async |url: &str| connect(url).await.unwrap().capabilities().fairness;
+    assert_eq!(fairness("memory:handoff?local_handoff=100/10ms").await, Fairness::InBatches);
+    assert_eq!(fairness("memory:handoff?local_handoff=1/10ms").await, Fairness::Fifo);
+    assert_eq!(fairness("memory:handoff").await, Fairness::Fifo);
     for text in ["100", "/10ms", "-1/10ms", "100/10"] {
-        let error = connect(&format!("memory:handoff?local_handoff={text}")).unwrap_err();
+        let error = connect(&format!("memory:handoff?local_handoff={text}")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption, "{text}");
         assert!(error.to_string().contains("local_handoff"), "{error}");
     }

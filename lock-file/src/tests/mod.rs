@@ -72,7 +72,7 @@ fn client_in(folder: &Path) -> LockClient {
 
 /// Options of a client that does not give up when another process is slow in the gate.
 fn patient(folder: &Path) -> FileOptions {
-    FileOptions::in_folder(folder).gate_patience(SOON)
+    FileOptions { gate_patience: SOON, ..FileOptions::in_folder(folder) }
 }
 
 /// Waits for a condition that sends no event.

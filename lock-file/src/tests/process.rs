@@ -261,7 +261,7 @@ fn helper_process() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut options = super::patient(Path::new(&folder));
     if std::env::var_os(NO_POLLING).is_some() {
-        options = options.poll_interval(Duration::from_secs(3600));
+        options.poll_interval = Duration::from_secs(3600);
     }
     let client = match options.client(lock_core::ClientBuilder::new()) {
         Ok(client) => client,

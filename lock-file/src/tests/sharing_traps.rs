@@ -142,9 +142,9 @@ fn a_folder_with_a_newer_layout_is_refused() {
     let (guard, permits) = (try_read(&client).unwrap(), try_permits(&client, 1).unwrap());
     let gate = scratch.path.join("gate");
     let text = std::fs::read_to_string(&gate).unwrap();
-    assert!(text.ends_with("\nlayout 1\n"), "{text:?}");
-    for newer in ["layout 2\n", "layout 10\n", "layout 4000000000\n"] {
-        std::fs::write(&gate, text.replace("layout 1\n", newer)).unwrap();
+    assert!(text.ends_with("\nlayout 2\n"), "{text:?}");
+    for newer in ["layout 3\n", "layout 10\n", "layout 4000000000\n"] {
+        std::fs::write(&gate, text.replace("layout 2\n", newer)).unwrap();
         let opened = super::patient(&scratch.path).client(lock_core::ClientBuilder::new()).map(drop);
         let errors = [
             opened.unwrap_err(),
@@ -164,8 +164,8 @@ fn a_folder_with_a_newer_layout_is_refused() {
     // What is held can be given back.
     block_on(guard.release()).unwrap();
     block_on(permits.release()).unwrap();
-    for layout in ["", "layout 0\n", "layout 1\n", "nonsense"] {
-        std::fs::write(&gate, text.replace("layout 1\n", layout)).unwrap();
+    for layout in ["", "layout 0\n", "layout 1\n", "layout 2\n", "nonsense"] {
+        std::fs::write(&gate, text.replace("layout 2\n", layout)).unwrap();
         block_on(block_on(client.mutex("a").unwrap().acquire()).unwrap().release()).unwrap();
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Moment, Operation};
-use lock_sql::{Broken, Failure, gone};
+use lock_kit::gone;
+use lock_sql::{Broken, Failure};
 
 use super::{Actor, StatementLimit, read};
 use crate::budget::Reservation;

@@ -3,7 +3,8 @@
 use std::error::Error as _;
 
 use lock_core::{LockError, Operation};
-use lock_sql::{Answer, Failure, Row, broken, gone};
+use lock_kit::gone;
+use lock_sql::{Answer, Failure, Row, broken};
 use tokio_postgres::error::Severity;
 use tokio_postgres::{Error, SimpleQueryMessage, SimpleQueryRow, Transaction};
 

@@ -94,7 +94,7 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
         ("mysql://db:port", "not a number"),
         ("mysql://db/one/two", "%2F"),
         ("mysql://db?lease=soon", "30s"),
-        ("mysql://db?lease=500ms", "longer"),
+        ("mysql://db?lease=500ms", "at least"),
         ("mysql://app@db?lease=6s&validation_interval=1m", "validation_interval shorter"),
         ("mysql://db?fencing=always", "uuid, table, none"),
         ("mysql://db?fencing=table", "mysql://user@host/database?fencing=table"),

@@ -76,7 +76,7 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
         ("postgres://db:port", "not a number"),
         ("postgres://db/one/two", "%2F"),
         ("postgres://db?lease=soon", "30s"),
-        ("postgres://db?lease=500ms", "longer"),
+        ("postgres://db?lease=500ms", "at least"),
         ("postgres://app@db?lease=6s&validation_interval=1m", "validation_interval shorter"),
         ("postgres://db?fencing=always", "clock, sequence, table, none"),
         ("postgres://db?wait=server", "wait"),

@@ -45,7 +45,7 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
         ("redis://cache:port", "not a number"),
         ("redis://cache/first", "not a number"),
         ("redis://cache?lease=soon", "30s"),
-        ("redis://cache?lease=500ms", "longer"),
+        ("redis://cache?lease=500ms", "at least"),
         ("redis://cache?frobnicate=1", "frobnicate"),
         ("redis://app@cache", "password_file"),
         ("redis://cache?password_file=/nonexistent/file", "/nonexistent/file"),

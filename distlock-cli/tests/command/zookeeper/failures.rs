@@ -52,7 +52,7 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
         ("zookeeper://one/zookeeper", "/zookeeper"),
         ("zookeeper://one/a//b", "empty"),
         ("zookeeper://one/locks?session_timeout=soon", "30s"),
-        ("zookeeper://one/locks?session_timeout=500ms", "second"),
+        ("zookeeper://one/locks?session_timeout=500ms", "at least 1s"),
         ("zookeeper://one/locks?lease=30s", "lease"),
         ("zookeeper://one/locks?acl=creator", "user and password"),
         ("zookeeper://app@one/locks", "password_file"),
