@@ -37,6 +37,7 @@ cases!("silence":
     a_waiter_that_nothing_reaches_is_passed_over [Need::Ability(Ability::Silence), Need::Ability(Ability::Removal(Removal::Expiry)), Need::Lease],
     a_wait_that_ends_in_silence_is_an_error [Need::Ability(Ability::Silence), Need::Lease],
     a_wait_that_ends_in_silence_behind_another_is_an_error [Need::Ability(Ability::Silence), Need::Lease],
+    a_wait_that_ends_long_after_the_last_news_is_refused [Need::Ability(Ability::Silence), Need::Lease],
 );
 
 const INSTANT: Duration = Duration::from_nanos(1);
@@ -373,6 +374,19 @@ async fn a_wait_that_ends_in_silence_behind_another_is_an_error(stage: &Stage) -
     stage.heal_and_let_pass(&time).await?;
     held.release().await?;
     Ok(granted(stage, first).await?.release().await?)
+}
+
+/// The server answers the question whether the attempt is still in the queue.
+async fn a_wait_that_ends_long_after_the_last_news_is_refused(stage: &Stage) -> Outcome {
+    let ((ours, time), theirs) = (stage.frozen().await?, stage.bystander().await?);
+    let held = theirs.mutex("room")?.acquire().await?;
+    let (lock, wait) = (ours.mutex("room")?, stage.lasting_lease()? / 2);
+    let waiting = tokio::spawn(async move { lock.try_acquire_for(wait).await });
+    stage.queued(&theirs, "room", 1).await?;
+    let refused = ends_in_silence(stage, &time, waiting).await??;
+    ensure!(matches!(refused, Ok(None)), "the wait ended with {refused:?}");
+    held.release().await?;
+    stage.becomes_free(&theirs, "room").await
 }
 
 /// Returns the answer of a client that hears nothing: it comes when the time that it grants to the server is over.

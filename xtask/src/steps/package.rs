@@ -65,7 +65,9 @@ fn missing(package: &Package, context: &Context) -> Result<Vec<String>> {
 /// Returns the files that a source includes when its crate is built: not for its tests alone.
 fn included(source: &str) -> Vec<String> {
     let inclusion = regex(r#"include_(?:str|bytes)!\("([^"]*)""#);
-    inclusion.captures_iter(&product(source)).map(|found| found[1].to_owned()).collect()
+    let product = product(source);
+    let items = product.split("\n\n").filter(|item| !item.contains("doctest"));
+    items.flat_map(|item| inclusion.captures_iter(item)).map(|found| found[1].to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -77,6 +79,7 @@ mod tests {
     fn inclusions_are_found_except_those_of_tests() {
         let source = "fn a() { f(include_str!(\"a.lua\"), include_bytes!(\"../b.bin\")) }\n\n\
             #[cfg(doctest)]\n#[doc = include_str!(\"../../README.md\")]\npub struct Readme;\n\n\
+            #[cfg(all(doctest, feature = \"memory\"))]\n#[doc = include_str!(\"../../docs/a.md\")]\npub struct A;\n\n\
             #[cfg(test)]\nmod tests { const PAGE: &str = include_str!(\"../../page.md\"); }\n";
         assert_eq!(included(source), ["a.lua", "../b.bin"]);
         assert_eq!(
