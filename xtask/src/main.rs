@@ -103,7 +103,7 @@ fn left_out() -> String {
 
 fn last_line(count: usize, took: &str, without: &[String]) -> String {
     let not_checked = if without.is_empty() { "" } else { ". Not checked:\n    " };
-    format!("{count} steps passed in {took}{not_checked}{}", without.join("\n    "))
+    format!("{count} passed in {took}{not_checked}{}", without.join("\n    "))
 }
 
 fn run_one(step: &Step, context: &Context) -> Result<()> {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_last_line_says_what_was_not_checked() {
-        assert_eq!(last_line(2, "2.0 s", &[]), "2 steps passed in 2.0 s");
+        assert_eq!(last_line(1, "2.0 s", &[]), "1 passed in 2.0 s");
         let line = last_line(6, "2.0 s", &["cargo-deny".to_owned(), "docs".to_owned()]);
         assert!(line.ends_with("Not checked:\n    cargo-deny\n    docs"), "{line}");
         assert!(left_out().contains("features, outside, deny, and the rest"), "{}", left_out());

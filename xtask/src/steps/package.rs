@@ -65,9 +65,7 @@ fn missing(package: &Package, context: &Context) -> Result<Vec<String>> {
 /// Returns the files that a source includes when its crate is built: not for its tests alone.
 fn included(source: &str) -> Vec<String> {
     let inclusion = regex(r#"include_(?:str|bytes)!\("([^"]*)""#);
-    let product = product(source);
-    let items = product.split("\n\n").filter(|item| !item.contains("doctest"));
-    items.flat_map(|item| inclusion.captures_iter(item)).map(|found| found[1].to_owned()).collect()
+    inclusion.captures_iter(&product(source)).map(|found| found[1].to_owned()).collect()
 }
 
 #[cfg(test)]

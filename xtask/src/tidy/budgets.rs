@@ -7,7 +7,7 @@ use super::{File, Finding, Workspace, has_ending, in_file, regex};
 const FILE: &str = "budgets.toml";
 
 /// Before what is for tests or for the documentation alone.
-const HIDDEN: [&str; 3] = ["#[cfg(test)]", "#[cfg(doc)]", "#[cfg(doctest)]"];
+const HIDDEN: [&str; 4] = ["#[cfg(test)]", "#[cfg(doc)]", "#[cfg(doctest)]", "#[cfg(all(doctest"];
 
 /// The endings of code.
 const CODE: [&str; 3] = ["rs", "lua", "java"];
@@ -68,7 +68,7 @@ pub(crate) fn product(text: &str) -> String {
     let code = without_comments(text);
     let (mut kept, mut lines) = (Vec::new(), code.lines());
     while let Some(line) = lines.next() {
-        if !HIDDEN.contains(&line.trim_start()) {
+        if !HIDDEN.iter().any(|hidden| line.trim_start().starts_with(hidden)) {
             kept.push(line);
             continue;
         }
