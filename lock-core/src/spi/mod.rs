@@ -222,7 +222,7 @@
 //! # Ok(()) });
 //! ```
 //!
-//! `docs/backends/writing-one.md` goes through the in-memory backend as a worked example.
+//! `docs/backends/writing-one.md` goes through the steps; `examples/outside-backend` is a backend in a crate of its own.
 
 mod attempt;
 mod attempt_handle;
