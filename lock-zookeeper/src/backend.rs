@@ -26,8 +26,8 @@ use crate::node_claim::{NodeClaim, NodeClaims};
 use crate::options::{TokenSource, ZooKeeperOptions};
 use crate::permits::{LIMITS, PermitsAttempt};
 use crate::record::{is_broken, participant, text_of, with_token};
-use crate::session::Session;
-use crate::sessions::Sessions;
+use crate::session::{Session, term};
+use crate::sessions::{Sessions, request_timeout};
 use crate::slots::Slots;
 
 /// Whether a part of a path may contain this character. The servers' rule is about the 16-bit units of Java's strings.
@@ -67,7 +67,7 @@ impl ZooKeeperBackend {
         let data = text_of(context.holder(), context.abort_margin())?;
         let recipe = Recipe { access: options.access, accepted: options.accepted };
         let root = options.root.clone();
-        let capabilities = capabilities(&options);
+        let capabilities = capabilities(&options, context.renewal_interval(term(options.session_timeout)));
         let sessions = Sessions::start(context.clone(), options).await?;
         let (new_holds, received) = mpsc::unbounded_channel();
         context.spawn(watch_in_time(context.clone(), received));
@@ -142,7 +142,12 @@ impl ZooKeeperBackend {
     }
 }
 
-pub(crate) fn capabilities(options: &ZooKeeperOptions) -> Capabilities {
+pub(crate) fn capabilities(
+    options: &ZooKeeperOptions,
+    interval: Result<Duration, LockError>,
+) -> Capabilities {
+    // A session without time to be renewed is refused when it is opened.
+    let interval = interval.unwrap_or(options.session_timeout);
     let (fencing, reserving) = match options.fencing {
         TokenSource::Czxid => (
             Fencing::Durable,
@@ -158,7 +163,7 @@ pub(crate) fn capabilities(options: &ZooKeeperOptions) -> Capabilities {
         .with_describing()
         .with_remembering()
         .with_reserving(reserving)
-        .with_answers_within(options.request_timeout())
+        .with_answers_within(request_timeout(options.session_timeout, interval))
         .with_modes(Modes::exclusive().with_shared().with_permits(LIMITS))
 }
 

@@ -136,7 +136,8 @@ impl ZooKeeperOptions {
         self.password = builder.own_password().cloned().or(self.password);
         self.check()?;
         self.check_login()?;
-        let (builder, capabilities) = (builder.server(self.server()), capabilities(&self));
+        let capabilities = capabilities(&self, builder.renewal_interval(term(self.session_timeout)));
+        let builder = builder.server(self.server());
         connect_backend(builder, capabilities, move |context| {
             ZooKeeperBackend::connect(context, self.clone())
         })

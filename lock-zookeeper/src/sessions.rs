@@ -432,7 +432,7 @@ fn longest_tick(asked: Duration, negotiated: Duration) -> Duration {
 
 /// How long the servers may take for an answer: a third of the session, and less than the interval in which a renewal must
 /// succeed.
-fn request_timeout(timeout: Duration, interval: Duration) -> Duration {
+pub(crate) fn request_timeout(timeout: Duration, interval: Duration) -> Duration {
     (timeout / 3).min(interval * 3 / 4)
 }
 

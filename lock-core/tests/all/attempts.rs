@@ -255,6 +255,20 @@ async fn the_server_is_asked_before_each_end_of_a_wait() {
 }
 
 #[tokio::test]
+async fn a_server_that_could_not_be_reached_long_ago_is_asked_before_the_end_of_a_wait() {
+    let world = World::with(answering);
+    let lock = world.client.mutex(NAME).unwrap();
+    let waits = ByHand::begun(lock.acquire_as(Owner::new(), world.within(Duration::from_secs(20))));
+    let (request, _answer) = world.attempt().await;
+    request.attempt().unreachable(LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable());
+    world.time.advance(Duration::from_secs(17));
+    assert!(is_asked(&request));
+    request.attempt().queued();
+    world.time.advance(Duration::from_secs(3));
+    assert!(waits.output().await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn a_short_wait_that_joins_has_the_server_asked_unless_the_last_word_is_fresh() {
     let world = World::with(answering);
     let lock = world.client.mutex(NAME).unwrap();

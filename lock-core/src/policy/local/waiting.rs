@@ -74,10 +74,10 @@ impl LocalLock {
         let Some(Obstacle::Attempt(number)) = decides else { return };
         let Some(Ask { request, is: Is::Out(out) }) = self.asks.get_mut(&number) else { return };
         let is_old = match out.word {
-            Word::Busy => out.heard < soon,
+            // A server that could not be reached may answer again.
+            Word::Busy | Word::Unreachable(_) => out.heard < soon,
             // Its own request asks for all that have begun to wait before.
             Word::None => out.heard < soon.max(since),
-            Word::Unreachable(_) => false,
         };
         if is_old {
             out.heard = turn.now;
