@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::spi::within;
 use lock_core::{
-    AttemptId, Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockName, LockStatus,
-    Mode, Operation, Participant,
+    AttemptId, Broken, ErrorKind, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockName,
+    LockStatus, Mode, Operation, Participant,
 };
 use lock_kit::no_answer;
 use lock_sql::{Row, Why, nonsense};
@@ -393,22 +393,45 @@ async fn end_connection_of(
     request: &InspectRequest,
     holder: &HolderId,
 ) -> Result<Broken, LockError> {
+    let (clock, mut told) = (backend.client.settings.clock(), None);
+    loop {
+        match end_what_it_has(backend, request, holder, &mut told).await {
+            // Whether it was taken away shows when the server answers again.
+            Err(error) if told.is_some() && error.kind() == ErrorKind::Unreachable => {
+                clock.sleep_until(clock.now().plus(LOOK_EVERY)).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Ends the connection of the holder. Leaves in `told` what a command has done whose answer was lost, if it arrived.
+async fn end_what_it_has(
+    backend: &MySqlBackend,
+    request: &InspectRequest,
+    holder: &HolderId,
+    told: &mut Option<Broken>,
+) -> Result<Broken, LockError> {
     let parts = backend.parts(request.physical(), request.kind());
     let View { seen_by, holders, .. } = view(backend, &parts, Operation::Break).await?;
     let Some(holding) = holders.into_iter().find(|holding| holding.is(holder, &seen_by.run)) else {
-        return Ok(Broken::not_held());
+        return Ok(told.take().unwrap_or_else(Broken::not_held));
     };
     let Holding { connection, first: name, record, .. } = holding;
-    let also_lost = match record {
+    let mut broken = Broken::taken_away();
+    broken.also_lost = match record {
         Some(_) => Some(others_written_down(backend, connection, &name).await?),
         None => None,
     };
-    if end(backend, &seen_by, connection).await? == Ended::Before {
-        return Ok(Broken::not_held());
+    match end(backend, &seen_by, connection).await {
+        Ok(Ended::Now) => {}
+        Ok(Ended::Before) => return Ok(told.take().unwrap_or_else(Broken::not_held)),
+        Err(error) => {
+            *told = Some(broken);
+            return Err(error);
+        }
     }
     freed(backend, &name, &seen_by, connection).await?;
-    let mut broken = Broken::taken_away();
-    broken.also_lost = also_lost;
     Ok(broken)
 }
 
