@@ -93,7 +93,7 @@ async fn across_a_restart(
     }
     stage.soon("the undoing", client.idle()).await?;
     ensure!(recorder.aborts() == holders, "{:?}", recorder.events());
-    ensure!(next.hold().is_valid(), "what is left of the lost holds ended the next one");
+    ensure!(next.hold().is_valid(), "the next one has ended as well: {:?}", next.hold());
     next.release().await?;
     Ok(stage.soon("the lock", lock.acquire()).await??.release().await?)
 }
