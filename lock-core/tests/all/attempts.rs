@@ -255,6 +255,19 @@ async fn the_server_is_asked_before_each_end_of_a_wait() {
 }
 
 #[tokio::test]
+async fn a_wait_whose_question_has_no_answer_is_an_error() {
+    let world = World::with(answering);
+    let lock = world.client.mutex(NAME).unwrap();
+    let waits = ByHand::begun(lock.acquire_as(Owner::new(), world.within(Duration::from_secs(20))));
+    let (request, _answer) = world.attempt().await;
+    request.attempt().queued();
+    world.time.advance(Duration::from_secs(17));
+    assert!(is_asked(&request));
+    world.time.advance(Duration::from_secs(3));
+    assert_eq!(waits.output().await.unwrap_err().kind(), ErrorKind::Unreachable);
+}
+
+#[tokio::test]
 async fn a_server_that_could_not_be_reached_long_ago_is_asked_before_the_end_of_a_wait() {
     let world = World::with(answering);
     let lock = world.client.mutex(NAME).unwrap();

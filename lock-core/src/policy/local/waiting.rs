@@ -81,6 +81,10 @@ impl LocalLock {
         };
         if is_old {
             out.heard = turn.now;
+            // Until the server answers, the old word does not say that another client holds the lock.
+            if matches!(out.word, Word::Busy) {
+                out.word = Word::None;
+            }
             turn.effects.asked.push(request.attempt().clone());
         }
     }
