@@ -5,7 +5,7 @@
 //! delete and steal.
 //!
 //! # How it holds the lock
-//! A [`MemoryServer`] has a table of locks and semaphores; each has holders and a queue (`shares.rs` has the rules). The
+//! A [`MemoryServer`] has a table of locks and semaphores; each has holders and a queue, with the rules of [`lock_kit::Shares`]. The
 //! critical section in which a holder or a waiter leaves also grants the lock to the head of the queue and to all that
 //! can hold it together with it, which are then woken. Fencing tokens count up from 1 for the whole server.
 //!
@@ -27,7 +27,6 @@ mod memos;
 #[cfg(not(feature = "testing"))]
 mod no_faults;
 mod server;
-mod shares;
 #[cfg(test)]
 mod wakers;
 

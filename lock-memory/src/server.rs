@@ -16,10 +16,10 @@ use lock_core::{
     InspectRequest, LeaseState, LockError, LockKind, LockStatus, LossReason, Mode, Moment, Participant,
     PhysicalName, Updated, with_waker,
 };
+use lock_kit::{Asked, Shares};
 
 use crate::faults::{Faults, Outage};
 use crate::memos::Memos;
-use crate::shares::{Asked, Shares};
 
 /// How a lock is taken from its holder. Needs the feature `testing`.
 #[cfg(feature = "testing")]

@@ -14,8 +14,7 @@ use crate::process;
 const FACADE: &str = "distlock";
 const CORE: &str = "lock-core";
 /// What backends share.
-const KIT: &str = "lock-kit";
-const SQL: &str = "lock-sql";
+const SHARED: [&str; 3] = ["lock-kit", "lock-sql", "lock-register"];
 
 /// What compiles, besides each backend: nothing, and all that a program may have together.
 const COMPILES: [&str; 2] = ["", "full"];
@@ -49,7 +48,7 @@ fn judge(feature: &str, tree: &str, crates: &BTreeSet<String>) -> Result<()> {
         line.and_then(|line| line.rsplit(' ').next()).unwrap_or_default().split(',')
     };
     let named = features(FACADE).map(|name| format!("lock-{name}")).filter(|name| crates.contains(name));
-    let is_backend = |name: &&str| name.starts_with("lock-") && ![CORE, KIT, SQL].contains(name);
+    let is_backend = |name: &&str| name.starts_with("lock-") && *name != CORE && !SHARED.contains(name);
     let found = tree.lines().filter_map(|line| line.split(' ').next()).filter(is_backend);
     let (named, found): (BTreeSet<_>, BTreeSet<_>) = (named.collect(), found.collect());
     let is_same = named.iter().map(String::as_str).eq(found.iter().copied());

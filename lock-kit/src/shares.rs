@@ -1,27 +1,42 @@
-//! Who holds a lock or a semaphore and who waits for it: the rules of the server, without clocks, tokens and wakers.
-//!
-//! First come, first served: a head that does not fit stops the queue, and all that fit follow it. The tests go through
-//! all states of a few clients, and remove each rule.
+//! Who holds a lock or a semaphore and who waits for it: the rules, without clocks, tokens and wakers, for backends that
+//! keep the queue themselves.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use lock_core::{AttemptId, Mode};
 
-/// `H` is what is kept of a holder, `W` what is kept of a waiter.
+/// Who holds a lock or a semaphore, and who waits for it; `H` is what is kept of a holder, `W` what is kept of a waiter.
+///
+/// First come, first served: a head that does not fit stops the queue, and all that fit follow it. The tests go through
+/// all states of a few clients, and remove each rule.
+///
+/// ```
+/// use lock_core::{AttemptId, Mode};
+/// use lock_kit::{Asked, Shares};
+///
+/// let (first, second) = (AttemptId::new(1), AttemptId::new(2));
+/// let mut lock = Shares::default();
+/// assert_eq!(lock.ask(first, Mode::Exclusive), Asked::Free);
+/// lock.hold(first, Mode::Exclusive, "the first");
+/// assert_eq!(lock.ask(second, Mode::Exclusive), Asked::Behind);
+/// lock.wait(second, Mode::Exclusive, "the second");
+/// lock.remove(first, |_, _, waiter| waiter); // what is kept of a waiter becomes what is kept of a holder
+/// assert_eq!(lock.holder(second), Some(&"the second"));
+/// ```
 #[derive(Clone)]
-pub(super) struct Shares<H, W> {
+pub struct Shares<H, W> {
     holders: BTreeMap<u128, (Mode, H)>,
     queue: VecDeque<(AttemptId, Mode, W)>,
     /// How many permits the holders have.
     taken: u32,
     #[cfg(test)]
-    pub(super) missing: Option<Rule>,
+    missing: Option<Rule>,
 }
 
 /// A rule that a test can remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code, reason = "rules are removed by tests"))]
-pub(super) enum Rule {
+enum Rule {
     /// An attempt that fits still waits behind those that came before.
     NonePassesTheQueue,
     /// A head that does not fit stops the queue.
@@ -46,24 +61,25 @@ pub(super) enum Rule {
 
 /// What an attempt finds.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub enum Asked {
     /// Its own hold.
     Holds,
     /// Its own place in the queue.
     Waits,
     /// Nothing in its way: the caller lets it [hold](Shares::hold) the lock.
     Free,
-    /// which have the lock or come before: the caller lets it [wait](Shares::wait), or refuses it.
+    /// Others, which have the lock or come before: the caller lets it [wait](Shares::wait), or refuses it.
     Behind,
     /// A semaphore with this many permits.
     OtherPermits(u32),
 }
 
 /// What there was of an attempt.
-pub(super) struct Removed<H, W> {
-    pub(super) held: Option<H>,
-    /// Only to be dropped by the caller, outside its mutex.
-    _waited: Option<W>,
+pub struct Removed<H, W> {
+    /// What was kept of it as a holder.
+    pub held: Option<H>,
+    /// What was kept of it as a waiter.
+    pub waited: Option<W>,
 }
 
 impl<H, W> Default for Shares<H, W> {
@@ -91,7 +107,8 @@ impl<H, W> Shares<H, W> {
         true
     }
 
-    pub(super) fn ask(&self, id: AttemptId, mode: Mode) -> Asked {
+    /// Returns what an attempt with this id finds.
+    pub fn ask(&self, id: AttemptId, mode: Mode) -> Asked {
         if self.holders.contains_key(&id.get()) {
             return Asked::Holds;
         }
@@ -132,26 +149,24 @@ impl<H, W> Shares<H, W> {
         }
     }
 
-    pub(super) fn hold(&mut self, id: AttemptId, mode: Mode, holder: H) -> &mut H {
+    /// Lets an attempt hold the lock, which has found it [free](Asked::Free).
+    pub fn hold(&mut self, id: AttemptId, mode: Mode, holder: H) -> &mut H {
         self.taken += weight(mode);
         &mut self.holders.entry(id.get()).or_insert((mode, holder)).1
     }
 
-    pub(super) fn wait(&mut self, id: AttemptId, mode: Mode, waiter: W) {
+    /// Lets an attempt wait at the end of the queue.
+    pub fn wait(&mut self, id: AttemptId, mode: Mode, waiter: W) {
         self.queue.push_back((id, mode, waiter));
     }
 
-    #[cfg(feature = "testing")]
-    pub(super) fn wait_first(&mut self, id: AttemptId, mode: Mode, waiter: W) {
+    /// Lets an attempt wait before all others, for a server whose tests do that.
+    pub fn wait_first(&mut self, id: AttemptId, mode: Mode, waiter: W) {
         self.queue.push_front((id, mode, waiter));
     }
 
     /// Removes what there is of an attempt, and grants what others can have now.
-    pub(super) fn remove(
-        &mut self,
-        id: AttemptId,
-        grant: impl FnMut(AttemptId, Mode, W) -> H,
-    ) -> Removed<H, W> {
+    pub fn remove(&mut self, id: AttemptId, grant: impl FnMut(AttemptId, Mode, W) -> H) -> Removed<H, W> {
         let held = self.holders.remove(&id.get()).map(|(mode, holder)| {
             if self.keeps(Rule::PermitsComeBack) {
                 self.taken -= weight(mode);
@@ -163,12 +178,12 @@ impl<H, W> Shares<H, W> {
         if held.is_some() || self.keeps(Rule::ALeavingWaiterLetsOthersEnter) {
             self.admit(grant);
         }
-        Removed { held, _waited: waited }
+        Removed { held, waited }
     }
 
     /// Turns an exclusive hold into a shared one with another id, and grants what others can have now. Returns whether
     /// there was such a hold.
-    pub(super) fn share(
+    pub fn share(
         &mut self,
         held: AttemptId,
         id: AttemptId,
@@ -183,8 +198,8 @@ impl<H, W> Shares<H, W> {
         true
     }
 
-    /// Grants what can be had now, in the order of the queue.
-    fn admit(&mut self, mut grant: impl FnMut(AttemptId, Mode, W) -> H) {
+    /// Grants what can be had now, in the order of the queue. Only what was put together from elsewhere needs it.
+    pub fn admit(&mut self, mut grant: impl FnMut(AttemptId, Mode, W) -> H) {
         if !self.keeps(Rule::EnterBesideHolders) && !self.holders.is_empty() {
             return;
         }
@@ -207,27 +222,33 @@ impl<H, W> Shares<H, W> {
         self.queue.iter().position(is_next)
     }
 
-    pub(super) fn holder(&self, id: AttemptId) -> Option<&H> {
+    /// Returns what is kept of a holder.
+    pub fn holder(&self, id: AttemptId) -> Option<&H> {
         self.holders.get(&id.get()).map(|(_, holder)| holder)
     }
 
-    pub(super) fn holder_mut(&mut self, id: AttemptId) -> Option<&mut H> {
+    /// Returns what is kept of a holder.
+    pub fn holder_mut(&mut self, id: AttemptId) -> Option<&mut H> {
         self.holders.get_mut(&id.get()).map(|(_, holder)| holder)
     }
 
-    pub(super) fn waiter_mut(&mut self, id: AttemptId) -> Option<&mut W> {
+    /// Returns what is kept of a waiter.
+    pub fn waiter_mut(&mut self, id: AttemptId) -> Option<&mut W> {
         self.queue.iter_mut().find(|(other, _, _)| *other == id).map(|(_, _, waiter)| waiter)
     }
 
-    pub(super) fn holders(&self) -> impl Iterator<Item = (AttemptId, Mode, &H)> {
+    /// Returns all holders, in the order of their ids.
+    pub fn holders(&self) -> impl Iterator<Item = (AttemptId, Mode, &H)> {
         self.holders.iter().map(|(id, (mode, holder))| (AttemptId::new(*id), *mode, holder))
     }
 
-    pub(super) fn waiters(&self) -> impl ExactSizeIterator<Item = (AttemptId, Mode, &W)> {
+    /// Returns all waiters, in the order of the queue.
+    pub fn waiters(&self) -> impl ExactSizeIterator<Item = (AttemptId, Mode, &W)> {
         self.queue.iter().map(|(id, mode, waiter)| (*id, *mode, waiter))
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns whether there are neither holders nor waiters.
+    pub fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.queue.is_empty()
     }
 }

@@ -1,0 +1,255 @@
+//! One rule each.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use lock_core::{
+    AcquireRequest, Backend, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockError, LossReason,
+    Mode, Released, Term, Wait,
+};
+
+use super::store::MemoryStore;
+use super::{LEASE, Machine, POLL, poll, request};
+use crate::{RegisterBackend, RegisterLease};
+
+type Client = Arc<RegisterBackend<MemoryStore>>;
+type Granted = Result<Option<Grant<RegisterLease<MemoryStore>>>, LockError>;
+
+/// How long others keep a lease, and a little less.
+const OVER: Duration = Duration::from_millis(10_200);
+const NOT_OVER: Duration = Duration::from_millis(10_199);
+
+fn exclusive(id: u128) -> AcquireRequest {
+    request(id, Mode::Exclusive, Wait::Forever)
+}
+
+/// The answer of a client whose requests are answered at once.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match poll(&mut pin!(future)) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it is not answered at once"),
+    }
+}
+
+fn tries(client: &Client, id: u128) -> Granted {
+    now(client.acquire(&request(id, Mode::Exclusive, Wait::Try)))
+}
+
+fn anchor(granted: Granted) -> lock_core::Moment {
+    match granted.unwrap().unwrap().term() {
+        Term::Leased { anchor, .. } => anchor,
+        Term::UntilReported => panic!("it has a lease"),
+    }
+}
+
+/// The lease is over a lease after the answer that showed its last beat, however early that answer was asked for.
+#[test]
+fn a_lease_counts_from_the_answer_that_showed_its_beat() {
+    let (holder, observer, store) = (Machine::new(), Machine::new(), MemoryStore::default());
+    let (ours, theirs) = (holder.client(&store), observer.client(&store));
+    store.slow_down();
+    let try_of_theirs = request(2, Mode::Exclusive, Wait::Try);
+    let mut first = Box::pin(theirs.acquire(&try_of_theirs));
+    assert!(poll(&mut first).is_pending());
+    let asked = store.open()[0];
+    observer.time.advance(Duration::from_secs(1));
+    store.speed_up();
+    tries(&ours, 1).unwrap().unwrap();
+    let carried = store.carry_out(asked);
+    store.answer(carried);
+    assert!(matches!(poll(&mut first), Poll::Ready(Ok(None))));
+    observer.time.advance(NOT_OVER);
+    assert!(tries(&theirs, 3).unwrap().is_none(), "a lease from when the answer was asked for");
+    observer.time.advance(Duration::from_millis(1));
+    assert!(tries(&theirs, 4).unwrap().is_some());
+}
+
+#[test]
+fn a_beat_begins_the_lease_again() {
+    let (holder, observer, store) = (Machine::new(), Machine::new(), MemoryStore::default());
+    let (ours, theirs) = (holder.client(&store), observer.client(&store));
+    let lease = [Arc::new(lease(tries(&ours, 1)))];
+    for number in 2..6 {
+        assert!(tries(&theirs, number).unwrap().is_none());
+        observer.time.advance(NOT_OVER);
+        assert_eq!(now(ours.renew(GroupId::new(1), &lease)).unwrap(), [LeaseState::Held]);
+    }
+    assert!(tries(&theirs, 7).unwrap().is_none());
+    observer.time.advance(OVER);
+    assert!(tries(&theirs, 8).unwrap().is_some());
+    assert_eq!(now(ours.renew(GroupId::new(1), &lease)).unwrap(), [LeaseState::Lost(LossReason::Taken)]);
+    assert_eq!(now(ours.release(&lease[0])).unwrap(), Released::WasLost(LossReason::Taken));
+}
+
+fn lease(granted: Granted) -> RegisterLease<MemoryStore> {
+    let grant = granted.unwrap().unwrap();
+    RegisterLease::new(Arc::clone(grant.lease().slot()), grant.lease().id())
+}
+
+/// Whether there is an object or not.
+#[test]
+fn a_write_that_comes_after_its_cancel_changes_nothing() {
+    for is_first in [true, false] {
+        let (machine, store) = (Machine::new(), MemoryStore::default());
+        let client = machine.client(&store);
+        if !is_first {
+            now(client.release(&lease(tries(&client, 1)))).unwrap();
+        }
+        store.slow_down();
+        let late = exclusive(7);
+        let mut attempt = Box::pin(client.acquire(&late));
+        assert!(poll(&mut attempt).is_pending());
+        let read = store.carry_out(store.open()[0]);
+        store.answer(read);
+        assert!(poll(&mut attempt).is_pending());
+        let write = store.open()[0];
+        drop(attempt);
+        store.speed_up();
+        now(client.cancel(&late)).unwrap();
+        store.carry_out(write);
+        assert_eq!(store.ids(), (vec![], vec![]), "the first write: {is_first}");
+    }
+}
+
+#[test]
+fn a_cancel_writes_only_what_is_needed() {
+    let (machine, store) = (Machine::new(), MemoryStore::default());
+    let client = machine.client(&store);
+    let _held = tries(&client, 1);
+    assert!(tries(&client, 2).unwrap().is_none());
+    let (_, before) = store.counts();
+    now(client.cancel(&request(2, Mode::Exclusive, Wait::Try))).unwrap();
+    assert_eq!(store.counts().1, before);
+}
+
+/// The grant counts from the waiter's last beat, which others have seen, and not from the release.
+#[test]
+fn a_waiter_whose_beat_is_old_beats_before_it_relies_on_its_grant() {
+    let (holder, other, store) = (Machine::new(), Machine::new(), MemoryStore::default());
+    let (ours, theirs) = (holder.client(&store), other.client(&store));
+    let held = lease(tries(&ours, 1));
+    let waiting = exclusive(2);
+    let mut waiter = Box::pin(theirs.acquire(&waiting));
+    assert!(poll(&mut waiter).is_pending());
+    let entered = theirs.now();
+    other.time.advance(POLL);
+    assert!(poll(&mut waiter).is_pending());
+    now(ours.release(&held)).unwrap();
+    // It has a grant, and does not look for as long as its lease lasts, nearly.
+    other.time.advance(LEASE * 9 / 10);
+    let Poll::Ready(granted) = poll(&mut waiter) else { panic!("it has been granted") };
+    assert_eq!(anchor(granted), entered.plus(POLL + LEASE * 9 / 10));
+}
+
+#[test]
+fn a_waiter_that_looks_in_time_counts_from_its_last_beat() {
+    let (holder, other, store) = (Machine::new(), Machine::new(), MemoryStore::default());
+    let (ours, theirs) = (holder.client(&store), other.client(&store));
+    let held = lease(tries(&ours, 1));
+    let waiting = exclusive(2);
+    let mut waiter = Box::pin(theirs.acquire(&waiting));
+    assert!(poll(&mut waiter).is_pending());
+    let entered = theirs.now();
+    now(ours.release(&held)).unwrap();
+    let (_, writes) = store.counts();
+    other.time.advance(POLL);
+    let Poll::Ready(granted) = poll(&mut waiter) else { panic!("it has been granted") };
+    assert_eq!((anchor(granted), store.counts().1), (entered, writes));
+}
+
+/// The waiter is served a lease after its client saw the holder's last beat, although no other request is made.
+#[test]
+fn a_waiter_takes_the_lock_of_a_dead_holder() {
+    let (holder, other, store) = (Machine::new(), Machine::new(), MemoryStore::default());
+    let (ours, theirs) = (holder.client(&store), other.client(&store));
+    let _dead = tries(&ours, 1);
+    let waiting = exclusive(2);
+    let mut waiter = Box::pin(theirs.acquire(&waiting));
+    let (began, mut granted) = (theirs.now(), None);
+    while granted.is_none() {
+        if let Poll::Ready(answer) = poll(&mut waiter) {
+            granted = Some(answer);
+        }
+        other.time.advance(Duration::from_millis(10));
+    }
+    let took = theirs.now().since(began);
+    assert!(took >= OVER && took < OVER + POLL * 2, "{took:?}");
+    assert_eq!(granted.unwrap().unwrap().unwrap().token().unwrap().get(), 2);
+}
+
+#[test]
+fn an_operator_takes_the_lock_from_the_holder_that_was_seen() {
+    let (holder, other, store) = (Machine::new(), Machine::new(), MemoryStore::default());
+    let (ours, theirs) = (holder.client(&store), other.client(&store));
+    let held = lease(tries(&ours, 1));
+    let name = exclusive(1);
+    let asked = InspectRequest::new(name.name().clone(), name.physical().clone());
+    let status = now(theirs.inspect(&asked)).unwrap();
+    assert_eq!((status.holders.len(), status.remaining), (1, Some(LEASE)));
+    assert!(!now(theirs.break_holder(&asked, &HolderId::new("2"))).unwrap().taken_away);
+    assert!(now(theirs.break_holder(&asked, &status.holders[0].id)).unwrap().taken_away);
+    assert_eq!(now(ours.release(&held)).unwrap(), Released::WasLost(LossReason::Broken));
+}
+
+/// What is paid for: reads and writes.
+#[test]
+fn requests_are_as_few_as_the_page_says() {
+    let (machine, other, store) = (Machine::new(), Machine::new(), MemoryStore::default());
+    let client = machine.client(&store);
+    let counted = |before: (u64, u64)| {
+        let (reads, writes) = store.counts();
+        (reads - before.0, writes - before.1)
+    };
+    let before = store.counts();
+    let held = Arc::new(lease(tries(&client, 1)));
+    now(client.release(&held)).unwrap();
+    assert_eq!(counted(before), (1, 2), "a cycle");
+
+    let held = Arc::new(lease(tries(&client, 2)));
+    let before = store.counts();
+    now(client.renew(GroupId::new(1), &[Arc::clone(&held)])).unwrap();
+    assert_eq!(counted(before), (0, 1), "a renewal without waiters");
+
+    let waiting = exclusive(3);
+    let theirs = other.client(&store);
+    let mut waiter = Box::pin(theirs.acquire(&waiting));
+    let before = store.counts();
+    assert!(poll(&mut waiter).is_pending());
+    assert_eq!(counted(before), (1, 1), "a place in the queue");
+    let before = store.counts();
+    other.time.advance(POLL);
+    assert!(poll(&mut waiter).is_pending());
+    assert_eq!(counted(before), (1, 0), "a look");
+    other.time.advance(LEASE / 4);
+    let before = store.counts();
+    assert!(poll(&mut waiter).is_pending());
+    assert_eq!(counted(before), (1, 1), "a waiter's beat");
+    let before = store.counts();
+    now(client.renew(GroupId::new(1), &[Arc::clone(&held)])).unwrap();
+    assert_eq!(counted(before), (1, 2), "a renewal after another client's write");
+    let before = store.counts();
+    now(client.release(&held)).unwrap();
+    assert_eq!(counted(before), (1, 1), "a release that hands over");
+}
+
+/// No wait is shorter than a lease because the first of those that wait is dead, too.
+#[test]
+fn dead_waiters_are_passed() {
+    let (holder, other, store) = (Machine::new(), Machine::new(), MemoryStore::default());
+    let (ours, theirs) = (holder.client(&store), other.client(&store));
+    let _dead = tries(&ours, 1);
+    let requests = [exclusive(2), exclusive(3)];
+    let mut dead = Box::pin(ours.acquire(&requests[0]));
+    assert!(poll(&mut dead).is_pending());
+    let mut waiter = Box::pin(theirs.acquire(&requests[1]));
+    assert!(poll(&mut waiter).is_pending());
+    let mut passed = Duration::ZERO;
+    while poll(&mut waiter).is_pending() {
+        other.time.advance(Duration::from_millis(10));
+        passed += Duration::from_millis(10);
+    }
+    assert!(passed < OVER + POLL * 2, "{passed:?}");
+    assert_eq!(store.ids(), (vec![3], vec![]));
+}

@@ -1,0 +1,314 @@
+//! Walks at random through what may happen: requests are carried out late or twice as late, answers are lost, clients stand
+//! still and die, clocks drift apart. In every state no two believe that they have what excludes the other, tokens rise, and
+//! nothing is left of what was undone.
+
+use std::collections::HashSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use lock_core::{
+    AcquireRequest, Backend, Grant, GroupId, LeaseState, LockError, Mode, Moment, Released, Term, Wait,
+};
+
+use super::store::MemoryStore;
+use super::{LEASE, Machine, poll, request};
+use crate::{RegisterBackend, RegisterLease};
+
+const SEEDS: u64 = 60;
+const STEPS: usize = 3_000;
+
+type Work<T> = Pin<Box<dyn Future<Output = Result<T, LockError>>>>;
+type Lease = Arc<RegisterLease<MemoryStore>>;
+
+/// "Xorshift RNGs" (Marsaglia, 2003).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % limit
+    }
+
+    fn one_in(&mut self, many: u64) -> bool {
+        self.below(many) == 0
+    }
+}
+
+struct Client<'a> {
+    machine: &'a Machine,
+    backend: Arc<RegisterBackend<MemoryStore>>,
+    is_doing: Doing,
+    /// It stands still for so many steps.
+    stands: u64,
+}
+
+enum Doing {
+    Nothing,
+    Acquiring(AcquireRequest, Work<Option<Grant<RegisterLease<MemoryStore>>>>),
+    Cancelling(AcquireRequest, Work<()>),
+    Holding(Hold),
+    Releasing(AcquireRequest, Work<Released>),
+}
+
+struct Hold {
+    request: AcquireRequest,
+    lease: Lease,
+    /// The holder does not rely on it after that.
+    until: Moment,
+    /// A renewal, and when it began.
+    renewing: Option<(Moment, Work<Vec<LeaseState>>)>,
+}
+
+/// How long a holder relies on its lease.
+fn relies_until(anchor: Moment) -> Moment {
+    anchor.plus(LEASE * 49 / 50)
+}
+
+struct World<'a> {
+    store: MemoryStore,
+    clients: Vec<Client<'a>>,
+    dice: Dice,
+    ids: u128,
+    undone: HashSet<u128>,
+    /// The highest token that a holder knows, and the highest of an exclusive one.
+    tokens: (u64, u64),
+    grants: usize,
+    /// The version of the object that was checked last.
+    checked: u64,
+}
+
+impl<'a> World<'a> {
+    fn new(machines: &'a [Machine], seed: u64) -> Self {
+        let store = MemoryStore::default();
+        store.slow_down();
+        let client = |machine: &'a Machine| Client {
+            machine,
+            backend: machine.client(&store),
+            is_doing: Doing::Nothing,
+            stands: 0,
+        };
+        let clients = machines.iter().map(client).collect();
+        let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        Self { store, clients, dice, ids: 0, undone: HashSet::new(), tokens: (0, 0), grants: 0, checked: 0 }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        match self.dice.below(10) {
+            0 => self.time_passes(),
+            1..=3 => self.a_request_goes_on(),
+            _ => {
+                let number = usize::try_from(self.dice.below(self.clients.len() as u64)).unwrap();
+                self.client_goes_on(number)?;
+            }
+        }
+        self.check()
+    }
+
+    /// Each clock runs as fast as it does: 1 % fast, true, 1 % slow.
+    fn time_passes(&mut self) {
+        let most = if self.dice.one_in(8) { 20 } else { 200 };
+        let passed = LEASE * u32::try_from(self.dice.below(10)).unwrap() / most;
+        for (client, percent) in self.clients.iter().zip([101, 100, 99]) {
+            client.machine.time.advance(passed * percent / 100);
+        }
+    }
+
+    fn a_request_goes_on(&mut self) {
+        let open = self.store.open();
+        if open.is_empty() {
+            return;
+        }
+        let number = if self.dice.one_in(3) {
+            open[usize::try_from(self.dice.below(open.len() as u64)).unwrap()]
+        } else {
+            open[open.len() - 1]
+        };
+        match self.dice.below(20) {
+            0 => self.store.lose(number),
+            1 => drop(self.store.carry_out(number)),
+            2 => {
+                self.store.carry_out(number);
+                self.store.lose(number);
+            }
+            _ => {
+                let carried = self.store.carry_out(number);
+                self.store.answer(carried);
+            }
+        }
+    }
+
+    fn client_goes_on(&mut self, number: usize) -> Result<(), String> {
+        let Self { store, clients, dice, ids, .. } = self;
+        let client = &mut clients[number];
+        if client.stands > 0 {
+            client.stands -= 1;
+            return Ok(());
+        }
+        if dice.one_in(150) {
+            client.stands = dice.below(60);
+            return Ok(());
+        }
+        if dice.one_in(300) {
+            // It dies, and another begins, which knows nothing.
+            client.backend = client.machine.client(store);
+            client.is_doing = Doing::Nothing;
+        }
+        let now = client.backend.now();
+        client.is_doing = match std::mem::replace(&mut client.is_doing, Doing::Nothing) {
+            Doing::Nothing => {
+                *ids += 1;
+                let mode = if dice.one_in(3) { Mode::Shared } else { Mode::Exclusive };
+                let wait = if dice.one_in(4) { Wait::Try } else { Wait::Forever };
+                client.acquire(request(*ids, mode, wait))
+            }
+            Doing::Acquiring(request, _) if dice.one_in(60) => client.cancel(request),
+            Doing::Acquiring(request, mut work) => match poll(&mut work) {
+                Poll::Pending => Doing::Acquiring(request, work),
+                Poll::Ready(Ok(Some(grant))) => return self.granted(number, request, &grant),
+                Poll::Ready(Err(_)) if dice.one_in(2) => client.acquire(request),
+                Poll::Ready(_) => client.cancel(request),
+            },
+            Doing::Cancelling(request, mut work) => match poll(&mut work) {
+                Poll::Pending => Doing::Cancelling(request, work),
+                Poll::Ready(Err(_)) => client.cancel(request),
+                Poll::Ready(Ok(())) => {
+                    self.undone.insert(request.id().get());
+                    Doing::Nothing
+                }
+            },
+            Doing::Releasing(request, mut work) => match poll(&mut work) {
+                Poll::Pending => Doing::Releasing(request, work),
+                Poll::Ready(Err(_)) => client.cancel(request),
+                Poll::Ready(Ok(_)) => {
+                    self.undone.insert(request.id().get());
+                    Doing::Nothing
+                }
+            },
+            Doing::Holding(hold) if now >= hold.until || dice.one_in(80) => client.release(hold),
+            Doing::Holding(mut hold) => {
+                match &mut hold.renewing {
+                    None if dice.one_in(8) => hold.renewing = Some((now, client.renew(&hold.lease))),
+                    None => {}
+                    Some((anchor, work)) => match poll(work) {
+                        Poll::Pending if dice.one_in(60) => hold.renewing = None,
+                        Poll::Pending => {}
+                        Poll::Ready(Ok(states)) if states == [LeaseState::Held] => {
+                            hold.until = hold.until.max(relies_until(*anchor));
+                            hold.renewing = None;
+                        }
+                        Poll::Ready(Ok(_)) => hold.until = now,
+                        Poll::Ready(Err(_)) => hold.renewing = None,
+                    },
+                }
+                Doing::Holding(hold)
+            }
+        };
+        Ok(())
+    }
+
+    fn granted(
+        &mut self,
+        number: usize,
+        request: AcquireRequest,
+        grant: &Grant<RegisterLease<MemoryStore>>,
+    ) -> Result<(), String> {
+        let token = grant.token().unwrap().get();
+        let (highest, of_exclusive) = self.tokens;
+        let is_exclusive = request.mode() == Mode::Exclusive;
+        if token <= if is_exclusive { highest } else { of_exclusive } {
+            return Err(format!("token {token} after {:?}", self.tokens));
+        }
+        self.tokens = (highest.max(token), if is_exclusive { token } else { of_exclusive });
+        self.grants += 1;
+        let Term::Leased { anchor, .. } = grant.term() else { return Err("without a lease".to_owned()) };
+        let lease = Arc::new(RegisterLease::new(Arc::clone(grant.lease().slot()), grant.lease().id()));
+        let hold = Hold { request, lease, until: relies_until(anchor), renewing: None };
+        self.clients[number].is_doing = Doing::Holding(hold);
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let believes = |client: &Client<'_>| match &client.is_doing {
+            Doing::Holding(hold) if client.backend.now() < hold.until => Some(hold.request.mode()),
+            _ => None,
+        };
+        let held: Vec<_> = self.clients.iter().filter_map(believes).collect();
+        if held.len() > 1 && held.contains(&Mode::Exclusive) {
+            return Err(format!("at the same time: {held:?}"));
+        }
+        let versions = self.store.versions();
+        if std::mem::replace(&mut self.checked, versions) == versions {
+            return Ok(());
+        }
+        let (holders, waiters) = self.store.ids();
+        match holders.iter().chain(&waiters).find(|id| self.undone.contains(id)) {
+            Some(id) => Err(format!("{id} was undone and is back")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Client<'_> {
+    fn acquire(&self, request: AcquireRequest) -> Doing {
+        let (backend, sent) = (Arc::clone(&self.backend), request.clone());
+        Doing::Acquiring(request, Box::pin(async move { backend.acquire(&sent).await }))
+    }
+
+    fn cancel(&self, request: AcquireRequest) -> Doing {
+        let (backend, sent) = (Arc::clone(&self.backend), request.clone());
+        Doing::Cancelling(request, Box::pin(async move { backend.cancel(&sent).await }))
+    }
+
+    fn release(&self, hold: Hold) -> Doing {
+        let backend = Arc::clone(&self.backend);
+        Doing::Releasing(hold.request, Box::pin(async move { backend.release(&hold.lease).await }))
+    }
+
+    fn renew(&self, lease: &Lease) -> Work<Vec<LeaseState>> {
+        let (backend, leases) = (Arc::clone(&self.backend), [Arc::clone(lease)]);
+        Box::pin(async move { backend.renew(GroupId::new(1), &leases).await })
+    }
+}
+
+/// Walks, and returns how often the lock was granted.
+fn walk(machines: &[Machine], seed: u64) -> Result<usize, String> {
+    let mut world = World::new(machines, seed);
+    for step in 0..STEPS {
+        world.step().map_err(|wrong| format!("seed {seed}, step {step}: {wrong}"))?;
+    }
+    Ok(world.grants)
+}
+
+#[test]
+fn no_two_believe_that_they_have_what_excludes_the_other() {
+    let machines = [Machine::new(), Machine::new(), Machine::new()];
+    let grants: usize = (1..=SEEDS).map(|seed| walk(&machines, seed).unwrap()).sum();
+    assert!(grants > 10 * usize::try_from(SEEDS).unwrap(), "only {grants} grants");
+}
+
+/// Nothing is lost either: when requests are answered again, all are served.
+#[test]
+fn after_every_walk_the_lock_can_be_had() {
+    let machines = [Machine::new(), Machine::new(), Machine::new()];
+    for seed in 1..=10 {
+        let mut world = World::new(&machines, seed);
+        for _ in 0..STEPS / 10 {
+            world.step().unwrap();
+        }
+        world.store.speed_up();
+        world.clients.clear();
+        let client = machines[0].client(&world.store);
+        let last = request(u128::MAX, Mode::Exclusive, Wait::Forever);
+        let mut attempt = Box::pin(client.acquire(&last));
+        let mut passed = Duration::ZERO;
+        while poll(&mut attempt).is_pending() {
+            assert!(passed < LEASE * 2, "seed {seed}: {:?}", world.store.object());
+            machines[0].time.advance(Duration::from_millis(50));
+            passed += Duration::from_millis(50);
+        }
+    }
+}
