@@ -63,8 +63,8 @@ impl Need {
             Self::Reserving => {
                 declared(matches!(capabilities.reserving, Reserving::AtMost(_)), "that tokens are reserved")
             }
-            Self::Sharing => declared(capabilities.modes.shared, "shared holders"),
-            Self::Permits => declared(capabilities.modes.permits.is_some(), "semaphores"),
+            Self::Sharing => declared(capabilities.shared, "shared holders"),
+            Self::Permits => declared(capabilities.permits.is_some(), "semaphores"),
             Self::Lease => harness.lease().is_none().then(|| "the backend has no lease".to_owned()),
         }
     }
@@ -83,8 +83,8 @@ impl fmt::Display for Need {
             Self::Values => "with_describing()",
             Self::Remembering => "with_remembering()",
             Self::Reserving => "with_reserving(Reserving::AtMost(…))",
-            Self::Sharing => "with_modes(Modes::…with_shared())",
-            Self::Permits => "with_modes(Modes::…with_permits(…))",
+            Self::Sharing => "with_shared()",
+            Self::Permits => "with_permits(…)",
             Self::Lease => "Harness::lease",
         };
         write!(formatter, "`{declared}`")

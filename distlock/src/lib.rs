@@ -163,7 +163,7 @@ pub mod status {
 /// What a backend can do.
 pub mod capabilities {
     pub use lock_core::{
-        Breaking, Capabilities, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach, Reserving,
+        Breaking, Capabilities, Fairness, Fencing, Inspection, Leasing, PermitLimits, Reach, Reserving,
     };
 }
 
@@ -173,9 +173,9 @@ pub mod capabilities {
 /// those of [`status`] and [`capabilities`], and on `lock-kit`, which has what concerns URLs and connections.
 pub mod spi {
     pub use lock_core::spi::{
-        AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant,
-        GroupId, InspectRequest, LeaseState, Memo, Mutex, Released, Remembered, Term, Updated, Wait,
-        contained, within,
+        AcquireRequest, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant, GroupId,
+        InspectRequest, LeaseState, Memo, Mutex, Released, Remembered, Term, Updated, Wait, contained,
+        within,
     };
     pub use lock_core::{
         CharacterSet, Clock, Moment, NameRules, PhysicalName, Sleep, Unconnected, with_waker,

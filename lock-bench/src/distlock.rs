@@ -71,7 +71,7 @@ impl Client for Distlock {
     }
 
     fn share(&self, name: &str, mode: Mode) -> Outcome<Option<Box<dyn Lock>>> {
-        if self.0.capabilities().modes.refusal(mode).is_some() {
+        if self.0.capabilities().refusal(mode).is_some() {
             return Ok(None);
         }
         let lock = match mode {

@@ -42,11 +42,11 @@ pub use runtime::engine::EngineChoice;
 pub use runtime::manual_clock::ManualClock;
 pub use runtime::waker::with_waker;
 pub use spi::{
-    AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant, GroupId,
-    InspectRequest, LeaseState, Memo, Released, Remembered, Term, Updated, Wait,
+    AcquireRequest, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant, GroupId, InspectRequest,
+    LeaseState, Memo, Released, Remembered, Term, Updated, Wait,
 };
 pub use types::capabilities::{
-    Breaking, Capabilities, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach, Reserving,
+    Breaking, Capabilities, Fairness, Fencing, Inspection, Leasing, PermitLimits, Reach, Reserving,
 };
 pub use types::error::{ErrorKind, LockError, Operation};
 pub use types::loss::{HoldEnd, LossReason};

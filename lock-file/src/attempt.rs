@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use lock_core::spi::Mutex;
-use lock_core::{AttemptHandle, LossReason, Mode, Operation, with_waker};
+use lock_core::{AcquireRequest, LossReason, Mode, Operation, with_waker};
 
 use crate::failure::Failure;
 use crate::folder::LockFolder;
@@ -69,7 +69,7 @@ pub(crate) struct Attempt {
     resources: Resources,
     wanted: Wanted,
     busy: Busy,
-    handle: AttemptHandle,
+    handle: AcquireRequest,
     state: Mutex<State>,
 }
 
@@ -164,7 +164,7 @@ impl GateBackoff {
 }
 
 impl Attempt {
-    pub(crate) fn new(resources: Resources, wanted: Wanted, busy: Busy, handle: AttemptHandle) -> Self {
+    pub(crate) fn new(resources: Resources, wanted: Wanted, busy: Busy, handle: AcquireRequest) -> Self {
         let state =
             State { phase: Phase::New, backoff: None, news: None, contact: Contact::Good, waker: None };
         Self { resources, wanted, busy, handle, state: Mutex::new(state) }

@@ -11,8 +11,8 @@ use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
-    LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Modes, NameRules, Operation, PermitLimits,
-    Reach, Released, Remembered, Reserving, Term, Updated, Wait,
+    LeaseState, LockError, LockName, LockStatus, LossReason, Memo, NameRules, Operation, PermitLimits, Reach,
+    Released, Remembered, Reserving, Term, Updated, Wait,
 };
 
 use crate::attempt::{Attempt, Busy, Outcome, Resources, Wanted};
@@ -98,7 +98,7 @@ impl FileBackend {
         let record = Record::new(id.to_string(), request.name().as_str(), mode, request.holder());
         let wanted =
             Wanted { subject: Subject::of_request(request), mode, sections: request.sections(), record };
-        let attempt = Attempt::new(self.resources.clone(), wanted, busy, request.attempt().clone());
+        let attempt = Attempt::new(self.resources.clone(), wanted, busy, request.clone());
         let attempt = Arc::new(attempt);
         self.attempts.lock().insert(id, PendingAttempt { attempt: Arc::clone(&attempt), registration: None });
         attempt
@@ -168,7 +168,8 @@ fn capabilities() -> Capabilities {
         .with_describing()
         .with_remembering()
         .with_reserving(Reserving::AtMost(MOST_SECTIONS))
-        .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
+        .with_shared()
+        .with_permits(PermitLimits::NONE)
 }
 
 fn status(gate: &Gate, name: LockName, subject: &Subject) -> Result<(LockStatus, Vec<Member>), Failure> {

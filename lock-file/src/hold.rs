@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use lock_core::{AttemptHandle, FencingToken, LossReason};
+use lock_core::{AcquireRequest, FencingToken, LossReason};
 
 use crate::failure::Failure;
 use crate::gate::Gate;
@@ -26,14 +26,19 @@ pub(crate) struct Hold {
 /// Tells the holder when its file no longer excludes other clients.
 struct LossWatch {
     held: Held,
-    handle: AttemptHandle,
+    handle: AcquireRequest,
     poll_interval: Duration,
     /// How the hold ended, once it has.
     end: Mutex<Option<Standing>>,
 }
 
 impl Hold {
-    pub(crate) fn new(held: Held, handle: AttemptHandle, poll_interval: Duration, watcher: &Watcher) -> Self {
+    pub(crate) fn new(
+        held: Held,
+        handle: AcquireRequest,
+        poll_interval: Duration,
+        watcher: &Watcher,
+    ) -> Self {
         let watch = Arc::new(LossWatch { held, handle, poll_interval, end: Mutex::new(None) });
         let registration = watcher.register(Arc::clone(&watch) as Arc<dyn WatchedTask>, YOUNG);
         Self { watch, _registration: registration }

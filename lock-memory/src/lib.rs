@@ -10,7 +10,7 @@
 //! can hold it together with it, which are then woken. Fencing tokens count up from 1 for the whole server.
 //!
 //! # How a loss is noticed
-//! Without a lease the server notifies the holder through its [`AttemptHandle`]. With `?lease=` the server does not notify
+//! Without a lease the server notifies the holder through its [`AcquireRequest`]. With `?lease=` the server does not notify
 //! the holder, which notices the loss at its next renewal, or at its own deadline, as with a network server.
 //!
 //! # What happens at each failure
@@ -40,8 +40,8 @@ use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Clock, Downgraded,
     Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState, Leasing,
-    LockError, LockName, LockStatus, Memo, Modes, Moment, NameRules, Operation, PermitLimits, Reach,
-    Released, Remembered, Reserving, Term, Updated, Wait,
+    LockError, LockName, LockStatus, Memo, Moment, NameRules, Operation, PermitLimits, Reach, Released,
+    Remembered, Reserving, Term, Updated, Wait,
 };
 
 #[cfg(feature = "testing")]
@@ -58,7 +58,7 @@ pub use client::example;
 pub use server::{Loss, Told};
 
 #[cfg(doc)]
-use lock_core::AttemptHandle;
+use lock_core::AcquireRequest;
 
 /// A lock server in this process. It is cheap to clone; all clones are the same server.
 ///
@@ -297,7 +297,8 @@ fn capabilities() -> Capabilities {
         .with_remembering()
         .with_leasing(Leasing::PerHold { shortest: Duration::ZERO, longest: Duration::MAX })
         .with_reserving(Reserving::AtMost(NonZeroU32::MAX))
-        .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
+        .with_shared()
+        .with_permits(PermitLimits::NONE)
 }
 
 /// What a client remembers of a grant: its id at the server, and what became of it.
@@ -334,7 +335,7 @@ impl MemoryBackend {
 
     fn name_holder(&self, requested: &Requested, request: &AcquireRequest) {
         if let Some(holder) = self.server.holder(requested) {
-            request.attempt().held_by(holder);
+            request.held_by(holder);
         }
     }
 
@@ -383,7 +384,7 @@ impl Backend for MemoryBackend {
             }
             None => {
                 self.name_holder(&requested, request);
-                request.attempt().queued();
+                request.queued();
                 // The grant that ends the wait is made at a moment of the same clock, so that moment is the anchor.
                 let granted = self.server.granted(&requested).await.map_err(Outage::into_error)?;
                 let Some(fate) = granted else { return Ok(None) };

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use lock_core::spi::Mutex;
 use lock_core::{
-    AcquireRequest, AlarmHandle, AttemptHandle, AttemptId, Broken, Clock, FencingToken, HolderId, HolderInfo,
+    AcquireRequest, AlarmHandle, AttemptId, Broken, Clock, FencingToken, HolderId, HolderInfo,
     InspectRequest, LeaseState, LockError, LockKind, LockStatus, LossReason, Mode, Moment, Participant,
     PhysicalName, Updated, with_waker,
 };
@@ -115,7 +115,7 @@ struct Waiter {
     info: Arc<HolderInfo>,
     since: SystemTime,
     /// A stranger has none.
-    attempt: Option<AttemptHandle>,
+    attempt: Option<AcquireRequest>,
     waker: Option<Waker>,
 }
 
@@ -127,7 +127,7 @@ impl Waiter {
             sections: request.sections(),
             info: Arc::clone(request.holder()),
             since: SystemTime::now(),
-            attempt: Some(request.attempt().clone()),
+            attempt: Some(request.clone()),
             waker: None,
         }
     }

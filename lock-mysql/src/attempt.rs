@@ -199,7 +199,7 @@ impl<'a> Attempt<'a> {
         let started = self.take_somewhere().await?;
         match self.taken(started).await? {
             Outcome::Granted(grant) => return Ok(Some(grant)),
-            Outcome::Refused => self.request.attempt().busy(),
+            Outcome::Refused => self.request.busy(),
             Outcome::Nothing => self.backend.client.undo(self.claim.id, Operation::Cancel).await?,
         }
         Ok(None)
@@ -219,7 +219,7 @@ impl<'a> Attempt<'a> {
             if let Some(started) = started {
                 match self.taken(started).await? {
                     Outcome::Granted(grant) => return Ok(Way::Granted(grant)),
-                    Outcome::Refused => self.request.attempt().busy(),
+                    Outcome::Refused => self.request.busy(),
                     Outcome::Nothing => self.backend.client.undo(self.claim.id, Operation::Cancel).await?,
                 }
             }
@@ -277,7 +277,7 @@ impl<'a> Attempt<'a> {
                     return Err(LockError::other_permits(self.request.name(), asked, is));
                 }
                 if let Some(holder) = inspection::named(refusal, &link.session.run) {
-                    self.request.attempt().held_by(holder);
+                    self.request.held_by(holder);
                 }
                 Ok(Outcome::Refused)
             }
@@ -320,7 +320,7 @@ impl<'a> Attempt<'a> {
     /// grant was lost.
     async fn watch(&self, started: Started, waiting: &Waiting) -> Result<Outcome, LockError> {
         let Started { link, hold, mut asked } = started;
-        let attempt = self.request.attempt();
+        let attempt = self.request;
         let clock = self.backend.client.settings.clock();
         let mut pause = self.backend.client.settings.interval;
         // Most waits are granted sooner, and then it does not matter whether another client held the lock.
@@ -430,7 +430,7 @@ impl<'a> Attempt<'a> {
         waiting: &Waiting,
         until: Moment,
     ) -> Result<Place, LockError> {
-        let (attempt, clock) = (self.request.attempt(), self.backend.client.settings.clock());
+        let (attempt, clock) = (self.request, self.backend.client.settings.clock());
         let mut pause = FIRST_LOOK_AT_A_PLACE;
         while clock.now() < until {
             let look = async {

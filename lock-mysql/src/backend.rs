@@ -9,7 +9,7 @@ use lock_core::Released;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     Downgraded, ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
-    Inspection, LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, Modes, NameRules, Operation,
+    Inspection, LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, NameRules, Operation,
     PermitLimits, PhysicalName, Reach, Remembered, Reserving, Updated,
 };
 use lock_sql::{Failure, Why};
@@ -28,9 +28,6 @@ use crate::statement::{self, Holder, LONGEST_WAIT};
 const LONGEST_NAME: usize = 64;
 
 const BACKEND: &str = "mysql";
-
-const MODES: Modes =
-    Modes::exclusive().with_shared().with_permits(PermitLimits::new(MOST_PERMITS, MOST_PERMITS));
 
 pub(crate) struct MySqlBackend {
     pub(crate) client: Client,
@@ -86,7 +83,8 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
     let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
         .with_fairness(Fairness::Fifo)
         .with_answers_within(options.server.longest_request())
-        .with_modes(MODES)
+        .with_shared()
+        .with_permits(PermitLimits::new(MOST_PERMITS, MOST_PERMITS))
         .with_leftovers_gone_after(longest_wait + options.server.lease);
     let capabilities = match options.database {
         Some(_) => capabilities.with_remembering(),

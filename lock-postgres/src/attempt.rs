@@ -122,7 +122,7 @@ impl<'a> Attempt<'a> {
             Outcome::Granted(grant) => return Ok(Some(grant)),
             // Another client has the lock. Others of this client may come only when this attempt is in the server's
             // queue: their connections may be faster.
-            Outcome::Refused | Outcome::GateTaken => self.request.attempt().busy(),
+            Outcome::Refused | Outcome::GateTaken => self.request.busy(),
             Outcome::Nothing => self.backend.client.undo(self.claim.id, Operation::Cancel).await?,
         }
         Ok(None)
@@ -140,7 +140,7 @@ impl<'a> Attempt<'a> {
                 match self.taken(started).await? {
                     Outcome::Granted(grant) => return Ok(Way::Granted(grant)),
                     Outcome::Refused | Outcome::GateTaken => {
-                        self.request.attempt().busy();
+                        self.request.busy();
                         // Not at first: it has yet to come into the queue for a connection.
                         if is_told {
                             self.name_holder().await;
@@ -207,7 +207,7 @@ impl<'a> Attempt<'a> {
     /// was lost.
     async fn watch(&self, started: Started, waiting: &Waiting) -> Result<Outcome, LockError> {
         let (link, mut asked) = started;
-        let attempt = self.request.attempt();
+        let attempt = self.request;
         let clock = self.backend.client.settings.clock();
         let mut pause = self.backend.client.settings.interval;
         // Most waits without a limit are granted sooner, and then it does not matter who held the lock.
@@ -276,7 +276,7 @@ impl<'a> Attempt<'a> {
     async fn look(&self, link: &Link, is_limited: bool) -> Result<Seen, LockError> {
         let seen = self.backend.client.control.look_at_wait(link.session).await?;
         if seen == Seen::Waiting && is_limited {
-            self.request.attempt().queued();
+            self.request.queued();
             self.name_holder().await;
         }
         Ok(seen)
@@ -288,7 +288,7 @@ impl<'a> Attempt<'a> {
             return;
         }
         if let Some(holder) = self.backend.holder_lookup.holder(self.backend, self.claim.key).await {
-            self.request.attempt().held_by(holder);
+            self.request.held_by(holder);
         }
     }
 

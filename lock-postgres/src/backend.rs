@@ -9,8 +9,8 @@ use lock_core::Released;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Downgraded,
     ErrorKind, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
-    Inspection, LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Modes, Moment, NameRules,
-    Operation, PermitLimits, Reach, Remembered, Reserving, Term, Updated,
+    Inspection, LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Moment, NameRules, Operation,
+    PermitLimits, Reach, Remembered, Reserving, Term, Updated,
 };
 use lock_kit::ClientRecord;
 use lock_sql::{Answer, Failure};
@@ -112,7 +112,8 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
         .with_inspection(Inspection::Sessions)
         .with_breaking(Breaking::Sessions)
         .with_remembering()
-        .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::new(MOST, MOST)));
+        .with_shared()
+        .with_permits(PermitLimits::new(MOST, MOST));
     match options.fencing {
         TokenSource::Clock => capabilities.with_fencing(Fencing::WhileServerLives).with_reserving(
             Reserving::Refused("they are its clock; choose fencing=sequence or fencing=table"),

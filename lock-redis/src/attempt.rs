@@ -106,7 +106,7 @@ impl<'a> Attempt<'a> {
 
     async fn try_once(self, link: &Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
         // Before the request, because the hold may be broken before the client reads the reply.
-        let address = self.backend.router.hold(self.request.id(), self.request.attempt());
+        let address = self.backend.router.hold(self.request.id(), self.request);
         loop {
             let turn = link.turn(Intent::Try.line(), Operation::Acquire).await?;
             let sent = self.now();
@@ -136,14 +136,14 @@ impl<'a> Attempt<'a> {
 
     fn name(&self, holder: Option<Participant>) {
         if let Some(holder) = holder {
-            self.request.attempt().held_by(holder);
+            self.request.held_by(holder);
         }
     }
 
     async fn wait(self, mut link: Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
         let mut contact = self.backend.supervisor.watch();
         // Before the first request, because the server may push the grant before the client reads the reply.
-        let expected = self.backend.router.expect_grant(self.request.id(), self.request.attempt());
+        let expected = self.backend.router.expect_grant(self.request.id(), self.request);
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut intent = Intent::Wait;
         loop {
@@ -157,17 +157,17 @@ impl<'a> Attempt<'a> {
                     intent = Intent::Beat;
                     backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
                     if let Some(place) = place {
-                        self.request.attempt().keep_place(place);
+                        self.request.keep_place(place);
                     }
                     if remaining != Some(Duration::ZERO) {
-                        self.request.attempt().queued();
+                        self.request.queued();
                     }
                     self.pause(&link, remaining, before)
                 }
                 // The client does not know whether it has a place; the core asks again with the same id.
                 Err(error) if intent == Intent::Wait || !error.is_retryable() => return Err(error),
                 Err(error) => {
-                    self.request.attempt().unreachable(error);
+                    self.request.unreachable(error);
                     backoff.next_pause()
                 }
             };
@@ -224,7 +224,7 @@ impl<'a> Attempt<'a> {
     pub(crate) async fn downgrade(self, held: &Lease) -> Result<Downgraded<Lease>, LockError> {
         let link = self.backend.supervisor.link(Operation::Downgrade)?;
         // Before the request, because the hold may be broken before the client reads the reply.
-        let address = self.backend.router.hold(self.request.id(), self.request.attempt());
+        let address = self.backend.router.hold(self.request.id(), self.request);
         let turn = link.turn(Line::of(Operation::Downgrade), Operation::Downgrade).await?;
         let sent = self.now();
         let mut command = self.keys.call(DOWNGRADE);
@@ -255,7 +255,7 @@ impl<'a> Attempt<'a> {
             (since, token) = expected.granted() => Woken::Granted(since, token),
             // The channel closes with the client, and the client has then dropped this future.
             _ = contact.changed() => Woken::ContactChanged,
-            () = self.request.attempt().asked() => Woken::TimeToAsk,
+            () = self.request.asked() => Woken::TimeToAsk,
             () = clock.sleep_until(clock.now().plus(pause)) => Woken::TimeToAsk,
         }
     }
@@ -266,7 +266,7 @@ impl<'a> Attempt<'a> {
         loop {
             match contact.borrow_and_update().clone() {
                 Contact::Good(link) => return link,
-                Contact::Lost(error) => self.request.attempt().unreachable(error.during(Operation::Acquire)),
+                Contact::Lost(error) => self.request.unreachable(error.during(Operation::Acquire)),
             }
             if contact.changed().await.is_err() {
                 // The client is gone, so no caller is waiting for this.
@@ -302,7 +302,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn hold(self, expected: Expected, token: lock_core::FencingToken, since: Moment) -> Grant<Lease> {
-        let address = expected.into_hold(self.request.attempt());
+        let address = expected.into_hold(self.request);
         self.grant(address, token, since)
     }
 

@@ -10,8 +10,8 @@ use lock_core::Released;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Downgraded,
     Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState, Leasing,
-    LockError, LockKind, LockStatus, Memo, Mode, Modes, NameRules, Operation, PermitLimits, PhysicalName,
-    Reach, Remembered, Reserving, Updated,
+    LockError, LockKind, LockStatus, Memo, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach,
+    Remembered, Reserving, Updated,
 };
 use redis::Value;
 
@@ -147,7 +147,8 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
         .with_leftovers_gone_after(options.server.lease)
         .with_reserving(Reserving::AtMost(MOST_TOKENS))
         .with_pipelining()
-        .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
+        .with_shared()
+        .with_permits(PermitLimits::NONE)
 }
 
 /// A length of time as the server takes it.

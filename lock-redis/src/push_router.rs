@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lock_core::spi::Mutex;
-use lock_core::{AttemptHandle, AttemptId, FencingToken, LossReason, Moment};
+use lock_core::{AcquireRequest, AttemptId, FencingToken, LossReason, Moment};
 use tokio::sync::Notify;
 
 use crate::record::Message;
@@ -19,8 +19,8 @@ pub(crate) struct PushRouter {
 
 enum Addressee {
     /// With the handle of its attempt, because the hold may be broken before the waiter has read the grant.
-    Waiter(Arc<Waiter>, AttemptHandle),
-    Holder(AttemptHandle),
+    Waiter(Arc<Waiter>, AcquireRequest),
+    Holder(AcquireRequest),
 }
 
 impl PushRouter {
@@ -31,14 +31,14 @@ impl PushRouter {
     }
 
     /// Keeps grants that the server pushes to the attempt from now on.
-    pub(crate) fn expect_grant(self: &Arc<Self>, id: AttemptId, attempt: &AttemptHandle) -> Expected {
+    pub(crate) fn expect_grant(self: &Arc<Self>, id: AttemptId, attempt: &AcquireRequest) -> Expected {
         let waiter = Arc::new(Waiter::default());
         self.addressees.lock().insert(id, Addressee::Waiter(Arc::clone(&waiter), attempt.clone()));
         Expected { address: Address { router: Arc::clone(self), id }, waiter }
     }
 
     /// Notifies the hold from now on when it is broken.
-    pub(crate) fn hold(self: &Arc<Self>, id: AttemptId, attempt: &AttemptHandle) -> Address {
+    pub(crate) fn hold(self: &Arc<Self>, id: AttemptId, attempt: &AcquireRequest) -> Address {
         self.addressees.lock().insert(id, Addressee::Holder(attempt.clone()));
         Address { router: Arc::clone(self), id }
     }
@@ -108,7 +108,7 @@ impl Expected {
     }
 
     /// Turns the attempt's address into that of a hold.
-    pub(crate) fn into_hold(self, attempt: &AttemptHandle) -> Address {
+    pub(crate) fn into_hold(self, attempt: &AcquireRequest) -> Address {
         let previous =
             self.address.router.addressees.lock().insert(self.address.id, Addressee::Holder(attempt.clone()));
         drop(previous);
@@ -167,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn a_grant_lasts_from_the_request_that_it_names() {
         let (router, request) = (Arc::new(PushRouter::default()), request());
-        let expected = router.expect_grant(AttemptId::new(1), request.attempt());
+        let expected = router.expect_grant(AttemptId::new(1), &request);
         for beat in 1..=6 {
             expected.sent(beat, Moment::from_nanoseconds(beat * 100));
         }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn what_has_no_receiver_is_dropped() {
         let (router, request) = (Arc::new(PushRouter::default()), request());
-        drop(router.expect_grant(AttemptId::new(1), request.attempt()));
+        drop(router.expect_grant(AttemptId::new(1), &request));
         router.deliver(&Message::Granted { id: 1, beat: 1, token: FencingToken::new(9) });
         router.deliver(&Message::Broken { id: 1 });
         assert!(router.addressees.lock().is_empty());

@@ -59,7 +59,7 @@ impl<'a, R: Register> Attempt<'a, R> {
                 Found::Holds { token } => return Ok(Some(self.grant(token, confirmed))),
                 Found::Waits { before, behind, .. } => {
                     self.name(behind);
-                    self.request.attempt().queued();
+                    self.request.queued();
                     self.pause(before)
                 }
                 Found::Nothing { behind } => {
@@ -72,7 +72,7 @@ impl<'a, R: Register> Attempt<'a, R> {
             found = loop {
                 match self.look(&mut confirmed).await {
                     Ok(found) => break found,
-                    Err(error) if error.is_retryable() => self.request.attempt().unreachable(error),
+                    Err(error) if error.is_retryable() => self.request.unreachable(error),
                     Err(error) => return Err(error),
                 }
                 self.wait(pauses.next_pause(), confirmed).await;
@@ -129,12 +129,12 @@ impl<'a, R: Register> Attempt<'a, R> {
         let (clock, now) = (self.backend.context().clock(), self.backend.now());
         let beat = confirmed.plus(self.interval);
         let until = if beat > now { beat.min(now.plus(pause)) } else { now.plus(pause) };
-        let _ = within(clock, until, self.request.attempt().asked()).await;
+        let _ = within(clock, until, self.request.asked()).await;
     }
 
     fn name(&self, holder: Option<Participant>) {
         if let Some(holder) = holder {
-            self.request.attempt().held_by(holder);
+            self.request.held_by(holder);
         }
     }
 

@@ -11,7 +11,7 @@ use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, Downgraded, Fairness,
     Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState, Leasing,
-    LockError, LockKind, LockStatus, Modes, Moment, NameRules, Operation, PermitLimits, PhysicalName, Reach,
+    LockError, LockKind, LockStatus, Moment, NameRules, Operation, PermitLimits, PhysicalName, Reach,
     Released, Reserving, Updated,
 };
 use lock_kit::LONGEST_LEASE;
@@ -59,7 +59,8 @@ impl RegisterOptions {
             .with_leftovers_gone_after(self.lease)
             .with_answers_within(self.timeout())
             .with_reserving(Reserving::AtMost(NonZeroU32::MAX))
-            .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
+            .with_shared()
+            .with_permits(PermitLimits::NONE)
     }
 }
 

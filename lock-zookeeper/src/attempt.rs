@@ -167,7 +167,7 @@ impl<'a> Attempt<'a> {
             Arc::clone(&self.backend.claims),
             Arc::clone(claim),
             token,
-            self.request.attempt().clone(),
+            self.request.clone(),
         );
         lease.keep_watch(self.backend, watching);
         let term = Term::Leased { anchor: session.anchor(), length: session.term() };

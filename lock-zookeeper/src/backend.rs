@@ -10,8 +10,8 @@ use std::time::Duration;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Downgraded,
     Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState,
-    LockError, LockKind, LockStatus, LossReason, Memo, Mode, Modes, NameRules, Operation, Participant,
-    PhysicalName, Reach, Released, Remembered, Reserving, Updated,
+    LockError, LockKind, LockStatus, LossReason, Memo, Mode, NameRules, Operation, Participant, PhysicalName,
+    Reach, Released, Remembered, Reserving, Updated,
 };
 use tokio::sync::mpsc;
 use zookeeper_client::{Error, MultiReadResult};
@@ -127,7 +127,7 @@ impl ZooKeeperBackend {
         let Some((first, mode)) = first.and_then(|name| Some((name, mode(name)?))) else { return };
         let Ok(found) = claim.session().read(&[claim.path_of(first)]).await else { return };
         if let Some(holder) = found.first().and_then(|found| self.participant(first, mode, found)) {
-            request.attempt().held_by(holder);
+            request.held_by(holder);
         }
     }
 
@@ -164,7 +164,8 @@ pub(crate) fn capabilities(
         .with_remembering()
         .with_reserving(reserving)
         .with_answers_within(request_timeout(options.session_timeout, interval))
-        .with_modes(Modes::exclusive().with_shared().with_permits(LIMITS))
+        .with_shared()
+        .with_permits(LIMITS)
 }
 
 impl Backend for ZooKeeperBackend {

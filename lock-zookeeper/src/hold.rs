@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lock_core::{AttemptHandle, AttemptId, BackendContext, LossReason, Moment};
+use lock_core::{AcquireRequest, AttemptId, BackendContext, LossReason, Moment};
 use tokio::sync::{Notify, mpsc};
 
 use crate::backend::ZooKeeperBackend;
@@ -66,7 +66,7 @@ pub(crate) struct Lease {
 /// The watch over a hold's nodes.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    attempt: AttemptHandle,
+    attempt: AcquireRequest,
     is_over: AtomicBool,
     ended: Notify,
 }
@@ -77,7 +77,7 @@ impl Lease {
         claims: Arc<NodeClaims>,
         claim: Arc<NodeClaim>,
         token: Option<i64>,
-        attempt: AttemptHandle,
+        attempt: AcquireRequest,
     ) -> Self {
         let watch = Watch { attempt, is_over: AtomicBool::new(false), ended: Notify::new() };
         Self { id, claims, claim, token, watch: Arc::new(watch) }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, AttemptHandle, Backoff, LockError, Moment, Operation, Wait};
+use lock_core::{AcquireRequest, Backoff, LockError, Moment, Operation, Wait};
 use tokio::sync::watch;
 use zookeeper_client::{Error, StateWatcher};
 
@@ -80,10 +80,6 @@ impl<'a> Waiter<'a> {
         self.own_paths.first().map_or("", String::as_str)
     }
 
-    fn attempt(&self) -> &'a AttemptHandle {
-        self.request.attempt()
-    }
-
     fn now(&self) -> Moment {
         self.session().clock().now()
     }
@@ -96,7 +92,7 @@ impl<'a> Waiter<'a> {
             let node_state = match next {
                 Ok(Next::Watched(watching)) => {
                     self.backoff = new_backoff();
-                    self.attempt().queued();
+                    self.request.queued();
                     self.until_next_moves(&mut before, watching).await?
                 }
                 Ok(Next::None) => match self.confirm(&mut before).await? {
@@ -163,7 +159,7 @@ impl<'a> Waiter<'a> {
     /// is set when the node is no longer new, so that a short wait costs no request for it.
     async fn woken(&mut self, next: &mut Watching, look_at: Moment) -> Woken {
         let clock = self.session().clock();
-        let attempt = self.attempt();
+        let attempt = self.request;
         let is_watched = self.own.is_some();
         tokio::select! {
             biased;
@@ -181,13 +177,13 @@ impl<'a> Waiter<'a> {
     async fn ask(&mut self) -> Result<NodeState, LockError> {
         match self.session().stat(self.own_path()).await {
             Ok(Some(_)) => {
-                self.attempt().queued();
+                self.request.queued();
                 Ok(NodeState::Kept)
             }
             Ok(None) => Ok(NodeState::Lost),
             Err(failure) if failure.outcome() == Outcome::EndsWithSession => Err(session_over()),
             Err(failure) => {
-                self.attempt().unreachable(failure.explain(Operation::Acquire));
+                self.request.unreachable(failure.explain(Operation::Acquire));
                 Ok(NodeState::Kept)
             }
         }
@@ -213,7 +209,7 @@ impl<'a> Waiter<'a> {
         match contact {
             Contact::Good => self.ask().await,
             Contact::Lost(error) => {
-                self.attempt().unreachable(error.during(Operation::Acquire));
+                self.request.unreachable(error.during(Operation::Acquire));
                 Ok(NodeState::Kept)
             }
             Contact::Over => Err(session_over()),
@@ -241,7 +237,7 @@ impl<'a> Waiter<'a> {
         if matches!(outcome, Outcome::EndsWithSession | Outcome::Refused) {
             return Err(error);
         }
-        self.attempt().unreachable(error);
+        self.request.unreachable(error);
         let clock = self.session().clock();
         clock.sleep_until(clock.now().plus(self.backoff.next_pause())).await;
         let usable = self.contact.wait_for(|contact| !matches!(contact, Contact::Lost(_))).await;

@@ -57,11 +57,11 @@ async fn a_released_hold_says_so(stage: &Stage) -> Outcome {
 /// A lock of each kind that the backend has, and one of the other client that it excludes.
 pub(super) fn kinds(ours: &LockClient, theirs: &LockClient) -> Outcome<Vec<[Arc<dyn DistributedLock>; 2]>> {
     let mut kinds = vec![[ours.mutex("room")?, theirs.mutex("room")?]];
-    let modes = ours.capabilities().modes;
-    if modes.shared {
+    let capabilities = ours.capabilities();
+    if capabilities.shared {
         kinds.push([ours.rw_lock("room")?.read(), theirs.rw_lock("room")?.write()]);
     }
-    if modes.permits.is_some() {
+    if capabilities.permits.is_some() {
         kinds.push([ours.semaphore("room", 3)?.permits(2)?, theirs.semaphore("room", 3)?.permits(2)?]);
     }
     Ok(kinds)

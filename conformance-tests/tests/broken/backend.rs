@@ -83,7 +83,7 @@ impl Backend for TableBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<TableLease>>, LockError> {
         if let Err(error) = self.table.reach(Operation::Acquire) {
             if self.table.defect == Defect::UnreachableIsHeld {
-                request.attempt().queued();
+                request.queued();
                 return Ok(None);
             }
             return Err(error);
@@ -93,7 +93,7 @@ impl Backend for TableBackend {
             id: request.id(),
             sections: request.sections().get(),
             info: Arc::clone(request.holder()),
-            attempt: request.attempt().clone(),
+            attempt: request.clone(),
         };
         let anchor = self.context.clock().now();
         let answer = self.table.request(&key, who, request.wait() == Wait::Try);
@@ -101,14 +101,14 @@ impl Backend for TableBackend {
         if !matches!(answer, Answer::Granted(_))
             && let Some(holder) = self.table.holder(&key, request.holder())
         {
-            request.attempt().held_by(holder);
+            request.held_by(holder);
         }
         match answer {
             Answer::Granted(token) => Ok(Some(self.grant(key, request, token, anchor))),
             Answer::Refused => Ok(None),
             Answer::Queued => {
                 if self.table.defect != Defect::SilentQueue {
-                    request.attempt().queued();
+                    request.queued();
                 }
                 let token = self.granted(&key, request.id()).await?;
                 // The lease has run since the grant, which was made no earlier than the previous check.

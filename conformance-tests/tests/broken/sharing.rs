@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use conformance_tests::{Ability, Case, Failure, Harness, Need, Outcome, Verdict, all, run_case};
 use lock_core::{
-    AcquireRequest, AttemptHandle, AttemptId, Backend, Breaking, Broken, Capabilities, CharacterSet,
-    ClientBuilder, Downgraded, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, InspectRequest,
-    Inspection, LeaseState, LockClient, LockError, LockKind, LockStatus, LossReason, Mode, Modes, NameRules,
-    Participant, PermitLimits, Reach, Released, Term, Wait,
+    AcquireRequest, AttemptId, Backend, Breaking, Broken, Capabilities, CharacterSet, ClientBuilder,
+    Downgraded, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, InspectRequest, Inspection,
+    LeaseState, LockClient, LockError, LockKind, LockStatus, LossReason, Mode, NameRules, Participant,
+    PermitLimits, Reach, Released, Term, Wait,
 };
 use tokio::sync::Notify;
 
@@ -117,12 +117,12 @@ struct Held {
 struct Waiting {
     id: AttemptId,
     mode: Mode,
-    attempt: AttemptHandle,
+    attempt: AcquireRequest,
 }
 
 impl Waiting {
     fn of(request: &AcquireRequest) -> Self {
-        Self { id: request.id(), mode: request.mode(), attempt: request.attempt().clone() }
+        Self { id: request.id(), mode: request.mode(), attempt: request.clone() }
     }
 
     fn shown(&self) -> Participant {
@@ -279,7 +279,7 @@ impl Backend for SharingBackend {
             waits
         };
         if must_wait {
-            request.attempt().queued();
+            request.queued();
         }
         Ok(Some(self.granted(key, request.id()).await))
     }
@@ -380,7 +380,8 @@ impl Harness for SharingHarness {
                     .with_fairness(Fairness::Fifo)
                     .with_inspection(Inspection::HolderAndQueue)
                     .with_breaking(Breaking::Supported)
-                    .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE));
+                    .with_shared()
+                    .with_permits(PermitLimits::NONE);
             Ok(SharingBackend { table: Arc::clone(&self.table), capabilities })
         })
     }

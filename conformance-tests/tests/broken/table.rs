@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lock_core::{
-    AttemptHandle, AttemptId, Broken, HolderId, HolderInfo, LockError, LockName, LockStatus, LossReason,
+    AcquireRequest, AttemptId, Broken, HolderId, HolderInfo, LockError, LockName, LockStatus, LossReason,
     Memo, Operation, Participant, Remembered,
 };
 use tokio::sync::Notify;
@@ -113,7 +113,7 @@ pub(crate) struct Waiting {
     /// How many tokens it reserves.
     pub(crate) sections: u32,
     pub(crate) info: Arc<HolderInfo>,
-    pub(crate) attempt: AttemptHandle,
+    pub(crate) attempt: AcquireRequest,
 }
 
 /// The result of a request for the lock.

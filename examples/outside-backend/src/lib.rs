@@ -11,9 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::{
-    AcquireRequest, AttemptId, Backend, Broken, Capabilities, CharacterSet, ClientBuilder, Grant, GroupId,
-    HolderId, InspectRequest, LeaseState, LockClient, LockError, LockStatus, LossReason, NameRules, Reach,
-    Released, Term, Wait,
+    AcquireRequest, AttemptId, Backend, Capabilities, CharacterSet, ClientBuilder, Grant, GroupId,
+    LeaseState, LockClient, LockError, LossReason, NameRules, Reach, Released, Term, Wait,
 };
 use tokio::sync::Notify;
 
@@ -113,7 +112,7 @@ impl Backend for ShelfBackend {
             if request.wait() == Wait::Try {
                 return Ok(None);
             }
-            request.attempt().queued();
+            request.queued();
             changed.await;
         }
     }
@@ -135,14 +134,6 @@ impl Backend for ShelfBackend {
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
         let was_held = self.shelf.put_back(&lease.name, lease.id);
         Ok(if was_held { Released::Clean } else { Released::WasLost(LossReason::Deleted) })
-    }
-
-    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        Ok(LockStatus::free(request.name().clone()))
-    }
-
-    async fn break_holder(&self, _: &InspectRequest, _: &HolderId) -> Result<Broken, LockError> {
-        Ok(Broken::not_held())
     }
 
     async fn ping(&self) -> Result<(), LockError> {

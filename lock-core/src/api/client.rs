@@ -130,7 +130,7 @@ impl LockClient {
     }
 
     pub(super) fn refuse_unsupported(&self, name: &LockName, mode: Mode) -> Result<(), LockError> {
-        let Some(cause) = self.capabilities().modes.refusal(mode) else { return Ok(()) };
+        let Some(cause) = self.capabilities().refusal(mode) else { return Ok(()) };
         Err(self.unsupported(Operation::Acquire, name).of(mode.kind()).because(cause))
     }
 

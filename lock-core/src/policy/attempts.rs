@@ -27,18 +27,17 @@ impl Entry {
     /// Makes an attempt.
     pub(super) fn begin_attempt(
         self: &Arc<Self>,
-        request: AcquireRequest,
+        request: &AcquireRequest,
         pause: Option<Pause>,
         place: Place,
     ) {
-        let handle = request.attempt().clone();
-        let work = drive(Arc::clone(self), request, pause).instrument(log::span(self.name()));
-        self.start(&handle, place, work);
+        let work = drive(Arc::clone(self), request.clone(), pause).instrument(log::span(self.name()));
+        self.start(request, place, work);
     }
 
     /// Completes a future unless the attempt is not wanted any more.
     async fn while_wanted<T>(&self, request: &AcquireRequest, future: impl Future<Output = T>) -> Option<T> {
-        let (number, mut future) = (request.attempt().number(), pin!(future));
+        let (number, mut future) = (request.number(), pin!(future));
         poll_fn(|context| {
             if let Poll::Ready(output) = future.as_mut().poll(context) {
                 return Poll::Ready(Some(output));
@@ -59,13 +58,13 @@ fn drive(
     pause: Option<Pause>,
 ) -> impl Future<Output = ()> + Send + 'static {
     // Created now and not at the first poll, because a runtime that has ended never polls.
-    let unfinished = Unfinished { entry, number: request.attempt().number(), is_over: false };
+    let unfinished = Unfinished { entry, number: request.number(), is_over: false };
     async move {
         let entry = Arc::clone(&unfinished.entry);
         let mut attempt = Attempt { entry: &entry, request: &request, unwanted: None };
         let outcome = attempt.make(pause).await;
         let unwanted = attempt.unwanted;
-        let number = request.attempt().number();
+        let number = request.number();
         let undo = match outcome {
             Some(outcome) => entry.attempted(number, outcome),
             None => entry.look(|local| local.take_counted(number)).map(Undoing::of),
@@ -73,7 +72,7 @@ fn drive(
         unfinished.done();
         if let Some(Undoing { counted, grant }) = undo {
             // It does not concern the caller.
-            request.attempt().continue_on_engine();
+            request.continue_on_engine();
             entry.cancel(&request, unwanted.or(grant), counted).await;
         }
     }
@@ -123,7 +122,7 @@ impl Attempt<'_> {
         let (backend, clock) = (entry.client.backend(), entry.clock());
         let tries_once = request.wait() == Wait::Try;
         if let Some(end) = self.pause_end() {
-            request.attempt().queued();
+            request.queued();
             if tries_once {
                 return Some(Outcome::Refused);
             }
@@ -143,7 +142,7 @@ impl Attempt<'_> {
                 Ok(None) => return Some(Outcome::Void),
                 Err(error) if error.is_retryable() && !tries_once => {
                     entry.logged().repeated("an attempt failed and is repeated", &error);
-                    request.attempt().unreachable(error);
+                    request.unreachable(error);
                 }
                 Err(error) => return Some(Outcome::Failed(error)),
             }
@@ -154,7 +153,7 @@ impl Attempt<'_> {
 
     /// Returns when the pause that an earlier holder has asked for ends, if it is known to go on.
     fn pause_end(&self) -> Option<Moment> {
-        self.request.options.at_least?;
+        self.request.options().at_least?;
         let now = self.entry.clock().now();
         self.entry.look(|local| local.pause_end).filter(|end| *end > now)
     }
@@ -163,7 +162,7 @@ impl Attempt<'_> {
     /// not wanted.
     async fn unless_paused(&mut self, grant: Grant<AnyLease>) -> Option<Outcome> {
         let Self { entry, request, .. } = *self;
-        let Some(at_least) = request.options.at_least else { return Some(Outcome::Granted(grant)) };
+        let Some(at_least) = request.options().at_least else { return Some(Outcome::Granted(grant)) };
         self.unwanted = Some(grant);
         let (backend, clock) = (entry.client.backend(), entry.clock());
         let memo = Memo::of_pause(entry.name().clone(), request.physical().clone());
@@ -176,7 +175,7 @@ impl Attempt<'_> {
             }
             Err(error) if error.is_retryable() && request.wait() != Wait::Try => {
                 entry.logged().repeated("an attempt failed and is repeated", &error);
-                request.attempt().unreachable(error);
+                request.unreachable(error);
                 entry.while_wanted(request, clock.sleep_until(clock.now().plus(LONGEST_PAUSE))).await?;
                 Some(Outcome::Void)
             }

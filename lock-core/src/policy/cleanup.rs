@@ -25,7 +25,7 @@ use crate::runtime::clock::Moment;
 use crate::runtime::pending::{Pending, PendingWork};
 use crate::runtime::race::first_of;
 use crate::runtime::sync::Mutex;
-use crate::spi::{AcquireRequest, AnyLease, AttemptHandle, Backoff, Downgraded, Grant, Released, TIMER_SLIP};
+use crate::spi::{AcquireRequest, AnyLease, Backoff, Downgraded, Grant, Released, TIMER_SLIP};
 use crate::types::error::LockError;
 
 /// The clean-up of one client.
@@ -89,12 +89,12 @@ impl Entry {
     /// Begins work on an attempt, or on what is left of one.
     pub(super) fn start(
         &self,
-        handle: &AttemptHandle,
+        request: &AcquireRequest,
         place: Place,
         work: impl Future<Output = ()> + Send + 'static,
     ) {
         match place {
-            Place::Here => handle.begin(self.client.engine(), work),
+            Place::Here => request.begin(self.client.engine(), work),
             Place::Engine => drop(self.client.engine().spawn(work)),
         }
     }
@@ -102,9 +102,9 @@ impl Entry {
     /// Gives a lease back. This is the only owner of the lease, which is dropped with it.
     pub(super) fn begin_release(self: &Arc<Self>, release: Release, place: Place) {
         let Release { request, lease, gone_by, counted } = release;
-        let mut undoing = self.undoing(request.attempt().number(), gone_by);
+        let mut undoing = self.undoing(request.number(), gone_by);
         let releasing = self.unless_given_up(counted, || async move { undoing.release(&lease).await });
-        self.start(request.attempt(), place, releasing);
+        self.start(&request, place, releasing);
     }
 
     /// Undoes an attempt that no request wants any more, or that has failed with an unknown outcome, and a grant that has
@@ -118,7 +118,7 @@ impl Entry {
         let leftovers_last = self.client.backend().capabilities().leftovers_last;
         let longest = leftovers_last.map(|longest| longest.max(request.lease().unwrap_or_default()));
         let gone_by = longest.map_or(Moment::FOREVER, |longest| self.clock().now().plus(longest));
-        let mut undoing = self.undoing(request.attempt().number(), gone_by);
+        let mut undoing = self.undoing(request.number(), gone_by);
         let request = request.clone();
         self.unless_given_up(counted, || async move {
             if undoing.cancel(&request).await.is_some() {
@@ -156,9 +156,9 @@ impl Entry {
     pub(super) fn begin_downgrade(self: &Arc<Self>, downgrade: Downgrade, place: Place) {
         let Downgrade { number, lease, shared, reader, gone_by, counted } = downgrade;
         let undoing = self.undoing(number, gone_by);
-        let handle = shared.attempt().clone();
+        let request = shared.clone();
         let downgrading = self.unless_given_up(counted, || undoing.downgrade(lease, shared, reader));
-        self.start(&handle, place, downgrading);
+        self.start(&request, place, downgrading);
     }
 
     fn undoing(self: &Arc<Self>, number: Number, gone_by: Moment) -> Undoing {

@@ -23,8 +23,7 @@ use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::wake_contained;
 use crate::spi::{
-    AcquireRequest, AnyLease, AttemptHandle, AttemptId, Grant, GroupId, HoldOptions, LockKind, Mode, Report,
-    Reports, Wait,
+    AcquireRequest, AnyLease, AttemptId, Grant, GroupId, HoldOptions, LockKind, Mode, Report, Reports, Wait,
 };
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -193,7 +192,7 @@ impl Entry {
     fn begin(self: &Arc<Self>, work: Work, place: Place) {
         let place = if can_begin_here() { place } else { Place::Engine };
         match work {
-            Work::Attempt(request, pause) => self.begin_attempt(request, pause, place),
+            Work::Attempt(request, pause) => self.begin_attempt(&request, pause, place),
             Work::Release(release) => self.begin_release(release, place),
             Work::Downgrade(downgrade) => self.begin_downgrade(downgrade, place),
             Work::Clear(lost) => self.clear_lost(lost),
@@ -290,16 +289,15 @@ impl Around for Arc<Entry> {
         Self::clone(self)
     }
 
-    fn request(&self, number: Number, mode: Mode, wait: Wait, options: &Arc<HoldOptions>) -> AcquireRequest {
-        let reports = Self::downgrade(self);
-        AcquireRequest {
-            id: self.new_id(),
-            name: self.name.clone(),
-            physical: self.physical.clone(),
-            mode,
-            options: Arc::clone(options),
-            handle: AttemptHandle::numbered(number, wait, reports),
-        }
+    fn request(
+        &self,
+        attempt: (Number, AttemptId),
+        mode: Mode,
+        wait: Wait,
+        options: &Arc<HoldOptions>,
+    ) -> AcquireRequest {
+        let (names, reports) = ((self.name.clone(), self.physical.clone()), Self::downgrade(self));
+        AcquireRequest::of(attempt, names, mode, wait, Arc::clone(options), Some(reports))
     }
 
     fn new_id(&self) -> AttemptId {

@@ -13,7 +13,7 @@ use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
 
 #[cfg(doc)]
-use super::{AttemptHandle, Wait};
+use super::Wait;
 
 /// One backend: a protocol to a server. The [module documentation](crate::spi) has the rules, and a
 /// [complete backend](crate::spi#a-complete-backend). Write its methods as `async fn`; their futures have to be `Send`.
@@ -29,7 +29,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// With [`Wait::Try`], `None` is the final answer. With the other waits, the core itself ends the wait when the
     /// time is up, so `None` before that means that this attempt has failed (its place in the queue is gone): the core
     /// cancels it and makes a new attempt, with a new id, and with the place that the backend
-    /// [kept](AttemptHandle::keep_place).
+    /// [kept](AcquireRequest::keep_place).
     ///
     /// # Cancel safety
     /// The future may be dropped at every await; the core then calls [`Backend::cancel`] with the same request.
@@ -68,15 +68,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn release(&self, lease: &Self::Lease) -> impl Future<Output = Result<Released, LockError>> + Send;
 
     /// Makes an exclusive lease a shared one, in one step at the server: no other exclusive holder comes between, and
-    /// shared ones that wait behind it enter with it. The new holder has the id, the holder's information and the
-    /// [handle](AcquireRequest::attempt) of `request`, and a fencing token that is not below the old one, and below those
+    /// shared ones that wait behind it enter with it. The new holder has the id and the holder's information of
+    /// `request`, to which it reports, and a fencing token that is not below the old one, and below those
     /// of all exclusive holders that follow.
     ///
     /// The request is idempotent by its id: the core repeats it after a retryable error, until the lease is over. Where
     /// the core gives up it calls [`Backend::cancel`] with the request and [`Backend::release`] with the old lease,
     /// which is released whatever has become of it. The old lease is not renewed meanwhile.
     ///
-    /// Only backends that declare [shared](crate::Modes::shared) locks are asked.
+    /// Only backends that declare [shared](Capabilities::shared) locks are asked.
     ///
     /// # Cancel safety
     /// The future is dropped when the lease is over, and when the engine ends.
@@ -89,14 +89,21 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         async { Err(LockError::new(ErrorKind::Unsupported, Operation::Downgrade)) }
     }
 
-    /// Returns who holds the lock, or the semaphore, and who waits for it, each with its mode.
+    /// Returns who holds the lock, or the semaphore, and who waits for it, each with its mode. A backend that implements it
+    /// says so in its [capabilities](Capabilities::inspection).
     ///
     /// # Cancel safety
     /// The future may be dropped at every await, when the user drops the call; it changes nothing.
-    fn inspect(&self, request: &InspectRequest)
-    -> impl Future<Output = Result<LockStatus, LockError>> + Send;
+    fn inspect(
+        &self,
+        request: &InspectRequest,
+    ) -> impl Future<Output = Result<LockStatus, LockError>> + Send {
+        let _ = request;
+        async { Err(LockError::new(ErrorKind::Unsupported, Operation::Inspect)) }
+    }
 
-    /// Takes the lock away from `holder`, if `holder` still holds it.
+    /// Takes the lock away from `holder`, if `holder` still holds it. A backend that implements it says so in its
+    /// [capabilities](Capabilities::breaking).
     ///
     /// # Cancel safety
     /// The future may be dropped at every await, when the user drops the call; the lock may or may not have been taken
@@ -105,7 +112,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         &self,
         request: &InspectRequest,
         holder: &HolderId,
-    ) -> impl Future<Output = Result<Broken, LockError>> + Send;
+    ) -> impl Future<Output = Result<Broken, LockError>> + Send {
+        let _ = (request, holder);
+        async { Err(LockError::new(ErrorKind::Unsupported, Operation::Break)) }
+    }
 
     /// Replaces what the server shows of the holder, if the server still has the lease for this client. The core calls
     /// it for a leader whose value changes, and never makes two calls at once for the same lease.

@@ -12,7 +12,7 @@ use crate::types::status::HolderId;
 use crate::types::token::FencingToken;
 
 #[cfg(doc)]
-use super::{AttemptHandle, Backend};
+use super::{AcquireRequest, Backend};
 
 /// Identifies what is renewed together: a connection, a session. The backend assigns the numbers.
 ///
@@ -165,7 +165,7 @@ impl<L> Grant<L> {
 /// How long a grant is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Term {
-    /// Until the backend reports its end through [`AttemptHandle::lost`]; it is not renewed.
+    /// Until the backend reports its end through [`AcquireRequest::lost`]; it is not renewed.
     UntilReported,
     /// For `length` from `anchor`, and again from each renewal.
     Leased {

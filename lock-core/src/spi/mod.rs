@@ -10,8 +10,8 @@
 //! 2. **Every future may be dropped at every await.** After the core has dropped an `acquire`, it calls `cancel` with
 //!    the same request until that returns `Ok`; then nothing of the attempt may be left, nor arrive later.
 //! 3. **`cancel` undoes whatever happened**: nothing, a place in the queue, a grant.
-//! 4. **Call [`AttemptHandle::queued`] when the server has confirmed that another client holds the lock** and that the
-//!    attempt waits; [`AttemptHandle::busy`] as long as only the former is certain. A wait that ends before either call
+//! 4. **Call [`AcquireRequest::queued`] when the server has confirmed that another client holds the lock** and that the
+//!    attempt waits; [`AcquireRequest::busy`] as long as only the former is certain. A wait that ends before either call
 //!    is reported as unreachable, because the client cannot know whether the lock was free. Requests of the same
 //!    client that must not overtake the attempt are sent after `queued`.
 //! 5. **The anchor of a lease is the moment before the client sent the request** that the server answered with the
@@ -21,7 +21,7 @@
 //! 7. **A first poll is quick.** The first polls of `acquire`, `cancel` and `release` run on the caller's thread,
 //!    inside the engine's runtime; anything that blocks has to run elsewhere. Everything else runs on the engine.
 //! 8. **The number of a lost group is not used again.** Every later grant in that group is lost too.
-//! 9. **Sharing is declared.** A backend that declares [modes](crate::Capabilities::modes) serves waiters of all modes
+//! 9. **Sharing is declared.** A backend that [shares](crate::Capabilities::shared) locks or permits serves waiters of all modes
 //!    in the order of their arrival: a head that does not fit stops the queue, and all that fit follow it. A semaphore
 //!    is another thing than the lock of its name. A semaphore has the number of permits that its holders and waiters
 //!    asked for; a request with a different size fails with [`LockError::other_permits`](crate::LockError::other_permits).
@@ -166,7 +166,7 @@
 //!             if tries_once {
 //!                 return Ok(None);
 //!             }
-//!             request.attempt().queued(); // the server has answered that another client holds the lock
+//!             request.queued(); // the server has answered that another client holds the lock
 //!             self.clock.sleep_until(self.clock.now().plus(pauses.next_pause())).await;
 //!         }
 //!     }
@@ -225,23 +225,23 @@
 //! `docs/backends/writing-one.md` goes through the steps; `examples/outside-backend` is a backend in a crate of its own.
 
 mod attempt;
-mod attempt_handle;
 mod backend;
 mod backoff;
 mod context;
 mod erased;
 mod grant;
 mod hold_options;
+mod inspect_request;
 mod lease_deadline;
 mod memo;
 mod random;
 
-pub use attempt::{AcquireRequest, AttemptId, InspectRequest, Wait};
-pub use attempt_handle::AttemptHandle;
+pub use attempt::{AcquireRequest, AttemptId, Wait};
 pub use backend::Backend;
 pub use backoff::Backoff;
 pub use context::BackendContext;
 pub use grant::{Downgraded, Grant, GroupId, LeaseState, Released, Term, Updated};
+pub use inspect_request::InspectRequest;
 pub use memo::{Memo, Remembered};
 pub use random::random_bytes;
 
@@ -251,7 +251,7 @@ pub use crate::runtime::engine::contained;
 pub use crate::runtime::race::within;
 pub use crate::runtime::sync::Mutex;
 
-pub(crate) use attempt_handle::{Report, Reports};
+pub(crate) use attempt::{Report, Reports};
 pub(crate) use context::Groups;
 pub(crate) use erased::{AnyBackend, AnyLease, Erased};
 pub(crate) use hold_options::{HoldOptions, LocalHandoff, OnLoss};

@@ -131,57 +131,6 @@ impl PermitLimits {
     }
 }
 
-/// The modes that a backend has besides the exclusive one, which all have.
-///
-/// ```
-/// use lock_core::{Mode, Modes, PermitLimits};
-///
-/// let modes = Modes::exclusive().with_shared().with_permits(PermitLimits::NONE);
-/// assert_eq!(modes.refusal(Mode::Shared), None);
-/// assert!(Modes::exclusive().refusal(Mode::Shared).is_some()); // the reason, in words
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Modes {
-    /// Whether a lock can have several shared holders, the read side of read-write locks, and an exclusive hold can become a
-    /// shared one. Otherwise all locks are exclusive.
-    pub shared: bool,
-    /// The limits of semaphores; `None` without semaphores.
-    pub permits: Option<PermitLimits>,
-}
-
-impl Modes {
-    /// Exclusive locks only.
-    pub const fn exclusive() -> Self {
-        Self { shared: false, permits: None }
-    }
-
-    setters! {
-        /// Adds shared holders, and with them [`Backend::downgrade`](crate::Backend::downgrade).
-        with_shared() { shared = true }
-
-        /// Adds semaphores with these limits.
-        with_permits(limits: PermitLimits) { permits = Some(limits) }
-    }
-
-    /// Returns why a request in this mode is refused; `None` when the backend has the mode.
-    pub fn refusal(&self, mode: Mode) -> Option<Cow<'static, str>> {
-        match (mode, self.permits) {
-            (Mode::Shared, _) if !self.shared => {
-                Some("its locks are exclusive: it has no read-write locks".into())
-            }
-            (Mode::Permits { .. }, None) => Some("it has no semaphores".into()),
-            (Mode::Permits { of, .. }, Some(limits)) if of > limits.of => {
-                Some(format!("its semaphores have at most {} permits, not {of}", limits.of).into())
-            }
-            (Mode::Permits { take, .. }, Some(limits)) if take > limits.take => {
-                Some(format!("one acquisition can take at most {} permits, not {take}", limits.take).into())
-            }
-            _ => None,
-        }
-    }
-}
-
 /// What a backend can do.
 ///
 /// Start from [`Capabilities::new`], which claims nothing, and add what applies with the `with_…` methods.
@@ -202,6 +151,7 @@ impl Modes {
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
+#[allow(clippy::struct_excessive_bools, reason = "each says of one thing whether the backend has it")]
 pub struct Capabilities {
     /// The backend's name, as in its URL's scheme.
     pub backend: &'static str,
@@ -228,15 +178,18 @@ pub struct Capabilities {
     /// connection. Then the next waiter of a client acquires the lock right behind the release, in the same round trip;
     /// otherwise when the server has answered the release of the last holder.
     pub pipelining: bool,
-    /// The modes that it has besides the exclusive one. The core refuses the others before anything is sent.
-    pub modes: Modes,
+    /// Whether a lock can have several shared holders, the read side of read-write locks, and an exclusive hold can become a
+    /// shared one. Otherwise all locks are exclusive.
+    pub shared: bool,
+    /// The limits of semaphores; `None` without semaphores.
+    pub permits: Option<PermitLimits>,
     /// What the server accepts as the name of a lock.
     pub names: NameRules,
     /// The longest time that the server keeps what a lost client has left behind: its places in queues and its grants.
     /// `None` when the server keeps it until a client undoes it: then the core repeats a release until the server
     /// answers it or the client ends, whatever the term of the lease.
     pub leftovers_last: Option<Duration>,
-    /// How long the backend waits for an answer of the server at most. With it the core [asks](crate::AttemptHandle::asked)
+    /// How long the backend waits for an answer of the server at most. With it the core [asks](crate::AcquireRequest::asked)
     /// before a wait ends whether the server still has the attempt, early enough for the backend to notice that the server is
     /// silent. `None` when there is no server that could fall silent unnoticed.
     pub answers_within: Option<Duration>,
@@ -257,7 +210,8 @@ impl Capabilities {
             leasing: Leasing::PerClient,
             reserving: Reserving::Unsupported,
             pipelining: false,
-            modes: Modes::exclusive(),
+            shared: false,
+            permits: None,
             names,
             leftovers_last: None,
             answers_within: None,
@@ -300,10 +254,38 @@ impl Capabilities {
         /// Declares that slots of locks are remembered.
         with_remembering() { remembering = true }
 
-        /// Sets the modes besides the exclusive one.
-        with_modes(modes: Modes) { modes = modes }
+        /// Adds shared holders, and with them [`Backend::downgrade`](crate::Backend::downgrade).
+        with_shared() { shared = true }
+
+        /// Adds semaphores with these limits.
+        with_permits(limits: PermitLimits) { permits = Some(limits) }
 
         /// Declares that a leader's value is shown and can be changed.
         with_describing() { describing = true }
+    }
+
+    /// Returns why a request in this mode is refused, before anything is sent; `None` when the backend has the mode.
+    ///
+    /// ```
+    /// use lock_core::{Capabilities, CharacterSet, Mode, NameRules, Reach};
+    ///
+    /// let exclusive = Capabilities::new("example", Reach::Network, NameRules::new(CharacterSet::ANY, 200));
+    /// assert!(exclusive.refusal(Mode::Shared).is_some()); // the reason, in words
+    /// assert_eq!(exclusive.with_shared().refusal(Mode::Shared), None);
+    /// ```
+    pub fn refusal(&self, mode: Mode) -> Option<Cow<'static, str>> {
+        match (mode, self.permits) {
+            (Mode::Shared, _) if !self.shared => {
+                Some("its locks are exclusive: it has no read-write locks".into())
+            }
+            (Mode::Permits { .. }, None) => Some("it has no semaphores".into()),
+            (Mode::Permits { of, .. }, Some(limits)) if of > limits.of => {
+                Some(format!("its semaphores have at most {} permits, not {of}", limits.of).into())
+            }
+            (Mode::Permits { take, .. }, Some(limits)) if take > limits.take => {
+                Some(format!("one acquisition can take at most {} permits, not {take}", limits.take).into())
+            }
+            _ => None,
+        }
     }
 }

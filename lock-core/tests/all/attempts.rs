@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use crate::support::{ByHand, Recorder, SOON, Told, eventually, next};
 use lock_core::{
-    AcquireRequest, Backend, BackendContext, Broken, Capabilities, CharacterSet, ClientBuilder, Clock,
-    Downgraded, EngineChoice, ErrorKind, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockClient,
-    LockError, LockGuard, LockStatus, LossReason, ManualClock, Mode, Modes, NameRules, Operation, Owner,
-    Participant, Reach, Released, Term, Wait,
+    AcquireRequest, Backend, BackendContext, Capabilities, CharacterSet, ClientBuilder, Clock, Downgraded,
+    EngineChoice, ErrorKind, Grant, GroupId, HolderId, LeaseState, LockClient, LockError, LockGuard,
+    LossReason, ManualClock, Mode, NameRules, Operation, Owner, Participant, Reach, Released, Term, Wait,
 };
 use tokio::sync::oneshot;
 
@@ -83,14 +82,6 @@ impl Backend for Remote {
         self.ask(Asked::Downgrade).await
     }
 
-    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        Ok(LockStatus::free(request.name().clone()))
-    }
-
-    async fn break_holder(&self, _: &InspectRequest, _: &HolderId) -> Result<Broken, LockError> {
-        Ok(Broken::not_held())
-    }
-
     async fn ping(&self) -> Result<(), LockError> {
         Ok(())
     }
@@ -123,7 +114,7 @@ impl World {
             context = Some(given);
             let names = NameRules::new(CharacterSet::ANY, 100);
             let capabilities = Capabilities::new("answered by hand", Reach::Network, names);
-            let capabilities = change(capabilities.with_modes(Modes::exclusive().with_shared()));
+            let capabilities = change(capabilities.with_shared());
             Ok(Remote { capabilities, asked: Arc::clone(&asked) })
         });
         Self { client: client.unwrap(), context: context.unwrap(), asked, clock, time }
@@ -190,7 +181,7 @@ async fn the_server_is_asked_when_a_reader_waits_until_the_attempt_is_queued_and
     drop(ByHand::begun(read.acquire()));
     assert!(!is_asked(&request), "it has been asked");
     assert!(world.asked().await.is_empty());
-    request.attempt().queued();
+    request.queued();
     let (reader, _answer) = world.attempt().await;
     assert_eq!(reader.mode(), Mode::Shared);
 }
@@ -203,9 +194,9 @@ async fn the_error_of_a_wait_names_the_holder_of_its_own_attempt() {
         let waits = ByHand::begun(lock.acquire_for(Duration::from_secs(5)));
         let (request, _answer) = world.attempt().await;
         if let Some(holder) = holder {
-            request.attempt().held_by(Participant::new(HolderId::new(holder)));
+            request.held_by(Participant::new(HolderId::new(holder)));
         }
-        request.attempt().queued();
+        request.queued();
         world.time.advance(Duration::from_secs(5));
         let error = waits.output().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
@@ -222,7 +213,7 @@ fn answering(capabilities: Capabilities) -> Capabilities {
 
 /// Returns whether the core asks whether the server still has the attempt.
 fn is_asked(request: &AcquireRequest) -> bool {
-    let asked = std::pin::pin!(request.attempt().asked());
+    let asked = std::pin::pin!(request.asked());
     asked.poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
@@ -233,21 +224,21 @@ async fn the_server_is_asked_before_each_end_of_a_wait() {
     let waits = |length| ByHand::begun(lock.acquire_as(Owner::new(), world.within(length)));
     let first = waits(Duration::from_secs(10));
     let (request, _answer) = world.attempt().await;
-    request.attempt().queued();
+    request.queued();
     let second = waits(Duration::from_secs(20));
     let _third = ByHand::begun(lock.acquire());
     world.time.advance(Duration::from_millis(6_999));
     assert!(!is_asked(&request), "the wait does not end soon");
     world.time.advance(Duration::from_millis(1));
     assert!(is_asked(&request));
-    request.attempt().queued();
+    request.queued();
     world.time.advance(Duration::from_secs(3));
     assert!(!is_asked(&request), "it has been asked before this end");
     assert!(first.output().await.unwrap().is_none());
     world.time.advance(Duration::from_secs(7));
     assert!(is_asked(&request));
     // The backend has had no answer.
-    request.attempt().unreachable(LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable());
+    request.unreachable(LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable());
     world.time.advance(Duration::from_secs(3));
     assert_eq!(second.output().await.unwrap_err().kind(), ErrorKind::Unreachable);
     world.time.advance(Duration::from_secs(100));
@@ -260,7 +251,7 @@ async fn a_wait_whose_question_has_no_answer_is_an_error() {
     let lock = world.client.mutex(NAME).unwrap();
     let waits = ByHand::begun(lock.acquire_as(Owner::new(), world.within(Duration::from_secs(20))));
     let (request, _answer) = world.attempt().await;
-    request.attempt().queued();
+    request.queued();
     world.time.advance(Duration::from_secs(17));
     assert!(is_asked(&request));
     world.time.advance(Duration::from_secs(3));
@@ -273,10 +264,10 @@ async fn a_server_that_could_not_be_reached_long_ago_is_asked_before_the_end_of_
     let lock = world.client.mutex(NAME).unwrap();
     let waits = ByHand::begun(lock.acquire_as(Owner::new(), world.within(Duration::from_secs(20))));
     let (request, _answer) = world.attempt().await;
-    request.attempt().unreachable(LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable());
+    request.unreachable(LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable());
     world.time.advance(Duration::from_secs(17));
     assert!(is_asked(&request));
-    request.attempt().queued();
+    request.queued();
     world.time.advance(Duration::from_secs(3));
     assert!(waits.output().await.unwrap().is_none());
 }
@@ -293,7 +284,7 @@ async fn a_short_wait_that_joins_has_the_server_asked_unless_the_last_word_is_fr
     world.time.advance(Duration::from_millis(500));
     let _before_the_first_word = waits(Duration::from_secs(1));
     assert!(is_asked(&request));
-    request.attempt().queued();
+    request.queued();
     world.time.advance(Duration::from_secs(1));
     let _fresh = waits(Duration::from_secs(2));
     assert!(!is_asked(&request), "the word is one second old");
@@ -311,10 +302,10 @@ async fn the_server_is_asked_for_a_reader_before_its_own_end() {
     let waits = |length| ByHand::begun(lock.acquire_as(Owner::new(), world.within(length)));
     let _first = waits(Duration::from_secs(10));
     let (first, _answer) = world.attempt().await;
-    first.attempt().queued();
+    first.queued();
     let _second = waits(Duration::from_secs(20));
     let (second, _answer) = world.attempt().await;
-    second.attempt().queued();
+    second.queued();
     world.time.advance(Duration::from_secs(7));
     assert!(is_asked(&first) && !is_asked(&second));
     world.time.advance(Duration::from_secs(10));
@@ -335,7 +326,7 @@ async fn a_wait_that_joins_an_attempt_gives_the_server_time_for_its_first_word()
         world.time.advance(length);
         assert!(!waits.is_woken(), "the server has had no time");
         if is_answered {
-            request.attempt().busy();
+            request.busy();
             assert!(waits.output().await.unwrap().is_none());
         } else {
             world.time.advance(Duration::from_millis(499));
@@ -361,7 +352,7 @@ async fn a_wait_behind_another_wait_ends_as_that_one_would() {
         let waits = ByHand::begun(lock.acquire_as(Owner::new(), world.within(length)));
         if is_answered {
             release.send(Ok(Released::Clean)).unwrap();
-            world.attempt().await.0.attempt().queued();
+            world.attempt().await.0.queued();
         }
         world.time.advance(length);
         assert!(first.poll().is_none());
@@ -479,9 +470,9 @@ async fn a_try_behind_a_wait_without_contact_fails() {
     let _waits = ByHand::begun(lock.acquire());
     let (request, _answer) = world.attempt().await;
     assert!(lock.try_acquire().await.unwrap().is_none(), "a waiter comes before it");
-    request.attempt().unreachable(LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable());
+    request.unreachable(LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable());
     assert_eq!(lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Unreachable);
-    request.attempt().queued();
+    request.queued();
     assert!(lock.try_acquire().await.unwrap().is_none());
 }
 
@@ -496,7 +487,7 @@ async fn a_late_wait_whose_grant_is_lost_unseen_ends() {
     answer.send(Ok(Some(world.grant()))).unwrap();
     eventually("it is granted", || lock.is_locked()).await;
     world.time.advance(length);
-    request.attempt().lost(LossReason::Deleted);
+    request.lost(LossReason::Deleted);
     assert!(!lock.is_locked());
     // The server gets a second.
     for _ in 0..11 {
@@ -565,7 +556,7 @@ async fn a_place_that_is_lost_is_where_the_next_attempt_of_its_request_starts() 
     let waits = ByHand::begun(lock.acquire());
     let (request, answer) = world.attempt().await;
     assert_eq!(request.place(), None);
-    request.attempt().keep_place(NonZeroU64::new(7).unwrap());
+    request.keep_place(NonZeroU64::new(7).unwrap());
     let _behind = ByHand::begun(lock.acquire());
     answer.send(Ok(None)).unwrap();
     let Asked::Cancel(done) = world.only().await else { panic!("it may have left something") };

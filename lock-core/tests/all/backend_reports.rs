@@ -9,9 +9,8 @@ mod odd {
 
     use lock_core::Released;
     use lock_core::{
-        AcquireRequest, AttemptHandle, Backend, BackendContext, Broken, Capabilities, CharacterSet,
-        ErrorKind, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockError, LockStatus, LossReason,
-        NameRules, Operation, Reach, Reserving, Term,
+        AcquireRequest, Backend, BackendContext, Capabilities, CharacterSet, ErrorKind, Grant, GroupId,
+        LeaseState, LockError, LossReason, NameRules, Operation, Reach, Reserving, Term,
     };
 
     /// A backend that grants everything, and on top of that does what a test asks for.
@@ -39,7 +38,7 @@ mod odd {
         /// How many grants come later than the first poll.
         pub(crate) late_grants: AtomicUsize,
         /// The handle of the last attempt.
-        pub(crate) attempt: Mutex<Option<AttemptHandle>>,
+        pub(crate) attempt: Mutex<Option<AcquireRequest>>,
         /// The places that attempts started from.
         pub(crate) places_seen: Mutex<Vec<Option<NonZeroU64>>>,
         /// How many releases fail, and how many were requested.
@@ -92,13 +91,13 @@ mod odd {
         async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<OddLease>>, LockError> {
             self.script.places_seen.lock().unwrap().push(request.place());
             if take(&self.script.places_lost) {
-                request.attempt().keep_place(NonZeroU64::new(7).unwrap());
+                request.keep_place(NonZeroU64::new(7).unwrap());
                 return Ok(None);
             }
             if take(&self.script.granted_from_places) {
-                request.attempt().keep_place(NonZeroU64::new(7).unwrap());
+                request.keep_place(NonZeroU64::new(7).unwrap());
             }
-            *self.script.attempt.lock().unwrap() = Some(request.attempt().clone());
+            *self.script.attempt.lock().unwrap() = Some(request.clone());
             if take(&self.script.late_grants) {
                 tokio::task::yield_now().await;
             }
@@ -141,14 +140,6 @@ mod odd {
                 return Err(LockError::new(ErrorKind::Unreachable, Operation::Release).retryable());
             }
             Ok(Released::Clean)
-        }
-
-        async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-            Ok(LockStatus::free(request.name().clone()))
-        }
-
-        async fn break_holder(&self, _: &InspectRequest, _: &HolderId) -> Result<Broken, LockError> {
-            Ok(Broken::not_held())
         }
 
         async fn ping(&self) -> Result<(), LockError> {

@@ -86,10 +86,7 @@ mod never {
     use std::sync::Arc;
 
     use lock_core::Released;
-    use lock_core::{
-        AcquireRequest, Backend, Broken, Capabilities, Grant, GroupId, HolderId, InspectRequest, LeaseState,
-        LockError, LockStatus,
-    };
+    use lock_core::{AcquireRequest, Backend, Capabilities, Grant, GroupId, LeaseState, LockError};
 
     /// A backend that cannot connect.
     #[derive(Debug)]
@@ -115,14 +112,6 @@ mod never {
         }
 
         async fn release(&self, (): &()) -> Result<Released, LockError> {
-            match *self {}
-        }
-
-        async fn inspect(&self, _: &InspectRequest) -> Result<LockStatus, LockError> {
-            match *self {}
-        }
-
-        async fn break_holder(&self, _: &InspectRequest, _: &HolderId) -> Result<Broken, LockError> {
             match *self {}
         }
 

@@ -11,14 +11,12 @@ use crate::api::builder::ClientBuilder;
 use crate::api::client::LockClient;
 use crate::runtime::clock::Clock;
 use crate::spi::{
-    AcquireRequest, AttemptHandle, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState,
-    Mutex, Released, Term,
+    AcquireRequest, Backend, BackendContext, Grant, GroupId, LeaseState, Mutex, Released, Term,
 };
 use crate::types::capabilities::{Capabilities, Reach, Reserving};
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::name::{CharacterSet, LockName, NameRules};
-use crate::types::status::{Broken, HolderId, LockStatus};
 use crate::types::token::FencingToken;
 
 /// What a client of the fake has.
@@ -26,7 +24,7 @@ use crate::types::token::FencingToken;
 pub(crate) struct Fake {
     lease: Option<Duration>,
     /// The attempt that has the last grant, if a test wants to know it.
-    holder: Option<Arc<Mutex<Option<AttemptHandle>>>>,
+    holder: Option<Arc<Mutex<Option<AcquireRequest>>>>,
 }
 
 impl Fake {
@@ -86,7 +84,7 @@ impl Backend for FakeBackend {
         });
         self.reply().await;
         if let Some(holder) = &self.fake.holder {
-            *holder.lock() = Some(request.attempt().clone());
+            *holder.lock() = Some(request.clone());
         }
         let grant = Grant::new((), GroupId::new(0), term).with_token(FencingToken::new(1));
         Ok(Some(grant.with_sections(request.sections())))
@@ -103,14 +101,6 @@ impl Backend for FakeBackend {
     async fn release(&self, (): &()) -> Result<Released, LockError> {
         self.reply().await;
         Ok(Released::Clean)
-    }
-
-    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        Ok(LockStatus::free(request.name().clone()))
-    }
-
-    async fn break_holder(&self, _: &InspectRequest, _: &HolderId) -> Result<Broken, LockError> {
-        Ok(Broken::not_held())
     }
 
     async fn ping(&self) -> Result<(), LockError> {

@@ -175,7 +175,7 @@ impl LocalLock {
             id: grant.holder.map_or(GrantedId::Attempt(request.id()), GrantedId::Given),
             mode: request.mode(),
             token: grant.token,
-            options: Some(Arc::clone(&request.options)),
+            options: Some(Arc::clone(request.options())),
             may_be_followed: series.is_some(),
             #[cfg(unix)]
             descriptor: grant.descriptor,
@@ -276,7 +276,7 @@ pub(super) fn lasting_of(request: &AcquireRequest, term: Term) -> Result<Lasting
     Ok(match term {
         Term::UntilReported => Lasting::UntilReported,
         Term::Leased { anchor, length } => {
-            Lasting::Leased { anchor, validity: Validity::new(length, request.options.abort_margin)? }
+            Lasting::Leased { anchor, validity: Validity::new(length, request.options().abort_margin)? }
         }
     })
 }

@@ -316,7 +316,7 @@ impl LocalLock {
         let (heir, request) = self.line.after(before)?;
         let inherits = request.mode == Mode::Exclusive
             && matches!(request.at, At::Waits)
-            && request.suits(&ask.request.options);
+            && request.suits(ask.request.options());
         inherits.then_some(heir)
     }
 

@@ -69,8 +69,7 @@ impl LocalLock {
         // Its owner still holds it, and it is not renewed.
         turn.around.register(number, group, &lease.kept, None);
         let GrantedId::Attempt(id) = reader.grant().id else { return };
-        let shared = turn.around.request(to, Mode::Shared, Wait::Forever, &request.options);
-        let shared = AcquireRequest { id, ..shared };
+        let shared = turn.around.request((to, id), Mode::Shared, Wait::Forever, request.options());
         let gone_by = turn.gone_by(&lease);
         let downgrade = Downgrade { number, lease: lease.kept, shared, reader, gone_by, counted };
         turn.effects.work.push(Work::Downgrade(downgrade));

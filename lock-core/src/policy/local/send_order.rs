@@ -80,7 +80,7 @@ impl LocalLock {
                     && request.mode() == Mode::Exclusive
                     && !std::mem::replace(&mut out.is_awaited, true)
                 {
-                    turn.effects.asked.push(request.attempt().clone());
+                    turn.effects.asked.push(request.clone());
                 }
                 return false;
             }
@@ -108,9 +108,9 @@ impl LocalLock {
         self.next += 1;
         self.last_holder = None;
         let wait = request.wait;
-        let asked = turn.around.request(number, request.mode, wait, &request.options);
+        let asked = turn.around.request((number, turn.around.new_id()), request.mode, wait, &request.options);
         if let Some(place) = request.place.take().filter(|_| wait != Wait::Try) {
-            asked.attempt().keep_place(place);
+            asked.keep_place(place);
         }
         if request.mode == Mode::Exclusive {
             self.attempting = Some(number);

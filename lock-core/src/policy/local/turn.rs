@@ -11,9 +11,7 @@ use crate::policy::hold::{HoldCore, Home};
 use crate::runtime::clock::Moment;
 use crate::runtime::few::Few;
 use crate::runtime::pending::Pending;
-use crate::spi::{
-    AcquireRequest, AnyLease, AttemptHandle, AttemptId, Grant, GroupId, HoldOptions, Mode, Wait,
-};
+use crate::spi::{AcquireRequest, AnyLease, AttemptId, Grant, GroupId, HoldOptions, Mode, Wait};
 use crate::types::capabilities::Capabilities;
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
@@ -24,7 +22,13 @@ pub(crate) trait Around {
     fn home(&self) -> Arc<dyn Home>;
 
     /// Makes the request of a new attempt.
-    fn request(&self, number: Number, mode: Mode, wait: Wait, options: &Arc<HoldOptions>) -> AcquireRequest;
+    fn request(
+        &self,
+        attempt: (Number, AttemptId),
+        mode: Mode,
+        wait: Wait,
+        options: &Arc<HoldOptions>,
+    ) -> AcquireRequest;
 
     fn new_id(&self) -> AttemptId;
 
@@ -65,7 +69,7 @@ pub(crate) struct Effects {
     pub(crate) dropped: Few<Waker>,
     pub(crate) done: Few<Pending>,
     /// Attempts of which the server is to confirm that it still has them.
-    pub(crate) asked: Few<AttemptHandle>,
+    pub(crate) asked: Few<AcquireRequest>,
     /// Leases that are not renewed any more.
     pub(crate) unregister: Few<(Number, GroupId)>,
     /// The former words of a server, of which the errors may be a backend's.
@@ -163,7 +167,7 @@ impl<'e> Turn<'e> {
 
     /// Returns how many holds may follow on a grant.
     pub(super) fn series_of(&self, request: &AcquireRequest, grant: &Grant<AnyLease>) -> Option<Series> {
-        let handoff = request.options.local_handoff?;
+        let handoff = request.options().local_handoff?;
         let left = grant.sections.min(request.sections()).get() - 1;
         let until = self.now.plus(handoff.time);
         (left > 0).then(|| Series { left, until, passes: grant.passes.clone() })

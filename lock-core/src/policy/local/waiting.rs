@@ -85,7 +85,7 @@ impl LocalLock {
             if matches!(out.word, Word::Busy) {
                 out.word = Word::None;
             }
-            turn.effects.asked.push(request.attempt().clone());
+            turn.effects.asked.push(request.clone());
         }
     }
 

@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use lock_core::{
-    AcquireRequest, Backend, BackendContext, Broken, Capabilities, CharacterSet, Downgraded, ErrorKind,
-    FencingToken, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockError, LockStatus, LossReason,
-    Mode, Modes, Moment, NameRules, Operation, PermitLimits, Reach, Released, Reserving, Term,
+    AcquireRequest, Backend, BackendContext, Capabilities, CharacterSet, Downgraded, ErrorKind, FencingToken,
+    Grant, GroupId, LeaseState, LockError, LossReason, Mode, Moment, NameRules, Operation, PermitLimits,
+    Reach, Released, Reserving, Term,
 };
 
 use super::network::{Answer, Id, LEASE, Network, Order, Request};
@@ -34,7 +34,8 @@ impl Remote {
     pub(crate) fn new(client: usize, network: &Arc<Network>, context: BackendContext) -> Self {
         let mut capabilities =
             Capabilities::new("network", Reach::Network, NameRules::new(CharacterSet::ANY, 100))
-                .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
+                .with_shared()
+                .with_permits(PermitLimits::NONE)
                 .with_reserving(Reserving::AtMost(NonZeroU32::new(8).unwrap()));
         capabilities.pipelining = network.order == Order::Kept;
         network.state().opens(client, context);
@@ -67,7 +68,7 @@ impl Backend for Remote {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Lease>>, LockError> {
         let (id, mode) = (request.id().get(), request.mode());
         let tries = request.wait() == lock_core::Wait::Try;
-        self.network.state().tells(id, request.attempt().clone());
+        self.network.state().tells(id, request.clone());
         let (answer, _) = self.ask(Operation::Acquire, Request::Acquire { id, mode, tries }).await?;
         Ok(Self::grant(request, &answer))
     }
@@ -101,19 +102,11 @@ impl Backend for Remote {
         request: &AcquireRequest,
     ) -> Result<Downgraded<Lease>, LockError> {
         let id = request.id().get();
-        self.network.state().tells(id, request.attempt().clone());
+        self.network.state().tells(id, request.clone());
         let downgrade = Request::Downgrade { from: lease.id, id };
         let (answer, _) = self.ask(Operation::Downgrade, downgrade).await?;
         let lost = Downgraded::WasLost(LossReason::Expired);
         Ok(Self::grant(request, &answer).map_or(lost, Downgraded::Shared))
-    }
-
-    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        Ok(LockStatus::free(request.name().clone()))
-    }
-
-    async fn break_holder(&self, _: &InspectRequest, _: &HolderId) -> Result<Broken, LockError> {
-        Ok(Broken::not_held())
     }
 
     async fn ping(&self) -> Result<(), LockError> {

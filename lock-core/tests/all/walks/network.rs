@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use lock_core::{AttemptHandle, BackendContext, Clock, GroupId, LossReason, Mode, Moment};
+use lock_core::{AcquireRequest, BackendContext, Clock, GroupId, LossReason, Mode, Moment};
 
 use super::digest::Digest;
 use super::server::{Held, Server, Waiter};
@@ -65,8 +65,8 @@ enum At {
 /// What the server tells a client unasked.
 #[derive(Debug)]
 enum Report {
-    Queued(Id, AttemptHandle),
-    Broken(u64, AttemptHandle),
+    Queued(Id, AcquireRequest),
+    Broken(u64, AcquireRequest),
     /// The session of this client has ended, and with it all that is in this group.
     SessionEnded(usize, GroupId, Vec<u64>),
 }
@@ -78,7 +78,7 @@ pub(super) struct State {
     messages: BTreeMap<Number, Message>,
     last: Number,
     server: Server,
-    handles: BTreeMap<Id, AttemptHandle>,
+    handles: BTreeMap<Id, AcquireRequest>,
     sent: BTreeSet<Id>,
     cancelled: BTreeSet<Id>,
     /// What a client has heard of each attempt.
@@ -549,7 +549,7 @@ impl State {
         self.contexts.insert(client, context);
     }
 
-    pub(super) fn tells(&mut self, id: Id, handle: AttemptHandle) {
+    pub(super) fn tells(&mut self, id: Id, handle: AcquireRequest) {
         self.handles.insert(id, handle);
     }
 

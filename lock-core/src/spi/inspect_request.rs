@@ -1,0 +1,54 @@
+//! The request that a backend gets when a lock is inspected, or taken away from its holder.
+
+use crate::types::mode::LockKind;
+use crate::types::name::{LockName, PhysicalName};
+
+/// A request to inspect a lock.
+///
+/// ```
+/// use lock_core::{CharacterSet, InspectRequest, LockName, LockStatus, NameRules};
+///
+/// let name = LockName::new("orders/42")?;
+/// let physical = NameRules::new(CharacterSet::ANY, 200).apply(&name);
+/// let request = InspectRequest::new(name, physical);
+///
+/// let sent = format!("holder of {}", request.physical());
+/// let status = LockStatus::free(request.name().clone());
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct InspectRequest {
+    pub(crate) name: LockName,
+    pub(crate) physical: PhysicalName,
+    pub(crate) kind: LockKind,
+}
+
+impl InspectRequest {
+    /// Creates a request about a lock, to test a backend without the core.
+    pub fn new(name: LockName, physical: PhysicalName) -> Self {
+        Self { name, physical, kind: LockKind::Lock }
+    }
+
+    /// Makes the request one about a lock or about a semaphore.
+    #[must_use]
+    pub fn about(mut self, kind: LockKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Returns whether the request is about a lock or about the semaphore of that name. Only backends with
+    /// [semaphores](crate::Capabilities::permits) are asked about them.
+    pub fn kind(&self) -> LockKind {
+        self.kind
+    }
+
+    /// Returns the name of the lock, as the user wrote it.
+    pub fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// Returns the name of the lock on the server.
+    pub fn physical(&self) -> &PhysicalName {
+        &self.physical
+    }
+}
