@@ -5,18 +5,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use crate::api::client::LockClient;
 use crate::api::listener::LockListener;
 use crate::api::local_handoff;
 use crate::api::options::check_max_hold;
-use crate::policy::cleanup::Cleanup;
-use crate::policy::client_end::ClientEnd;
-use crate::policy::context::{AttemptIds, ClientContext};
-use crate::policy::groups::{GroupReports, HeldGroups};
-use crate::policy::remote::Remote;
-use crate::policy::renewal::Renewer;
+use crate::policy::context::ClientContext;
+use crate::policy::groups::HeldGroups;
 use crate::runtime::clock::Clock;
 use crate::runtime::deadline;
 use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
@@ -373,7 +367,8 @@ impl ClientBuilder {
         check_max_hold(self.options.max_hold)?;
         check_label(&self.options.holder)?;
         let engine = Engine::start(self.engine)?;
-        Ok(Unconnected { settings: self, engine, held: Arc::default(), contact: Arc::default() })
+        let held = Arc::new(HeldGroups::new(self.clock.clone()));
+        Ok(Unconnected { settings: self, engine, held })
     }
 }
 
@@ -394,7 +389,6 @@ pub struct Unconnected {
     settings: ClientBuilder,
     engine: Engine,
     held: Arc<HeldGroups>,
-    contact: Arc<Notify>,
 }
 
 impl Unconnected {
@@ -430,15 +424,12 @@ impl Unconnected {
 
     /// Returns what the core provides to the backend.
     pub fn context(&self) -> BackendContext {
+        let held = Arc::clone(&self.held);
         BackendContext {
             clock: self.settings.clock.clone(),
             tasks: Arc::clone(self.engine.backend_tasks()),
             holder: Arc::clone(&self.settings.options.holder),
-            groups: Arc::new(GroupReports {
-                held: Arc::clone(&self.held),
-                contact: Arc::clone(&self.contact),
-                clock: self.settings.clock.clone(),
-            }),
+            report: Arc::new(move |group, report| held.report(group, report)),
             abort_margin: self.settings.options.abort_margin,
         }
     }
@@ -456,20 +447,13 @@ impl Unconnected {
         let ClientBuilder { clock, options, server, listeners, has_metrics_by_lock, .. } = self.settings;
         let server = server.unwrap_or_else(|| format!("{}:", backend.capabilities().backend).into());
         let metrics = Metrics::new(capabilities.backend, has_metrics_by_lock);
-        let remote = Arc::new(Remote {
-            backend: Box::new(Erased::new(backend, capabilities, metrics.clone())),
-            metrics,
-            engine: self.engine,
-            clock,
-            server,
-        });
-        let client = LockClient::new(ClientContext {
-            renewer: Renewer::new(Arc::clone(&remote), Arc::clone(&self.held)),
-            cleanup: Cleanup::new(self.contact, ClientEnd::new(remote.clock.clone(), self.held)),
-            remote,
-            options: Arc::new(options),
-            attempts: AttemptIds::beginning_at(u128::from_ne_bytes(random_bytes(Operation::Connect)?)),
-        });
+        let client = LockClient::new(ClientContext::new(
+            Box::new(Erased::new(backend, capabilities, metrics.clone())),
+            (self.engine, clock, server, metrics),
+            options,
+            self.held,
+            u128::from_ne_bytes(random_bytes(Operation::Connect)?),
+        ));
         for listener in listeners {
             client.add_listener(listener).detach();
         }

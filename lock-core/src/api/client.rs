@@ -21,7 +21,6 @@ use crate::api::several::{MultiLock, in_order};
 use crate::policy::context::ClientContext;
 use crate::policy::entry::Entry;
 use crate::policy::hold::Observer;
-use crate::policy::remote::Remote;
 use crate::runtime::engine::{AbortOnDrop, Engine};
 use crate::runtime::race::within;
 use crate::spi::{InspectRequest, LockKind, Mode};
@@ -60,15 +59,14 @@ struct Client {
 impl Drop for Client {
     /// The last clone of the client and the last of its locks are dropped. From now on it only has to finish its work.
     fn drop(&mut self) {
-        self.context.cleanup.unused();
+        self.context.end.unused(self.context.clock.now());
     }
 }
 
 impl LockClient {
     pub(crate) fn new(context: ClientContext) -> Self {
-        let context = Arc::new(context);
         let client = Arc::new(Client {
-            context,
+            context: Arc::new(context),
             is_closing: watch::Sender::new(false),
             locks: InUse::new(),
             joints: InUse::new(),
@@ -135,7 +133,7 @@ impl LockClient {
     }
 
     pub(super) fn server(&self) -> &Arc<str> {
-        self.client.context.server()
+        &self.client.context.server
     }
 
     pub(super) fn publisher(&self) -> &Arc<Publisher> {
@@ -287,7 +285,7 @@ impl LockClient {
         }
         let request = self.inspect_request(&name, kind);
         let asked = self
-            .on_engine(Operation::Inspect, |remote| async move { remote.backend.inspect(&request).await });
+            .on_engine(Operation::Inspect, |context| async move { context.backend.inspect(&request).await });
         asked.await.map_err(|error| error.on(&name).of(kind))
     }
 
@@ -327,8 +325,8 @@ impl LockClient {
             return Err(self.unsupported(Operation::Break, &name).of(kind));
         }
         let (request, holder) = (self.inspect_request(&name, kind), holder.clone());
-        let broken = self.on_engine(Operation::Break, |remote| async move {
-            remote.backend.break_holder(&request, &holder).await
+        let broken = self.on_engine(Operation::Break, |context| async move {
+            context.backend.break_holder(&request, &holder).await
         });
         broken.await.map_err(|error| error.on(&name).of(kind))
     }
@@ -353,7 +351,7 @@ impl LockClient {
     /// The future may be dropped at any time; it changes nothing.
     pub async fn ping(&self) -> Result<(), LockError> {
         self.refuse_when_closing()?;
-        self.on_engine(Operation::Ping, |remote| async move { remote.backend.ping().await }).await
+        self.on_engine(Operation::Ping, |context| async move { context.backend.ping().await }).await
     }
 
     /// Returns what the backend can do.
@@ -364,7 +362,7 @@ impl LockClient {
     /// # Ok(()) });
     /// ```
     pub fn capabilities(&self) -> &Capabilities {
-        self.client.context.backend().capabilities()
+        self.client.context.backend.capabilities()
     }
 
     /// Waits until the server has confirmed every release and every cancelled wait. With
@@ -382,7 +380,7 @@ impl LockClient {
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
     pub async fn idle(&self) {
-        self.client.context.cleanup.idle().await;
+        self.client.context.unconfirmed.none_left().await;
     }
 
     /// Closes the client in an orderly way: refuses new acquisitions, ends waits with [`ErrorKind::Closed`], and waits
@@ -413,30 +411,30 @@ impl LockClient {
         // First, so that `closing` completes before waits end with an error.
         is_closing.send_replace(true);
         locks.all().iter().for_each(|entry| entry.close(&closed()));
-        let clock = context.clock();
+        let (clock, leases, unconfirmed) = (&context.clock, &context.held.leases, &context.unconfirmed);
         let all_done = async {
             // The downgrade of a writer ends with the lease of a reader.
-            while context.renewer.holds_something() || context.cleanup.pending() > 0 {
-                context.renewer.empty().await;
-                context.cleanup.idle().await;
+            while leases.count() + unconfirmed.count() > 0 {
+                leases.none_left().await;
+                unconfirmed.none_left().await;
             }
         };
         let in_time = within(clock, clock.now().plus(timeout), all_done).await;
-        let left_behind = match (in_time, context.cleanup.abandoned()) {
+        let left_behind = match (in_time, unconfirmed.abandoned()) {
             (Some(()), 0) => None,
             (Some(()), count) => Some(self.abandoned(count)),
             (None, _) => Some(self.end_holds().await),
         };
         // It goes on after this if the machine is busy, so that no connection stays.
-        let remote = Arc::clone(&context.remote);
-        let closing = self.engine().spawn(async move {
-            let at_last = remote.clock.now().plus(CLOSE_BACKEND_AT_LAST);
-            let _ = within(&remote.clock, at_last, remote.backend.close()).await;
+        let closed = Arc::clone(context);
+        let closing = context.engine.spawn(async move {
+            let at_last = closed.clock.now().plus(CLOSE_BACKEND_AT_LAST);
+            let _ = within(&closed.clock, at_last, closed.backend.close()).await;
         });
         let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), closing).await;
-        context.cleanup.closed();
+        context.end.closed();
         // What is given up ends now, and its events come before the end.
-        let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), context.cleanup.idle()).await;
+        let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), unconfirmed.none_left()).await;
         publisher.close();
         left_behind.map_or(Ok(()), Err)
     }
@@ -526,16 +524,16 @@ impl LockClient {
     /// Revokes the remaining holds, notifies their holders, and releases the locks.
     async fn end_holds(&self) -> LockError {
         let context = &self.client.context;
-        let holds = context.renewer.all();
-        let releases = context.cleanup.pending();
+        let holds = context.held.all();
+        let releases = context.unconfirmed.count();
         for held in &holds {
             held.entry.revoke(held.number, LossReason::ClientClosed);
         }
-        let (clock, now) = (context.clock(), context.clock().now());
-        let stopped_by = context.cleanup.stopped_by().map_or(now, |moment| moment.max(now));
-        let _ = within(clock, stopped_by.plus(CLOSE_BACKEND_WITHIN), context.cleanup.idle()).await;
+        let stopped_by = context.stopped_by().max(context.clock.now());
+        let answered_by = stopped_by.plus(CLOSE_BACKEND_WITHIN);
+        let _ = within(&context.clock, answered_by, context.unconfirmed.none_left()).await;
         LockError::new(ErrorKind::Unconfirmed, Operation::Close)
-            .at(context.server())
+            .at(&context.server)
             .because(format!("{} locks were still held and {releases} releases not answered", holds.len()))
             .remedy("release every lock before close, or give close more time")
     }
@@ -544,24 +542,24 @@ impl LockClient {
     pub(super) async fn on_engine<T, F>(
         &self,
         operation: Operation,
-        call: impl FnOnce(Arc<Remote>) -> F,
+        call: impl FnOnce(Arc<ClientContext>) -> F,
     ) -> Result<T, LockError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, LockError>> + Send + 'static,
     {
-        let remote = &self.client.context.remote;
-        let mut calling = AbortOnDrop(remote.engine.spawn(call(Arc::clone(remote))));
+        let context = &self.client.context;
+        let mut calling = AbortOnDrop(context.engine.spawn(call(Arc::clone(context))));
         let answer = (&mut calling.0).await.unwrap_or_else(|error| {
             Err(LockError::new(ErrorKind::Closed, operation)
                 .because("the runtime that the client's work runs on has ended")
                 .caused_by(error))
         });
-        answer.map_err(|error| error.at(&remote.server).during(operation))
+        answer.map_err(|error| error.at(&context.server).during(operation))
     }
 
     pub(super) fn engine(&self) -> &Engine {
-        self.client.context.engine()
+        &self.client.context.engine
     }
 
     fn inspect_request(&self, name: &LockName, kind: LockKind) -> InspectRequest {
@@ -580,7 +578,7 @@ impl fmt::Debug for LockClient {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("LockClient")
-            .field("backend", &self.client.context.remote.backend)
+            .field("backend", &self.client.context.backend)
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
     }

@@ -45,7 +45,7 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn mode(&self) -> Mode {
-        self.0.grant().mode
+        self.0.mode()
     }
 
     /// Returns the fencing token, if the backend has fencing tokens; `None` for several locks that are held

@@ -6,29 +6,18 @@ use std::task::{Context, Wake, Waker};
 use crate::api::hold::Hold;
 use crate::api::joint::Joints;
 use crate::policy::hold::state::{Event, Phase, Woken};
-use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Observer};
+use crate::policy::hold::{Granted, HoldCore, Home, Observer};
 use crate::policy::release::Watcher;
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::metrics::Metrics;
 use crate::types::loss::LossReason;
-use crate::types::mode::Mode;
 use crate::types::name::LockName;
 
 /// Joins the holds of `parts`; the loss of any of them is the loss of all as long as the watchers exist.
 pub(super) fn join<'a>(joints: &Arc<Joints>, parts: impl Iterator<Item = &'a Hold>) -> (Hold, Vec<Watcher>) {
-    let grant = Granted {
-        lease: 0,
-        id: GrantedId::Number,
-        mode: Mode::Exclusive,
-        token: None,
-        options: None,
-        may_be_followed: false,
-        #[cfg(unix)]
-        descriptor: None,
-    };
     let home: Arc<Joints> = Arc::clone(joints);
     let parts = parts.map(|part| Arc::clone(&part.0)).collect();
-    let hold = HoldCore::new(home, grant, parts, Moment::FOREVER);
+    let hold = HoldCore::new(home, Granted::default(), parts, Moment::FOREVER);
     let loss = Arc::new(LossOfAPart(Arc::downgrade(&hold)));
     let waker = Waker::from(Arc::clone(&loss));
     let watchers = hold.parts().iter().map(|part| {
@@ -70,7 +59,7 @@ impl Hold {
         let known = self.0.finish(loss, None, &mut woken);
         woken.into_iter().for_each(Waker::wake);
         if let Some(known) = known {
-            self.0.log_release(loss, known);
+            self.0.record_release(loss, known);
         }
     }
 }

@@ -100,8 +100,8 @@ impl LockClient {
     /// Makes the server remember a slot.
     pub(super) async fn take_slot(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         let asked = memo.clone();
-        let remembered = self.on_engine(Operation::Remember, move |remote| async move {
-            remote.backend.remember(&asked, keep).await
+        let remembered = self.on_engine(Operation::Remember, move |context| async move {
+            context.backend.remember(&asked, keep).await
         });
         remembered.await.map_err(|error| error.on(memo.name()))
     }

@@ -88,7 +88,7 @@ impl Observer for Publisher {
             return;
         }
         let topics = match hold.parts() {
-            [] => vec![Topic::Client, Topic::Lock(hold.name().clone(), hold.grant().mode.kind())],
+            [] => vec![Topic::Client, Topic::Lock(hold.name().clone(), hold.mode().kind())],
             parts => vec![Topic::Several(parts.iter().map(|part| part.name().clone()).collect())],
         };
         for mailbox in topics.iter().filter_map(|topic| mailboxes.get(topic)).flatten() {

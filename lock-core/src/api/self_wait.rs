@@ -69,7 +69,7 @@ impl ReentrantLock {
 
 fn waits_for(mode: Mode, entry: &Entry, owner: Owner) -> Option<WaitsFor> {
     let holders = entry.holders();
-    if let Some((writer, hold)) = holders.iter().find(|(_, hold)| hold.grant().mode == Mode::Exclusive) {
+    if let Some((writer, hold)) = holders.iter().find(|(_, hold)| hold.mode() == Mode::Exclusive) {
         return waits_for_holder(*writer, hold, owner);
     }
     let found = holders.iter().filter_map(|(holder, hold)| waits_for_holder(*holder, hold, owner));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::{HoldCore, Observer};
-use crate::policy::local::{Entered, Settled, Ticket, Wish};
+use crate::policy::local::{Entered, Settled, Ticket};
 use crate::runtime::clock::Moment;
 use crate::runtime::engine::AbortOnDrop;
 use crate::runtime::metrics::Outcome;
@@ -41,21 +41,20 @@ impl Entry {
         owner: Owner,
         wait: Wait,
     ) -> Result<Option<Arc<HoldCore>>, LockError> {
-        let Acquisition { mode, options, observer } = acquisition;
-        let wish = Wish { owner, mode: *mode, wait, options };
-        let mut entered = self.turn(Place::Here, |local, turn| local.enter(turn, &wish));
+        let enter = || self.turn(Place::Here, |local, turn| local.enter(turn, owner, wait, acquisition));
+        let mut entered = enter();
         let mut writer = None;
         while let Entered::BehindItself = entered {
             // So it waits for the write side, too, and leaves that again.
-            let exclusive = Acquisition::new(Mode::Exclusive, Arc::clone(options));
+            let exclusive = Acquisition::new(Mode::Exclusive, Arc::clone(&acquisition.options));
             let Some(hold) = Box::pin(self.acquire(&exclusive, owner, wait)).await? else { return Ok(None) };
             writer = Some(LeavesWhenDropped { entry: self, owner, hold });
-            entered = self.turn(Place::Here, |local, turn| local.enter(turn, &wish));
+            entered = enter();
         }
         let settled = match entered {
             Entered::Upgrade | Entered::BehindItself => return Err(self.no_upgrade()),
             Entered::Waiting { ticket, since } => {
-                let queued = QueuedWait::new(self, ticket, since, &wish);
+                let queued = QueuedWait::new(self, ticket, since, acquisition);
                 drop(writer.take());
                 queued.await
             }
@@ -63,14 +62,14 @@ impl Entry {
                 // A reentry is no wait.
                 if !matches!(settled, Settled::Granted(_)) {
                     let outcome = Outcome::from(&settled);
-                    self.metrics_in(*mode).waited(outcome, || Duration::ZERO);
+                    self.metrics_in(acquisition.mode).waited(outcome, || Duration::ZERO);
                 }
                 settled
             }
         };
         match settled {
             Settled::Granted(hold) => {
-                if let Some(observer) = observer {
+                if let Some(observer) = &acquisition.observer {
                     hold.observe_with(observer);
                 }
                 hold.report_acquired();
@@ -112,7 +111,7 @@ impl Entry {
     pub(crate) fn warn_after(&self, pause: Duration, warning: &'static str) -> AbortOnDrop<()> {
         let end = self.clock().sleep_until(self.clock().now().plus(pause));
         let name = self.name().clone();
-        AbortOnDrop(self.client.engine().spawn(async move {
+        AbortOnDrop(self.client.engine.spawn(async move {
             end.await;
             tracing::warn!(target: "distlock", lock = %name, "{warning}");
         }))
@@ -134,13 +133,13 @@ struct QueuedWait {
 }
 
 impl QueuedWait {
-    fn new(entry: &Arc<Entry>, ticket: Ticket, since: Moment, wish: &Wish<'_>) -> Self {
-        entry.metrics_in(wish.mode).waiters(1.0);
+    fn new(entry: &Arc<Entry>, ticket: Ticket, since: Moment, acquisition: &Acquisition) -> Self {
+        entry.metrics_in(acquisition.mode).waiters(1.0);
         Self {
             entry: Arc::clone(entry),
             ticket: Some(ticket),
-            mode: wish.mode,
-            holder: Arc::clone(&wish.options.holder),
+            mode: acquisition.mode,
+            holder: Arc::clone(&acquisition.options.holder),
             since,
             has_waited: false,
         }
@@ -151,13 +150,13 @@ impl QueuedWait {
     }
 
     fn log(&self, settled: &Settled) {
-        let (lock, waited) = (self.entry.logged(), || self.waited());
-        self.entry.metrics_in(self.mode).waited(Outcome::from(settled), waited);
+        let (lock, waited) = (&self.entry, || self.waited());
+        lock.metrics_in(self.mode).waited(Outcome::from(settled), waited);
         match settled {
-            Settled::Granted(hold) => lock.granted(&self.holder, hold.grant().token, waited),
-            Settled::Refused => lock.not_granted(waited, &"another holder has it, or comes before"),
-            Settled::Failed(error) => lock.not_granted(waited, error),
-            Settled::Lost(reason) => lock.not_granted(waited, reason),
+            Settled::Granted(hold) => lock.log_granted(&self.holder, hold.grant().token, waited),
+            Settled::Refused => lock.log_not_granted(waited, &"another holder has it, or comes before"),
+            Settled::Failed(error) => lock.log_not_granted(waited, error),
+            Settled::Lost(reason) => lock.log_not_granted(waited, reason),
         }
     }
 }
@@ -172,7 +171,7 @@ impl Future for QueuedWait {
         });
         let Poll::Ready(settled) = polled else {
             if !std::mem::replace(&mut self.has_waited, true) {
-                self.entry.logged().waiting(&self.holder);
+                self.entry.log_waiting(&self.holder);
             }
             return Poll::Pending;
         };

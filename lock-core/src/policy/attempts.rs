@@ -100,7 +100,7 @@ impl Drop for Unfinished {
             .because("the runtime that the client's work runs on has ended");
         self.entry.close(&ended);
         // What it has left at the server, no task undoes.
-        drop(self.entry.client.cleanup.expect().until_done());
+        drop(self.entry.client.unconfirmed.begin().until_done());
         drop(self.entry.look(|local| local.take_counted(self.number)));
         self.entry.answered(self.number, &Reply::Never, Place::Engine);
     }
@@ -119,7 +119,7 @@ impl Attempt<'_> {
     /// Makes the attempt until it has an outcome; returns `None` when it is not wanted any more.
     async fn make(&mut self, pause: Option<Pause>) -> Option<Outcome> {
         let Self { entry, request, .. } = *self;
-        let (backend, clock) = (entry.client.backend(), entry.clock());
+        let (backend, clock) = (&entry.client.backend, entry.clock());
         let tries_once = request.wait() == Wait::Try;
         if let Some(end) = self.pause_end() {
             request.queued();
@@ -129,7 +129,7 @@ impl Attempt<'_> {
             entry.while_wanted(request, clock.sleep_until(end)).await?;
         }
         if let Some(Pause { reason, in_a_row }) = pause {
-            entry.logged().lost_unseen(reason, in_a_row);
+            entry.log_lost_unseen(reason, in_a_row);
             let longest = FIRST_PAUSE * (1 << in_a_row.min(8)) / 2;
             let length = Backoff::new(longest, LONGEST_PAUSE).next_pause();
             entry.while_wanted(request, clock.sleep_until(clock.now().plus(length))).await?;
@@ -141,7 +141,7 @@ impl Attempt<'_> {
                 Ok(None) if tries_once => return Some(Outcome::Refused),
                 Ok(None) => return Some(Outcome::Void),
                 Err(error) if error.is_retryable() && !tries_once => {
-                    entry.logged().repeated("an attempt failed and is repeated", &error);
+                    entry.log_repeated("an attempt failed and is repeated", &error);
                     request.unreachable(error);
                 }
                 Err(error) => return Some(Outcome::Failed(error)),
@@ -164,7 +164,7 @@ impl Attempt<'_> {
         let Self { entry, request, .. } = *self;
         let Some(at_least) = request.options().at_least else { return Some(Outcome::Granted(grant)) };
         self.unwanted = Some(grant);
-        let (backend, clock) = (entry.client.backend(), entry.clock());
+        let (backend, clock) = (&entry.client.backend, entry.clock());
         let memo = Memo::of_pause(entry.name().clone(), request.physical().clone());
         match entry.while_wanted(request, backend.remember(&memo, at_least)).await? {
             Ok(Remembered::Now) => self.unwanted.take().map(Outcome::Granted),
@@ -174,7 +174,7 @@ impl Attempt<'_> {
                 Some(Outcome::Void)
             }
             Err(error) if error.is_retryable() && request.wait() != Wait::Try => {
-                entry.logged().repeated("an attempt failed and is repeated", &error);
+                entry.log_repeated("an attempt failed and is repeated", &error);
                 request.unreachable(error);
                 entry.while_wanted(request, clock.sleep_until(clock.now().plus(LONGEST_PAUSE))).await?;
                 Some(Outcome::Void)

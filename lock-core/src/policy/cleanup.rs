@@ -14,75 +14,15 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
-use crate::policy::client_end::ClientEnd;
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
 use crate::policy::local::{Declared, Downgrade, EndedHold, LostLease, Number, Release, Reply};
 use crate::runtime::clock::Moment;
-use crate::runtime::pending::{Pending, PendingWork};
+use crate::runtime::outstanding::Pending;
 use crate::runtime::race::first_of;
-use crate::runtime::sync::Mutex;
 use crate::spi::{AcquireRequest, AnyLease, Backoff, Downgraded, Grant, Released, TIMER_SLIP};
 use crate::types::error::LockError;
-
-/// The clean-up of one client.
-pub(crate) struct Cleanup {
-    /// Notified when contact with the server returns.
-    contact: Arc<Notify>,
-    pending: Arc<PendingWork>,
-    /// When every holder whose hold the core has ended must have stopped.
-    stopped_by: Mutex<Option<Moment>>,
-    end: Arc<ClientEnd>,
-}
-
-impl Cleanup {
-    pub(crate) fn new(contact: Arc<Notify>, end: ClientEnd) -> Self {
-        Self { contact, pending: Arc::default(), stopped_by: Mutex::default(), end: Arc::new(end) }
-    }
-
-    /// The last handle of the client was dropped.
-    pub(crate) fn unused(&self) {
-        self.end.unused();
-    }
-
-    /// The backend is closed: the remaining work can no longer be done.
-    pub(crate) fn closed(&self) {
-        self.end.closed();
-    }
-
-    /// Counts a piece of work that is about to be handed over.
-    pub(crate) fn expect(&self) -> Pending {
-        self.pending.begin()
-    }
-
-    /// Waits until all work that was handed over is confirmed.
-    pub(crate) async fn idle(&self) {
-        self.pending.finished().await;
-    }
-
-    /// Returns how many releases and cancels have ended with a runtime, without an answer.
-    pub(crate) fn abandoned(&self) -> usize {
-        self.pending.abandoned()
-    }
-
-    pub(crate) fn pending(&self) -> usize {
-        self.pending.count()
-    }
-
-    /// When every holder whose hold the core has ended must have stopped, if there was such a hold.
-    pub(crate) fn stopped_by(&self) -> Option<Moment> {
-        *self.stopped_by.lock()
-    }
-
-    /// Notes when a holder that learns of its loss now has stopped.
-    fn stops_by(&self, moment: Moment) {
-        let mut latest = self.stopped_by.lock();
-        *latest = (*latest).max(Some(moment));
-    }
-}
 
 /// The work of the clean-up for one lock.
 impl Entry {
@@ -94,17 +34,21 @@ impl Entry {
         work: impl Future<Output = ()> + Send + 'static,
     ) {
         match place {
-            Place::Here => request.begin(self.client.engine(), work),
-            Place::Engine => drop(self.client.engine().spawn(work)),
+            Place::Here => request.begin(&self.client.engine, work),
+            Place::Engine => drop(self.client.engine.spawn(work)),
         }
     }
 
     /// Gives a lease back. This is the only owner of the lease, which is dropped with it.
     pub(super) fn begin_release(self: &Arc<Self>, release: Release, place: Place) {
+        let request = release.request.clone();
+        self.start(&request, place, self.releasing(release));
+    }
+
+    fn releasing(self: &Arc<Self>, release: Release) -> impl Future<Output = ()> + Send + 'static {
         let Release { request, lease, gone_by, counted } = release;
         let mut undoing = self.undoing(request.number(), gone_by);
-        let releasing = self.unless_given_up(counted, || async move { undoing.release(&lease).await });
-        self.start(&request, place, releasing);
+        self.unless_given_up(counted, || async move { undoing.release(&lease).await })
     }
 
     /// Undoes an attempt that no request wants any more, or that has failed with an unknown outcome, and a grant that has
@@ -115,7 +59,7 @@ impl Entry {
         grant: Option<Grant<AnyLease>>,
         counted: Pending,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let leftovers_last = self.client.backend().capabilities().leftovers_last;
+        let leftovers_last = self.client.backend.capabilities().leftovers_last;
         let longest = leftovers_last.map(|longest| longest.max(request.lease().unwrap_or_default()));
         let gone_by = longest.map_or(Moment::FOREVER, |longest| self.clock().now().plus(longest));
         let mut undoing = self.undoing(request.number(), gone_by);
@@ -133,15 +77,14 @@ impl Entry {
     /// If the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: no
     /// other client may have it while the holder stops.
     pub(super) fn clear_lost(self: &Arc<Self>, lost: LostLease) {
-        let LostLease { number, lease, holds, abort_margin, declared, gone_by, counted } = lost;
+        let LostLease { release, holds, abort_margin, declared } = lost;
         let stops_by =
             (declared == Declared::ByCore).then(|| self.clock().now().plus(time_to_stop(abort_margin)));
         if let Some(stops_by) = stops_by {
-            self.client.cleanup.stops_by(stops_by);
+            self.client.stops_by(stops_by);
         }
-        let (mut undoing, clock) = (self.undoing(number, gone_by), self.clock().clone());
-        let releasing = self.unless_given_up(counted, || async move { undoing.release(&lease).await });
-        self.client.engine().spawn(async move {
+        let (releasing, clock) = (self.releasing(release), self.clock().clone());
+        self.client.engine.spawn(async move {
             // Logged here, because the deadline thread may report the loss, and a logger may block.
             holds.iter().for_each(EndedHold::log);
             drop(holds);
@@ -175,7 +118,7 @@ impl Entry {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (entry, end) = (Arc::clone(self), Arc::clone(&self.client.cleanup.end));
+        let entry = Arc::clone(self);
         // Watched from now on and not from the first poll, because a runtime that has ended never polls.
         let unfinished = counted.until_done();
         async move {
@@ -185,13 +128,13 @@ impl Entry {
                     if task.as_mut().poll(context).is_ready() {
                         return Poll::Ready(true);
                     }
-                    let given_up = given_up.get_or_insert_with(|| Box::pin(end.comes()));
+                    let given_up = given_up.get_or_insert_with(|| Box::pin(entry.client.gives_up()));
                     given_up.as_mut().poll(context).map(|()| false)
                 })
                 .await
             };
             if !is_done {
-                entry.logged().given_up();
+                entry.log_given_up();
             }
             // After the task has ended: what it reports comes before the end of a close.
             unfinished.done();
@@ -217,18 +160,18 @@ impl Undoing {
         F: Future<Output = Result<T, LockError>>,
     {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        let contact = Arc::clone(&self.entry.client.cleanup.contact);
+        let client = Arc::clone(&self.entry.client);
         loop {
             // From before the request: it may have failed in contact that is lost and has returned meanwhile.
-            let returned = contact.notified();
+            let returned = client.held.contact.notified();
             match request().await {
                 Ok(outcome) => return Some(outcome),
                 Err(error) => {
-                    self.entry.logged().repeated(failed, &error);
+                    self.entry.log_repeated(failed, &error);
                     self.reply(&Reply::Failed(error));
                 }
             }
-            let clock = self.entry.clock();
+            let clock = &client.clock;
             let due = clock.now().plus(backoff.next_pause()).min(self.gone_by);
             first_of(clock.sleep_until(due), returned).await;
             if clock.now() >= self.gone_by {
@@ -252,13 +195,13 @@ impl Undoing {
 
     async fn released(&mut self, lease: &AnyLease) -> Option<Released> {
         let client = Arc::clone(&self.entry.client);
-        self.until_certain("a release failed", || client.backend().release(lease)).await
+        self.until_certain("a release failed", || client.backend.release(lease)).await
     }
 
     async fn cancel(&mut self, request: &AcquireRequest) -> Option<()> {
         let client = Arc::clone(&self.entry.client);
         let failed = "an attempt could not be undone yet";
-        self.until_certain(failed, || client.backend().cancel(request)).await
+        self.until_certain(failed, || client.backend.cancel(request)).await
     }
 
     async fn downgrade(mut self, lease: AnyLease, shared: AcquireRequest, reader: Arc<HoldCore>) {
@@ -268,7 +211,7 @@ impl Undoing {
             if !reader.is_standing() {
                 return Ok(None);
             }
-            client.backend().downgrade(&lease, &shared).await.map(Some)
+            client.backend.downgrade(&lease, &shared).await.map(Some)
         });
         match downgraded.await {
             None => {}
@@ -288,7 +231,7 @@ impl Undoing {
                     return;
                 };
                 if let Some(error) = &unwanted.error {
-                    self.entry.logged().repeated("a reader cannot keep its lease", error);
+                    self.entry.log_repeated("a reader cannot keep its lease", error);
                 }
                 self.wait_for_the_holder(&reader).await;
                 self.give_back(&unwanted.lease).await;

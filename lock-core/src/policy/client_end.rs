@@ -1,20 +1,17 @@
 //! The end of a client, at which unanswered requests are given up.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::policy::groups::HeldGroups;
-use crate::runtime::clock::{Clock, Moment};
+use crate::policy::context::ClientContext;
+use crate::runtime::clock::Moment;
 use crate::runtime::race::within;
 
 /// The minimum time for which a request is repeated after the last handle of its client was dropped.
 const TRIED_FOR: Duration = Duration::from_secs(60);
 
 pub(crate) struct ClientEnd {
-    clock: Clock,
-    held: Arc<HeldGroups>,
     state: watch::Sender<State>,
     /// The last receiver that is dropped wakes the sender, which is more work than all the rest.
     _never_the_last: watch::Receiver<State>,
@@ -29,13 +26,13 @@ enum State {
 }
 
 impl ClientEnd {
-    pub(crate) fn new(clock: Clock, held: Arc<HeldGroups>) -> Self {
+    pub(super) fn new() -> Self {
         let (state, receiver) = watch::channel(State::InUse);
-        Self { clock, held, state, _never_the_last: receiver }
+        Self { state, _never_the_last: receiver }
     }
 
-    pub(crate) fn unused(&self) {
-        let since = self.clock.now();
+    /// The last handle of the client was dropped.
+    pub(crate) fn unused(&self, since: Moment) {
         self.state.send_if_modified(|state| {
             let was_in_use = *state == State::InUse;
             if was_in_use {
@@ -45,13 +42,16 @@ impl ClientEnd {
         });
     }
 
+    /// The backend is closed: the remaining work can no longer be done.
     pub(crate) fn closed(&self) {
         self.state.send_replace(State::Closed);
     }
+}
 
+impl ClientContext {
     /// Waits until the work that begins now is to be given up.
-    pub(crate) async fn comes(&self) {
-        let mut changes = self.state.subscribe();
+    pub(super) async fn gives_up(&self) {
+        let mut changes = self.end.state.subscribe();
         let mut tried_until = self.clock.now().plus(TRIED_FOR);
         loop {
             let state = *changes.borrow_and_update();
@@ -63,7 +63,7 @@ impl ClientEnd {
             if within(&self.clock, until, changes.changed()).await.is_some() {
                 continue;
             }
-            if !self.held.holds_something() {
+            if self.held.leases.count() == 0 {
                 return;
             }
             // The client lives on as long as it holds a lock.

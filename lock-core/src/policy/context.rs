@@ -3,58 +3,71 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::policy::cleanup::Cleanup;
-use crate::policy::remote::Remote;
-use crate::policy::renewal::Renewer;
-use crate::runtime::clock::Clock;
+use crate::policy::client_end::ClientEnd;
+use crate::policy::groups::HeldGroups;
+use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::engine::Engine;
 use crate::runtime::metrics::Metrics;
+use crate::runtime::outstanding::Outstanding;
 use crate::spi::{AnyBackend, AttemptId, HoldOptions};
 
 pub(crate) struct ClientContext {
-    pub(crate) remote: Arc<Remote>,
+    pub(crate) backend: Box<dyn AnyBackend>,
+    pub(crate) engine: Engine,
+    pub(crate) clock: Clock,
+    /// The address of the server, for errors and the log.
+    pub(crate) server: Arc<str>,
+    pub(crate) metrics: Metrics,
     /// What locks without options of their own ask for.
     pub(crate) options: Arc<HoldOptions>,
-    pub(crate) renewer: Renewer,
-    pub(crate) cleanup: Cleanup,
-    pub(crate) attempts: AttemptIds,
+    pub(crate) held: Arc<HeldGroups>,
+    /// The releases and cancels that the server has not confirmed.
+    pub(crate) unconfirmed: Arc<Outstanding>,
+    pub(crate) end: ClientEnd,
+    /// When every holder whose hold the core has ended must have stopped, in nanoseconds; zero if there was no such hold.
+    stopped_by: AtomicU64,
+    first_attempt: u128,
+    attempts: AtomicU64,
 }
 
 impl ClientContext {
-    pub(crate) fn backend(&self) -> &dyn AnyBackend {
-        &*self.remote.backend
+    /// Makes the context of a client whose attempts are numbered from `first_attempt`, which is random.
+    pub(crate) fn new(
+        backend: Box<dyn AnyBackend>,
+        (engine, clock, server, metrics): (Engine, Clock, Arc<str>, Metrics),
+        options: HoldOptions,
+        held: Arc<HeldGroups>,
+        first_attempt: u128,
+    ) -> Self {
+        Self {
+            backend,
+            engine,
+            clock,
+            server,
+            metrics,
+            options: Arc::new(options),
+            held,
+            unconfirmed: Arc::default(),
+            end: ClientEnd::new(),
+            stopped_by: AtomicU64::new(0),
+            first_attempt,
+            attempts: AtomicU64::new(0),
+        }
     }
 
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.remote.engine
+    /// Returns the id of a new attempt, which no other client has: they count from random starts.
+    pub(crate) fn new_id(&self) -> AttemptId {
+        let number = self.attempts.fetch_add(1, Ordering::Relaxed);
+        AttemptId::new(self.first_attempt.wrapping_add(u128::from(number)))
     }
 
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.remote.clock
+    /// Notes when a holder that learns of its loss now has stopped.
+    pub(super) fn stops_by(&self, moment: Moment) {
+        self.stopped_by.fetch_max(moment.as_nanoseconds(), Ordering::SeqCst);
     }
 
-    pub(crate) fn metrics(&self) -> &Metrics {
-        &self.remote.metrics
-    }
-
-    pub(crate) fn server(&self) -> &Arc<str> {
-        &self.remote.server
-    }
-}
-
-/// The ids of a client's attempts: they count from a random start, so that no other client has the same ids.
-pub(crate) struct AttemptIds {
-    first: u128,
-    count: AtomicU64,
-}
-
-impl AttemptIds {
-    pub(crate) fn beginning_at(first: u128) -> Self {
-        Self { first, count: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn next(&self) -> AttemptId {
-        let number = self.count.fetch_add(1, Ordering::Relaxed);
-        AttemptId::new(self.first.wrapping_add(u128::from(number)))
+    /// Returns when every holder whose hold the core has ended has stopped.
+    pub(crate) fn stopped_by(&self) -> Moment {
+        Moment::from_nanoseconds(self.stopped_by.load(Ordering::SeqCst))
     }
 }

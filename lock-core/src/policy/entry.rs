@@ -13,17 +13,15 @@ use crate::policy::groups::Held;
 use crate::policy::hold::state::Event;
 use crate::policy::hold::{HoldCore, Home, Observer};
 use crate::policy::local::{
-    Around, Declared, Effects, LocalLock, Number, Outcome, Reply, Turn, Undoing, Unwanted, Work,
+    Declared, Effects, LocalLock, Number, Outcome, Reply, Turn, Undoing, Unwanted, Work,
 };
-use crate::policy::log;
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::engine::can_begin_here;
 use crate::runtime::metrics::{LockMetrics, Metrics};
-use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::wake_contained;
 use crate::spi::{
-    AcquireRequest, AnyLease, AttemptId, Grant, GroupId, HoldOptions, LockKind, Mode, Report, Reports, Wait,
+    AcquireRequest, AnyLease, Grant, GroupId, HoldOptions, LockKind, Mode, Report, Reports, Wait,
 };
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -59,7 +57,7 @@ impl Entry {
         client: Arc<ClientContext>,
         observer: Arc<dyn Observer>,
     ) -> Self {
-        let capabilities = client.backend().capabilities();
+        let capabilities = client.backend.capabilities();
         Self {
             physical: capabilities.names.apply(&name),
             name,
@@ -76,12 +74,12 @@ impl Entry {
     }
 
     pub(crate) fn clock(&self) -> &Clock {
-        self.client.clock()
+        &self.client.clock
     }
 
     /// Returns the address of the server.
     pub(crate) fn server(&self) -> &str {
-        self.client.server()
+        &self.client.server
     }
 
     /// Returns what the client tells the server about itself.
@@ -102,11 +100,7 @@ impl Entry {
     }
 
     pub(super) fn metrics_in(&self, mode: Mode) -> LockMetrics<'_> {
-        self.client.metrics().of(&self.name, mode)
-    }
-
-    pub(super) fn logged(&self) -> log::Lock<'_> {
-        log::Lock { name: &self.name, server: self.client.server() }
+        self.client.metrics.of(&self.name, mode)
     }
 }
 
@@ -118,11 +112,10 @@ impl Entry {
         place: Place,
         input: impl FnOnce(&mut LocalLock, &mut Turn<'_>) -> T,
     ) -> T {
-        let capabilities = self.client.backend().capabilities();
         let mut local = self.local.lock();
         // The clock is read while the mutex is locked: time does not go back from one visit to the next.
         let now = self.clock().now();
-        let mut turn = Turn::new(self, now, capabilities);
+        let mut turn = Turn::new(self, now);
         local.pass_time(&mut turn);
         let output = input(&mut local, &mut turn);
         local.advance(&mut turn);
@@ -151,7 +144,7 @@ impl Entry {
     pub(crate) fn is_locked(&self, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive => self.look(|local| local.is_locked()),
-            _ => self.look(|local| local.sharers().any(|(_, hold)| hold.grant().mode == mode)),
+            _ => self.look(|local| local.sharers().any(|(_, hold)| hold.mode() == mode)),
         }
     }
 
@@ -174,14 +167,14 @@ impl Entry {
         stop.into_iter().chain(wake).for_each(wake_contained);
         asked.into_iter().for_each(|attempt| attempt.ask());
         for (number, group) in unregister {
-            self.client.renewer.unregister(group, self, number);
+            self.client.held.remove(group, self, number);
         }
         drop((dropped, done, words));
         if !ended.is_empty() {
             let log = move || ended.into_iter().for_each(|ended| ended.log());
             match place {
                 Place::Here => log(),
-                Place::Engine => drop(self.client.engine().spawn(async move { log() })),
+                Place::Engine => drop(self.client.engine.spawn(async move { log() })),
             }
         }
         for work in work {
@@ -243,14 +236,14 @@ impl Entry {
     /// The server has acknowledged a renewal that was sent at `anchor`.
     pub(super) fn renewed(self: &Arc<Self>, number: Number, anchor: Moment) {
         for hold in self.turn(Place::Engine, |local, _| local.renewed(number, anchor)) {
-            hold.logged().restored();
+            hold.log_restored();
         }
     }
 
     /// Contact with the server is lost.
     pub(super) fn suspect(self: &Arc<Self>, number: Number) {
         for hold in self.turn(Place::Engine, |local, _| local.suspect(number)) {
-            hold.logged().suspect(hold.remaining());
+            hold.log_suspect();
         }
     }
 
@@ -284,39 +277,38 @@ impl LocalLock {
     }
 }
 
-impl Around for Arc<Entry> {
-    fn home(&self) -> Arc<dyn Home> {
-        Self::clone(self)
-    }
-
-    fn request(
-        &self,
-        attempt: (Number, AttemptId),
+/// What the local lock needs, while its mutex is locked: no I/O, and no foreign code.
+impl Entry {
+    /// Makes the request of a new attempt.
+    pub(super) fn request(
+        self: &Arc<Self>,
+        number: Number,
         mode: Mode,
         wait: Wait,
         options: &Arc<HoldOptions>,
     ) -> AcquireRequest {
-        let (names, reports) = ((self.name.clone(), self.physical.clone()), Self::downgrade(self));
-        AcquireRequest::of(attempt, names, mode, wait, Arc::clone(options), Some(reports))
+        let (names, reports) = ((self.name.clone(), self.physical.clone()), Arc::downgrade(self));
+        AcquireRequest::of(
+            (number, self.client.new_id()),
+            names,
+            mode,
+            wait,
+            Arc::clone(options),
+            Some(reports),
+        )
     }
 
-    fn new_id(&self) -> AttemptId {
-        self.client.attempts.next()
-    }
-
-    fn counted(&self) -> Pending {
-        self.client.cleanup.expect()
-    }
-
-    fn register(
-        &self,
+    /// Has a lease renewed: for the first time at this moment, and then at this interval. Returns why its group is lost, if
+    /// it is.
+    pub(super) fn register(
+        self: &Arc<Self>,
         number: Number,
         group: GroupId,
         lease: &AnyLease,
         renewal: Option<(Moment, Duration)>,
     ) -> Option<LossReason> {
-        let held = Held { entry: Self::clone(self), number, lease: Arc::clone(lease), renewal };
-        self.client.renewer.register(group, held)
+        let held = Held { entry: Arc::clone(self), number, lease: Arc::clone(lease), renewal };
+        self.client.register(group, held)
     }
 }
 
@@ -333,15 +325,15 @@ impl Home for Entry {
     }
 
     fn clock(&self) -> &Clock {
-        self.client.clock()
+        &self.client.clock
     }
 
     fn server(&self) -> &Arc<str> {
-        self.client.server()
+        &self.client.server
     }
 
     fn metrics(&self) -> Option<&Metrics> {
-        Some(self.client.metrics())
+        Some(&self.client.metrics)
     }
 
     fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
@@ -354,7 +346,7 @@ impl Home for Entry {
 impl Entry {
     /// Adds the lock and the server to the error.
     pub(crate) fn about(&self, error: LockError) -> LockError {
-        error.on(&self.name).of(self.kind).at(self.client.server())
+        error.on(&self.name).of(self.kind).at(&self.client.server)
     }
 
     pub(crate) fn lost(&self, operation: Operation, reason: LossReason) -> LockError {
@@ -379,7 +371,7 @@ impl Entry {
         }
         let of_this_client = |hold: Arc<HoldCore>| {
             let holder = hold.holder().unwrap_or_else(|| self.holder());
-            Participant::new(hold.id()).with_mode(hold.grant().mode).with_info(holder)
+            Participant::new(hold.id()).with_mode(hold.mode()).with_info(holder)
         };
         if let Some(hold) = writer {
             return error.held_by(of_this_client(hold)).because("another owner of this client holds it");

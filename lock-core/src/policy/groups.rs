@@ -1,7 +1,6 @@
-//! The leases of a client, by group, and when each group has to be renewed.
+//! The leases of a client, by group, and when each of them has to be renewed.
 
-use std::collections::VecDeque;
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,15 +10,19 @@ use crate::policy::entry::Entry;
 use crate::policy::local::Number;
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::number_map::NumberMap;
+use crate::runtime::outstanding::Outstanding;
 use crate::runtime::sync::Mutex;
-use crate::spi::{AnyLease, GroupId, Groups};
+use crate::spi::{AnyLease, GroupId, GroupReport};
 use crate::types::loss::LossReason;
 
 /// All leases of a client.
-#[derive(Default)]
 pub(crate) struct HeldGroups {
     all: Mutex<All>,
-    emptied: Notify,
+    /// How many leases there are in all groups.
+    pub(crate) leases: Outstanding,
+    /// Notified when contact with the server returns.
+    pub(crate) contact: Notify,
+    clock: Clock,
 }
 
 #[derive(Default)]
@@ -27,45 +30,17 @@ struct All {
     groups: NumberMap<GroupId, Group>,
     /// An empty group, whose memory the next new one gets.
     spare: Option<Group>,
-    /// How many leases there are in all groups.
-    leases: usize,
-    ended: Ended,
-    /// Whether a caller has ever waited until there are no leases.
-    is_awaited: bool,
-}
-
-/// The groups that were lost most recently.
-#[derive(Default)]
-struct Ended {
-    reasons: NumberMap<GroupId, LossReason>,
-    order: VecDeque<GroupId>,
+    /// The groups that were lost most recently: later groups have higher numbers.
+    lost: BTreeMap<GroupId, LossReason>,
 }
 
 /// How many lost groups are remembered. A grant that takes longer to arrive than a client takes to lose this many
 /// connections never arrives.
-const MOST_ENDED: usize = 1 << 14;
-
-impl Ended {
-    fn reason(&self, group: GroupId) -> Option<LossReason> {
-        self.reasons.get(&group).copied()
-    }
-
-    fn add(&mut self, group: GroupId, reason: LossReason) {
-        if self.reasons.insert(group, reason).is_some() {
-            return;
-        }
-        self.order.push_back(group);
-        if self.order.len() > MOST_ENDED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.reasons.remove(&oldest);
-        }
-    }
-}
+const MOST_LOST: usize = 1 << 14;
 
 #[derive(Default)]
 struct Group {
-    leases: NumberMap<Key, Kept>,
+    leases: NumberMap<Key, Held>,
     task: Option<Task>,
 }
 
@@ -75,15 +50,6 @@ struct Task {
     woken: Arc<Notify>,
     /// When it looks next by itself. Until then it stays, even if there is nothing to renew.
     looks_at: Moment,
-}
-
-/// What the task of a group does next.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    Renew,
-    Sleep(Moment),
-    /// There is nothing to renew.
-    End,
 }
 
 /// A renewal that is due within this part of its interval is sent with one that is due now, or when the task looks
@@ -99,13 +65,12 @@ pub(crate) struct Held {
     pub(crate) entry: Arc<Entry>,
     pub(crate) number: Number,
     pub(crate) lease: AnyLease,
-    /// When it is to be renewed for the first time, and how long after a renewal the next one is due; `None` if it is not
-    /// renewed.
+    /// When it is to be renewed, and how long after a renewal the next one is due; `None` if it is not renewed.
     pub(crate) renewal: Option<(Moment, Duration)>,
 }
 
 impl Held {
-    pub(super) fn key(&self) -> Key {
+    fn key(&self) -> Key {
         key(&self.entry, self.number)
     }
 
@@ -118,124 +83,69 @@ fn key(entry: &Arc<Entry>, number: Number) -> Key {
     (Arc::as_ptr(entry).addr(), number)
 }
 
-struct Kept {
-    held: Held,
-    renew_at: Moment,
-}
-
-/// What follows from a new lease.
-pub(super) struct Added {
-    /// Wakes the task of the group, which the caller has to start.
-    pub(super) woken: Option<Arc<Notify>>,
-    /// Why the group is lost, if it is.
-    pub(super) end: Option<LossReason>,
-}
-
 impl HeldGroups {
-    /// Adds a lease, or changes when it is renewed. A group that is lost at the same moment is lost before, or for this lease,
-    /// too.
-    pub(super) fn add(&self, id: GroupId, held: Held) -> Added {
-        let renew_at = held.renewal.map_or(Moment::FOREVER, |(first, _)| first);
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { all: Mutex::default(), leases: Outstanding::default(), contact: Notify::new(), clock }
+    }
+
+    /// Adds a lease, or changes when it is renewed. Returns what wakes the task of the group, if the caller has to start that, and
+    /// why the group is lost, if it is. A group that is lost at the same moment is lost before, or for this lease, too.
+    pub(super) fn add(&self, id: GroupId, held: Held) -> (Option<Arc<Notify>>, Option<LossReason>) {
+        let renew_at = held.renewal.map(|(first, _)| first);
         let mut all = self.all.lock();
-        let All { groups, spare, leases, ended, .. } = &mut *all;
+        let All { groups, spare, lost } = &mut *all;
         let group = groups.entry(id).or_insert_with(|| spare.take().unwrap_or_default());
-        if group.leases.insert(held.key(), Kept { held, renew_at }).is_none() {
-            *leases += 1;
+        if group.leases.insert(held.key(), held).is_none() {
+            self.leases.add();
         }
-        Added { woken: group.task_to_start(renew_at), end: ended.reason(id) }
-    }
-
-    /// Remembers that a group is lost, for grants in it that are not registered yet.
-    pub(crate) fn end_group(&self, group: GroupId, reason: LossReason) {
-        self.all.lock().ended.add(group, reason);
-    }
-
-    /// Makes all leases of the group due for renewal now.
-    pub(crate) fn renew_now(&self, group: GroupId, now: Moment) {
-        let mut all = self.all.lock();
-        let Some(group) = all.groups.get_mut(&group) else { return };
-        for kept in group.leases.values_mut().filter(|kept| kept.renew_at != Moment::FOREVER) {
-            kept.renew_at = kept.renew_at.min(now);
-        }
-        if let Some(task) = &group.task {
-            task.woken.notify_one();
-        }
+        (renew_at.and_then(|renew_at| group.task_to_start(renew_at)), lost.get(&id).copied())
     }
 
     /// Removes a lease that has ended, or whose release begins. It runs foreign code.
-    pub(crate) fn remove(&self, id: GroupId, entry: &Arc<Entry>, number: Number) {
+    pub(super) fn remove(&self, id: GroupId, entry: &Arc<Entry>, number: Number) {
         let mut all = self.all.lock();
-        let All { groups, spare, leases, is_awaited, .. } = &mut *all;
+        let All { groups, spare, .. } = &mut *all;
         let Some(group) = groups.get_mut(&id) else { return };
         let Some(removed) = group.leases.remove(&key(entry, number)) else { return };
         // If a group has a task, that task removes it: usually the next lease comes sooner.
         if group.leases.is_empty() && group.task.is_none() {
             *spare = groups.remove(&id);
         }
-        *leases -= 1;
-        let is_noticed = *leases == 0 && *is_awaited;
         drop(all);
         drop(removed);
-        if is_noticed {
-            self.emptied.notify_waiters();
-        }
+        self.leases.subtract();
     }
 
-    pub(crate) fn of_group(&self, group: GroupId) -> Vec<Held> {
+    pub(super) fn of_group(&self, group: GroupId) -> Vec<Held> {
         let all = self.all.lock();
-        all.groups.get(&group).map(|group| group.all().collect()).unwrap_or_default()
+        all.groups.get(&group).map(|group| group.leases.values().cloned().collect()).unwrap_or_default()
     }
 
     pub(crate) fn all(&self) -> Vec<Held> {
-        self.all.lock().groups.values().flat_map(Group::all).collect()
+        self.all.lock().groups.values().flat_map(|group| group.leases.values().cloned()).collect()
     }
 
-    pub(crate) fn holds_something(&self) -> bool {
-        self.all.lock().leases > 0
-    }
-
-    /// Waits until there are no leases.
-    pub(crate) async fn empty(&self) {
-        loop {
-            let emptied = self.emptied.notified();
-            {
-                let mut all = self.all.lock();
-                if all.leases == 0 {
-                    return;
-                }
-                all.is_awaited = true;
-            }
-            emptied.await;
-        }
-    }
-
-    /// Returns what the task of the group does now. The last time it also forgets the task.
-    pub(super) fn next(&self, id: GroupId, now: Moment) -> Next {
+    /// Returns when the task of the group has to renew leases: at the latest now, if it is to do that now. If there is nothing to
+    /// renew, the group has no task any more.
+    pub(super) fn next_renewal(&self, id: GroupId, now: Moment) -> Option<Moment> {
         let mut all = self.all.lock();
-        let Some(group) = all.groups.get_mut(&id) else { return Next::End };
-        let leased = group.leases.values().filter(|kept| kept.renew_at != Moment::FOREVER);
-        let times = leased.map(|kept| (kept.renew_at, kept.held.interval().unwrap_or_default()));
-        let first = times.reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)));
+        let group = all.groups.get_mut(&id)?;
+        let renewals = group.leases.values().filter_map(|held| held.renewal);
+        let first = renewals.reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)));
         let Some((due, interval)) = first else {
             group.task = None;
             if group.leases.is_empty() {
                 all.groups.remove(&id);
             }
-            return Next::End;
+            return None;
         };
         if due.minus(interval / LOOKS_IN_AN_INTERVAL) <= now {
-            return Next::Renew;
+            return Some(now);
         }
         if let Some(task) = &mut group.task {
             task.looks_at = due;
         }
-        Next::Sleep(due)
-    }
-
-    /// Returns the leases of a group that are renewed.
-    pub(super) fn renewable(&self, group: GroupId) -> Vec<Held> {
-        let all = self.of_group(group);
-        all.into_iter().filter(|held| held.renewal.is_some()).collect()
+        Some(due)
     }
 
     /// Sets when leases of the group are to be renewed.
@@ -243,9 +153,55 @@ impl HeldGroups {
         let mut all = self.all.lock();
         let Some(group) = all.groups.get_mut(&group) else { return };
         for (held, renew_at) in leases {
-            if let Some(kept) = group.leases.get_mut(&held.key()).filter(|kept| kept.held.renewal.is_some()) {
-                kept.renew_at = renew_at;
+            let kept = group.leases.get_mut(&held.key());
+            if let Some((due, _)) = kept.and_then(|held| held.renewal.as_mut()) {
+                *due = renew_at;
             }
+        }
+    }
+}
+
+/// What backends report.
+impl HeldGroups {
+    /// Forwards a report on a group to all its leases.
+    pub(crate) fn report(&self, group: GroupId, report: GroupReport) {
+        match report {
+            GroupReport::Suspect => {
+                self.of_group(group).iter().for_each(|held| held.entry.suspect(held.number));
+            }
+            GroupReport::Restored => {
+                self.contact.notify_waiters();
+                self.renew_now(group);
+            }
+            GroupReport::RenewNow => self.renew_now(group),
+            GroupReport::Lost(reason) => {
+                self.remember(group, reason);
+                for held in self.of_group(group) {
+                    held.entry.lost_at_server(held.number, reason);
+                }
+            }
+        }
+    }
+
+    /// Remembers that a group is lost, for grants in it that are not registered yet.
+    fn remember(&self, group: GroupId, reason: LossReason) {
+        let lost = &mut self.all.lock().lost;
+        lost.insert(group, reason);
+        if lost.len() > MOST_LOST {
+            lost.pop_first();
+        }
+    }
+
+    /// Makes all leases of the group due for renewal now.
+    fn renew_now(&self, group: GroupId) {
+        let now = self.clock.now();
+        let mut all = self.all.lock();
+        let Some(group) = all.groups.get_mut(&group) else { return };
+        for (due, _) in group.leases.values_mut().filter_map(|held| held.renewal.as_mut()) {
+            *due = now.min(*due);
+        }
+        if let Some(task) = &group.task {
+            task.woken.notify_one();
         }
     }
 }
@@ -253,9 +209,6 @@ impl HeldGroups {
 impl Group {
     /// A lease is to be renewed then. If the caller has to start the task for that, returns what wakes the task.
     fn task_to_start(&mut self, renew_at: Moment) -> Option<Arc<Notify>> {
-        if renew_at == Moment::FOREVER {
-            return None;
-        }
         if let Some(task) = &mut self.task {
             if renew_at < task.looks_at {
                 task.looks_at = renew_at;
@@ -267,51 +220,6 @@ impl Group {
         self.task = Some(Task { woken: Arc::clone(&woken), looks_at: renew_at });
         Some(woken)
     }
-
-    fn all(&self) -> impl Iterator<Item = Held> {
-        self.leases.values().map(|kept| kept.held.clone())
-    }
-}
-
-impl fmt::Debug for HeldGroups {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("HeldGroups")
-            .field("groups", &self.all.lock().groups.len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// Forwards the backend's reports on a group to all its leases.
-pub(crate) struct GroupReports {
-    pub(crate) held: Arc<HeldGroups>,
-    /// Notified when contact with the server returns.
-    pub(crate) contact: Arc<Notify>,
-    pub(crate) clock: Clock,
-}
-
-impl Groups for GroupReports {
-    fn suspect(&self, group: GroupId) {
-        for held in self.held.of_group(group) {
-            held.entry.suspect(held.number);
-        }
-    }
-
-    fn restored(&self, group: GroupId) {
-        self.contact.notify_waiters();
-        self.renew(group);
-    }
-
-    fn renew(&self, group: GroupId) {
-        self.held.renew_now(group, self.clock.now());
-    }
-
-    fn lost(&self, group: GroupId, reason: LossReason) {
-        self.held.end_group(group, reason);
-        for held in self.held.of_group(group) {
-            held.entry.lost_at_server(held.number, reason);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -320,15 +228,15 @@ mod tests {
 
     #[test]
     fn the_lost_groups_of_a_long_life_are_not_all_remembered() {
-        let held = HeldGroups::default();
-        let groups = 3 * MOST_ENDED as u64;
+        let held = HeldGroups::new(Clock::system());
+        let groups = 3 * MOST_LOST as u64;
         for number in 0..groups {
-            held.end_group(GroupId::new(number), LossReason::ConnectionLost);
-            held.end_group(GroupId::new(number), LossReason::SessionClosed);
+            held.report(GroupId::new(number), GroupReport::Lost(LossReason::ConnectionLost));
+            held.report(GroupId::new(number), GroupReport::Lost(LossReason::SessionClosed));
         }
-        let ended = &held.all.lock().ended;
-        assert_eq!((ended.reasons.len(), ended.order.len()), (MOST_ENDED, MOST_ENDED));
-        assert_eq!(ended.reason(GroupId::new(groups - 1)), Some(LossReason::SessionClosed));
-        assert_eq!(ended.reason(GroupId::new(0)), None);
+        let lost = &held.all.lock().lost;
+        assert_eq!(lost.len(), MOST_LOST);
+        assert_eq!(lost.get(&GroupId::new(groups - 1)), Some(&LossReason::SessionClosed));
+        assert_eq!(lost.get(&GroupId::new(0)), None);
     }
 }

@@ -1,5 +1,5 @@
 //! All log messages about locks, in one place, so that each event always has the same fields. What takes time to find out
-//! is a closure, which is called only if the message is written.
+//! is found out in the macro, which does so only if the message is written.
 //!
 //! Everything that distlock logs, in every crate, has the target `distlock`. The crate's documentation lists the
 //! events.
@@ -7,9 +7,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use tracing::field::debug as debug_value;
+use tracing::field::{DisplayValue, debug as debug_value, display};
 use tracing::{Span, debug, error, info, warn};
 
+use crate::policy::entry::Entry;
+use crate::policy::hold::HoldCore;
 use crate::runtime::clock::Moment;
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
@@ -23,39 +25,33 @@ pub(crate) fn span(lock: &LockName) -> Span {
 }
 
 /// A lock at a server.
-#[derive(Clone, Copy)]
-pub(crate) struct Lock<'a> {
-    pub(crate) name: &'a LockName,
-    pub(crate) server: &'a str,
-}
-
-impl Lock<'_> {
-    pub(crate) fn waiting(self, holder: &HolderInfo) {
-        let Self { name, server } = self;
-        debug!(target: "distlock", lock = %name, holder = %Holder(holder), %server, "waiting");
+impl Entry {
+    pub(super) fn log_waiting(&self, holder: &HolderInfo) {
+        let server = self.server();
+        debug!(target: "distlock", lock = %self.name(), holder = %Holder(holder), %server, "waiting");
     }
 
-    pub(crate) fn granted(
-        self,
+    pub(super) fn log_granted(
+        &self,
         holder: &HolderInfo,
         token: Option<FencingToken>,
         waited: impl Fn() -> Duration,
     ) {
-        let Self { name, server } = self;
         debug!(
             target: "distlock",
-            lock = %name, holder = %Holder(holder), token = token.map(display), waited = ?waited(), %server, "granted"
+            lock = %self.name(), holder = %Holder(holder), token = token.map(display), waited = ?waited(),
+            server = %self.server(), "granted"
         );
     }
 
-    pub(crate) fn not_granted(self, waited: impl Fn() -> Duration, why: &dyn fmt::Display) {
-        let Self { name, server } = self;
-        debug!(target: "distlock", lock = %name, %why, waited = ?waited(), %server, "not granted");
+    pub(super) fn log_not_granted(&self, waited: impl Fn() -> Duration, why: &dyn fmt::Display) {
+        let server = self.server();
+        debug!(target: "distlock", lock = %self.name(), %why, waited = ?waited(), %server, "not granted");
     }
 
     /// A grant was lost before its waiter had it, and another attempt follows. A single loss is not logged. From the
     /// second in a row it is a warning, which becomes rarer the longer this goes on.
-    pub(crate) fn lost_unseen(self, reason: LossReason, in_a_row: u32) {
+    pub(super) fn log_lost_unseen(&self, reason: LossReason, in_a_row: u32) {
         if in_a_row < 2 || !in_a_row.is_power_of_two() {
             return;
         }
@@ -65,26 +61,23 @@ impl Lock<'_> {
             }
             _ => "find out at the server who takes or deletes what stands for the lock, or ends its session",
         };
-        let Self { name, server } = self;
         warn!(
             target: "distlock",
-            lock = %name, %reason, in_a_row, remedy, %server,
+            lock = %self.name(), %reason, in_a_row, remedy, server = %self.server(),
             "a grant was lost before its waiter had it; the attempt is repeated"
         );
     }
 
     /// A request for the lock has failed, and is repeated.
-    pub(crate) fn repeated(self, what: &'static str, error: &LockError) {
-        let Self { name, server } = self;
-        debug!(target: "distlock", lock = %name, %error, %server, "{what}");
+    pub(super) fn log_repeated(&self, what: &'static str, error: &LockError) {
+        debug!(target: "distlock", lock = %self.name(), %error, server = %self.server(), "{what}");
     }
 
     /// The client ends, and may leave data of the lock at the server.
-    pub(crate) fn given_up(self) {
-        let Self { name, server } = self;
+    pub(super) fn log_given_up(&self) {
         warn!(
             target: "distlock",
-            lock = %name, %server,
+            lock = %self.name(), server = %self.server(),
             "given up: the server has not answered, and the client ends; what is left of the lock ends with the lease, or with \
              the client's connection"
         );
@@ -92,55 +85,50 @@ impl Lock<'_> {
 }
 
 /// A hold of a lock at a server.
-#[derive(Clone, Copy)]
-pub(crate) struct Held<'a> {
-    pub(crate) lock: Lock<'a>,
-    pub(crate) token: Option<FencingToken>,
-}
+impl HoldCore {
+    fn shown_token(&self) -> Option<DisplayValue<FencingToken>> {
+        self.grant().token.map(display)
+    }
 
-impl Held<'_> {
-    pub(crate) fn suspect(self, remaining: Option<Duration>) {
-        let Self { lock: Lock { name, server }, token } = self;
+    pub(super) fn log_suspect(&self) {
         warn!(
             target: "distlock",
-            lock = %name, token = token.map(display), remaining = remaining.map(debug_value), %server,
-            "suspect: contact is lost, and the lock is still held"
+            lock = %self.name(), token = self.shown_token(), remaining = self.remaining().map(debug_value),
+            server = %self.server(), "suspect: contact is lost, and the lock is still held"
         );
     }
 
-    pub(crate) fn restored(self) {
-        let Self { lock: Lock { name, server }, token } = self;
+    pub(super) fn log_restored(&self) {
         info!(
             target: "distlock",
-            lock = %name, token = token.map(display), %server,
+            lock = %self.name(), token = self.shown_token(), server = %self.server(),
             "restored: contact has returned, and the lock was held throughout"
         );
     }
 
-    pub(crate) fn lost(self, reason: LossReason, held: Duration) {
-        let Self { lock: Lock { name, server }, token } = self;
+    pub(super) fn log_lost(&self, reason: LossReason) {
+        let (lock, token, held, server) = (self.name(), self.shown_token(), self.age(), self.server());
         if reason == LossReason::ClientClosed {
             // The program's own doing.
-            return warn!(target: "distlock", lock = %name, token = token.map(display), %reason, ?held, %server, "lost");
+            return warn!(target: "distlock", %lock, token, %reason, ?held, %server, "lost");
         }
-        error!(target: "distlock", lock = %name, token = token.map(display), %reason, ?held, %server, "lost");
+        error!(target: "distlock", %lock, token, %reason, ?held, %server, "lost");
     }
 
     /// A loss that the owner never knew of does not affect it.
-    pub(crate) fn lost_before_known(self, reason: LossReason) {
-        let Self { lock: Lock { name, server }, token } = self;
+    pub(super) fn log_lost_before_known(&self, reason: LossReason) {
         debug!(
             target: "distlock",
-            lock = %name, token = token.map(display), %reason, %server, "lost before its waiter had it"
+            lock = %self.name(), token = self.shown_token(), %reason, server = %self.server(),
+            "lost before its waiter had it"
         );
     }
 
-    pub(crate) fn released(self, found_lost: Option<LossReason>, held: impl Fn() -> Duration) {
-        let Self { lock: Lock { name, server }, token } = self;
+    pub(super) fn log_released(&self, found_lost: Option<LossReason>) {
         debug!(
             target: "distlock",
-            lock = %name, token = token.map(display), held = ?held(), found_lost = found_lost.map(display), %server,
-            "released"
+            lock = %self.name(), token = self.shown_token(), held = ?self.age(),
+            found_lost = found_lost.map(display), server = %self.server(), "released"
         );
     }
 }

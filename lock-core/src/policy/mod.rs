@@ -11,5 +11,4 @@ pub(crate) mod hold;
 pub(crate) mod local;
 mod log;
 pub(crate) mod release;
-pub(crate) mod remote;
 pub(crate) mod renewal;

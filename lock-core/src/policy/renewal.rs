@@ -11,64 +11,33 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::policy::entry::Entry;
-use crate::policy::groups::{Added, Held, HeldGroups, Next};
-use crate::policy::local::Number;
+use crate::policy::context::ClientContext;
+use crate::policy::groups::Held;
 use crate::policy::log;
-use crate::policy::remote::Remote;
 use crate::runtime::clock::Clock;
 use crate::runtime::metrics::Headroom;
 use crate::runtime::race::{first_of, within};
 use crate::spi::{GroupId, LeaseState};
 use crate::types::loss::LossReason;
 
-/// Renews leases for as long as they last.
-pub(crate) struct Renewer {
-    remote: Arc<Remote>,
-    held: Arc<HeldGroups>,
-}
-
 /// How often a failed renewal is repeated within one interval.
 const RETRIES_IN_AN_INTERVAL: u32 = 8;
 
-impl Renewer {
-    pub(crate) fn new(remote: Arc<Remote>, held: Arc<HeldGroups>) -> Self {
-        Self { remote, held }
-    }
-
+impl ClientContext {
     /// Adds a lease. Returns why its group is lost, if it is.
-    pub(crate) fn register(&self, group: GroupId, held: Held) -> Option<LossReason> {
-        let Added { woken, end } = self.held.add(group, held);
+    pub(super) fn register(self: &Arc<Self>, group: GroupId, held: Held) -> Option<LossReason> {
+        let (woken, end) = self.held.add(group, held);
         if let Some(woken) = woken {
             let task = GroupTask {
-                remote: Arc::downgrade(&self.remote),
-                held: Arc::clone(&self.held),
-                clock: self.remote.clock.clone(),
+                client: Arc::downgrade(self),
+                clock: self.clock.clone(),
                 group,
                 failures: log::Failures::default(),
-                headroom: self.remote.metrics.headroom(),
+                headroom: self.metrics.headroom(),
             };
-            self.remote.engine.spawn(task.run(woken));
+            self.engine.spawn(task.run(woken));
         }
         end
-    }
-
-    /// Removes a lease that has ended, or whose release begins.
-    pub(crate) fn unregister(&self, group: GroupId, entry: &Arc<Entry>, number: Number) {
-        self.held.remove(group, entry, number);
-    }
-
-    pub(crate) fn holds_something(&self) -> bool {
-        self.held.holds_something()
-    }
-
-    pub(crate) fn all(&self) -> Vec<Held> {
-        self.held.all()
-    }
-
-    /// Waits until there are no leases.
-    pub(crate) async fn empty(&self) {
-        self.held.empty().await;
     }
 }
 
@@ -76,8 +45,7 @@ impl Renewer {
 ///
 /// While it sleeps it does not keep the client alive, so that a client whose last handle was dropped can end.
 struct GroupTask {
-    remote: Weak<Remote>,
-    held: Arc<HeldGroups>,
+    client: Weak<ClientContext>,
     clock: Clock,
     group: GroupId,
     failures: log::Failures,
@@ -88,28 +56,28 @@ impl GroupTask {
     async fn run(mut self, woken: Arc<Notify>) {
         loop {
             let due = {
-                let Some(remote) = self.remote.upgrade() else { return };
-                match self.held.next(self.group, self.clock.now()) {
-                    Next::Renew => {
-                        self.renew(&remote).await;
-                        continue;
-                    }
-                    Next::Sleep(due) => due,
-                    Next::End => return,
+                let Some(client) = self.client.upgrade() else { return };
+                let now = self.clock.now();
+                let Some(due) = client.held.next_renewal(self.group, now) else { return };
+                if due <= now {
+                    self.renew(&client).await;
+                    continue;
                 }
+                due
             };
             first_of(self.clock.sleep_until(due), woken.notified()).await;
         }
     }
 
-    async fn renew(&mut self, remote: &Remote) {
-        let due = self.held.renewable(self.group);
+    async fn renew(&mut self, client: &ClientContext) {
+        let mut due = client.held.of_group(self.group);
+        due.retain(|held| held.renewal.is_some());
         let leases: Vec<_> = due.iter().map(|held| Arc::clone(&held.lease)).collect();
         let interval = due.iter().filter_map(Held::interval).min().unwrap_or(Duration::MAX);
         let anchor = self.clock.now();
-        let renewing = remote.backend.renew(self.group, &leases);
+        let renewing = client.backend.renew(self.group, &leases);
         let answer = within(&self.clock, anchor.plus(interval), renewing).await;
-        remote.metrics.renewed_in(self.clock.now().since(anchor));
+        client.metrics.renewed_in(self.clock.now().since(anchor));
         self.headroom.was(|| due.iter().filter_map(|held| held.entry.remaining(held.number)).min());
         let retry_at = self.clock.now().plus(interval / RETRIES_IN_AN_INTERVAL);
         let (mut states, why) = match answer {
@@ -128,7 +96,7 @@ impl GroupTask {
             };
             Some((held, renew_at))
         });
-        self.held.put_off(self.group, put_off);
+        client.held.put_off(self.group, put_off);
         let mut failed = Vec::new();
         for (Held { entry, number, .. }, state) in due.iter().zip(states) {
             match state {
@@ -141,6 +109,6 @@ impl GroupTask {
                 }
             }
         }
-        self.failures.report(&failed, &why, &remote.server, self.clock.now());
+        self.failures.report(&failed, &why, &client.server, self.clock.now());
     }
 }

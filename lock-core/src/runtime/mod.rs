@@ -10,7 +10,7 @@ pub(crate) mod few;
 pub(crate) mod manual_clock;
 pub(crate) mod metrics;
 pub(crate) mod number_map;
-pub(crate) mod pending;
+pub(crate) mod outstanding;
 pub(crate) mod race;
 pub(crate) mod sync;
 pub(crate) mod waker;

@@ -14,12 +14,13 @@ use crate::types::loss::LossReason;
 use crate::types::password::{Password, Secret};
 use crate::types::status::HolderInfo;
 
-/// Receives what a backend reports about a whole group.
-pub(crate) trait Groups: Send + Sync {
-    fn suspect(&self, group: GroupId);
-    fn restored(&self, group: GroupId);
-    fn renew(&self, group: GroupId);
-    fn lost(&self, group: GroupId, reason: LossReason);
+/// What a backend reports about a whole group.
+#[derive(Clone, Copy)]
+pub(crate) enum GroupReport {
+    Suspect,
+    Restored,
+    RenewNow,
+    Lost(LossReason),
 }
 
 /// What the core provides to a backend: its clock, its engine, and a way to report on a whole group. It is cheap to
@@ -54,7 +55,7 @@ pub struct BackendContext {
     pub(crate) clock: Clock,
     pub(crate) tasks: Arc<BackendTasks>,
     pub(crate) holder: Arc<HolderInfo>,
-    pub(crate) groups: Arc<dyn Groups>,
+    pub(crate) report: Arc<dyn Fn(GroupId, GroupReport) + Send + Sync>,
     pub(crate) abort_margin: Duration,
 }
 
@@ -125,7 +126,7 @@ impl BackendContext {
 
     /// Reports that contact is lost for every hold of the group. The holds still stand.
     pub fn group_suspect(&self, group: GroupId) {
-        self.groups.suspect(group);
+        (self.report)(group, GroupReport::Suspect);
     }
 
     /// Reports that contact has returned for the group: its leases are renewed now instead of after the next pause,
@@ -143,19 +144,19 @@ impl BackendContext {
     /// }
     /// ```
     pub fn group_restored(&self, group: GroupId) {
-        self.groups.restored(group);
+        (self.report)(group, GroupReport::Restored);
     }
 
     /// Renews the leases of the group now instead of after the next pause, for a backend that wants to know earlier whether
     /// they stand. It says nothing about contact.
     pub fn renew_now(&self, group: GroupId) {
-        self.groups.renew(group);
+        (self.report)(group, GroupReport::RenewNow);
     }
 
     /// Reports that every hold of the group is lost, and so is every later grant in it: its number must not be used
     /// again.
     pub fn group_lost(&self, group: GroupId, reason: LossReason) {
-        self.groups.lost(group, reason);
+        (self.report)(group, GroupReport::Lost(reason));
     }
 }
 

@@ -14,7 +14,8 @@ use crate::types::token::FencingToken;
 #[cfg(doc)]
 use super::{AcquireRequest, Backend};
 
-/// Identifies what is renewed together: a connection, a session. The backend assigns the numbers.
+/// Identifies what is renewed together: a connection, a session. The backend assigns the numbers, in the order in which its groups
+/// begin.
 ///
 /// ```
 /// use lock_core::GroupId;

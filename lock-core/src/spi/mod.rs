@@ -20,7 +20,8 @@
 //!    with the exception of `acquire` while it is queued.
 //! 7. **A first poll is quick.** The first polls of `acquire`, `cancel` and `release` run on the caller's thread,
 //!    inside the engine's runtime; anything that blocks has to run elsewhere. Everything else runs on the engine.
-//! 8. **The number of a lost group is not used again.** Every later grant in that group is lost too.
+//! 8. **A later group has a higher number**, and the number of a lost group is not used again. Every later grant in that
+//!    group is lost too.
 //! 9. **Sharing is declared.** A backend that [shares](crate::Capabilities::shared) locks or permits serves waiters of all modes
 //!    in the order of their arrival: a head that does not fit stops the queue, and all that fit follow it. A semaphore
 //!    is another thing than the lock of its name. A semaphore has the number of permits that its holders and waiters
@@ -252,7 +253,7 @@ pub use crate::runtime::race::within;
 pub use crate::runtime::sync::Mutex;
 
 pub(crate) use attempt::{Report, Reports};
-pub(crate) use context::Groups;
+pub(crate) use context::GroupReport;
 pub(crate) use erased::{AnyBackend, AnyLease, Erased};
 pub(crate) use hold_options::{HoldOptions, LocalHandoff, OnLoss};
 pub(crate) use lease_deadline::{TIMER_SLIP, Validity};

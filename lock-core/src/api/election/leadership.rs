@@ -157,8 +157,8 @@ impl Leading {
         let Some(lease) = entry.lease_of(&self.hold.0).filter(|_| self.hold.is_valid()) else {
             return Err(self.over());
         };
-        let updated = client.on_engine(Operation::Describe, |remote| async move {
-            remote.backend.update_holder(&lease, &info).await
+        let updated = client.on_engine(Operation::Describe, |context| async move {
+            context.backend.update_holder(&lease, &info).await
         });
         match updated.await.map_err(|error| error.on(entry.name()))? {
             Updated::Done => {

@@ -13,10 +13,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::policy::log;
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::metrics::{LockMetrics, Metrics};
-use crate::spi::{AttemptId, HoldOptions, OnLoss};
+use crate::spi::{AcquireRequest, HoldOptions, OnLoss};
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::mode::Mode;
@@ -69,30 +68,26 @@ pub(crate) struct HoldCore {
     is_inherited: AtomicBool,
 }
 
-/// What the server granted.
-#[derive(Clone)]
+/// What the server granted. Several locks together have nothing of it.
+#[derive(Clone, Default)]
 pub(crate) struct Granted {
     /// The number of the lease in its local lock.
     pub(crate) lease: u64,
-    pub(crate) id: GrantedId,
-    pub(crate) mode: Mode,
+    /// The attempt, or the one that is to make the lease of a writer that of this reader.
+    pub(crate) request: Option<AcquireRequest>,
+    /// The id under which the server shows the hold, if it is not that of the attempt.
+    pub(crate) holder: Option<HolderId>,
     pub(crate) token: Option<FencingToken>,
-    /// What the attempt asked for; `None` without a server.
-    pub(crate) options: Option<Arc<HoldOptions>>,
     /// Whether other holds may follow on the same lease.
     pub(crate) may_be_followed: bool,
     #[cfg(unix)]
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
 }
 
-/// The id under which the server shows a hold.
-#[derive(Clone)]
-pub(crate) enum GrantedId {
-    /// The same as the attempt's.
-    Attempt(AttemptId),
-    Given(HolderId),
-    /// There is no server: the number of the hold.
-    Number,
+impl Granted {
+    fn options(&self) -> Option<&HoldOptions> {
+        self.request.as_ref().map(|request| &**request.options())
+    }
 }
 
 static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
@@ -150,11 +145,16 @@ impl HoldCore {
         self.acquired_in.get().copied()
     }
 
+    pub(crate) fn mode(&self) -> Mode {
+        self.grant().request.as_ref().map_or(Mode::Exclusive, AcquireRequest::mode)
+    }
+
+    /// Returns the id under which the server shows the hold; without a server, one from its number.
     pub(crate) fn id(&self) -> HolderId {
-        match &self.grant().id {
-            GrantedId::Attempt(id) => HolderId::new(id.to_string()),
-            GrantedId::Given(id) => id.clone(),
-            GrantedId::Number => HolderId::new(self.number.to_string()),
+        match self.grant() {
+            Granted { holder: Some(id), .. } => id.clone(),
+            Granted { request: Some(request), .. } => HolderId::new(request.id().to_string()),
+            _ => HolderId::new(self.number.to_string()),
         }
     }
 
@@ -181,17 +181,17 @@ impl HoldCore {
 
     /// What the client sent to the server about itself, at the grant; `None` without a server.
     pub(crate) fn holder(&self) -> Option<&Arc<HolderInfo>> {
-        self.grant().options.as_ref().map(|options| &options.holder)
+        self.grant().options().map(|options| &options.holder)
     }
 
     /// How long the holder needs to stop after it learns of a loss.
     pub(crate) fn abort_margin(&self) -> Duration {
-        self.grant().options.as_ref().map_or(Duration::ZERO, |options| options.abort_margin)
+        self.grant().options().map_or(Duration::ZERO, |options| options.abort_margin)
     }
 
     /// What becomes of a body when this hold is lost.
     pub(crate) fn on_loss(&self) -> OnLoss {
-        self.grant().options.as_ref().map_or(OnLoss::DropBody, |options| options.on_loss)
+        self.grant().options().map_or(OnLoss::DropBody, |options| options.on_loss)
     }
 
     /// Adds an observer, unless the hold has one. Call this before the acquisition is reported.
@@ -320,36 +320,32 @@ impl HoldCore {
             metrics.acquired();
         }
         if let Acquired::Lost(reason) = acquired {
-            self.log_loss(reason, Known::Yes);
+            self.record_loss(reason, Known::Yes);
         }
     }
 }
 
 /// What the log and the metrics say. It runs foreign code, so no mutex is locked and the deadline thread does not call it.
 impl HoldCore {
-    pub(crate) fn logged(&self) -> log::Held<'_> {
-        log::Held { lock: log::Lock { name: self.name(), server: self.server() }, token: self.grant().token }
-    }
-
-    pub(crate) fn log_loss(&self, reason: LossReason, known: Known) {
+    pub(crate) fn record_loss(&self, reason: LossReason, known: Known) {
         match known {
             Known::Yes => {
-                self.logged().lost(reason, self.age());
+                self.log_lost(reason);
                 self.count_end(Some(reason));
             }
-            Known::NotYet => self.logged().lost_before_known(reason),
+            Known::NotYet => self.log_lost_before_known(reason),
         }
     }
 
-    pub(crate) fn log_release(&self, loss: Option<LossReason>, known: Known) {
-        self.logged().released(loss, || self.age());
+    pub(crate) fn record_release(&self, loss: Option<LossReason>, known: Known) {
+        self.log_released(loss);
         if known == Known::Yes {
             self.count_end(loss);
         }
     }
 
     fn metrics(&self) -> Option<LockMetrics<'_>> {
-        self.home.metrics().map(|metrics| metrics.of(self.name(), self.grant().mode))
+        self.home.metrics().map(|metrics| metrics.of(self.name(), self.mode()))
     }
 
     /// Counts the end of a hold that its owner has received.
@@ -362,7 +358,7 @@ impl HoldCore {
 
 /// When the hold ends even if it is renewed, if its options limit it.
 fn longest(grant: &Granted, granted_at: Moment) -> Moment {
-    let max_hold = grant.options.as_ref().and_then(|options| options.max_hold);
+    let max_hold = grant.options().and_then(|options| options.max_hold);
     max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length))
 }
 
@@ -371,7 +367,7 @@ impl fmt::Debug for HoldCore {
         formatter
             .debug_struct("Hold")
             .field("name", self.name())
-            .field("mode", &self.grant().mode)
+            .field("mode", &self.mode())
             .field("token", &self.grant().token)
             .field("phase", &self.state.phase())
             .finish_non_exhaustive()

@@ -11,8 +11,8 @@ use crate::policy::hold::HoldCore;
 use crate::runtime::clock::Moment;
 use crate::runtime::few::FewByKey;
 use crate::runtime::number_map::NumberHashes;
-use crate::runtime::pending::Pending;
-use crate::spi::{AcquireRequest, AnyLease, GroupId, Mode, Validity};
+use crate::runtime::outstanding::Pending;
+use crate::spi::{AcquireRequest, AnyLease, Grant, GroupId, Mode, Validity};
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
@@ -70,6 +70,12 @@ pub(super) struct Lease {
     pub(super) seen: Seen,
 }
 
+impl Lease {
+    pub(super) fn new(grant: Grant<AnyLease>, lasting: Lasting, hold: Arc<HoldCore>, seen: Seen) -> Self {
+        Self { kept: grant.lease, group: grant.group, lasting, series: None, hold, reader: None, seen }
+    }
+}
+
 /// How long a lease lasts.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lasting {
@@ -124,8 +130,6 @@ impl Ending {
 pub(super) struct Heir {
     pub(super) reader: Arc<HoldCore>,
     pub(super) owner: Owner,
-    /// The number of the reader's lease.
-    pub(super) to: Number,
     /// The group of the writer's lease.
     pub(super) group: GroupId,
 }

@@ -8,8 +8,8 @@ use super::losing::Declared;
 use super::releasing::Reply;
 use super::turn::Turn;
 use super::{LocalLock, Outcome, Settled};
-use crate::policy::hold::{Granted, GrantedId, HoldCore};
-use crate::runtime::pending::Pending;
+use crate::policy::hold::{Granted, HoldCore};
+use crate::runtime::outstanding::Pending;
 use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Term, Validity, Wait};
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
@@ -123,7 +123,7 @@ impl LocalLock {
     fn undo_attempt(&mut self, turn: &mut Turn<'_>, ticket: Ticket, number: Number) -> Pending {
         self.is_out_no_longer(ticket, number);
         self.end(turn, number, Ending::sent_at(turn.now));
-        turn.around.counted()
+        turn.counted()
     }
 
     /// No request wants an attempt any more: its driver notices that, and undoes it.
@@ -132,7 +132,7 @@ impl LocalLock {
             turn.effects.stop.extend(out.driver.take());
         }
         self.is_out_no_longer(ticket, number);
-        let counted = Some(turn.around.counted());
+        let counted = Some(turn.counted());
         self.end(turn, number, Ending { counted, ..Ending::sent_at(turn.now) });
     }
 
@@ -170,40 +170,23 @@ impl LocalLock {
             turn.effects.forget(out);
         }
         let series = turn.series_of(&request, &grant);
-        let granted = Granted {
-            lease: number,
-            id: grant.holder.map_or(GrantedId::Attempt(request.id()), GrantedId::Given),
-            mode: request.mode(),
-            token: grant.token,
-            options: Some(Arc::clone(request.options())),
-            may_be_followed: series.is_some(),
-            #[cfg(unix)]
-            descriptor: grant.descriptor,
-        };
-        let hold = HoldCore::new(turn.around.home(), granted, Box::default(), lasting.deadline());
-        let lease = Lease {
-            kept: grant.lease,
-            group: grant.group,
-            lasting,
-            series,
-            hold,
-            reader: None,
-            seen: Seen::NotYet(ticket),
-        };
+        let granted = Granted { may_be_followed: series.is_some(), ..granted_of(&request, &grant) };
+        let hold = turn.hold(granted, lasting.deadline());
+        let lease = Lease { series, ..Lease::new(grant, lasting, hold, Seen::NotYet(ticket)) };
         if request.mode() == Mode::Exclusive {
             self.exclusive = Some(number);
         }
-        self.hold_lease(turn, number, request, lease)
+        self.hold_lease(turn, request, lease)
     }
 
     /// Keeps a lease, and has it renewed. Returns why its group is lost, if it is.
     pub(super) fn hold_lease(
         &mut self,
         turn: &mut Turn<'_>,
-        number: Number,
         request: AcquireRequest,
         lease: Lease,
     ) -> Option<LossReason> {
+        let number = request.number();
         self.look_by(lease.hold.deadline());
         let first_renewal = match lease.lasting {
             Lasting::UntilReported => None,
@@ -211,7 +194,7 @@ impl LocalLock {
                 Some((anchor.plus(validity.interval()), validity.interval()))
             }
         };
-        let end = turn.around.register(number, lease.group, &lease.kept, first_renewal);
+        let end = turn.entry.register(number, lease.group, &lease.kept, first_renewal);
         self.asks.insert(number, Ask { request, is: Is::Leased(lease) });
         end
     }
@@ -269,6 +252,19 @@ impl LocalLock {
                 entered.entries += 1;
             }
         }
+    }
+}
+
+/// What an owner sees of a grant.
+pub(super) fn granted_of(request: &AcquireRequest, grant: &Grant<AnyLease>) -> Granted {
+    Granted {
+        lease: request.number(),
+        request: Some(request.clone()),
+        holder: grant.holder.clone(),
+        token: grant.token,
+        may_be_followed: false,
+        #[cfg(unix)]
+        descriptor: grant.descriptor.clone(),
     }
 }
 

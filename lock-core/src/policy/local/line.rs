@@ -7,7 +7,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::{Number, Settled, Wish};
+use super::{Number, Settled};
+use crate::policy::acquire::Acquisition;
 use crate::runtime::clock::Moment;
 use crate::runtime::few::FewByKey;
 use crate::spi::{HoldOptions, Mode, Wait};
@@ -41,12 +42,11 @@ pub(super) enum At {
 }
 
 impl Request {
-    pub(super) fn new(wish: &Wish<'_>, since: Moment) -> Self {
-        let Wish { owner, mode, wait, options } = *wish;
+    pub(super) fn new(owner: Owner, wait: Wait, acquisition: &Acquisition, since: Moment) -> Self {
         Self {
             owner,
-            mode,
-            options: Arc::clone(options),
+            mode: acquisition.mode,
+            options: Arc::clone(&acquisition.options),
             wait,
             since,
             place: None,
@@ -234,8 +234,8 @@ mod tests {
 
     fn waits(line: &mut Line, wait: Wait) -> Ticket {
         let options = Arc::new(HoldOptions::of(Arc::new(HolderInfo::of_this_process())));
-        let wish = Wish { owner: Owner::new(), mode: Mode::Exclusive, wait, options: &options };
-        line.push(Request::new(&wish, at(0)))
+        let acquisition = Acquisition::new(Mode::Exclusive, options);
+        line.push(Request::new(Owner::new(), wait, &acquisition, at(0)))
     }
 
     #[test]

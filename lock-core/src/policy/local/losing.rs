@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::asks::{Ask, Is, Lasting, Lease, Number, Seen};
 use super::line::{At, Request, Ticket};
 use super::releasing::unconfirmed;
-use super::turn::{EndedHold, LostLease, Turn, Work};
+use super::turn::{EndedHold, LostLease, Release, Turn, Work};
 use super::{LocalLock, OVERDUE, Settled};
 use crate::policy::hold::HoldCore;
 use crate::runtime::clock::Moment;
@@ -35,7 +35,7 @@ impl LocalLock {
         for number in due {
             self.pass_time_of(turn, number);
         }
-        let next_question = self.line.next_end_after(self.asked_until).map(|end| end.minus(turn.ahead));
+        let next_question = self.line.next_end_after(self.asked_until).map(|end| end.minus(turn.ahead()));
         let next_end = self.line.next_end_after(turn.now).into_iter().chain(next_question);
         let next = self.asks.iter().map(|(_, ask)| ask.due()).chain(next_end).min();
         self.due = next.unwrap_or(Moment::FOREVER);
@@ -114,7 +114,7 @@ impl LocalLock {
         self.has_news = true;
         turn.unregister(number, lease.group);
         let gone_by = turn.gone_by(&lease);
-        let counted = turn.around.counted();
+        let counted = turn.counted();
         let abort_margin = lease.hold.abort_margin();
         let mut holds = Vec::with_capacity(1);
         for hold in lease.holds() {
@@ -130,16 +130,8 @@ impl LocalLock {
             }
             Seen::NotYet(ticket) => self.lost_unseen(turn, ticket, &request, reason),
         }
-        let lease = lease.kept;
-        turn.effects.work.push(Work::Clear(LostLease {
-            number,
-            lease,
-            holds,
-            abort_margin,
-            declared,
-            gone_by,
-            counted,
-        }));
+        let release = Release { request, lease: lease.kept, gone_by, counted };
+        turn.effects.work.push(Work::Clear(LostLease { release, holds, abort_margin, declared }));
     }
 
     /// No code has used the lease: its request waits again, in its place.

@@ -35,17 +35,18 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use crate::policy::acquire::Acquisition;
 use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
 use crate::runtime::clock::{AlarmHandle, Moment};
-use crate::spi::{AnyLease, Grant, HoldOptions, Mode, Report, Wait};
+use crate::spi::{AnyLease, Grant, Mode, Report, Wait};
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
 use crate::types::status::Participant;
 use answers::Answers;
 pub(crate) use asks::Number;
-use asks::{Ask, Asks, Is, Seen, Word};
+use asks::{Ask, Asks, Is, Lease, Seen, Word};
 pub(crate) use granting::Undoing;
 use granting::declared;
 pub(crate) use line::Ticket;
@@ -54,7 +55,7 @@ pub(crate) use losing::Declared;
 use owners::Owners;
 pub(crate) use reading::Unwanted;
 pub(crate) use releasing::Reply;
-pub(crate) use turn::{Around, Downgrade, Effects, EndedHold, LostLease, Pause, Release, Turn, Work};
+pub(crate) use turn::{Downgrade, Effects, EndedHold, LostLease, Pause, Release, Turn, Work};
 
 /// After this time an answer is overdue, so that a wait that ends does not take the silence for another holder. The server
 /// gets the same for its first word on an attempt, however short the wait is.
@@ -98,14 +99,6 @@ pub(crate) enum Settled {
     Refused,
     Failed(LockError),
     Lost(LossReason),
-}
-
-/// What an owner asks for.
-pub(crate) struct Wish<'w> {
-    pub(crate) owner: Owner,
-    pub(crate) mode: Mode,
-    pub(crate) wait: Wait,
-    pub(crate) options: &'w Arc<HoldOptions>,
 }
 
 /// The result of [`LocalLock::enter`].
@@ -166,8 +159,14 @@ impl LocalLock {
     }
 
     /// Enters for an owner, enters again, or takes a place in the line.
-    pub(crate) fn enter(&mut self, turn: &mut Turn<'_>, wish: &Wish<'_>) -> Entered {
-        let Wish { owner, mode, wait, .. } = *wish;
+    pub(crate) fn enter(
+        &mut self,
+        turn: &mut Turn<'_>,
+        owner: Owner,
+        wait: Wait,
+        acquisition: &Acquisition,
+    ) -> Entered {
+        let mode = acquisition.mode;
         if let Some(error) = &self.closed {
             return Entered::Settled(Settled::Failed(error.clone()));
         }
@@ -190,9 +189,9 @@ impl LocalLock {
             return Entered::Upgrade;
         }
         let since = turn.now;
-        let ticket = self.line.push(Request::new(wish, since));
+        let ticket = self.line.push(Request::new(owner, wait, acquisition, since));
         if let Wait::Until(end) = wait {
-            self.look_by(end.minus(turn.ahead));
+            self.look_by(end.minus(turn.ahead()));
         }
         self.advance(turn);
         self.confirm(turn, ticket);
@@ -213,7 +212,7 @@ impl LocalLock {
 
     /// Enters once more for `owner`, which already has `hold`.
     pub(crate) fn reenter(&mut self, owner: Owner, hold: &Arc<HoldCore>) -> bool {
-        let entered = self.owners.entered_mut(owner, hold.grant().mode);
+        let entered = self.owners.entered_mut(owner, hold.mode());
         let Some(entered) = entered.filter(|entered| Arc::ptr_eq(&entered.hold, hold)) else { return false };
         entered.entries += 1;
         true
@@ -344,7 +343,7 @@ impl LocalLock {
 
     /// Ends one entry of `owner` into that hold, without a caller that could learn of a loss: the other entries tell of it.
     pub(crate) fn exit_unheard(&mut self, turn: &mut Turn<'_>, owner: Owner, hold: &Arc<HoldCore>) {
-        let mode = hold.grant().mode;
+        let mode = hold.mode();
         if self.is_in(owner, mode, hold) {
             self.exit(turn, (owner, mode), Some(hold));
         } else {
@@ -411,7 +410,10 @@ impl LocalLock {
 
     /// Returns the owner that holds the lock exclusively.
     pub(crate) fn holder(&self) -> Option<(Owner, &Arc<HoldCore>)> {
-        self.owners.writer().map(|(owner, entered)| (owner, &entered.hold))
+        match self.asks.get(&self.exclusive?).map(|ask| &ask.is) {
+            Some(Is::Leased(Lease { seen: Seen::By(owner), hold, .. })) => Some((*owner, hold)),
+            _ => None,
+        }
     }
 
     /// Returns the owners that share the lock.

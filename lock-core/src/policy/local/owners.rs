@@ -15,8 +15,6 @@ type Key = (Owner, Mode);
 #[derive(Default)]
 pub(super) struct Owners {
     entered: FewByKey<Key, Entered, RandomState>,
-    /// The owner of the exclusive hold.
-    writer: Option<Owner>,
     lost: VecDeque<Lost>,
 }
 
@@ -49,18 +47,12 @@ impl Owners {
 
     /// Enters for the first time.
     pub(super) fn enter(&mut self, owner: Owner, mode: Mode, hold: &Arc<HoldCore>, entries: u64) {
-        if mode == Mode::Exclusive {
-            self.writer = Some(owner);
-        }
         debug_assert!(self.entered(owner, mode).is_none(), "it has entered");
         self.entered.insert((owner, mode), Entered { hold: Arc::clone(hold), entries });
     }
 
     /// Leaves for the last time.
     pub(super) fn leave(&mut self, owner: Owner, mode: Mode) -> Option<Entered> {
-        if mode == Mode::Exclusive {
-            self.writer = None;
-        }
         self.entered.remove(&(owner, mode))
     }
 
@@ -100,11 +92,6 @@ impl Owners {
     fn position_of_loss(&self, owner: Owner, mode: Mode, of: Option<&Arc<HoldCore>>) -> Option<usize> {
         let is_it = |lost: &Lost| lost.key == (owner, mode) && of.is_none_or(|of| of.number() == lost.hold);
         self.lost.iter().position(is_it)
-    }
-
-    pub(super) fn writer(&self) -> Option<(Owner, &Entered)> {
-        let writer = self.writer?;
-        self.entered(writer, Mode::Exclusive).map(|entered| (writer, entered))
     }
 
     /// Returns the owners that share the lock.

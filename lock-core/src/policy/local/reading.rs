@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::LocalLock;
-use super::asks::{Ask, Ending, Heir, Lease, Number, Seen};
-use super::granting::{declared, lasting_of};
+use super::asks::{Ask, Ending, Heir, Is, Lease, Number, Seen};
+use super::granting::{declared, granted_of, lasting_of};
 use super::releasing::Reply;
 use super::turn::{Downgrade, EndedHold, Turn, Work};
-use crate::policy::hold::{Granted, GrantedId, HoldCore};
+use crate::policy::hold::{Granted, HoldCore};
 use crate::runtime::clock::Moment;
 use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Wait};
 use crate::types::error::LockError;
@@ -32,19 +32,16 @@ impl LocalLock {
             return None;
         }
         let number = self.exclusive?;
-        let lease = self.asks.get_mut(&number)?.leased()?;
-        let above = lease.hold.grant();
+        let to = self.next;
+        let Ask { request, is: Is::Leased(lease) } = self.asks.get_mut(&number)? else { return None };
+        self.next += 1;
         let granted = Granted {
             lease: number,
-            id: GrantedId::Attempt(turn.around.new_id()),
-            mode: Mode::Shared,
-            token: above.token,
-            options: above.options.clone(),
-            may_be_followed: false,
-            #[cfg(unix)]
-            descriptor: None,
+            request: Some(turn.entry.request(to, Mode::Shared, Wait::Forever, request.options())),
+            token: lease.hold.grant().token,
+            ..Granted::default()
         };
-        let reader = HoldCore::new(turn.around.home(), granted, Box::default(), lease.hold.deadline());
+        let reader = turn.hold(granted, lease.hold.deadline());
         if lease.hold.is_suspect() {
             reader.suspect();
         }
@@ -62,14 +59,12 @@ impl LocalLock {
         hold: (Arc<HoldCore>, Moment),
         heir: Heir,
     ) {
-        let (counted, reader, to, group) =
-            (turn.around.counted(), Arc::clone(&heir.reader), heir.to, heir.group);
+        let (counted, reader, group) = (turn.counted(), Arc::clone(&heir.reader), heir.group);
+        let Some(shared) = reader.grant().request.clone() else { return };
         let ending = Ending { hold: Some(hold), heir: Some(heir), ..Ending::sent_at(turn.now) };
-        let Some((request, lease)) = self.end(turn, number, ending) else { return };
+        let Some((_, lease)) = self.end(turn, number, ending) else { return };
         // Its owner still holds it, and it is not renewed.
-        turn.around.register(number, group, &lease.kept, None);
-        let GrantedId::Attempt(id) = reader.grant().id else { return };
-        let shared = turn.around.request((to, id), Mode::Shared, Wait::Forever, request.options());
+        turn.entry.register(number, group, &lease.kept, None);
         let gone_by = turn.gone_by(&lease);
         let downgrade = Downgrade { number, lease: lease.kept, shared, reader, gone_by, counted };
         turn.effects.work.push(Work::Downgrade(downgrade));
@@ -110,26 +105,11 @@ impl LocalLock {
                 return Some(Unwanted { lease: grant.lease, error: Some(error) });
             }
         };
-        let Heir { reader, owner, to, .. } = heir;
-        let first = reader.grant().clone();
-        reader.granted_later(Granted {
-            lease: to,
-            token: grant.token,
-            #[cfg(unix)]
-            descriptor: grant.descriptor,
-            ..first
-        });
+        let (Heir { reader, owner, .. }, to) = (heir, shared.number());
+        reader.granted_later(granted_of(shared, &grant));
         reader.renew(lasting.deadline());
-        let lease = Lease {
-            kept: grant.lease,
-            group: grant.group,
-            lasting,
-            series: None,
-            hold: reader,
-            reader: None,
-            seen: Seen::By(owner),
-        };
-        let group_end = self.hold_lease(turn, to, shared.clone(), lease);
+        let lease = Lease::new(grant, lasting, reader, Seen::By(owner));
+        let group_end = self.hold_lease(turn, shared.clone(), lease);
         self.answered(turn, number, &Reply::Done);
         if let Some(reason) = group_end {
             self.lose(turn, to, reason, declared(reason));
@@ -161,6 +141,7 @@ impl LocalLock {
     pub(super) fn downgraded_to(&mut self, number: Number) -> Option<Number> {
         let exclusive = self.exclusive?;
         let heir = self.asks.get_mut(&exclusive)?.ending()?.heir.as_ref()?;
-        (heir.to == number).then_some(exclusive)
+        let to = heir.reader.grant().request.as_ref()?.number();
+        (to == number).then_some(exclusive)
     }
 }

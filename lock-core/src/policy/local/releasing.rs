@@ -64,9 +64,7 @@ impl LocalLock {
         let due = lease_ends.min(turn.now.plus(RELEASE_TIMEOUT));
         match (reader, lease.seen) {
             (Some(reader), Seen::By(owner)) => {
-                let to = self.next;
-                self.next += 1;
-                self.downgrade(turn, number, (hold, due), Heir { reader, owner, to, group });
+                self.downgrade(turn, number, (hold, due), Heir { reader, owner, group });
             }
             _ if self.hand_on(turn, number) => {}
             _ => self.release(turn, number, (hold, due)),
@@ -74,7 +72,7 @@ impl LocalLock {
     }
 
     fn release(&mut self, turn: &mut Turn<'_>, number: Number, hold: (Arc<HoldCore>, Moment)) {
-        let counted = turn.around.counted();
+        let counted = turn.counted();
         let ending = Ending { hold: Some(hold), ..Ending::sent_at(turn.now) };
         let Some((request, lease)) = self.end(turn, number, ending) else { return };
         turn.unregister(number, lease.group);
@@ -126,7 +124,7 @@ impl LocalLock {
         let former = lease.hold.grant();
         let token = former.token.map(|token| FencingToken::new(token.get() + 1));
         let granted = Granted { token, ..former.clone() };
-        let hold = HoldCore::new(turn.around.home(), granted, Box::default(), lease.lasting.deadline());
+        let hold = turn.hold(granted, lease.lasting.deadline());
         let deadline = hold.deadline();
         let former = std::mem::replace(&mut lease.hold, hold);
         lease.seen = Seen::NotYet(ticket);

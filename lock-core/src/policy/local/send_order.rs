@@ -95,7 +95,7 @@ impl LocalLock {
     fn may_follow(&self, turn: &Turn<'_>, ticket: Ticket) -> Option<Number> {
         let request = self.line.get(ticket)?;
         let release = self.answers.of_release?;
-        let may = turn.pipelines
+        let may = turn.pipelines()
             && self.answers.count_before(Mode::Exclusive) == 1
             && request.mode == Mode::Exclusive
             && !request.tries_once();
@@ -108,7 +108,7 @@ impl LocalLock {
         self.next += 1;
         self.last_holder = None;
         let wait = request.wait;
-        let asked = turn.around.request((number, turn.around.new_id()), request.mode, wait, &request.options);
+        let asked = turn.entry.request(number, request.mode, wait, &request.options);
         if let Some(place) = request.place.take().filter(|_| wait != Wait::Try) {
             asked.keep_place(place);
         }

@@ -6,57 +6,21 @@ use std::time::Duration;
 
 use super::asks::{Lasting, Lease, Number, Out, Series, Word};
 use super::losing::Declared;
+use crate::policy::entry::Entry;
 use crate::policy::hold::state::Known;
-use crate::policy::hold::{HoldCore, Home};
+use crate::policy::hold::{Granted, HoldCore, Home};
 use crate::runtime::clock::Moment;
 use crate::runtime::few::Few;
-use crate::runtime::pending::Pending;
-use crate::spi::{AcquireRequest, AnyLease, AttemptId, Grant, GroupId, HoldOptions, Mode, Wait};
+use crate::runtime::outstanding::Pending;
+use crate::spi::{AcquireRequest, AnyLease, Grant, GroupId};
 use crate::types::capabilities::Capabilities;
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 
-/// What a local lock needs of what is around it, while its mutex is locked: no I/O, and no foreign code.
-pub(crate) trait Around {
-    /// Returns what its holds belong to.
-    fn home(&self) -> Arc<dyn Home>;
-
-    /// Makes the request of a new attempt.
-    fn request(
-        &self,
-        attempt: (Number, AttemptId),
-        mode: Mode,
-        wait: Wait,
-        options: &Arc<HoldOptions>,
-    ) -> AcquireRequest;
-
-    fn new_id(&self) -> AttemptId;
-
-    /// Counts work that is about to be handed over: a caller that learns of what led to it and then waits for `idle` also
-    /// waits for the work.
-    fn counted(&self) -> Pending;
-
-    /// Has a lease renewed: for the first time at this moment, and then at this interval. Returns why its group is lost, if
-    /// it is.
-    fn register(
-        &self,
-        number: Number,
-        group: GroupId,
-        lease: &AnyLease,
-        renewal: Option<(Moment, Duration)>,
-    ) -> Option<LossReason>;
-}
-
-/// A visit to a local lock, while its mutex is locked.
+/// A visit to a local lock, while its mutex is locked: no I/O, and no foreign code.
 pub(crate) struct Turn<'e> {
-    pub(super) around: &'e dyn Around,
+    pub(super) entry: &'e Arc<Entry>,
     pub(super) now: Moment,
-    /// Whether the server keeps the order of this client's requests.
-    pub(super) pipelines: bool,
-    /// Whether the server ends by itself what is left of a client.
-    pub(super) leftovers_end: bool,
-    /// How long before the end of a wait the server is asked once more: the time for an answer, and a little more.
-    pub(super) ahead: Duration,
     pub(crate) effects: Effects,
 }
 
@@ -122,13 +86,10 @@ pub(crate) struct Downgrade {
 
 /// A lost lease, of which nothing is to be left at the server.
 pub(crate) struct LostLease {
-    pub(crate) number: Number,
-    pub(crate) lease: AnyLease,
+    pub(crate) release: Release,
     pub(crate) holds: Vec<EndedHold>,
     pub(crate) abort_margin: Duration,
     pub(crate) declared: Declared,
-    pub(crate) gone_by: Moment,
-    pub(crate) counted: Pending,
 }
 
 /// A hold that has ended, for the log and the metrics.
@@ -147,22 +108,40 @@ impl EndedHold {
     /// Runs foreign code.
     pub(crate) fn log(&self) {
         match self.loss {
-            Some(reason) if !self.was_released => self.hold.log_loss(reason, self.known),
-            loss => self.hold.log_release(loss, self.known),
+            Some(reason) if !self.was_released => self.hold.record_loss(reason, self.known),
+            loss => self.hold.record_release(loss, self.known),
         }
     }
 }
 
 impl<'e> Turn<'e> {
-    pub(crate) fn new(around: &'e dyn Around, now: Moment, capabilities: &Capabilities) -> Self {
-        Self {
-            around,
-            now,
-            pipelines: capabilities.pipelining,
-            leftovers_end: capabilities.leftovers_last.is_some(),
-            ahead: capabilities.answers_within.map_or(Duration::ZERO, |longest| longest + longest / 2),
-            effects: Effects::default(),
-        }
+    pub(crate) fn new(entry: &'e Arc<Entry>, now: Moment) -> Self {
+        Self { entry, now, effects: Effects::default() }
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.entry.client.backend.capabilities()
+    }
+
+    /// Returns whether the server keeps the order of this client's requests.
+    pub(super) fn pipelines(&self) -> bool {
+        self.capabilities().pipelining
+    }
+
+    /// Returns how long before the end of a wait the server is asked once more: the time for an answer, and a little more.
+    pub(super) fn ahead(&self) -> Duration {
+        self.capabilities().answers_within.map_or(Duration::ZERO, |longest| longest + longest / 2)
+    }
+
+    /// Counts work that is about to be handed over: a caller that learns of what led to it and then waits for `idle` also
+    /// waits for the work.
+    pub(super) fn counted(&self) -> Pending {
+        self.entry.client.unconfirmed.begin()
+    }
+
+    /// Creates a hold that begins now and lasts until `deadline`, unless its lease is renewed or its options end it earlier.
+    pub(super) fn hold(&self, granted: Granted, deadline: Moment) -> Arc<HoldCore> {
+        HoldCore::new(Arc::clone(self.entry) as Arc<dyn Home>, granted, Box::default(), deadline)
     }
 
     /// Returns how many holds may follow on a grant.
@@ -182,7 +161,7 @@ impl<'e> Turn<'e> {
     /// not end leftovers by itself.
     pub(super) fn gone_by(&self, lease: &Lease) -> Moment {
         match lease.lasting {
-            Lasting::Leased { anchor, validity } if self.leftovers_end => {
+            Lasting::Leased { anchor, validity } if self.capabilities().leftovers_last.is_some() => {
                 validity.deadline(anchor).plus(validity.length_at_most())
             }
             _ => Moment::FOREVER,

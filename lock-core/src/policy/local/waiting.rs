@@ -49,7 +49,7 @@ impl LocalLock {
 
     /// Has the server asked once more before waits end.
     pub(super) fn ask_before_ends(&mut self, turn: &mut Turn<'_>) {
-        let until = turn.now.plus(turn.ahead);
+        let until = turn.now.plus(turn.ahead());
         for ticket in self.line.ending(std::mem::replace(&mut self.asked_until, until), until) {
             self.confirm(turn, ticket);
         }
@@ -58,13 +58,13 @@ impl LocalLock {
     /// Has the server asked whether it still has the attempt that decides a wait, if the wait ends soon and the last word is
     /// older than that: its silence would be taken for another holder, or the grant may have been lost on its way.
     pub(super) fn confirm(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
-        if turn.ahead.is_zero() {
+        if turn.ahead().is_zero() {
             return;
         }
         let Some(&Request { wait: Wait::Until(end), since, ref at, .. }) = self.line.get(ticket) else {
             return;
         };
-        let soon = end.minus(turn.ahead);
+        let soon = end.minus(turn.ahead());
         let decides = match at {
             _ if soon > turn.now => None,
             At::Sent(number) => Some(Obstacle::Attempt(*number)),

@@ -1,4 +1,4 @@
-//! Counts unconfirmed work, and waits until there is none.
+//! Counts what is outstanding, such as unconfirmed work, and waits until there is none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,20 +6,30 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 #[derive(Debug, Default)]
-pub(crate) struct PendingWork {
+pub(crate) struct Outstanding {
     count: AtomicUsize,
     /// How many pieces of work were dropped before they were done.
     abandoned: AtomicUsize,
     finished: Notify,
-    /// Whether a caller has ever waited until there is no work.
+    /// Whether a caller has ever waited until there is none.
     is_awaited: AtomicBool,
 }
 
-impl PendingWork {
+impl Outstanding {
     /// Counts one piece of work until the returned value is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Pending {
-        self.count.fetch_add(1, Ordering::AcqRel);
+        self.add();
         Pending { work: Arc::clone(self), is_to_be_done: false }
+    }
+
+    pub(crate) fn add(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn subtract(&self) {
+        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_awaited.load(Ordering::SeqCst) {
+            self.finished.notify_waiters();
+        }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -31,11 +41,11 @@ impl PendingWork {
         self.abandoned.load(Ordering::SeqCst)
     }
 
-    /// Waits until there is no work left.
-    pub(crate) async fn finished(&self) {
+    /// Waits until there is none left.
+    pub(crate) async fn none_left(&self) {
         loop {
             let finished = self.finished.notified();
-            // Either this sees the end of the last piece of work, or that sees this.
+            // Either this sees the end of the last one, or that sees this.
             self.is_awaited.store(true, Ordering::SeqCst);
             if self.count() == 0 {
                 return;
@@ -48,7 +58,7 @@ impl PendingWork {
 /// One piece of work that is not confirmed yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    work: Arc<PendingWork>,
+    work: Arc<Outstanding>,
     /// Whether it counts as abandoned if it is dropped.
     is_to_be_done: bool,
 }
@@ -72,9 +82,6 @@ impl Drop for Pending {
             // While the work is still counted: a caller that waits for its end sees that it was abandoned.
             self.work.abandoned.fetch_add(1, Ordering::SeqCst);
         }
-        if self.work.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.work.is_awaited.load(Ordering::SeqCst)
-        {
-            self.work.finished.notify_waiters();
-        }
+        self.work.subtract();
     }
 }
