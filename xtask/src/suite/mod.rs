@@ -114,9 +114,9 @@ fn judge(ended: &[Ended], logs: &Path) -> Result<()> {
             say(DETAIL, line);
             again += 1;
         }
+        times.insert(program.name.clone(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         if let Ok(more) = outcome {
             counts = counts.plus(*more);
-            times.insert(program.name.clone(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         } else {
             let Program { name, repeat, .. } = program;
             failed.push(format!("\n       {name}, see {}; to repeat it: {repeat}", log.display()));
@@ -191,7 +191,7 @@ mod tests {
         assert!(failure.contains("2 of 4"), "{failure}");
         assert!(failure.contains("bad.log") && failure.contains("worse.log"), "{failure}");
         assert!(failure.contains("to repeat it: repeat bad"), "{failure}");
-        assert_eq!(times.into_keys().collect::<Vec<_>>(), ["good", "last"]);
+        assert_eq!(times.into_keys().collect::<Vec<_>>(), ["bad", "good", "last", "worse"]);
     }
 
     #[test]

@@ -151,7 +151,7 @@ pub(super) fn split(programs: Vec<Program>, runs: &[String]) -> Result<Vec<Progr
     Ok(split)
 }
 
-/// How many milliseconds each program took when it last passed.
+/// How many milliseconds each program took when it last ran.
 pub(super) type Times = BTreeMap<String, u64>;
 
 /// Leaves the programs of the tier, in the order in which they start.
