@@ -253,13 +253,14 @@ fn occupant(file: &OwnedFd) -> Option<Occupant> {
         rustix::fs::minor(stat.st_dev),
         stat.st_ino
     );
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    let pid = locks.lines().find_map(|line| {
+    let listed = |line: &str| {
         let mut words = line.split_ascii_whitespace().skip(1);
         (words.next()? == "FLOCK").then_some(())?;
         let pid = words.nth(2)?.parse().ok()?;
         (words.next()? == position).then_some(pid)
-    })?;
+    };
+    // The list is read in pieces: if a lock of another file goes meanwhile, one that stays can be missing.
+    let pid = (0..3).find_map(|_| std::fs::read_to_string("/proc/locks").ok()?.lines().find_map(listed))?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let state = stat.rsplit_once(") ")?.1.chars().next()?;
     let activity = if matches!(state, 'T' | 't') { Activity::Stopped } else { Activity::Running };
