@@ -10,12 +10,15 @@
 
 mod support;
 
+use std::cell::RefCell;
 use std::io::{Result, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, ErrorKind, Hold, LockError, LockListener, LossReason, Operation};
+use lock_core::{
+    ClientBuilder, ErrorKind, Hold, LockError, LockListener, LossReason, Operation, Owner, Wait,
+};
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Told};
 use support::{ByHand, LEASE, SOON, Timed, eventually, name};
@@ -24,9 +27,20 @@ use tracing_subscriber::fmt::MakeWriter;
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
+/// What is to be done when this thread logs that a lock was granted.
+type AtGrant = Box<dyn FnOnce()>;
+
+thread_local! {
+    static AT_GRANT: RefCell<Option<AtGrant>> = const { RefCell::new(None) };
+}
+
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
+        let is_grant = str::from_utf8(bytes).unwrap().contains(" granted ");
+        if is_grant && let Some(at_grant) = AT_GRANT.take() {
+            at_grant();
+        }
         Ok(bytes.len())
     }
 
@@ -271,4 +285,41 @@ async fn the_oldest_events_of_a_listener_that_blocks_are_dropped_and_counted() {
     assert_eq!(tokens, std::iter::once(1).chain(last).collect::<Vec<_>>());
     let dropped = format!("dropped={}", 2 * ROUNDS - 1 - 1024);
     assert!(lines.have(&["WARN", "lock=orders/44", &dropped]));
+}
+
+/// Two threads act for one owner: between the look of one at the line and its entry, the other leaves, and asks to write again.
+#[tokio::test]
+async fn a_reader_that_finds_its_own_writer_waiting_again_waits_again() {
+    let _lines = Lines::kept();
+    let server = MemoryServer::new();
+    let (ours, theirs) = (server.client().unwrap(), server.client().unwrap());
+    let held = theirs.mutex("catalog").unwrap().acquire().await.unwrap();
+    let catalog = ours.rw_lock("catalog").unwrap();
+    let (read, write, owner) = (catalog.read(), catalog.write(), Owner::new());
+    let (writing, mut reading) = (
+        ByHand::begun(write.acquire_as(owner, Wait::Forever)),
+        ByHand::begun(read.acquire_as(owner, Wait::Forever)),
+    );
+    let lock_of_theirs = theirs.mutex("catalog").unwrap();
+    let waiting = ByHand::begun(lock_of_theirs.acquire());
+    held.release().await.unwrap();
+    // It has the write side now, as the writer does, and has not entered the read side.
+    reading.woken().await;
+    let (again, asked) = channel();
+    let write = Arc::clone(&write);
+    AT_GRANT.set(Some(Box::new(move || {
+        for _ in 0..2 {
+            ByHand::of(write.release_as(owner)).poll();
+        }
+        let write = Arc::clone(&write);
+        again.send(ByHand::begun(async move { write.acquire_as(owner, Wait::Forever).await })).unwrap();
+    })));
+    assert!(reading.poll().is_none());
+    drop(writing);
+    waiting.output().await.unwrap().release().await.unwrap();
+    let writer = asked.recv().unwrap().output().await.unwrap().unwrap();
+    let reader = reading.output().await.unwrap().unwrap();
+    assert!(reader.hold().is_valid());
+    writer.release().await.unwrap();
+    reader.release().await.unwrap();
 }

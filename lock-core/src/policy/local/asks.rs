@@ -63,7 +63,7 @@ pub(super) struct Lease {
     pub(super) group: GroupId,
     pub(super) lasting: Lasting,
     /// How many holds may follow on it without the server, until when, and where the backend counts them.
-    pub(super) series: Option<Series>,
+    pub(super) series: Option<Box<Series>>,
     pub(super) hold: Arc<HoldCore>,
     /// The hold of the same owner as a reader, under its exclusive one.
     pub(super) reader: Option<Arc<HoldCore>>,

@@ -198,7 +198,7 @@ impl LocalLock {
 
 impl Lease {
     fn may_be_handed_on(&self, now: Moment) -> bool {
-        let Some(Series { left, until, .. }) = &self.series else { return false };
+        let Some(Series { left, until, .. }) = self.series.as_deref() else { return false };
         // Of suspect contact the next owner would not learn.
         if *left == 0 || now >= *until || self.hold.is_suspect() || self.hold.is_inherited() {
             return false;

@@ -145,11 +145,11 @@ impl<'e> Turn<'e> {
     }
 
     /// Returns how many holds may follow on a grant.
-    pub(super) fn series_of(&self, request: &AcquireRequest, grant: &Grant<AnyLease>) -> Option<Series> {
+    pub(super) fn series_of(&self, request: &AcquireRequest, grant: &Grant<AnyLease>) -> Option<Box<Series>> {
         let handoff = request.options().local_handoff?;
         let left = grant.sections.min(request.sections()).get() - 1;
         let until = self.now.plus(handoff.time);
-        (left > 0).then(|| Series { left, until, passes: grant.passes.clone() })
+        (left > 0).then(|| Box::new(Series { left, until, passes: grant.passes.clone() }))
     }
 
     /// A lease is not renewed any more, and its owner does not hold it.
