@@ -79,7 +79,7 @@ impl Reported {
     fn lose(&self, reason: Reason) -> Option<Known> {
         let mut woken = Woken::default();
         let known = self.hold.lose(reason, |event| self.hear(event), &mut woken);
-        woken.into_iter().for_each(Waker::wake);
+        woken.drain(Waker::wake);
         known
     }
 
@@ -88,7 +88,7 @@ impl Reported {
         let has_begun = self.hold.begin_release();
         let mut woken = Woken::default();
         let known = self.hold.finish(loss, |event| self.hear(event), &mut woken);
-        woken.into_iter().for_each(Waker::wake);
+        woken.drain(Waker::wake);
         assert_eq!(known.is_some(), has_begun, "a release ends what it has begun to end");
         known
     }

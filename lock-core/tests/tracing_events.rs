@@ -301,7 +301,7 @@ async fn a_reader_that_finds_its_own_writer_waiting_again_waits_again() {
         ByHand::begun(read.acquire_as(owner, Wait::Forever)),
     );
     let lock_of_theirs = theirs.mutex("catalog").unwrap();
-    let waiting = ByHand::begun(lock_of_theirs.acquire());
+    let other = ByHand::begun(lock_of_theirs.acquire());
     held.release().await.unwrap();
     // It has the write side now, as the writer does, and has not entered the read side.
     reading.woken().await;
@@ -316,7 +316,7 @@ async fn a_reader_that_finds_its_own_writer_waiting_again_waits_again() {
     })));
     assert!(reading.poll().is_none());
     drop(writing);
-    waiting.output().await.unwrap().release().await.unwrap();
+    other.output().await.unwrap().release().await.unwrap();
     let writer = asked.recv().unwrap().output().await.unwrap().unwrap();
     let reader = reading.output().await.unwrap().unwrap();
     assert!(reader.hold().is_valid());

@@ -46,7 +46,7 @@ impl Wake for LossOfAPart {
         if let Some(reason) = joint.parts().iter().find_map(loss) {
             let mut woken = Woken::default();
             joint.lose(reason, &mut woken);
-            woken.into_iter().for_each(Waker::wake);
+            woken.drain(Waker::wake);
         }
     }
 }
@@ -57,7 +57,7 @@ impl Hold {
     pub(super) fn released(&self, loss: Option<LossReason>) {
         let mut woken = Woken::default();
         let known = self.0.finish(loss, None, &mut woken);
-        woken.into_iter().for_each(Waker::wake);
+        woken.drain(Waker::wake);
         if let Some(known) = known {
             self.0.record_release(loss, known);
         }

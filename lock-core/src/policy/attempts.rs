@@ -73,7 +73,8 @@ fn drive(
         if let Some(Undoing { counted, grant }) = undo {
             // It does not concern the caller.
             request.continue_on_engine();
-            entry.cancel(&request, unwanted.or(grant), counted).await;
+            // In a box, as all that is rare: the future of each attempt has to have room for it otherwise.
+            Box::pin(entry.cancel(&request, unwanted.or(grant), counted)).await;
         }
     }
 }
@@ -137,7 +138,12 @@ impl Attempt<'_> {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             match entry.while_wanted(request, backend.acquire(request)).await? {
-                Ok(Some(grant)) => return self.unless_paused(grant).await,
+                Ok(Some(grant)) => {
+                    return match request.options().at_least {
+                        None => Some(Outcome::Granted(grant)),
+                        Some(at_least) => Box::pin(self.unless_paused(grant, at_least)).await,
+                    };
+                }
                 Ok(None) if tries_once => return Some(Outcome::Refused),
                 Ok(None) => return Some(Outcome::Void),
                 Err(error) if error.is_retryable() && !tries_once => {
@@ -160,9 +166,8 @@ impl Attempt<'_> {
 
     /// Begins the pause of a grant, unless that of an earlier holder goes on, or the server has not said: then the grant is
     /// not wanted.
-    async fn unless_paused(&mut self, grant: Grant<AnyLease>) -> Option<Outcome> {
+    async fn unless_paused(&mut self, grant: Grant<AnyLease>, at_least: Duration) -> Option<Outcome> {
         let Self { entry, request, .. } = *self;
-        let Some(at_least) = request.options().at_least else { return Some(Outcome::Granted(grant)) };
         self.unwanted = Some(grant);
         let (backend, clock) = (&entry.client.backend, entry.clock());
         let memo = Memo::of_pause(entry.name().clone(), request.physical().clone());

@@ -121,7 +121,7 @@ impl Entry {
         local.advance(&mut turn);
         local.set_alarm(self, now);
         drop(local);
-        self.carry_out(turn.effects, place);
+        self.carry_out(&mut turn.effects, place);
         output
     }
 
@@ -161,25 +161,24 @@ impl Entry {
         self.look(|local| local.kept(hold.grant().lease))
     }
 
-    fn carry_out(self: &Arc<Self>, effects: Effects, place: Place) {
-        let Effects { wake, stop, dropped, done, asked, unregister, words, ended, work } = effects;
+    fn carry_out(self: &Arc<Self>, effects: &mut Effects, place: Place) {
         // The drivers first: a waker may wait until what they undo is undone.
-        stop.into_iter().chain(wake).for_each(wake_contained);
-        asked.into_iter().for_each(|attempt| attempt.ask());
-        for (number, group) in unregister {
-            self.client.held.remove(group, self, number);
-        }
-        drop((dropped, done, words));
-        if !ended.is_empty() {
-            let log = move || ended.into_iter().for_each(|ended| ended.log());
+        effects.stop.drain(wake_contained);
+        effects.wake.drain(wake_contained);
+        effects.asked.drain(|attempt| attempt.ask());
+        effects.unregister.drain(|(number, group)| self.client.held.remove(group, self, number));
+        effects.dropped.drain(drop);
+        effects.done.drain(drop);
+        effects.words.drain(drop);
+        if !effects.ended.is_empty() {
+            let mut ended = std::mem::take(&mut effects.ended);
+            let mut log = move || ended.drain(|ended| ended.log());
             match place {
                 Place::Here => log(),
                 Place::Engine => drop(self.client.engine.spawn(async move { log() })),
             }
         }
-        for work in work {
-            self.begin(work, place);
-        }
+        effects.work.drain(|work| self.begin(work, place));
     }
 
     fn begin(self: &Arc<Self>, work: Work, place: Place) {

@@ -28,20 +28,18 @@ impl<T> Few<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
     }
+
+    /// Takes all out, in their order. It costs next to nothing if there are none.
+    pub(crate) fn drain(&mut self, mut take: impl FnMut(T)) {
+        let Some(first) = self.first.take() else { return };
+        take(first);
+        std::mem::take(&mut self.others).into_iter().for_each(take);
+    }
 }
 
 impl<T> Extend<T> for Few<T> {
     fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
         values.into_iter().for_each(|value| self.push(value));
-    }
-}
-
-impl<T> IntoIterator for Few<T> {
-    type Item = T;
-    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.first.into_iter().chain(self.others)
     }
 }
 

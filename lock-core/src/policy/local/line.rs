@@ -99,6 +99,10 @@ impl Line {
         ticket
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
     pub(super) fn get(&self, ticket: Ticket) -> Option<&Request> {
         looked();
         self.requests.get(&ticket)

@@ -25,6 +25,10 @@ impl LocalLock {
     pub(crate) fn advance(&mut self, turn: &mut Turn<'_>) {
         loop {
             self.pass_time(turn);
+            if self.line.is_empty() {
+                self.has_news = false;
+                return;
+            }
             self.end_late_waits(turn);
             self.answer_tries(turn);
             if !self.send_next(turn) && !self.has_news {
