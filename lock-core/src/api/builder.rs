@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::api::client::LockClient;
 use crate::api::listener::LockListener;
 use crate::api::local_handoff;
 use crate::api::options::check_max_hold;
+use crate::policy::client_end::ClientEnd;
 use crate::policy::context::ClientContext;
 use crate::policy::groups::HeldGroups;
 use crate::runtime::clock::Clock;
@@ -447,13 +449,20 @@ impl Unconnected {
         let ClientBuilder { clock, options, server, listeners, has_metrics_by_lock, .. } = self.settings;
         let server = server.unwrap_or_else(|| format!("{}:", backend.capabilities().backend).into());
         let metrics = Metrics::new(capabilities.backend, has_metrics_by_lock);
-        let client = LockClient::new(ClientContext::new(
-            Box::new(Erased::new(backend, capabilities, metrics.clone())),
-            (self.engine, clock, server, metrics),
-            options,
-            self.held,
-            u128::from_ne_bytes(random_bytes(Operation::Connect)?),
-        ));
+        let first_attempt = u128::from_ne_bytes(random_bytes(Operation::Connect)?);
+        let client = LockClient::new(ClientContext {
+            backend: Box::new(Erased::new(backend, capabilities, metrics.clone())),
+            engine: self.engine,
+            clock,
+            server,
+            metrics,
+            options: Arc::new(options),
+            held: self.held,
+            unconfirmed: Arc::default(),
+            end: ClientEnd::new(),
+            stopped_by: AtomicU64::default(),
+            attempts: (first_attempt, AtomicU64::default()),
+        });
         for listener in listeners {
             client.add_listener(listener).detach();
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::policy::entry::{Entry, Place};
-use crate::policy::local::{Number, Outcome, Pause, Reply, Undoing};
+use crate::policy::local::{Leftovers, Number, Outcome, Pause, Reply};
 use crate::policy::log;
 use crate::runtime::clock::Moment;
 use crate::runtime::waker::with_waker;
@@ -67,10 +67,10 @@ fn drive(
         let number = request.number();
         let undo = match outcome {
             Some(outcome) => entry.attempted(number, outcome),
-            None => entry.look(|local| local.take_counted(number)).map(Undoing::of),
+            None => entry.look(|local| local.take_counted(number)).map(Leftovers::of),
         };
         unfinished.done();
-        if let Some(Undoing { counted, grant }) = undo {
+        if let Some(Leftovers { counted, grant }) = undo {
             // It does not concern the caller.
             request.continue_on_engine();
             // In a box, as all that is rare: the future of each attempt has to have room for it otherwise.

@@ -26,7 +26,7 @@ enum State {
 }
 
 impl ClientEnd {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (state, receiver) = watch::channel(State::InUse);
         Self { state, _never_the_last: receiver }
     }

@@ -25,40 +25,16 @@ pub(crate) struct ClientContext {
     pub(crate) unconfirmed: Arc<Outstanding>,
     pub(crate) end: ClientEnd,
     /// When every holder whose hold the core has ended must have stopped, in nanoseconds; zero if there was no such hold.
-    stopped_by: AtomicU64,
-    first_attempt: u128,
-    attempts: AtomicU64,
+    pub(crate) stopped_by: AtomicU64,
+    /// The id of the first attempt, which is random, and how many attempts there were.
+    pub(crate) attempts: (u128, AtomicU64),
 }
 
 impl ClientContext {
-    /// Makes the context of a client whose attempts are numbered from `first_attempt`, which is random.
-    pub(crate) fn new(
-        backend: Box<dyn AnyBackend>,
-        (engine, clock, server, metrics): (Engine, Clock, Arc<str>, Metrics),
-        options: HoldOptions,
-        held: Arc<HeldGroups>,
-        first_attempt: u128,
-    ) -> Self {
-        Self {
-            backend,
-            engine,
-            clock,
-            server,
-            metrics,
-            options: Arc::new(options),
-            held,
-            unconfirmed: Arc::default(),
-            end: ClientEnd::new(),
-            stopped_by: AtomicU64::new(0),
-            first_attempt,
-            attempts: AtomicU64::new(0),
-        }
-    }
-
     /// Returns the id of a new attempt, which no other client has: they count from random starts.
     pub(crate) fn new_id(&self) -> AttemptId {
-        let number = self.attempts.fetch_add(1, Ordering::Relaxed);
-        AttemptId::new(self.first_attempt.wrapping_add(u128::from(number)))
+        let (first, count) = &self.attempts;
+        AttemptId::new(first.wrapping_add(count.fetch_add(1, Ordering::Relaxed).into()))
     }
 
     /// Notes when a holder that learns of its loss now has stopped.

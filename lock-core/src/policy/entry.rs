@@ -13,7 +13,7 @@ use crate::policy::groups::Held;
 use crate::policy::hold::state::Event;
 use crate::policy::hold::{HoldCore, Home, Observer};
 use crate::policy::local::{
-    Declared, Effects, LocalLock, Number, Outcome, Reply, Turn, Undoing, Unwanted, Work,
+    Declared, Effects, Leftovers, LocalLock, Number, Outcome, Reply, Turn, Unwanted, Work,
 };
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::engine::can_begin_here;
@@ -192,7 +192,7 @@ impl Entry {
     }
 
     /// An attempt has ended. Returns what the caller has to undo.
-    pub(super) fn attempted(self: &Arc<Self>, number: Number, outcome: Outcome) -> Option<Undoing> {
+    pub(super) fn attempted(self: &Arc<Self>, number: Number, outcome: Outcome) -> Option<Leftovers> {
         self.turn(Place::Here, |local, turn| local.attempted(turn, number, outcome))
     }
 

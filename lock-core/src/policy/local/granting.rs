@@ -15,15 +15,15 @@ use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
 
-/// An attempt that its driver has to undo.
-pub(crate) struct Undoing {
+/// What an attempt may have left at the server, which its driver has to undo.
+pub(crate) struct Leftovers {
     pub(crate) counted: Pending,
     /// A grant that came for it: a backend may leave what nothing refers to any more to its session, so it is kept until it is
     /// undone.
     pub(crate) grant: Option<Grant<AnyLease>>,
 }
 
-impl Undoing {
+impl Leftovers {
     pub(crate) fn of(counted: Pending) -> Self {
         Self { counted, grant: None }
     }
@@ -37,7 +37,7 @@ impl LocalLock {
         turn: &mut Turn<'_>,
         number: Number,
         outcome: Outcome,
-    ) -> Option<Undoing> {
+    ) -> Option<Leftovers> {
         if !matches!(outcome, Outcome::Granted(_)) {
             self.lost_in_a_row = 0;
         }
@@ -54,8 +54,8 @@ impl LocalLock {
                         self.answered(turn, number, &Reply::Done);
                         None
                     }
-                    Outcome::Granted(grant) => Some(Undoing { counted, grant: Some(grant) }),
-                    Outcome::Void | Outcome::Failed(_) => Some(Undoing::of(counted)),
+                    Outcome::Granted(grant) => Some(Leftovers { counted, grant: Some(grant) }),
+                    Outcome::Void | Outcome::Failed(_) => Some(Leftovers::of(counted)),
                 };
             }
             Is::Leased(_) => return None,
@@ -74,7 +74,7 @@ impl LocalLock {
                 }
                 Err(error) => {
                     let counted = self.failed(turn, number, ticket, error);
-                    Some(Undoing { counted, grant: Some(grant) })
+                    Some(Leftovers { counted, grant: Some(grant) })
                 }
             },
             Outcome::Refused => {
@@ -88,9 +88,9 @@ impl LocalLock {
                 if let Some(waiting) = self.line.set(ticket, At::Waits) {
                     waiting.place = request.place();
                 }
-                Some(Undoing::of(counted))
+                Some(Leftovers::of(counted))
             }
-            Outcome::Failed(error) => Some(Undoing::of(self.failed(turn, number, ticket, error))),
+            Outcome::Failed(error) => Some(Leftovers::of(self.failed(turn, number, ticket, error))),
         }
     }
 

@@ -47,7 +47,7 @@ use crate::types::status::Participant;
 use answers::Answers;
 pub(crate) use asks::Number;
 use asks::{Ask, Asks, Is, Lease, Seen, Word};
-pub(crate) use granting::Undoing;
+pub(crate) use granting::Leftovers;
 use granting::declared;
 pub(crate) use line::Ticket;
 use line::{At, Line, Request};
