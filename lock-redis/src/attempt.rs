@@ -5,21 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, Backoff, Downgraded, ErrorKind, Grant, HolderId, LockError, Mode, Moment, Operation,
-    Participant, Term, Wait,
+    AcquireRequest, Backoff, Downgraded, ErrorKind, FencingToken, Grant, HolderId, LockError, Mode, Moment,
+    Operation, Participant, Term, Wait,
 };
 use redis::Value;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::backend::{Lease, RedisBackend, milliseconds};
+use crate::connection::{Contact, Link, Turn};
 use crate::keys::{IdAtServer, Keys};
-use crate::line::Line;
-use crate::link::Link;
-use crate::push_router::{Address, Expected};
+use crate::messages::{Address, Granted};
 use crate::record::{Acquired, handed_over, holder_text, loss};
-use crate::scripts::{ACQUIRE, ACQUIRE_SERIES, ACQUIRE_SHARED, DOWNGRADE};
-use crate::supervisor::Contact;
-use crate::turn::Turn;
+use crate::scripts::{ACQUIRE, ACQUIRE_SHARED, DOWNGRADE};
 
 /// How often a waiter asks if the server sends it no messages.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -42,18 +39,9 @@ enum Intent {
     Beat,
 }
 
-impl Intent {
-    fn line(self) -> Line {
-        match self {
-            Self::Try | Self::Wait => Line::Others,
-            Self::Beat => Line::Heartbeats,
-        }
-    }
-}
-
 /// What ended a pause.
 enum Woken {
-    Granted(Option<Moment>, lock_core::FencingToken),
+    Granted(Granted),
     ContactChanged,
     /// It is time to ask the server, or the core wants to know.
     TimeToAsk,
@@ -73,15 +61,16 @@ pub(crate) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(crate) fn new(backend: &'a RedisBackend, request: &'a AcquireRequest) -> Result<Self, LockError> {
+        let connection = &backend.connection;
         // Most requests are described as their client is.
-        let holder = if Arc::ptr_eq(request.holder(), backend.context.holder()) {
+        let holder = if Arc::ptr_eq(request.holder(), connection.context.holder()) {
             Cow::Borrowed(&*backend.holder)
         } else {
             Cow::Owned(holder_text(request.holder())?)
         };
         let (lease, interval) = match request.lease() {
-            Some(lease) => (lease, backend.context.renewal_interval(lease)?),
-            None => (backend.lease, backend.interval),
+            Some(lease) => (lease, connection.context.renewal_interval(lease)?),
+            None => (connection.options.server.lease, connection.interval),
         };
         Ok(Self {
             backend,
@@ -95,33 +84,24 @@ impl<'a> Attempt<'a> {
     }
 
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
-        let link = self.backend.supervisor.link(Operation::Acquire)?;
-        if self.request.wait() == Wait::Try {
-            self.refuse_before_its_time(&link)?;
-            self.try_once(&link).await
-        } else {
-            self.wait(link).await
-        }
+        let link = self.backend.connection.link(Operation::Acquire)?;
+        if self.request.wait() == Wait::Try { self.try_once(&link).await } else { self.wait(link).await }
     }
 
     async fn try_once(self, link: &Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
         // Before the request, because the hold may be broken before the client reads the reply.
-        let address = self.backend.router.hold(self.request.id(), self.request);
+        let address = self.backend.connection.router.hold(self.request);
         loop {
-            let turn = link.turn(Intent::Try.line(), Operation::Acquire).await?;
-            let sent = self.now();
-            match self.ask(link, turn, Intent::Try, 0).await? {
-                Acquired::Held(token) => {
-                    return Ok(Some(self.grant(address, token, sent)));
-                }
+            match self.ask(link, Intent::Try).await? {
+                (Acquired::Held(token), sent) => return Ok(Some(self.grant(address, (sent, token)))),
                 // The lock is free: there were more dead waiters than one call checks.
-                Acquired::Waits { remaining: Some(Duration::ZERO), .. } => {}
-                Acquired::Waits { holder, .. } => {
+                (Acquired::Waits { remaining: Some(Duration::ZERO), .. }, _) => {}
+                (Acquired::Waits { holder, .. }, _) => {
                     self.name(holder);
                     return Ok(None);
                 }
-                Acquired::Gone => return Ok(None),
-                Acquired::OtherPermits(is) => return Err(self.other_permits(is)),
+                (Acquired::Gone, _) => return Ok(None),
+                (Acquired::OtherPermits(is), _) => return Err(self.other_permits(is)),
             }
         }
     }
@@ -141,15 +121,14 @@ impl<'a> Attempt<'a> {
     }
 
     async fn wait(self, mut link: Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
-        let mut contact = self.backend.supervisor.watch();
+        let mut contact = self.backend.connection.watch();
         // Before the first request, because the server may push the grant before the client reads the reply.
-        let expected = self.backend.router.expect_grant(self.request.id(), self.request);
+        let (address, mut granted) = self.backend.connection.router.wait(self.request);
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut intent = Intent::Wait;
         loop {
-            self.refuse_before_its_time(&link)?;
-            let pause = match self.ask_in_turn(&link, intent, &expected).await {
-                Ok((Acquired::Held(token), sent)) => return Ok(Some(self.hold(expected, token, sent))),
+            let pause = match self.ask(&link, intent).await {
+                Ok((Acquired::Held(token), sent)) => return Ok(Some(self.grant(address, (sent, token)))),
                 Ok((Acquired::Gone, _)) => return Ok(None),
                 Ok((Acquired::OtherPermits(is), _)) => return Err(self.other_permits(is)),
                 Ok((Acquired::Waits { remaining, before, place, holder }, _)) => {
@@ -171,71 +150,54 @@ impl<'a> Attempt<'a> {
                     backoff.next_pause()
                 }
             };
-            match self.woken(&expected, &mut contact, pause).await {
-                Woken::Granted(Some(since), token) if self.is_fresh(since) => {
-                    return Ok(Some(self.hold(expected, token, since)));
+            match self.woken(&mut granted, &mut contact, pause).await {
+                Woken::Granted(granted) if self.is_fresh(granted.0) => {
+                    return Ok(Some(self.grant(address, granted)));
                 }
-                // Most of the lease is over, or its start is unknown: ask the server whether the grant is still valid.
-                Woken::Granted(..) | Woken::TimeToAsk => {}
+                // Most of the lease is over: ask the server whether the grant is still valid.
+                Woken::Granted(_) | Woken::TimeToAsk => {}
                 Woken::ContactChanged => link = self.contact_returns(&mut contact).await,
             }
         }
     }
 
-    /// Sends a waiter's request when its turn comes. Returns the reply and when the request was sent.
-    async fn ask_in_turn(
-        &self,
-        link: &Arc<Link>,
-        intent: Intent,
-        expected: &Expected,
-    ) -> Result<(Acquired, Moment), LockError> {
-        let turn = link.turn(intent.line(), Operation::Acquire).await?;
-        let (beat, sent) = (self.backend.router.next_beat(), self.now());
-        expected.sent(beat, sent);
-        Ok((self.ask(link, turn, intent, beat).await?, sent))
-    }
-
-    async fn ask(&self, link: &Link, turn: Turn, intent: Intent, beat: u64) -> Result<Acquired, LockError> {
-        let script = match self.request.mode() {
-            Mode::Exclusive if self.is_series() => ACQUIRE_SERIES,
-            Mode::Exclusive => ACQUIRE,
-            _ => ACQUIRE_SHARED,
-        };
+    /// Sends a request when its turn comes. Returns the reply and when the request was sent.
+    async fn ask(&self, link: &Arc<Link>, intent: Intent) -> Result<(Acquired, Moment), LockError> {
+        self.refuse_before_its_time(link)?;
+        // A heartbeat keeps a place that would otherwise be lost.
+        let turn =
+            if intent == Intent::Beat { Turn::default() } else { link.turn(Operation::Acquire).await? };
+        let script = if self.request.mode() == Mode::Exclusive { &ACQUIRE } else { &ACQUIRE_SHARED };
+        let sent = self.now();
         let mut command = self.keys.call(script);
         command.arg(self.id).arg(milliseconds(self.lease)).arg(self.who(link));
         if intent != Intent::Try {
-            command.arg(beat);
+            command.arg(sent.as_nanoseconds());
         }
         match (intent, self.request.place()) {
             (Intent::Beat, _) => drop(command.arg("-")),
             (Intent::Wait, Some(place)) => drop(command.arg(place.get())),
             _ => {}
         }
-        let answer: Value = turn.call(script, command).await?;
-        Acquired::read(&answer)
-    }
-
-    /// Whether more sections may follow the grant without the server.
-    fn is_series(&self) -> bool {
-        self.request.sections().get() > 1
+        let answer: Value = link.call_in(turn, script, command).await?;
+        Ok((Acquired::read(&answer)?, sent))
     }
 
     /// Makes an exclusive hold a shared one, which is that of this attempt.
     pub(crate) async fn downgrade(self, held: &Lease) -> Result<Downgraded<Lease>, LockError> {
-        let link = self.backend.supervisor.link(Operation::Downgrade)?;
+        let link = self.backend.connection.link(Operation::Downgrade)?;
         // Before the request, because the hold may be broken before the client reads the reply.
-        let address = self.backend.router.hold(self.request.id(), self.request);
-        let turn = link.turn(Line::of(Operation::Downgrade), Operation::Downgrade).await?;
+        let address = self.backend.connection.router.hold(self.request);
         let sent = self.now();
-        let mut command = self.keys.call(DOWNGRADE);
-        command.arg(held.id()).arg(self.id).arg(milliseconds(self.lease)).arg(self.who(&link));
-        let answer: Value = turn.call(DOWNGRADE, command).await?;
+        let mut command = self.keys.call(&DOWNGRADE);
+        command.arg(held.id).arg(self.id).arg(milliseconds(self.lease)).arg(self.who(&link));
+        let answer: Value = link.call(&DOWNGRADE, command).await?;
         if let Value::Int(code) = answer {
             return Ok(Downgraded::WasLost(loss(Operation::Downgrade, code)?));
         }
-        let (token, more) = handed_over(Operation::Downgrade, &answer)?;
-        self.backend.try_to_hand_over(&self.keys, held.id(), more).await;
-        Ok(Downgraded::Shared(self.grant(address, lock_core::FencingToken::new(token.unsigned_abs()), sent)))
+        let (token, more) = handed_over(Operation::Downgrade, answer)?;
+        self.backend.try_to_hand_over(&self.keys, held.id, more).await;
+        Ok(Downgraded::Shared(self.grant(address, (sent, FencingToken::new(token.unsigned_abs())))))
     }
 
     /// "channel holder": the channel for a pushed grant, and a readable description of the holder.
@@ -245,14 +207,14 @@ impl<'a> Attempt<'a> {
 
     async fn woken(
         &self,
-        expected: &Expected,
+        granted: &mut mpsc::UnboundedReceiver<Granted>,
         contact: &mut watch::Receiver<Contact>,
         pause: Duration,
     ) -> Woken {
-        let clock = self.backend.context.clock();
+        let clock = self.backend.connection.context.clock();
         tokio::select! {
             biased;
-            (since, token) = expected.granted() => Woken::Granted(since, token),
+            Some(granted) = granted.recv() => Woken::Granted(granted),
             // The channel closes with the client, and the client has then dropped this future.
             _ = contact.changed() => Woken::ContactChanged,
             () = self.request.asked() => Woken::TimeToAsk,
@@ -288,7 +250,7 @@ impl<'a> Attempt<'a> {
 
     /// Whether enough of a pushed grant's lease is left to renew it in time.
     fn is_fresh(&self, since: Moment) -> bool {
-        self.now() < since.plus(self.interval * 2)
+        (since..since.plus(self.interval * 2)).contains(&self.now())
     }
 
     fn refuse_before_its_time(&self, link: &Link) -> Result<(), LockError> {
@@ -301,17 +263,12 @@ impl<'a> Attempt<'a> {
             .retryable())
     }
 
-    fn hold(self, expected: Expected, token: lock_core::FencingToken, since: Moment) -> Grant<Lease> {
-        let address = expected.into_hold(self.request);
-        self.grant(address, token, since)
-    }
-
-    fn grant(self, address: Address, token: lock_core::FencingToken, anchor: Moment) -> Grant<Lease> {
-        let membership = self.backend.groups.enter();
+    fn grant(self, address: Address, (anchor, token): Granted) -> Grant<Lease> {
+        let membership = self.backend.connection.groups.enter();
         let group = membership.group();
-        let is_told = self.request.mode() != Mode::Exclusive || self.is_series();
-        let holder = is_told.then(|| HolderId::new(self.id.to_string()));
         let sections = self.request.sections();
+        let is_told = self.request.mode() != Mode::Exclusive || sections.get() > 1;
+        let holder = is_told.then(|| HolderId::new(self.id.to_string()));
         let lease = Lease::new(self.keys, self.id, self.lease, address, membership);
         let term = Term::Leased { anchor, length: self.lease };
         let passes = Arc::clone(&lease.passes);
@@ -324,6 +281,6 @@ impl<'a> Attempt<'a> {
     }
 
     fn now(&self) -> Moment {
-        self.backend.context.clock().now()
+        self.backend.connection.context.clock().now()
     }
 }

@@ -16,15 +16,15 @@ use lock_core::{
 use redis::Value;
 
 use crate::attempt::Attempt;
-use crate::groups::{Groups, Membership};
+use crate::connection::Connection;
+use crate::failure::{explain, is_refused};
+use crate::groups::Membership;
 use crate::keys::{IdAtServer, Keys};
-use crate::line::Line;
+use crate::messages::Address;
 use crate::options::{RedisOptions, SHORTEST_LEASE};
-use crate::push_router::{Address, PushRouter};
 use crate::record::{self, handed_over, holder_text, loss};
-use crate::renewals::Renewals;
+use crate::renewals::renew;
 use crate::scripts::{BREAK, CANCEL, DESCRIBE, INSPECT, RELEASE, RELEASE_SHARED, REMEMBER};
-use crate::supervisor::{Concerned, Supervisor};
 
 /// A brace would end the hash tag; a control character is unreadable.
 pub(crate) const NAMES: NameRules = NameRules::new(
@@ -43,28 +43,20 @@ const MOST_TOKENS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 const LONGEST_MEMORY: Duration = Duration::from_secs(1000 * 366 * 24 * 60 * 60);
 
 pub(crate) struct RedisBackend {
-    pub(crate) context: BackendContext,
-    pub(crate) supervisor: Arc<Supervisor>,
-    pub(crate) router: Arc<PushRouter>,
-    pub(crate) groups: Arc<Groups>,
-    pub(crate) lease: Duration,
-    /// The time between two heartbeats of a waiter.
-    pub(crate) interval: Duration,
+    pub(crate) connection: Arc<Connection>,
     /// How this client describes itself to the server.
     pub(crate) holder: Box<str>,
-    prefix: Arc<str>,
     capabilities: Capabilities,
 }
 
 /// What it takes to renew and release a hold.
 pub(crate) struct Lease {
     pub(crate) keys: Keys,
-    mode: Mode,
-    sections: NonZeroU32,
+    pub(crate) id: IdAtServer,
     pub(crate) length: Duration,
-    address: Address,
     /// How many of the tokens after the first one were used.
     pub(crate) passes: Arc<AtomicU32>,
+    _address: Address,
     _membership: Membership,
 }
 
@@ -76,38 +68,19 @@ impl Lease {
         address: Address,
         membership: Membership,
     ) -> Self {
-        let IdAtServer { mode, sections, .. } = id;
-        Self { keys, mode, sections, length, address, passes: Arc::default(), _membership: membership }
-    }
-
-    pub(crate) fn id(&self) -> IdAtServer {
-        IdAtServer { attempt: self.address.attempt(), mode: self.mode, sections: self.sections }
-    }
-
-    /// Whether others can have it at the same time.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.mode != Mode::Exclusive
+        Self { keys, id, length, passes: Arc::default(), _address: address, _membership: membership }
     }
 }
 
 impl RedisBackend {
     pub(crate) async fn connect(context: BackendContext, options: RedisOptions) -> Result<Self, LockError> {
-        let interval = context.renewal_interval(options.server.lease)?;
-        // Shorter than the interval in which a renewal has to succeed, so that a silent server ends the connection before the
-        // core gives up the renewal.
-        let request_timeout = options.server.timeout_within(interval);
-        let (router, groups) = (Arc::<PushRouter>::default(), Arc::<Groups>::default());
-        let (lease, prefix) = (options.server.lease, Arc::from(&*options.server.prefix));
         let holder = holder_text(context.holder())?.into();
-        let concerned = Concerned { router: Arc::clone(&router), groups: Arc::clone(&groups) };
         let capabilities = capabilities(&options);
-        let supervisor =
-            Supervisor::start(context.clone(), options, concerned, request_timeout, interval).await?;
-        Ok(Self { context, supervisor, router, groups, lease, interval, holder, prefix, capabilities })
+        Ok(Self { connection: Connection::start(context, options).await?, holder, capabilities })
     }
 
     pub(crate) fn keys(&self, name: &PhysicalName, kind: LockKind) -> Keys {
-        Keys::of(&self.prefix, name, kind)
+        Keys::of(&self.connection.options.server.prefix, name, kind)
     }
 
     /// Continues to look for live waiters, if one call has not checked all of them.
@@ -119,8 +92,8 @@ impl RedisBackend {
     ) -> Result<(), LockError> {
         let mut more = more;
         while more == 1 {
-            let link = self.supervisor.link(Operation::Cancel)?;
-            more = link.call(CANCEL, keys.call(CANCEL).arg(id.to_string()).take()).await?;
+            let link = self.connection.link(Operation::Cancel)?;
+            more = link.call(&CANCEL, keys.call(&CANCEL).arg(id.to_string()).take()).await?;
         }
         Ok(())
     }
@@ -174,27 +147,27 @@ impl Backend for RedisBackend {
 
     async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
         // The loss of contact has been reported, and is the same for all groups.
-        let Ok(link) = self.supervisor.link(Operation::Renew) else {
+        let Ok(link) = self.connection.link(Operation::Renew) else {
             return Ok(vec![LeaseState::Unknown; leases.len()]);
         };
-        Renewals::of(leases).send(&link).await
+        renew(&link, leases).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
-        let link = self.supervisor.link(Operation::Release)?;
-        let script = if lease.is_shared() { RELEASE_SHARED } else { RELEASE };
+        let link = self.connection.link(Operation::Release)?;
+        let script = if lease.id.mode == Mode::Exclusive { &RELEASE } else { &RELEASE_SHARED };
         let mut command = lease.keys.call(script);
-        command.arg(lease.id());
-        if lease.sections > NonZeroU32::MIN {
+        command.arg(lease.id);
+        if lease.id.sections > NonZeroU32::MIN {
             command.arg(lease.passes.load(Ordering::Acquire));
         }
         let answer: Value = link.call(script, command).await?;
-        let (result, more) = handed_over(Operation::Release, &answer)?;
+        let (result, more) = handed_over(Operation::Release, answer)?;
         let released = match result {
             1 => Released::Clean,
             code => Released::WasLost(loss(Operation::Release, code)?),
         };
-        self.try_to_hand_over(&lease.keys, lease.id(), more).await;
+        self.try_to_hand_over(&lease.keys, lease.id, more).await;
         Ok(released)
     }
 
@@ -207,18 +180,18 @@ impl Backend for RedisBackend {
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        let link = self.supervisor.link(Operation::Inspect)?;
+        let link = self.connection.link(Operation::Inspect)?;
         let keys = self.keys(request.physical(), request.kind());
-        let answer: Vec<Value> = link.call(INSPECT, keys.call(INSPECT)).await?;
+        let answer: Vec<String> = link.call(&INSPECT, keys.call(&INSPECT)).await?;
         record::status(request.name(), &answer)
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        let link = self.supervisor.link(Operation::Break)?;
+        let link = self.connection.link(Operation::Break)?;
         let keys = self.keys(request.physical(), request.kind());
-        let mut command = keys.call(BREAK);
+        let mut command = keys.call(&BREAK);
         command.arg(holder.as_str()).arg(BROKEN_IS_REMEMBERED.as_millis().to_string());
-        let (result, more) = handed_over(Operation::Break, &link.call(BREAK, command).await?)?;
+        let (result, more) = handed_over(Operation::Break, link.call(&BREAK, command).await?)?;
         if result != 1 {
             return Ok(Broken::not_held());
         }
@@ -227,44 +200,51 @@ impl Backend for RedisBackend {
     }
 
     async fn update_holder(&self, lease: &Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
-        let link = self.supervisor.link(Operation::Describe)?;
-        let mut command = lease.keys.call(DESCRIBE);
-        command.arg(lease.id()).arg(holder_text(holder)?);
-        match link.call::<i64>(DESCRIBE, command).await? {
+        let link = self.connection.link(Operation::Describe)?;
+        let mut command = lease.keys.call(&DESCRIBE);
+        command.arg(lease.id).arg(holder_text(holder)?);
+        match link.call::<i64>(&DESCRIBE, command).await? {
             1 => Ok(Updated::Done),
             code => Ok(Updated::Lost(loss(Operation::Describe, code)?)),
         }
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
-        let link = self.supervisor.link(Operation::Remember)?;
+        let link = self.connection.link(Operation::Remember)?;
         let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1_000_000).max(1);
-        let mut command = self.keys(memo.physical(), LockKind::Lock).call_for_slot(REMEMBER, memo.slot());
+        let mut command = self.keys(memo.physical(), LockKind::Lock).call_for_slot(&REMEMBER, memo.slot());
         command.arg(keep.to_string());
-        match link.call::<u64>(REMEMBER, command).await? {
+        match link.call::<u64>(&REMEMBER, command).await? {
             0 => Ok(Remembered::Now),
             left => Ok(Remembered::Already { remaining: Duration::from_millis(left) }),
         }
     }
 
     async fn ping(&self) -> Result<(), LockError> {
-        let link = self.supervisor.link(Operation::Ping)?;
-        link.turn(Line::Others, Operation::Ping).await?.ping().await
+        let link = self.connection.link(Operation::Ping)?;
+        match link.send::<Value>(&redis::cmd("PING")).await {
+            // A user may lack the permission for this alone, and the refusal is a sign of life as well.
+            Err(error) if !is_refused(&error) => Err(explain(Operation::Ping, error)),
+            _ => Ok(()),
+        }
     }
 
     async fn close(&self) {
-        self.supervisor.close();
+        self.connection.close();
     }
 }
 
 impl fmt::Debug for RedisBackend {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("RedisBackend").field("supervisor", &self.supervisor).finish_non_exhaustive()
+        formatter
+            .debug_struct("RedisBackend")
+            .field("server", &self.connection.options.server)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Lease {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Lease").field("id", &self.id()).finish_non_exhaustive()
+        formatter.debug_struct("Lease").field("id", &self.id).finish_non_exhaustive()
     }
 }

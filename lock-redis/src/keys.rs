@@ -2,60 +2,34 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use lock_core::{AcquireRequest, AttemptId, LockKind, Mode, PhysicalName};
 use redis::{Cmd, RedisWrite, ToRedisArgs};
 
 use crate::scripts::Script;
 
-/// The keys of one lock, or of one semaphore. They share a hash tag, which keeps them on one node.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Keys {
-    prefix: Arc<str>,
-    name: PhysicalName,
-    kind: LockKind,
-}
+/// The keys of one lock, or of one semaphore: what all of them begin with. They share a hash tag, which keeps them on one node.
+pub(crate) struct Keys(String);
 
 /// The hold, the queue, the waiters, the fence and the marks of broken holds, in the order in which the scripts take them.
 const SUFFIXES: [&str; 5] = [":l", ":q", ":w", ":f", ":b"];
 
-/// The length of the punctuation and of the longest suffix.
-const MOST_OF_THE_REST: usize = 8;
-
-/// The words of a call of `acquire`, which has the most.
-const MOST_WORDS: usize = 3 + SUFFIXES.len() + 5;
-
-/// Room for the arguments of a usual `acquire`, in bytes.
-const USUAL_ARGUMENTS: usize = 256;
+/// Room for the words of a call of `acquire`, which has the most, and for their usual length in bytes.
+const WORDS: usize = 13;
+const BYTES: usize = 512;
 
 impl Keys {
-    pub(crate) fn of(prefix: &Arc<str>, name: &PhysicalName, kind: LockKind) -> Self {
-        Self { prefix: Arc::clone(prefix), name: name.clone(), kind }
-    }
-
-    /// Returns what all keys begin with, with room for the rest.
-    fn beginning(&self) -> String {
-        let (prefix, name) = (&*self.prefix, self.name.as_str());
-        let part = if self.kind == LockKind::Semaphore { "}:s" } else { "}" };
-        let mut beginning = String::with_capacity(prefix.len() + name.len() + MOST_OF_THE_REST);
-        for text in [prefix, ":{", name, part] {
-            beginning.push_str(text);
-        }
-        beginning
+    pub(crate) fn of(prefix: &str, name: &PhysicalName, kind: LockKind) -> Self {
+        let part = if kind == LockKind::Semaphore { ":s" } else { "" };
+        Self(format!("{prefix}:{{{}}}{part}", name.as_str()))
     }
 
     /// Builds the call of `script` for this lock, without the script's own arguments.
     pub(crate) fn call(&self, script: &Script) -> Cmd {
-        let mut key = self.beginning();
-        let beginning = key.len();
-        let all_keys = SUFFIXES.len() * (beginning + 2);
-        let mut command = Cmd::with_capacity(MOST_WORDS, script.digest().len() + all_keys + USUAL_ARGUMENTS);
+        let mut command = Cmd::with_capacity(WORDS, BYTES);
         command.arg("EVALSHA").arg(script.digest()).arg(SUFFIXES.len());
         for suffix in SUFFIXES {
-            key.truncate(beginning);
-            key.push_str(suffix);
-            command.arg(&key);
+            command.write_arg_fmt(format_args!("{}{suffix}", self.0));
         }
         command
     }
@@ -63,7 +37,7 @@ impl Keys {
     /// Builds the call of `script` for the key of a slot. A slot is any text: it is the end of the key.
     pub(crate) fn call_for_slot(&self, script: &Script, slot: &str) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(script.digest()).arg(1).arg(format!("{}:m:{slot}", self.beginning()));
+        command.arg(script.digest()).arg(1).arg(format!("{}:m:{slot}", self.0));
         command
     }
 }
@@ -122,7 +96,7 @@ mod tests {
 
     fn keys(name: &str) -> Vec<String> {
         let physical = NAMES.apply(&LockName::new(name).unwrap());
-        let command = Keys::of(&Arc::from("distlock"), &physical, LockKind::Lock).call(crate::scripts::RENEW);
+        let command = Keys::of("distlock", &physical, LockKind::Lock).call(&crate::scripts::RENEW);
         let arguments: Vec<_> = command.args_iter().skip(3).collect();
         arguments
             .iter()
@@ -142,8 +116,8 @@ mod tests {
     #[test]
     fn a_semaphore_has_keys_of_its_own() {
         let physical = NAMES.apply(&LockName::new("render").unwrap());
-        let keys = Keys::of(&Arc::from("distlock"), &physical, LockKind::Semaphore);
-        assert_eq!(keys.beginning(), "distlock:{render}:s");
+        let keys = Keys::of("distlock", &physical, LockKind::Semaphore);
+        assert_eq!(keys.0, "distlock:{render}:s");
     }
 
     #[test]

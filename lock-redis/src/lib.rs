@@ -19,8 +19,18 @@
 //!   everything.
 //! * *The connection.* A client has one. It replaces a broken connection, and before it uses the new one, the server closes all
 //!   earlier ones that it knows: **no request of an old connection is carried out after its cancel**. The number of unanswered
-//!   requests is bounded, including requests whose callers have given up. Renewals, and requests that end a hold or a wait,
-//!   overtake the requests that wait for their turn.
+//!   requests is bounded, including requests whose callers have given up: what begins something waits for its turn. Renewals,
+//!   heartbeats, and requests that end a hold or a wait overtake it, and there are no more of them than holds and waits.
+//!
+//! # Where to find it
+//!
+//! | question | place |
+//! |---|---|
+//! | where does a lost connection become a loss? | `connection/contact.rs` tells the core that the holds are suspect; the core ends each at its deadline, unless `renewals.rs` has renewed it on a new connection |
+//! | what does a connection need before it is used? | `connection/opening.rs` |
+//! | where is a token minted? | `scripts/parts/token_usual.lua`, and `token.lua` beside it for all other cases |
+//! | what does `break` send? | `scripts/break.lua`, from `break_holder` in `backend.rs` |
+//! | who gets the lock next? | `scripts/parts/promote.lua`; in the usual case `scripts/release.lua` |
 //!
 //! The lease that a script compares and deletes comes from Redis's documentation; the debate on Redlock between Martin Kleppmann
 //! and Salvatore Sanfilippo covers its limits. Fencing tokens go back at least to Chubby's sequencers. Nothing here relies on several independent servers.
@@ -59,30 +69,25 @@
 //! * **No renewal waits for its turn.** Requests that end a hold or a wait do not queue behind those that begin one.
 //! * **No script leaves a living waiter at the head of the queue if the holders leave room for it.**
 //! * **A holder that shares and whose lease is over is gone**: no renewal and no heartbeat revives it.
-//! * **No anchor comes from a reply or a message.** It is the moment at which the client sent the request that the server answered.
+//! * **No anchor is the moment of a reply or a message.** It is that at which the client sent the request that the server answered; a
+//!   message names the request by that moment.
 //! * **Correctness never depends on a message**, and no script changes a hold without comparing the id.
 //! * **No connection is repaired, and none repeats a request.** The core decides what becomes of an unanswered one.
 //! * **Nothing blocks on the task that reads the connection.**
 #![forbid(unsafe_code)]
 
-mod address;
 mod attempt;
 mod backend;
+mod connection;
 mod driver;
-mod earlier;
 mod failure;
 mod groups;
 mod keys;
-mod line;
-mod link;
+mod messages;
 mod options;
-mod push_router;
 mod record;
 mod renewals;
 mod scripts;
-mod server;
-mod supervisor;
-mod turn;
 
 pub use driver::DRIVER;
 pub use options::{RedisOptions, connect};

@@ -48,16 +48,20 @@ impl Acquired {
             _ => &[],
         };
         match *parts {
-            [Value::Int(remaining), Value::Int(before), Value::Int(place), ref hold] => Ok(Self::Waits {
-                // -1: the lease has no end; -2: the lock is free, but one call could not check all that are dead.
-                remaining: match remaining {
-                    -1 => None,
-                    remaining => Some(Duration::from_millis(remaining.try_into().unwrap_or(0))),
-                },
-                before: before.try_into().unwrap_or(0),
-                place: NonZeroU64::new(place.unsigned_abs()),
-                holder: text(hold).filter(|hold| !hold.is_empty()).map(|hold| holder(&hold)),
-            }),
+            [Value::Int(remaining), Value::Int(before), Value::Int(place), Value::BulkString(ref hold)] => {
+                Ok(Self::Waits {
+                    // -1: the lease has no end; -2: the lock is free, but one call could not check all that are dead.
+                    remaining: match remaining {
+                        -1 => None,
+                        remaining => Some(Duration::from_millis(remaining.try_into().unwrap_or(0))),
+                    },
+                    before: before.try_into().unwrap_or(0),
+                    place: NonZeroU64::new(place.unsigned_abs()),
+                    holder: Some(String::from_utf8_lossy(hold))
+                        .filter(|hold| !hold.is_empty())
+                        .map(|hold| holder(&hold)),
+                })
+            }
             [Value::Int(-1), Value::Int(permits)] => {
                 let permits = permits.try_into().map_err(|_| nonsense(Operation::Acquire, permits))?;
                 Ok(Self::OtherPermits(permits))
@@ -75,14 +79,10 @@ impl Acquired {
 }
 
 /// Reads the answer of a script that hands the lock off: the result, and whether there are waiters that it has not checked.
-pub(crate) fn handed_over(operation: Operation, answer: &Value) -> Result<(i64, i64), LockError> {
+pub(crate) fn handed_over(operation: Operation, answer: Value) -> Result<(i64, i64), LockError> {
     match answer {
-        Value::Int(result) => Ok((*result, 0)),
-        Value::Array(parts) => match *parts.as_slice() {
-            [Value::Int(result), Value::Int(more)] => Ok((result, more)),
-            _ => Err(nonsense(operation, format!("{answer:?}"))),
-        },
-        _ => Err(nonsense(operation, format!("{answer:?}"))),
+        Value::Int(result) => Ok((result, 0)),
+        answer => redis::from_redis_value(answer).map_err(|error| nonsense(operation, error)),
     }
 }
 
@@ -96,71 +96,28 @@ pub(crate) fn loss(operation: Operation, code: i64) -> Result<LossReason, LockEr
     }
 }
 
-/// A message on a client's channel.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Message {
-    Granted { id: u128, beat: u64, token: FencingToken },
-    Broken { id: u128 },
-}
-
-impl Message {
-    /// Reads the messages that came together, one in each line.
-    pub(crate) fn read_all(text: &str) -> impl Iterator<Item = Self> {
-        text.lines().filter_map(Self::read)
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
-        let id = words.next()?.split([':', '+']).next()?;
-        let id = u128::from_str_radix(id, 16).ok()?;
-        match words.next()? {
-            "granted" => {
-                let beat = words.next()?.parse().ok()?;
-                let token = words.next()?.parse().ok()?;
-                Some(Self::Granted { id, beat, token: FencingToken::new(token) })
-            }
-            "broken" => Some(Self::Broken { id }),
-            _ => None,
-        }
-    }
-}
-
 /// Parses the answer of `inspect`.
-pub(crate) fn status(name: &LockName, answer: &[Value]) -> Result<LockStatus, LockError> {
+pub(crate) fn status(name: &LockName, answer: &[String]) -> Result<LockStatus, LockError> {
     let broken = || nonsense(Operation::Inspect, "not the parts that were asked for");
     let [hold, remaining, others @ ..] = answer else { return Err(broken()) };
     let mut status = LockStatus::free(name.clone());
-    let hold = text(hold).ok_or_else(broken)?;
     if !hold.is_empty() {
-        status.holders.push(holder(&hold));
+        status.holders.push(holder(hold));
     }
     for one in others.chunks(3) {
         let [id, score, state] = one else { return Err(broken()) };
-        let [id, score, state] = [text(id), text(score), text(state)];
-        let (id, score, state) =
-            (id.ok_or_else(broken)?, score.ok_or_else(broken)?, state.ok_or_else(broken)?);
         if score.parse::<f64>().map_err(|_| broken())? < FIRST_ARRIVAL {
-            status.holders.push(holding(&id, state.splitn(4, ' ')));
+            status.holders.push(holding(id, state.splitn(4, ' ')));
         } else {
-            status.waiters.push(waiting(&id, &score, &state));
+            status.waiters.push(waiting(id, score, state));
         }
     }
     status.holders.sort_by_key(|holder| holder.token);
+    let remaining: i64 = remaining.parse().map_err(|_| broken())?;
     if status.is_held() {
-        status.remaining = match remaining {
-            Value::Int(remaining) => u64::try_from(*remaining).ok().map(Duration::from_millis),
-            _ => return Err(broken()),
-        };
+        status.remaining = u64::try_from(remaining).ok().map(Duration::from_millis);
     }
     Ok(status)
-}
-
-fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::SimpleString(text) => Some(text.clone()),
-        _ => None,
-    }
 }
 
 /// Parses "id layout token since channel holder"; for a hold that another program wrote, whatever can be read.
@@ -206,18 +163,8 @@ mod tests {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
-    #[test]
-    fn reads_messages_and_ignores_what_is_none() {
-        let granted = Message::Granted { id: 255, beat: 7, token: FencingToken::new(9) };
-        assert_eq!(Message::read("000000000000000000000000000000ff granted 7 9"), Some(granted));
-        assert_eq!(Message::read("ff broken"), Some(Message::Broken { id: 255 }));
-        let read: Vec<_> =
-            Message::read_all("ff:r broken\nhello\nfe:1/2 granted 7 9\nfd+99 broken").collect();
-        let granted = Message::Granted { id: 254, beat: 7, token: FencingToken::new(9) };
-        assert_eq!(read, [Message::Broken { id: 255 }, granted, Message::Broken { id: 253 }]);
-        for text in ["", "ff", "ff granted", "ff granted 7", "ff granted x 9", "xyz broken", "ff hello"] {
-            assert_eq!(Message::read(text), None, "{text}");
-        }
+    fn texts<const N: usize>(texts: [&str; N]) -> [String; N] {
+        texts.map(str::to_owned)
     }
 
     #[test]
@@ -230,7 +177,7 @@ mod tests {
     #[test]
     fn shows_a_hold_that_another_program_wrote_as_far_as_it_goes() {
         let name = LockName::new("a").unwrap();
-        let read = status(&name, &[bulk("thief"), Value::Int(-1)]).unwrap();
+        let read = status(&name, &texts(["thief", "-1"])).unwrap();
         assert_eq!(read.holders[0].id.as_str(), "thief");
         assert_eq!((read.holders[0].token, read.remaining), (None, None));
     }
@@ -240,7 +187,7 @@ mod tests {
         let name = LockName::new("a").unwrap();
         let hold = "ff v1 12 1700000000000000 c:1 {\"host\":\"h 1\",\"pid\":3,\"label\":\"l\"}";
         let waiter = "1700000030000 4 - {\"host\":\"h2\",\"pid\":5}";
-        let answer = [bulk(hold), Value::Int(1500), bulk("ee"), bulk("1700000000000001"), bulk(waiter)];
+        let answer = texts([hold, "1500", "ee", "1700000000000001", waiter]);
         let read = status(&name, &answer).unwrap();
         let holder = &read.holders[0];
         assert_eq!(
@@ -256,21 +203,20 @@ mod tests {
     #[test]
     fn shows_those_that_hold_it_together() {
         let name = LockName::new("a").unwrap();
-        let state = |token: u32| bulk(&format!("{token} 1700000000000000 - {{\"host\":\"h\",\"pid\":3}}"));
-        let (ends, arrived) = (bulk("1700000030000"), bulk("1700000000000001"));
-        let (holders, waiter) = ([bulk("b:1/5"), bulk("a:2/5")], bulk("1700000030000 4 - {}"));
-        let [first, second] = holders;
-        let mut answer = vec![bulk(""), Value::Int(7)];
-        answer.extend([
-            first,
-            ends.clone(),
-            state(9),
-            second,
+        let state = |token: u32| format!("{token} 1700000000000000 - {{\"host\":\"h\",\"pid\":3}}");
+        let (ends, arrived) = ("1700000030000", "1700000000000001");
+        let answer = texts([
+            "",
+            "7",
+            "b:1/5",
             ends,
-            state(8),
-            bulk("c:4/5"),
+            &state(9),
+            "a:2/5",
+            ends,
+            &state(8),
+            "c:4/5",
             arrived,
-            waiter,
+            "1700000030000 4 - {}",
         ]);
         let read = status(&name, &answer).unwrap();
         let ids: Vec<_> = read.holders.iter().map(|holder| holder.id.as_str()).collect();
@@ -283,13 +229,13 @@ mod tests {
     fn an_answer_that_makes_no_sense_is_an_error() {
         let name = LockName::new("a").unwrap();
         assert!(status(&name, &[]).is_err());
-        assert!(status(&name, &[bulk(""), Value::Int(-2), bulk("ee")]).is_err());
+        assert!(status(&name, &texts(["", "-2", "ee"])).is_err());
         let numbers = [Value::Int(0), Value::Int(7), Value::Array(vec![Value::Int(7)])];
         let texts = ["", "0", "-1", "7 ", "seven"].map(bulk);
         for answer in numbers.into_iter().chain(texts).chain([Value::Nil]) {
             assert!(Acquired::read(&answer).is_err(), "{answer:?}");
         }
         assert!(loss(Operation::Renew, 1).is_err());
-        assert!(handed_over(Operation::Release, &Value::Array(vec![Value::Int(1)])).is_err());
+        assert!(handed_over(Operation::Release, Value::Array(vec![Value::Int(1)])).is_err());
     }
 }

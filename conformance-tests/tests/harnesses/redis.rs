@@ -41,14 +41,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The minimum permissions of a client, with which the suite runs.
 const LEAST: &str = "~distlock:* resetchannels &distlock:* -@all \
     +evalsha +script|load +ping +info +client|id +client|kill +client|setname +subscribe +publish +pubsub|numsub \
-    +time +get +mget +set +del +exists +pexpire +pttl \
-    +zadd +zincrby +zscore +zmscore +zrange +zcount +zrem +hset +hget +hmget +hdel";
+    +time +get +set +del +exists +pexpire +pttl \
+    +zadd +zcard +zincrby +zscore +zrange +zcount +zrem +hset +hget +hmget +hdel";
 
 /// The same without messages: a waiter has to poll.
 const WITHOUT_MESSAGES: &str = "~distlock:* resetchannels -@all \
     +evalsha +script|load +ping +info +client|id +client|kill +client|setname \
-    +time +get +mget +set +del +exists +pexpire +pttl \
-    +zadd +zincrby +zscore +zmscore +zrange +zcount +zrem +hset +hget +hmget +hdel";
+    +time +get +set +del +exists +pexpire +pttl \
+    +zadd +zcard +zincrby +zscore +zrange +zcount +zrem +hset +hget +hmget +hdel";
 
 /// A server that permits a client everything that it needs.
 pub(crate) struct Messages(Fixture);

@@ -23,7 +23,7 @@ if hold and string.find(hold, held, 1, true) == 1 then
   local _, more = promote()
   return {token, more}
 end
-local token = held_together(id, lease)
+local _, token = held_together(id, lease)
 local result = why_not_held(held)
 if not hold then promote() end
 if token then return {token, 0} end

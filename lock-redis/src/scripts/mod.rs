@@ -1,4 +1,5 @@
-//! The scripts that make up the protocol, each in a file beside this one. The server executes each call atomically.
+//! The scripts that make up the protocol, each in a file beside this one; what several include is in `parts`. The server executes each
+//! call atomically.
 //!
 //! # Keys
 //! All keys of a lock share a hash tag, `PREFIX:{NAME}`. A semaphore's suffixes begin with `:s`.
@@ -25,7 +26,8 @@
 //! and only until the first waiter asks. One call checks 100 waiters and removes 100 holders at most, and says if there are more.
 //!
 //! # Heartbeats
-//! A waiter sends `acquire` as a heartbeat once per renewal interval. That extends its deadline, updates its channel, and takes the
+//! A waiter sends `acquire` as a heartbeat once per renewal interval, with the moment of sending, by the client's clock, which comes
+//! back with a pushed grant. That extends its deadline, updates its channel, and takes the
 //! lock if it is free. If the holder's lease ends before the next heartbeat is due, the first waiter asks 1 ms after that end, and
 //! each further one 100 ms after the one before it, in case that one is dead. **A heartbeat never makes a place.** Otherwise this
 //! could happen: the server pushes a grant, which stays unread. Its lease ends, and another client acquires the lock. The heartbeat
@@ -33,7 +35,7 @@
 //! lost asks with a new id and the score of its old place, and is queued before all clients that came later.
 //!
 //! # Tokens
-//! The token is max(last + 1, the server's time in microseconds). A counter alone falls to zero when the data is lost, and must be
+//! `parts/token_usual.lua` and `parts/token.lua` mint them: max(last + 1, the server's time in microseconds). A counter alone falls to zero when the data is lost, and must be
 //! kept for ever; the time alone repeats when the clock steps back. Together they fail only when both happen. With `local_handoff`
 //! a grant takes as many tokens as holds may follow; the release sets the fence back to the last one that was used.
 //!
@@ -45,9 +47,11 @@
 //!   neither readers nor waiters. The score tells them apart: microseconds are a thousand times milliseconds.
 //! * *An id says its mode*, so that the permits of a holder whose lease is over come back even if `:w` was deleted.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
-use lock_core::Operation;
+use lock_core::Operation::{
+    self, Acquire, Break, Cancel, Describe, Downgrade, Inspect, Release, Remember, Renew,
+};
 
 /// One script: what the server does in one step for one operation.
 ///
@@ -56,103 +60,97 @@ use lock_core::Operation;
 pub struct Script {
     operation: Operation,
     name: &'static str,
-    text: LazyLock<String>,
-    digest: LazyLock<String>,
+    source: &'static str,
+    text_and_digest: OnceLock<(String, String)>,
 }
 
 impl Script {
+    const fn new(operation: Operation, name: &'static str, source: &'static str) -> Self {
+        Self { operation, name, source, text_and_digest: OnceLock::new() }
+    }
+
     /// The operation that the script implements.
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// The script's name: `acquire`, `renew` and `release`, each also with `_shared`; `acquire_series`, `downgrade`, `cancel`, `inspect`, `break`,
+    /// The script's name: `acquire` and `release`, each also with `_shared`; `renew`, `downgrade`, `cancel`, `inspect`, `break`,
     /// `describe` or `remember`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether most clients never call it, so that it is loaded when it is needed.
-    pub(crate) fn is_rare(&self) -> bool {
-        use Operation::{Break, Describe, Downgrade, Remember};
-        matches!(self.operation, Break | Describe | Downgrade | Remember) || self.name == "acquire_series"
-    }
-
     /// The script's text.
     pub fn text(&self) -> &str {
-        &self.text
+        &self.text_and_digest().0
     }
 
     /// The SHA-1 of the text in hexadecimal digits, as in `EVALSHA`.
     pub fn digest(&self) -> &str {
-        &self.digest
+        &self.text_and_digest().1
+    }
+
+    fn text_and_digest(&self) -> &(String, String) {
+        self.text_and_digest.get_or_init(|| {
+            let text = assemble(self.source);
+            let digest = redis::Script::new(&text).get_hash().to_owned();
+            (text, digest)
+        })
     }
 }
 
 /// What scripts include. The functions that serve waiters come after the usual case, in which there are none: the server creates
 /// each function anew in each call.
-const PARTS: [(&str, &str); 8] = [
-    ("--#include queue.lua\n", include_str!("queue.lua")),
-    ("--#include again.lua\n", include_str!("again.lua")),
-    ("--#include leave.lua\n", include_str!("leave.lua")),
-    ("--#include lost.lua\n", include_str!("lost.lua")),
-    ("--#include promote.lua\n", include_str!("promote.lua")),
-    ("--#include grant.lua\n", include_str!("grant.lua")),
-    ("--#include place.lua\n", include_str!("place.lua")),
-    ("--#include time.lua\n", include_str!("time.lua")),
+const PARTS: [(&str, &str); 11] = [
+    ("--#include queue.lua\n", include_str!("parts/queue.lua")),
+    ("--#include again.lua\n", include_str!("parts/again.lua")),
+    ("--#include leave.lua\n", include_str!("parts/leave.lua")),
+    ("--#include lost.lua\n", include_str!("parts/lost.lua")),
+    ("--#include promote.lua\n", include_str!("parts/promote.lua")),
+    ("--#include grant.lua\n", include_str!("parts/grant.lua")),
+    ("--#include place.lua\n", include_str!("parts/place.lua")),
+    ("--#include waiter.lua\n", include_str!("parts/waiter.lua")),
+    ("--#include token.lua\n", include_str!("parts/token.lua")),
+    ("--#include token_usual.lua\n", include_str!("parts/token_usual.lua")),
+    ("--#include time.lua\n", include_str!("parts/time.lua")),
 ];
 
 /// Puts the common beginning before a script, and the parts into it. Leaves comments and indentation out, because each
-/// connection sends the usual scripts.
+/// connection sends the scripts.
 fn assemble(script: &str) -> String {
-    let whole = [include_str!("begin.lua"), script].concat();
+    let whole = [include_str!("parts/begin.lua"), script].concat();
     let whole = PARTS.iter().fold(whole, |whole, (line, part)| whole.replace(line, part));
     let lines = whole.lines().map(str::trim_start);
     lines.filter(|line| !line.is_empty() && !line.starts_with("--")).flat_map(|line| [line, "\n"]).collect()
 }
 
-macro_rules! script {
-    ($operation:ident, $name:literal) => {
-        Script {
-            operation: Operation::$operation,
-            name: $name,
-            text: LazyLock::new(|| assemble(include_str!(concat!($name, ".lua")))),
-            digest: LazyLock::new(|| {
-                redis::Script::new(&assemble(include_str!(concat!($name, ".lua")))).get_hash().to_owned()
-            }),
-        }
-    };
-}
+pub(crate) static ACQUIRE: Script = Script::new(Acquire, "acquire", include_str!("acquire.lua"));
+pub(crate) static ACQUIRE_SHARED: Script =
+    Script::new(Acquire, "acquire_shared", include_str!("acquire_shared.lua"));
+pub(crate) static RENEW: Script = Script::new(Renew, "renew", include_str!("renew.lua"));
+pub(crate) static RELEASE: Script = Script::new(Release, "release", include_str!("release.lua"));
+pub(crate) static RELEASE_SHARED: Script =
+    Script::new(Release, "release_shared", include_str!("release_shared.lua"));
+pub(crate) static DOWNGRADE: Script = Script::new(Downgrade, "downgrade", include_str!("downgrade.lua"));
+pub(crate) static CANCEL: Script = Script::new(Cancel, "cancel", include_str!("cancel.lua"));
+pub(crate) static INSPECT: Script = Script::new(Inspect, "inspect", include_str!("inspect.lua"));
+pub(crate) static BREAK: Script = Script::new(Break, "break", include_str!("break.lua"));
+pub(crate) static DESCRIBE: Script = Script::new(Describe, "describe", include_str!("describe.lua"));
+pub(crate) static REMEMBER: Script = Script::new(Remember, "remember", include_str!("remember.lua"));
 
-static SCRIPTS: [Script; 13] = [
-    script!(Acquire, "acquire"),
-    script!(Renew, "renew"),
-    script!(Release, "release"),
-    script!(Cancel, "cancel"),
-    script!(Inspect, "inspect"),
-    script!(Break, "break"),
-    script!(Describe, "describe"),
-    script!(Remember, "remember"),
-    script!(Acquire, "acquire_shared"),
-    script!(Renew, "renew_shared"),
-    script!(Release, "release_shared"),
-    script!(Downgrade, "downgrade"),
-    script!(Acquire, "acquire_series"),
+static SCRIPTS: [&Script; 11] = [
+    &ACQUIRE,
+    &ACQUIRE_SHARED,
+    &RENEW,
+    &RELEASE,
+    &RELEASE_SHARED,
+    &DOWNGRADE,
+    &CANCEL,
+    &INSPECT,
+    &BREAK,
+    &DESCRIBE,
+    &REMEMBER,
 ];
-
-pub(crate) static ACQUIRE: &Script = &SCRIPTS[0];
-pub(crate) static RENEW: &Script = &SCRIPTS[1];
-pub(crate) static RELEASE: &Script = &SCRIPTS[2];
-pub(crate) static CANCEL: &Script = &SCRIPTS[3];
-pub(crate) static INSPECT: &Script = &SCRIPTS[4];
-pub(crate) static BREAK: &Script = &SCRIPTS[5];
-pub(crate) static DESCRIBE: &Script = &SCRIPTS[6];
-pub(crate) static REMEMBER: &Script = &SCRIPTS[7];
-pub(crate) static ACQUIRE_SHARED: &Script = &SCRIPTS[8];
-pub(crate) static RENEW_SHARED: &Script = &SCRIPTS[9];
-pub(crate) static RELEASE_SHARED: &Script = &SCRIPTS[10];
-pub(crate) static DOWNGRADE: &Script = &SCRIPTS[11];
-pub(crate) static ACQUIRE_SERIES: &Script = &SCRIPTS[12];
 
 /// All scripts, so that an operator can tell what an `EVALSHA` in the server's slow log is.
 ///
@@ -161,6 +159,6 @@ pub(crate) static ACQUIRE_SERIES: &Script = &SCRIPTS[12];
 ///     println!("{}  {}", script.digest(), script.name());
 /// }
 /// ```
-pub fn scripts() -> &'static [Script] {
+pub fn scripts() -> &'static [&'static Script] {
     &SCRIPTS
 }

@@ -1,16 +1,20 @@
 //! Places in the server's queue.
 
+use std::time::Duration;
+
 use conformance_tests::Outcome;
+use lock_core::Operation;
 use test_servers::RedisOptions;
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, key, until};
+use crate::stage::{LONG, ROOM, Stage, Waiter, key, soon, until};
 
 cases!("queue":
     a_blip_while_the_lock_is_held_costs_no_place,
     a_blip_across_a_hand_off_costs_no_place,
     a_push_that_is_not_sent_is_found_by_the_heartbeat,
     a_subscriber_to_every_channel_keeps_no_dead_waiter_alive,
+    a_wait_asks_before_it_ends,
 );
 
 async fn a_blip_while_the_lock_is_held_costs_no_place() -> Outcome {
@@ -105,4 +109,25 @@ async fn a_subscriber_to_every_channel_keeps_no_dead_waiter_alive() -> Outcome {
     held.release().await?;
     let (guard, _) = next.granted().await?;
     Ok(guard.release().await?)
+}
+
+/// A wait that ends before its first heartbeat is due: the core wants to know whether the server still has it.
+async fn a_wait_asks_before_it_ends() -> Outcome {
+    const BEFORE_THE_END: Duration = Duration::from_millis(4300);
+    const REST: Duration = Duration::from_millis(700);
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let holder = stage.client(LONG).await?;
+    let (client, time) = stage.frozen_at(proxy.address(), "lease=24s&timeout=1s").await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    let lock = client.mutex(ROOM)?;
+    let waiting = tokio::spawn(async move { lock.try_acquire_for(BEFORE_THE_END + REST).await });
+    stage.queued(1).await?;
+    until("it has its place", || async { Ok(proxy.requests(Operation::Acquire) == 1) }).await?;
+    time.advance(BEFORE_THE_END);
+    until("it asks", || async { Ok(proxy.requests(Operation::Acquire) == 2) }).await?;
+    time.advance(REST);
+    let guard = soon("the end of the wait", waiting).await???;
+    ensure!(guard.is_none(), "it has a lock that is held");
+    Ok(held.release().await?)
 }

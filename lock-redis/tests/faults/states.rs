@@ -227,8 +227,10 @@ async fn forgotten_scripts_are_loaded_again() -> Outcome {
 
 /// Clients notice nothing: a script that is loaded again is no loss of contact.
 async fn forgotten_scripts_cost_no_renewal() -> Outcome {
+    // So short that no PING is due between two renewals: one that is sent while the time jumps is not answered in time.
+    const INTERVAL: Duration = Duration::from_millis(6100);
     let stage = Stage::new().await?;
-    let (client, time) = stage.frozen(FROZEN).await?;
+    let (client, time) = stage.frozen("lease=24s").await?;
     let lock = client.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;

@@ -4,8 +4,8 @@ use crate::scenarios::{
     undo,
 };
 use crate::scripts::{
-    ACQUIRE, ACQUIRE_SERIES, ACQUIRE_SHARED, AGAIN, BREAK, CANCEL, DESCRIBE, DOWNGRADE, GRANT, INSPECT,
-    LEAVE, LOST, PLACE, PROMOTE, QUEUE, RELEASE, RELEASE_SHARED, RENEW, RENEW_SHARED,
+    ACQUIRE, ACQUIRE_SHARED, AGAIN, BREAK, CANCEL, DESCRIBE, DOWNGRADE, GRANT, INSPECT, LEAVE, LOST, PLACE,
+    PROMOTE, QUEUE, RELEASE, RELEASE_SHARED, RENEW, TOKEN, TOKEN_USUAL, WAITER,
 };
 
 pub(crate) struct Mutant {
@@ -42,11 +42,11 @@ mutants! {
         DESCRIBE, "if not hold then promote() end\n" => "", lease::a_late_description_changes_nothing_and_hands_over;
     // Attempts and places.
     "a heartbeat makes a place":
-        QUEUE, "if place == '-' and not score then return -1 end" => "if place == '-' then place = nil end", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
+        QUEUE, "if beat and not place and" => "if beat and", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
     "a heartbeat makes a place for a free lock":
         QUEUE, "if not score and place == '-' then" => "if place == '-' then place = nil end if false then", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
     "a heartbeat makes a place for a hold that expired":
-        QUEUE, "if place == '-' and not score then return -1 end" => "if place == '-' then place = nil end", beat::a_heartbeat_of_an_expired_hold_makes_no_place;
+        QUEUE, "if beat and not place and" => "if beat and", beat::a_heartbeat_of_an_expired_hold_makes_no_place;
     "a heartbeat takes a free lock without a place":
         ACQUIRE, "place ~= '-' and" => "", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
     "a heartbeat of a place that is gone leaves the lock free":
@@ -61,10 +61,10 @@ mutants! {
     "a newcomer takes a lock that is held":
         ACQUIRE, "call('EXISTS', HOLD, QUEUE) == 0" => "call('EXISTS', QUEUE) == 0", acquire::a_try_never_waits;
     "a fence of another program is overwritten":
-        ACQUIRE, " and string.find(fence, '^v1 %d+$')" => "",
+        TOKEN_USUAL, " and string.find(fence, '^v1 %d+$')" => "",
         foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a time with few microseconds is a shorter token":
-        ACQUIRE, "if #fraction < 6 then" => "if false then", fence::a_time_with_few_microseconds_has_all_digits;
+        TOKEN_USUAL, "if #fraction < 6 then" => "if false then", fence::a_time_with_few_microseconds_has_all_digits;
     "a newcomer that looks at the queue overtakes it":
         PROMOTE, "while not hold do" => "if who then mine = enter(me, who, ends) end while not hold do", queue::a_free_lock_is_the_first_waiters;
     "a heartbeat promotes no waiter":
@@ -76,7 +76,7 @@ mutants! {
     "a try takes the lock from those that no script has looked at":
         PROMOTE, "then more = 1 break end\n    looked" => "then more = 1 mine = enter(me, who, ends) break end\n    looked", queue::many_dead_waiters_are_looked_at_in_pieces;
     "a try takes a place":
-        QUEUE, "if not beat then return {call('PTTL', HOLD), 0, 0, hold} end" => "beat = beat or '0'", acquire::a_try_never_waits;
+        QUEUE, "if not beat and not redis.pcall('ZSCORE', QUEUE, id) then return {call('PTTL', HOLD), 0, 0, hold} end" => "beat = beat or '0'", acquire::a_try_never_waits;
     "an attempt that holds is not known again":
         ACQUIRE, "string.find(hold, id, 1, true) == 1" => "false", acquire::an_attempt_sent_twice_holds_once;
     "an attempt sent twice does not renew":
@@ -100,25 +100,26 @@ mutants! {
         PLACE, "call('ZADD', QUEUE, string.format('%.0f', score), id)" => "call('ZADD', QUEUE, '' .. score, id)",
         queue::two_arrivals_in_one_microsecond_keep_their_order;
     "the queue never ends":
-        PLACE, "if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end\n" => "", queue::the_queue_ends_with_its_last_waiter;
+        WAITER, "if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end\n" => "", queue::the_queue_ends_with_its_last_waiter;
     "the waiters never end":
-        PLACE, "if call('PTTL', WAITERS) < tonumber(lease) then call('PEXPIRE', WAITERS, lease) end\n" => "", queue::the_queue_ends_with_its_last_waiter;
+        WAITER, "if call('PTTL', WAITERS) < tonumber(lease) then call('PEXPIRE', WAITERS, lease) end\n" => "", queue::the_queue_ends_with_its_last_waiter;
     "the queue ends with the waiter that came last":
-        PLACE, "if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end" => "call('PEXPIRE', QUEUE, lease)",
+        WAITER, "if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end" => "call('PEXPIRE', QUEUE, lease)",
         queue::the_queue_ends_with_its_last_waiter;
     "the queue ends with the waiter that came first":
-        PLACE, "call('PTTL', QUEUE) < tonumber(lease)" => "call('PTTL', QUEUE) < 0", queue::the_queue_ends_with_its_last_waiter;
+        WAITER, "call('PTTL', QUEUE) < tonumber(lease)" => "call('PTTL', QUEUE) < 0", queue::the_queue_ends_with_its_last_waiter;
     "a waiter without a state stays in the queue for ever":
-        PLACE, "if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end\n" => "",
+        WAITER, "if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end\n" => "",
         foreign::waiters_of_another_type_leave_nothing_for_ever;
     "a heartbeat moves no deadline":
         PLACE, "  call('HDEL', WAITERS, id)\nend" => "  return {1, 0, score, ''}\nend",
         beat::a_heartbeat_moves_the_deadline_and_the_channel;
     "a heartbeat needs memory":
-        PLACE, "  call('HDEL', WAITERS, id)\nend\nif call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end\n" => "end\n",
+        PLACE, "  call('HDEL', WAITERS, id)\nend\n--#include waiter.lua\n" =>
+        "end\ncall('HSET', WAITERS, id, ends .. ' ' .. beat .. ' ' .. who)\n",
         faults::without_memory_a_waiter_keeps_its_place;
     "a place is made before the server can refuse for want of memory":
-        QUEUE, "local score = redis.pcall" => "call('DEL', BROKEN) local score = redis.pcall", faults::without_memory_nothing_is_acquired;
+        QUEUE, "local ends =" => "call('DEL', BROKEN) local ends =", faults::without_memory_nothing_is_acquired;
 
     // Hand-offs.
     "a subscriber to everything counts as the waiter":
@@ -138,10 +139,10 @@ mutants! {
     "a grant lasts from its own time":
         GRANT, "'PXAT', ends)" => "'PX', '600000')", handoff::a_grant_ends_at_the_waiters_deadline;
     "a grant names no request":
-        PROMOTE, "' granted ' .. beat" => "' granted ' .. 0", handoff::release_hands_over_with_a_message;
+        PROMOTE, "' granted ' .. beat" => "' granted ' .. 0", handoff::cancel_of_a_hold_hands_over;
     "a grant is not told":
         PROMOTE, "redis.pcall('PUBLISH', channel, message)" => "redis.pcall('PUBLISH', channel, 'nothing')",
-        handoff::release_hands_over_with_a_message;
+        handoff::cancel_of_a_hold_hands_over;
     "a refused message fails the call":
         PROMOTE, "redis.pcall('PUBLISH'" => "redis.call('PUBLISH'", handoff::a_refused_message_grants;
     "a refused look at the channel fails the call":
@@ -160,7 +161,7 @@ mutants! {
         PROMOTE, "if looked == MOST_LOOKED_AT then more = 1 break end" => "if looked == MOST_LOOKED_AT then break end", queue::many_dead_waiters_are_looked_at_in_pieces;
     "the state of a waiter that was granted stays":
         PROMOTE, "      call('HDEL', WAITERS, id)\n    end\n    if token" => "    end\n    if token",
-        handoff::release_hands_over_with_a_message;
+        handoff::cancel_of_a_hold_hands_over;
     "a state that is none fails the call":
         PROMOTE, "= deadline and tonumber" => "= tonumber", foreign::a_waiter_by_another_program_is_skipped;
     "a place without a state fails the call":
@@ -168,30 +169,30 @@ mutants! {
 
     // Fencing.
     "the fence knows no time":
-        ACQUIRE, "local token = time[1] .. fraction" => "local token = '1'", fence::tokens_rise_when_all_keys_are_deleted;
+        TOKEN_USUAL, "local token = time[1] .. fraction" => "local token = '1'", fence::tokens_rise_when_all_keys_are_deleted;
     "the fence of a hand-off knows no time":
-        GRANT, "last = math.max(last + 1, now)" => "last = last + 1", fence::tokens_rise_when_all_keys_are_deleted;
+        TOKEN, "math.max(last + 1, now)" => "last + 1", fence::tokens_rise_when_all_keys_are_deleted;
     "the fence knows no time after a flush":
-        ACQUIRE, "local token = time[1] .. fraction" => "local token = '1'", fence::tokens_rise_after_a_flush;
+        TOKEN_USUAL, "local token = time[1] .. fraction" => "local token = '1'", fence::tokens_rise_after_a_flush;
     "the fence knows no time after a restart":
-        ACQUIRE, "local token = time[1] .. fraction" => "local token = '1'",
+        TOKEN_USUAL, "local token = time[1] .. fraction" => "local token = '1'",
         fence::tokens_rise_after_a_restart_without_data;
     "the fence knows no time after an expiry":
         ACQUIRE, "    return token\n" => "    return '1'\n", fence::tokens_rise_over_expiry;
     "a hand-off has a token of its own":
-        GRANT, "last = math.max(last + 1, now)" => "last = 1e12", fence::tokens_rise_over_releases_and_hand_offs;
+        TOKEN, "math.max(last + 1, now)" => "1e12", fence::tokens_rise_over_releases_and_hand_offs;
     "the fence is the time alone":
-        ACQUIRE, "#fence == #text and fence < text and" => "", fence::tokens_rise_when_the_clock_is_behind;
+        TOKEN_USUAL, "#fence == #minted and fence < minted and" => "", fence::tokens_rise_when_the_clock_is_behind;
     "the fence of a hand-off is the time alone":
-        GRANT, "last = math.max(last + 1, now)" => "last = now", fence::tokens_rise_when_the_clock_is_behind;
+        TOKEN, "math.max(last + 1, now)" => "now", fence::tokens_rise_when_the_clock_is_behind;
     "the fence repeats the last":
-        GRANT, "last = math.max(last + 1, now)" => "last = math.max(last, now)", fence::tokens_rise_when_the_clock_is_behind;
+        TOKEN, "math.max(last + 1, now)" => "math.max(last, now)", fence::tokens_rise_when_the_clock_is_behind;
     "the fence is not kept":
         PROMOTE, "if last ~= kept then" => "if false then", fence::tokens_rise_when_the_clock_is_behind;
     "the fence of a hand-off is not kept":
         PROMOTE, "if last ~= kept then" => "if false then", fence::tokens_keep_all_their_digits;
     "the fence of a hand-off is not looked at":
-        GRANT, "if not hold then last, trouble = look() end" => "", fence::tokens_rise_when_the_clock_is_behind;
+        TOKEN, "if not hold then last, trouble = look() end" => "", fence::tokens_rise_when_the_clock_is_behind;
     "tokens lose digits":
         GRANT, "return string.format('%.0f', number)" => "return number .. ''", fence::tokens_keep_all_their_digits;
     "the token of the message loses digits":
@@ -204,17 +205,15 @@ mutants! {
     "the tokens that a series has used go back, too":
         RELEASE, "token + ARGV[2]" => "token", fence::what_a_series_has_not_used_goes_back;
     "a fence that is another's goes back":
-        RELEASE, " and redis.pcall('GET', FENCE) == 'v1 ' .. string.format('%.0f', token + more)" => "",
+        RELEASE, "redis.pcall('GET', FENCE) == 'v1 ' .. string.format('%.0f', token + more)" => "true",
         fence::what_a_series_has_not_used_goes_back;
     "the tokens of a series are given again":
-        GRANT, "  last = last + (string.match(id, '%+(%d+)$') or 0)\n" => "", fence::a_series_has_its_tokens_alone;
+        TOKEN, "last = token + (string.match(id, '%+(%d+)$') or 0)" => "last = token", fence::a_series_has_its_tokens_alone;
     "a series begins with its last token":
-        GRANT, "  local token = last\n" => "  local token = last + (string.match(id, '%+(%d+)$') or 0)\n",
+        TOKEN, "math.max(last + 1, now)" => "math.max(last + 1, now) + (string.match(id, '%+(%d+)$') or 0)",
         fence::a_series_has_its_tokens_alone;
-    "a series that is asked for twice is not known again":
-        ACQUIRE_SERIES, "string.find(hold, id, 1, true) == 1" => "false", fence::a_series_has_its_tokens_alone;
-    "a series that is asked for twice does not renew":
-        ACQUIRE_SERIES, "  call('PEXPIRE', HOLD, lease)\n" => "", fence::a_series_has_its_tokens_alone;
+    "a series has one token":
+        ACQUIRE, " and not string.find(id, '+', 1, true)" => "", fence::a_series_has_its_tokens_alone;
 
     // Ends of a hold.
     "every client renews":
@@ -233,12 +232,47 @@ mutants! {
         RELEASE, "string.find(hold, id, 1, true) == 1" => "string.find(hold, id, 1, true)",
         acquire::an_id_inside_of_the_hold_is_not_the_owner;
     "a release leaves the lock free":
-        RELEASE, "local _, more = promote()" => "local more = 0",
-        handoff::release_hands_over_with_a_message;
+        RELEASE, "local _, more = promote()" => "local more = 0", handoff::a_head_without_connection_is_skipped;
     "a late release leaves the lock free":
         RELEASE, "if hold then return" => "if not is_ours then return", handoff::a_release_that_is_late_hands_over;
     "a release overlooks the queue":
-        RELEASE, "if call('EXISTS', QUEUE) == 0 then" => "if true then", handoff::release_hands_over_with_a_message;
+        RELEASE, "if not first then return 1 end" => "if true then return 1 end",
+        handoff::a_head_without_connection_is_skipped;
+    "a release passes over a head that is there":
+        RELEASE, "'[+:/]'" => "'.'", handoff::a_release_in_the_usual_case_is_short;
+    "a release gives a reader the lock alone":
+        RELEASE, "not string.find(first, '[+:/]') and " => "", sharing::neighbours_that_read_enter_together;
+    "a release gives a head without a connection the lock":
+        RELEASE, "(redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or 0) > 0" => "true",
+        handoff::a_head_without_connection_is_skipped;
+    "a release gives a head past its deadline the lock":
+        RELEASE, "deadline * 1000 > tonumber(token)" => "true", handoff::a_head_past_its_deadline_is_skipped;
+    "a release gives the lock from its own time":
+        RELEASE, "'PXAT', deadline)" => "'PX', '600000')", handoff::a_grant_ends_at_the_waiters_deadline;
+    "a release overlooks that the clock is behind":
+        RELEASE, "is_minted and deadline" => "deadline", fence::tokens_keep_all_their_digits;
+    "a release keeps no fence":
+        RELEASE, "    call('SET', FENCE, minted, 'PX', '86400000')\n" => "", handoff::release_hands_over_with_a_message;
+    "a release leaves the place":
+        RELEASE, "    call('ZREM', QUEUE, first)\n" => "", handoff::release_hands_over_with_a_message;
+    "a release leaves the state":
+        RELEASE, "    call('HDEL', WAITERS, first)\n" => "", handoff::release_hands_over_with_a_message;
+    "a release names no request":
+        RELEASE, "' granted ' .. beat" => "' granted ' .. 0", handoff::release_hands_over_with_a_message;
+    "a release tells none":
+        RELEASE, "redis.pcall('PUBLISH', channel" => "redis.pcall('PUBLISH', channel .. 'x'",
+        handoff::release_hands_over_with_a_message;
+    "a message that is refused undoes a release":
+        RELEASE, "redis.pcall('PUBLISH'" => "redis.call('PUBLISH'", handoff::a_refused_message_grants;
+    "waiters of another program undo a release":
+        RELEASE, "redis.pcall('HGET'" => "redis.call('HGET'",
+        foreign::a_queue_or_waiters_by_another_program_undo_no_release;
+    "a queue of another program undoes a release":
+        RELEASE, "redis.pcall('ZRANGE'" => "redis.call('ZRANGE'",
+        foreign::a_queue_or_waiters_by_another_program_undo_no_release;
+    "a newcomer overtakes a waiter whose place is ahead of the clock":
+        QUEUE, "if call('ZRANGE', QUEUE, '-1', '-1')[1] == id then" => "if true then",
+        queue::two_arrivals_in_one_microsecond_keep_their_order;
     "a release deletes after it has written":
         RELEASE, "  call('DEL', HOLD)\n" => "  call('ZADD', BROKEN, 1, id) call('DEL', HOLD)\n",
         faults::without_memory_a_release_hands_over;
@@ -288,9 +322,9 @@ mutants! {
     "a writer enters when the first reader goes":
         RELEASE_SHARED, "  call('ZREM', QUEUE, id)\n" => "  call('DEL', QUEUE)\n", sharing::readers_are_beside_each_other;
     "a reader that asks again is another one":
-        AGAIN, "if not token then" => "if true then", sharing::readers_are_beside_each_other;
+        AGAIN, ", tonumber(string.match(call('HGET', WAITERS, id) or '', '^(%d+) '))" => "", sharing::readers_are_beside_each_other;
     "a reader's token does not rise":
-        ACQUIRE_SHARED, "    call('SET', FENCE, 'v1 ' .. token, 'PX', '86400000')\n    call('HSET', WAITERS, id, token" =>
+        ACQUIRE_SHARED, "    call('SET', FENCE, minted, 'PX', '86400000')\n    call('HSET', WAITERS, id, token" =>
         "    call('HSET', WAITERS, id, 7", sharing::readers_are_beside_each_other;
     "readers enter one by one":
         PROMOTE, "    id = nil\n  end" => "    break\n  end", sharing::neighbours_that_read_enter_together;
@@ -307,19 +341,17 @@ mutants! {
     "the readers end with the one that came last":
         ACQUIRE_SHARED, "if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end" =>
         "call('PEXPIRE', QUEUE, lease)", permits::the_permits_of_the_silent_come_back;
-    "a late renewal revives a reader":
-        RENEW_SHARED, "ends > now_ms and " => "", sharing::a_late_renewal_of_a_reader_does_not_revive;
-    "a late heartbeat revives a reader":
+    "a late renewal or heartbeat revives a reader":
         AGAIN, "score <= now_ms or " => "", sharing::a_late_renewal_of_a_reader_does_not_revive;
     "a renewal extends no key":
-        RENEW_SHARED, "  call('PEXPIRE', QUEUE, math.max(call('PTTL', QUEUE), tonumber(lease)))\n" => "",
-        sharing::one_call_renews_many;
+        AGAIN, "  call('PEXPIRE', QUEUE, math.max(call('PTTL', QUEUE), tonumber(lease)))\n" => "",
+        sharing::renewals_extend_the_leases_of_readers;
     "a renewal extends no lease":
-        RENEW_SHARED, "  call('ZADD', QUEUE, unpack(extended))\n" => "", sharing::one_call_renews_many;
+        AGAIN, "  call('ZADD', QUEUE, whole(now_ms + lease), id)\n" => "", sharing::renewals_extend_the_leases_of_readers;
     "a cancel under shared holds lets none in":
         CANCEL, "local _, more = promote()" => "local more = 0", sharing::a_writer_that_gives_up_lets_those_behind_it_in;
     "a renewal lets none in":
-        RENEW_SHARED, "if not hold then promote() end\n" => "", sharing::a_silent_writer_at_the_head_stops_none;
+        RENEW, "if not hold then promote() end\n" => "", sharing::a_silent_writer_at_the_head_stops_none;
     "a heartbeat under shared holds lets none in":
         QUEUE, "if not is_new and not hold then" => "if false then", sharing::a_silent_writer_at_the_head_stops_none;
     "a release of nothing lets none in":
@@ -353,17 +385,17 @@ mutants! {
     "inspect shows the exclusive lease only":
         INSPECT, "remaining = math.max(remaining, ends - now_ms)" => "remaining = remaining", sharing::inspect_shows_who_shares;
     "readers are counted":
-        GRANT, "local kept = last\n" => "local kept = last\nfor _, one in ipairs(call('ZRANGE', QUEUE, '0', '-1')) do call('ZSCORE', QUEUE, one) end\n",
+        TOKEN, "local kept = last\n" => "local kept = last\nfor _, one in ipairs(call('ZRANGE', QUEUE, '0', '-1')) do call('ZSCORE', QUEUE, one) end\n",
         sharing::no_script_walks_the_readers;
     "a renewal of readers needs memory":
-        RENEW_SHARED, "  call('PEXPIRE', QUEUE, math.max(call('PTTL', QUEUE), tonumber(lease)))\n" => "",
+        AGAIN, "  call('PEXPIRE', QUEUE, math.max(call('PTTL', QUEUE), tonumber(lease)))\n" => "",
         sharing::without_memory_readers_go_on;
     "a newer hold is anybody's":
         GRANT, "if not layout or layout == '1' then" => "if true then", sharing::a_newer_layout_is_refused;
     "a newer hold is waited for":
-        QUEUE, "string.match(hold, '^%S+ v(%d+) ') == '1' and" => "", sharing::a_newer_layout_is_refused;
+        QUEUE, " and string.match(hold, '^%S+ v(%d+) ') == '1' then" => " then", sharing::a_newer_layout_is_refused;
     "a newer fence is another program's":
-        GRANT, "other_layout(FENCE, text, '^v(%d+) ')" => "nil", sharing::a_newer_layout_is_refused;
+        TOKEN, "other_layout(FENCE, text, '^v(%d+) ')" => "nil", sharing::a_newer_layout_is_refused;
     "a layout is compared by its first digit":
         GRANT, "layout == '1'" => "string.sub(layout, 1, 1) == '1'", sharing::a_newer_layout_is_refused;
 
@@ -388,7 +420,7 @@ mutants! {
     "a release of a waiter ends its wait":
         RELEASE_SHARED, "score and tonumber(score) < 100000000000000" => "score", permits::the_head_takes_all_or_nothing;
     "a waiter is renewed":
-        RENEW_SHARED, " and ends < FIRST_ARRIVAL" => "", permits::the_head_takes_all_or_nothing;
+        AGAIN, " or score >= FIRST_ARRIVAL" => "", permits::the_head_takes_all_or_nothing;
     "another number is accepted":
         QUEUE, "if is ~= of and more == 0 then" => "if false then", permits::another_number_is_reported;
     "another number is let in":
@@ -398,26 +430,26 @@ mutants! {
 
     // Keys of other programs.
     "a fence of another type is not named":
-        ACQUIRE, "redis.pcall('GET', FENCE)" => "call('GET', FENCE)", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+        TOKEN_USUAL, "redis.pcall('GET', FENCE)" => "call('GET', FENCE)", foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence that is no number is overwritten":
-        ACQUIRE, "#fence == #text and fence < text and string.find(fence, '^v1 %d+$')" => "true", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+        TOKEN_USUAL, "#fence == #minted and fence < minted and string.find(fence, '^v1 %d+$')" => "true", foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence that is no number is not named":
-        GRANT, "if token and token < 9007199254740991" => "if true",
+        TOKEN, "if token and token < 9007199254740991" => "if true",
         foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence that begins with a number is overwritten":
-        ACQUIRE, "'^v1 %d+$'" => "'^v1 %d+'", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+        TOKEN_USUAL, "'^v1 %d+$'" => "'^v1 %d+'", foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence that only begins with a number is overwritten":
-        GRANT, "'^v1 (%d+)$'" => "'^v1 (%d+)'", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+        TOKEN, "'^v1 (%d+)$'" => "'^v1 (%d+)'", foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a token that Lua cannot count on from is another program's neither":
-        GRANT, "token and token < 9007199254740991" => "token",
+        TOKEN, "token and token < 9007199254740991" => "token",
         foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "the last token that Lua can count on from is repeated":
-        GRANT, "9007199254740991" => "9007199254740992",
+        TOKEN, "9007199254740991" => "9007199254740992",
         foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a hold is left where there is no fence":
-        ACQUIRE, "  time = call('TIME')\n" => "  time = call('TIME') call('SET', HOLD, id, 'PX', lease)\n", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+        ACQUIRE, "if is_minted then" => "call('SET', HOLD, id, 'PX', lease) if is_minted then", foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence of another program makes a release an error":
-        GRANT, "last, trouble = look() end" => "last, trouble = call('HKEYS', FENCE), nil end",
+        TOKEN, "last, trouble = look() end" => "last, trouble = call('HKEYS', FENCE), nil end",
         foreign::a_fence_by_another_program_undoes_no_release;
     "a fence of another program costs a waiter its place":
         PROMOTE, "  if trouble then return nil, 0 end\n" => "", foreign::a_fence_by_another_program_undoes_no_release;

@@ -1,21 +1,22 @@
 //! The texts of the scripts, as shipped or with one rule removed.
 use std::collections::BTreeMap;
 
-const TRUE: [(&str, &str); 22] = [
-    (BEGIN, include_str!("../../src/scripts/begin.lua")),
-    (GRANT, include_str!("../../src/scripts/grant.lua")),
-    (PROMOTE, include_str!("../../src/scripts/promote.lua")),
-    (LEAVE, include_str!("../../src/scripts/leave.lua")),
-    (AGAIN, include_str!("../../src/scripts/again.lua")),
-    (LOST, include_str!("../../src/scripts/lost.lua")),
-    (PLACE, include_str!("../../src/scripts/place.lua")),
-    (TIME, include_str!("../../src/scripts/time.lua")),
-    (QUEUE, include_str!("../../src/scripts/queue.lua")),
+const TRUE: [(&str, &str); 23] = [
+    (BEGIN, include_str!("../../src/scripts/parts/begin.lua")),
+    (GRANT, include_str!("../../src/scripts/parts/grant.lua")),
+    (PROMOTE, include_str!("../../src/scripts/parts/promote.lua")),
+    (LEAVE, include_str!("../../src/scripts/parts/leave.lua")),
+    (AGAIN, include_str!("../../src/scripts/parts/again.lua")),
+    (LOST, include_str!("../../src/scripts/parts/lost.lua")),
+    (PLACE, include_str!("../../src/scripts/parts/place.lua")),
+    (WAITER, include_str!("../../src/scripts/parts/waiter.lua")),
+    (TOKEN, include_str!("../../src/scripts/parts/token.lua")),
+    (TOKEN_USUAL, include_str!("../../src/scripts/parts/token_usual.lua")),
+    (TIME, include_str!("../../src/scripts/parts/time.lua")),
+    (QUEUE, include_str!("../../src/scripts/parts/queue.lua")),
     (ACQUIRE, include_str!("../../src/scripts/acquire.lua")),
     (ACQUIRE_SHARED, include_str!("../../src/scripts/acquire_shared.lua")),
-    (ACQUIRE_SERIES, include_str!("../../src/scripts/acquire_series.lua")),
     (RENEW, include_str!("../../src/scripts/renew.lua")),
-    (RENEW_SHARED, include_str!("../../src/scripts/renew_shared.lua")),
     (RELEASE, include_str!("../../src/scripts/release.lua")),
     (RELEASE_SHARED, include_str!("../../src/scripts/release_shared.lua")),
     (DOWNGRADE, include_str!("../../src/scripts/downgrade.lua")),
@@ -33,13 +34,14 @@ pub(crate) const LEAVE: &str = "leave";
 pub(crate) const AGAIN: &str = "again";
 pub(crate) const LOST: &str = "lost";
 pub(crate) const PLACE: &str = "place";
+pub(crate) const WAITER: &str = "waiter";
+pub(crate) const TOKEN: &str = "token";
+pub(crate) const TOKEN_USUAL: &str = "token_usual";
 pub(crate) const TIME: &str = "time";
 pub(crate) const QUEUE: &str = "queue";
 pub(crate) const ACQUIRE: &str = "acquire";
 pub(crate) const ACQUIRE_SHARED: &str = "acquire_shared";
-pub(crate) const ACQUIRE_SERIES: &str = "acquire_series";
 pub(crate) const RENEW: &str = "renew";
-pub(crate) const RENEW_SHARED: &str = "renew_shared";
 pub(crate) const RELEASE: &str = "release";
 pub(crate) const RELEASE_SHARED: &str = "release_shared";
 pub(crate) const DOWNGRADE: &str = "downgrade";
@@ -64,7 +66,7 @@ impl Scripts {
     /// The text that is sent to the server under this name.
     pub(crate) fn text(&self, name: &str) -> String {
         let whole = [self.files[BEGIN].as_str(), &self.files[name]].concat();
-        let whole = [QUEUE, AGAIN, LEAVE, LOST, PROMOTE, GRANT, PLACE, TIME]
+        let whole = [QUEUE, AGAIN, LEAVE, LOST, PROMOTE, GRANT, PLACE, WAITER, TOKEN, TOKEN_USUAL, TIME]
             .into_iter()
             .fold(whole, |whole, part| whole.replace(&format!("--#include {part}.lua\n"), &self.files[part]));
         let lines = whole.lines().map(str::trim_start);

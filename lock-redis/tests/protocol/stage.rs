@@ -7,8 +7,8 @@ use redis::{Cmd, Connection, FromRedisValue, Value};
 
 use crate::failure::{Failure, failure};
 use crate::scripts::{
-    ACQUIRE, ACQUIRE_SERIES, ACQUIRE_SHARED, BREAK, CANCEL, DESCRIBE, DOWNGRADE, INSPECT, RELEASE,
-    RELEASE_SHARED, RENEW, RENEW_SHARED, Scripts,
+    ACQUIRE, ACQUIRE_SHARED, BREAK, CANCEL, DESCRIBE, DOWNGRADE, INSPECT, RELEASE, RELEASE_SHARED, RENEW,
+    Scripts,
 };
 use crate::server::{LOOK_AGAIN, PATIENCE, Server};
 
@@ -130,11 +130,7 @@ impl<'a> Stage<'a> {
         let Request { id, intent, lease, beat, channel, place } = request;
         let [lease, beat, place] = [lease.to_string(), beat.to_string(), place.to_string()];
         let who = format!("{channel} {HOLDER}");
-        let script = match id {
-            _ if is_shared(id) => ACQUIRE_SHARED,
-            _ if id.contains('+') => ACQUIRE_SERIES,
-            _ => ACQUIRE,
-        };
+        let script = if is_shared(id) { ACQUIRE_SHARED } else { ACQUIRE };
         let how: &[&str] = match *intent {
             "try" => &[],
             "beat" => &[&beat, "-"],
@@ -180,14 +176,11 @@ impl<'a> Stage<'a> {
     }
 
     pub(crate) fn renew(&mut self, id: &str, lease: u64) -> Result<i64, Failure> {
-        if is_shared(id) {
-            return self.renew_shared(&[id], lease).map(|codes| codes[0]);
-        }
         self.play(RENEW, &[id, &lease.to_string()])
     }
 
-    pub(crate) fn renew_shared(&mut self, ids: &[&str], lease: u64) -> Result<Vec<i64>, Failure> {
-        self.play(RENEW_SHARED, &[&[&*lease.to_string()], ids].concat())
+    pub(crate) fn renew_all(&mut self, ids: &[&str], lease: u64) -> Result<Vec<i64>, Failure> {
+        ids.iter().map(|id| self.renew(id, lease)).collect()
     }
 
     /// Returns the token and whether to call again; or why the hold is gone, and nothing.

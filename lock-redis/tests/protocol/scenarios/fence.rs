@@ -80,12 +80,13 @@ pub(crate) fn tokens_rise_when_the_clock_is_behind(scripts: &Scripts, server: &S
 /// The tokens of the sections that follow are no other grant's, whether the clock is ahead of them or not.
 pub(crate) fn a_series_has_its_tokens_alone(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
+    let (fence, channel) = (stage.key("f"), stage.channel("c"));
     let token = stage.must_get(&tries("now+999"))?;
+    same("the fence", &stage.ask::<String>(&["GET", &fence])?, &format!("v1 {}", token + 999))?;
     stage.release("now+999")?;
     holds("the next is above them", stage.must_get(&tries("next"))? >= token + 1000)?;
     stage.release("next")?;
     let ahead = stage.server_time()? + 3_600_000_000;
-    let (fence, channel) = (stage.key("f"), stage.channel("c"));
     let mut listener = stage.listen(&channel)?;
     let _: String = stage.ask(&["SET", &fence, &format!("v1 {ahead}")])?;
     same("the token", &stage.must_get(&tries("a+99").lease(LONG / 2))?, &(ahead + 1))?;

@@ -25,7 +25,7 @@ fn play_all(stage: &mut Stage<'_>) -> Outcome {
     stage.must_wait(&waits("b:r"))?;
     let (token, _) = stage.downgrade("a+9", "c:r", LONG)?;
     holds("it is shared", token > 3)?;
-    same("renewals", &stage.renew_shared(&["b:r", "c:r", "d:r"], LONG)?, &vec![1, 1, 0])?;
+    same("renewals", &stage.renew_all(&["b:r", "c:r", "d:r"], LONG)?, &vec![1, 1, 0])?;
     stage.must_wait(&waits("d"))?;
     same("break of a reader", &stage.break_holder("b:r")?, &(1, 0))?;
     same("a late release", &stage.release("b:r")?, &(3, 0))?;

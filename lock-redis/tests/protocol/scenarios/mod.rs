@@ -47,6 +47,7 @@ scenarios! {
         renewal_of_a_lost_hold_hands_over, a_try_hands_an_expired_lock_over, a_release_that_is_late_hands_over,
         a_head_without_connection_is_skipped, a_subscriber_to_everything_keeps_no_dead_head,
         a_head_past_its_deadline_is_skipped, a_waiter_that_polls_is_granted, a_grant_ends_at_the_waiters_deadline,
+        a_release_in_the_usual_case_is_short,
         a_refused_look_at_the_channel_grants, a_refused_message_grants;
     lease: only_the_owner_renews, a_late_renewal_does_not_revive, release_by_another_changes_nothing,
         a_broken_holder_learns_why, a_release_sent_twice_says_gone, only_the_owner_describes_its_hold,
@@ -66,7 +67,7 @@ scenarios! {
         without_memory_a_waiter_keeps_its_place, a_replica_refuses;
     sharing: readers_are_beside_each_other, a_reader_stands_behind_a_writer_that_waits,
         neighbours_that_read_enter_together, a_reader_that_is_silent_is_gone,
-        a_late_renewal_of_a_reader_does_not_revive, one_call_renews_many,
+        a_late_renewal_of_a_reader_does_not_revive, renewals_extend_the_leases_of_readers,
         a_writer_that_gives_up_lets_those_behind_it_in, a_silent_writer_at_the_head_stops_none,
         a_writer_goes_on_reading, one_reader_is_broken_and_the_others_stay, inspect_shows_who_shares,
         no_script_walks_the_readers, without_memory_readers_go_on, an_operator_deletes_keys, a_newer_layout_is_refused;

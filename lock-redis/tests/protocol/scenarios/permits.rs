@@ -52,7 +52,7 @@ pub(crate) fn the_head_takes_all_or_nothing(scripts: &Scripts, server: &Server) 
     same("renewal of a waiter", &stage.renew("c:1/3", LONG)?, &0)?;
     same("release of a waiter", &stage.release("c:1/3")?, &(0, 0))?;
     stage.release("large:3/3")?;
-    same("renewals", &stage.renew_shared(&["c:1/3", "d:2/3", "e:1/3"], LONG)?, &vec![1, 1, 0])
+    same("renewals", &stage.renew_all(&["c:1/3", "d:2/3", "e:1/3"], LONG)?, &vec![1, 1, 0])
 }
 
 pub(crate) fn a_large_one_that_gives_up_lets_the_small_in(scripts: &Scripts, server: &Server) -> Outcome {
@@ -73,7 +73,7 @@ pub(crate) fn the_permits_of_the_silent_come_back(scripts: &Scripts, server: &Se
     stage.pass_milliseconds(30)?;
     stage.must_get(&waits("c:3/4"))?;
     is_refused(&mut stage, "d:1/4")?;
-    same("renewals", &stage.renew_shared(&["a:2/4", "b:1/4", "keeper:1/4"], LONG)?, &vec![0, 0, 1])?;
+    same("renewals", &stage.renew_all(&["a:2/4", "b:1/4", "keeper:1/4"], LONG)?, &vec![0, 0, 1])?;
     same("break", &stage.break_holder("c:3/4")?, &(1, 0))?;
     stage.must_get(&waits("d:3/4"))?;
     is_refused(&mut stage, "e:1/4")

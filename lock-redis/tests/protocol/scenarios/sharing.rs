@@ -108,21 +108,21 @@ pub(crate) fn a_late_renewal_of_a_reader_does_not_revive(scripts: &Scripts, serv
             let answer = stage.acquire(&beats("a:r"))?;
             same("the answer", &answer, &Acquired::Gone)?;
         }
-        same("renewals", &stage.renew_shared(&["b:r", "a:r", "keeper:r"], LONG)?, &vec![1, 0, 1])?;
+        same("renewals", &stage.renew_all(&["b:r", "a:r", "keeper:r"], LONG)?, &vec![1, 0, 1])?;
         same("who is there", &stage.queue()?.len(), &2)?;
         same("release", &stage.release("b:r")?, &(1, 0))?;
     }
     Ok(())
 }
 
-pub(crate) fn one_call_renews_many(scripts: &Scripts, server: &Server) -> Outcome {
+pub(crate) fn renewals_extend_the_leases_of_readers(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     let names: Vec<String> = (0..500).map(|number| format!("{number}:r")).collect();
     for name in &names {
         stage.must_get(&tries(name).lease(LONG / 2))?;
     }
     let ids: Vec<&str> = names.iter().map(String::as_str).collect();
-    same("renewals", &stage.renew_shared(&ids, LONG)?, &vec![1; 500])?;
+    same("renewals", &stage.renew_all(&ids, LONG)?, &vec![1; 500])?;
     for suffix in ["q", "w"] {
         holds("the key lives for the new lease", stage.lifetime(suffix)? > (LONG / 2).cast_signed())?;
     }
@@ -147,7 +147,7 @@ fn is_held_by_both(stage: &mut Stage<'_>) -> Outcome {
     let mut queue = stage.queue()?;
     queue.sort();
     same("the queue", &queue.join(" "), &"a:r b:r".to_owned())?;
-    same("renewals", &stage.renew_shared(&["a:r", "b:r"], LONG)?, &vec![1, 1])
+    same("renewals", &stage.renew_all(&["b:r", "a:r"], LONG)?, &vec![1, 1])
 }
 
 pub(crate) fn a_writer_that_gives_up_lets_those_behind_it_in(scripts: &Scripts, server: &Server) -> Outcome {
@@ -195,7 +195,7 @@ pub(crate) fn a_writer_goes_on_reading(scripts: &Scripts, server: &Server) -> Ou
     let mut queue = stage.queue()?;
     queue[..2].sort();
     same("the queue", &queue.join(" "), &"a:r x:r v b:r".to_owned())?;
-    same("renewals", &stage.renew_shared(&["x:r", "a:r"], LONG)?, &vec![1, 1])?;
+    same("renewals", &stage.renew_all(&["a:r", "x:r"], LONG)?, &vec![1, 1])?;
     same("the same again", &stage.downgrade("w", "x:r", LONG)?, &(token, Some(0)))?;
     same("release of the writer", &stage.release("w")?, &(0, 0))?;
     for id in ["x:r", "a:r"] {
@@ -223,7 +223,7 @@ pub(crate) fn one_reader_is_broken_and_the_others_stay(scripts: &Scripts, server
         same("break again", &stage.break_holder(id)?, &(0, 0))?;
     }
     same("the message", &listener.next()?, &"a:r broken".to_owned())?;
-    same("renewals", &stage.renew_shared(&["a:r", "b:r", "c:r"], LONG)?, &vec![3, 3, 1])?;
+    same("renewals", &stage.renew_all(&["a:r", "b:r", "c:r"], LONG)?, &vec![3, 3, 1])?;
     same("release", &stage.release("b:r")?, &(3, 0))?;
     same("the queue", &stage.queue()?.join(" "), &"c:r w".to_owned())?;
     same("break", &stage.break_holder("c:r")?, &(1, 0))?;
@@ -282,7 +282,7 @@ pub(crate) fn without_memory_readers_go_on(scripts: &Scripts, _: &Server) -> Out
     let _: String = stage.ask(&["CONFIG", "SET", "maxmemory", "1"])?;
     let (token, _) = stage.downgrade("w", "x:r", LONG)?;
     holds("it goes on reading", token > 3)?;
-    same("renewals", &stage.renew_shared(&["x:r", "a:r"], LONG)?, &vec![1, 1])?;
+    same("renewals", &stage.renew_all(&["x:r", "a:r"], LONG)?, &vec![1, 1])?;
     same("release", &stage.release("x:r")?, &(1, 0))?;
     same("release", &stage.release("a:r")?, &(1, 0))
 }

@@ -1,20 +1,23 @@
 -- The rest of an acquisition, in all modes: others hold the lock, or wait for it.
 --#include time.lua
-local score = redis.pcall('ZSCORE', QUEUE, id)
 local ends = string.format('%.0f', now_ms + lease)
 
--- Held exclusively, so that there is no one to let in.
-if hold and string.match(hold, '^%S+ v(%d+) ') == '1' and (not score or (tonumber(score) or 0) >= 100000000000000) then
-  score = tonumber(score)
-  if not beat then return {call('PTTL', HOLD), 0, 0, hold} end
-  if place == '-' and not score then return -1 end
---#include place.lua
-  return {call('PTTL', HOLD), call('ZCOUNT', QUEUE, '100000000000000', '(' .. string.format('%.0f', score)), score, hold}
+-- The usual case: the lock is held exclusively. A newcomer comes after all others, unless the clock has stepped back.
+if hold and string.match(hold, '^%S+ v(%d+) ') == '1' then
+  if not beat and not redis.pcall('ZSCORE', QUEUE, id) then return {call('PTTL', HOLD), 0, 0, hold} end
+  if beat and not place and redis.pcall('ZADD', QUEUE, 'NX', string.format('%.0f', now), id) == 1 then
+    if call('ZRANGE', QUEUE, '-1', '-1')[1] == id then
+--#include waiter.lua
+      return {call('PTTL', HOLD), call('ZCARD', QUEUE) - 1, now, hold}
+    end
+    call('ZREM', QUEUE, id)
+  end
 end
 
 --#include promote.lua
 --#include leave.lua
 --#include again.lua
+local score = redis.pcall('ZSCORE', QUEUE, id)
 if hold then
   trouble = other_layout(HOLD, hold, '^%S+ v(%d+) ')
 else
@@ -25,7 +28,7 @@ if trouble then return trouble end
 
 score = tonumber(score)
 if score and score < FIRST_ARRIVAL then
-  local token = held_together(id, lease)
+  local _, token = held_together(id, lease)
   if token then
     promote()
     return whole(token)

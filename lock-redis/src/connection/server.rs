@@ -70,17 +70,15 @@ impl Facts {
         Ok(())
     }
 
-    /// Problems of the server that do not prevent its use, and what to do about them.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if self.memory_limit > 0 && self.eviction != "noeviction" {
-            warnings.push(format!(
+    /// A problem of the server that does not prevent its use, and what to do about it.
+    pub(crate) fn warning(&self) -> Option<String> {
+        (self.memory_limit > 0 && self.eviction != "noeviction").then(|| {
+            format!(
                 "the server evicts keys when its memory is full (maxmemory-policy {}), and a lock that is evicted is lost: \
                  set maxmemory-policy to noeviction, or keep locks on a server of their own",
                 self.eviction
-            ));
-        }
-        warnings
+            )
+        })
     }
 
     fn version_number(&self) -> Option<(u32, u32)> {
@@ -106,9 +104,9 @@ mod tests {
         facts.check().unwrap();
         assert_eq!((facts.run.as_str(), facts.uptime), ("abc", Duration::from_secs(12)));
         assert_eq!(facts.least_uptime(), Duration::from_secs(11));
-        assert!(facts.warnings().is_empty());
+        assert!(facts.warning().is_none());
         // Without a memory limit the server evicts nothing.
-        assert!(info("7.0.15", "master", 0, 0, "allkeys-lru").warnings().is_empty());
+        assert!(info("7.0.15", "master", 0, 0, "allkeys-lru").warning().is_none());
         info("6.2.0", "master", 0, 0, "noeviction").check().unwrap();
     }
 
@@ -127,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_server_that_evicts_is_warned_of() {
-        let warnings = info("7.0.15", "master", 0, 1000, "volatile-lru").warnings();
-        assert!(warnings[0].contains("volatile-lru") && warnings[0].contains("noeviction"), "{warnings:?}");
+        let warning = info("7.0.15", "master", 0, 1000, "volatile-lru").warning().unwrap();
+        assert!(warning.contains("volatile-lru") && warning.contains("noeviction"), "{warning}");
     }
 }

@@ -41,29 +41,11 @@ local function other_layout(key, text, mark)
   return {err = 'LAYOUT the key ' .. key .. ' has the layout ' .. layout .. ', and this client knows the layout 1'}
 end
 
--- The last token, or 0; and the error to return if the contents of the fence prevent a grant. A token has a successor: from 2^53
--- on Lua cannot tell a number from the next.
-local function look()
-  local text = redis.pcall('GET', FENCE)
-  local trouble = error_of(FENCE, text) or other_layout(FENCE, text, '^v(%d+) ')
-  if trouble or not text then return 0, trouble end
-  local token = tonumber(string.match(text, '^v1 (%d+)$'))
-  if token and token < 9007199254740991 then return token, nil end
-  return 0, {err = 'WRONGTYPE another program uses the key ' .. FENCE}
-end
+--#include token.lua
 
-local last, trouble = 0, nil
-if not hold then last, trouble = look() end
-local kept = last
-
--- Gives the lock, which must be free for it, to `id` until `ends`, and returns its fencing token: above the last one, and at
--- least the server's time, so that it rises even when the fence is lost. `who` is "channel holder". `promote` has to follow,
--- which keeps the fence.
+-- Gives the lock, which must be free for it, to `id` until `ends`, and returns its fencing token. `who` is "channel holder".
 local function grant(id, who, ends)
-  last = math.max(last + 1, now)
-  local token = last
-  -- No other grant gets the tokens of the holds that follow this one.
-  last = last + (string.match(id, '%+(%d+)$') or 0)
+  local token = mint(id)
   local text = whole(token) .. ' ' .. whole(now) .. ' ' .. who
   if not string.find(id, ':', 1, true) then
     hold = id .. ' v1 ' .. text

@@ -1,25 +1,26 @@
 //! One connection to the server, from start to end.
 
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_core::spi::within;
 use lock_core::{BackendContext, LockError, Moment, Operation};
 use lock_kit::gone;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
-use tokio::sync::Notify;
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Value};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::earlier::Identity;
-use crate::failure::{breaks_connection, is_no_primary};
-use crate::line::{Line, Lines};
+use super::earlier::Identity;
+use super::under_way::UnderWay;
+use crate::failure::{breaks_connection, explain, is_forgotten_script, is_no_primary};
 use crate::scripts::Script;
-use crate::turn::Turn;
+
+/// How many requests that begin something may be pending: any other waits for at most that many replies.
+const UNDER_WAY: usize = 256;
 
 /// A connection, usable until it is [broken](Link::broken). It is never repaired: its replacement is another link.
 pub(crate) struct Link {
@@ -28,7 +29,8 @@ pub(crate) struct Link {
     pub(crate) channel: Option<String>,
     /// The client acquires nothing on this connection before this moment.
     pub(crate) usable_from: Moment,
-    pub(crate) identity: Identity,
+    /// `None` if the server does not report it.
+    pub(crate) identity: Option<Identity>,
     breakage: Arc<Breakage>,
     /// How long the server may stay silent while it owes a reply.
     patience: Duration,
@@ -37,26 +39,31 @@ pub(crate) struct Link {
     heard: AtomicU64,
 }
 
-/// Whether a connection has broken, and the tasks that need to know.
-#[derive(Default)]
+/// Whether a connection has broken, which those learn who wait for it, or for a turn.
 pub(crate) struct Breakage {
-    is_broken: AtomicBool,
-    noticed: Notify,
-    lines: Lines,
+    turns: Arc<Semaphore>,
+    /// Has no permits: who waits for one waits until it is closed.
+    end: Semaphore,
 }
 
 impl Breakage {
-    pub(crate) fn notice(&self) {
-        self.is_broken.store(true, Ordering::Release);
-        self.noticed.notify_one();
-        self.lines.close();
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { turns: Arc::new(Semaphore::new(UNDER_WAY)), end: Semaphore::new(0) })
     }
 
-    async fn happens(&self) {
-        while !self.is_broken.load(Ordering::Acquire) {
-            self.noticed.notified().await;
-        }
+    pub(crate) fn notice(&self) {
+        self.turns.close();
+        self.end.close();
     }
+}
+
+/// The right to have a request pending. It ends with the reply, even if no caller still waits for that.
+///
+/// Only requests that begin something wait for one. Renewals, heartbeats, and requests that end a hold or a wait go past them: other
+/// clients may be waiting for the lock, and there are never more of them than the client has holds and waits.
+#[derive(Default)]
+pub(crate) struct Turn {
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Link {
@@ -67,43 +74,61 @@ impl Link {
         context: BackendContext,
     ) -> Self {
         let heard = AtomicU64::new(context.clock().now().as_nanoseconds());
-        Self {
-            connection,
-            patience,
-            context,
-            heard,
-            channel: None,
-            usable_from: Moment::from_nanoseconds(0),
-            identity: Identity::default(),
-            breakage,
-        }
+        let usable_from = Moment::from_nanoseconds(0);
+        Self { connection, channel: None, usable_from, identity: None, breakage, patience, context, heard }
     }
 
-    /// Waits until the connection is no longer usable. For the one task that replaces it.
+    /// Waits until the connection is no longer usable.
     pub(crate) async fn broken(&self) {
-        self.breakage.happens().await;
+        let _ = self.breakage.end.acquire().await;
     }
 
     /// Waits until a request may be sent.
-    pub(crate) async fn turn(self: &Arc<Self>, line: Line, operation: Operation) -> Result<Turn, LockError> {
-        match Arc::clone(self.breakage.lines.get(line)).acquire_owned().await {
-            Ok(permit) => Ok(Turn::new(Arc::clone(self), permit)),
-            Err(_) => Err(gone(operation)),
+    pub(crate) async fn turn(&self, operation: Operation) -> Result<Turn, LockError> {
+        use Operation::{Break, Cancel, Downgrade, Release};
+        if matches!(operation, Release | Cancel | Break | Downgrade) {
+            return Ok(Turn::default());
         }
+        let permit = Arc::clone(&self.breakage.turns).acquire_owned().await.map_err(|_| gone(operation))?;
+        Ok(Turn { _permit: Some(permit) })
     }
 
-    /// Calls the script in its turn, and loads it first if the server has forgotten it.
+    /// Calls the script in its turn.
     pub(crate) async fn call<T: FromRedisValue>(
         self: &Arc<Self>,
         script: &'static Script,
         command: Cmd,
     ) -> Result<T, LockError> {
-        let operation = script.operation();
-        self.turn(Line::of(operation), operation).await?.call(script, command).await
+        let turn = self.turn(script.operation()).await?;
+        self.call_in(turn, script, command).await
+    }
+
+    /// Calls the script, and loads it first if the server has forgotten it.
+    pub(crate) async fn call_in<T: FromRedisValue>(
+        self: &Arc<Self>,
+        turn: Turn,
+        script: &'static Script,
+        command: Cmd,
+    ) -> Result<T, LockError> {
+        let failed = |error| explain(script.operation(), error);
+        let command = Arc::new(command);
+        let (link, first) = (Arc::clone(self), Arc::clone(&command));
+        let sent = UnderWay::new(self, async move { (link.send(&first).await, turn) });
+        let (mut answer, turn): (RedisResult<Value>, _) = sent.await;
+        if answer.as_ref().is_err_and(is_forgotten_script) {
+            let link = Arc::clone(self);
+            let sent = UnderWay::new(self, async move {
+                let answers = link.load_and_send(&[script], [&*command]).await;
+                drop(turn);
+                answers?.into_iter().next().unwrap_or(Ok(Value::Nil))
+            });
+            answer = sent.await;
+        }
+        redis::from_redis_value(answer.map_err(failed)?).map_err(|error| failed(error.into()))
     }
 
     /// Runs the rest of a request in the background if its callers are gone.
-    pub(crate) fn spawn(&self, rest: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&self, rest: impl Future<Output = ()> + Send + 'static) {
         self.context.spawn(rest);
     }
 
@@ -113,7 +138,7 @@ impl Link {
         &self,
         scripts: &[&Script],
         requests: impl IntoIterator<Item = &'a Cmd>,
-    ) -> RedisResult<Vec<RedisResult<redis::Value>>> {
+    ) -> RedisResult<Vec<RedisResult<Value>>> {
         let mut all = redis::pipe();
         for script in scripts {
             all.cmd("SCRIPT").arg("LOAD").arg(script.text());
@@ -168,11 +193,8 @@ impl Link {
     }
 
     /// Sends all requests before the first reply arrives; each has a reply of its own.
-    pub(crate) async fn send_all(
-        &self,
-        pipeline: &mut Pipeline,
-    ) -> RedisResult<Vec<RedisResult<redis::Value>>> {
-        let answers: RedisResult<Vec<RedisResult<redis::Value>>> =
+    pub(crate) async fn send_all(&self, pipeline: &mut Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
+        let answers: RedisResult<Vec<RedisResult<Value>>> =
             self.in_time(pipeline.ignore_errors().query_async(&mut self.connection.clone())).await;
         match &answers {
             Ok(answers) => {
@@ -186,7 +208,7 @@ impl Link {
 
     /// Whether the server replies at all, even with an error.
     pub(crate) async fn is_alive(&self) -> bool {
-        let answer: RedisResult<redis::Value> = self.send(&redis::cmd("PING")).await;
+        let answer: RedisResult<Value> = self.send(&redis::cmd("PING")).await;
         !answer.is_err_and(|error| breaks_connection(&error))
     }
 
@@ -200,15 +222,5 @@ impl Link {
         } else {
             self.hear();
         }
-    }
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Link")
-            .field("channel", &self.channel)
-            .field("identity", &self.identity)
-            .finish_non_exhaustive()
     }
 }

@@ -11,20 +11,11 @@ use redis::{
 use crate::failure::explain;
 use crate::options::RedisOptions;
 
-/// The version of the protocol to speak with the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Language {
-    /// Replies and messages share one connection.
-    Resp3,
-    /// For a server, or a proxy in front of it, that does not know RESP3. There are no messages.
-    Resp2,
-}
-
 /// Makes the `redis` client that opens this client's connections.
 pub(crate) fn client(
     options: &RedisOptions,
     password: Option<&Secret>,
-    language: Language,
+    language: ProtocolVersion,
 ) -> Result<Client, LockError> {
     let failed = |error| explain(Operation::Connect, error);
     let address = match &options.server.endpoint {
@@ -49,13 +40,13 @@ pub(crate) fn client(
     }
 }
 
-fn settings(options: &RedisOptions, password: Option<&Secret>, language: Language) -> RedisConnectionInfo {
-    let protocol = match language {
-        Language::Resp3 => ProtocolVersion::RESP3,
-        Language::Resp2 => ProtocolVersion::RESP2,
-    };
+fn settings(
+    options: &RedisOptions,
+    password: Option<&Secret>,
+    language: ProtocolVersion,
+) -> RedisConnectionInfo {
     let mut settings = RedisConnectionInfo::default()
-        .set_protocol(protocol)
+        .set_protocol(language)
         .set_db(i64::from(options.database))
         .set_lib_name("distlock", env!("CARGO_PKG_VERSION"));
     if let Some(password) = password {

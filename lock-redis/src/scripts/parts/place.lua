@@ -10,6 +10,4 @@ else
   -- The first write, and one that needs no memory: after it a server that is out of memory lets the heartbeat through.
   call('HDEL', WAITERS, id)
 end
-if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end
-call('HSET', WAITERS, id, ends .. ' ' .. beat .. ' ' .. who)
-if call('PTTL', WAITERS) < tonumber(lease) then call('PEXPIRE', WAITERS, lease) end
+--#include waiter.lua

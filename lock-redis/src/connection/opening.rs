@@ -1,0 +1,182 @@
+//! Opens a connection, and makes sure that the client may use it for locks.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lock_core::spi::within;
+use lock_core::{ErrorKind, LockError, Operation, Secret};
+use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisError, Value};
+
+use super::address::client;
+use super::contact::Connection;
+use super::earlier::{Earlier, Identity};
+use super::link::{Breakage, Link};
+use super::server::Facts;
+use crate::failure::{explain, is_refused};
+use crate::messages::Router;
+use crate::scripts::scripts;
+
+/// How long an attempt to connect takes if the server accepts the connection and then says nothing.
+const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
+
+/// How many requests may wait to be written: more than can be pending at the same time.
+const NOT_WRITTEN_YET: usize = 1 << 30;
+
+impl Connection {
+    pub(super) async fn open(&self, earlier: &Earlier) -> Result<Arc<Link>, LockError> {
+        let limit = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
+        let password = self.context.password(self.options.server.password.as_ref(), limit).await?;
+        let password = password.as_ref();
+        let mut link = match self.open_in(ProtocolVersion::RESP3, password, limit).await {
+            // For a server, or a proxy in front of it, that does not know RESP3. There are no messages then.
+            Ok(Err(error)) if is_about_the_language(&error) => {
+                self.open_in(ProtocolVersion::RESP2, password, limit).await
+            }
+            opened => opened,
+        }?
+        .map_err(|error| explain(Operation::Connect, error))?;
+        self.introduce(&mut link).await?;
+        for number in link.identity.iter().flat_map(|identity| earlier.of_run(&identity.run)) {
+            self.end(number, &link).await?;
+        }
+        self.listen(&mut link).await?;
+        Ok(Arc::new(link))
+    }
+
+    async fn open_in(
+        &self,
+        language: ProtocolVersion,
+        password: Option<&Secret>,
+        limit: Duration,
+    ) -> Result<Result<Link, RedisError>, LockError> {
+        let client = client(&self.options, password, language)?;
+        let breakage = Breakage::new();
+        let mut config = AsyncConnectionConfig::new()
+            // This client limits both itself.
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(NOT_WRITTEN_YET);
+        if language == ProtocolVersion::RESP3 {
+            let (router, breakage) = (Arc::clone(&self.router), Arc::clone(&breakage));
+            config = config.set_push_sender(move |push: PushInfo| -> Result<(), Infallible> {
+                receive(&router, &breakage, &push);
+                Ok(())
+            });
+        }
+        let clock = self.context.clock();
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let connected = within(clock, clock.now().plus(limit), connecting).await;
+        let connected = connected.unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+        let new = |connection| Link::new(connection, breakage, self.request_timeout, self.context.clone());
+        Ok(connected.map(new))
+    }
+
+    /// Sets the connection's name, loads the scripts, and asks what the server is.
+    async fn introduce(&self, link: &mut Link) -> Result<(), LockError> {
+        let failed = |error| explain(Operation::Connect, error);
+        let mut requests = redis::pipe();
+        requests.cmd("CLIENT").arg("SETNAME").arg("distlock");
+        requests.cmd("CLIENT").arg("ID");
+        requests.cmd("INFO");
+        for script in scripts() {
+            requests.cmd("SCRIPT").arg("LOAD").arg(script.text());
+        }
+        let mut answers = link.send_all(&mut requests).await.map_err(failed)?.into_iter();
+        // The name is only for operators who list the connections, so an error does not matter.
+        let _ = answers.next();
+        let number = answers.next();
+        let facts = match answers.next() {
+            Some(Ok(info)) => redis::from_redis_value::<String>(info).ok().map(|info| Facts::read(&info)),
+            Some(Err(error)) if !is_refused(&error) => return Err(failed(error)),
+            _ => None,
+        };
+        for loaded in answers {
+            loaded.map_err(failed)?;
+        }
+        match (number, &facts) {
+            (Some(Ok(Value::Int(number))), Some(Facts { run, .. })) if !run.is_empty() => {
+                link.identity = Some(Identity { run: run.clone(), number });
+            }
+            (_, Some(_)) => self.warn_of_late_requests("CLIENT ID"),
+            _ => self.warn_of_late_requests("INFO (version, role and eviction are not checked)"),
+        }
+        match facts {
+            Some(facts) => {
+                facts.check()?;
+                if let Some(warning) = facts.warning() {
+                    self.warn(warning);
+                }
+                let settled_in = self.options.restart_delay.saturating_sub(facts.least_uptime());
+                link.usable_from = self.context.clock().now().plus(settled_in);
+                Ok(())
+            }
+            None if self.options.restart_delay.is_zero() => Ok(()),
+            None => Err(LockError::new(ErrorKind::Denied, Operation::Connect)
+                .because("INFO is refused, and restart_delay needs the server's uptime")
+                .remedy("give the user INFO, or leave restart_delay out")),
+        }
+    }
+
+    /// Makes sure that the server carries out nothing more from an earlier connection.
+    async fn end(&self, number: i64, link: &Link) -> Result<(), LockError> {
+        let answer = link.send::<i64>(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(number)).await;
+        let Err(error) = answer.map_err(|error| explain(Operation::Connect, error)) else { return Ok(()) };
+        if error.is_retryable() {
+            // A server that is busy or loading its data has not closed it; the new connection is unusable until it has.
+            return Err(error);
+        }
+        self.warn_of_late_requests("CLIENT KILL");
+        Ok(())
+    }
+
+    fn warn_of_late_requests(&self, refused: &str) {
+        self.warn(format!(
+            "the server refuses {refused}: what was given up when contact was lost may hold a lock until its lease ends"
+        ));
+    }
+
+    /// Subscribes to a channel of this connection's own, so that messages for an earlier connection reach no client.
+    async fn listen(&self, link: &mut Link) -> Result<(), LockError> {
+        let number = self.connections.fetch_add(1, Ordering::Relaxed);
+        let channel = format!("{}:{number}", self.channels);
+        match link.subscribe(&channel).await {
+            Ok(()) => link.channel = Some(channel),
+            // The client crate has no messages in RESP2.
+            Err(error) if is_refused(&error) || error.kind() == redis::ErrorKind::InvalidClientConfig => {
+                self.warn(
+                    "the server sends no messages (RESP3 or SUBSCRIBE is refused): waiters ask for their locks \
+                     again and again"
+                        .to_owned(),
+                );
+            }
+            Err(error) => return Err(explain(Operation::Connect, error)),
+        }
+        Ok(())
+    }
+}
+
+/// Handles a message, on the task that reads the connection: it must not block.
+fn receive(router: &Router, breakage: &Breakage, push: &PushInfo) {
+    match push.kind {
+        PushKind::Disconnection => breakage.notice(),
+        PushKind::Message => {
+            if let Some(Value::BulkString(bytes)) = push.data.get(1)
+                && let Ok(text) = std::str::from_utf8(bytes)
+            {
+                router.deliver(text);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether the error means that the server, or a proxy in front of it, does not speak RESP3.
+fn is_about_the_language(error: &RedisError) -> bool {
+    let text = error.to_string().to_lowercase();
+    error.kind() == redis::ErrorKind::RESP3NotSupported
+        || error.code() == Some("NOPROTO")
+        || (text.contains("hello") && (is_refused(error) || text.contains("unknown command")))
+}
