@@ -6,9 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
-use crate::policy::release::Watcher;
+use crate::policy::hold::{HoldCore, Watcher};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::mode::{LockKind, Mode};
@@ -226,11 +225,8 @@ impl Hold {
     /// # Cancel safety
     /// The future may be dropped and the method called again at any time.
     pub fn ended(&self) -> impl Future<Output = HoldEnd> + Send + use<> {
-        let mut watcher = Watcher { hold: Arc::clone(&self.0), place: None };
-        poll_fn(move |context| {
-            let Watcher { hold, place } = &mut watcher;
-            hold.poll(place, context, ended)
-        })
+        let mut watcher = Watcher::of(&self.0);
+        poll_fn(move |context| watcher.poll(context, ended))
     }
 
     /// Returns a file descriptor that keeps the lock held for as long as any process has it open, if the backend works

@@ -13,7 +13,7 @@ use crate::api::joint_hold::join;
 use crate::api::lock::DistributedLock;
 use crate::api::publisher::Publisher;
 use crate::api::scope;
-use crate::policy::release::Watcher;
+use crate::policy::hold::Watcher;
 use crate::runtime::clock::Clock;
 use crate::runtime::race::unless;
 use crate::runtime::sync::Mutex;
@@ -276,7 +276,7 @@ impl Joint {
     /// Releases all locks at once, and returns what went wrong. Those that are not released when the future is dropped
     /// are released in the background.
     async fn release(mut self) -> Vec<LockError> {
-        self.hold.0.begin_release();
+        self.hold.0.state.begin_release();
         let guards = std::mem::take(&mut self.guards);
         let mut pending: Vec<_> = guards.into_iter().map(|guard| Box::pin(guard.release())).collect();
         let mut errors = Vec::new();
@@ -299,7 +299,7 @@ impl Joint {
 impl Drop for Joint {
     /// Releases in the background what is still held.
     fn drop(&mut self) {
-        self.hold.0.begin_release();
+        self.hold.0.state.begin_release();
         self.guards.clear();
         self.hold.released(None);
     }

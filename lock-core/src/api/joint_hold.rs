@@ -6,8 +6,7 @@ use std::task::{Context, Wake, Waker};
 use crate::api::hold::Hold;
 use crate::api::joint::Joints;
 use crate::policy::hold::state::{Event, Phase, Woken};
-use crate::policy::hold::{Granted, HoldCore, Home, Observer};
-use crate::policy::release::Watcher;
+use crate::policy::hold::{Granted, HoldCore, Home, Observer, Watcher};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::metrics::Metrics;
 use crate::types::loss::LossReason;
@@ -21,9 +20,9 @@ pub(super) fn join<'a>(joints: &Arc<Joints>, parts: impl Iterator<Item = &'a Hol
     let loss = Arc::new(LossOfAPart(Arc::downgrade(&hold)));
     let waker = Waker::from(Arc::clone(&loss));
     let watchers = hold.parts().iter().map(|part| {
-        let mut watcher = Watcher { hold: Arc::clone(part), place: None };
+        let mut watcher = Watcher::of(part);
         let ended = |phase: &Phase<_>| matches!(phase, Phase::Lost(_) | Phase::Released).then_some(());
-        let _ = part.poll(&mut watcher.place, &mut Context::from_waker(&waker), ended);
+        let _ = watcher.poll(&mut Context::from_waker(&waker), ended);
         watcher
     });
     let watchers = watchers.collect();

@@ -227,11 +227,6 @@ impl Entry {
         self.turn(Place::Engine, |local, turn| local.lose(turn, number, reason, Declared::ByCore));
     }
 
-    /// Returns how long a lease lasts without a renewal.
-    pub(super) fn remaining(&self, number: Number) -> Option<Duration> {
-        self.look(|local| local.remaining(number))
-    }
-
     /// The server has acknowledged a renewal that was sent at `anchor`.
     pub(super) fn renewed(self: &Arc<Self>, number: Number, anchor: Moment) {
         for hold in self.turn(Place::Engine, |local, _| local.renewed(number, anchor)) {

@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use crate::policy::entry::{Entry, Place};
-use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
+use crate::policy::hold::{HoldCore, Watcher};
 use crate::policy::local::Exited;
 use crate::spi::Mode;
 use crate::types::error::{LockError, Operation};
@@ -29,16 +29,15 @@ impl Entry {
     }
 
     async fn end_of(&self, hold: Arc<HoldCore>) -> Result<(), LockError> {
-        let mut watcher = Watcher { hold, place: None };
+        let mut watcher = Watcher::of(&hold);
         let loss = poll_fn(|context| {
-            let Watcher { hold, place } = &mut watcher;
-            hold.poll(place, context, |phase| match phase {
+            watcher.poll(context, |phase| match phase {
                 Phase::Released => Some(None),
                 Phase::Lost(reason) => Some(Some(*reason)),
                 Phase::Standing | Phase::Releasing => None,
             })
         });
-        match (loss.await, watcher.hold.failure()) {
+        match (loss.await, hold.failure()) {
             (_, Some(error)) => Err(self.about(error.clone())),
             (Some(reason), None) => Err(self.lost(Operation::Release, reason)),
             (None, None) => Ok(()),
@@ -48,19 +47,5 @@ impl Entry {
     /// Ends one entry of `owner` into `hold` without waiting: at the end of a scope, or when a guard is dropped.
     pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner, hold: &Arc<HoldCore>) {
         self.turn(Place::Here, |local, turn| local.exit_unheard(turn, owner, hold));
-    }
-}
-
-/// Watches a hold until it is dropped.
-pub(crate) struct Watcher {
-    pub(crate) hold: Arc<HoldCore>,
-    pub(crate) place: Option<u64>,
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.hold.unwatch(place);
-        }
     }
 }

@@ -78,7 +78,8 @@ impl GroupTask {
         let renewing = client.backend.renew(self.group, &leases);
         let answer = within(&self.clock, anchor.plus(interval), renewing).await;
         client.metrics.renewed_in(self.clock.now().since(anchor));
-        self.headroom.was(|| due.iter().filter_map(|held| held.entry.remaining(held.number)).min());
+        let remaining = |held: &Held| held.entry.look(|local| local.remaining(held.number));
+        self.headroom.was(|| due.iter().filter_map(remaining).min());
         let retry_at = self.clock.now().plus(interval / RETRIES_IN_AN_INTERVAL);
         let (mut states, why) = match answer {
             Some(Ok(states)) => (states, "the server has not said whether they are held".to_owned()),

@@ -58,7 +58,7 @@ pub(crate) struct HoldCore {
     granted_at: Moment,
     /// The task or thread that received the hold first.
     acquired_in: OnceLock<Owner>,
-    state: HoldState<LossReason>,
+    pub(crate) state: HoldState<LossReason>,
     /// Why its release has no certain result.
     failure: OnceLock<LockError>,
     /// Receives the events beside the observer of the client.
@@ -211,10 +211,6 @@ impl HoldCore {
         self.state.phase() == Phase::Standing
     }
 
-    pub(crate) fn is_suspect(&self) -> bool {
-        self.state.is_suspect()
-    }
-
     /// Returns how long the hold is valid without a renewal: `None` when nothing limits it, zero when it has ended.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         let own = match self.state.remaining(|| self.now()) {
@@ -245,21 +241,6 @@ impl HoldCore {
         self.home.clock().now().as_nanoseconds()
     }
 
-    /// Waits for a phase for which `wanted` returns a value. `watcher` keeps the place between polls.
-    pub(crate) fn poll<T>(
-        &self,
-        watcher: &mut Option<u64>,
-        context: &mut Context<'_>,
-        wanted: impl Fn(&Phase<LossReason>) -> Option<T>,
-    ) -> Poll<T> {
-        self.state.poll(watcher, context, wanted)
-    }
-
-    /// Removes a watcher that was dropped.
-    pub(crate) fn unwatch(&self, watcher: u64) {
-        self.state.unwatch(watcher);
-    }
-
     /// Returns why its release has no certain result, if so.
     pub(crate) fn failure(&self) -> Option<&LockError> {
         self.failure.get()
@@ -284,11 +265,6 @@ impl HoldCore {
     /// Contact is lost. Returns whether that is new for a hold that stands.
     pub(crate) fn suspect(self: &Arc<Self>) -> bool {
         self.state.suspect(|event| self.publish(event))
-    }
-
-    /// Begins the release of a hold that stands.
-    pub(crate) fn begin_release(&self) -> bool {
-        self.state.begin_release()
     }
 
     /// Declares the hold lost, if it stands. Returns whether its owner had received it.
@@ -352,6 +328,35 @@ impl HoldCore {
     fn count_end(&self, loss: Option<LossReason>) {
         if let Some(metrics) = self.metrics() {
             metrics.ended(|| self.age(), loss);
+        }
+    }
+}
+
+/// Watches a hold until it is dropped.
+pub(crate) struct Watcher {
+    hold: Arc<HoldCore>,
+    place: Option<u64>,
+}
+
+impl Watcher {
+    pub(crate) fn of(hold: &Arc<HoldCore>) -> Self {
+        Self { hold: Arc::clone(hold), place: None }
+    }
+
+    /// Waits for a phase for which `wanted` returns a value.
+    pub(crate) fn poll<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        wanted: impl Fn(&Phase<LossReason>) -> Option<T>,
+    ) -> Poll<T> {
+        self.hold.state.poll(&mut self.place, context, wanted)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.hold.state.unwatch(place);
         }
     }
 }

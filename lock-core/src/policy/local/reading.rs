@@ -42,7 +42,7 @@ impl LocalLock {
             ..Granted::default()
         };
         let reader = turn.hold(granted, lease.hold.deadline());
-        if lease.hold.is_suspect() {
+        if lease.hold.state.is_suspect() {
             reader.suspect();
         }
         lease.reader = Some(Arc::clone(&reader));

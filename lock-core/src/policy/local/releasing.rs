@@ -45,7 +45,7 @@ impl LocalLock {
             Is::Out(_) => false,
         };
         if of_a_reader {
-            hold.begin_release();
+            hold.state.begin_release();
             return turn.finish(Arc::clone(hold), None, None);
         }
         self.end_lease(turn, number);
@@ -55,7 +55,7 @@ impl LocalLock {
     pub(super) fn end_lease(&mut self, turn: &mut Turn<'_>, number: Number) {
         self.has_news = true;
         let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return };
-        lease.hold.begin_release();
+        lease.hold.state.begin_release();
         let (hold, reader, group) = (Arc::clone(&lease.hold), lease.reader.take(), lease.group);
         let lease_ends = match lease.lasting {
             Lasting::UntilReported => Moment::FOREVER,
@@ -200,7 +200,7 @@ impl Lease {
     fn may_be_handed_on(&self, now: Moment) -> bool {
         let Some(Series { left, until, .. }) = self.series.as_deref() else { return false };
         // Of suspect contact the next owner would not learn.
-        if *left == 0 || now >= *until || self.hold.is_suspect() || self.hold.is_inherited() {
+        if *left == 0 || now >= *until || self.hold.state.is_suspect() || self.hold.is_inherited() {
             return false;
         }
         match self.lasting {
