@@ -29,8 +29,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Several locks, in their order, and who holds all of them.
 pub(crate) struct Joints {
     pub(super) name: LockName,
-    /// Of no server.
-    pub(super) server: Arc<str>,
     pub(super) clock: Clock,
     pub(super) names: Box<[LockName]>,
     locks: Vec<Arc<dyn DistributedLock>>,
@@ -58,7 +56,6 @@ impl Joints {
     ) -> Result<Self, LockError> {
         Ok(Self {
             name: joined(names)?,
-            server: Arc::from(""),
             clock: locks.first().map_or_else(Clock::system, |lock| lock.clock().clone()),
             names: names.into(),
             locks,

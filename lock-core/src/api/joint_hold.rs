@@ -6,11 +6,9 @@ use std::task::{Context, Wake, Waker};
 use crate::api::hold::Hold;
 use crate::api::joint::Joints;
 use crate::policy::hold::state::{Event, Phase, Woken};
-use crate::policy::hold::{Granted, HoldCore, Home, Observer, Watcher};
-use crate::runtime::clock::{Clock, Moment};
-use crate::runtime::metrics::Metrics;
+use crate::policy::hold::{About, Granted, HoldCore, Home, Observer, Watcher};
+use crate::runtime::clock::Moment;
 use crate::types::loss::LossReason;
-use crate::types::name::LockName;
 
 /// Joins the holds of `parts`; the loss of any of them is the loss of all as long as the watchers exist.
 pub(super) fn join<'a>(joints: &Arc<Joints>, parts: impl Iterator<Item = &'a Hold>) -> (Hold, Vec<Watcher>) {
@@ -64,20 +62,8 @@ impl Hold {
 }
 
 impl Home for Joints {
-    fn name(&self) -> &LockName {
-        &self.name
-    }
-
-    fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    fn server(&self) -> &Arc<str> {
-        &self.server
-    }
-
-    fn metrics(&self) -> Option<&Metrics> {
-        None
+    fn about(&self) -> About<'_> {
+        About { name: &self.name, clock: &self.clock, server: "", metrics: None }
     }
 
     fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {

@@ -11,13 +11,13 @@ use tokio::sync::watch;
 use crate::policy::context::ClientContext;
 use crate::policy::groups::Held;
 use crate::policy::hold::state::Event;
-use crate::policy::hold::{HoldCore, Home, Observer};
+use crate::policy::hold::{About, HoldCore, Home, Observer};
 use crate::policy::local::{
     Declared, Effects, Leftovers, LocalLock, Number, Outcome, Reply, Turn, Unwanted, Work,
 };
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::engine::can_begin_here;
-use crate::runtime::metrics::{LockMetrics, Metrics};
+use crate::runtime::metrics::LockMetrics;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::wake_contained;
 use crate::spi::{
@@ -314,20 +314,9 @@ impl Reports for Entry {
 
 /// What a hold needs of its lock.
 impl Home for Entry {
-    fn name(&self) -> &LockName {
-        &self.name
-    }
-
-    fn clock(&self) -> &Clock {
-        &self.client.clock
-    }
-
-    fn server(&self) -> &Arc<str> {
-        &self.client.server
-    }
-
-    fn metrics(&self) -> Option<&Metrics> {
-        Some(&self.client.metrics)
+    fn about(&self) -> About<'_> {
+        let ClientContext { clock, server, metrics, .. } = &*self.client;
+        About { name: &self.name, clock, server, metrics: Some(metrics) }
     }
 
     fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {

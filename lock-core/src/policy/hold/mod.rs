@@ -32,18 +32,20 @@ pub(crate) trait Observer: Send + Sync {
 
 /// The lock that a hold belongs to.
 pub(crate) trait Home: Send + Sync {
-    fn name(&self) -> &LockName;
-
-    fn clock(&self) -> &Clock;
-
-    /// The address of the server, for the log.
-    fn server(&self) -> &Arc<str>;
-
-    /// The metrics of the client, if there is one. Recording runs foreign code.
-    fn metrics(&self) -> Option<&Metrics>;
+    fn about(&self) -> About<'_>;
 
     /// Queues an event for the listeners. It runs no user code.
     fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
+}
+
+/// What a hold has to know of its lock.
+pub(crate) struct About<'h> {
+    pub(crate) name: &'h LockName,
+    pub(crate) clock: &'h Clock,
+    /// The address of the server, for the log.
+    pub(crate) server: &'h str,
+    /// The metrics of the client, if there is one. Recording runs foreign code.
+    pub(crate) metrics: Option<&'h Metrics>,
 }
 
 pub(crate) struct HoldCore {
@@ -100,7 +102,7 @@ impl HoldCore {
         parts: Box<[Arc<HoldCore>]>,
         deadline: Moment,
     ) -> Arc<Self> {
-        let granted_at = home.clock().now();
+        let granted_at = home.about().clock.now();
         let deadline = deadline.min(longest(&first, granted_at));
         Arc::new(Self {
             home,
@@ -159,7 +161,7 @@ impl HoldCore {
     }
 
     pub(crate) fn name(&self) -> &LockName {
-        self.home.name()
+        self.home.about().name
     }
 
     /// Returns the descriptor that keeps the lock held, for another process to inherit. So no hold follows on this one from
@@ -199,8 +201,8 @@ impl HoldCore {
         let _ = self.observer.set(Arc::clone(observer));
     }
 
-    pub(crate) fn server(&self) -> &Arc<str> {
-        self.home.server()
+    pub(crate) fn server(&self) -> &str {
+        self.home.about().server
     }
 
     pub(crate) fn phase(&self) -> Phase<LossReason> {
@@ -234,11 +236,11 @@ impl HoldCore {
     }
 
     pub(crate) fn age(&self) -> Duration {
-        self.home.clock().now().since(self.granted_at)
+        self.home.about().clock.now().since(self.granted_at)
     }
 
     fn now(&self) -> u64 {
-        self.home.clock().now().as_nanoseconds()
+        self.home.about().clock.now().as_nanoseconds()
     }
 
     /// Returns why its release has no certain result, if so.
@@ -321,7 +323,7 @@ impl HoldCore {
     }
 
     fn metrics(&self) -> Option<LockMetrics<'_>> {
-        self.home.metrics().map(|metrics| metrics.of(self.name(), self.mode()))
+        self.home.about().metrics.map(|metrics| metrics.of(self.name(), self.mode()))
     }
 
     /// Counts the end of a hold that its owner has received.
