@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   New ── no waiter, lock free ──▶ Granted
-//!    │ ╲── Try, otherwise ────────▶ Refused
+//!    │ ╲── Wait::Try, otherwise ──▶ Refused
 //!    ▼
 //!   Waiting(ticket) ── its turn ──▶ Granted
 //! ```
@@ -12,20 +12,18 @@
 //! before it is alive, because until that waiter is gone it is not this attempt's turn. So only the head of the queue decides,
 //! whatever the others want: readers that stand next to each other enter one after the other, and each of them wakes the next.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use lock_core::spi::Mutex;
-use lock_core::{AcquireRequest, LossReason, Mode, Operation, with_waker};
+use lock_core::{AcquireRequest, Backoff, LossReason, Operation, Participant, Wait, with_waker};
 
 use crate::failure::Failure;
 use crate::folder::LockFolder;
 use crate::gate::Gate;
-use crate::held::Held;
 use crate::hold::Hold;
-use crate::holders::{self, Asked};
+use crate::holders::{self, Asked, Held};
 use crate::locked_file::Standing;
 use crate::members::{Member, Members, Permits};
 use crate::queue::Ticket;
@@ -46,67 +44,38 @@ pub(crate) struct Resources {
 /// How long to wait before the next check when one has failed.
 const WHEN_TROUBLED: Duration = Duration::from_millis(100);
 
-/// What to do when another attempt or process holds the lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Busy {
-    Leave,
-    Queue,
-}
-
-/// What an attempt asks for, and what it says about itself.
-#[derive(Debug)]
-pub(crate) struct Wanted {
-    pub(crate) subject: Subject,
-    pub(crate) mode: Mode,
-    /// How many tokens the grant reserves, its own included.
-    pub(crate) sections: NonZeroU32,
-    pub(crate) record: Record,
-}
-
 /// One attempt to acquire a lock.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     resources: Resources,
-    wanted: Wanted,
-    busy: Busy,
-    handle: AcquireRequest,
+    request: AcquireRequest,
+    subject: Subject,
+    /// What it says about itself.
+    record: Record,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    backoff: Option<GateBackoff>,
-    /// What the attempt has not reported to the core yet.
-    news: Option<News>,
-    contact: Contact,
+    knocking: Option<Knocking>,
     waker: Option<Waker>,
 }
 
-/// What a check finds besides the outcome. The core wakes waiting tasks because of it, so it is reported after the mutex is
-/// unlocked.
-#[derive(Debug)]
-enum News {
-    Queued,
-    Failure(Failure),
-}
-
-/// What the core assumes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Contact {
-    Good,
-    /// It is unknown whether the lock is held.
-    Troubled,
+/// What a check finds besides the outcome. The core wakes waiting tasks because of it, which is code of users, so it is reported
+/// outside the gate, and after the mutex is unlocked.
+#[derive(Default)]
+struct News {
+    holder: Option<Participant>,
+    /// Whether the lock is certainly held.
+    contact: Option<Result<(), Failure>>,
 }
 
 #[derive(Debug)]
 enum Phase {
     New,
     Waiting { ticket: Ticket, behind: Behind },
-    Granted(Arc<Hold>),
-    Refused,
-    Failed(Failure),
-    Withdrawn,
+    Over(Outcome),
 }
 
 /// What a waiter waits for.
@@ -127,35 +96,26 @@ pub(crate) enum Outcome {
 }
 
 /// Repeated attempts to enter the gate while another process or thread is in it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct GateBackoff {
+#[derive(Debug)]
+pub(crate) struct Knocking {
     since: Instant,
-    pause: Duration,
-    reported: Reported,
+    pauses: Backoff,
+    /// The user has been told which process is in the gate.
+    is_told: bool,
 }
 
-/// Whether the attempt has told the user which process is in the gate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reported {
-    No,
-    Yes,
-}
-
-impl GateBackoff {
-    const FIRST_PAUSE: Duration = Duration::from_micros(50);
-    const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+impl Knocking {
     /// After this time the attempt tells the user.
     const REMARKABLE: Duration = Duration::from_millis(50);
 
-    pub(crate) fn since(since: Instant) -> Self {
-        Self { since, pause: Self::FIRST_PAUSE, reported: Reported::No }
+    pub(crate) fn begin() -> Self {
+        let pauses = Backoff::new(Duration::from_micros(50), Duration::from_millis(20));
+        Self { since: Instant::now(), pauses, is_told: false }
     }
 
     /// How long to wait until the next time.
     pub(crate) fn pause(&mut self) -> Duration {
-        let pause = self.pause;
-        self.pause = (pause * 2).min(Self::LONGEST_PAUSE);
-        pause
+        self.pauses.next_pause()
     }
 
     pub(crate) fn lasts(&self) -> Duration {
@@ -164,15 +124,15 @@ impl GateBackoff {
 }
 
 impl Attempt {
-    pub(crate) fn new(resources: Resources, wanted: Wanted, busy: Busy, handle: AcquireRequest) -> Self {
-        let state =
-            State { phase: Phase::New, backoff: None, news: None, contact: Contact::Good, waker: None };
-        Self { resources, wanted, busy, handle, state: Mutex::new(state) }
+    pub(crate) fn new(resources: Resources, request: AcquireRequest) -> Self {
+        let (subject, record) = (Subject::of_request(&request), Record::of_request(&request));
+        let state = Mutex::new(State { phase: Phase::New, knocking: None, waker: None });
+        Self { resources, request, subject, record, state }
     }
 
     /// The outcome, if the attempt is over.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
-        self.state.lock().phase.outcome()
+        self.state.lock().phase.outcome().cloned()
     }
 
     /// Waits for the outcome.
@@ -180,7 +140,7 @@ impl Attempt {
         with_waker(context, |waker| {
             let mut state = self.state.lock();
             if let Some(outcome) = state.phase.outcome() {
-                return Poll::Ready(outcome);
+                return Poll::Ready(outcome.clone());
             }
             std::mem::swap(&mut state.waker, waker);
             Poll::Pending
@@ -197,14 +157,14 @@ impl Attempt {
             }
             std::thread::yield_now();
         }
-        self.state.lock().backoff = None;
+        self.state.lock().knocking = None;
     }
 
     /// Leaves the queue, and returns the hold if there is one already. Afterwards the attempt can acquire nothing.
     pub(crate) fn withdraw(&self) -> Option<Arc<Hold>> {
-        let phase = std::mem::replace(&mut self.state.lock().phase, Phase::Withdrawn);
+        let phase = std::mem::replace(&mut self.state.lock().phase, Phase::Over(Outcome::Refused));
         match phase {
-            Phase::Granted(hold) => Some(hold),
+            Phase::Over(Outcome::Granted(hold)) => Some(hold),
             _ => None,
         }
     }
@@ -213,61 +173,56 @@ impl Attempt {
     pub(crate) fn succeed(&self, former: &Hold, gate: &Gate) -> Result<Standing, Failure> {
         let mut state = self.state.lock();
         match state.phase {
-            Phase::Granted(_) => return Ok(Standing::Ours),
-            Phase::Withdrawn => return Ok(Standing::Lost(LossReason::Deleted)),
+            Phase::Over(Outcome::Granted(_)) => return Ok(Standing::Ours),
+            Phase::Over(_) => return Ok(Standing::Lost(LossReason::Deleted)),
             _ => {}
         }
-        let own = shares::join_readers(gate, &self.wanted.subject, &self.wanted.record)?;
+        let own = shares::join_readers(gate, &self.subject, &self.record)?;
         let handed_over = former.hand_over(gate);
         match handed_over {
             Ok(Standing::Ours) => state.phase = self.granted(own),
-            Ok(Standing::Lost(_)) | Err(_) => own.give_up(gate),
+            Ok(Standing::Lost(_)) | Err(_) => own.file.give_up(gate),
         }
         handed_over
     }
 
     fn granted(&self, held: Held) -> Phase {
         let Resources { watcher, poll_interval, .. } = &self.resources;
-        Phase::Granted(Arc::new(Hold::new(held, self.handle.clone(), *poll_interval, watcher)))
+        let new = Hold::new(held, self.request.clone(), *poll_interval, watcher);
+        Phase::Over(Outcome::Granted(Arc::new(new)))
     }
 
     /// Takes the next step, in the gate.
-    fn step(&self, gate: Gate, state: &mut State) -> Next {
-        state.backoff = None;
+    fn step(&self, gate: Gate, state: &mut State, news: &mut News) -> Next {
+        state.knocking = None;
         let (mut ticket, behind) = match std::mem::replace(&mut state.phase, Phase::New) {
             Phase::Waiting { ticket, behind } => (Some(ticket), behind),
             _ => (None, Behind::Holder(None)),
         };
-        match self.decide(&gate, &mut ticket) {
+        match self.decide(&gate, &mut ticket, news) {
             Ok(phase) => {
                 state.phase = phase;
                 // The ticket goes last: the waiter that its removal wakes wants to enter the gate.
                 drop(gate);
                 drop(ticket);
+                self.wait_further(state, news)
             }
             // The folder was removed after this attempt entered the gate, or its new file was: enter the gate of the new folder.
-            Err(failure) if failure.is_missing() => return self.knock(state),
+            Err(failure) if failure.is_missing() => self.knock(state, news),
             Err(failure) => {
                 if let Some(ticket) = ticket {
                     state.phase = Phase::Waiting { ticket, behind };
                 }
-                return self.fail(state, failure);
+                self.fail(state, failure, news)
             }
-        }
-        match &state.phase {
-            Phase::Waiting { .. } => {
-                state.tell(News::Queued);
-                self.wait_further(state)
-            }
-            _ => Next::Over,
         }
     }
 
     /// Decides what the state of the lock means for this attempt. Removes a ticket that is no longer of use.
-    fn decide(&self, gate: &Gate, ticket: &mut Option<Ticket>) -> Result<Phase, Failure> {
+    fn decide(&self, gate: &Gate, ticket: &mut Option<Ticket>, news: &mut News) -> Result<Phase, Failure> {
         gate.check_layout()?;
-        let Wanted { subject, mode, sections, record } = &self.wanted;
-        let permits = Permits::of_mode(*mode);
+        let Self { request, subject, record, .. } = self;
+        let permits = Permits::of_mode(request.mode());
         let queue = Members::of_queue(gate.folder(), subject);
         let waiters = queue.list()?;
         // A ticket whose file is gone has no place in the order: draw another.
@@ -283,16 +238,14 @@ impl Attempt {
                 waiter.check_size(permits)?;
                 Behind::Waiter(waiter)
             }
-            None => match holders::ask(gate, subject, *mode, *sections, record)? {
+            None => match holders::ask(gate, subject, request, record)? {
                 Asked::Taken(held) => return Ok(self.granted(held)),
                 Asked::Behind(holder) => Behind::Holder(Some(holder)),
             },
         };
-        if let Some(holder) = holders::any(gate, subject)? {
-            self.handle.held_by(holder);
-        }
-        if self.busy == Busy::Leave {
-            return Ok(Phase::Refused);
+        news.holder = holders::any(gate, subject)?;
+        if request.wait() == Wait::Try {
+            return Ok(Phase::Over(Outcome::Refused));
         }
         let ticket = match ticket.take() {
             Some(ticket) => ticket,
@@ -302,44 +255,44 @@ impl Attempt {
     }
 
     /// A temporary shortage costs a waiter only time: it keeps its place. Any other failure ends the attempt.
-    fn fail(&self, state: &mut State, failure: Failure) -> Next {
-        if self.busy == Busy::Queue && failure.is_passing() {
-            state.tell(News::Failure(failure));
+    fn fail(&self, state: &mut State, failure: Failure, news: &mut News) -> Next {
+        if self.request.wait() != Wait::Try && failure.is_passing() {
+            news.contact = Some(Err(failure));
             return Next::Again(WHEN_TROUBLED);
         }
-        state.phase = Phase::Failed(failure);
+        state.phase = Phase::Over(Outcome::Failed(failure));
         Next::Over
     }
 
     /// Handles a gate that is not free now.
-    fn knock(&self, state: &mut State) -> Next {
-        let backoff = state.backoff.get_or_insert(GateBackoff::since(Instant::now()));
-        let pause = backoff.pause();
-        let lasts = backoff.lasts();
-        match self.busy {
-            Busy::Leave if lasts >= self.resources.gate_patience => {
-                state.phase = Phase::Failed(Gate::busy(&self.resources.lock_folder));
+    fn knock(&self, state: &mut State, news: &mut News) -> Next {
+        let Resources { lock_folder, gate_patience, .. } = &self.resources;
+        let knocking = state.knocking.get_or_insert_with(Knocking::begin);
+        let lasts = knocking.lasts();
+        if self.request.wait() == Wait::Try {
+            if lasts >= *gate_patience {
+                state.phase = Phase::Over(Outcome::Failed(Gate::busy(lock_folder)));
                 return Next::Over;
             }
+        } else if lasts >= Knocking::REMARKABLE && !knocking.is_told {
             // If the wait ends now, it is unknown whether the lock was free: let the wait end with this error.
-            Busy::Queue if lasts >= GateBackoff::REMARKABLE && backoff.reported == Reported::No => {
-                backoff.reported = Reported::Yes;
-                state.tell(News::Failure(Gate::busy(&self.resources.lock_folder)));
-            }
-            Busy::Leave | Busy::Queue => {}
+            knocking.is_told = true;
+            news.contact = Some(Err(Gate::busy(lock_folder)));
         }
-        Next::Again(pause)
+        Next::Again(knocking.pause())
     }
 
-    fn wait_further(&self, state: &State) -> Next {
+    /// It is certain that the lock is held.
+    fn wait_further(&self, state: &State, news: &mut News) -> Next {
         let Phase::Waiting { behind, .. } = &state.phase else {
             return Next::Over;
         };
+        news.contact = Some(Ok(()));
         let folder = self.resources.lock_folder.folder();
         let otherwise = self.resources.poll_interval;
         match behind {
             Behind::Waiter(waiter) => {
-                let path = Members::of_queue(&folder, &self.wanted.subject).path_of(*waiter);
+                let path = Members::of_queue(&folder, &self.subject).path_of(*waiter);
                 Next::Watch { path, otherwise }
             }
             Behind::Holder(Some(holder)) => Next::Watch { path: folder.path_of(holder), otherwise },
@@ -351,7 +304,7 @@ impl Attempt {
     fn is_behind_a_living_waiter(&self, state: &State) -> bool {
         match &state.phase {
             Phase::Waiting { ticket, behind: Behind::Waiter(waiter) } => {
-                let queue = Members::of_queue(ticket.folder(), &self.wanted.subject);
+                let queue = Members::of_queue(ticket.folder(), &self.subject);
                 // In a folder that was moved away the order of waiters no longer matters.
                 ticket.folder().is_current() && queue.is_alive(*waiter).unwrap_or(false)
             }
@@ -360,55 +313,47 @@ impl Attempt {
     }
 }
 
-impl State {
-    fn tell(&mut self, news: News) {
-        self.contact = match &news {
-            News::Queued => Contact::Good,
-            News::Failure(_) => Contact::Troubled,
-        };
-        self.news = Some(news);
+impl Phase {
+    fn outcome(&self) -> Option<&Outcome> {
+        match self {
+            Self::New | Self::Waiting { .. } => None,
+            Self::Over(outcome) => Some(outcome),
+        }
     }
 }
 
-impl Phase {
-    fn outcome(&self) -> Option<Outcome> {
-        match self {
-            Self::New | Self::Waiting { .. } => None,
-            Self::Granted(hold) => Some(Outcome::Granted(Arc::clone(hold))),
-            Self::Failed(failure) => Some(Outcome::Failed(failure.clone())),
-            Self::Refused | Self::Withdrawn => Some(Outcome::Refused),
+impl News {
+    fn report(self, request: &AcquireRequest) {
+        if let Some(holder) = self.holder {
+            request.held_by(holder);
+        }
+        match self.contact {
+            Some(Ok(())) => request.queued(),
+            Some(Err(failure)) => request.unreachable(failure.into_error(Operation::Acquire, None)),
+            None => {}
         }
     }
 }
 
 impl WatchedTask for Attempt {
     fn check(&self) -> Next {
+        let mut news = News::default();
         let mut state = self.state.lock();
         if state.phase.outcome().is_some() {
             return Next::Over;
         }
         let next = if self.is_behind_a_living_waiter(&state) {
-            if state.contact == Contact::Troubled {
-                state.tell(News::Queued);
-            }
-            self.wait_further(&state)
+            self.wait_further(&state, &mut news)
         } else {
             match Gate::enter(&self.resources.lock_folder) {
-                Ok(Some(gate)) => self.step(gate, &mut state),
-                Ok(None) => self.knock(&mut state),
-                Err(failure) => self.fail(&mut state, failure),
+                Ok(Some(gate)) => self.step(gate, &mut state, &mut news),
+                Ok(None) => self.knock(&mut state, &mut news),
+                Err(failure) => self.fail(&mut state, failure, &mut news),
             }
         };
-        let news = state.news.take();
-        let waker = state.phase.outcome().and_then(|_| state.waker.take());
+        let waker = state.phase.outcome().is_some().then(|| state.waker.take()).flatten();
         drop(state);
-        match news {
-            Some(News::Queued) => self.handle.queued(),
-            Some(News::Failure(failure)) => {
-                self.handle.unreachable(failure.into_error(Operation::Acquire, None));
-            }
-            None => {}
-        }
+        news.report(&self.request);
         if let Some(waker) = waker {
             waker.wake();
         }

@@ -12,12 +12,11 @@ use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
     LeaseState, LockError, LockName, LockStatus, LossReason, Memo, NameRules, Operation, PermitLimits, Reach,
-    Released, Remembered, Reserving, Term, Updated, Wait,
+    Released, Remembered, Reserving, Term, Updated,
 };
 
-use crate::attempt::{Attempt, Busy, Outcome, Resources, Wanted};
+use crate::attempt::{Attempt, Outcome, Resources};
 use crate::failure::Failure;
-use crate::file_cleaner::{self, FileCleaner};
 use crate::folder::LockFolder;
 use crate::gate::Gate;
 use crate::gated_action;
@@ -26,9 +25,9 @@ use crate::holders;
 use crate::locked_file::Standing;
 use crate::members::{Member, Members};
 use crate::options::FileOptions;
-use crate::record::Record;
 use crate::slots;
 use crate::subject::Subject;
+use crate::sweep::sweep;
 use crate::watcher::{Registration, WatchedTask, Watcher};
 
 /// Longer names become a readable prefix and a hash. File systems allow 255 bytes, some encrypted ones 143.
@@ -42,7 +41,6 @@ pub(crate) struct FileBackend {
     resources: Resources,
     context: BackendContext,
     capabilities: Capabilities,
-    cleaner: Arc<FileCleaner>,
     attempts: Mutex<HashMap<AttemptId, PendingAttempt>>,
 }
 
@@ -72,10 +70,9 @@ impl FileBackend {
         };
         if let Some(gate) = Gate::enter(&resources.lock_folder).map_err(connect)? {
             gate.check_layout().map_err(connect)?;
-            file_cleaner::sweep(&gate);
+            sweep(&gate);
         }
-        let cleaner = Arc::new(FileCleaner::new(resources.clone()));
-        Ok(Self { resources, context, capabilities: capabilities(), cleaner, attempts: Mutex::default() })
+        Ok(Self { resources, context, capabilities: capabilities(), attempts: Mutex::default() })
     }
 
     /// The attempt with the request's id: the existing one, or one that begins now.
@@ -93,14 +90,9 @@ impl FileBackend {
     }
 
     fn make(&self, request: &AcquireRequest) -> Arc<Attempt> {
-        let (id, mode) = (request.id(), request.mode());
-        let busy = if request.wait() == Wait::Try { Busy::Leave } else { Busy::Queue };
-        let record = Record::new(id.to_string(), request.name().as_str(), mode, request.holder());
-        let wanted =
-            Wanted { subject: Subject::of_request(request), mode, sections: request.sections(), record };
-        let attempt = Attempt::new(self.resources.clone(), wanted, busy, request.clone());
-        let attempt = Arc::new(attempt);
-        self.attempts.lock().insert(id, PendingAttempt { attempt: Arc::clone(&attempt), registration: None });
+        let attempt = Arc::new(Attempt::new(self.resources.clone(), request.clone()));
+        let pending = PendingAttempt { attempt: Arc::clone(&attempt), registration: None };
+        self.attempts.lock().insert(request.id(), pending);
         attempt
     }
 
@@ -126,9 +118,18 @@ impl FileBackend {
         let standing = hold.release(gate.as_ref())?;
         let cleaned = gate.as_ref().map(|gate| Members::of_queue(gate.folder(), subject).clean());
         if !matches!(cleaned, Some(Ok(_))) {
-            self.cleaner.later(subject);
+            self.clean_later(subject);
         }
         Ok(standing)
+    }
+
+    /// Cleans the lock up as soon as the gate is free.
+    fn clean_later(&self, subject: &Subject) {
+        let (resources, subject) = (self.resources.clone(), subject.clone());
+        self.context.spawn(async move {
+            // A file that cannot be removed now is reused, or a later sweep finds it.
+            let _ = gated_action::run(&resources, move |gate| holders::clean(gate, &subject)).await;
+        });
     }
 }
 
@@ -301,22 +302,14 @@ impl Backend for FileBackend {
     }
 
     async fn close(&self) {
-        let cleaner = Arc::clone(&self.cleaner);
-        let work = gated_action::run(&self.resources, move |gate| {
-            cleaner.finish(gate);
+        let work = gated_action::run(&self.resources, |gate| {
             gate.folder().remove_kept_folders();
-            file_cleaner::sweep(gate);
+            sweep(gate);
             Ok(())
         });
         if let Err(failure) = work.await {
             tracing::debug!(target: "distlock", ?failure, "files of locks were left for others to clean up");
         }
-    }
-}
-
-impl Drop for FileBackend {
-    fn drop(&mut self) {
-        self.cleaner.dismiss();
     }
 }
 

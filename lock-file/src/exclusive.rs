@@ -14,14 +14,13 @@
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 
-use lock_core::{HolderId, Participant};
+use lock_core::{HolderId, Mode, Participant};
 use rustix::fs::FlockOperation;
 
 use crate::failure::Failure;
 use crate::folder::{Folder, Identity};
 use crate::gate::{Gate, try_lock};
-use crate::held::Held;
-use crate::holders::Asked;
+use crate::holders::{Asked, Held};
 use crate::locked_file::{LockedFile, Locking, take_away};
 use crate::members::Members;
 use crate::record::Record;
@@ -55,11 +54,11 @@ pub(crate) fn take(
         return match readers.clean().map(|reader| reader.map(|reader| readers.file(reader))) {
             Ok(None) => hold(gate, file, record, sections),
             Ok(Some(reader)) => {
-                file.give_up();
+                file.give_up(gate);
                 Ok(Asked::Behind(reader))
             }
             Err(failure) => {
-                file.give_up();
+                file.give_up(gate);
                 Err(failure)
             }
         };
@@ -79,9 +78,9 @@ fn hold(gate: &Gate, file: LockedFile, record: &Record, sections: NonZeroU32) ->
         Ok(token)
     });
     match inscribed {
-        Ok(token) => Ok(Asked::Taken(Held::alone(file, token))),
+        Ok(token) => Ok(Asked::Taken(Held { file, token })),
         Err(failure) => {
-            file.give_up();
+            file.give_up(gate);
             Err(failure)
         }
     }
@@ -112,7 +111,8 @@ pub(crate) fn holder(gate: &Gate, subject: &Subject) -> Result<Option<Participan
     let file = file_of_holder(gate.folder(), &subject.held())?;
     // Another program has locked the file.
     let stranger = || Participant::new(HolderId::new("unknown"));
-    Ok(file.map(|file| Record::read(&file).map_or_else(stranger, |record| record.participant())))
+    Ok(file
+        .map(|file| Record::read(&file).map_or_else(stranger, |record| record.participant(Mode::Exclusive))))
 }
 
 /// Takes the lock away from the holder with that id. Returns whether that holder held it.

@@ -133,7 +133,7 @@ mod linux {
 #[cfg(not(target_os = "linux"))]
 mod portable {
     use std::path::Path;
-    use std::sync::{Condvar, PoisonError};
+    use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 
     use lock_core::spi::Mutex;
@@ -142,23 +142,17 @@ mod portable {
     use super::{FileEvent, WatchId, Watching};
 
     /// Only a bell: the watcher checks files from time to time.
-    #[derive(Debug, Default)]
+    #[derive(Debug)]
     pub(crate) struct FileEvents {
-        rung: Mutex<Rung>,
-        bell: Condvar,
-    }
-
-    #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-    enum Rung {
-        #[default]
-        No,
-        Yes,
+        bell: Sender<()>,
+        rung: Mutex<Receiver<()>>,
     }
 
     impl FileEvents {
         #[allow(clippy::unnecessary_wraps, reason = "fails on Linux")]
         pub(crate) fn new() -> Result<Self, Errno> {
-            Ok(Self::default())
+            let (bell, rung) = channel();
+            Ok(Self { bell, rung: Mutex::new(rung) })
         }
 
         #[allow(clippy::unused_self, reason = "used on Linux")]
@@ -170,17 +164,13 @@ mod portable {
         pub(crate) fn unwatch(&self, _id: WatchId) {}
 
         pub(crate) fn ring(&self) {
-            *self.rung.lock() = Rung::Yes;
-            self.bell.notify_one();
+            let _ = self.bell.send(());
         }
 
         pub(crate) fn wait(&self, timeout: Duration) -> Vec<FileEvent> {
             let rung = self.rung.lock();
-            let (mut rung, _) = self
-                .bell
-                .wait_timeout_while(rung, timeout, |rung| *rung == Rung::No)
-                .unwrap_or_else(PoisonError::into_inner);
-            *rung = Rung::No;
+            let _ = rung.recv_timeout(timeout);
+            rung.try_iter().for_each(drop);
             Vec::new()
         }
     }

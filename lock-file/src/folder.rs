@@ -84,8 +84,7 @@ impl Folder {
         let stat = rustix::fs::fstat(&directory)
             .map_err(|errno| Failure::system("look at the folder", &path, errno))?;
         check_owner(&stat, &path)?;
-        check_mode(&stat, &path, "chmod 700")?;
-        check_owners_bits(&stat, &path)?;
+        check_folder_mode(&stat, &path)?;
         network::check(&directory, &stat, &path)?;
         let folder = Self { identity: Identity::of(&stat), path, directory, kept: KeptFolders::default() };
         folder.make_folders()?;
@@ -123,8 +122,7 @@ impl Folder {
                     return Err(Failure::refused(format!("{} is not a folder", path.display()), "remove it"));
                 }
                 check_owner(&stat, &path)?;
-                check_mode(&stat, &path, "chmod 700")?;
-                check_owners_bits(&stat, &path)
+                check_folder_mode(&stat, &path)
             }
             Err(errno) => Err(Failure::system("make the folder", &self.path_of(relative), errno)),
         }
@@ -223,9 +221,8 @@ impl Folder {
     /// Opens a file for reading and writing, or creates it.
     pub(crate) fn open_or_create(&self, relative: &str) -> Result<OwnedFd, Failure> {
         for _ in 0..ATTEMPTS {
-            match self.open_file(relative, OFlags::RDWR) {
-                Err(failure) if failure.is_missing() => {}
-                result => return result,
+            if let Some(file) = self.open_file(relative, OFlags::RDWR)? {
+                return Ok(file);
             }
             if let Some(file) = self.create(relative)? {
                 return Ok(file);
@@ -238,18 +235,18 @@ impl Folder {
     ///
     /// Closing such a descriptor wakes no waiter: the watchers wait for [`CLOSE_WRITE`](rustix::fs::inotify::WatchFlags).
     pub(crate) fn open_to_look(&self, relative: &str) -> Result<Option<OwnedFd>, Failure> {
-        match self.open_file(relative, OFlags::RDONLY) {
-            Err(failure) if failure.is_missing() => Ok(None),
-            result => result.map(Some),
-        }
+        self.open_file(relative, OFlags::RDONLY)
     }
 
-    fn open_file(&self, relative: &str, flags: OFlags) -> Result<OwnedFd, Failure> {
-        rustix::fs::openat(&self.directory, relative, CAREFULLY | flags, Mode::empty()).map_err(|errno| {
-            let path = self.path_of(relative);
-            let refusal = if errno == Errno::NOENT { None } else { refuse_link(&path) };
-            refusal.unwrap_or_else(|| Failure::system("open", &path, errno))
-        })
+    fn open_file(&self, relative: &str, flags: OFlags) -> Result<Option<OwnedFd>, Failure> {
+        match rustix::fs::openat(&self.directory, relative, CAREFULLY | flags, Mode::empty()) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => {
+                let path = self.path_of(relative);
+                Err(refuse_link(&path).unwrap_or_else(|| Failure::system("open", &path, errno)))
+            }
+        }
     }
 
     /// Checks that an open file is a plain file of this user, and returns its status.
@@ -260,7 +257,7 @@ impl Folder {
             return Err(Failure::refused(format!("{} is not a plain file", path().display()), "remove it"));
         }
         check_owner(&stat, &path())?;
-        check_mode(&stat, &path(), "chmod 600")?;
+        check_mode(&stat, &path(), Mode::empty(), "chmod 600")?;
         Ok(stat)
     }
 
@@ -350,35 +347,30 @@ fn check_owner(stat: &Stat, path: &Path) -> Result<(), Failure> {
     ))
 }
 
-fn check_mode(stat: &Stat, path: &Path, remedy: &str) -> Result<(), Failure> {
-    let mode = Mode::from_raw_mode(stat.st_mode);
-    if !mode.intersects(OF_OTHERS) {
-        return Ok(());
-    }
-    let path = path.display();
-    Err(Failure::refused(
-        format!("{path} has mode {:04o}, which gives other users access", mode.bits() & 0o7777),
-        format!("`{remedy} {path}`, if no other user has written to it"),
-    ))
+/// Refuses a folder that others can use, or its owner cannot.
+fn check_folder_mode(stat: &Stat, path: &Path) -> Result<(), Failure> {
+    check_mode(stat, path, FOLDER_MODE, "chmod 700")
 }
 
-/// Refuses a folder that belongs to the user, but whose mode does not let the user use it.
-fn check_owners_bits(stat: &Stat, path: &Path) -> Result<(), Failure> {
+/// Refuses what others have access to, or what its owner has not as `needed`.
+fn check_mode(stat: &Stat, path: &Path, needed: Mode, remedy: &str) -> Result<(), Failure> {
     let mode = Mode::from_raw_mode(stat.st_mode);
-    if mode.contains(FOLDER_MODE) {
-        return Ok(());
-    }
+    let wrong = match () {
+        () if mode.intersects(OF_OTHERS) => "gives other users access",
+        () if !mode.contains(needed) => "keeps its owner from using it",
+        () => return Ok(()),
+    };
     let path = path.display();
     Err(Failure::refused(
-        format!("{path} has mode {:04o}, which keeps its owner from using it", mode.bits() & 0o7777),
-        format!("`chmod 700 {path}`"),
+        format!("{path} has mode {:04o}, which {wrong}", mode.bits() & 0o7777),
+        format!("`{remedy} {path}`, if no other user has written to it"),
     ))
 }
 
 /// The refusal if the folder at `path` belongs to the user and cannot be opened because of its mode.
 fn refuse_closed(path: &Path) -> Option<Failure> {
     let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    check_owner(&stat, path).and_then(|()| check_owners_bits(&stat, path)).err()
+    check_owner(&stat, path).and_then(|()| check_folder_mode(&stat, path)).err()
 }
 
 /// The refusal if there is a symbolic link at `path`. The system has several errors for that.

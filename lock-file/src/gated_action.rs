@@ -3,12 +3,12 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::with_waker;
 
-use crate::attempt::{GateBackoff, Resources};
+use crate::attempt::{Knocking, Resources};
 use crate::failure::Failure;
 use crate::folder::LockFolder;
 use crate::gate::Gate;
@@ -24,7 +24,7 @@ struct GatedAction<T> {
 
 struct State<T> {
     action: Option<Action<T>>,
-    backoff: GateBackoff,
+    knocking: Knocking,
     result: Option<Result<T, Failure>>,
     waker: Option<Waker>,
 }
@@ -37,12 +37,8 @@ pub(crate) async fn run<T: Send + 'static>(
     resources: &Resources,
     action: impl FnOnce(&Gate) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    let state = State {
-        action: Some(Box::new(action)),
-        backoff: GateBackoff::since(Instant::now()),
-        result: None,
-        waker: None,
-    };
+    let state =
+        State { action: Some(Box::new(action)), knocking: Knocking::begin(), result: None, waker: None };
     let gated = Arc::new(GatedAction {
         lock_folder: Arc::clone(&resources.lock_folder),
         patience: resources.gate_patience,
@@ -75,9 +71,9 @@ impl<T: Send> WatchedTask for GatedAction<T> {
         };
         let result = match Gate::enter(&self.lock_folder) {
             Ok(Some(gate)) => gate.check_layout().and_then(|()| action(&gate)),
-            Ok(None) if state.backoff.lasts() < self.patience => {
+            Ok(None) if state.knocking.lasts() < self.patience => {
                 state.action = Some(action);
-                return Next::Again(state.backoff.pause());
+                return Next::Again(state.knocking.pause());
             }
             Ok(None) => Err(Gate::busy(&self.lock_folder)),
             Err(failure) => Err(failure),

@@ -9,7 +9,7 @@ use lock_core::{AcquireRequest, FencingToken, LossReason};
 
 use crate::failure::Failure;
 use crate::gate::Gate;
-use crate::held::Held;
+use crate::holders::Held;
 use crate::locked_file::Standing;
 use crate::watcher::{Next, Registration, WatchedTask, Watcher};
 
@@ -45,18 +45,18 @@ impl Hold {
     }
 
     pub(crate) fn token(&self) -> FencingToken {
-        FencingToken::new(self.watch.held.token())
+        FencingToken::new(self.watch.held.token)
     }
 
     /// The descriptor that holds the lock.
     pub(crate) fn descriptor(&self) -> &Arc<OwnedFd> {
-        self.watch.held.descriptor()
+        self.watch.held.file.descriptor()
     }
 
     /// Replaces the value in the holder's record. To be called in the gate.
     pub(crate) fn show(&self, value: Option<String>) -> Result<Standing, Failure> {
-        let end = self.watch.end.lock();
-        end.map_or_else(|| self.watch.held.show(value), Ok)
+        let (end, Held { file, token }) = (self.watch.end.lock(), &self.watch.held);
+        end.map_or_else(|| file.show(*token, value), Ok)
     }
 
     /// Releases the lock, and returns whether it was held until now. A second call returns the same again.
@@ -65,7 +65,7 @@ impl Hold {
         if let Some(standing) = *end {
             return Ok(standing);
         }
-        let standing = self.watch.held.release(gate)?;
+        let standing = self.watch.held.file.release(gate)?;
         *end = Some(standing);
         Ok(standing)
     }
@@ -85,10 +85,10 @@ impl WatchedTask for LossWatch {
         if end.is_some() {
             return Next::Over;
         }
-        let standing = self.held.standing();
+        let standing = self.held.file.standing();
         drop(end);
         match standing {
-            Standing::Ours => Next::Watch { path: self.held.path(), otherwise: self.poll_interval },
+            Standing::Ours => Next::Watch { path: self.held.file.path(), otherwise: self.poll_interval },
             Standing::Lost(reason) => {
                 self.handle.lost(reason);
                 Next::Over

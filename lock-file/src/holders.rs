@@ -1,16 +1,21 @@
 //! Who holds a lock or a semaphore: one alone, or those that share it. All of this happens in the gate.
 
-use std::num::NonZeroU32;
-
-use lock_core::{Mode, Participant};
+use lock_core::{AcquireRequest, Mode, Participant};
 
 use crate::failure::Failure;
 use crate::gate::Gate;
-use crate::held::Held;
+use crate::locked_file::LockedFile;
 use crate::members::{Members, Permits};
 use crate::record::Record;
 use crate::subject::Subject;
 use crate::{exclusive, shares};
+
+/// A lock, or a share, that this process holds.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) file: LockedFile,
+    pub(crate) token: u64,
+}
 
 /// What an attempt at the head of the queue finds.
 #[derive(Debug)]
@@ -24,14 +29,13 @@ pub(crate) enum Asked {
 pub(crate) fn ask(
     gate: &Gate,
     subject: &Subject,
-    mode: Mode,
-    sections: NonZeroU32,
+    request: &AcquireRequest,
     record: &Record,
 ) -> Result<Asked, Failure> {
-    match (mode, Permits::of_mode(mode)) {
+    match (request.mode(), Permits::of_mode(request.mode())) {
         (_, Some(wanted)) => shares::take_permits(gate, subject, wanted, record),
         (Mode::Shared, None) => shares::read(gate, subject, record),
-        (_, None) => exclusive::take(gate, subject, record, sections),
+        (_, None) => exclusive::take(gate, subject, record, request.sections()),
     }
 }
 

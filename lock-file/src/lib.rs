@@ -25,6 +25,15 @@
 //!   waiters there are. A waiter checks again after the watch has begun, because inotify does not report what happened before.
 //!   Where no inotify instance is left, waiters poll.
 //!
+//! # Where to find it
+//!
+//! | question | place |
+//! |---|---|
+//! | where does a file that is gone become a loss? | `LossWatch` in `hold.rs`, which the thread of `watcher.rs` asks; `standing` in `locked_file.rs` decides |
+//! | where is a token minted? | `next_numbers` in `gate.rs` |
+//! | what does `break` do? | `take_away` in `locked_file.rs`, for the holder that `holders.rs` finds |
+//! | who gets the lock next? | `decide` in `attempt.rs` |
+//!
 //! # How a holder learns of a loss
 //! The file of a holder is watched too, from 25 ms after the grant. When the file is no longer in its place, or is
 //! marked as broken, the hold is lost: [`Broken`](lock_core::LossReason::Broken) or
@@ -63,12 +72,10 @@ mod default_folder;
 mod driver;
 mod exclusive;
 mod failure;
-mod file_cleaner;
 mod file_events;
 mod folder;
 mod gate;
 mod gated_action;
-mod held;
 mod hold;
 mod holders;
 mod kept_folders;
@@ -81,6 +88,7 @@ mod record;
 mod shares;
 mod slots;
 mod subject;
+mod sweep;
 mod sync_point;
 #[cfg(test)]
 #[cfg(target_os = "linux")]

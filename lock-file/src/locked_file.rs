@@ -1,4 +1,6 @@
-//! A file that this process has under an exclusive `flock`, which the kernel drops when the last process that has it open dies.
+//! A file that this process has under an exclusive `flock`, which the kernel drops when the last process that has it open dies: a
+//! waiter's ticket, or what a client holds, a lock alone, a reader's share of it, or permits of a semaphore. It is held as long as the
+//! `flock` on it stands **and the file is in its place**.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -106,7 +108,7 @@ impl LockedFile {
         if self.length == 0 { None } else { self.record() }
     }
 
-    pub(crate) fn record(&self) -> Option<Record> {
+    fn record(&self) -> Option<Record> {
         Record::read(self.file.as_fd())
     }
 
@@ -120,7 +122,7 @@ impl LockedFile {
     }
 
     /// Replaces the record, in one step.
-    pub(crate) fn rewrite(&self, record: &Record) -> Result<(), Failure> {
+    fn rewrite(&self, record: &Record) -> Result<(), Failure> {
         let path = self.path();
         let stat =
             rustix::fs::fstat(self.file.as_fd()).map_err(|errno| Failure::system("look at", &path, errno))?;
@@ -151,26 +153,71 @@ impl LockedFile {
         }
     }
 
-    /// Removes the file. One that cannot be removed is reused, or cleaned away later.
-    pub(crate) fn remove(&self) {
+    /// Replaces the value in the record of the holder with this token, if this process still holds the lock. To be called in the
+    /// gate, where records are read.
+    pub(crate) fn show(&self, token: u64, value: Option<String>) -> Result<Standing, Failure> {
+        let standing = self.standing();
+        if standing == Standing::Ours {
+            let record = self.record().filter(|record| record.token() == Some(token));
+            let record = record.ok_or_else(|| Failure::Broken {
+                cause: format!("another program has written to {}", self.path().display()),
+                remedy: "use a folder that nothing else uses".into(),
+            })?;
+            self.rewrite(&record.with_value(value))?;
+        }
+        Ok(standing)
+    }
+
+    /// Releases the lock, in the gate if one is given, and returns whether this process held it until now. Afterwards the lock
+    /// is free, even if a child still has the descriptor.
+    pub(crate) fn release(&self, gate: Option<&Gate>) -> Result<Standing, Failure> {
+        let standing = gate.map_or_else(|| self.standing(), |gate| self.standing_in(gate));
+        if gate.is_some() && standing == Standing::Ours {
+            self.remove();
+        }
+        self.unlock()?;
+        if gate.is_none() && standing == Standing::Ours {
+            self.touch();
+        }
+        self.keep_folder();
+        Ok(standing)
+    }
+
+    /// Gives back what has just been taken, in the gate.
+    pub(crate) fn give_up(self, gate: &Gate) {
+        let _ = self.release(Some(gate));
+    }
+
+    /// Leaves the queue. Unlocks first, so that the waiter that the removal wakes finds the `flock` gone, even while a child
+    /// that is being started still has a copy of the descriptor.
+    pub(crate) fn leave(&self) {
+        let _ = self.unlock();
+        self.remove();
+        self.keep_folder();
+    }
+
+    /// One that cannot be removed is reused, or cleaned away later.
+    fn remove(&self) {
         let _ = self.folder.remove(&self.relative);
     }
 
     /// Unlocks the file, even if a child still has the descriptor.
-    pub(crate) fn unlock(&self) -> Result<(), Failure> {
+    fn unlock(&self) -> Result<(), Failure> {
         rustix::fs::flock(self.file.as_fd(), FlockOperation::Unlock)
             .map_err(|errno| Failure::system("unlock", &self.path(), errno))
     }
 
-    /// Undoes what led to this file, in the gate.
-    pub(crate) fn give_up(self) {
-        self.remove();
-        let _ = self.unlock();
+    /// The folder in which each of those that share, or wait, has a file.
+    fn keep_folder(&self) {
+        let parent = self.relative.rsplit_once('/').map(|(parent, _)| parent);
+        if let Some(of_members) = parent.filter(|parent| parent.contains('/')) {
+            self.folder.keep_folder(of_members);
+        }
     }
 
     /// Wakes those that watch the file, which unlocking does not. The next holder may be writing already, so this changes
     /// nothing but the times.
-    pub(crate) fn touch(&self) {
+    fn touch(&self) {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let times = Timestamps { last_access: now, last_modification: now };
         let _ = rustix::fs::futimens(self.file.as_fd(), &times);

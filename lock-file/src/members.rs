@@ -90,8 +90,9 @@ impl Member {
         }
     }
 
-    fn mode_of_share(self) -> Mode {
-        self.permits.map_or(Mode::Shared, |Permits { take, of }| Mode::Permits { take, of })
+    /// The mode of a member; what a semaphore's has is known, of others `otherwise` is.
+    fn mode_or(self, otherwise: Mode) -> Mode {
+        self.permits.map_or(otherwise, |Permits { take, of }| Mode::Permits { take, of })
     }
 }
 
@@ -104,10 +105,6 @@ impl<'a> Members<'a> {
     /// Those that share: the readers of a lock, or the holders of a semaphore's permits.
     pub(crate) fn of_shares(folder: &'a Arc<Folder>, subject: &Subject) -> Self {
         Self { folder, directory: subject.shares() }
-    }
-
-    pub(crate) fn directory(&self) -> &str {
-        &self.directory
     }
 
     /// The file of a member.
@@ -139,19 +136,6 @@ impl<'a> Members<'a> {
         Ok(None)
     }
 
-    /// Leaves only the living ones of `list`, and removes the files of the others.
-    pub(crate) fn keep_living(&self, list: &mut Vec<Member>) -> Result<(), Failure> {
-        let all = std::mem::take(list);
-        for member in all {
-            if self.is_alive(member)? {
-                list.push(member);
-            } else {
-                self.remove(member)?;
-            }
-        }
-        Ok(())
-    }
-
     /// The last member that is alive. Removes the files that dead ones left behind it.
     pub(crate) fn clean(&self) -> Result<Option<Member>, Failure> {
         self.last_alive(&self.list()?)
@@ -176,12 +160,13 @@ impl<'a> Members<'a> {
         Ok((if unlocked { MemberState::Dead } else { MemberState::Alive }, Some(file)))
     }
 
-    /// The living ones of `list`, with their files.
+    /// The living ones of `list`, with their files. Removes the files of the dead ones.
     pub(crate) fn living(&self, list: &[Member]) -> Result<Vec<(Member, OwnedFd)>, Failure> {
         let mut living = Vec::new();
         for &member in list {
-            if let (MemberState::Alive, Some(file)) = self.look_at(member)? {
-                living.push((member, file));
+            match self.look_at(member)? {
+                (MemberState::Alive, Some(file)) => living.push((member, file)),
+                _ => self.remove(member)?,
             }
         }
         Ok(living)
@@ -190,15 +175,20 @@ impl<'a> Members<'a> {
     /// The living waiters among `list`.
     pub(crate) fn waiters(&self, list: &[Member]) -> Result<Vec<Participant>, Failure> {
         let living = self.living(list)?;
-        let records = living.iter().filter_map(|(_, file)| Record::read(file));
-        Ok(records.map(|record| record.participant()).collect())
+        let waiter = |(member, file): &(Member, OwnedFd)| {
+            let record = Record::read(file)?;
+            let mode = if record.shared { Mode::Shared } else { Mode::Exclusive };
+            Some(record.participant(member.mode_or(mode)))
+        };
+        Ok(living.iter().filter_map(waiter).collect())
     }
 
     /// The holder that shares with this member; `None` if it is dead.
     pub(crate) fn holder(&self, member: Member) -> Result<Option<Participant>, Failure> {
         let (MemberState::Alive, Some(file)) = self.look_at(member)? else { return Ok(None) };
-        let unknown = || Participant::new(HolderId::new("unknown")).with_mode(member.mode_of_share());
-        Ok(Some(Record::read(&file).as_ref().map_or_else(unknown, Record::participant)))
+        let mode = member.mode_or(Mode::Shared);
+        let unknown = || Participant::new(HolderId::new("unknown")).with_mode(mode);
+        Ok(Some(Record::read(&file).map_or_else(unknown, |record| record.participant(mode))))
     }
 
     /// Makes the file of a new member, and locks it. To be called in the gate.

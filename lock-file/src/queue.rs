@@ -18,7 +18,6 @@ pub(crate) struct Ticket {
     member: Member,
     /// Closed, and so unlocked by the kernel, at the latest when the process ends.
     file: LockedFile,
-    directory: String,
 }
 
 impl Ticket {
@@ -33,7 +32,7 @@ impl Ticket {
         let number = gate.next_number(waiters.last().map_or(0, |last| last.number))?;
         sync_point::reach(Point::BeforeTicket);
         let member = Member { number, permits };
-        let ticket = Self { member, file: queue.join(member)?, directory: queue.directory().to_owned() };
+        let ticket = Self { member, file: queue.join(member)? };
         ticket.file.inscribe(record)?;
         Ok(ticket)
     }
@@ -48,11 +47,7 @@ impl Ticket {
 }
 
 impl Drop for Ticket {
-    /// Leaves the queue. Unlocks first, so that the waiter that the removal wakes finds the `flock` gone, even while a child
-    /// that is being started still has a copy of the descriptor.
     fn drop(&mut self) {
-        let _ = self.file.unlock();
-        self.file.remove();
-        self.folder().keep_folder(&self.directory);
+        self.file.leave();
     }
 }

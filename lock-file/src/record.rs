@@ -1,11 +1,10 @@
 //! The record that a holder or a waiter writes into its file, for inspection.
 
-use std::num::NonZeroU32;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use lock_core::{FencingToken, HolderId, HolderInfo, Mode, Participant};
+use lock_core::{AcquireRequest, FencingToken, HolderId, Mode, Participant};
 use lock_kit::ClientRecord;
 use serde::{Deserialize, Serialize};
 
@@ -19,9 +18,9 @@ pub(crate) struct Record {
     pub(crate) name: String,
     #[serde(flatten)]
     pub(crate) client: ClientRecord,
-    /// How it shares the lock; none if it is to hold it alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    mode: Option<Share>,
+    /// Whether it is a reader's. How many permits a member of a semaphore has is in the name of its file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) shared: bool,
     /// Milliseconds since 1970.
     pub(crate) since_unix_ms: u64,
     /// A decimal string, because many readers of JSON lose digits of large numbers.
@@ -29,40 +28,16 @@ pub(crate) struct Record {
     pub(crate) token: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Share {
-    Shared,
-    Permits { take: NonZeroU32, of: NonZeroU32 },
-}
-
-impl Share {
-    fn of(mode: Mode) -> Option<Self> {
-        match mode {
-            Mode::Shared => Some(Self::Shared),
-            Mode::Permits { take, of } => Some(Self::Permits { take, of }),
-            _ => None,
-        }
-    }
-
-    fn mode(self) -> Mode {
-        match self {
-            Self::Shared => Mode::Shared,
-            Self::Permits { take, of } => Mode::Permits { take, of },
-        }
-    }
-}
-
 /// Longer than any record: a name of 512 bytes may need six times as many in JSON.
 const MAX_LENGTH: usize = 16 * 1024;
 
 impl Record {
-    pub(crate) fn new(id: String, name: &str, mode: Mode, holder: &HolderInfo) -> Self {
+    pub(crate) fn of_request(request: &AcquireRequest) -> Self {
         Self {
-            id,
-            name: name.to_owned(),
-            client: holder.into(),
-            mode: Share::of(mode),
+            id: request.id().to_string(),
+            name: request.name().as_str().to_owned(),
+            client: (&**request.holder()).into(),
+            shared: request.mode() == Mode::Shared,
             since_unix_ms: unix_milliseconds(),
             token: None,
         }
@@ -112,10 +87,10 @@ impl Record {
         serde_json::from_slice(&text[..length]).ok()
     }
 
-    pub(crate) fn participant(&self) -> Participant {
-        let mut participant =
-            Participant::new(HolderId::new(&self.id)).with_token(self.token().map(FencingToken::new));
-        participant.mode = self.mode.map_or(Mode::Exclusive, Share::mode);
+    /// Those with this record hold the lock, or wait for it, in that mode.
+    pub(crate) fn participant(&self, mode: Mode) -> Participant {
+        let mut participant = Participant::new(HolderId::new(&self.id)).with_mode(mode);
+        participant.token = self.token().map(FencingToken::new);
         participant.since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(self.since_unix_ms));
         self.client.clone().describe(&mut participant);
         participant

@@ -13,8 +13,7 @@ use lock_core::Participant;
 use crate::exclusive;
 use crate::failure::Failure;
 use crate::gate::Gate;
-use crate::held::Held;
-use crate::holders::Asked;
+use crate::holders::{Asked, Held};
 use crate::locked_file::take_away;
 use crate::members::{Member, Members, Permits};
 use crate::record::Record;
@@ -31,11 +30,11 @@ pub(crate) fn read(gate: &Gate, subject: &Subject, record: &Record) -> Result<As
     match exclusive::is_free(gate.folder(), &subject.held()) {
         Ok(true) => Ok(Asked::Taken(own)),
         Ok(false) => {
-            own.give_up(gate);
+            own.file.give_up(gate);
             Ok(Asked::Behind(subject.held()))
         }
         Err(failure) => {
-            own.give_up(gate);
+            own.file.give_up(gate);
             Err(failure)
         }
     }
@@ -51,7 +50,7 @@ pub(crate) fn take_permits(
     let members = Members::of_shares(gate.folder(), subject);
     let mut holders = members.list()?;
     if !leave_room_for(wanted, &holders) {
-        members.keep_living(&mut holders)?;
+        holders = members.living(&holders)?.into_iter().map(|(holder, _)| holder).collect();
         holders.iter().try_for_each(|holder| holder.check_size(Some(wanted)))?;
         if !leave_room_for(wanted, &holders) {
             return Ok(Asked::Behind(subject.shares()));
@@ -62,7 +61,7 @@ pub(crate) fn take_permits(
     match gate.check_in_place() {
         Ok(()) => Ok(Asked::Taken(own)),
         Err(failure) => {
-            own.give_up(gate);
+            own.file.give_up(gate);
             Err(failure)
         }
     }
@@ -95,12 +94,10 @@ fn join(
     let number = gate.next_number(floor)?;
     let members = Members::of_shares(gate.folder(), subject);
     let file = members.join(Member { number, permits })?;
-    let inscribed = file.inscribe(&record.of_holder(number));
-    let held = Held::shared(file, number, members.directory());
-    match inscribed {
-        Ok(()) => Ok(held),
+    match file.inscribe(&record.of_holder(number)) {
+        Ok(()) => Ok(Held { file, token: number }),
         Err(failure) => {
-            held.give_up(gate);
+            file.give_up(gate);
             Err(failure)
         }
     }
@@ -133,6 +130,6 @@ pub(crate) fn break_holder(gate: &Gate, subject: &Subject, id: &str) -> Result<b
     let found = living.find(|(_, file)| Record::read(file).is_some_and(|holder| holder.id == id));
     let Some((member, file)) = found else { return Ok(false) };
     take_away(gate.folder(), &members.file(member), &file)?;
-    gate.folder().keep_folder(members.directory());
+    gate.folder().keep_folder(&subject.shares());
     Ok(true)
 }
