@@ -11,6 +11,10 @@ pub use lock_file as file;
 #[cfg(feature = "mysql")]
 pub use lock_mysql as mysql;
 
+/// Locks across machines, kept in a bucket of S3, Google Cloud Storage or Azure; see [`lock_object_store`].
+#[cfg(feature = "object-store")]
+pub use lock_object_store as object_store;
+
 /// Locks across machines, kept by a PostgreSQL server; see [`lock_postgres`].
 #[cfg(feature = "postgres")]
 pub use lock_postgres as postgres;
@@ -53,6 +57,7 @@ pub(crate) static BACKENDS: &[Backend] = &[
     backend!("zookeeper", ["zookeeper"], lock_zookeeper::DRIVER, feature = "zookeeper"),
     backend!("mysql", ["mysql", "mariadb"], lock_mysql::DRIVER, feature = "mysql"),
     backend!("postgres", ["postgres", "postgresql"], lock_postgres::DRIVER, feature = "postgres"),
+    backend!("object-store", ["s3", "gs", "az"], lock_object_store::DRIVER, feature = "object-store"),
 ];
 
 /// The programs of each crate's README, compiled and, where they need no server, run.
@@ -66,4 +71,5 @@ pub(crate) static BACKENDS: &[Backend] = &[
 #[cfg_attr(feature = "zookeeper", doc = include_str!("../../lock-zookeeper/README.md"))]
 #[cfg_attr(feature = "mysql", doc = include_str!("../../lock-mysql/README.md"))]
 #[cfg_attr(feature = "postgres", doc = include_str!("../../lock-postgres/README.md"))]
+#[cfg_attr(feature = "object-store", doc = include_str!("../../lock-object-store/README.md"))]
 pub struct CrateReadmes;

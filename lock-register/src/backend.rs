@@ -237,10 +237,23 @@ impl<R: Register> Backend for RegisterBackend<R> {
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
         let slot = self.slot(request.physical(), request.kind());
-        let breaking = slot.change(Operation::Break, From::Store, |state| {
-            if state.break_holder(holder.as_str()) { Edit::Write(true) } else { Edit::Keep(false) }
-        });
-        Ok(if breaking.await?.0 { Broken::taken_away() } else { Broken::not_held() })
+        let (id, mut is_repeated) = (holder.as_str(), false);
+        loop {
+            let breaking = slot.change(Operation::Break, From::Store, |state| {
+                if state.break_holder(id) {
+                    Edit::Write(true)
+                } else {
+                    Edit::Keep(is_repeated && state.is_broken(id))
+                }
+            });
+            match breaking.await {
+                // It may have been carried out, which the object says.
+                Err(error) if error.is_retryable() && !is_repeated => is_repeated = true,
+                Ok((true, _)) => return Ok(Broken::taken_away()),
+                Ok((false, _)) => return Ok(Broken::not_held()),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     async fn update_holder(

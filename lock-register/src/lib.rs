@@ -22,8 +22,8 @@
 //! [`Deleted`](lock_core::LossReason::Deleted). Before that the core ends a hold whose beats are not confirmed.
 //!
 //! # What happens at each failure
-//! * *The outcome of a write is not known.* The client remembers the version that was its condition. A cancel writes the object
-//!   once more if it still has that version, even if there is nothing to undo: then the first write cannot be carried out any more.
+//! * *The outcome of a write is not known.* The client remembers what it was to replace. A cancel writes the object once more if
+//!   that is still there, even if there is nothing to undo: then the first write cannot be carried out any more.
 //! * *A holder or a waiter dies.* Who watches the object removes it, a lease and 2 % after it first saw the last beat. A client that
 //!   only tries now and then has to be the same client for so long: what was seen is not shared.
 //! * *A client stands still.* Its hold ends by its own clock; its requests that arrive later find another version.
@@ -32,7 +32,7 @@
 //! * *The object is deleted by others.* Holders lose the lock, and **tokens begin again**.
 //!
 //! # Invariants
-//! * **No two contents of an object are the same**, and no object is deleted: a version that was replaced never returns.
+//! * **No two contents of an object are the same**, and no object is deleted: what was replaced never returns.
 //! * **A lease is over only by the clock that saw its last beat**, from the receipt of the first answer that showed it.
 //! * **No anchor comes from an answer.**
 //! * **No two beats of one entry are the same**, in no two writes, whatever became of them.

@@ -13,9 +13,8 @@ use lock_core::LockError;
 /// carried out or not, now or later. It need not limit the time of its requests, which [the backend](crate::RegisterBackend)
 /// does.
 pub trait Register: fmt::Debug + Send + Sync + 'static {
-    /// What tells one content of an object from all others that it had: a revision, or a hash of the content, which differs
-    /// from write to write.
-    type Version: Clone + PartialEq + fmt::Debug + Send + Sync + 'static;
+    /// What the condition names: a revision, or a hash of the content, which differs from write to write.
+    type Version: fmt::Debug + Send + Sync + 'static;
 
     /// Reads an object; `None` if it does not exist.
     ///

@@ -8,9 +8,9 @@
 //! matter what any other clock shows, as long as no two clocks drift apart by more than 2 %.
 //!
 //! # Writes of unknown outcome
-//! A write that was not answered may be carried out as long as the object has the version that was its condition. So **the
-//! condition is remembered**, and who has to be certain writes once more if the object still has that version; no version
-//! returns, because no two contents are the same and no object is deleted.
+//! A write that was not answered may be carried out as long as the object has the content that it was to replace. So **the mark of
+//! that content is remembered**, and who has to be certain writes once more if the object still has it. No content returns, because
+//! no two are the same and no object is deleted.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use lock_core::{Backoff, Clock, GroupId, LockError, Moment, Operation};
 use lock_kit::no_answer;
 
 use crate::register::{Register, Stored, Written};
-use crate::state::{Entry, State};
+use crate::state::{Entry, Mark, State};
 
 /// The pauses of a client whose writes others forestall.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -61,12 +61,9 @@ pub(crate) struct Slot<R: Register> {
     known: Mutex<Known<R::Version>>,
 }
 
-/// The condition of a write: that the object has this version, or that there is none.
-type Condition<V> = Option<V>;
-
 struct Known<V> {
-    /// That of writes whose outcome is not known.
-    doubt: Option<Condition<V>>,
+    /// What writes were to replace whose outcome is not known.
+    doubt: Option<Mark>,
     /// What the last change of this client made, if no other client has an entry there.
     kept: Option<(V, State)>,
     /// Since when each entry shows its beat.
@@ -184,18 +181,21 @@ impl<R: Register> Slot<R> {
                 Some(known) => known,
                 None => self.read(operation).await?,
             };
+            let replaced = state.mark().clone();
             let is_settled = self.settle(&mut state);
             let value = match edit(&mut state) {
                 Edit::Write(value) => value,
-                Edit::Certain(value) if is_settled || self.may_follow(base.as_ref()) => value,
+                Edit::Certain(value) if is_settled || self.may_replace(&replaced) => value,
                 Edit::Keep(value) | Edit::Certain(value) => return Ok((value, self.now())),
             };
             let next_write = self.known.lock().next_write;
             if next_write > self.now() {
                 self.store.clock.sleep_until(next_write).await;
             }
-            let sent = self.now();
-            if let Some(version) = self.write(operation, base, &state).await? {
+            let (content, sent) = (state.content(operation)?, self.now());
+            if let Some(version) =
+                self.write(base, replaced, content).await.map_err(|error| error.during(operation))?
+            {
                 let is_alone = state.entries().nth(1).is_none();
                 self.known.lock().kept = is_alone.then_some((version, state));
                 return Ok((value, sent));
@@ -207,43 +207,38 @@ impl<R: Register> Slot<R> {
         }
     }
 
-    /// Whether a write of unknown outcome can still be carried out if the object has this version.
-    fn may_follow(&self, version: Option<&R::Version>) -> bool {
-        self.known.lock().doubt.as_ref().is_some_and(|doubt| doubt.as_ref() == version)
+    /// Whether a write of unknown outcome can still be carried out if the object has this content.
+    fn may_replace(&self, mark: &Mark) -> bool {
+        self.known.lock().doubt.as_ref() == Some(mark)
     }
 
     /// Writes the object if it still has this version, and returns the new one; `None` if it has another.
     async fn write(
         &self,
-        operation: Operation,
         base: Option<R::Version>,
-        state: &State,
+        replaced: Mark,
+        content: Vec<u8>,
     ) -> Result<Option<R::Version>, LockError> {
-        let content = state.content(operation)?;
         let deadline = self.now().plus(self.store.timeout);
         let earlier = {
             let mut known = self.known.lock();
             known.next_write = self.now().plus(self.store.register.pace());
-            // Before the write is sent, because this future may be dropped then. A doubt with another condition is over.
-            known.doubt.replace(base.clone())
+            // Before the write is sent, because this future may be dropped then. A doubt about another content is over.
+            known.doubt.replace(replaced)
         };
         let writing = self.store.register.write(&self.key, content, base.as_ref());
         let written = within(&self.store.clock, deadline, writing).await;
+        let written = written.unwrap_or_else(|| Written::Unknown(no_answer(Operation::Acquire)));
         let mut known = self.known.lock();
-        match written.unwrap_or_else(|| Written::Unknown(no_answer(operation))) {
-            Written::Done(version) => {
-                known.doubt = None;
-                Ok(Some(version))
-            }
-            Written::Conflict => {
-                known.doubt = earlier;
-                Ok(None)
-            }
-            Written::Refused(error) => {
-                known.doubt = earlier;
-                Err(error.during(operation))
-            }
-            Written::Unknown(error) => Err(error.during(operation)),
+        known.doubt = match written {
+            Written::Done(_) => None,
+            Written::Conflict | Written::Refused(_) => earlier,
+            Written::Unknown(_) => known.doubt.take(),
+        };
+        match written {
+            Written::Done(version) => Ok(Some(version)),
+            Written::Conflict => Ok(None),
+            Written::Refused(error) | Written::Unknown(error) => Err(error),
         }
     }
 }

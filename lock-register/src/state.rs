@@ -19,7 +19,7 @@ const MOST_BROKEN: usize = 16;
 struct Content {
     /// The layout.
     v: u32,
-    /// No two writes have the same, so that no two contents are the same.
+    /// The mark of the write. No two have the same, so that no two contents are the same.
     write: String,
     /// What it was written for. People read it, and tests.
     by: String,
@@ -143,9 +143,13 @@ pub(crate) enum Found {
     OtherPermits(u32),
 }
 
+/// What tells one content of an object from all others: the mark of the write that made it; `None` if there is no object.
+pub(crate) type Mark = Option<String>;
+
 /// The state of a lock or of a semaphore.
 #[derive(Clone, Default)]
 pub(crate) struct State {
+    mark: Mark,
     token: u64,
     shares: Shares<Entry, Entry>,
     broken: Vec<String>,
@@ -167,13 +171,20 @@ impl State {
         for entry in content.queue {
             shares.wait(parse(&entry.id)?, entry.mode.mode(), entry);
         }
-        Ok(Self { token: content.token, shares, broken: content.broken })
+        Ok(Self { mark: Some(content.write), token: content.token, shares, broken: content.broken })
     }
 
-    pub(crate) fn content(&self, by: Operation) -> Result<Vec<u8>, LockError> {
+    pub(crate) fn mark(&self) -> &Mark {
+        &self.mark
+    }
+
+    /// Returns what to write, with a mark that no other write has.
+    pub(crate) fn content(&mut self, by: Operation) -> Result<Vec<u8>, LockError> {
+        let write = format!("{:032x}", u128::from_ne_bytes(random_bytes(by)?));
+        self.mark = Some(write.clone());
         let content = Content {
             v: LAYOUT,
-            write: format!("{:032x}", u128::from_ne_bytes(random_bytes(by)?)),
+            write,
             by: by.to_string(),
             token: self.token,
             holders: self.holders().cloned().collect(),
@@ -285,9 +296,14 @@ impl State {
         holds
     }
 
+    /// Whether an operator took the lock from this attempt, of late.
+    pub(crate) fn is_broken(&self, id: &str) -> bool {
+        self.broken.iter().any(|broken| broken == id)
+    }
+
     /// Why an attempt no longer holds the lock.
     pub(crate) fn loss(&self, id: AttemptId) -> LossReason {
-        if self.broken.contains(&id.to_string()) {
+        if self.is_broken(&id.to_string()) {
             LossReason::Broken
         } else if self.holders().any(|entry| matches!(entry.mode, EntryMode::Exclusive)) {
             LossReason::Taken

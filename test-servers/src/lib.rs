@@ -10,6 +10,7 @@
 //! * [`ZooKeeperEnsemble`]: three of those, with a network between them that can be partitioned.
 //! * [`MySqlServer`]: a MariaDB or a MySQL, with users, TLS and settings on request.
 //! * [`PostgresServer`]: a PostgreSQL, with users, TLS and settings on request, also as a standby; and [`PgBouncer`] in front of one.
+//! * [`S3Server`]: an object store in this process, with writes that are late or unanswered on request.
 //! * [`CuratorPeer`]: a program in Java that locks with Apache Curator.
 //! * [`TcpProxy`]: sits between a client and a server, and cuts, refuses, swallows, delays and slices the traffic. With
 //!   a [`Conversation`] it distinguishes requests from replies, so that it can lose or hold back the next request of
@@ -42,6 +43,8 @@ mod proxy;
 #[cfg(unix)]
 mod redis;
 #[cfg(unix)]
+mod s3;
+#[cfg(unix)]
 mod service;
 #[cfg(unix)]
 mod sql;
@@ -70,6 +73,8 @@ pub use process::{Data, ServerProcess};
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};
 #[cfg(unix)]
 pub use redis::{Digests, RedisConversation, RedisOptions, RedisServer, Value};
+#[cfg(unix)]
+pub use s3::{S3Conversation, S3Faults, S3Server};
 #[cfg(unix)]
 pub use sql::{OperationOf, Row};
 #[cfg(unix)]

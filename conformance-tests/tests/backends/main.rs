@@ -14,6 +14,9 @@ mod memory;
 #[path = "../harnesses/mysql.rs"]
 mod mysql;
 #[cfg(unix)]
+#[path = "../harnesses/object_store.rs"]
+mod object_store;
+#[cfg(unix)]
 #[path = "../harnesses/postgres.rs"]
 mod postgres;
 #[cfg(unix)]
@@ -55,6 +58,8 @@ const RUNS: &[(&str, Run)] = &[
     ("postgres", main_with::<postgres::Postgres>),
     #[cfg(unix)]
     ("postgres-table", main_with::<postgres::PostgresTable>),
+    #[cfg(unix)]
+    ("object-store", main_with::<object_store::Bucket>),
 ];
 
 fn main() -> ExitCode {

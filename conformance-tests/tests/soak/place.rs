@@ -7,7 +7,7 @@ use conformance_tests::{Failure, Outcome};
 use tempfile::TempDir;
 use test_servers::{
     Data, MySqlFlavour, MySqlOptions, MySqlServer, PostgresOptions, PostgresServer, RedisOptions,
-    RedisServer, TcpProxy, ZooKeeperServer, left_out,
+    RedisServer, S3Faults, S3Server, TcpProxy, ZooKeeperServer, left_out,
 };
 
 /// Short, so that harm lasts longer than it. A busy machine only causes more losses.
@@ -23,15 +23,27 @@ pub(crate) enum Kind {
     MariaDb,
     MySql57,
     Postgres,
+    ObjectStore,
 }
 
+/// Some writes to the object store are late, for longer than a lease, and some are carried out and not answered.
+const FAULTS: S3Faults =
+    S3Faults { latency: Duration::from_millis(6), late: 15, late_by: Duration::from_secs(8), cut: 15 };
+
 impl Kind {
-    pub(crate) const SOAKED: [Self; 6] =
-        [Self::File, Self::Redis, Self::ZooKeeper, Self::MariaDb, Self::MySql57, Self::Postgres];
+    pub(crate) const SOAKED: [Self; 7] = [
+        Self::File,
+        Self::Redis,
+        Self::ZooKeeper,
+        Self::MariaDb,
+        Self::MySql57,
+        Self::Postgres,
+        Self::ObjectStore,
+    ];
 
     pub(crate) fn is_left_out(self) -> bool {
         let reason = match self {
-            Self::None | Self::File => None,
+            Self::None | Self::File | Self::ObjectStore => None,
             Self::Redis => left_out("redis"),
             Self::ZooKeeper => left_out("zookeeper"),
             Self::MariaDb => MySqlFlavour::MariaDb.left_out(),
@@ -55,6 +67,7 @@ pub(crate) enum Server {
     ZooKeeper(ZooKeeperServer),
     MySql(MySqlServer),
     Postgres(PostgresServer),
+    ObjectStore(S3Server),
 }
 
 /// Does the same with each kind of server.
@@ -66,6 +79,7 @@ macro_rules! with_server {
             Server::ZooKeeper($server) => $what,
             Server::MySql($server) => $what,
             Server::Postgres($server) => $what,
+            Server::ObjectStore($server) => $what,
         }
     };
 }
@@ -86,6 +100,11 @@ impl Server {
             Kind::Postgres => {
                 let options = PostgresOptions::new().user("plain", "secret", &[]);
                 Ok(Self::Postgres(PostgresServer::start_with(options).await?))
+            }
+            Kind::ObjectStore => {
+                let server = S3Server::start()?;
+                server.set_faults(FAULTS);
+                Ok(Self::ObjectStore(server))
             }
         }
     }
@@ -117,6 +136,7 @@ impl Server {
             Self::ZooKeeper(server) => server.url_of(&[through], "/locks", &[("session_timeout", &lease)]),
             Self::MySql(server) => with_lease(server.url_at(through)),
             Self::Postgres(server) => with_lease(server.url_at(through)),
+            Self::ObjectStore(_) => with_lease(S3Server::url_at(through, "locks") + "&poll=50ms"),
         })
     }
 
@@ -139,10 +159,17 @@ impl Server {
             Self::ZooKeeper(server) => server.restart(Data::Kept).await,
             Self::MySql(server) => server.restart().await,
             Self::Postgres(server) => server.restart().await,
+            Self::ObjectStore(server) => server.resume(),
         }
     }
 
     pub(crate) fn log(&self) -> Option<PathBuf> {
-        with_server!(self, server => Ok(server.log())).ok()
+        match self {
+            Self::None | Self::File(_) | Self::ObjectStore(_) => None,
+            Self::Redis(server) => Some(server.log()),
+            Self::ZooKeeper(server) => Some(server.log()),
+            Self::MySql(server) => Some(server.log()),
+            Self::Postgres(server) => Some(server.log()),
+        }
     }
 }

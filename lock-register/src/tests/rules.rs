@@ -113,6 +113,32 @@ fn a_write_that_comes_after_its_cancel_changes_nothing() {
     }
 }
 
+/// The store may refuse a write for another one that it is about to carry out: for one that this client does not wait for.
+#[test]
+fn a_refusal_says_nothing_of_an_earlier_write() {
+    let (machine, store) = (Machine::new(), MemoryStore::default());
+    let client = machine.client(&store);
+    store.slow_down();
+    let late = exclusive(7);
+    let mut writes = Vec::new();
+    for _ in 0..2 {
+        let mut attempt = Box::pin(client.acquire(&late));
+        assert!(poll(&mut attempt).is_pending());
+        let read = store.carry_out(*store.open().last().unwrap());
+        store.answer(read);
+        assert!(poll(&mut attempt).is_pending());
+        writes.push(*store.open().last().unwrap());
+        if let [_, second] = *writes {
+            store.refuse(second);
+            assert!(poll(&mut attempt).is_pending(), "it begins again");
+        }
+    }
+    store.speed_up();
+    now(client.cancel(&late)).unwrap();
+    store.carry_out(writes[0]);
+    assert_eq!(store.ids(), (vec![], vec![]));
+}
+
 #[test]
 fn a_cancel_writes_only_what_is_needed() {
     let (machine, store) = (Machine::new(), MemoryStore::default());

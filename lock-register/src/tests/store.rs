@@ -25,6 +25,8 @@ struct Inner {
     sent: u64,
     /// Requests wait until the test lets them go on.
     is_slow: bool,
+    /// It checks the condition of a write when that is sent.
+    is_careless: bool,
     reads: u64,
     writes: u64,
 }
@@ -34,6 +36,8 @@ struct Request {
     key: String,
     /// The content, and the version that is the condition.
     write: Option<(Vec<u8>, Option<u64>)>,
+    /// Whether the condition was met when it was sent.
+    was_met: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -57,7 +61,9 @@ impl Inner {
             return Answer::Read(now.cloned());
         };
         self.writes += 1;
-        if now.map(|(_, version)| *version) != condition {
+        let is_met =
+            if self.is_careless { request.was_met } else { now.map(|(_, version)| *version) == condition };
+        if !is_met {
             return Answer::Conflict;
         }
         assert!(now.is_none_or(|(former, _)| *former != content), "a write that changes nothing");
@@ -71,6 +77,11 @@ impl MemoryStore {
     /// From now on, requests wait until the test carries them out.
     pub(super) fn slow_down(&self) {
         self.0.lock().is_slow = true;
+    }
+
+    /// From now on, it checks a condition and writes in two steps.
+    pub(super) fn become_careless(&self) {
+        self.0.lock().is_careless = true;
     }
 
     /// From now on, requests are answered at once. What waited is never answered.
@@ -95,6 +106,15 @@ impl MemoryStore {
     /// The client learns that the outcome is not known; the request may still be carried out.
     pub(super) fn lose(&self, number: u64) {
         self.answer(Carried { answer: Answer::Lost, number });
+    }
+
+    /// The store refuses a write for another one that it is about to carry out; it answers no read like that.
+    pub(super) fn refuse(&self, number: u64) {
+        let mut inner = self.0.lock();
+        if inner.open.get(&number).is_some_and(|request| request.write.is_some()) {
+            inner.open.remove(&number);
+            inner.answers.insert(number, Answer::Conflict);
+        }
     }
 
     /// How often objects were written.
@@ -132,7 +152,9 @@ impl MemoryStore {
             let mut inner = self.0.lock();
             inner.sent += 1;
             let number = inner.sent;
-            inner.open.insert(number, Request { key: key.to_owned(), write });
+            let now = inner.objects.get(key).map(|(_, version)| *version);
+            let was_met = write.as_ref().is_some_and(|(_, condition)| *condition == now);
+            inner.open.insert(number, Request { key: key.to_owned(), write, was_met });
             if !inner.is_slow {
                 return inner.carry_out(number);
             }

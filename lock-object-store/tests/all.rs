@@ -1,0 +1,97 @@
+//! What only this backend has: its options, its errors, what it costs.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError};
+use lock_kit::LockUrl;
+use lock_object_store::DRIVER;
+use test_servers::S3Server;
+
+async fn connect(url: &str) -> Result<LockClient, LockError> {
+    (DRIVER.connect)(LockUrl::parse(url)?, ClientBuilder::new().connect_timeout(Duration::ZERO)).await
+}
+
+async fn client(server: &S3Server) -> LockClient {
+    connect(&S3Server::url_at(server.address(), "locks")).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_cycle_costs_one_read_and_two_writes() {
+    let server = S3Server::start().unwrap();
+    let lock = client(&server).await.mutex("room").unwrap();
+    for _ in 0..20 {
+        let before = server.counts();
+        lock.acquire().await.unwrap().release().await.unwrap();
+        let after = server.counts();
+        assert_eq!((after.0 - before.0, after.1 - before.1), (1, 2));
+    }
+    assert_eq!(server.objects("").into_keys().collect::<Vec<_>>(), ["locks/room.lock"]);
+}
+
+#[tokio::test]
+async fn a_client_that_does_nothing_costs_nothing() {
+    let server = S3Server::start().unwrap();
+    let locks = client(&server).await;
+    let guard = locks.mutex("room").unwrap().acquire().await.unwrap();
+    let before = server.counts();
+    // Nothing is due before the first renewal.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(server.counts(), before);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_bucket_that_does_not_exist_is_named_by_the_first_acquisition() {
+    let server = S3Server::start().unwrap();
+    let url = S3Server::url_at(server.address(), "locks").replace(S3Server::BUCKET, "other");
+    let locks = connect(&url).await.unwrap();
+    let error = locks.mutex("room").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOption);
+    assert!(error.to_string().contains("the name of the bucket"), "{error}");
+}
+
+#[tokio::test]
+async fn an_object_of_another_program_is_left_alone() {
+    let server = S3Server::start().unwrap();
+    let locks = client(&server).await;
+    locks.mutex("room").unwrap().acquire().await.unwrap().release().await.unwrap();
+    server.change("locks/room.lock", |content| *content = b"hello".to_vec());
+    let error = locks.mutex("room").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Server, false));
+    assert_eq!(server.objects("")["locks/room.lock"], b"hello");
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_an_error_that_says_why() {
+    let address = S3Server::start().unwrap().address();
+    let error = connect(&S3Server::url_at(address, "locks")).await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("refused"), "{error}");
+    assert!(!format!("{error:?}").contains("secret"));
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_with_what_to_do() {
+    for (url, part) in [
+        ("s3:", "s3://my-bucket/locks"),
+        ("s3://bucket?lease=1s", "at least 5s"),
+        ("s3://bucket?poll=1ms", "at least 10ms"),
+        ("s3://key@bucket", "s3://KEY:SECRET@bucket"),
+        ("gs://user:hunter2@bucket", "GOOGLE_SERVICE_ACCOUNT"),
+        ("gs://bucket?endpoint=http://127.0.0.1:1", "GOOGLE_SERVICE_ACCOUNT"),
+        ("s3://bucket?port=1", "there is no option \"port\""),
+    ] {
+        let error = connect(url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOption, "{url}");
+        let text = error.to_string();
+        assert!(text.contains(part) && !text.contains("hunter2"), "{url}: {text}");
+    }
+}
+
+#[test]
+fn the_lease_is_read_without_connecting() {
+    let of = |url: &str| (DRIVER.lease_of)(&LockUrl::parse(url).unwrap()).unwrap();
+    assert_eq!(of("az://container"), Some(Duration::from_secs(30)));
+    assert_eq!(of("gs://bucket?lease=1m"), Some(Duration::from_secs(60)));
+}

@@ -1,0 +1,310 @@
+//! An object store for tests that speaks as much of S3 as locks need, and keeps its word: of two writes on the same condition one is
+//! carried out.
+
+mod conversation;
+mod http;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::spi::Mutex;
+use percent_encoding::percent_decode_str;
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::Outcome;
+use crate::ports::random_word;
+use crate::service::Service;
+use http::Message;
+
+pub use conversation::S3Conversation;
+
+/// What an [`S3Server`] does to requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct S3Faults {
+    /// How long a request takes.
+    pub latency: Duration,
+    /// Of a thousand writes, so many are not answered, and carried out later.
+    pub late: u32,
+    /// How much later, at most.
+    pub late_by: Duration,
+    /// Of a thousand writes, so many are carried out and not answered.
+    pub cut: u32,
+}
+
+/// An object store with one bucket, in this process. Any signature is accepted. Dropping this ends it.
+#[derive(Debug)]
+pub struct S3Server {
+    shared: Arc<Shared>,
+    service: Service,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Runs,
+    Stands,
+    Dead,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: watch::Sender<State>,
+    objects: Mutex<BTreeMap<String, Vec<u8>>>,
+    faults: Mutex<S3Faults>,
+    /// Reads and writes.
+    counts: Mutex<(u64, u64)>,
+}
+
+impl S3Server {
+    /// The name of its bucket.
+    pub const BUCKET: &str = "bucket";
+
+    /// Starts an empty store.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn start() -> Outcome<Self> {
+        let shared = Arc::new(Shared {
+            state: watch::Sender::new(State::Runs),
+            objects: Mutex::default(),
+            faults: Mutex::default(),
+            counts: Mutex::default(),
+        });
+        let serving = Arc::clone(&shared);
+        let service = Service::start("object-store", |address, listener| async move {
+            serving.listen(address, listener).await;
+        })?;
+        Ok(Self { shared, service })
+    }
+
+    /// Returns the address on which it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.service.address()
+    }
+
+    /// Returns a URL for a client that reaches it at `address`, itself or through a proxy, with the locks below a prefix. Options
+    /// can follow.
+    pub fn url_at(address: SocketAddr, prefix: &str) -> String {
+        format!("s3://key:secret@{}/{prefix}?endpoint=http://{address}", Self::BUCKET)
+    }
+
+    /// It stands still: it accepts connections and requests, and answers none.
+    ///
+    /// # Errors
+    /// None; servers with a process of their own have some.
+    pub fn stop(&self) -> Outcome {
+        self.shared.state.send_replace(State::Stands);
+        Ok(())
+    }
+
+    /// It goes on after [`S3Server::stop`], and begins again after [`S3Server::kill`] with the objects that it had.
+    ///
+    /// # Errors
+    /// None; servers with a process of their own have some.
+    pub fn resume(&self) -> Outcome {
+        self.shared.state.send_replace(State::Runs);
+        Ok(())
+    }
+
+    /// It ends all connections and accepts none.
+    ///
+    /// # Errors
+    /// None; servers with a process of their own have some.
+    pub fn kill(&self) -> Outcome {
+        self.shared.state.send_replace(State::Dead);
+        Ok(())
+    }
+
+    /// Sets what it does to requests from now on.
+    pub fn set_faults(&self, faults: S3Faults) {
+        *self.shared.faults.lock() = faults;
+    }
+
+    /// Returns how many reads and writes there were, also those that were refused.
+    pub fn counts(&self) -> (u64, u64) {
+        *self.shared.counts.lock()
+    }
+
+    /// Returns the objects whose keys begin so.
+    pub fn objects(&self, prefix: &str) -> BTreeMap<String, Vec<u8>> {
+        let objects = self.shared.objects.lock();
+        objects
+            .iter()
+            .filter(|(key, _)| key.starts_with(prefix))
+            .map(|(key, content)| (key.clone(), content.clone()))
+            .collect()
+    }
+
+    /// Changes an object as an operator could. Returns what `change` returns; `None` if there is no such object.
+    pub fn change<T>(&self, key: &str, change: impl FnOnce(&mut Vec<u8>) -> T) -> Option<T> {
+        self.shared.objects.lock().get_mut(key).map(change)
+    }
+}
+
+/// An answer: the status, the entity tag, the content.
+type Answer = (&'static str, Option<String>, Vec<u8>);
+
+/// What becomes of a write.
+enum Fate {
+    Answered,
+    Cut,
+    Late(Duration),
+}
+
+/// A hash of the content, as with S3: the same content has the same tag.
+fn tag(content: &[u8]) -> String {
+    let digest = Sha256::digest(content);
+    let digits = digest[..16].iter().fold(String::new(), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    });
+    format!("\"{digits}\"")
+}
+
+impl Shared {
+    /// Accepts connections while it lives.
+    async fn listen(self: &Arc<Self>, address: SocketAddr, listener: TcpListener) {
+        let (mut state, mut listener) = (self.state.subscribe(), Some(listener));
+        loop {
+            let Some(listening) = &listener else {
+                let _ = state.wait_for(|state| *state != State::Dead).await;
+                listener = TcpListener::bind(address).await.ok();
+                continue;
+            };
+            tokio::select! {
+                biased;
+                _ = state.wait_for(|state| *state == State::Dead) => listener = None,
+                accepted = listening.accept() => {
+                    let Ok((client, _)) = accepted else { continue };
+                    let (shared, mut state) = (Arc::clone(self), self.state.subscribe());
+                    tokio::spawn(async move {
+                        tokio::select! {
+                            biased;
+                            _ = state.wait_for(|state| *state == State::Dead) => {}
+                            () = shared.serve(client) => {}
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    async fn serve(self: &Arc<Self>, mut client: TcpStream) {
+        let _ = client.set_nodelay(true);
+        let mut received = Vec::new();
+        loop {
+            let Ok(parsed) = Message::parse(&received) else { return };
+            let Some(request) = parsed else {
+                match client.read_buf(&mut received).await {
+                    Ok(1..) => continue,
+                    _ => return,
+                }
+            };
+            // This store keeps the other end.
+            let _ = self.state.subscribe().wait_for(|state| *state == State::Runs).await;
+            let latency = self.faults.lock().latency;
+            if !latency.is_zero() {
+                tokio::time::sleep(latency / 2).await;
+            }
+            let Some((status, tag, content)) = self.answer(&request) else { return };
+            let length = request.length;
+            if !latency.is_zero() {
+                tokio::time::sleep(latency / 2).await;
+            }
+            let tag = tag.map(|tag| format!("ETag: {tag}\r\n")).unwrap_or_default();
+            let modified = "Last-Modified: Sat, 01 Jan 2022 00:00:00 GMT\r\n";
+            let head =
+                format!("HTTP/1.1 {status}\r\n{tag}{modified}Content-Length: {}\r\n\r\n", content.len());
+            if client.write_all(&[head.into_bytes(), content].concat()).await.is_err() {
+                return;
+            }
+            received.drain(..length);
+        }
+    }
+
+    /// Carries a request out; `None` if its connection is to end without an answer.
+    fn answer(self: &Arc<Self>, request: &Message<'_>) -> Option<Answer> {
+        let mut words = request.start.split(' ');
+        let (method, path) = (words.next()?, words.next()?);
+        let below = path.strip_prefix('/')?.strip_prefix(S3Server::BUCKET);
+        let key = below.and_then(|below| below.strip_prefix('/'));
+        let Some(key) = key else {
+            return Some(("404 Not Found", None, b"<Code>NoSuchBucket</Code>".to_vec()));
+        };
+        let key = percent_decode_str(key).decode_utf8().ok()?.into_owned();
+        if method == "GET" {
+            self.counts.lock().0 += 1;
+            return Some(match self.objects.lock().get(&key) {
+                Some(content) => ("200 OK", Some(tag(content)), content.clone()),
+                None => ("404 Not Found", None, b"<Code>NoSuchKey</Code>".to_vec()),
+            });
+        }
+        self.counts.lock().1 += 1;
+        let condition = request.header("if-match").map(str::to_owned);
+        let write = Write { key, content: request.body.to_vec(), condition };
+        match self.fate() {
+            Fate::Answered => Some(self.write(write)),
+            Fate::Cut => {
+                self.write(write);
+                None
+            }
+            Fate::Late(by) => {
+                let shared = Arc::clone(self);
+                tokio::spawn(async move {
+                    tokio::time::sleep(by).await;
+                    shared.write(write);
+                });
+                None
+            }
+        }
+    }
+
+    fn fate(&self) -> Fate {
+        let faults = *self.faults.lock();
+        if faults.late + faults.cut == 0 {
+            return Fate::Answered;
+        }
+        let random = u32::from_str_radix(&random_word()[..7], 16).unwrap_or_default();
+        match random % 1000 {
+            number if number < faults.late => Fate::Late(faults.late_by * (random % 97) / 97),
+            number if number < faults.late + faults.cut => Fate::Cut,
+            _ => Fate::Answered,
+        }
+    }
+
+    /// Writes if the condition is met: that the object has this tag, or that there is none.
+    fn write(&self, write: Write) -> Answer {
+        let mut objects = self.objects.lock();
+        let now = objects.get(&write.key).map(|content| tag(content));
+        if now != write.condition {
+            let is_gone = now.is_none();
+            return if is_gone {
+                ("404 Not Found", None, Vec::new())
+            } else {
+                ("412 Precondition Failed", None, Vec::new())
+            };
+        }
+        let tag = tag(&write.content);
+        objects.insert(write.key, write.content);
+        ("200 OK", Some(tag), Vec::new())
+    }
+}
+
+struct Write {
+    key: String,
+    content: Vec<u8>,
+    condition: Option<String>,
+}
+
+impl fmt::Debug for S3Conversation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("S3Conversation")
+    }
+}
