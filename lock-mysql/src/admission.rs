@@ -12,19 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::spi::within;
-use lock_core::{AttemptId, ErrorKind, LeaseState, LockError, Mode, Moment, Operation};
-use lock_sql::{Answer, Broken, Failure, comment, nonsense};
-use tokio::sync::oneshot;
+use lock_core::{LockError, Mode, Moment, Operation, Participant};
+use lock_sql::{Answer, Broken, Failure, Passed, Patience, comment, nonsense, not_primary};
 
-use crate::actor::{Actor, Confirmed, Held};
-use crate::batch::Waiting;
-use crate::claim::{Claim, Name, Refusal};
-use crate::dialect::Taken;
-use crate::failure::read_only;
-use crate::gate::{Answered, Found, Gate, Word, choose, size_of, sizes};
-use crate::options::TokenSource;
+use crate::dialect::{Claim, Connection};
+use crate::gate::{self, Answered, Found, Gate, Word, choose, size_of, sizes};
+use crate::hold::{Has, send_release};
+use crate::inspection::named;
 use crate::session_tag::SessionTag;
-use crate::statement::{self, Waiter};
+use crate::statement::{self, Holder};
 
 /// How long the first in the queue pauses before it looks again for slots or permits.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -40,46 +36,9 @@ const PAUSE_AT_A_SIZE: Duration = Duration::from_millis(20);
 /// slot.
 const LOOKS_AT_A_SIZE: u32 = 3;
 
-/// What came of the statements of an attempt.
-pub(crate) enum Passed {
-    /// These locks are held since an answer to a statement that was sent then.
-    Granted {
-        locks: Vec<Name>,
-        token: u64,
-        sent: Moment,
-    },
-    Refused(Refusal),
-    OtherPermits(u32),
-    /// Any of these locks may be held.
-    Unclear {
-        may_have: Vec<Name>,
-        failure: Option<Failure>,
-    },
-}
-
-/// How long an attempt goes on.
-pub(crate) enum Patience<'a> {
-    Tries,
-    Waits { waiter: Waiter, waiting: &'a Waiting },
-}
-
-impl Patience<'_> {
-    fn comment(&self) -> String {
-        match self {
-            Self::Tries => comment(Operation::Acquire),
-            Self::Waits { waiter, .. } => waiter.comment(),
-        }
-    }
-
-    /// Whether the callers have gone.
-    fn is_over(&self) -> bool {
-        matches!(self, Self::Waits { waiting, .. } if waiting.is_abandoned())
-    }
-}
-
 /// What an attempt does after an answer.
 enum Step {
-    End(Passed),
+    End(Passed<Has>),
     /// Carries out this statement.
     Next(String),
     /// Lacks something behind the gate, which it may still have.
@@ -88,279 +47,185 @@ enum Step {
     Again,
 }
 
-impl Actor {
-    /// Makes an attempt.
-    pub(crate) async fn pass(&mut self, claim: &Claim, patience: &Patience<'_>) -> Passed {
-        let manner = self.manner;
-        let mut statement = match patience {
-            Patience::Tries => claim.take(manner),
-            Patience::Waits { waiter, .. } => claim.wait(manner, waiter),
+/// Makes an attempt.
+pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience<'_>) -> Passed<Has> {
+    let manner = on.session.own;
+    let mut statement = match patience {
+        Patience::Tries => gate::take(claim, manner),
+        Patience::Waits { waiter, .. } => gate::wait(claim, manner, waiter),
+    };
+    let mut may_have = vec![Arc::clone(&claim.key.gate)];
+    if claim.mode == Mode::Shared {
+        may_have = gate::all_parts(claim, manner);
+    }
+    let (mut pause, mut misfits, mut is_noted) = (FIRST_PAUSE, 0, false);
+    loop {
+        let sent = on.now();
+        let said = put(on, patience, statement).await;
+        let step = match read(said, on.session.id.tag) {
+            Ok((word, answered)) => step(on, claim, word, answered, sent, &mut misfits).await,
+            Err(failure) => return Passed::Unclear { may_have: Some(Has::these(may_have)), failure },
         };
-        let mut may_have = vec![Arc::clone(&claim.parts.gate)];
-        if claim.mode == Mode::Shared {
-            may_have = claim.all_parts(manner);
-        }
-        let (mut pause, mut misfits, mut is_behind) = (FIRST_PAUSE, 0, false);
-        let mut is_noted = false;
-        loop {
-            if patience.is_over() {
-                return Passed::Unclear { may_have, failure: None };
+        may_have = gate::all_parts(claim, manner);
+        let pausing = match step {
+            Step::End(passed) => return passed,
+            Step::Next(next) => {
+                statement = next;
+                continue;
             }
-            let sent = self.on.now();
-            let said = self.put(patience, statement).await;
-            let step = match read(said, self.on.session.id.tag) {
-                Ok((word, refusal)) => self.step(claim, word, refusal, sent, &mut misfits).await,
-                Err(failure) => return Passed::Unclear { may_have, failure },
-            };
-            let pausing = match step {
-                Step::End(passed) => return passed,
-                Step::Next(next) => {
-                    may_have = claim.all_parts(manner);
-                    statement = next;
-                    continue;
+            Step::Again => Some(PAUSE_AT_A_SIZE),
+            Step::Short(gate) => {
+                let Patience::Waits { waiting, .. } = patience else {
+                    return let_go_and(on, claim, gate, refused(claim, None)).await;
+                };
+                waiting.reaches_head();
+                // The server shows by itself who waits for a slot.
+                let pausing = (claim.mode != Mode::Exclusive).then_some(pause);
+                if pausing.is_some_and(|pause| pause >= PAUSE_WITH_A_NOTE)
+                    && !std::mem::replace(&mut is_noted, true)
+                    && let Err(failure) = note(on, claim).await
+                {
+                    return Passed::failed(Some(Has::these(may_have)), failure);
                 }
-                Step::Again => Some(PAUSE_AT_A_SIZE),
-                Step::Short(gate) => {
-                    let Patience::Waits { waiting, .. } = patience else {
-                        return self.refused(claim, gate).await;
-                    };
-                    if !std::mem::replace(&mut is_behind, true) {
-                        waiting.enters_the_gate();
-                    }
-                    // The server shows by itself who waits for a slot.
-                    let pausing = (claim.mode != Mode::Exclusive).then_some(pause);
-                    if pausing.is_some_and(|pause| pause >= PAUSE_WITH_A_NOTE)
-                        && !std::mem::replace(&mut is_noted, true)
-                        && let Err(failure) = self.note(claim).await
-                    {
-                        return Passed::Unclear { may_have, failure: Some(failure) };
-                    }
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    pausing
-                }
-            };
-            may_have = claim.all_parts(manner);
-            statement = claim.go_on(manner, &patience.comment());
-            if let Some(pausing) = pausing
-                && self.stopped_within(patience, pausing).await
-            {
-                return Passed::Unclear { may_have, failure: None };
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                pausing
             }
-        }
-    }
-
-    async fn put(&mut self, patience: &Patience<'_>, statement: String) -> Result<Answer, Failure> {
-        match patience {
-            Patience::Tries => self.on.ask(Operation::Acquire, statement).await,
-            Patience::Waits { waiting, .. } => self.on.ask_until(waiting.stop.notified(), statement).await,
-        }
-    }
-
-    /// Pauses, and returns whether the callers have gone meanwhile.
-    async fn stopped_within(&self, patience: &Patience<'_>, pause: Duration) -> bool {
-        let clock = self.on.settings.clock();
-        let end = clock.now().plus(pause);
-        match patience {
-            Patience::Tries => {
-                clock.sleep_until(end).await;
-                false
-            }
-            Patience::Waits { waiting, .. } => within(clock, end, waiting.stop.notified()).await.is_some(),
-        }
-    }
-
-    async fn step(
-        &mut self,
-        claim: &Claim,
-        word: Word,
-        refusal: Refusal,
-        sent: Moment,
-        misfits: &mut u32,
-    ) -> Step {
-        let gate = &claim.parts.gate;
-        match word {
-            Word::Busy => Step::End(Passed::Refused(refusal)),
-            Word::Short { gate } => Step::Short(gate),
-            Word::All(token) => Step::End(Passed::Granted { locks: vec![Arc::clone(gate)], token, sent }),
-            Word::Slots { slots, token, gate: still } => {
-                let locks = claim.parts.held_with(&slots, claim.mode);
-                if let (Mode::Shared, [slot]) = (claim.mode, slots.as_slice()) {
-                    self.manner.has_had(*slot);
-                }
-                match self.let_go(claim, still).await {
-                    Ok(()) => Step::End(Passed::Granted { locks, token, sent }),
-                    Err(Broken(error)) => Step::End(broken(error)),
-                }
-            }
-            Word::Used(used) => self.step_to_permits(claim, &used, misfits).await,
-        }
-    }
-
-    async fn step_to_permits(&mut self, claim: &Claim, used: &[u64], misfits: &mut u32) -> Step {
-        let Mode::Permits { take, of } = claim.mode else {
-            return Step::End(broken(nonsense(Operation::Acquire, "it speaks of permits")));
         };
-        match choose(used, take, of) {
-            Found::Free(slots) => Step::Next(claim.take_permits(&slots, self.manner)),
-            Found::TooFew => Step::Short(Gate::Kept),
-            Found::OtherSize(_) if *misfits + 1 < LOOKS_AT_A_SIZE => {
-                *misfits += 1;
-                Step::Again
-            }
-            Found::OtherSize(slot) => {
-                *misfits = 0;
-                let asked =
-                    self.on.ask(Operation::Acquire, sizes(&claim.parts, slot, Operation::Acquire)).await;
-                match asked.map(|answer| answer.value().and_then(size_of)) {
-                    Ok(Some(is)) => match self.let_go(claim, Gate::Kept).await {
-                        Ok(()) => Step::End(Passed::OtherPermits(is)),
-                        Err(Broken(error)) => Step::End(broken(error)),
-                    },
-                    // It has just been released, or belongs to another program.
-                    Ok(None) => Step::Short(Gate::Kept),
-                    Err(failure) => Step::End(Passed::Unclear {
-                        may_have: claim.all_parts(self.manner),
-                        failure: Some(failure),
-                    }),
-                }
-            }
-            Found::Nonsense => Step::End(broken(nonsense(Operation::Acquire, "permits are missing"))),
-        }
-    }
-
-    async fn refused(&mut self, claim: &Claim, gate: Gate) -> Passed {
-        match self.let_go(claim, gate).await {
-            Ok(()) => Passed::Refused(Refusal::default()),
-            Err(Broken(error)) => broken(error),
-        }
-    }
-
-    /// Releases the gate if it is still this session's.
-    async fn let_go(&mut self, claim: &Claim, gate: Gate) -> Result<(), Broken> {
-        match gate {
-            Gate::Gone => Ok(()),
-            Gate::Kept => {
-                self.send_release(&[Arc::clone(&claim.parts.gate)], Operation::Cancel).await.map(drop)
-            }
-        }
-    }
-
-    /// Writes down who waits behind the gate. Its place does not depend on it.
-    async fn note(&mut self, claim: &Claim) -> Result<(), Failure> {
-        let Some(holder) = &claim.holder else { return Ok(()) };
-        let waiter = statement::Holder { waits: true, ..statement::Holder::clone(holder) };
-        let note = statement::note(&claim.parts.gate, claim.id, &self.on.link.session.run, &waiter);
-        match self.on.ask_or_cancel(note).await.1 {
-            Err(failure @ Failure::Broken(_)) => Err(failure),
-            _ => Ok(()),
-        }
-    }
-
-    /// Makes an exclusive hold a reader's.
-    pub(crate) async fn downgrade(
-        &mut self,
-        former: AttemptId,
-        claim: Claim,
-        answer: oneshot::Sender<Result<Taken, LockError>>,
-    ) -> Result<(), Broken> {
-        let shared = match self.share(former, &claim).await {
-            Err(Failure::Broken(error)) => return Err(Broken(error)),
-            shared => shared.map_err(Failure::into_error),
+        let comment = match patience {
+            Patience::Tries => comment(Operation::Acquire),
+            Patience::Waits { waiter, .. } => waiter.comment(),
         };
-        // If the caller has gone, it asks again or undoes this.
-        let _ = answer.send(shared);
-        Ok(())
-    }
-
-    async fn share(&mut self, former: AttemptId, claim: &Claim) -> Result<Taken, Failure> {
-        let gate = Arc::clone(&claim.parts.gate);
-        let Some(held) = self.on.held.get(&gate) else { return Ok(Taken::Interrupted) };
-        let sent = self.on.now();
-        if held.id == claim.id {
-            // The caller has not heard the first answer.
-            let token = self.number().await?;
-            return self.confirm_one(claim, token, sent).await;
+        statement = gate::go_on(claim, manner, &comment);
+        if has_stopped(on, patience, pausing.unwrap_or_default()).await {
+            return Passed::Unclear { may_have: Some(Has::these(may_have)), failure: None };
         }
-        if held.id != former {
-            return Ok(Taken::Interrupted);
-        }
-        let manner = self.manner;
-        let said = self.on.ask(Operation::Downgrade, claim.share(manner)).await;
-        match read(said, self.on.session.id.tag) {
-            Ok((Word::Slots { slots, token, gate: still }, _)) => {
-                let locks = claim.parts.held_with(&slots, claim.mode);
-                self.on.held.insert(gate, Held::after(former, claim.id, locks));
-                self.let_go(claim, still).await.map_err(|Broken(error)| Failure::Broken(error))?;
-                self.confirm_one(claim, token, sent).await
-            }
-            Err(Some(failure @ Failure::Broken(_))) => Err(failure),
-            _ => self.settle(former, claim).await,
-        }
-    }
-
-    /// Finds out what a statement has done that was interrupted. If the gate is still held, nothing has happened.
-    async fn settle(&mut self, former: AttemptId, claim: &Claim) -> Result<Taken, Failure> {
-        let sent = self.on.now();
-        let mut parts = claim.all_parts(self.manner);
-        let states = self.look(&parts).await?;
-        let mut is_held = states.iter().map(|state| *state == LeaseState::Held);
-        parts.retain(|_| is_held.next() == Some(true));
-        let broken = |Broken(error)| Failure::Broken(error);
-        if parts.last() == Some(&claim.parts.gate) {
-            parts.pop();
-            if !parts.is_empty() {
-                self.send_release(&parts, Operation::Cancel).await.map_err(broken)?;
-            }
-            let error = LockError::new(ErrorKind::Server, Operation::Downgrade)
-                .because("the statement was interrupted, or no slot is free")
-                .retryable();
-            return Err(Failure::refusal(error));
-        }
-        let gate = Arc::clone(&claim.parts.gate);
-        if parts.is_empty() {
-            let all = claim.all_parts(self.manner);
-            self.on.held.insert(Arc::clone(&gate), Held::after(former, claim.id, all));
-            self.give_back(&gate, Operation::Cancel).await.map_err(broken)?;
-            return Ok(Taken::Interrupted);
-        }
-        self.on.held.insert(gate, Held::after(former, claim.id, parts));
-        let token = self.number().await?;
-        self.confirm_one(claim, token, sent).await
-    }
-
-    async fn confirm_one(&mut self, claim: &Claim, token: u64, sent: Moment) -> Result<Taken, Failure> {
-        Ok(match self.confirm(claim, token, sent).await? {
-            Some(Confirmed { mut tokens, anchor }) => {
-                Taken::Granted { token: tokens.pop().flatten(), anchor }
-            }
-            None => Taken::Interrupted,
-        })
-    }
-
-    /// A token for a hold that has none yet, if this client's tokens do not come from a table.
-    async fn number(&mut self) -> Result<u64, Failure> {
-        if self.on.settings.dialect.fencing != TokenSource::Clock {
-            return Ok(1);
-        }
-        Ok(self.numbers(1, Operation::Downgrade).await?.first().copied().unwrap_or_default())
-    }
-
-    /// Tokens that do not come from a table.
-    pub(crate) async fn numbers(&mut self, count: usize, operation: Operation) -> Result<Vec<u64>, Failure> {
-        let answer = self.on.ask(operation, statement::numbers(count, operation)).await?;
-        let numbers = answer.value().unwrap_or_default().split(' ').map(|number| number.parse().ok());
-        let numbers: Option<Vec<_>> = numbers.collect();
-        let all = numbers.filter(|numbers| numbers.len() == count);
-        all.ok_or_else(|| Failure::Broken(nonsense(operation, "a token is missing")))
     }
 }
 
-fn broken(error: LockError) -> Passed {
-    Passed::Unclear { may_have: Vec::new(), failure: Some(Failure::Broken(error)) }
+async fn put(on: &mut Connection, patience: &Patience<'_>, statement: String) -> Result<Answer, Failure> {
+    match patience {
+        Patience::Tries => on.ask(Operation::Acquire, statement).await,
+        Patience::Waits { waiting, .. } => on.ask_until(waiting.stopped(), statement).await,
+    }
 }
+
+/// Pauses, and returns whether the callers have gone meanwhile.
+async fn has_stopped(on: &Connection, patience: &Patience<'_>, pause: Duration) -> bool {
+    let clock = on.settings.clock();
+    let end = clock.now().plus(pause);
+    match patience {
+        Patience::Tries => {
+            clock.sleep_until(end).await;
+            false
+        }
+        Patience::Waits { waiting, .. } => {
+            waiting.is_abandoned() || within(clock, end, waiting.stopped()).await.is_some()
+        }
+    }
+}
+
+async fn step(
+    on: &mut Connection,
+    claim: &Claim,
+    word: Word,
+    answered: Refusal,
+    sent: Moment,
+    misfits: &mut u32,
+) -> Step {
+    match word {
+        Word::Busy => {
+            let holder = named(answered, &on.session.id.run).map(Box::new);
+            Step::End(refused(claim, holder))
+        }
+        Word::Short { gate } => Step::Short(gate),
+        Word::All(token) => {
+            let (has, token) =
+                (Has::these(vec![Arc::clone(&claim.key.gate)]), on.settings.dialect.token(token));
+            Step::End(Passed::Granted { has, token, sent })
+        }
+        Word::Slots { slots, token, gate: still } => {
+            let has = Has::these(claim.key.held_with(&slots, claim.mode));
+            if let (Mode::Shared, [slot]) = (claim.mode, slots.as_slice()) {
+                on.session.own.has_had(*slot);
+            }
+            let token = on.settings.dialect.token(token);
+            Step::End(let_go_and(on, claim, still, Passed::Granted { has, token, sent }).await)
+        }
+        Word::Used(used) => step_to_permits(on, claim, &used, misfits).await,
+    }
+}
+
+async fn step_to_permits(on: &mut Connection, claim: &Claim, used: &[u64], misfits: &mut u32) -> Step {
+    let Mode::Permits { take, of } = claim.mode else {
+        return Step::End(Passed::broken(nonsense(Operation::Acquire, "it speaks of permits")));
+    };
+    match choose(used, take, of) {
+        Found::Free(slots) => Step::Next(gate::take_permits(claim, &slots, on.session.own)),
+        Found::TooFew => Step::Short(Gate::Kept),
+        Found::OtherSize(_) if *misfits + 1 < LOOKS_AT_A_SIZE => {
+            *misfits += 1;
+            Step::Again
+        }
+        Found::OtherSize(slot) => {
+            *misfits = 0;
+            let asked = on.ask(Operation::Acquire, sizes(&claim.key, slot, Operation::Acquire)).await;
+            match asked.map(|answer| answer.value().and_then(size_of)) {
+                Ok(Some(is)) => {
+                    let error = LockError::other_permits(&claim.name, of.get(), is);
+                    let refused = Passed::failed(None, Failure::refusal(error));
+                    Step::End(let_go_and(on, claim, Gate::Kept, refused).await)
+                }
+                // It has just been released, or belongs to another program.
+                Ok(None) => Step::Short(Gate::Kept),
+                Err(failure) => {
+                    let may_have = Has::these(gate::all_parts(claim, on.session.own));
+                    Step::End(Passed::Unclear { may_have: Some(may_have), failure: Some(failure) })
+                }
+            }
+        }
+        Found::Nonsense => Step::End(Passed::broken(nonsense(Operation::Acquire, "permits are missing"))),
+    }
+}
+
+/// Those who share pass the gate within a millisecond; a writer would keep it.
+fn refused(claim: &Claim, holder: Option<Box<Participant>>) -> Passed<Has> {
+    Passed::Refused { holder, is_passing: claim.mode != Mode::Exclusive }
+}
+
+async fn let_go_and(on: &mut Connection, claim: &Claim, gate: Gate, passed: Passed<Has>) -> Passed<Has> {
+    match let_go(on, claim, gate).await {
+        Ok(()) => passed,
+        Err(Broken(error)) => Passed::broken(error),
+    }
+}
+
+/// Releases the gate if it is still this session's.
+pub(crate) async fn let_go(on: &mut Connection, claim: &Claim, gate: Gate) -> Result<(), Broken> {
+    match gate {
+        Gate::Gone => Ok(()),
+        Gate::Kept => send_release(on, &[Arc::clone(&claim.key.gate)], Operation::Cancel).await.map(drop),
+    }
+}
+
+/// Writes down who waits behind the gate. Its place does not depend on it.
+async fn note(on: &mut Connection, claim: &Claim) -> Result<(), Failure> {
+    let Some(holder) = Holder::of(claim) else { return Ok(()) };
+    let waiter = Holder { waits: true, ..holder };
+    let note = statement::note(&claim.key.gate, claim.id, &on.session.id.run, &waiter);
+    match on.ask_or_cancel(note).await {
+        Err(failure @ Failure::Broken(_)) => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+/// What the answer to a try says of the holder: its connection, and what the table says of the last one.
+pub(crate) type Refusal = (Option<u64>, Option<String>);
 
 /// Reads the answer to an attempt's statement. An error without a failure means that the statement was interrupted.
-fn read(said: Result<Answer, Failure>, expected: SessionTag) -> Result<(Word, Refusal), Option<Failure>> {
+pub(crate) fn read(
+    said: Result<Answer, Failure>,
+    expected: SessionTag,
+) -> Result<(Word, Refusal), Option<Failure>> {
     let answer = said.map_err(|failure| Some(failure).filter(|failure| !failure.is_interruption()))?;
     let Some(answered) = answer.value().and_then(Answered::read) else { return Err(None) };
     if answered.tag != expected.number() {
@@ -369,8 +234,8 @@ fn read(said: Result<Answer, Failure>, expected: SessionTag) -> Result<(Word, Re
     }
     let Some(word) = answered.word else { return Err(None) };
     if answered.is_read_only {
-        return Err(Some(Failure::refusal(read_only(Operation::Acquire))));
+        return Err(Some(Failure::refusal(not_primary(Operation::Acquire))));
     }
     let record = answer.rows.first().and_then(|row| row.get(1)?.clone());
-    Ok((word, Refusal { connection: answered.holder, record, other_permits: None }))
+    Ok((word, (answered.holder, record)))
 }

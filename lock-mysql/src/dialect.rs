@@ -1,27 +1,25 @@
 //! What only clients of MySQL have, of what clients of SQL servers share.
-//!
-//! A connection never has two slots of a lock for different attempts, or the lock and a slot: a session does not exclude itself. So
-//! locks are told apart by their gates.
 
-use std::sync::Arc;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use lock_core::{AttemptId, BackendContext, LockError, Memo, Operation, PhysicalName, Secret};
-use lock_sql::{Answer, Connecting, Dialect, Explained};
+use lock_core::{
+    BackendContext, Breaking, Capabilities, CharacterSet, Fairness, Fencing, Inspection, LockError, LockKind,
+    LockName, Memo, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Reserving, Secret,
+};
+use lock_kit::ClientRecord;
+use lock_sql::{Answer, Connecting, Dialect, Explained, Failure, Seen, create_if_missing};
 use sqlx::error::DatabaseError;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 
-use crate::actor::{Actor, Held};
 use crate::address::connect_options;
-use crate::batch::{Promise, Waiting};
-use crate::claim::{Claim, Name, Refusal};
-use crate::control::{self, Seen};
-use crate::failure;
 use crate::gate::Manner;
-use crate::options::{MySqlOptions, TokenSource};
-use crate::parts::READER_SLOTS;
+use crate::hold::Has;
+use crate::options::{MySqlOptions, TokenSource, is_plain};
+use crate::parts::{MOST_PERMITS, Name, Parts, READER_SLOTS};
 use crate::session::{self, SessionId};
-use crate::statement::{self, Waiter};
+use crate::statement::{Holder, LONGEST_WAIT};
+use crate::{control, failure, layout, statement};
 
 /// How many waits of a client may be at the server, each on a connection of its own. By default a server has 151 connections for all.
 const MOST_WAITING: usize = 16;
@@ -29,16 +27,10 @@ const MOST_WAITING: usize = 16;
 pub(crate) type Settings = lock_sql::Settings<MySql>;
 pub(crate) type Session = lock_sql::Session<MySql>;
 pub(crate) type Control = lock_sql::Control<MySql>;
-pub(crate) type Link = lock_sql::Link<MySql>;
-pub(crate) type Mailbox = lock_sql::Mailbox<MySql>;
-pub(crate) type Command = lock_sql::Command<MySql>;
 pub(crate) type Connection = lock_sql::Connection<MySql>;
-pub(crate) type Pool = lock_sql::Pool<MySql>;
-pub(crate) type OwnLink = lock_sql::OwnLink<MySql>;
-pub(crate) type Asked = lock_sql::Asked<MySql>;
-pub(crate) type Taken = lock_sql::Taken<Refusal>;
 pub(crate) type Client = lock_sql::Client<MySql>;
-pub(crate) type Placed = lock_sql::Placed<MySql>;
+pub(crate) type Claim = lock_sql::Claim<Parts>;
+pub(crate) type Held = lock_sql::Held<Has>;
 
 pub(crate) struct MySql {
     pub(crate) connect_options: MySqlConnectOptions,
@@ -74,56 +66,113 @@ pub(crate) fn settings(context: BackendContext, options: &MySqlOptions) -> Resul
     Settings::new(context, dialect, connecting)
 }
 
+/// The longest name that every server accepts.
+const LONGEST_NAME: usize = 64;
+
+const BACKEND: &str = "mysql";
+
+/// The most tokens of one grant. Those of the table follow the server's clock, and a hundred last for 100 µs. The statements of one hold
+/// take longer, so that the tokens of holds in a row do not get ahead of the clock. `UUID_SHORT()` begins above all of its numbers after a
+/// restart only if the server gave fewer than 16 million in each second.
+const MOST_TOKENS: NonZeroU32 = NonZeroU32::new(100).unwrap();
+
+/// The most holds of one grant that have no tokens.
+const MOST_WITHOUT_TOKENS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
+pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
+    let prefix = if options.server.prefix.is_empty() { 0 } else { options.server.prefix.len() + 1 };
+    // A leading dot comes after the prefix, if there is one, and does no harm.
+    let names = NameRules::new(CharacterSet::of(is_plain), LONGEST_NAME - prefix);
+    let longest_wait = Duration::from_secs(u64::from(LONGEST_WAIT));
+    let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
+        .with_fairness(Fairness::Fifo)
+        .with_answers_within(options.server.longest_request())
+        .with_shared()
+        .with_permits(PermitLimits::new(MOST_PERMITS, MOST_PERMITS))
+        .with_leftovers_gone_after(longest_wait + options.server.lease);
+    let capabilities = match options.database {
+        Some(_) => capabilities.with_remembering(),
+        None => capabilities,
+    };
+    match options.fencing {
+        TokenSource::Table => capabilities
+            .with_fencing(Fencing::Durable)
+            .with_reserving(Reserving::AtMost(MOST_TOKENS))
+            .with_inspection(Inspection::HolderAndQueue)
+            .with_breaking(Breaking::Supported)
+            .with_describing(),
+        TokenSource::Clock => capabilities
+            .with_fencing(Fencing::WhileServerLives)
+            .with_reserving(Reserving::AtMost(MOST_TOKENS))
+            .with_inspection(Inspection::Sessions)
+            .with_breaking(Breaking::Sessions),
+        TokenSource::None => capabilities
+            .with_reserving(Reserving::AtMost(MOST_WITHOUT_TOKENS))
+            .with_inspection(Inspection::Sessions)
+            .with_breaking(Breaking::Sessions),
+    }
+}
+
 impl MySql {
     /// The lock, as the server knows it.
-    pub(crate) fn name(&self, physical: &PhysicalName) -> Name {
+    fn name(&self, physical: &PhysicalName) -> Name {
         let prefix = &self.prefix;
         if prefix.is_empty() { physical.as_str().into() } else { format!("{prefix}:{physical}").into() }
+    }
+
+    /// The token that came with a lock, unless tokens come from a table.
+    pub(crate) fn token(&self, token: u64) -> Option<u64> {
+        (self.fencing == TokenSource::Clock).then_some(token)
     }
 }
 
 impl Dialect for MySql {
     const SERVER: &'static str = "a MySQL or MariaDB server";
+    const SHARES_WAITS: bool = true;
+    /// Those who pass are not told from those who stay.
+    const TRIES_AT_A_GATE: u32 = 5;
 
     type Connection = MySqlConnection;
     type Id = SessionId;
-    type OfSession = ();
-    type Key = Name;
-    type Claim = Claim;
-    type Waiting = (Waiter, Promise);
-    type UnderWay = Waiting;
-    type Refusal = Refusal;
-    type Held = Held;
-    type Wait = (Name, SessionId);
-    type Seen = Seen;
+    type OfSession = Manner;
+    type Key = Parts;
 
-    fn key_of(claim: &Claim) -> Name {
-        Arc::clone(&claim.parts.gate)
+    fn key(&self, _: &LockName, physical: &PhysicalName, kind: LockKind) -> Result<Parts, LockError> {
+        Ok(Parts::new(self.name(physical), kind))
     }
 
-    fn attempt_of(claim: &Claim) -> AttemptId {
-        claim.id
+    fn is_recorded(&self, _: Mode) -> bool {
+        self.fencing == TokenSource::Table
     }
 
     async fn open(settings: &Settings, password: Option<Secret>) -> Result<Session, LockError> {
         session::open(settings, password).await
     }
 
+    /// The table of tokens. A blocked write fails after a second.
+    async fn prepare(settings: &Settings, session: &mut Session) -> Result<(), LockError> {
+        if settings.dialect.fencing != TokenSource::Table {
+            return Ok(());
+        }
+        let prepared = create_if_missing(session, statement::probe_table(), statement::create_table()).await;
+        prepared.map_err(Failure::into_error)?;
+        layout::agree(settings, session).await.map_err(Failure::into_error)
+    }
+
     async fn ask(connection: &mut MySqlConnection, statement: String) -> Result<Answer, sqlx::Error> {
         session::ask(connection, statement).await
     }
 
-    fn drive(
-        pool: Arc<Pool>,
-        link: Arc<Link>,
-        session: Session,
-        mailbox: Mailbox,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        Actor::new(pool, link, session).work(mailbox)
-    }
-
     fn explain(operation: Operation, said: &(dyn DatabaseError + 'static)) -> Option<Explained> {
         failure::explain(operation, said)
+    }
+
+    fn ping() -> String {
+        statement::ping()
+    }
+
+    fn is_primary(answer: &str) -> bool {
+        !statement::is_read_only(answer)
     }
 
     fn is_one_run(one: &SessionId, other: &SessionId) -> bool {
@@ -138,21 +187,21 @@ impl Dialect for MySql {
         control::remains(control, id, calls).await
     }
 
-    fn leave(waiting: &Waiting, id: AttemptId) -> bool {
-        let others_stay = waiting.leave(id);
-        if !others_stay {
-            waiting.stop.notify_one();
-        }
-        others_stay
+    async fn is_queued(control: &Control, id: &SessionId) -> Result<bool, LockError> {
+        control::is_queued(control, id).await
     }
 
-    fn look(waits: &[(Name, SessionId)]) -> String {
-        let names = waits.iter().flat_map(|(name, id)| [name.to_string(), id.tag.lock()]);
-        statement::holders(names, Operation::Inspect)
+    fn look(key: &Parts, id: &SessionId) -> String {
+        statement::holders([key.gate.to_string(), id.tag.lock()].into_iter(), Operation::Inspect)
     }
 
-    fn seen(asked: &SessionId, waits: &[(Name, SessionId)], answer: &Answer) -> Vec<Seen> {
-        control::seen(asked, waits, answer)
+    fn seen(asked: &SessionId, id: &SessionId, answer: &Answer) -> Seen {
+        control::seen(asked, id, answer)
+    }
+
+    fn describe(claim: &Claim, session: &SessionId, holder: &ClientRecord) -> String {
+        let written = Holder::of(claim).map(|written| Holder { client: holder.clone(), ..written });
+        written.map(|holder| statement::describe(claim, session.number, &holder)).unwrap_or_default()
     }
 
     fn create_slots() -> String {

@@ -1,7 +1,7 @@
 //! Failures of statements: why a statement failed, and the error that explains it to the user.
 
 use lock_core::{ErrorKind, LockError, Operation};
-use lock_sql::{Explained, Why};
+use lock_sql::{Explained, Why, not_primary};
 use sqlx::error::DatabaseError;
 use sqlx::mysql::MySqlDatabaseError;
 
@@ -69,7 +69,7 @@ fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
             .remedy("the table of the tokens is gone: connect anew, which creates it, or create it by hand"),
         1235 => server(ErrorKind::Unsupported)
             .remedy("a Galera cluster has no named locks: use a server that is not part of one"),
-        1290 | 1836 => read_only(operation),
+        1290 | 1836 => not_primary(operation),
         DEADLOCK | 3058 => server(ErrorKind::Server)
             .remedy("two programs take two locks in opposite order on one connection")
             .retryable(),
@@ -79,16 +79,6 @@ fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
             .retryable(),
         _ => server(ErrorKind::Server),
     }
-}
-
-/// The error if the server is not a primary, or no longer one.
-pub(crate) fn read_only(operation: Operation) -> LockError {
-    LockError::new(ErrorKind::Unreachable, operation)
-        .because(
-            "the server is read-only, as a replica is: a lock that is held there excludes no client of another server",
-        )
-        .remedy("connect to the primary")
-        .retryable()
 }
 
 #[cfg(test)]

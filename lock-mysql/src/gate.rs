@@ -21,12 +21,12 @@ use std::fmt::Write as _;
 use std::num::NonZeroU32;
 
 use lock_core::{Mode, Operation};
-use lock_sql::comment;
+use lock_sql::{Waiter, comment};
 
-use crate::claim::{Claim, Name};
+use crate::dialect::Claim;
 use crate::options::TokenSource;
-use crate::parts::{MOST_SLOTS, Parts, count};
-use crate::statement::{LONGEST_WAIT, READ_ONLY, TABLE, TAG, Waiter, is_read_only};
+use crate::parts::{MOST_SLOTS, Name, Parts, count};
+use crate::statement::{LONGEST_WAIT, READ_ONLY, TABLE, TAG, is_read_only};
 
 /// What all attempts on a connection have in common.
 #[derive(Debug, Clone, Copy)]
@@ -77,157 +77,154 @@ const COUNT: &str = "@distlock_count";
 /// The variable in which a statement gathers what it has seen.
 const USED: &str = "@distlock_used";
 
-impl Claim {
-    /// Takes what can be taken at once. The answer also says which connection has the gate now, and in a second column what the table
-    /// says of its last holder.
-    pub(crate) fn take(&self, manner: Manner) -> String {
-        let gate = &self.parts.gate;
-        let word = self.through_the_gate(0, manner, Otherwise::LetItGo);
-        let tagged = format!("CONCAT({TAG},'@',IFNULL(IS_USED_LOCK('{gate}'),0))");
-        let mut text = answer(&comment(Operation::Acquire), &word, &tagged);
-        if manner.tokens == TokenSource::Table {
-            let columns = "token,attempt,connection,run,since,holder";
-            // Writing to a string cannot fail.
-            let _ = write!(text, ",(SELECT CONCAT_WS(' ',{columns}) FROM {TABLE} WHERE name='{gate}')b");
+/// Takes what can be taken at once. The answer also says which connection has the gate now, and in a second column what the table
+/// says of its last holder.
+pub(crate) fn take(claim: &Claim, manner: Manner) -> String {
+    let gate = &claim.key.gate;
+    let word = through_the_gate(claim, 0, manner, Otherwise::LetItGo);
+    let tagged = format!("CONCAT({TAG},'@',IFNULL(IS_USED_LOCK('{gate}'),0))");
+    let mut text = answer(&comment(Operation::Acquire), &word, &tagged);
+    if manner.tokens == TokenSource::Table {
+        let columns = "token,attempt,connection,run,since,holder";
+        // Writing to a string cannot fail.
+        let _ = write!(text, ",(SELECT CONCAT_WS(' ',{columns}) FROM {TABLE} WHERE name='{gate}')b");
+    }
+    text
+}
+
+/// Waits for the gate, and takes what can be taken then.
+pub(crate) fn wait(claim: &Claim, manner: Manner, waiter: &Waiter) -> String {
+    let word = through_the_gate(claim, LONGEST_WAIT, manner, Otherwise::KeepTheGate);
+    answer(&waiter.comment(), &word, TAG)
+}
+
+/// Goes on behind the gate, which is this session's. An exclusive attempt waits for the slots in turn.
+pub(crate) fn go_on(claim: &Claim, manner: Manner, comment: &str) -> String {
+    let word = if claim.mode == Mode::Exclusive {
+        let slots = (0..manner.readers).map(|index| claim.key.slot(index));
+        let free = slots.map(|slot| {
+            let slice = manner.slice;
+            format!(
+                "(IS_FREE_LOCK('{slot}')=1 OR (GET_LOCK('{slot}',{slice})=1 AND RELEASE_LOCK('{slot}')=1))"
+            )
+        });
+        format!("ELT(1+IFNULL({},2),'{SHORT}',{},NULL)", joined(free, " AND "), mint_all(claim, manner))
+    } else {
+        behind_the_gate(claim, manner, Otherwise::KeepTheGate)
+    };
+    answer(comment, &word, TAG)
+}
+
+/// Makes an exclusive hold a reader's: takes a slot, and then lets the gate go.
+pub(crate) fn share(claim: &Claim, manner: Manner) -> String {
+    let word = behind_the_gate(claim, manner, Otherwise::KeepTheGate);
+    answer(&comment(Operation::Downgrade), &word, TAG)
+}
+
+/// Takes these slots with their sizes, and then lets the gate go.
+pub(crate) fn take_permits(claim: &Claim, slots: &[usize], manner: Manner) -> String {
+    // The sizes first: a slot that is seen held has its size.
+    let held = claim.key.held_with(slots, claim.mode).into_iter().rev();
+    let all = joined(held.map(|name| format!("GET_LOCK('{name}',0)=1")), " AND ");
+    let (mint, gate) = (mint(manner.tokens), &claim.key.gate);
+    let numbers = joined(slots.iter().map(usize::to_string), ",");
+    let word = format!("IF({all},CONCAT('{numbers}',':',{mint},':',IFNULL(RELEASE_LOCK('{gate}'),-1)),NULL)");
+    answer(&comment(Operation::Acquire), &word, TAG)
+}
+
+/// `ELT` evaluates its first argument, and then the one that this selects. `IFNULL` evaluates its second one only after a NULL.
+fn through_the_gate(claim: &Claim, seconds: u32, manner: Manner, otherwise: Otherwise) -> String {
+    let (gate, behind) = (&claim.key.gate, behind_the_gate(claim, manner, otherwise));
+    let through = format!("ELT(1+IFNULL(GET_LOCK('{gate}',{seconds}),2),'{BUSY}',{behind},NULL)");
+    match claim.mode {
+        Mode::Shared => format!("IFNULL({},{through})", past_the_gate(claim, manner)),
+        _ => through,
+    }
+}
+
+/// Takes a reader's slot while the gate is free, or gives NULL. What is no answer says that the slot may be left.
+fn past_the_gate(claim: &Claim, manner: Manner) -> String {
+    let (mint, index) = (mint_all(claim, manner), manner.first_slot);
+    let (slot, is_free) = (claim.key.slot(index), format!("IS_FREE_LOCK('{}')=1", claim.key.gate));
+    format!(
+        "IF({is_free} AND GET_LOCK('{slot}',0)=1,IF({is_free},CONCAT('{index}:',{mint},':1'),IF(RELEASE_LOCK('{slot}')=1,NULL,'')),NULL)"
+    )
+}
+
+fn behind_the_gate(claim: &Claim, manner: Manner, otherwise: Otherwise) -> String {
+    let (mint, gate) = (mint_all(claim, manner), &claim.key.gate);
+    let short = match otherwise {
+        Otherwise::KeepTheGate => format!("'{SHORT}'"),
+        Otherwise::LetItGo => format!("IF(RELEASE_LOCK('{gate}')=1,'{SHORT_AND_GONE}','{SHORT}')"),
+    };
+    match claim.mode {
+        Mode::Permits { of, .. } => used(claim, count(of)),
+        Mode::Shared => {
+            let slot = take_a_slot(claim, manner);
+            // `CONCAT` evaluates nothing behind a NULL, which is what there is without a slot.
+            format!("IFNULL(CONCAT({slot},':',{mint},':',IFNULL(RELEASE_LOCK('{gate}'),-1)),{short})")
         }
-        text
-    }
-
-    /// Waits for the gate, and takes what can be taken then.
-    pub(crate) fn wait(&self, manner: Manner, waiter: &Waiter) -> String {
-        let word = self.through_the_gate(LONGEST_WAIT, manner, Otherwise::KeepTheGate);
-        answer(&waiter.comment(), &word, TAG)
-    }
-
-    /// Goes on behind the gate, which is this session's. An exclusive attempt waits for the slots in turn.
-    pub(crate) fn go_on(&self, manner: Manner, comment: &str) -> String {
-        let word = if self.mode == Mode::Exclusive {
-            let slots = (0..manner.readers).map(|index| self.parts.slot(index));
-            let free = slots.map(|slot| {
-                let slice = manner.slice;
-                format!(
-                    "(IS_FREE_LOCK('{slot}')=1 OR (GET_LOCK('{slot}',{slice})=1 AND RELEASE_LOCK('{slot}')=1))"
-                )
-            });
-            format!("ELT(1+IFNULL({},2),'{SHORT}',{},NULL)", joined(free, " AND "), self.mint(manner))
-        } else {
-            self.behind_the_gate(manner, Otherwise::KeepTheGate)
-        };
-        answer(comment, &word, TAG)
-    }
-
-    /// Makes an exclusive hold a reader's: takes a slot, and then lets the gate go.
-    pub(crate) fn share(&self, manner: Manner) -> String {
-        let word = self.behind_the_gate(manner, Otherwise::KeepTheGate);
-        answer(&comment(Operation::Downgrade), &word, TAG)
-    }
-
-    /// Takes these slots with their sizes, and then lets the gate go.
-    pub(crate) fn take_permits(&self, slots: &[usize], manner: Manner) -> String {
-        // The sizes first: a slot that is seen held has its size.
-        let held = self.parts.held_with(slots, self.mode).into_iter().rev();
-        let all = joined(held.map(|name| format!("GET_LOCK('{name}',0)=1")), " AND ");
-        let (mint, gate) = (mint(manner.tokens), &self.parts.gate);
-        let numbers = joined(slots.iter().map(usize::to_string), ",");
-        let word =
-            format!("IF({all},CONCAT('{numbers}',':',{mint},':',IFNULL(RELEASE_LOCK('{gate}'),-1)),NULL)");
-        answer(&comment(Operation::Acquire), &word, TAG)
-    }
-
-    /// `ELT` evaluates its first argument, and then the one that this selects. `IFNULL` evaluates its second one only after a NULL.
-    fn through_the_gate(&self, seconds: u32, manner: Manner, otherwise: Otherwise) -> String {
-        let (gate, behind) = (&self.parts.gate, self.behind_the_gate(manner, otherwise));
-        let through = format!("ELT(1+IFNULL(GET_LOCK('{gate}',{seconds}),2),'{BUSY}',{behind},NULL)");
-        match self.mode {
-            Mode::Shared => format!("IFNULL({},{through})", self.past_the_gate(manner)),
-            _ => through,
-        }
-    }
-
-    /// Takes a reader's slot while the gate is free, or gives NULL. What is no answer says that the slot may be left.
-    fn past_the_gate(&self, manner: Manner) -> String {
-        let (mint, index) = (self.mint(manner), manner.first_slot);
-        let (slot, is_free) = (self.parts.slot(index), format!("IS_FREE_LOCK('{}')=1", self.parts.gate));
-        format!(
-            "IF({is_free} AND GET_LOCK('{slot}',0)=1,IF({is_free},CONCAT('{index}:',{mint},':1'),IF(RELEASE_LOCK('{slot}')=1,NULL,'')),NULL)"
-        )
-    }
-
-    fn behind_the_gate(&self, manner: Manner, otherwise: Otherwise) -> String {
-        let (mint, gate) = (self.mint(manner), &self.parts.gate);
-        let short = match otherwise {
-            Otherwise::KeepTheGate => format!("'{SHORT}'"),
-            Otherwise::LetItGo => format!("IF(RELEASE_LOCK('{gate}')=1,'{SHORT_AND_GONE}','{SHORT}')"),
-        };
-        match self.mode {
-            Mode::Permits { of, .. } => self.used(count(of)),
-            Mode::Shared => {
-                let slot = self.take_a_slot(manner);
-                // `CONCAT` evaluates nothing behind a NULL, which is what there is without a slot.
-                format!("IFNULL(CONCAT({slot},':',{mint},':',IFNULL(RELEASE_LOCK('{gate}'),-1)),{short})")
-            }
-            _ => {
-                format!("IF({},{mint},{short})", self.are_slots_free(manner))
-            }
+        _ => {
+            format!("IF({},{mint},{short})", are_slots_free(claim, manner))
         }
     }
+}
 
-    /// Counts the free slots; the count stays at the first that is not free. It is not left at its end, so that no statement can take the
-    /// count of an earlier one for its own, in whatever order a server evaluates.
-    fn are_slots_free(&self, manner: Manner) -> String {
-        let (stem, slots) = (self.parts.stem(), manner.readers);
-        format!(
-            "({COUNT}:=0)=0 AND BENCHMARK({slots},{COUNT}:={COUNT}+IS_FREE_LOCK(CONCAT('{stem}',{COUNT})))=0 \
-             AND {COUNT}={slots} AND ({COUNT}:=-1)<0"
-        )
-    }
+/// Counts the free slots; the count stays at the first that is not free. It is not left at its end, so that no statement can take the
+/// count of an earlier one for its own, in whatever order a server evaluates.
+fn are_slots_free(claim: &Claim, manner: Manner) -> String {
+    let (stem, slots) = (claim.key.stem(), manner.readers);
+    format!(
+        "({COUNT}:=0)=0 AND BENCHMARK({slots},{COUNT}:={COUNT}+IS_FREE_LOCK(CONCAT('{stem}',{COUNT})))=0 \
+         AND {COUNT}={slots} AND ({COUNT}:=-1)<0"
+    )
+}
 
-    /// Takes the first slot that is free, and gives its number, or NULL. A count below zero says which one it is.
-    fn take_a_slot(&self, manner: Manner) -> String {
-        let (stem, slots, first) = (self.parts.stem(), manner.readers, manner.first_slot);
-        format!(
-            "IF(({COUNT}:={first})={first} AND BENCHMARK({slots},IF({COUNT}<0,0,\
-             IF(GET_LOCK(CONCAT('{stem}',{COUNT} MOD {slots}),0)=1,{COUNT}:=-1-{COUNT} MOD {slots},{COUNT}:={COUNT}+1)))=0 \
-             AND {COUNT}<0,-1-{COUNT},NULL)"
-        )
-    }
+/// Takes the first slot that is free, and gives its number, or NULL. A count below zero says which one it is.
+fn take_a_slot(claim: &Claim, manner: Manner) -> String {
+    let (stem, slots, first) = (claim.key.stem(), manner.readers, manner.first_slot);
+    format!(
+        "IF(({COUNT}:={first})={first} AND BENCHMARK({slots},IF({COUNT}<0,0,\
+         IF(GET_LOCK(CONCAT('{stem}',{COUNT} MOD {slots}),0)=1,{COUNT}:=-1-{COUNT} MOD {slots},{COUNT}:={COUNT}+1)))=0 \
+         AND {COUNT}<0,-1-{COUNT},NULL)"
+    )
+}
 
-    /// The token, and the last one that the statement reserves after it. The server counts for all locks at once: what another one
-    /// gets in between is no token of this lock.
-    fn mint(&self, manner: Manner) -> String {
-        let mint = mint(manner.tokens);
-        match self.sections.get() - 1 {
-            more @ 1.. if manner.tokens == TokenSource::Clock => {
-                format!("CONCAT({mint},'-',IF(BENCHMARK({more},{mint})=0,{mint},0),'-{more}')")
-            }
-            _ => mint.to_owned(),
+/// The token, and the last one that the statement reserves after it. The server counts for all locks at once: what another one
+/// gets in between is no token of this lock.
+fn mint_all(claim: &Claim, manner: Manner) -> String {
+    let mint = mint(manner.tokens);
+    match claim.sections.get() - 1 {
+        more @ 1.. if manner.tokens == TokenSource::Clock => {
+            format!("CONCAT({mint},'-',IF(BENCHMARK({more},{mint})=0,{mint},0),'-{more}')")
         }
+        _ => mint.to_owned(),
     }
+}
 
-    /// Which connections have the slots, and the sizes of those below `of`, each with a comma behind it. A size is read before its slot,
-    /// because a client that has a slot had its size before.
-    fn used(&self, of: usize) -> String {
-        let (stem, last) = (self.parts.stem(), MOST_SLOTS - 1);
-        let size = format!("CONCAT(IFNULL(IS_USED_LOCK(CONCAT('{stem}',{COUNT},'/{of}')),0),',')");
-        let slot = format!("IFNULL(IS_USED_LOCK(CONCAT('{stem}',{COUNT})),0)");
-        let next = format!("IF(({COUNT}:={COUNT}+1)<{of},{size},'')");
-        format!(
-            "IF(({COUNT}:=-1)<0 AND ({USED}:='')='' AND BENCHMARK({MOST_SLOTS},{USED}:=CONCAT({USED},{next},{slot},','))=0 \
-             AND {COUNT}={last},{USED},NULL)"
-        )
-    }
+/// Which connections have the slots, and the sizes of those below `of`, each with a comma behind it. A size is read before its slot,
+/// because a client that has a slot had its size before.
+fn used(claim: &Claim, of: usize) -> String {
+    let (stem, last) = (claim.key.stem(), MOST_SLOTS - 1);
+    let size = format!("CONCAT(IFNULL(IS_USED_LOCK(CONCAT('{stem}',{COUNT},'/{of}')),0),',')");
+    let slot = format!("IFNULL(IS_USED_LOCK(CONCAT('{stem}',{COUNT})),0)");
+    let next = format!("IF(({COUNT}:={COUNT}+1)<{of},{size},'')");
+    format!(
+        "IF(({COUNT}:=-1)<0 AND ({USED}:='')='' AND BENCHMARK({MOST_SLOTS},{USED}:=CONCAT({USED},{next},{slot},','))=0 \
+         AND {COUNT}={last},{USED},NULL)"
+    )
+}
 
-    /// All locks that this attempt may have after any of its statements.
-    pub(crate) fn all_parts(&self, manner: Manner) -> Vec<Name> {
-        let slots = match self.mode {
-            Mode::Permits { of, .. } => count(of).min(MOST_SLOTS),
-            _ => manner.readers,
-        };
-        let slots: Vec<_> = (0..slots).collect();
-        let mut parts = self.parts.held_with(&slots, self.mode);
-        parts.push(self.parts.gate.clone());
-        parts
-    }
+/// All locks that this attempt may have after any of its statements.
+pub(crate) fn all_parts(claim: &Claim, manner: Manner) -> Vec<Name> {
+    let slots = match claim.mode {
+        Mode::Permits { of, .. } => count(of).min(MOST_SLOTS),
+        _ => manner.readers,
+    };
+    let slots: Vec<_> = (0..slots).collect();
+    let mut parts = claim.key.held_with(&slots, claim.mode);
+    parts.push(claim.key.gate.clone());
+    parts
 }
 
 /// The answer is one text, because each column costs both sides more than its content. Its words are those of [`Answered`].
@@ -369,9 +366,7 @@ pub(crate) fn size_of(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use lock_core::{AttemptId, LockKind};
+    use lock_core::{AttemptId, LockKind, LockName};
     use lock_kit::ClientRecord;
 
     use super::*;
@@ -384,8 +379,14 @@ mod tests {
     }
 
     fn claim(mode: Mode) -> Claim {
-        let parts = Arc::new(Parts::new("a".into(), mode.kind()));
-        Claim { parts, id: AttemptId::new(1), mode, holder: None, sections: NonZeroU32::MIN }
+        Claim {
+            key: Parts::new("a".into(), mode.kind()),
+            name: LockName::new("a").unwrap(),
+            id: AttemptId::new(1),
+            mode,
+            holder: None,
+            sections: NonZeroU32::MIN,
+        }
     }
 
     fn waiter() -> Waiter {
@@ -395,15 +396,15 @@ mod tests {
     #[test]
     fn a_statement_says_what_it_is_for() {
         let claim = claim(Mode::Exclusive);
-        for statement in [claim.take(MANNER), claim.wait(MANNER, &waiter())] {
+        for statement in [take(&claim, MANNER), wait(&claim, MANNER, &waiter())] {
             assert_eq!(operation_of(&statement), Some(Operation::Acquire), "{statement}");
         }
-        assert_eq!(operation_of(&claim.share(MANNER)), Some(Operation::Downgrade));
+        assert_eq!(operation_of(&share(&claim, MANNER)), Some(Operation::Downgrade));
     }
 
     #[test]
     fn a_writer_looks_at_each_slot_behind_the_gate() {
-        let take = claim(Mode::Exclusive).take(MANNER);
+        let take = take(&claim(Mode::Exclusive), MANNER);
         let [gate, slots, mint] = ["GET_LOCK('a',0)", "IS_FREE_LOCK(CONCAT('a|',", "UUID_SHORT()"]
             .map(|text| take.find(text).unwrap());
         assert!(gate < slots && slots < mint, "{take}");
@@ -411,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_passes_by_looks_at_the_gate_after_it_has_its_slot() {
-        let wait = claim(Mode::Shared).wait(MANNER, &waiter());
+        let wait = wait(&claim(Mode::Shared), MANNER, &waiter());
         let parts = [
             "IF(GET_LOCK('a|1',0)=1",
             "IF(IS_FREE_LOCK('a')=1,CONCAT('1:',UUID_SHORT(),':1')",
@@ -483,11 +484,11 @@ mod tests {
     #[test]
     fn the_size_is_taken_before_the_slot_and_looked_at_before_it() {
         let claim = claim(permits(1, 2));
-        let take = claim.take_permits(&[1], MANNER);
-        assert!(take.find("GET_LOCK('a|p1/2',0)").unwrap() < take.find("GET_LOCK('a|p1',0)").unwrap());
-        let look = claim.take(MANNER);
+        let taking = take_permits(&claim, &[1], MANNER);
+        assert!(taking.find("GET_LOCK('a|p1/2',0)").unwrap() < taking.find("GET_LOCK('a|p1',0)").unwrap());
+        let look = take(&claim, MANNER);
         let [size, slot] = ["CONCAT('a|p',@distlock_count,'/2')", "CONCAT('a|p',@distlock_count))"];
         assert!(look.find(size).unwrap() < look.find(slot).unwrap());
-        assert_eq!(claim.parts.kind, LockKind::Semaphore);
+        assert_eq!(claim.key.kind, LockKind::Semaphore);
     }
 }

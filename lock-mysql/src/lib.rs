@@ -5,16 +5,16 @@
 //!
 //! # How it holds the lock
 //! A lock is a named lock of the server (`GET_LOCK`), which belongs to a **connection** and ends with it. One task owns a
-//! connection ([`actor`]); it alone sends statements on it and receives the answers. Callers await messages of that task, so a
+//! connection ([`lock_sql::Connection`]); it alone sends statements on it and receives the answers. Callers await messages of that task, so a
 //! dropped future abandons no statement.
 //!
-//! * *Trying and holding* share connections ([`lock_sql::Pool`]): a try is a statement with a timeout of zero, which the server carries out
+//! * *Trying and holding* share connections: a try is a statement with a timeout of zero, which the server carries out
 //!   at once. A connection never has a lock twice, because the server would count it.
 //! * *Waiting* needs a connection of its own, without holds, and blocks at the server, which serves waiters in order. It uses no
 //!   timeout of the server: the core ends a wait, to the millisecond, and then makes the server forget it.
 //! * *Readers and permits* have locks of their own, [slots](parts), which are only taken behind the lock of that name, the
 //!   [gate]. A writer keeps the gate and has seen each slot free. Readers of one client that wait together share a connection and a slot
-//!   ([`batch`]).
+//!   ([`lock_sql::Waiting`]).
 //! * *Ending a wait* is `KILL QUERY`, sent on another connection ([`lock_sql::Control`]). The server must have answered both the interrupted
 //!   statement and the `KILL` before the connection is used again. Otherwise the client drops the connection without sending
 //!   anything on it, and the server notices within a second. The client releases what was granted meanwhile.
@@ -74,18 +74,15 @@
 //! * *`extra_ca`, not `ca`*: the client crate always trusts the system's authorities, and `ca` means that its own are trusted alone.
 #![forbid(unsafe_code)]
 
-mod actor;
 mod address;
 mod admission;
-mod attempt;
-mod backend;
-mod batch;
-mod claim;
+mod breaking;
 mod control;
 mod dialect;
 mod driver;
 mod failure;
 mod gate;
+mod hold;
 mod inspection;
 mod layout;
 mod options;

@@ -7,7 +7,9 @@ use lock_kit::{
     BackendOptions, Endpoint, LockUrl, ServerOptions, UrlOptions, UsualParameter, connect_backend, invalid,
 };
 
-use crate::backend::{MySqlBackend, capabilities};
+use lock_sql::SqlBackend;
+
+use crate::dialect::{capabilities, settings};
 
 /// The server, and how the client keeps locks there.
 ///
@@ -136,8 +138,10 @@ impl MySqlOptions {
         }
         let builder = builder.server(self.server.shown("mysql", self.database.as_deref()));
         let capabilities = capabilities(&self);
-        connect_backend(builder, capabilities, move |context| MySqlBackend::connect(context, self.clone()))
-            .await
+        connect_backend(builder, capabilities.clone(), move |context| {
+            SqlBackend::connect(settings(context, &self), capabilities.clone(), self.validation_interval)
+        })
+        .await
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use lock_core::{CharacterSet, LockKind, LockName, Mode, NameRules};
 
-use crate::claim::Name;
+/// A lock's name at the server.
+pub(crate) type Name = Arc<str>;
 
 /// The most slots that a lock has for readers, and the most permits of a semaphore.
 pub(crate) const MOST_SLOTS: usize = 64;
@@ -23,8 +24,8 @@ pub(crate) const MOST_PERMITS: NonZeroU32 = NonZeroU32::MIN.saturating_add(63);
 /// What is left of the longest name for that of a gate, beside the longest ending, `|p63/64`.
 const LONGEST_BASE: usize = 57;
 
-/// The parts of a lock or a semaphore, by name.
-#[derive(Debug, Clone)]
+/// The parts of a lock or a semaphore, by name. A connection never has two slots of a lock for different attempts, or the lock and a slot.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Parts {
     pub(crate) kind: LockKind,
     pub(crate) gate: Name,
@@ -84,25 +85,6 @@ fn base(name: &Name) -> Name {
     LockName::new(&**name).map_or_else(|_| Arc::clone(name), |long| rules.apply(&long).as_str().into())
 }
 
-/// A mode, as it is written in a statement or a record; an exclusive one is left out.
-pub(crate) fn word_of(mode: Mode) -> Option<String> {
-    match mode {
-        Mode::Shared => Some("shared".to_owned()),
-        Mode::Permits { take, of } => Some(format!("{take}/{of}")),
-        _ => None,
-    }
-}
-
-pub(crate) fn mode_of(word: Option<&str>) -> Mode {
-    let permits = word.and_then(|word| word.split_once('/'));
-    let permits = permits.and_then(|(take, of)| Some((take.parse().ok()?, of.parse().ok()?)));
-    match (word, permits) {
-        (_, Some((take, of))) => Mode::Permits { take, of },
-        (Some("shared"), None) => Mode::Shared,
-        _ => Mode::Exclusive,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,14 +116,6 @@ mod tests {
             Parts::new("x".repeat(63).into(), LockKind::Lock).slot(1),
             Parts::new("x".repeat(64).into(), LockKind::Lock).slot(1)
         );
-    }
-
-    #[test]
-    fn a_mode_is_read_again() {
-        for mode in [Mode::Exclusive, Mode::Shared, permits(2, 5)] {
-            assert_eq!(mode_of(word_of(mode).as_deref()), mode);
-        }
-        assert_eq!(mode_of(Some("0/5")), Mode::Exclusive);
     }
 
     #[test]

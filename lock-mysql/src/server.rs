@@ -4,9 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use lock_core::{ErrorKind, LockError, Operation};
-use lock_sql::Row;
+use lock_sql::{Row, not_primary};
 
-use crate::failure::read_only;
 use crate::run::Run;
 use crate::session_tag::SessionTag;
 use crate::statement::{self, READ_ONLY, TAG};
@@ -149,7 +148,7 @@ impl Facts {
             .remedy("connect to a server that is not part of one"));
         }
         if self.is_read_only {
-            return Err(read_only(Operation::Connect));
+            return Err(not_primary(Operation::Connect));
         }
         Ok(())
     }

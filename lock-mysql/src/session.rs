@@ -84,7 +84,8 @@ async fn make(settings: &Settings, options: &MySqlConnectOptions) -> Result<Sess
         return Err(nonsense(Operation::Connect, "it refuses a lock with a new random name"));
     }
     let id = SessionId { number: facts.connection, tag, run: facts.run };
-    Ok(Session { connection, id, own: (), round_trip })
+    let own = settings.dialect.manner.starting_with(id.number);
+    Ok(Session { connection, id, own, round_trip })
 }
 
 fn unsupported(cause: &'static str) -> LockError {

@@ -6,13 +6,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Operation};
+use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Mode, Operation};
 use lock_kit::ClientRecord;
-use lock_sql::{COMMENT, comment, nonsense, word};
+use lock_sql::{COMMENT, comment, nonsense, word_of};
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{Claim, Name};
-use crate::parts::Parts;
+use crate::dialect::Claim;
+use crate::parts::{Name, Parts};
 use crate::run::Run;
 use crate::session_tag::SessionTag;
 
@@ -56,40 +56,11 @@ pub(crate) fn ping() -> String {
     format!("SELECT {} CAST({READ_ONLY} AS CHAR)", comment(Operation::Ping))
 }
 
-/// A waiter's description of itself. It is part of its statement, which operators can see at the server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Waiter {
-    pub(crate) id: String,
-    #[serde(flatten)]
-    pub(crate) client: ClientRecord,
-    /// The mode, unless it is exclusive.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) mode: Option<String>,
-    /// In microseconds since the epoch, by the waiter's clock.
-    pub(crate) since: u64,
-}
-
-impl Waiter {
-    /// Formats it as a comment that nothing in it can end early.
-    pub(crate) fn comment(&self) -> String {
-        let text = serde_json::to_string(self).unwrap_or_default().replace("*/", "*\\/");
-        format!("{COMMENT}{} {text}*/", word(Operation::Acquire))
-    }
-
-    /// Whether a statement waits for this lock, whatever its comment says.
-    pub(crate) fn is_for(statement: &str, parts: &Parts) -> bool {
-        let behind = statement.split_once(COMMENT).and_then(|(_, rest)| rest.split_once("*/"));
-        let names = behind.map_or(statement, |(_, rest)| rest).split("_LOCK('").skip(1);
-        names.filter_map(|rest| rest.split_once('\'')).any(|(name, _)| parts.contain(name))
-    }
-
-    /// Reads it from the text of a statement.
-    pub(crate) fn of_statement(statement: &str) -> Option<Self> {
-        let (_, rest) = statement.split_once(COMMENT)?;
-        let (comment, _) = rest.split_once("*/")?;
-        let (_, text) = comment.split_once(' ')?;
-        serde_json::from_str(text).ok()
-    }
+/// Whether a statement waits for this lock, whatever its comment says.
+pub(crate) fn waits_for(statement: &str, parts: &Parts) -> bool {
+    let behind = statement.split_once(COMMENT).and_then(|(_, rest)| rest.split_once("*/"));
+    let names = behind.map_or(statement, |(_, rest)| rest).split("_LOCK('").skip(1);
+    names.filter_map(|rest| rest.split_once('\'')).any(|(name, _)| parts.contain(name))
 }
 
 /// Releases locks. The answer is a word for each: 1 if it was this session's, 0 if it is another's, -1 if it is free or the statement
@@ -254,6 +225,18 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
+    /// What the table says of an attempt, if there is a table.
+    pub(crate) fn of(claim: &Claim) -> Option<Self> {
+        let client = ClientRecord::clone(claim.holder.as_deref()?);
+        Some(Self {
+            lock: claim.name.as_str().to_owned(),
+            client,
+            mode: word_of(claim.mode),
+            together: Vec::new(),
+            waits: false,
+        })
+    }
+
     /// The text for the table, in hexadecimal digits.
     fn digits(&self) -> String {
         digits(&serde_json::to_vec(self).unwrap_or_default())
@@ -270,12 +253,20 @@ fn digits(bytes: &[u8]) -> String {
     digits
 }
 
-/// Mints a token in the table, and those of the sections that follow, and records its holder. The answer contains the token as the
-/// last inserted id; the row has the last one.
+/// Mints the tokens of a hold in the table, and records its holder. The answer contains the last one as the last inserted id.
+pub(crate) fn mint(claim: &Claim, ids: &[AttemptId], slot: &str, run: &Run, holder: &Holder) -> String {
+    if claim.mode == Mode::Exclusive {
+        mint_alone(claim, run, holder)
+    } else {
+        mint_beside(&claim.key.gate, slot, ids, run, holder)
+    }
+}
+
+/// Also mints the tokens of the sections that follow; the row has the last one.
 ///
 /// The token also depends on the clock, because a server that replaces another one may lack its last rows.
-pub(crate) fn mint(claim: &Claim, run: &Run, holder: &Holder) -> String {
-    let (name, attempt, bytes) = (&claim.parts.gate, claim.id, holder.digits());
+fn mint_alone(claim: &Claim, run: &Run, holder: &Holder) -> String {
+    let (name, attempt, bytes) = (&claim.key.gate, claim.id, holder.digits());
     let more = match claim.sections.get() - 1 {
         0 => String::new(),
         more => format!("+{more}"),
@@ -289,9 +280,8 @@ pub(crate) fn mint(claim: &Claim, run: &Run, holder: &Holder) -> String {
     )
 }
 
-/// Mints the tokens of those that share a hold, which are not below any before them, and records them in the row of their first slot. The
-/// answer contains the last token as the last inserted id.
-pub(crate) fn mint_beside(gate: &str, slot: &str, ids: &[AttemptId], run: &Run, holder: &Holder) -> String {
+/// The tokens of those that share a hold are not below any before them. They are recorded in the row of their first slot.
+fn mint_beside(gate: &str, slot: &str, ids: &[AttemptId], run: &Run, holder: &Holder) -> String {
     let (comment, count) = (comment(Operation::Acquire), ids.len());
     let Some(first) = ids.first() else { return String::new() };
     let together = if count > 1 { ids.iter().map(ToString::to_string).collect() } else { Vec::new() };
@@ -336,9 +326,10 @@ pub(crate) fn take_reader_locks(names: &[Name]) -> String {
     format!("SELECT {} CONCAT_WS(' ',{})a", comment(Operation::Acquire), locks.join(","))
 }
 
-/// Replaces what the table says of a holder, if its connection still has the lock and the row is still its own. The answer is the
-/// number of such rows.
-pub(crate) fn describe(name: &str, attempt: AttemptId, connection: u64, holder: &Holder) -> String {
+/// Replaces what the table says of a holder, if its connection still has the lock and the row is still its own. The answer is a
+/// row for each such row.
+pub(crate) fn describe(claim: &Claim, connection: u64, holder: &Holder) -> String {
+    let (name, attempt) = (&claim.key.gate, claim.id);
     let (comment, bytes) = (comment(Operation::Describe), holder.digits());
     let own = format!(
         "WHERE name='{name}' AND attempt='{attempt}' AND connection={connection} \
@@ -346,7 +337,7 @@ pub(crate) fn describe(name: &str, attempt: AttemptId, connection: u64, holder: 
     );
     format!(
         "UPDATE {comment} {TABLE} SET holder=x'{bytes}' {own};\
-         SELECT {comment} CAST(COUNT(*) AS CHAR) FROM {TABLE} {own}"
+         SELECT {comment} '1' FROM {TABLE} {own}"
     )
 }
 
@@ -393,8 +384,8 @@ pub(crate) fn forget_slots() -> String {
 }
 
 /// What the table says of the last holders of these parts, by name.
-pub(crate) fn last_holders(names: impl Iterator<Item = Name>, operation: Operation) -> String {
-    let names: Vec<_> = names.map(|name| format!("'{name}'")).collect();
+pub(crate) fn last_holders(names: &[Name], operation: Operation) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("'{name}'")).collect();
     format!(
         "SELECT {} name,CAST(token AS CHAR),attempt,CAST(connection AS CHAR),run,CAST(since AS CHAR),\
          CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE name IN ({})",
@@ -440,20 +431,9 @@ mod tests {
 
     use super::*;
 
-    fn waiter(label: &str) -> Waiter {
-        let label = Some(label.to_owned());
-        Waiter {
-            id: "ff".to_owned(),
-            client: ClientRecord { host: "h".to_owned(), pid: 1, label, ..ClientRecord::default() },
-            mode: None,
-            since: 7,
-        }
-    }
-
     #[test]
     fn a_statement_says_what_it_is_for() {
         for (statement, operation) in [
-            (waiter("x").comment(), Operation::Acquire),
             (release(["a"].into_iter(), Operation::Cancel), Operation::Cancel),
             (release(["a"].into_iter(), Operation::Release), Operation::Release),
             (check(["a"].into_iter()), Operation::Renew),
@@ -467,15 +447,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_waiter_is_called_leaves_its_comment() {
-        for label in
-            ["plain", "*/ DROP TABLE x; /*", "'quoted\\", "\u{1F512} \0 */*/", "*\\/", "GET_LOCK('b',"]
-        {
-            let statement = format!("SELECT {} GET_LOCK('a',9)", waiter(label).comment());
-            assert_eq!(statement.matches("*/").count(), 1, "{statement}");
-            assert_eq!(Waiter::of_statement(&statement), Some(waiter(label)));
-            let [a, b] = ["a", "b"].map(|name| Parts::new(name.into(), LockKind::Lock));
-            assert!(Waiter::is_for(&statement, &a) && !Waiter::is_for(&statement, &b));
+    fn a_waiter_is_known_by_its_statement_and_not_by_its_comment() {
+        let [a, b] = ["a", "b"].map(|name| Parts::new(name.into(), LockKind::Lock));
+        for comment in ["/*distlock acquire GET_LOCK('b',*/", "/*distlock acquire*/", ""] {
+            let statement = format!("SELECT {comment} GET_LOCK('a',9)");
+            assert!(waits_for(&statement, &a) && !waits_for(&statement, &b), "{statement}");
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! All users of a server share that table, and when it is full, others cannot even connect. So the client takes no lock when
 //! more entries are taken than the server promises (`max_locks_per_transaction`, for each of its connections), which is about
-//! half of what there really is. The server counts in the statement that takes a lock, but only now and then: a count costs it
+//! half of what there really is. The server counts in the message that takes a lock, but only now and then: a count costs it
 //! milliseconds where thousands of locks are held. In between, a client takes a few locks more than it gives back.
 
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use lock_core::spi::Mutex;
 use lock_core::{Clock, LockError, Moment};
 
 use crate::failure::full_table;
+use crate::statement::COUNT;
 
 /// The most locks that a client takes without another count: what one connection is entitled to by default.
 const MOST_AHEAD: u64 = 64;
@@ -25,7 +26,7 @@ const FRESH: Duration = Duration::from_secs(10);
 /// A client has the server count so rarely that this takes at most this part of the time.
 const SHARE: u32 = 500;
 
-/// How long the client refuses by itself after the server has refused.
+/// How long the client refuses without another count.
 const REST: Duration = Duration::from_millis(250);
 
 pub(crate) struct Budget {
@@ -51,6 +52,8 @@ pub(crate) struct Reservation {
     locks: u64,
     capacity: u64,
     is_counted: bool,
+    /// How many entries the server has counted.
+    taken: u64,
 }
 
 impl Budget {
@@ -72,25 +75,30 @@ impl Budget {
         if !is_counted {
             state.ahead -= locks;
         }
-        Ok(Reservation { budget: Arc::clone(self), locks, capacity, is_counted })
+        Ok(Reservation { budget: Arc::clone(self), locks, capacity, is_counted, taken: 0 })
     }
 }
 
 impl Reservation {
-    /// The most entries that may be taken before, if the server has to count them.
-    pub(crate) fn limit(&self) -> Option<u64> {
-        self.is_counted.then(|| self.capacity.saturating_sub(self.locks))
+    /// The statement that counts, if the server has to.
+    pub(crate) fn counting(&self) -> &'static str {
+        if self.is_counted { COUNT } else { "" }
     }
 
     /// The server has counted, for a request that was sent at this moment. That took this long.
-    pub(crate) fn counted(&self, taken: u64, sent: Moment, took: Duration) {
-        let budget = &self.budget;
-        let mut state = budget.state.lock();
+    pub(crate) fn counted(&mut self, taken: u64, sent: Moment, took: Duration) {
+        self.taken = taken;
+        let mut state = self.budget.state.lock();
         state.ahead = (self.capacity.saturating_sub(taken + self.locks) / PART).min(MOST_AHEAD);
         state.fresh_until = sent.plus(FRESH.max(took * SHARE));
     }
 
-    /// The server has refused: too many entries are taken.
+    /// How many entries were taken before, if that was too many.
+    pub(crate) fn is_beyond(&self) -> Option<u64> {
+        Some(self.taken).filter(|taken| *taken > self.capacity.saturating_sub(self.locks))
+    }
+
+    /// Too many entries are taken: the client refuses.
     pub(crate) fn refused(mut self, taken: u64) -> LockError {
         self.locks = 0;
         let until = self.budget.clock.now().plus(REST);
@@ -120,23 +128,27 @@ mod tests {
     fn the_server_counts_now_and_then() {
         let budget = Budget::new(Clock::system());
         let claim = || budget.claim(1, 1000).unwrap();
-        let first = claim();
-        assert_eq!(first.limit(), Some(999));
+        let mut first = claim();
+        assert_eq!(first.counting(), COUNT);
         first.counted(199, Clock::system().now(), Duration::ZERO);
         // A sixteenth of what is free.
         let mut reservations: Vec<_> = (0..50).map(|_| claim()).collect();
-        assert!(reservations.iter().all(|reservation| reservation.limit().is_none()));
-        assert_eq!(claim().limit(), Some(999));
+        assert!(reservations.iter().all(|reservation| reservation.counting().is_empty()));
+        assert_eq!(claim().counting(), COUNT);
         reservations.pop();
-        assert_eq!(claim().limit(), None);
+        assert_eq!(claim().counting(), "");
     }
 
     #[test]
     fn a_full_table_is_left_alone_for_a_while() {
         let budget = Budget::new(Clock::system());
         let mine = budget.claim(1, 100).unwrap();
-        let refused = budget.claim(3, 100).unwrap();
-        assert_eq!(refused.limit(), Some(97));
+        let mut refused = budget.claim(3, 100).unwrap();
+        let sent = Clock::system().now();
+        for (taken, beyond) in [(97, None), (98, Some(98))] {
+            refused.counted(taken, sent, Duration::ZERO);
+            assert_eq!(refused.is_beyond(), beyond);
+        }
         let error = refused.refused(98);
         assert!(error.is_retryable() && error.to_string().contains("max_locks_per_transaction"), "{error}");
         assert!(budget.claim(1, 100).is_err());

@@ -3,30 +3,34 @@
 //! A session never has a lock twice, not even a shared one: the server would count it, and grant it without a look at those that
 //! wait. Only so many waits of a client are in the server's queues: a long queue costs every user of the server.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    AttemptId, BackendContext, ErrorKind, LockError, LockKind, LockName, Memo, Operation, Secret,
+    BackendContext, Breaking, Capabilities, CharacterSet, ErrorKind, Fairness, Fencing, Inspection,
+    LockError, LockKind, LockName, Memo, Mode, NameRules, Operation, Participant, PermitLimits, PhysicalName,
+    Reach, Reserving, Secret,
 };
-use lock_sql::{Answer, Connecting, Dialect, Explained, Row};
+use lock_kit::ClientRecord;
+use lock_sql::{
+    Answer, Connecting, Dialect, Explained, Failure, Row, Seen, Waiting, create_if_missing, newer_layout,
+};
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::sync::Notify;
 
-use crate::actor::{Actor, Held};
 use crate::address::connect_options;
 use crate::budget::Budget;
-use crate::claim::{Claim, Refusal, Wait, Waiting};
-use crate::control::{Seen, seen};
-use crate::failure::{self, newer_layout};
+use crate::holder_lookup::HolderLookup;
 use crate::key::Key;
 use crate::options::{Keys, Pooler, PostgresOptions, TokenSource};
+use crate::permits::MOST_PERMITS;
 use crate::server::SessionId;
 use crate::session::{self, OfSession};
 use crate::session_tag::{self, SessionTag};
-use crate::statement;
-use crate::table;
+use crate::snapshot_monitor::SnapshotMonitor;
+use crate::{failure, hold, statement, table};
 
 const SEARCH_PATH: &str = "search_path";
 
@@ -36,16 +40,10 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
 pub(crate) type Settings = lock_sql::Settings<Postgres>;
 pub(crate) type Session = lock_sql::Session<Postgres>;
 pub(crate) type Control = lock_sql::Control<Postgres>;
-pub(crate) type Link = lock_sql::Link<Postgres>;
-pub(crate) type Mailbox = lock_sql::Mailbox<Postgres>;
-pub(crate) type Command = lock_sql::Command<Postgres>;
 pub(crate) type Connection = lock_sql::Connection<Postgres>;
-pub(crate) type Pool = lock_sql::Pool<Postgres>;
-pub(crate) type OwnLink = lock_sql::OwnLink<Postgres>;
-pub(crate) type Started = lock_sql::Started<Postgres>;
-pub(crate) type Taken = lock_sql::Taken<Refusal>;
 pub(crate) type Client = lock_sql::Client<Postgres>;
-pub(crate) type Placed = lock_sql::Placed<Postgres>;
+pub(crate) type Claim = lock_sql::Claim<Key>;
+pub(crate) type Held = lock_sql::Held<hold::Hold>;
 
 pub(crate) struct Postgres {
     connect_options: PgConnectOptions,
@@ -58,6 +56,8 @@ pub(crate) struct Postgres {
     pub(crate) budget: Arc<Budget>,
     /// Notified when permits have been given back.
     pub(crate) permits: Notify,
+    holder_lookup: HolderLookup,
+    snapshot_monitor: Arc<SnapshotMonitor>,
 }
 
 pub(crate) fn settings(context: BackendContext, options: &PostgresOptions) -> Result<Settings, LockError> {
@@ -70,6 +70,8 @@ pub(crate) fn settings(context: BackendContext, options: &PostgresOptions) -> Re
         schema: options.schema.clone(),
         budget: Budget::new(context.clock().clone()),
         permits: Notify::new(),
+        holder_lookup: HolderLookup::default(),
+        snapshot_monitor: Arc::default(),
     };
     let connecting = Connecting {
         server: options.server.clone(),
@@ -142,9 +144,70 @@ pub(crate) fn login(settings: &Settings, tag: SessionTag, password: Option<&Secr
     }
 }
 
+const BACKEND: &str = "postgres";
+
+/// The most permits of a semaphore.
+const MOST: NonZeroU32 = NonZeroU32::MIN.saturating_add(MOST_PERMITS - 1);
+
+/// The most holds of one grant.
+const MOST_SECTIONS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
+/// The same with tokens of a table. They follow the server's clock, and a hundred last for 100 µs. The statements of one hold take longer, so
+/// that the tokens of holds in a row do not get ahead of the clock.
+const MOST_OF_TABLE: NonZeroU32 = NonZeroU32::new(100).unwrap();
+
+pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
+    // The server gets a key of each name.
+    let names = NameRules::new(CharacterSet::ANY, LockName::MAX_LENGTH);
+    let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
+        .with_fairness(Fairness::Fifo)
+        .with_answers_within(options.server.longest_request())
+        .with_leftovers_gone_after(LONGEST_WAIT + options.server.lease)
+        .with_inspection(Inspection::Sessions)
+        .with_breaking(Breaking::Sessions)
+        .with_remembering()
+        .with_shared()
+        .with_permits(PermitLimits::new(MOST, MOST));
+    match options.fencing {
+        TokenSource::Clock => capabilities.with_fencing(Fencing::WhileServerLives).with_reserving(
+            Reserving::Refused("they are its clock; choose fencing=sequence or fencing=table"),
+        ),
+        TokenSource::Sequence => {
+            capabilities.with_fencing(Fencing::Durable).with_reserving(Reserving::AtMost(MOST_SECTIONS))
+        }
+        TokenSource::Table => capabilities
+            .with_fencing(Fencing::Durable)
+            .with_reserving(Reserving::AtMost(MOST_OF_TABLE))
+            .with_inspection(Inspection::HolderAndQueue)
+            .with_describing(),
+        TokenSource::None => capabilities.with_reserving(Reserving::AtMost(MOST_SECTIONS)),
+    }
+}
+
 impl Postgres {
-    /// The lock or the semaphore, as the server knows it.
-    pub(crate) fn key(&self, name: &LockName, kind: LockKind) -> Result<Key, LockError> {
+    pub(crate) fn has_table(&self) -> bool {
+        self.fencing == TokenSource::Table
+    }
+}
+
+/// Looks at what a session does.
+pub(crate) async fn look(control: &Control, session: SessionId) -> Result<Seen, LockError> {
+    // The answer does not depend on the lock.
+    control.look_at_wait(&Key::of_number(0), &session, false).await
+}
+
+impl Dialect for Postgres {
+    const SERVER: &'static str = "a PostgreSQL server";
+    /// Those who pass are told from those who wait there: it tries until the server would have to have answered.
+    const TRIES_AT_A_GATE: u32 = u32::MAX;
+    const NAMES_HOLDERS_LATER: bool = true;
+
+    type Connection = PgConnection;
+    type Id = SessionId;
+    type OfSession = OfSession;
+    type Key = Key;
+
+    fn key(&self, name: &LockName, _: &PhysicalName, kind: LockKind) -> Result<Key, LockError> {
         let (prefix, text) = (&self.prefix, name.as_str());
         match (kind, self.keys) {
             (LockKind::Semaphore, _) => Ok(Key::of_semaphore(prefix, text)),
@@ -160,32 +223,8 @@ impl Postgres {
         }
     }
 
-    pub(crate) fn has_table(&self) -> bool {
-        self.fencing == TokenSource::Table
-    }
-}
-
-impl Dialect for Postgres {
-    const SERVER: &'static str = "a PostgreSQL server";
-
-    type Connection = PgConnection;
-    type Id = SessionId;
-    type OfSession = OfSession;
-    type Key = Key;
-    type Claim = Claim;
-    type Waiting = Wait;
-    type UnderWay = Waiting;
-    type Refusal = Refusal;
-    type Held = Held;
-    type Wait = SessionId;
-    type Seen = Seen;
-
-    fn key_of(claim: &Claim) -> Key {
-        claim.key
-    }
-
-    fn attempt_of(claim: &Claim) -> AttemptId {
-        claim.id
+    fn is_recorded(&self, mode: Mode) -> bool {
+        self.has_table() && mode == Mode::Exclusive
     }
 
     async fn open(settings: &Settings, password: Option<Secret>) -> Result<Session, LockError> {
@@ -193,21 +232,46 @@ impl Dialect for Postgres {
         settings.in_time(settings.time_to_connect(), Operation::Connect, opening).await
     }
 
+    /// What tokens come from.
+    async fn prepare(settings: &Settings, session: &mut Session) -> Result<(), LockError> {
+        let dialect = &settings.dialect;
+        let (Some(probe), Some(create)) =
+            (statement::probe(dialect.fencing), statement::create(dialect.fencing))
+        else {
+            return Ok(());
+        };
+        let description = create_if_missing(session, probe, create).await.map_err(Failure::into_error)?;
+        if dialect.has_table() && table::is_newer(description.value()) {
+            return Err(newer_layout(Operation::Connect, table::TOKENS));
+        }
+        Ok(())
+    }
+
     async fn ask(connection: &mut PgConnection, statement: String) -> Result<Answer, sqlx::Error> {
         session::ask(connection, statement).await
     }
 
-    fn drive(
-        pool: Arc<Pool>,
-        link: Arc<Link>,
-        session: Session,
-        mailbox: Mailbox,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        Actor::new(pool, link, session).work(mailbox)
-    }
-
     fn explain(operation: Operation, said: &(dyn DatabaseError + 'static)) -> Option<Explained> {
         failure::explain(operation, said)
+    }
+
+    fn ping() -> String {
+        statement::ping()
+    }
+
+    fn is_primary(answer: &str) -> bool {
+        answer == "false"
+    }
+
+    fn begins_to_wait(&self, control: &Arc<Control>, session: &SessionId, waiting: &Arc<Waiting>) {
+        self.snapshot_monitor.add(control, *session, waiting);
+    }
+
+    async fn holder_of(client: &Client, claim: &Claim) -> Option<Participant> {
+        if claim.key.kind() == LockKind::Semaphore {
+            return None;
+        }
+        client.settings.dialect.holder_lookup.holder(client, claim.key).await
     }
 
     fn cancel(id: &SessionId) -> String {
@@ -221,17 +285,23 @@ impl Dialect for Postgres {
         Ok(!control.ask(Operation::Cancel, statement).await?.rows.is_empty())
     }
 
-    fn leave(waiting: &Waiting, _: AttemptId) -> bool {
-        waiting.stop();
-        false
+    fn look(_: &Key, id: &SessionId) -> String {
+        statement::wait_of(*id)
     }
 
-    fn look(waits: &[SessionId]) -> String {
-        statement::waits(waits)
+    fn seen(_: &SessionId, _: &SessionId, answer: &Answer) -> Seen {
+        match answer.rows.first() {
+            None => Seen::Gone,
+            Some(_) => match answer.value() {
+                Some("advisory") => Seen::Waiting,
+                Some("active") => Seen::Active,
+                _ => Seen::Idle,
+            },
+        }
     }
 
-    fn seen(_: &SessionId, waits: &[SessionId], answer: &Answer) -> Vec<Seen> {
-        waits.iter().map(|session| seen(*session, &answer.rows)).collect()
+    fn describe(claim: &Claim, session: &SessionId, holder: &ClientRecord) -> String {
+        table::update(claim, *session, holder)
     }
 
     fn create_slots() -> String {
@@ -239,7 +309,8 @@ impl Dialect for Postgres {
     }
 
     fn remember(&self, memo: &Memo, writer: &str, keep: Duration) -> Result<String, LockError> {
-        Ok(table::remember(self.key(memo.name(), LockKind::Lock)?, memo, writer, keep))
+        let key = self.key(memo.name(), memo.physical(), LockKind::Lock)?;
+        Ok(table::remember(key, memo, writer, keep))
     }
 
     fn check_slot(row: &Row) -> Result<(), LockError> {

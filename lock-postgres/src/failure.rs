@@ -1,7 +1,7 @@
 //! Failures of statements: why a statement failed, and the error that explains it to the user.
 
 use lock_core::{ErrorKind, LockError, Operation};
-use lock_sql::{Explained, Why};
+use lock_sql::{Explained, Why, not_primary};
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
@@ -67,7 +67,7 @@ pub(crate) fn explain_code(operation: Operation, code: &str, said: &str) -> Lock
         }
         NO_SUCH_TABLE => server(ErrorKind::Server)
             .remedy("the table or sequence of the tokens is gone: connect anew, which creates it, or create it by hand"),
-        "25006" => standby(operation),
+        "25006" => not_primary(operation),
         "53300" => server(ErrorKind::Unreachable)
             .remedy("raise max_connections at the server, or lower ?max_connections= of the clients")
             .retryable(),
@@ -80,21 +80,6 @@ pub(crate) fn explain_code(operation: Operation, code: &str, said: &str) -> Lock
     }
 }
 
-/// The error if a statement was cancelled because it took too long.
-pub(crate) fn blocked(operation: Operation) -> LockError {
-    LockError::new(ErrorKind::Unreachable, operation)
-        .because("the server answers, and has not carried out the statement in time")
-        .remedy("look at the server for what blocks it: a locked table, or a standby that does not confirm")
-        .retryable()
-}
-
-/// The error if a table was made by a later release.
-pub(crate) fn newer_layout(operation: Operation, table: &str) -> LockError {
-    LockError::new(ErrorKind::Unsupported, operation)
-        .because(format!("a later release of distlock has changed the table {table}"))
-        .remedy("update this program")
-}
-
 /// The error if more entries of the server's table of locks are taken than it promises.
 pub(crate) fn full_table(taken: u64, capacity: u64) -> LockError {
     LockError::new(ErrorKind::Unreachable, Operation::Acquire)
@@ -103,14 +88,6 @@ pub(crate) fn full_table(taken: u64, capacity: u64) -> LockError {
              {capacity} (max_locks_per_transaction × (max_connections + max_prepared_transactions))"
         ))
         .remedy(LOCK_TABLE_REMEDY)
-        .retryable()
-}
-
-/// The error if the server is not a primary.
-pub(crate) fn standby(operation: Operation) -> LockError {
-    LockError::new(ErrorKind::Unreachable, operation)
-        .because("the server is a standby: a lock that is held there excludes no client of the primary")
-        .remedy("connect to the primary")
         .retryable()
 }
 

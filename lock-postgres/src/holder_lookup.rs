@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_core::spi::{Mutex, within};
 use lock_core::{Moment, Participant};
 
-use crate::backend::PostgresBackend;
+use crate::dialect::Client;
 use crate::inspection;
 use crate::key::Key;
 
@@ -23,16 +23,14 @@ pub(crate) struct HolderLookup {
 
 impl HolderLookup {
     /// Where a table knows the holders, it asks each time.
-    pub(crate) async fn holder(&self, backend: &PostgresBackend, key: Key) -> Option<Participant> {
-        let clock = backend.client.settings.clock();
+    pub(crate) async fn holder(&self, client: &Client, key: Key) -> Option<Participant> {
+        let (settings, clock) = (&client.settings, client.settings.clock());
         let began = clock.now();
-        if !backend.client.settings.dialect.has_table()
-            && self.again_at.lock().is_some_and(|again_at| began < again_at)
-        {
+        if !settings.dialect.has_table() && self.again_at.lock().is_some_and(|again_at| began < again_at) {
             return None;
         }
-        let deadline = began.plus(backend.client.settings.request_timeout);
-        let asked = within(clock, deadline, inspection::holder(backend, key)).await;
+        let deadline = began.plus(settings.request_timeout);
+        let asked = within(clock, deadline, inspection::holder(client, key)).await;
         let took: Duration = clock.now().since(began);
         *self.again_at.lock() = Some(clock.now().plus(took * SHARE));
         asked?.ok()?

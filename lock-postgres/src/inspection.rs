@@ -1,43 +1,35 @@
-//! Inspects the holder and the waiters of a lock, and breaks holds.
+//! Inspects the holder and the waiters of a lock.
 //!
 //! The server knows which *session* holds a lock, and the name of the session's client: its process, host and label. A
 //! waiter also describes itself in its statement, which its own user and administrators see.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::{
-    Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockStatus, Mode, Operation,
-    Participant,
-};
+use lock_core::{FencingToken, HolderId, LockError, LockKind, Mode, Operation, Participant};
 use lock_kit::ClientRecord;
-use lock_sql::{Row, nonsense};
+use lock_sql::{Row, Waiter, moment, nonsense};
 
 use crate::address::client_of;
-use crate::backend::PostgresBackend;
+use crate::dialect::Client;
 use crate::key::Key;
 use crate::permits::Part;
-use crate::pg_locks::{self, Looked};
+use crate::pg_locks;
 use crate::server::SessionId;
-use crate::statement::Waiter;
-
-/// The pause between two checks whether a session has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A session that holds the lock or waits for it.
-struct Party {
+pub(crate) struct Party {
     /// `None` if this user may not see when the session began.
-    session: Option<SessionId>,
+    pub(crate) session: Option<SessionId>,
     pid: i32,
-    is_holder: bool,
+    pub(crate) is_holder: bool,
     /// Whether the table names the acquisition; otherwise its id is that of the session.
-    is_recorded: bool,
+    pub(crate) is_recorded: bool,
     /// How many keys after the first of a semaphore its lock is.
     offset: u32,
     /// What it says of itself while it waits.
     waiter: Option<Waiter>,
-    participant: Participant,
+    pub(crate) participant: Participant,
 }
 
 impl Party {
@@ -60,12 +52,12 @@ impl Party {
             participant.label = label.map(str::to_owned);
         }
         participant.mode = if mode.as_deref()? == "ShareLock" { Mode::Shared } else { Mode::Exclusive };
-        participant.since = since.as_deref().and_then(moment);
+        participant.since = since.as_deref().and_then(|text| moment(text.parse().ok()?));
         let is_recorded = matches!(record, [Some(_), ..]);
         if let [Some(attempt), token, since, holder] = record {
             participant.id = HolderId::new(attempt);
             participant.token = token.as_deref().and_then(|token| token.parse().ok()).map(FencingToken::new);
-            participant.since = since.as_deref().and_then(moment);
+            participant.since = since.as_deref().and_then(|text| moment(text.parse().ok()?));
             let holder = holder.as_deref().and_then(|text| serde_json::from_str::<ClientRecord>(text).ok());
             if let Some(holder) = holder {
                 holder.describe(&mut participant);
@@ -81,10 +73,9 @@ impl Party {
     fn waits(mut self) -> Self {
         self.is_holder = false;
         if let Some(waiter) = self.waiter.take() {
-            self.participant.id = HolderId::new(&waiter.id);
-            waiter.client.describe(&mut self.participant);
-            let permits = waiter.permits.and_then(|(take, of)| permits(take, of));
-            self.participant.mode = permits.unwrap_or(self.participant.mode);
+            let since = self.participant.since;
+            self.participant = waiter.participant();
+            self.participant.since = since.or(self.participant.since);
         }
         self
     }
@@ -123,114 +114,24 @@ fn of_semaphore(parties: Vec<Party>) -> Vec<Party> {
 }
 
 /// One of the holders of the lock.
-pub(crate) async fn holder(backend: &PostgresBackend, key: Key) -> Result<Option<Participant>, LockError> {
-    let parties = parties(backend, Looked::Lock(key), Operation::Acquire).await?;
+pub(crate) async fn holder(client: &Client, key: Key) -> Result<Option<Participant>, LockError> {
+    let parties = parties(client, key, Operation::Acquire).await?;
     Ok(parties.into_iter().find(|party| party.is_holder).map(|party| party.participant))
 }
 
-fn moment(microseconds: &str) -> Option<SystemTime> {
-    UNIX_EPOCH.checked_add(Duration::from_micros(microseconds.parse().ok()?))
-}
-
-async fn parties(
-    backend: &PostgresBackend,
-    looked: Looked,
+pub(crate) async fn parties(
+    client: &Client,
+    key: Key,
     operation: Operation,
 ) -> Result<Vec<Party>, LockError> {
     // Another program may have locked the table, and nothing that is urgent may wait behind that.
-    let connection = if backend.client.settings.dialect.has_table() {
-        &backend.client.auxiliary
-    } else {
-        &backend.client.control
-    };
-    let statement = pg_locks::participants(looked, backend.client.settings.dialect.fencing, operation);
-    let answer = connection.ask(operation, statement).await?;
+    let dialect = &client.settings.dialect;
+    let connection = if dialect.has_table() { &client.auxiliary } else { &client.control };
+    let answer = connection.ask(operation, pg_locks::participants(key, dialect.fencing, operation)).await?;
     let rows = pg_locks::with_record(answer.rows);
     let parties: Option<Vec<_>> = rows.iter().map(Party::read).collect();
     let parties = parties.ok_or_else(|| nonsense(operation, "it does not say who holds the lock"))?;
-    Ok(match looked {
-        Looked::Lock(_) => parties,
-        Looked::Semaphore(_) => of_semaphore(parties),
-    })
-}
-
-fn looked(backend: &PostgresBackend, request: &InspectRequest) -> Result<Looked, LockError> {
-    let key = backend.client.settings.dialect.key(request.name(), request.kind())?;
-    Ok(match request.kind() {
-        LockKind::Semaphore => Looked::Semaphore(key),
-        _ => Looked::Lock(key),
-    })
-}
-
-/// Time for several statements and for opening a connection.
-async fn in_time<T>(
-    backend: &PostgresBackend,
-    operation: Operation,
-    action: impl Future<Output = Result<T, LockError>>,
-) -> Result<T, LockError> {
-    backend.client.settings.in_time(backend.client.settings.request_timeout * 4, operation, action).await
-}
-
-pub(crate) async fn inspect(
-    backend: &PostgresBackend,
-    request: &InspectRequest,
-) -> Result<LockStatus, LockError> {
-    let looked = looked(backend, request)?;
-    let found = in_time(backend, Operation::Inspect, parties(backend, looked, Operation::Inspect)).await?;
-    let mut status = LockStatus::free(request.name().clone());
-    let (holders, waiters): (Vec<_>, Vec<_>) = found.into_iter().partition(|party| party.is_holder);
-    status.holders.extend(holders.into_iter().map(|party| party.participant));
-    status.waiters.extend(waiters.into_iter().map(|party| party.participant));
-    Ok(status)
-}
-
-pub(crate) async fn break_holder(
-    backend: &PostgresBackend,
-    request: &InspectRequest,
-    holder: &HolderId,
-) -> Result<Broken, LockError> {
-    let looked = looked(backend, request)?;
-    in_time(backend, Operation::Break, end_session_of(backend, looked, holder)).await
-}
-
-async fn end_session_of(
-    backend: &PostgresBackend,
-    looked: Looked,
-    holder: &HolderId,
-) -> Result<Broken, LockError> {
-    let found = parties(backend, looked, Operation::Break).await?;
-    let named = found.into_iter().find(|party| party.is_holder && party.participant.id == *holder);
-    let Some(Party { session, is_recorded, .. }) = named else { return Ok(Broken::not_held()) };
-    let session = session.ok_or_else(|| {
-        LockError::new(lock_core::ErrorKind::Denied, Operation::Break)
-            .because("the session belongs to another user, and this user may not see which session it is")
-            .remedy("GRANT pg_signal_backend, pg_read_all_stats to this user, or break it as the other user")
-    })?;
-    let answer = backend.client.control.ask(Operation::Break, pg_locks::others(looked, session)).await?;
-    let has_no_others = answer.value() == Some("0");
-    let end = pg_locks::end_holder(looked, session, is_recorded.then(|| holder.as_str()));
-    let answer = backend.client.control.ask(Operation::Break, end).await?;
-    if answer.rows.is_empty() && !answer.is_repeated {
-        // It has ended by itself meanwhile.
-        return Ok(Broken::not_held());
-    }
-    freed(backend, looked, session).await?;
-    let mut broken = Broken::taken_away();
-    // The server knows the keys of the others, and not their names.
-    broken.also_lost = has_no_others.then(Vec::new);
-    Ok(broken)
-}
-
-/// Waits until the session no longer holds the lock.
-async fn freed(backend: &PostgresBackend, looked: Looked, session: SessionId) -> Result<(), LockError> {
-    let clock = backend.client.settings.clock();
-    loop {
-        let found = parties(backend, looked, Operation::Break).await?;
-        if !found.iter().any(|party| party.is_holder && party.session == Some(session)) {
-            return Ok(());
-        }
-        clock.sleep_until(clock.now().plus(LOOK_EVERY)).await;
-    }
+    Ok(if key.kind() == LockKind::Semaphore { of_semaphore(parties) } else { parties })
 }
 
 #[cfg(test)]
@@ -261,15 +162,15 @@ mod tests {
         assert_eq!(stranger.participant.mode, Mode::Shared);
         assert_eq!((stranger.session, stranger.participant.host.as_deref()), (None, Some("10.0.0.2")));
         assert_eq!(stranger.participant.id, HolderId::new("session 8"));
-        let statement = r#"/*distlock acquire {"id":"ff","host":"h","pid":9}*/SELECT"#;
+        let statement = r#"/*distlock acquire {"id":"ff","host":"h","pid":9,"since":7}*/SELECT"#;
         let waiter =
             party(["9", "false", "200", "", "", statement, "1000000", "ExclusiveLock", "0"]).participant;
         assert_eq!((waiter.id, waiter.pid), (HolderId::new("ff"), Some(9)));
-        assert_eq!(waiter.since, UNIX_EPOCH.checked_add(Duration::from_secs(1)));
+        assert_eq!(waiter.since, moment(1_000_000));
     }
     #[test]
     fn the_locks_of_a_semaphore_say_who_has_how_many_permits() {
-        let waits = r#"/*distlock acquire {"id":"ff","host":"h","pid":9,"permits":[4,5]}*/SET"#;
+        let waits = r#"/*distlock acquire {"id":"ff","host":"h","pid":9,"mode":"4/5","since":7}*/SET"#;
         let lock = |pid, granted, statement, mode, offset| {
             party([pid, granted, "100", "distlock 1@h", "", statement, "", mode, offset])
         };

@@ -5,14 +5,14 @@
 //!
 //! # How it holds the lock
 //! A lock is a session-level advisory lock with the [key](key()) of its name. It belongs to a **session** of the server and ends
-//! with it. One task owns a connection ([`actor`]); it alone sends statements on it and receives the answers. Callers await
+//! with it. One task owns a connection ([`lock_sql::Connection`]); it alone sends statements on it and receives the answers. Callers await
 //! messages of that task, so a dropped future abandons no statement.
 //!
 //! * *The lease* is the session's `idle_session_timeout`: the server ends a session, and with it the locks, when it has received
 //!   no message for that long. Any message renews it for all locks of the session. The client sets it with the login, and reads
 //!   it back. **Every message is one simple query**, which arrives whole or not at all: messages of the extended protocol whose
 //!   end is cut off would switch the lease off for good.
-//! * *Trying and holding* share connections ([`lock_sql::Pool`]): a try is carried out at once. A session never has a lock twice, because
+//! * *Trying and holding* share connections: a try is carried out at once. A session never has a lock twice, because
 //!   the server would grant it.
 //! * *Waiting* needs a session of its own, without holds, and blocks in the server's queue, first come, first served. Only so
 //!   many waits of a client are there at the same time; the others queue in the client.
@@ -79,16 +79,14 @@
 //! * *Transaction ids and log positions are no tokens*: both fall when a server crashes before it has written its log.
 #![forbid(unsafe_code)]
 
-mod actor;
+mod acquire;
 mod address;
-mod attempt;
-mod backend;
+mod breaking;
 mod budget;
-mod claim;
-mod control;
 mod dialect;
 mod driver;
 mod failure;
+mod hold;
 mod holder_lookup;
 mod inspection;
 mod key;

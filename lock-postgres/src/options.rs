@@ -8,7 +8,9 @@ use lock_kit::{
     BackendOptions, Endpoint, LockUrl, ServerOptions, UrlOptions, UsualParameter, connect_backend, invalid,
 };
 
-use crate::backend::{PostgresBackend, capabilities};
+use lock_sql::SqlBackend;
+
+use crate::dialect::{capabilities, settings};
 
 /// The server, and how the client keeps locks there.
 ///
@@ -181,8 +183,10 @@ impl PostgresOptions {
         }
         let builder = builder.server(self.server.shown("postgres", self.database.as_deref()));
         let capabilities = capabilities(&self);
-        connect_backend(builder, capabilities, move |context| PostgresBackend::connect(context, self.clone()))
-            .await
+        connect_backend(builder, capabilities.clone(), move |context| {
+            SqlBackend::connect(settings(context, &self), capabilities.clone(), self.validation_interval)
+        })
+        .await
     }
 }
 

@@ -9,13 +9,13 @@
 //!
 //! One statement takes the permits, or none.
 
-use lock_core::Operation;
+use lock_core::{Mode, Operation};
 
 use crate::key::Key;
 use crate::options::TokenSource;
-use crate::pg_locks::{KEY_OF_ROW, Looked, held_here};
+use crate::pg_locks::{KEY_OF_ROW, held_here};
 use crate::session_tag::SessionTag;
-use crate::statement::{answered, token, within_limit};
+use crate::statement::{answered, on_primary, token};
 
 /// The most permits of a semaphore. The keys of each semaphore have room for as many, twice.
 pub(crate) const MOST_PERMITS: u32 = 256;
@@ -27,18 +27,9 @@ const FIRST_PERMIT: u32 = 256;
 /// That of one permit is the next one.
 const NUMBERS: u32 = 512;
 
-/// How many permits are asked for, of how many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Permits {
-    pub(crate) take: u32,
-    pub(crate) of: u32,
-}
-
-impl Permits {
-    /// How many locks they are at the server.
-    pub(crate) fn locks(self) -> u64 {
-        u64::from(self.take) + 2
-    }
+/// How many of the server's locks an acquisition takes.
+pub(crate) fn locks(mode: Mode) -> u64 {
+    if let Mode::Permits { take, .. } = mode { u64::from(take.get()) + 2 } else { 1 }
 }
 
 /// How a session passes the gate.
@@ -74,12 +65,11 @@ impl Part {
     }
 }
 
-/// The statement that takes permits, for the [`arguments`] of a request. `limit` is the most entries of the table of locks that may be
-/// taken, if the server has to count them.
+/// The statement that takes `$2` permits of `$3`, where `$1` is the first key.
 ///
 /// Each step needs what the one before it has found, so the server carries them out in this order. No holder comes while a session
 /// has the gate.
-pub(crate) fn take(gate: Gate, tokens: TokenSource, tag: SessionTag, limit: Option<u64>) -> String {
+pub(crate) fn take(gate: Gate, tokens: TokenSource, tag: SessionTag) -> String {
     let marked = format!("CASE WHEN pg_advisory_lock($1+{MARK}) IS NOT NULL THEN '{AT_HEAD}' END");
     let unmarked = format!("pg_advisory_unlock($1+{MARK}) AND ");
     let (pass, too_few, unmark) = match gate {
@@ -106,7 +96,7 @@ pub(crate) fn take(gate: Gate, tokens: TokenSource, tag: SessionTag, limit: Opti
          SELECT CASE WHEN NOT passed OR answer='{AT_HEAD}' THEN answer \
          WHEN {unmark}pg_advisory_unlock($1) THEN answer END FROM answered)"
     );
-    within_limit(tag, limit, &steps)
+    on_primary(tag, &steps)
 }
 
 /// The answer to a request that keeps the gate, because too few permits are free.
@@ -125,11 +115,6 @@ fn other_number() -> String {
     )
 }
 
-/// What stands in the place of `$1`, `$2` and `$3`: the first key, how many permits, and of how many.
-pub(crate) fn arguments(key: Key, permits: Permits) -> Vec<String> {
-    vec![key.to_string(), permits.take.to_string(), permits.of.to_string()]
-}
-
 /// The condition that the session had the permits `$3` of a semaphore of `$2` with the first key `$1`, which it has no longer when the
 /// server has evaluated it.
 pub(crate) fn gives_back() -> String {
@@ -141,14 +126,14 @@ pub(crate) fn gives_back() -> String {
 }
 
 /// What stands in the place of its `$1`, `$2` and `$3`.
-pub(crate) fn held(key: Key, of: u32, permits: &[u32]) -> Vec<String> {
+pub(crate) fn held(key: Key, of: u32, permits: &[u32]) -> String {
     let permits: Vec<_> = permits.iter().map(u32::to_string).collect();
-    vec![key.to_string(), of.to_string(), format!("'{{{}}}'", permits.join(","))]
+    format!("{key},{of},'{{{}}}'", permits.join(","))
 }
 
 /// Gives back whatever a session has of a semaphore.
 pub(crate) fn clear(key: Key, tag: SessionTag, operation: Operation) -> String {
-    let condition = held_here(Looked::Semaphore(key));
+    let condition = held_here(key);
     let all = format!(
         "(SELECT count(CASE mode WHEN 'ShareLock' THEN pg_advisory_unlock_shared(key) ELSE pg_advisory_unlock(key) END)>0 \
          FROM (SELECT mode,{KEY_OF_ROW} AS key FROM pg_locks WHERE {condition} OFFSET 0) AS held)"
@@ -175,20 +160,11 @@ mod tests {
         assert!(u64::from(NUMBERS + MOST_PERMITS) < crate::key::SEMAPHORE_KEYS);
     }
 
-    fn taking(gate: Gate, limit: Option<u64>) -> String {
-        take(gate, TokenSource::Clock, SessionTag::new(7), limit)
-    }
-
     #[test]
     fn only_who_waits_keeps_the_gate() {
         for (gate, keeps) in [(Gate::Try, false), (Gate::Wait, true), (Gate::Passed, true)] {
-            assert_eq!(taking(gate, None).contains("THEN 'few' END"), keeps, "{gate:?}");
+            let taking = take(gate, TokenSource::Clock, SessionTag::new(7));
+            assert_eq!(taking.contains("THEN 'few' END"), keeps, "{gate:?}");
         }
-    }
-
-    #[test]
-    fn the_server_says_what_it_has_counted() {
-        assert!(taking(Gate::Wait, Some(7)).contains(",taken::text FROM"));
-        assert!(!taking(Gate::Wait, None).contains("taken::text"));
     }
 }

@@ -1,9 +1,9 @@
 //! What the server's view `pg_locks` says of a lock: which rows are about it, who holds it, and who waits for it.
 
-use lock_core::Operation;
+use lock_core::{LockKind, Operation};
 use lock_sql::{Row, comment};
 
-use crate::key::{Key, SEMAPHORE_KEYS};
+use crate::key::Key;
 use crate::options::TokenSource;
 use crate::server::{START, SessionId};
 use crate::statement::end;
@@ -12,10 +12,10 @@ use crate::table;
 /// The condition on a row of `pg_locks` that it is about this database.
 const HERE: &str = "database=(SELECT oid FROM pg_database WHERE datname=current_database())";
 
-/// The condition on a row of `pg_locks` that it is about these keys, of which there are `count`, all with the same upper half.
-pub(crate) fn is_of(key: Key, count: u64) -> String {
+/// The condition on a row of `pg_locks` that it is about this lock, or about any lock of this semaphore.
+pub(crate) fn is_of(key: Key) -> String {
     let (high, low) = key.halves();
-    let last = low + count - 1;
+    let last = low + key.count() - 1;
     format!(
         "locktype='advisory' AND objsubid=1 AND classid={high}::oid AND objid BETWEEN {low}::oid AND {last}::oid AND {HERE}"
     )
@@ -25,36 +25,8 @@ pub(crate) fn is_of(key: Key, count: u64) -> String {
 pub(crate) const KEY_OF_ROW: &str = "(classid::bigint<<32|objid::bigint)";
 
 /// The condition on a row of `pg_locks` that this session has it.
-pub(crate) fn held_here(looked: Looked) -> String {
-    format!("{} AND granted AND pid=pg_backend_pid()", looked.condition())
-}
-
-/// What is looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Looked {
-    Lock(Key),
-    /// With the first of its keys.
-    Semaphore(Key),
-}
-
-impl Looked {
-    fn condition(self) -> String {
-        match self {
-            Self::Lock(key) => is_of(key, 1),
-            Self::Semaphore(key) => is_of(key, SEMAPHORE_KEYS),
-        }
-    }
-
-    fn key(self) -> Key {
-        let (Self::Lock(key) | Self::Semaphore(key)) = self;
-        key
-    }
-
-    /// The first of the keys.
-    fn first(self) -> u64 {
-        let (Self::Lock(key) | Self::Semaphore(key)) = self;
-        key.halves().1
-    }
+pub(crate) fn held_here(key: Key) -> String {
+    format!("{} AND granted AND pid=pg_backend_pid()", is_of(key))
 }
 
 /// Who holds the lock and who waits for it, in order; after it, what the table says of a holder. To acquire, only the holders matter.
@@ -65,13 +37,11 @@ impl Looked {
 /// A statement reads the table as it was when the statement began, and the locks as they are when it comes to them: one for both would
 /// take the record of a hold that has ended for that of the next one. A session ends the record of its last hold before it asks for
 /// the lock again. So a record that is read after the locks is about that hold, or about one that came later.
-pub(crate) fn participants(looked: Looked, tokens: TokenSource, operation: Operation) -> String {
-    let record = match looked {
-        Looked::Lock(key) if tokens == TokenSource::Table => table::record(key),
-        _ => String::new(),
-    };
+pub(crate) fn participants(key: Key, tokens: TokenSource, operation: Operation) -> String {
+    let has_record = tokens == TokenSource::Table && key.kind() == LockKind::Lock;
+    let record = if has_record { table::record(key) } else { String::new() };
     let granted = if operation == Operation::Acquire { " AND granted" } else { "" };
-    let (comment, condition, first) = (comment(operation), looked.condition(), looked.first());
+    let (comment, condition, first) = (comment(operation), is_of(key), key.halves().1);
     format!(
         "{comment}SELECT pid::text,granted::text,{START}::text,application_name,host(client_addr),query,\
          (extract(epoch FROM waitstart)*1000000)::bigint::text,mode,(objid::bigint-{first})::text,\
@@ -100,16 +70,15 @@ pub(crate) fn with_record(mut rows: Vec<Row>) -> Vec<Row> {
 
 /// Ends a session that has the lock; no row if it does not. With the id of an acquisition, that has to be the holder still: the session
 /// may have released it meanwhile, and have other locks by now.
-pub(crate) fn end_holder(looked: Looked, id: SessionId, acquisition: Option<&str>) -> String {
-    let held =
-        format!("EXISTS (SELECT FROM pg_locks WHERE {} AND granted AND pid={})", looked.condition(), id.pid);
-    let recorded = acquisition.map(|attempt| format!(" AND {}", table::records(looked.key(), attempt, id)));
+pub(crate) fn end_holder(key: Key, id: SessionId, acquisition: Option<&str>) -> String {
+    let held = format!("EXISTS (SELECT FROM pg_locks WHERE {} AND granted AND pid={})", is_of(key), id.pid);
+    let recorded = acquisition.map(|attempt| format!(" AND {}", table::records(key, attempt, id)));
     format!("{} AND {held}{}", end(id, Operation::Break), recorded.unwrap_or_default())
 }
 
 /// How many advisory locks a session has besides this one.
-pub(crate) fn others(looked: Looked, id: SessionId) -> String {
-    let (comment, condition) = (comment(Operation::Break), looked.condition());
+pub(crate) fn others(key: Key, id: SessionId) -> String {
+    let (comment, condition) = (comment(Operation::Break), is_of(key));
     format!(
         "{comment}SELECT count(*)::text FROM pg_locks WHERE locktype='advisory' AND granted AND pid={} AND NOT ({condition})",
         id.pid

@@ -4,16 +4,19 @@
 //! time, in the same message, so that a client that takes one lock pays nothing for it. If that message fails, it is not known
 //! whether the statement is prepared, and the session goes on without it.
 
-use crate::claim::{Claim, Has, Wanted};
+use lock_core::Mode;
+
+use crate::dialect::Claim;
+use crate::hold::Has;
 use crate::key::Key;
 use crate::options::TokenSource;
-use crate::permits::{self, Gate, Permits};
+use crate::permits::{self, Gate};
 use crate::session_tag::SessionTag;
 use crate::statement;
 
 /// One of these statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repeated {
+enum Repeated {
     Take,
     TakeShared,
     TakePermits,
@@ -31,107 +34,85 @@ const STATEMENTS: usize = 10;
 /// A statement with its arguments, as SQL expressions.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) statement: Repeated,
-    arguments: Vec<String>,
+    statement: Repeated,
+    /// With commas between them.
+    arguments: String,
 }
 
 impl Call {
-    /// Tries a lock; `None` where the statement depends on more than its arguments.
-    pub(crate) fn to_take(claim: &Claim, tokens: TokenSource) -> Option<Self> {
-        Self::to_acquire(claim, tokens, [Repeated::Take, Repeated::TakeShared, Repeated::TakePermits])
+    /// Tries a lock.
+    pub(crate) fn to_take(claim: &Claim) -> Self {
+        Self::to_acquire(claim, [Repeated::Take, Repeated::TakeShared, Repeated::TakePermits])
     }
 
-    /// Waits for a lock; `None` in the same cases.
-    pub(crate) fn to_wait(claim: &Claim, tokens: TokenSource) -> Option<Self> {
-        Self::to_acquire(claim, tokens, [Repeated::Wait, Repeated::WaitShared, Repeated::WaitForPermits])
-    }
-
-    fn to_acquire(claim: &Claim, tokens: TokenSource, statements: [Repeated; 3]) -> Option<Self> {
-        if tokens == TokenSource::Sequence && claim.sections.get() > 1 {
-            return None;
-        }
-        let [exclusive, shared, permits] = statements;
-        let on_key = |statement| Self { statement, arguments: vec![claim.key.to_string()] };
-        Some(match claim.wanted {
-            Wanted::Exclusive => on_key(exclusive),
-            Wanted::Shared => on_key(shared),
-            Wanted::Permits(wanted) => {
-                Self { statement: permits, arguments: permits::arguments(claim.key, wanted) }
-            }
-        })
+    /// Waits for a lock.
+    pub(crate) fn to_wait(claim: &Claim) -> Self {
+        Self::to_acquire(claim, [Repeated::Wait, Repeated::WaitShared, Repeated::WaitForPermits])
     }
 
     /// Looks for permits in the session that has the gate of the semaphore.
-    pub(crate) fn to_look(key: Key, permits: Permits) -> Self {
-        Self { statement: Repeated::LookForPermits, arguments: permits::arguments(key, permits) }
+    pub(crate) fn to_look(claim: &Claim) -> Self {
+        Self::to_acquire(claim, [Repeated::LookForPermits; 3])
+    }
+
+    fn to_acquire(claim: &Claim, [exclusive, shared, permits]: [Repeated; 3]) -> Self {
+        let (key, sections) = (claim.key, claim.sections);
+        match claim.mode {
+            Mode::Permits { take, of } => {
+                Self { statement: permits, arguments: format!("{key},{take},{of}") }
+            }
+            Mode::Shared => Self { statement: shared, arguments: format!("{key},{sections}") },
+            _ => Self { statement: exclusive, arguments: format!("{key},{sections}") },
+        }
     }
 
     /// Gives a lock back; `None` where it is not known what the session has.
     pub(crate) fn to_release(key: Key, has: &Has) -> Option<Self> {
-        let on_key = |statement| Self { statement, arguments: vec![key.to_string()] };
-        Some(match has {
-            Has::Exclusive => on_key(Repeated::Release),
-            Has::Shared => on_key(Repeated::ReleaseShared),
-            Has::Permits { of, numbers } => {
-                Self { statement: Repeated::ReleasePermits, arguments: permits::held(key, *of, numbers) }
-            }
+        let (statement, arguments) = match has {
+            Has::Exclusive => (Repeated::Release, key.to_string()),
+            Has::Shared => (Repeated::ReleaseShared, key.to_string()),
+            Has::Permits { of, numbers } => (Repeated::ReleasePermits, permits::held(key, *of, numbers)),
             Has::Either | Has::PartOfSemaphore => return None,
-        })
+        };
+        Some(Self { statement, arguments })
     }
-}
-
-/// The statement with these arguments in the places of `$1`, `$2` and so on.
-pub(crate) fn filled_in(mut text: String, arguments: &[String]) -> String {
-    for (argument, number) in arguments.iter().zip(1..) {
-        text = text.replace(&format!("${number}"), argument);
-    }
-    text
 }
 
 impl Repeated {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Take => "distlock_take",
-            Self::TakeShared => "distlock_take_shared",
-            Self::TakePermits => "distlock_take_permits",
-            Self::Wait => "distlock_wait",
-            Self::WaitShared => "distlock_wait_shared",
-            Self::WaitForPermits => "distlock_wait_for_permits",
-            Self::LookForPermits => "distlock_look_for_permits",
-            Self::Release => "distlock_release",
-            Self::ReleaseShared => "distlock_release_shared",
-            Self::ReleasePermits => "distlock_release_permits",
-        }
-    }
-
-    /// The types of its arguments: the key, and for permits also their numbers.
-    fn parameters(self) -> &'static str {
-        match self {
-            Self::Take
-            | Self::TakeShared
-            | Self::Wait
-            | Self::WaitShared
-            | Self::Release
-            | Self::ReleaseShared => "bigint",
-            Self::TakePermits | Self::WaitForPermits | Self::LookForPermits => "bigint,integer,integer",
-            Self::ReleasePermits => "bigint,integer,integer[]",
-        }
-    }
-
-    /// The statement, with `$1`, `$2` and so on in the places of its arguments.
-    pub(crate) fn text(self, tokens: TokenSource, tag: SessionTag) -> String {
-        match self {
-            Self::Take => statement::take_again(Wanted::Exclusive, tokens, tag),
-            Self::TakeShared => statement::take_again(Wanted::Shared, tokens, tag),
-            Self::TakePermits => permits::take(Gate::Try, tokens, tag, None),
-            Self::Wait => statement::wait_again(Wanted::Exclusive, tokens, tag),
-            Self::WaitShared => statement::wait_again(Wanted::Shared, tokens, tag),
-            Self::WaitForPermits => permits::take(Gate::Wait, tokens, tag, None),
-            Self::LookForPermits => permits::take(Gate::Passed, tokens, tag, None),
-            Self::Release => statement::release_again(&Has::Exclusive, tag),
-            Self::ReleaseShared => statement::release_again(&Has::Shared, tag),
+    /// Its name, the types of its arguments, and its text with `$1`, `$2` and so on in their places.
+    fn about(
+        self,
+        tokens: TokenSource,
+        tag: SessionTag,
+    ) -> (&'static str, &'static str, impl Fn() -> String) {
+        const KEY: &str = "bigint";
+        const ACQUIRE: &str = "bigint,integer";
+        const PERMITS: &str = "bigint,integer,integer";
+        let (name, parameters) = match self {
+            Self::Take => ("distlock_take", ACQUIRE),
+            Self::TakeShared => ("distlock_take_shared", ACQUIRE),
+            Self::TakePermits => ("distlock_take_permits", PERMITS),
+            Self::Wait => ("distlock_wait", ACQUIRE),
+            Self::WaitShared => ("distlock_wait_shared", ACQUIRE),
+            Self::WaitForPermits => ("distlock_wait_for_permits", PERMITS),
+            Self::LookForPermits => ("distlock_look_for_permits", PERMITS),
+            Self::Release => ("distlock_release", KEY),
+            Self::ReleaseShared => ("distlock_release_shared", KEY),
+            Self::ReleasePermits => ("distlock_release_permits", "bigint,integer,integer[]"),
+        };
+        let text = move || match self {
+            Self::Take => statement::take(Mode::Exclusive, tokens, tag),
+            Self::TakeShared => statement::take(Mode::Shared, tokens, tag),
+            Self::TakePermits => permits::take(Gate::Try, tokens, tag),
+            Self::Wait => statement::wait(Mode::Exclusive, tokens, tag),
+            Self::WaitShared => statement::wait(Mode::Shared, tokens, tag),
+            Self::WaitForPermits => permits::take(Gate::Wait, tokens, tag),
+            Self::LookForPermits => permits::take(Gate::Passed, tokens, tag),
+            Self::Release => statement::in_session(tag, &statement::unlocks("$1", &Has::Exclusive)),
+            Self::ReleaseShared => statement::in_session(tag, &statement::unlocks("$1", &Has::Shared)),
             Self::ReleasePermits => statement::in_session(tag, &permits::gives_back()),
-        }
+        };
+        (name, parameters, text)
     }
 }
 
@@ -154,31 +135,37 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// The message that carries the statement out, after its beginning.
-    pub(crate) fn message(&self, beginning: &str, call: &Call, text: impl FnOnce() -> String) -> String {
-        let Call { statement, arguments } = call;
-        let name = statement.name();
-        let execute = || format!("EXECUTE {name}({})", arguments.join(","));
-        let message = match self.uses[*statement as usize] {
+    pub(crate) fn message(
+        &self,
+        beginning: &str,
+        call: &Call,
+        tokens: TokenSource,
+        tag: SessionTag,
+    ) -> String {
+        let arguments = &call.arguments;
+        let (name, parameters, text) = call.statement.about(tokens, tag);
+        let execute = || format!("EXECUTE {name}({arguments})");
+        let message = match self.uses[call.statement as usize] {
             Use::Prepared => execute(),
-            Use::Once => format!("PREPARE {name}({}) AS {};{}", statement.parameters(), text(), execute()),
-            Use::Never | Use::Failed => filled_in(text(), arguments),
+            Use::Once => format!("PREPARE {name}({parameters}) AS {};{}", text(), execute()),
+            Use::Never | Use::Failed => {
+                let arguments = arguments.splitn(parameters.split(',').count(), ',').zip(1..);
+                arguments
+                    .fold(text(), |text, (argument, number)| text.replace(&format!("${number}"), argument))
+            }
         };
         format!("{beginning}{message}")
     }
 
-    /// The server has carried out the message that has the statement.
-    pub(crate) fn is_answered(&mut self, repeated: Repeated) {
-        let used = &mut self.uses[repeated as usize];
+    /// Notes whether the server has carried out the message that has the statement.
+    pub(crate) fn is_answered(&mut self, call: &Call, is_done: bool) {
+        let used = &mut self.uses[call.statement as usize];
         *used = match *used {
+            _ if !is_done => Use::Failed,
             Use::Never => Use::Once,
             Use::Once | Use::Prepared => Use::Prepared,
             Use::Failed => Use::Failed,
         };
-    }
-
-    /// The message has failed.
-    pub(crate) fn is_refused(&mut self, repeated: Repeated) {
-        self.uses[repeated as usize] = Use::Failed;
     }
 }
 
@@ -186,36 +173,37 @@ impl Prepared {
 mod tests {
     use super::*;
 
-    fn message(prepared: &mut Prepared) -> String {
-        let call = Call { statement: Repeated::Take, arguments: vec!["7".to_owned()] };
-        prepared.message("/**/", &call, || "SELECT $1".to_owned())
+    fn call() -> Call {
+        Call { statement: Repeated::Release, arguments: "7".to_owned() }
+    }
+
+    fn message(prepared: &Prepared) -> String {
+        prepared.message("/**/", &call(), TokenSource::Clock, SessionTag::new(7))
     }
 
     #[test]
     fn the_second_use_prepares_a_statement() {
         let mut prepared = Prepared::default();
-        assert!(message(&mut prepared).ends_with("*/SELECT 7"));
-        prepared.is_answered(Repeated::Take);
-        let second = message(&mut prepared);
-        let preparation = "PREPARE distlock_take(bigint) AS SELECT $1;EXECUTE";
-        assert!(second.contains(preparation) && second.ends_with("distlock_take(7)"), "{second}");
-        prepared.is_answered(Repeated::Take);
+        assert!(message(&prepared).contains("pg_advisory_unlock(7)"));
+        prepared.is_answered(&call(), true);
+        let second = message(&prepared);
+        let preparation = "PREPARE distlock_release(bigint) AS SELECT";
+        assert!(second.contains(preparation) && second.ends_with(";EXECUTE distlock_release(7)"), "{second}");
+        prepared.is_answered(&call(), true);
         for _ in 0..2 {
-            assert!(message(&mut prepared).ends_with("*/EXECUTE distlock_take(7)"));
-            prepared.is_answered(Repeated::Take);
+            assert_eq!(message(&prepared), "/**/EXECUTE distlock_release(7)");
+            prepared.is_answered(&call(), true);
         }
     }
 
     #[test]
     fn a_statement_that_may_not_be_prepared_is_sent_whole() {
         let mut prepared = Prepared::default();
-        message(&mut prepared);
-        prepared.is_answered(Repeated::Take);
-        message(&mut prepared);
-        prepared.is_refused(Repeated::Take);
+        prepared.is_answered(&call(), true);
+        prepared.is_answered(&call(), false);
         for _ in 0..3 {
-            assert!(message(&mut prepared).ends_with("*/SELECT 7"));
-            prepared.is_answered(Repeated::Take);
+            assert!(message(&prepared).contains("pg_advisory_unlock(7)"));
+            prepared.is_answered(&call(), true);
         }
     }
 }

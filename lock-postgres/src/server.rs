@@ -3,9 +3,9 @@
 use std::fmt;
 
 use lock_core::{ErrorKind, LockError, Operation};
-use lock_sql::{Row, comment};
+use lock_sql::{Row, comment, not_primary};
 
-use crate::failure::{shared_session, standby};
+use crate::failure::shared_session;
 use crate::session_tag::SessionTag;
 
 /// The oldest version that ends silent sessions.
@@ -115,7 +115,7 @@ impl Facts {
             .remedy("look for what sets it at the server, or in a pooler"));
         }
         if self.is_standby {
-            return Err(standby(Operation::Connect));
+            return Err(not_primary(Operation::Connect));
         }
         Ok(())
     }

@@ -1,11 +1,14 @@
 //! Opening a connection, and sending a message on it.
 
+use std::collections::HashSet;
+
 use lock_core::{LockError, Operation, Secret};
 use lock_sql::{Answer, Dialect as _, Row, next, nonsense};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _};
 
 use crate::dialect::{Postgres, Session, Settings, lease_milliseconds, login, statements};
+use crate::key::Key;
 use crate::prepared::Prepared;
 use crate::server::{Facts, question};
 use crate::session_tag::SessionTag;
@@ -16,6 +19,17 @@ pub(crate) struct OfSession {
     pub(crate) tag: SessionTag,
     /// How many entries the server promises in its table of locks.
     pub(crate) capacity: u64,
+    /// The locks whose rows in the table are about this session, perhaps about an earlier hold of it.
+    pub(crate) recorded: HashSet<Key>,
+    pub(crate) limit: StatementLimit,
+}
+
+/// Whether the session has its limit for statements, which a wait switches off. If a wait fails, the server takes that back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StatementLimit {
+    On,
+    Off,
+    Unknown,
 }
 
 /// Opens a connection, and checks the server and the settings of the session.
@@ -36,7 +50,13 @@ pub(crate) async fn open(settings: &Settings, password: Option<&Secret>) -> Resu
     if let Some(statement) = facts.newer_settings() {
         ask(&mut connection, statement).await.map_err(failed)?;
     }
-    let own = OfSession { prepared: Prepared::default(), tag, capacity: facts.capacity };
+    let own = OfSession {
+        prepared: Prepared::default(),
+        tag,
+        capacity: facts.capacity,
+        recorded: HashSet::new(),
+        limit: StatementLimit::On,
+    };
     Ok(Session { connection, id: facts.id, own, round_trip })
 }
 

@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{LockError, Operation};
+use lock_sql::{Seen, Waiting};
 
-use crate::claim::Waiting;
-use crate::control::Seen;
-use crate::dialect::Control;
+use crate::dialect::{Control, look};
 use crate::server::SessionId;
 use crate::statement;
 
@@ -24,10 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// The pause before the client looks again whether a wait is in the queue.
 const SOON: Duration = Duration::from_millis(2);
 
-pub(crate) struct SnapshotMonitor {
-    control: Arc<Control>,
-    watch: Mutex<Watch>,
-}
+#[derive(Default)]
+pub(crate) struct SnapshotMonitor(Mutex<Watch>);
 
 #[derive(Default)]
 struct Watch {
@@ -41,65 +38,64 @@ fn is_over(waiting: &Weak<Waiting>) -> bool {
 }
 
 impl SnapshotMonitor {
-    pub(crate) fn new(control: Arc<Control>) -> Arc<Self> {
-        Arc::new(Self { control, watch: Mutex::default() })
-    }
-
     /// Monitors this wait until it is over.
-    pub(crate) fn add(self: &Arc<Self>, session: SessionId, waiting: &Arc<Waiting>) {
-        let mut watch = self.watch.lock();
+    pub(crate) fn add(self: &Arc<Self>, control: &Arc<Control>, session: SessionId, waiting: &Arc<Waiting>) {
+        let mut watch = self.0.lock();
         // Otherwise a client whose waits are short would keep all that begin until the next look.
         while watch.waits.last().is_some_and(|(_, waiting)| is_over(waiting)) {
             watch.waits.pop();
         }
         watch.waits.push((session, Arc::downgrade(waiting)));
         if !std::mem::replace(&mut watch.is_running, true) {
-            self.control.settings().context.spawn(Arc::clone(self).monitor());
+            control.settings().context.spawn(Arc::clone(self).monitor(Arc::clone(control)));
         }
     }
 
     /// The waits that are not over. If there is none, the watch ends.
     fn waits(&self) -> Option<Vec<(SessionId, Arc<Waiting>)>> {
-        let mut watch = self.watch.lock();
+        let mut watch = self.0.lock();
         watch.waits.retain(|(_, waiting)| !is_over(waiting));
         watch.is_running = !watch.waits.is_empty();
         let waits = watch.waits.iter().filter_map(|(session, waiting)| Some((*session, waiting.upgrade()?)));
         watch.is_running.then(|| waits.collect())
     }
 
-    async fn monitor(self: Arc<Self>) {
-        let clock = self.control.settings().clock();
+    async fn monitor(self: Arc<Self>, control: Arc<Control>) {
+        let clock = control.settings().clock();
         loop {
             clock.sleep_until(clock.now().plus(LOOK_EVERY)).await;
             let Some(waits) = self.waits() else { return };
-            if let Err(error) = self.look(&waits).await {
+            if let Err(error) = begin_anew_if_in_the_way(&control, &waits).await {
                 tracing::debug!(target: "distlock", %error, "the client does not know whether its waits are in the way of others");
             }
         }
     }
+}
 
-    async fn look(&self, waits: &[(SessionId, Arc<Waiting>)]) -> Result<(), LockError> {
-        let sessions: Vec<_> = waits.iter().map(|(session, _)| *session).collect();
-        let answer = self.control.ask(Operation::Inspect, statement::are_in_the_way(&sessions)).await?;
-        if answer.value() == Some("true") { self.give_way(waits).await } else { Ok(()) }
-    }
+async fn begin_anew_if_in_the_way(
+    control: &Control,
+    waits: &[(SessionId, Arc<Waiting>)],
+) -> Result<(), LockError> {
+    let sessions: Vec<_> = waits.iter().map(|(session, _)| *session).collect();
+    let answer = control.ask(Operation::Inspect, statement::are_in_the_way(&sessions)).await?;
+    if answer.value() == Some("true") { give_way(control, waits).await } else { Ok(()) }
+}
 
-    async fn give_way(&self, waits: &[(SessionId, Arc<Waiting>)]) -> Result<(), LockError> {
-        tracing::debug!(target: "distlock", waits = waits.len(), "the snapshots of waits are in the way of others: the waits begin anew");
-        let clock = self.control.settings().clock();
-        // Who is at the head of a semaphore's queue does not wait at the server.
-        for (session, waiting) in waits.iter().filter(|(_, waiting)| !waiting.is_at_head()) {
-            let rounds = waiting.give_way();
-            let deadline = clock.now().plus(self.control.settings().request_timeout);
-            while !waiting.has_answer() && clock.now() < deadline {
-                clock.sleep_until(clock.now().plus(SOON)).await;
-                if waiting.rounds() > rounds
-                    && let Seen::Waiting | Seen::Gone = self.control.look_at_wait(*session).await?
-                {
-                    break;
-                }
+async fn give_way(control: &Control, waits: &[(SessionId, Arc<Waiting>)]) -> Result<(), LockError> {
+    tracing::debug!(target: "distlock", waits = waits.len(), "the snapshots of waits are in the way of others: the waits begin anew");
+    let clock = control.settings().clock();
+    // Who is at the head of a semaphore's queue does not wait at the server.
+    for (session, waiting) in waits.iter().filter(|(_, waiting)| !waiting.is_at_head()) {
+        let rounds = waiting.give_way();
+        let deadline = clock.now().plus(control.settings().request_timeout);
+        while !waiting.has_answer() && clock.now() < deadline {
+            clock.sleep_until(clock.now().plus(SOON)).await;
+            if waiting.rounds() > rounds
+                && let Seen::Waiting | Seen::Gone = look(control, *session).await?
+            {
+                break;
             }
         }
-        Ok(())
     }
+    Ok(())
 }

@@ -3,23 +3,17 @@
 //! Each begins with a comment that names its purpose, for operators who inspect the server and for tests. They contain no
 //! text of users, except in comments.
 
-use std::fmt::Write as _;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use lock_core::{LockError, Operation};
-use lock_kit::ClientRecord;
-use lock_sql::{Answer, nonsense};
-use lock_sql::{COMMENT, comment, word};
-use serde::{Deserialize, Serialize};
+use lock_core::{LockError, Mode, Operation};
+use lock_sql::{Waiter, comment, nonsense};
 
-use crate::claim::{Claim, Has, Wanted};
 use crate::failure::shared_session;
+use crate::hold::Has;
 use crate::key::Key;
 use crate::options::TokenSource;
-use crate::permits::{self, Gate};
-use crate::pg_locks::{Looked, held_here};
-use crate::prepared::filled_in;
+use crate::permits;
+use crate::pg_locks::held_here;
 use crate::server::{START, SessionId};
 use crate::session_tag::SessionTag;
 use crate::table;
@@ -35,57 +29,16 @@ pub(crate) fn ping() -> String {
     format!("{}SELECT pg_is_in_recovery()::text", comment(Operation::Ping))
 }
 
-/// The value as JSON with escapes for everything that a database in any encoding may lack.
-pub(crate) fn ascii_json(value: &impl Serialize) -> String {
-    let mut json = String::new();
-    for character in serde_json::to_string(value).unwrap_or_default().chars() {
-        if character.is_ascii() {
-            json.push(character);
-        } else {
-            for unit in character.encode_utf16(&mut [0; 2]) {
-                // Writing to a string cannot fail.
-                let _ = write!(json, "\\u{unit:04x}");
-            }
-        }
-    }
-    json
-}
-
-/// A waiter's description of itself. It is part of its statement, which operators can see at the server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Waiter {
-    pub(crate) id: String,
-    #[serde(flatten)]
-    pub(crate) client: ClientRecord,
-    /// How many permits it wants, and of how many.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) permits: Option<(u32, u32)>,
-}
-
-impl Waiter {
-    /// Formats it as a comment that nothing in it can end early, or nest: the server knows comments in comments.
-    pub(crate) fn comment(&self) -> String {
-        let text = ascii_json(self).replace('*', "\\u002a");
-        format!("{COMMENT}{} {text}*/", word(Operation::Acquire))
-    }
-
-    /// Reads it from the text of a statement.
-    pub(crate) fn of_statement(statement: &str) -> Option<Self> {
-        let (_, rest) = statement.split_once(COMMENT)?;
-        let (comment, _) = rest.split_once("*/")?;
-        let (_, text) = comment.split_once(' ')?;
-        serde_json::from_str(text).ok()
-    }
-}
-
-/// The expression for the token of a grant that reserves so many, or for a number that stands for none.
-pub(crate) fn tokens_from(tokens: TokenSource, sections: NonZeroU32) -> String {
-    match (tokens, sections.get()) {
+/// The expression for the token of a grant that reserves `$2` of them, or for a number that stands for none.
+fn tokens_from(tokens: TokenSource) -> String {
+    let one = token(tokens);
+    match tokens {
         // Another session gets some in between, for other locks.
-        (TokenSource::Sequence, count @ 2..) => format!(
-            "(SELECT min(one) FROM (SELECT nextval('{SEQUENCE}') AS one FROM generate_series(1,{count})) AS reserved)"
+        TokenSource::Sequence => format!(
+            "CASE WHEN $2=1 THEN {one} ELSE \
+             (SELECT min(number) FROM (SELECT {one} AS number FROM generate_series(1,$2)) AS reserved) END"
         ),
-        _ => token(tokens),
+        _ => one,
     }
 }
 
@@ -108,52 +61,24 @@ pub(crate) fn in_session(tag: SessionTag, condition: &str) -> String {
 }
 
 /// What the name of a function ends with that takes or releases a lock.
-fn suffix(shared: Wanted) -> &'static str {
-    if shared == Wanted::Shared { "_shared" } else { "" }
+fn suffix(mode: Mode) -> &'static str {
+    if mode == Mode::Shared { "_shared" } else { "" }
 }
 
-/// Takes the lock if it is free, or permits. The server reads the clock when it has granted the lock.
-///
-/// `limit` is the most entries of the table of locks that may be taken, if the server has to count them; then the second column
-/// is their number.
-pub(crate) fn take(claim: &Claim, tokens: TokenSource, tag: SessionTag, limit: Option<u64>) -> String {
-    let comment = comment(Operation::Acquire);
-    if let Wanted::Permits(permits) = claim.wanted {
-        let take = permits::take(Gate::Try, tokens, tag, limit);
-        return format!("{comment}{}", filled_in(take, &permits::arguments(claim.key, permits)));
-    }
-    let token = tokens_from(tokens, claim.sections);
-    let take = take_lock(claim.wanted, &claim.key.to_string(), &token);
-    format!("{comment}{}", within_limit(tag, limit, &take))
+/// Takes the lock with the key `$1` if it is free. The server reads the clock when it has granted the lock.
+pub(crate) fn take(mode: Mode, tokens: TokenSource, tag: SessionTag) -> String {
+    let (suffix, token) = (suffix(mode), tokens_from(tokens));
+    on_primary(tag, &format!("CASE WHEN pg_try_advisory_lock{suffix}($1) THEN ({token})::text ELSE '0' END"))
 }
 
-/// The same without a count, for a key `$1`.
-pub(crate) fn take_again(wanted: Wanted, tokens: TokenSource, tag: SessionTag) -> String {
-    within_limit(tag, None, &take_lock(wanted, "$1", &token(tokens)))
-}
-
-fn take_lock(wanted: Wanted, key: &str, token: &str) -> String {
-    format!("CASE WHEN pg_try_advisory_lock{}({key}) THEN ({token})::text ELSE '0' END", suffix(wanted))
-}
-
-/// Waits for the lock. It follows what [`begins_wait`] says.
-pub(crate) fn wait(claim: &Claim, tokens: TokenSource, tag: SessionTag, limit: Option<u64>) -> String {
-    if let Wanted::Permits(permits) = claim.wanted {
-        let take = permits::take(Gate::Wait, tokens, tag, limit);
-        return filled_in(take, &permits::arguments(claim.key, permits));
-    }
-    let token = tokens_from(tokens, claim.sections);
-    within_limit(tag, limit, &wait_for_lock(claim.wanted, &claim.key.to_string(), &token))
-}
-
-/// The same without a count, for a key `$1`.
-pub(crate) fn wait_again(wanted: Wanted, tokens: TokenSource, tag: SessionTag) -> String {
-    within_limit(tag, None, &wait_for_lock(wanted, "$1", &token(tokens)))
-}
-
-fn wait_for_lock(wanted: Wanted, key: &str, token: &str) -> String {
+/// Waits for the lock with the key `$1`. It follows what [`begins_wait`] says.
+pub(crate) fn wait(mode: Mode, tokens: TokenSource, tag: SessionTag) -> String {
+    let (suffix, token) = (suffix(mode), tokens_from(tokens));
     // The function returns nothing, which is not NULL.
-    format!("CASE WHEN pg_advisory_lock{}({key}) IS NULL THEN '0' ELSE ({token})::text END", suffix(wanted))
+    on_primary(
+        tag,
+        &format!("CASE WHEN pg_advisory_lock{suffix}($1) IS NULL THEN '0' ELSE ({token})::text END"),
+    )
 }
 
 /// Begins the message of a wait: it says who waits, and switches off the limit for statements, if the session has one. If the wait
@@ -165,7 +90,7 @@ pub(crate) fn begins_wait(waiter: &Waiter, is_limited: bool) -> String {
 /// Makes an exclusive lock of this session a shared one, without a gap. The session goes before those that wait, as they would
 /// have to wait for it. Carried out again, it changes nothing.
 pub(crate) fn downgrade(key: Key, tokens: TokenSource, tag: SessionTag, limit: Duration) -> String {
-    let held = held_here(Looked::Lock(key));
+    let held = held_here(key);
     let share = format!(
         "CASE WHEN EXISTS (SELECT FROM pg_locks WHERE {held} AND mode='ShareLock') THEN true \
          ELSE pg_advisory_lock_shared({key}) IS NOT NULL END"
@@ -177,32 +102,19 @@ pub(crate) fn downgrade(key: Key, tokens: TokenSource, tag: SessionTag, limit: D
         "{}SET LOCAL lock_timeout={};{}",
         comment(Operation::Downgrade),
         limit.as_millis(),
-        within_limit(tag, None, &downgrade)
+        on_primary(tag, &downgrade)
     )
 }
 
-/// The condition on a row of `pg_locks` that it is an entry of the table of locks. The predicate locks of serializable transactions
-/// have a table of their own, and the locks of the fast path are with their sessions.
-const IN_TABLE: &str = "mode<>'SIReadLock' AND NOT fastpath";
-
-/// Evaluates the expression in the session with this tag alone, on a primary; NULL elsewhere. If there is a limit, it counts the
-/// entries of the table of locks that are taken before, and says so if they are more.
-pub(crate) fn within_limit(tag: SessionTag, limit: Option<u64>, expression: &str) -> String {
-    let is_here = tag.is_here();
-    match limit {
-        None => format!("SELECT CASE WHEN {is_here} AND NOT pg_is_in_recovery() THEN {expression} END"),
-        Some(limit) => format!(
-            "SELECT CASE WHEN {is_here} AND NOT pg_is_in_recovery() THEN \
-             CASE WHEN taken>{limit} THEN 'full '||taken ELSE {expression} END END,taken::text \
-             FROM (SELECT count(*) AS taken FROM pg_locks WHERE {IN_TABLE}) AS counted"
-        ),
-    }
+/// Evaluates the expression in the session with this tag alone, on a primary; NULL elsewhere.
+pub(crate) fn on_primary(tag: SessionTag, expression: &str) -> String {
+    format!("SELECT CASE WHEN {} AND NOT pg_is_in_recovery() THEN {expression} END", tag.is_here())
 }
 
-/// How many entries of the table of locks are taken, if the server has counted.
-pub(crate) fn counted(answer: &Answer) -> Option<u64> {
-    answer.rows.first()?.get(1)?.as_deref()?.parse().ok()
-}
+/// Counts the entries of the table of locks that are taken, before what follows. The predicate locks of serializable transactions have
+/// a table of their own, and the locks of the fast path are with their sessions.
+pub(crate) const COUNT: &str =
+    "SELECT count(*)::text FROM pg_locks WHERE mode<>'SIReadLock' AND NOT fastpath;";
 
 /// The server's answer to a request for a lock.
 #[derive(Debug, PartialEq, Eq)]
@@ -217,8 +129,6 @@ pub(crate) enum Answered {
     AtHead,
     /// Those who use the semaphore use it with this number of permits.
     OtherNumber(u32),
-    /// So many entries of the table of locks are taken, which is too many.
-    Full(u64),
     /// Another session has answered, or the server is a standby. Nothing is held.
     Elsewhere,
 }
@@ -229,12 +139,10 @@ impl Answered {
         let Some(value) = value else { return Some(Self::Elsewhere) };
         let (word, rest) = value.split_once(' ').unwrap_or((value, ""));
         Some(match word {
-            "elsewhere" => Self::Elsewhere,
             "few" => Self::AtHead,
             "passing" => Self::GateTaken,
             "0" => Self::Refused,
             "of" => Self::OtherNumber(rest.parse().ok()?),
-            "full" => Self::Full(rest.parse().ok()?),
             token => {
                 let numbers = rest.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
                 Self::Granted(token.parse().ok()?, numbers)
@@ -253,13 +161,8 @@ pub(crate) fn release(key: Key, has: &Has, tag: SessionTag, operation: Operation
     }
 }
 
-/// The same for a lock with the key `$1`, without a comment.
-pub(crate) fn release_again(has: &Has, tag: SessionTag) -> String {
-    in_session(tag, &unlocks("$1", has))
-}
-
 /// The condition that the session had the lock, which it has no longer when the server has evaluated it.
-fn unlocks(key: &str, has: &Has) -> String {
+pub(crate) fn unlocks(key: &str, has: &Has) -> String {
     match has {
         Has::Exclusive => format!("pg_advisory_unlock({key})"),
         Has::Shared => format!("pg_advisory_unlock_shared({key})"),
@@ -312,16 +215,12 @@ pub(crate) fn end(id: SessionId, operation: Operation) -> String {
     format!("{}SELECT pg_terminate_backend(pid)::text {}", comment(operation), from_session(id))
 }
 
-/// What these sessions do: their process, their start, and `advisory` if they wait for a lock, `active` if they carry out a
-/// statement.
-pub(crate) fn waits(ids: &[SessionId]) -> String {
-    let pids: Vec<_> = ids.iter().map(|id| id.pid.to_string()).collect();
+/// What a session does: `advisory` if it waits for a lock, `active` if it carries out a statement; no row if it does not exist.
+pub(crate) fn wait_of(id: SessionId) -> String {
     format!(
-        "{}SELECT pid::text,{START}::text,\
-         CASE WHEN wait_event_type='Lock' AND wait_event='advisory' THEN wait_event ELSE state END \
-         FROM pg_stat_get_activity(NULL) WHERE pid IN ({})",
+        "{}SELECT CASE WHEN wait_event_type='Lock' AND wait_event='advisory' THEN wait_event ELSE state END {}",
         comment(Operation::Inspect),
-        pids.join(",")
+        from_session(id)
     )
 }
 
@@ -372,7 +271,6 @@ mod tests {
     use lock_sql::operation_of;
 
     use super::*;
-    use crate::permits::Permits;
 
     fn tag() -> SessionTag {
         SessionTag::new(10)
@@ -382,39 +280,10 @@ mod tests {
         Key::of("", "orders/42")
     }
 
-    fn waiter(label: &str) -> Waiter {
-        Waiter {
-            id: "ff".to_owned(),
-            client: ClientRecord {
-                host: "h".to_owned(),
-                pid: 1,
-                label: Some(label.to_owned()),
-                ..ClientRecord::default()
-            },
-            permits: None,
-        }
-    }
-
-    fn claim(wanted: Wanted) -> Claim {
-        let name = lock_core::LockName::new("orders/42").unwrap();
-        Claim {
-            key: key(),
-            name,
-            id: lock_core::AttemptId::new(1),
-            wanted,
-            holder: None,
-            sections: NonZeroU32::MIN,
-        }
-    }
-
     #[test]
     fn a_statement_says_what_it_is_for() {
         let id = SessionId { pid: 7, start: 8 };
-        let permits = Wanted::Permits(Permits { take: 1, of: 2 });
         for (statement, operation) in [
-            (take(&claim(Wanted::Shared), TokenSource::Clock, tag(), None), Operation::Acquire),
-            (take(&claim(permits), TokenSource::Clock, tag(), Some(7)), Operation::Acquire),
-            (begins_wait(&waiter("x"), true), Operation::Acquire),
             (release(key(), &Has::Either, tag(), Operation::Cancel), Operation::Cancel),
             (release(key(), &Has::Exclusive, tag(), Operation::Release), Operation::Release),
             (downgrade(key(), TokenSource::Clock, tag(), Duration::from_secs(1)), Operation::Downgrade),
@@ -430,16 +299,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_waiter_is_called_leaves_its_comment() {
-        for label in
-            ["plain", "*/ DROP TABLE x; /*", "'quoted\\", "\u{1F512} \0 */*/", "*\\/", "/*/*", "/*/", "*/*"]
-        {
-            let claim = claim(Wanted::Exclusive);
-            let statement =
-                begins_wait(&waiter(label), true) + &wait(&claim, TokenSource::Clock, tag(), None);
-            let count = |part: &str| statement.matches(part).count();
-            assert_eq!((count("*/"), count("/*")), (1, 1), "{statement}");
-            assert_eq!(Waiter::of_statement(&statement), Some(waiter(label)));
+    fn a_session_is_distinguished_from_a_later_one_of_the_same_process_id() {
+        let id = SessionId { pid: 7, start: 8 };
+        for statement in [cancel(id), find(id), end(id, Operation::Break), wait_of(id)] {
+            let condition = format!("FROM pg_stat_get_activity(7) WHERE {START}=8");
+            assert!(statement.ends_with(&condition), "{statement}");
         }
     }
 
@@ -452,8 +316,6 @@ mod tests {
             (Some("few"), Some(Answered::AtHead)),
             (Some("passing"), Some(Answered::GateTaken)),
             (Some("of 3"), Some(Answered::OtherNumber(3))),
-            (Some("full 6400"), Some(Answered::Full(6400))),
-            (Some("elsewhere"), Some(Answered::Elsewhere)),
             (None, Some(Answered::Elsewhere)),
             (Some("x"), None),
             (Some("-1"), None),

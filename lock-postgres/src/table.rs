@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use lock_core::{Memo, Operation};
 use lock_kit::ClientRecord;
-use lock_sql::comment;
+use lock_sql::{ascii_json, comment};
 
-use crate::claim::Claim;
+use crate::dialect::Claim;
 use crate::key::Key;
 use crate::pg_locks::is_of;
 use crate::server::SessionId;
-use crate::statement::{NOW, ascii_json};
+use crate::statement::NOW;
 
 /// The table of tokens that have to outlast a server, and of those who hold locks.
 pub(crate) const TOKENS: &str = "distlock_tokens_of_locks";
@@ -158,8 +158,9 @@ pub(crate) fn records(key: Key, attempt: &str, session: SessionId) -> String {
 }
 
 /// Replaces what the table says of a holder, if it still holds the lock: a row, or none.
-pub(crate) fn update(key: Key, attempt: &str, session: SessionId, holder: &ClientRecord) -> String {
-    let held = format!("{} AND granted AND mode='ExclusiveLock' AND pid={}", is_of(key, 1), session.pid);
+pub(crate) fn update(claim: &Claim, session: SessionId, holder: &ClientRecord) -> String {
+    let (key, attempt) = (claim.key, claim.id);
+    let held = format!("{} AND granted AND mode='ExclusiveLock' AND pid={}", is_of(key), session.pid);
     format!(
         "{}UPDATE {TOKENS} SET holder={} WHERE key={key} AND attempt='{attempt}' AND process={} AND session={} \
          AND EXISTS (SELECT FROM pg_locks WHERE {held}) RETURNING 1::text",

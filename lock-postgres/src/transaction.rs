@@ -8,10 +8,9 @@ use std::fmt;
 use std::time::Duration;
 
 use lock_core::{LockError, LockName, Operation};
-use lock_sql::{Answer, Failure, Why, nonsense};
+use lock_sql::{Answer, Failure, Why, nonsense, not_primary};
 
 pub use self::clients::GenericTransaction;
-use crate::failure::standby;
 use crate::key::Key;
 
 /// The longest wait that the server understands, in milliseconds.
@@ -187,7 +186,7 @@ fn has_left_a_savepoint(failure: &Failure) -> bool {
 /// Refuses the answer of a standby. No other value of an answer is NULL.
 fn checked(answer: Answer) -> Result<Answer, LockError> {
     if answer.rows.iter().flatten().any(Option::is_none) {
-        return Err(standby(Operation::Acquire));
+        return Err(not_primary(Operation::Acquire));
     }
     Ok(answer)
 }

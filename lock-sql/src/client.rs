@@ -7,16 +7,19 @@ use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{
-    AttemptId, FencingToken, GroupId, LeaseState, LockError, LossReason, Moment, Operation, Released,
+    AcquireRequest, AttemptId, Downgraded, FencingToken, Grant, GroupId, HolderId, LeaseState, LockError,
+    LossReason, Moment, Operation, Released, Term,
 };
-use lock_kit::gone;
+use lock_kit::{ClientRecord, gone};
 
+use crate::claim::Claim;
 use crate::control::Control;
 use crate::dialect::Dialect;
 use crate::link::{Gone, Link, Taken};
 use crate::pool::{Pool, Server, downgrade, give_back};
 use crate::session::{Answer, Session};
 use crate::settings::Settings;
+use crate::waiting::{Batches, Waiting};
 
 /// Longer than the time after which the core reports the server's silence to callers that wait behind this clean-up, because
 /// another request would only queue behind this one on the same connection.
@@ -24,19 +27,15 @@ const SHORTEST_TIME_TO_UNDO: Duration = Duration::from_millis(1500);
 
 /// Where an attempt is made, or holds its lock: what a client needs to renew and release it.
 pub struct Placed<D: Dialect> {
-    /// The connection.
-    pub link: Arc<Link<D>>,
-    /// The lock.
-    pub key: D::Key,
-    /// The attempt.
-    pub id: AttemptId,
+    pub(crate) link: Arc<Link<D>>,
+    pub(crate) claim: Claim<D::Key>,
     /// The attempt by whose id the connection knows what it has for this one.
-    pub hold: AttemptId,
+    pub(crate) hold: AttemptId,
 }
 
 impl<D: Dialect> Clone for Placed<D> {
     fn clone(&self) -> Self {
-        Self { link: Arc::clone(&self.link), key: self.key.clone(), ..*self }
+        Self { link: Arc::clone(&self.link), claim: self.claim.clone(), hold: self.hold }
     }
 }
 
@@ -44,7 +43,7 @@ impl<D: Dialect> fmt::Debug for Placed<D> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Placed")
-            .field("id", &self.id)
+            .field("id", &self.claim.id)
             .field("link", &self.link)
             .finish_non_exhaustive()
     }
@@ -59,38 +58,82 @@ pub struct Client<D: Dialect> {
     /// A second connection of that kind, for tables, which others may block: nothing that is urgent waits behind it.
     pub auxiliary: Arc<Control<D>>,
     /// The connections that hold locks.
-    pub pool: Arc<Pool<D>>,
+    pub(crate) pool: Arc<Pool<D>>,
+    /// The readers that wait together.
+    pub(crate) batches: Batches<D::Key, Link<D>>,
     /// Where attempts may have left something, and their waits at the server.
     attempts: Mutex<HashMap<AttemptId, Tracked<D>>>,
 }
 
-type Tracked<D> = (Placed<D>, Option<Arc<<D as Dialect>::UnderWay>>);
+type Tracked<D> = (Placed<D>, Option<Arc<Waiting>>);
 
 impl<D: Dialect> Client<D> {
     /// Starts a client with its first session. It checks its holds so often, if that is more often than the core would.
-    pub fn start(settings: Arc<Settings<D>>, session: Session<D>, check_every: Option<Duration>) -> Self {
+    pub(crate) fn start(
+        settings: Arc<Settings<D>>,
+        session: Session<D>,
+        check_every: Option<Duration>,
+    ) -> Self {
         let (control, auxiliary) = (Control::start(&settings), Control::start(&settings));
         let pool = Pool::new(Server { settings: Arc::clone(&settings), control: Arc::clone(&control) });
         pool.adopt(session);
         if let Some(every) = check_every {
             settings.context.spawn(check_often(Arc::clone(&settings), Arc::downgrade(&pool), every));
         }
-        Self { settings, control, auxiliary, pool, attempts: Mutex::default() }
+        Self { settings, control, auxiliary, pool, batches: Batches::default(), attempts: Mutex::default() }
+    }
+
+    /// Returns what an attempt asks for.
+    pub(crate) fn claim(&self, request: &AcquireRequest) -> Result<Claim<D::Key>, LockError> {
+        let (dialect, mode) = (&self.settings.dialect, request.mode());
+        let holder = dialect.is_recorded(mode).then(|| Arc::new(ClientRecord::from(&**request.holder())));
+        Ok(Claim {
+            key: dialect.key(request.name(), request.physical(), mode.kind())?,
+            name: request.name().clone(),
+            id: request.id(),
+            mode,
+            holder,
+            sections: request.sections(),
+        })
+    }
+
+    /// Returns what the core gets of a hold.
+    pub(crate) fn grant(
+        &self,
+        place: Placed<D>,
+        token: Option<FencingToken>,
+        anchor: Moment,
+    ) -> Grant<Placed<D>> {
+        let (group, sections) = (place.link.group, place.claim.sections);
+        // Without a record the server knows only its session.
+        let session = place.claim.holder.is_none().then(|| HolderId::new(place.link.session.to_string()));
+        let term = Term::Leased { anchor, length: self.settings.server.lease };
+        let mut grant = Grant::new(place, group, term).with_sections(sections);
+        if let Some(session) = session {
+            grant = grant.with_holder(session);
+        }
+        match token {
+            Some(token) => grant.with_token(token),
+            None => grant,
+        }
     }
 
     /// Keeps track of where an attempt is made, until nothing of it is left.
-    pub fn track(&self, place: Placed<D>, waiting: Option<Arc<D::UnderWay>>) {
-        self.attempts.lock().insert(place.id, (place, waiting));
+    pub(crate) fn track(&self, place: Placed<D>, waiting: Option<&Arc<Waiting>>) {
+        self.attempts.lock().insert(place.claim.id, (place, waiting.cloned()));
     }
 
     /// Records that nothing of an attempt is left.
-    pub fn forget(&self, id: AttemptId) {
+    pub(crate) fn forget(&self, id: AttemptId) {
         self.attempts.lock().remove(&id);
     }
 
-    /// Returns what `find` has found in one of the waits at the server.
-    pub fn find_in_waits<T>(&self, find: impl FnMut(&Arc<D::UnderWay>) -> Option<T>) -> Option<T> {
-        self.attempts.lock().values().filter_map(|(_, waiting)| waiting.as_ref()).find_map(find)
+    /// Returns the readers of this client that take part in the wait which this attempt has sent, in order.
+    pub fn readers_with(&self, sender: &str) -> Vec<AttemptId> {
+        let attempts = self.attempts.lock();
+        let mut waits = attempts.values().filter_map(|(_, waiting)| waiting.as_ref());
+        let sent = waits.find(|wait| !wait.has_answer() && wait.hold.to_string() == sender);
+        sent.map(|wait| wait.ids()).unwrap_or_default()
     }
 
     /// Makes sure that nothing of an attempt is left, and that nothing of it appears later.
@@ -100,11 +143,9 @@ impl<D: Dialect> Client<D> {
     ///
     /// # Cancel safety
     /// Call it again.
-    pub async fn undo(&self, id: AttemptId, operation: Operation) -> Result<(), LockError> {
+    pub(crate) async fn undo(&self, id: AttemptId, operation: Operation) -> Result<(), LockError> {
         let Some((place, waiting)) = self.attempts.lock().get(&id).cloned() else { return Ok(()) };
-        if let Some(waiting) = waiting
-            && D::leave(&waiting, id)
-        {
+        if waiting.is_some_and(|waiting| waiting.leave(id)) {
             self.forget(id);
             return Ok(());
         }
@@ -124,10 +165,10 @@ impl<D: Dialect> Client<D> {
     ///
     /// # Cancel safety
     /// Call it again.
-    pub async fn release(&self, lease: &Placed<D>) -> Result<Released, LockError> {
+    pub(crate) async fn release(&self, lease: &Placed<D>) -> Result<Released, LockError> {
         let released = self.given_back(lease, Operation::Release).await;
         if released.is_ok() || lease.link.is_terminated() {
-            self.forget(lease.id);
+            self.forget(lease.claim.id);
         }
         released
     }
@@ -135,7 +176,7 @@ impl<D: Dialect> Client<D> {
     /// Releases the part of an attempt in a hold, on the connection that may have it. If the connection has ended, the server frees
     /// the lock by itself.
     async fn given_back(&self, place: &Placed<D>, operation: Operation) -> Result<Released, LockError> {
-        let Placed { link, key, id, hold } = place;
+        let Placed { link, claim: Claim { key, id, .. }, hold } = place;
         let released = async {
             let has_ended = link.has_ended();
             match give_back(&self.pool, link, key, (*hold, *id), operation) {
@@ -162,7 +203,7 @@ impl<D: Dialect> Client<D> {
     ///
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn renew(
+    pub(crate) async fn renew(
         &self,
         group: GroupId,
         leases: Vec<(D::Key, AttemptId)>,
@@ -173,21 +214,22 @@ impl<D: Dialect> Client<D> {
         self.settings.in_time(self.settings.request_timeout, Operation::Renew, checking).await
     }
 
-    /// Makes an exclusive hold that of the reader with the claim. Returns token and anchor, or why the hold was lost.
+    /// Makes an exclusive hold that of the reader with the claim.
     ///
     /// # Errors
     /// That the server did not answer, or has not done it.
     ///
     /// # Cancel safety
     /// Call it again.
-    pub async fn downgrade(
+    pub(crate) async fn downgrade(
         &self,
         lease: &Placed<D>,
-        claim: D::Claim,
-    ) -> Result<Result<(Option<FencingToken>, Moment), LossReason>, LockError> {
-        let (link, id) = (&lease.link, D::attempt_of(&claim));
-        self.track(Placed { id, hold: id, ..lease.clone() }, None);
-        let asked = downgrade(&self.pool, link, lease.id, claim);
+        claim: Claim<D::Key>,
+    ) -> Result<Downgraded<Placed<D>>, LockError> {
+        let (link, id, former) = (&lease.link, claim.id, lease.claim.id);
+        let place = Placed { link: Arc::clone(link), claim: claim.clone(), hold: id };
+        self.track(place.clone(), None);
+        let asked = downgrade(&self.pool, link, former, claim);
         let downgrading = async {
             let reason = match asked {
                 Some(asked) => match asked.await {
@@ -203,8 +245,11 @@ impl<D: Dialect> Client<D> {
         };
         let limit = self.settings.request_timeout;
         let downgraded = self.settings.in_time(limit, Operation::Downgrade, downgrading).await?;
-        self.forget(if downgraded.is_ok() { lease.id } else { id });
-        Ok(downgraded)
+        self.forget(if downgraded.is_ok() { former } else { id });
+        Ok(match downgraded {
+            Ok((token, anchor)) => Downgraded::Shared(self.grant(place, token, anchor)),
+            Err(reason) => Downgraded::WasLost(reason),
+        })
     }
 
     /// Asks for a sign of life.
@@ -214,8 +259,8 @@ impl<D: Dialect> Client<D> {
     ///
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn ping(&self, statement: String) -> Result<Answer, LockError> {
-        let asking = self.control.ask(Operation::Ping, statement);
+    pub(crate) async fn ping(&self) -> Result<Answer, LockError> {
+        let asking = self.control.ask(Operation::Ping, D::ping());
         self.settings.in_time(self.settings.time_to_ask(), Operation::Ping, asking).await
     }
 
@@ -223,7 +268,7 @@ impl<D: Dialect> Client<D> {
     ///
     /// # Cancel safety
     /// They end all the same.
-    pub async fn close(&self) {
+    pub(crate) async fn close(&self) {
         self.pool.close();
         tokio::join!(self.auxiliary.close(), self.control.close());
     }

@@ -10,11 +10,12 @@ use lock_core::spi::within;
 use lock_core::{LockError, LossReason, Moment, Operation, Sleep};
 
 use crate::dialect::Dialect;
-use crate::failure::Failure;
+use crate::failure::{Failure, blocked};
 use crate::link::{Command, Link, LinkState, Mailbox};
 use crate::pool::Pool;
 use crate::session::{Answer, Session};
 use crate::settings::Settings;
+use crate::task::Held;
 
 /// How long the server has to cancel a statement. After that the client drops the connection, and ends the session from another.
 const CANCELLATION_TIMEOUT: Duration = Duration::from_millis(400);
@@ -49,10 +50,9 @@ impl<D: Dialect> Drop for Ending<D> {
 
 /// A connection, for the task that owns it. A statement is abandoned only together with it.
 pub struct Connection<D: Dialect> {
-    /// The pool that has the connection.
-    pub pool: Arc<Pool<D>>,
+    pub(crate) pool: Arc<Pool<D>>,
     /// The connection, for other tasks.
-    pub link: Arc<Link<D>>,
+    pub(crate) link: Arc<Link<D>>,
     /// The settings of the client.
     pub settings: Arc<Settings<D>>,
     /// Before the session, so that it is dropped first.
@@ -60,7 +60,7 @@ pub struct Connection<D: Dialect> {
     /// The session at the server.
     pub session: Session<D>,
     /// What attempts have on this connection, or may have.
-    pub held: HashMap<D::Key, D::Held>,
+    pub held: HashMap<D::Key, Held<D::Has>>,
     /// The moment just before the last answered statement was sent.
     pub heard: Moment,
     /// Rings when the connection may have been unused for long. It is set again only then: an alarm for each command would have to be
@@ -70,7 +70,7 @@ pub struct Connection<D: Dialect> {
 
 impl<D: Dialect> Connection<D> {
     /// Creates it for an opened session.
-    pub fn new(pool: Arc<Pool<D>>, link: Arc<Link<D>>, session: Session<D>) -> Self {
+    pub(crate) fn new(pool: Arc<Pool<D>>, link: Arc<Link<D>>, session: Session<D>) -> Self {
         let settings = Arc::clone(&pool.server().settings);
         let heard = settings.clock().now();
         let may_be_idle = settings.clock().sleep_until(heard.plus(settings.longest_idle()));
@@ -87,7 +87,7 @@ impl<D: Dialect> Connection<D> {
     ///
     /// # Cancel safety
     /// No command is lost.
-    pub async fn next(&mut self, mailbox: &mut Mailbox<D>) -> Option<Command<D>> {
+    pub(crate) async fn next(&mut self, mailbox: &mut Mailbox<D>) -> Option<Command<D>> {
         let longest_idle = self.settings.longest_idle();
         loop {
             if !self.held.is_empty() {
@@ -110,7 +110,7 @@ impl<D: Dialect> Connection<D> {
     }
 
     /// Records that a command was carried out.
-    pub fn has_carried_out_one(&self) {
+    pub(crate) fn has_carried_out_one(&self) {
         self.link.has_carried_out_one();
         self.pool.progresses();
     }
@@ -119,7 +119,7 @@ impl<D: Dialect> Connection<D> {
     ///
     /// # Cancel safety
     /// Dropping the future drops the connection.
-    pub async fn retire(self) {
+    pub(crate) async fn retire(self) {
         self.link.reaches(LinkState::Ended);
         self.pool.remove(self.link.group);
         self.session.close(self.settings.clock()).await;
@@ -127,7 +127,7 @@ impl<D: Dialect> Connection<D> {
     }
 
     /// Gives the connection up, and what is held on it.
-    pub fn die(self, error: &LockError) {
+    pub(crate) fn die(self, error: &LockError) {
         let Self { link, ending, session, held, .. } = self;
         if held.is_empty() {
             tracing::debug!(target: "distlock", session = %link.session, %error, "a connection has ended");
@@ -206,7 +206,8 @@ impl<D: Dialect> Connection<D> {
         let deadline = if is_free { usual(clock) } else { usual(clock).max(lease_over) };
         let cancelled = async {
             loop {
-                control.cancel(&id).await.map_err(Failure::Broken)?;
+                // If that fails, it is tried again: without holds for a moment, with holds for as long as they may live.
+                let _ = control.cancel(&id).await;
                 let again = clock.now().plus(CANCEL_AGAIN);
                 if let Some(answer) = within(clock, again, asking.as_mut()).await {
                     return answer;
@@ -217,11 +218,15 @@ impl<D: Dialect> Connection<D> {
     }
 
     /// Carries out a statement that others may block, for many reasons, while the checks of the holds on this connection wait
-    /// behind it. So it has a limit of its own, and is cancelled then; the first result says whether.
+    /// behind it. So it has a limit of its own, and is cancelled then.
+    ///
+    /// # Errors
+    /// The failure; that of a [blocked] statement if it was cancelled, also when it was done all the same: a write that waited for a
+    /// standby is done at the primary alone, and a token of it may fall again.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, the connection is no longer usable.
-    pub async fn ask_or_cancel(&mut self, statement: String) -> (bool, Result<Answer, Failure>) {
+    pub async fn ask_or_cancel(&mut self, statement: String) -> Result<Answer, Failure> {
         let clock = self.settings.clock().clone();
         let sent = clock.now();
         self.link.is_asking(sent);
@@ -233,6 +238,10 @@ impl<D: Dialect> Connection<D> {
         };
         let answer = self.ask_until(stop, statement).await;
         self.link.has_asked(self.now());
-        (is_cancelled, answer)
+        match answer {
+            Err(Failure::Broken(_)) => answer,
+            _ if is_cancelled => Err(Failure::refusal(blocked(Operation::Acquire))),
+            answer => answer,
+        }
     }
 }

@@ -3,7 +3,6 @@
 //! The client opens it when needed, and closes it after a while without use. A caller may drop its future at any time: the answer
 //! is then dropped.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use lock_core::{Backoff, LockError, Operation};
 use lock_kit::gone;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::attempt::Seen;
 use crate::dialect::Dialect;
 use crate::failure::{Failure, Why};
 use crate::link::{Link, LinkState};
@@ -21,9 +21,6 @@ use crate::settings::Settings;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// How many waits one statement asks about.
-const MOST_WAITS: usize = 500;
 
 enum Request<D: Dialect> {
     Statement {
@@ -34,21 +31,8 @@ enum Request<D: Dialect> {
         /// Gets the id of the session that has answered, too.
         answer: oneshot::Sender<Result<(D::Id, Answer), Failure>>,
     },
-    /// One statement looks at several waits.
-    Look { wait: D::Wait, answer: oneshot::Sender<Result<D::Seen, LockError>> },
     /// The last request: close the connection.
     Close { done: oneshot::Sender<()> },
-}
-
-impl<D: Dialect> Request<D> {
-    /// Whether the caller has gone.
-    fn is_closed(&self) -> bool {
-        match self {
-            Self::Statement { answer, .. } => answer.is_closed(),
-            Self::Look { answer, .. } => answer.is_closed(),
-            Self::Close { done } => done.is_closed(),
-        }
-    }
 }
 
 /// The control connection of a client.
@@ -61,7 +45,7 @@ impl<D: Dialect> Control<D> {
     /// Starts its task, which opens no connection yet.
     pub fn start(settings: &Arc<Settings<D>>) -> Arc<Self> {
         let (requests, asked) = mpsc::unbounded_channel();
-        let worker = Worker { settings: Arc::clone(settings), session: None, deferred: VecDeque::new() };
+        let worker = Worker { settings: Arc::clone(settings), session: None };
         settings.context.spawn(worker.work(asked));
         Arc::new(Self { settings: Arc::clone(settings), requests })
     }
@@ -152,17 +136,20 @@ impl<D: Dialect> Control<D> {
         self.put_statement(operation, statement, Some(session.clone())).await.map(|(_, answer)| answer)
     }
 
-    /// Looks at a wait.
+    /// Looks at a session's wait for a lock; also at its place, if that is sought.
     ///
     /// # Errors
     /// Why the server said nothing of it.
     ///
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn look_at_wait(&self, wait: D::Wait) -> Result<D::Seen, LockError> {
+    pub async fn look_at_wait(&self, key: &D::Key, id: &D::Id, seeks_place: bool) -> Result<Seen, LockError> {
         let looking = async {
-            let put = self.put(|answer| Request::Look { wait, answer });
-            put.await.unwrap_or_else(|| Err(gone(Operation::Acquire)))
+            if seeks_place && D::is_queued(self, id).await? {
+                return Ok(Seen::Waiting);
+            }
+            let (by, answer) = self.ask_as(Operation::Acquire, D::look(key, id)).await?;
+            Ok(D::seen(&by, id, &answer))
         };
         self.settings.in_time(self.settings.request_timeout, Operation::Acquire, looking).await
     }
@@ -180,7 +167,7 @@ impl<D: Dialect> Control<D> {
     }
 
     /// Makes sure that the server forgets a session and everything that it holds, however long that takes.
-    pub fn terminate(self: &Arc<Self>, link: Arc<Link<D>>) {
+    pub(crate) fn terminate(self: &Arc<Self>, link: Arc<Link<D>>) {
         let this = Arc::clone(self);
         self.settings.context.spawn(async move {
             let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -211,16 +198,16 @@ impl<D: Dialect> fmt::Debug for Control<D> {
 struct Worker<D: Dialect> {
     settings: Arc<Settings<D>>,
     session: Option<Session<D>>,
-    /// Other requests that were taken out of the queue while gathering those about waits.
-    deferred: VecDeque<Request<D>>,
 }
 
 impl<D: Dialect> Worker<D> {
     async fn work(mut self, mut asked: mpsc::UnboundedReceiver<Request<D>>) {
         while let Some(request) = self.next(&mut asked).await {
             match request {
-                Request::Close { .. } => break,
-                Request::Look { wait, answer } => self.look(wait, answer, &mut asked).await,
+                Request::Close { done } => {
+                    self.close().await;
+                    return drop(done);
+                }
                 Request::Statement { operation, statement, about, answer } => {
                     let said = self.carry_out(operation, &statement, about.as_ref()).await;
                     // Sending fails if the caller has gone.
@@ -240,9 +227,7 @@ impl<D: Dialect> Worker<D> {
     /// The next request. Closes the connection if there is none for a while.
     async fn next(&mut self, asked: &mut mpsc::UnboundedReceiver<Request<D>>) -> Option<Request<D>> {
         loop {
-            let request = if let Some(request) = self.deferred.pop_front() {
-                Some(request)
-            } else if self.session.is_some() {
+            let request = if self.session.is_some() {
                 let clock = self.settings.clock();
                 let idle = clock.now().plus(self.settings.longest_idle());
                 let Some(request) = within(clock, idle, asked.recv()).await else {
@@ -254,42 +239,8 @@ impl<D: Dialect> Worker<D> {
                 asked.recv().await
             };
             match request {
-                Some(request) if request.is_closed() => {}
+                Some(Request::Statement { answer, .. }) if answer.is_closed() => {}
                 request => return request,
-            }
-        }
-    }
-
-    /// Answers all requests about waits of this moment, as many as one statement takes.
-    async fn look(
-        &mut self,
-        wait: D::Wait,
-        answer: oneshot::Sender<Result<D::Seen, LockError>>,
-        asked: &mut mpsc::UnboundedReceiver<Request<D>>,
-    ) {
-        let (mut waits, mut answers) = (vec![wait], vec![answer]);
-        while waits.len() < MOST_WAITS
-            && let Ok(request) = asked.try_recv()
-        {
-            match request {
-                Request::Look { wait, answer } => {
-                    waits.push(wait);
-                    answers.push(answer);
-                }
-                other => self.deferred.push_back(other),
-            }
-        }
-        let said = self.carry_out(Operation::Acquire, &D::look(&waits), None).await;
-        match said.map_err(Failure::into_error) {
-            Ok((by, said)) => {
-                for (answer, seen) in answers.into_iter().zip(D::seen(&by, &waits, &said)) {
-                    let _ = answer.send(Ok(seen));
-                }
-            }
-            Err(error) => {
-                for answer in answers {
-                    let _ = answer.send(Err(error.clone()));
-                }
             }
         }
     }

@@ -6,20 +6,36 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AttemptId, LockError, Memo, Operation, Secret};
+use lock_core::{
+    AttemptId, HolderId, LeaseState, LockError, LockKind, LockName, Memo, Mode, Operation, Participant,
+    PhysicalName, Released, Secret,
+};
+use lock_kit::ClientRecord;
 use sqlx::error::DatabaseError;
 
+use crate::attempt::Seen;
+use crate::claim::Claim;
+use crate::client::Client;
+use crate::connection::{Broken, Connection};
 use crate::control::Control;
 use crate::failure::{Explained, Failure};
-use crate::link::{Link, Mailbox};
-use crate::pool::Pool;
 use crate::session::{Answer, Row, Session};
 use crate::settings::Settings;
+use crate::task::{Held, Passed, Patience, Shared, Tokens};
+use crate::waiting::Waiting;
 
 /// A kind of SQL server, with the settings that only its clients have.
-pub trait Dialect: Send + Sync + Sized + 'static {
+///
+/// Its functions without a `Cancel safety` of their own may be dropped at every await: what they have sent may be carried out.
+pub trait Dialect: Holds + Breaks + Send + Sync + 'static {
     /// The server with an article, as users call it.
     const SERVER: &'static str;
+    /// Whether readers of one client wait together: where each takes a place of its own, of which there are few.
+    const SHARES_WAITS: bool = false;
+    /// How often a try that finds others at the gate of a lock is made.
+    const TRIES_AT_A_GATE: u32;
+    /// Whether [`holder_of`](Self::holder_of) names holders, and no refusal does.
+    const NAMES_HOLDERS_LATER: bool = false;
 
     /// A connection of the client crate.
     type Connection: sqlx::Connection;
@@ -28,27 +44,16 @@ pub trait Dialect: Send + Sync + Sized + 'static {
     /// What else a client knows of its own session.
     type OfSession: Send + 'static;
     /// What tells locks apart. A session never has two locks of one key: it does not exclude itself.
-    type Key: Clone + Eq + Hash + Send + Sync + 'static;
-    /// An attempt's request for a lock.
-    type Claim: Clone + Send + Sync + 'static;
-    /// What a wait has besides its claim.
-    type Waiting: Send + 'static;
-    /// A wait at the server that is under way, for tasks that do not carry it out.
-    type UnderWay: Send + Sync + 'static;
-    /// What a refusal says.
-    type Refusal: Clone + Send + 'static;
-    /// What an attempt has on a connection, or may have.
-    type Held: Send + 'static;
-    /// A wait that a client looks at.
-    type Wait: Send + Sync + 'static;
-    /// What it sees.
-    type Seen: Send + 'static;
+    type Key: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static;
 
-    /// Returns what a claim asks for.
-    fn key_of(claim: &Self::Claim) -> Self::Key;
+    /// Returns the lock or the semaphore with this name.
+    ///
+    /// # Errors
+    /// That the server cannot have such a name.
+    fn key(&self, name: &LockName, physical: &PhysicalName, kind: LockKind) -> Result<Self::Key, LockError>;
 
-    /// Returns the attempt that makes a claim.
-    fn attempt_of(claim: &Self::Claim) -> AttemptId;
+    /// Returns whether a table says who holds a lock in this mode.
+    fn is_recorded(&self, mode: Mode) -> bool;
 
     /// Opens a session, and checks the server and what the session got. The server ends the session after a silence as long as the
     /// lease.
@@ -63,6 +68,15 @@ pub trait Dialect: Send + Sync + Sized + 'static {
         password: Option<Secret>,
     ) -> impl Future<Output = Result<Session<Self>, LockError>> + Send;
 
+    /// Makes sure that there is what the client needs, with its first session.
+    ///
+    /// # Errors
+    /// That it is missing, and cannot be created.
+    fn prepare(
+        settings: &Settings<Self>,
+        session: &mut Session<Self>,
+    ) -> impl Future<Output = Result<(), LockError>> + Send;
+
     /// Sends statements in one message, and receives the answer.
     ///
     /// # Errors
@@ -75,17 +89,28 @@ pub trait Dialect: Send + Sync + Sized + 'static {
         statement: String,
     ) -> impl Future<Output = Result<Answer, sqlx::Error>> + Send;
 
-    /// Returns the task that owns a connection, and carries out what its mailbox has. It ends with [`Pool::retire`] or
-    /// [`Pool::remove`].
-    fn drive(
-        pool: Arc<Pool<Self>>,
-        link: Arc<Link<Self>>,
-        session: Session<Self>,
-        mailbox: Mailbox<Self>,
-    ) -> impl Future<Output = ()> + Send + 'static;
-
     /// Explains an error of the server to the user; `None` if it is none of this server's.
     fn explain(operation: Operation, said: &(dyn DatabaseError + 'static)) -> Option<Explained>;
+
+    /// Returns the statement for a sign of life.
+    fn ping() -> String;
+
+    /// Reads whether the server that answers it is a primary.
+    fn is_primary(answer: &str) -> bool;
+
+    /// Is told that a wait was sent.
+    fn begins_to_wait(&self, control: &Arc<Control<Self>>, session: &Self::Id, waiting: &Arc<Waiting>) {
+        let _ = (control, session, waiting);
+    }
+
+    /// Returns who holds a lock, for the error of a caller that does not get it, if no refusal says so.
+    fn holder_of(
+        client: &Client<Self>,
+        claim: &Claim<Self::Key>,
+    ) -> impl Future<Output = Option<Participant>> + Send {
+        let _ = (client, claim);
+        async { None }
+    }
 
     /// Returns whether the server has run without interruption between both sessions, where their numbers begin anew with each start.
     fn is_one_run(one: &Self::Id, other: &Self::Id) -> bool {
@@ -107,14 +132,26 @@ pub trait Dialect: Send + Sync + Sized + 'static {
         calls: u32,
     ) -> impl Future<Output = Result<bool, LockError>> + Send;
 
-    /// Ends the part of an attempt in a wait, and the wait itself unless others stay. Returns whether others do.
-    fn leave(waiting: &Self::UnderWay, id: AttemptId) -> bool;
+    /// Returns whether the server has put the statement of a session into a queue, where a [look](Self::look) does not show that.
+    ///
+    /// # Errors
+    /// That it is not known.
+    fn is_queued(
+        control: &Control<Self>,
+        id: &Self::Id,
+    ) -> impl Future<Output = Result<bool, LockError>> + Send {
+        let _ = (control, id);
+        async { Ok(false) }
+    }
 
-    /// Returns the statement that looks at these waits.
-    fn look(waits: &[Self::Wait]) -> String;
+    /// Returns the statement that looks at a session's wait for a lock.
+    fn look(key: &Self::Key, id: &Self::Id) -> String;
 
-    /// Reads what the session with the id has answered to it; something for each wait.
-    fn seen(asked: &Self::Id, waits: &[Self::Wait], answer: &Answer) -> Vec<Self::Seen>;
+    /// Reads what the session `asked` has answered to it.
+    fn seen(asked: &Self::Id, id: &Self::Id, answer: &Answer) -> Seen;
+
+    /// Returns the statement that replaces what the table says of a holder, if its session still holds the lock. It answers a row then.
+    fn describe(claim: &Claim<Self::Key>, session: &Self::Id, holder: &ClientRecord) -> String;
 
     /// Returns the statement that creates the table of slots.
     fn create_slots() -> String;
@@ -142,4 +179,151 @@ pub trait Dialect: Send + Sync + Sized + 'static {
     fn failure(operation: Operation, error: sqlx::Error) -> Failure {
         Failure::of::<Self>(operation, error)
     }
+}
+
+/// How attempts are made on a connection, and what becomes of what they have there. The task that owns the connection calls these
+/// functions; if they are dropped, it ends.
+pub trait Holds: Sized {
+    /// What a connection has of a lock, or may have.
+    type Has: Send + 'static;
+
+    /// Makes an attempt on a connection, from its first statement to its outcome. While it waits, it watches for the
+    /// [end](Waiting::ended) of the wait.
+    fn pass(
+        on: &mut Connection<Self>,
+        claim: &Claim<<Self as Dialect>::Key>,
+        patience: &Patience<'_>,
+    ) -> impl Future<Output = Passed<Self::Has>> + Send
+    where
+        Self: Dialect;
+
+    /// Mints the tokens of a hold that the connection has now, for all that share it. `first` is the one that came with the lock.
+    ///
+    /// # Errors
+    /// The failure. Then the lock is given back.
+    fn mint(
+        on: &mut Connection<Self>,
+        claim: &Claim<<Self as Dialect>::Key>,
+        first: Option<u64>,
+    ) -> impl Future<Output = Result<Tokens, Failure>> + Send
+    where
+        Self: Dialect;
+
+    /// Returns the state of these locks, each of an attempt, on this connection.
+    ///
+    /// # Errors
+    /// The failure. An answer of another session means that this connection is unusable.
+    fn check(
+        on: &mut Connection<Self>,
+        leases: &[(<Self as Dialect>::Key, AttemptId)],
+    ) -> impl Future<Output = Result<Vec<LeaseState>, Failure>> + Send
+    where
+        Self: Dialect;
+
+    /// Releases whatever there is of a lock.
+    ///
+    /// # Errors
+    /// That only the end of the connection certainly frees it.
+    fn release(
+        on: &mut Connection<Self>,
+        key: &<Self as Dialect>::Key,
+        held: Held<Self::Has>,
+        operation: Operation,
+    ) -> impl Future<Output = Result<Released, Broken>> + Send
+    where
+        Self: Dialect;
+
+    /// Ends what one of several attempts has of their hold for itself.
+    ///
+    /// # Errors
+    /// That only the end of the connection certainly ends it.
+    fn leave(
+        on: &mut Connection<Self>,
+        key: &<Self as Dialect>::Key,
+        id: AttemptId,
+        operation: Operation,
+    ) -> impl Future<Output = Result<Released, Broken>> + Send
+    where
+        Self: Dialect,
+    {
+        let _ = (on, key, id, operation);
+        async { Ok(Released::Clean) }
+    }
+
+    /// Makes the exclusive hold that the connection has a shared one, without a gap. Returns what there is of it then, and the token if one
+    /// comes with it; none if it was lost. It is called again after a failure, and then may have done so before.
+    ///
+    /// # Errors
+    /// The failure.
+    fn share(
+        on: &mut Connection<Self>,
+        claim: &Claim<<Self as Dialect>::Key>,
+    ) -> impl Future<Output = Result<Shared<Self::Has>, Failure>> + Send
+    where
+        Self: Dialect;
+}
+
+/// Who has a lock, and how it is taken away. The functions may be dropped at every await.
+pub trait Breaks: Sized {
+    /// A holder that a break is to end.
+    type Found: Send + Sync;
+
+    /// Returns who holds a lock, and who waits for it, in order.
+    ///
+    /// # Errors
+    /// That the server did not say.
+    fn inspect(
+        client: &Client<Self>,
+        key: &<Self as Dialect>::Key,
+    ) -> impl Future<Output = Result<(Vec<Participant>, Vec<Participant>), LockError>> + Send
+    where
+        Self: Dialect;
+
+    /// Finds the holder of a lock that a break is to end, if it still holds it.
+    ///
+    /// # Errors
+    /// That the server did not say, or that this user may not see it.
+    fn find_holder(
+        client: &Client<Self>,
+        key: &<Self as Dialect>::Key,
+        id: &HolderId,
+    ) -> impl Future<Output = Result<Option<Self::Found>, LockError>> + Send
+    where
+        Self: Dialect;
+
+    /// Returns which other locks end with the session of a holder, if the server knows their names.
+    ///
+    /// # Errors
+    /// That the server did not say.
+    fn also_lost(
+        client: &Client<Self>,
+        key: &<Self as Dialect>::Key,
+        found: &Self::Found,
+    ) -> impl Future<Output = Result<Option<Vec<LockName>>, LockError>> + Send
+    where
+        Self: Dialect;
+
+    /// Ends the session of a holder, and returns whether it was there.
+    ///
+    /// # Errors
+    /// That it is not known.
+    fn end_holder(
+        client: &Client<Self>,
+        key: &<Self as Dialect>::Key,
+        found: &Self::Found,
+    ) -> impl Future<Output = Result<bool, LockError>> + Send
+    where
+        Self: Dialect;
+
+    /// Returns whether the session of a holder still holds the lock.
+    ///
+    /// # Errors
+    /// That it is not known.
+    fn still_holds(
+        client: &Client<Self>,
+        key: &<Self as Dialect>::Key,
+        found: &Self::Found,
+    ) -> impl Future<Output = Result<bool, LockError>> + Send
+    where
+        Self: Dialect;
 }

@@ -150,3 +150,28 @@ pub fn nonsense(operation: Operation, what: impl fmt::Display) -> LockError {
         .because(format!("the server's reply is invalid: {what}"))
         .remedy("check any proxy between this client and the server")
 }
+
+/// The error if a statement was cancelled because it took too long.
+pub fn blocked(operation: Operation) -> LockError {
+    LockError::new(ErrorKind::Unreachable, operation)
+        .because("the server answers, and has not carried out the statement in time")
+        .remedy("look at the server for what blocks it: a locked table, or a standby that does not confirm")
+        .retryable()
+}
+
+/// The error if the server is not a primary, or no longer one.
+pub fn not_primary(operation: Operation) -> LockError {
+    LockError::new(ErrorKind::Unreachable, operation)
+        .because(
+            "the server is read-only, as a standby or a replica is: a lock that is held there excludes no client of the primary",
+        )
+        .remedy("connect to the primary")
+        .retryable()
+}
+
+/// The error if a table was made by a later release.
+pub fn newer_layout(operation: Operation, table: &str) -> LockError {
+    LockError::new(ErrorKind::Unsupported, operation)
+        .because(format!("a later release of distlock has changed the table {table}"))
+        .remedy("update this program")
+}

@@ -4,36 +4,54 @@
 //! heard nothing for the lease. The rest follows from that, and is here:
 //!
 //! * [`Settings`] open sessions, after a failure one at a time, and know how long each answer may take.
-//! * [`Link`] is a session for tasks that do not own it. One task owns the [`Connection`] and carries out [commands](Command), one
-//!   after the other, so that a dropped future abandons no statement. [`Pool`] says which locks are on which link.
+//! * A *link* is a session for tasks that do not own it. One task owns the [`Connection`] and carries out commands, one after the
+//!   other, so that a dropped future abandons no statement. A *pool* says which locks are on which link.
+//! * An *attempt* tries a lock, or waits for it at the server, and watches that the server still has the wait. Readers of one client may
+//!   [wait together](Waiting).
 //! * [`Control`] is a connection without holds and waiters. It cancels waits, looks at them, and makes sure that the server has
 //!   forgotten a session that has ended on this side.
-//! * [`Client`] has all of these, and knows where its attempts may have left something.
-//! * [`remember`] keeps slots of locks in a table.
+//! * A [`Client`] has all of these, and knows where its attempts may have left something; a [`SqlBackend`] is what the core sees.
+//! * Slots of locks that are remembered are in a table.
 //!
 //! A backend is a [`Dialect`]: it writes the statements and reads the answers.
+//!
+//! | what a reader looks for | where |
+//! |---|---|
+//! | a lost connection becomes a loss | `connection.rs`: what happens when the task ends, however it does |
+//! | a token is minted | [`Holds::pass`], with the lock; or [`Holds::mint`], in a table |
+//! | what a break sends | [`Breaks::end_holder`]; `breaking.rs` calls it, and waits until the lock is free |
 #![forbid(unsafe_code)]
 
+mod attempt;
+mod backend;
+mod breaking;
+mod claim;
 mod client;
 mod connection;
 mod control;
 mod dialect;
 mod failure;
+mod inspection;
 mod link;
 mod once;
 mod pool;
 mod session;
 mod settings;
 mod statement;
+mod task;
+mod waiting;
 
+pub use attempt::Seen;
+pub use backend::{SqlBackend, create_if_missing};
+pub use claim::{Claim, Waiter, ascii_json, mode_of, word_of};
 pub use client::{Client, Placed};
 pub use connection::{Broken, Connection};
 pub use control::Control;
-pub use dialect::Dialect;
-pub use failure::{Explained, Failure, Why, broken, nonsense};
-pub use link::{Asked, Command, GivenBack, Link, Mailbox, Taken};
-pub use once::remember;
-pub use pool::{Occupant, OwnLink, Pool, Server, Started};
+pub use dialect::{Breaks, Dialect, Holds};
+pub use failure::{Explained, Failure, Why, blocked, broken, newer_layout, nonsense, not_primary};
+pub use inspection::moment;
 pub use session::{Answer, Row, Session, next};
 pub use settings::{Connecting, Settings};
 pub use statement::{COMMENT, comment, operation_of, word};
+pub use task::{Held, Passed, Patience, Shared, Tokens};
+pub use waiting::Waiting;

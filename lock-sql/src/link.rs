@@ -6,18 +6,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::{
-    AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Moment, Operation, Released,
+    AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Moment, Operation, Participant, Released,
 };
 use lock_kit::PooledLink;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::claim::{Claim, Waiter};
 use crate::dialect::Dialect;
 use crate::pool::Occupant;
 use crate::session::Session;
+use crate::waiting::{Promise, Waiting};
 
 /// The outcome of a request for a lock.
 #[derive(Debug, Clone)]
-pub enum Taken<R> {
+pub(crate) enum Taken {
     /// The session holds it.
     Granted {
         /// The token, if tokens are minted.
@@ -26,35 +28,42 @@ pub enum Taken<R> {
         anchor: Moment,
     },
     /// It is not free.
-    Refused(R),
+    Refused {
+        /// Who has it, if the answer says so.
+        holder: Option<Box<Participant>>,
+        /// Whether others pass the gate of the lock.
+        is_passing: bool,
+    },
     /// Nothing is known, and nothing is held.
     Interrupted,
 }
 
 /// What becomes the outcome; an error if the connection has ended.
-pub type Asked<D> = oneshot::Receiver<Result<Taken<<D as Dialect>::Refusal>, LockError>>;
+pub(crate) type Asked = oneshot::Receiver<Result<Taken, LockError>>;
 
 /// Where the outcome goes.
-type Answers<D> = oneshot::Sender<Result<Taken<<D as Dialect>::Refusal>, LockError>>;
+pub(crate) type Answers = oneshot::Sender<Result<Taken, LockError>>;
 
 /// What becomes the outcome of a release; an error if the connection has ended.
-pub type GivenBack = oneshot::Receiver<Result<Released, LockError>>;
+pub(crate) type GivenBack = oneshot::Receiver<Result<Released, LockError>>;
 
 /// What a connection's task has to do, one command after the other.
-pub enum Command<D: Dialect> {
+pub(crate) enum Command<D: Dialect> {
     /// Take a lock if it is free.
     Take {
         /// The lock.
-        claim: D::Claim,
+        claim: Claim<D::Key>,
         /// Where the outcome goes.
-        answer: Answers<D>,
+        answer: Answers,
     },
     /// Wait for a lock until it is granted, or until its callers have gone.
     Wait {
         /// The lock.
-        claim: D::Claim,
-        /// Who waits, and where the outcome goes.
-        waiting: D::Waiting,
+        claim: Claim<D::Key>,
+        /// Who waits.
+        waiter: Waiter,
+        /// Where the outcome goes.
+        promise: Promise,
     },
     /// Release a lock, if this attempt has it.
     Release {
@@ -72,9 +81,9 @@ pub enum Command<D: Dialect> {
         /// The attempt that has it.
         former: AttemptId,
         /// The reader's request.
-        claim: D::Claim,
+        claim: Claim<D::Key>,
         /// Where the outcome goes.
-        answer: Answers<D>,
+        answer: Answers,
     },
     /// Check which locks are still held.
     Check {
@@ -99,11 +108,11 @@ pub(crate) enum LinkState {
 }
 
 /// A connection, for tasks that do not own it. It never comes back: the next connection is another link.
-pub struct Link<D: Dialect> {
+pub(crate) struct Link<D: Dialect> {
     /// The number of the connection.
-    pub group: GroupId,
+    pub(crate) group: GroupId,
     /// The session at the server.
-    pub session: D::Id,
+    pub(crate) session: D::Id,
     commands: mpsc::UnboundedSender<Command<D>>,
     checks: mpsc::UnboundedSender<Command<D>>,
     /// How many commands have not been carried out yet.
@@ -116,7 +125,7 @@ pub struct Link<D: Dialect> {
 }
 
 /// The commands that wait for execution. Checks come first, because the holds of others depend on them.
-pub struct Mailbox<D: Dialect> {
+pub(crate) struct Mailbox<D: Dialect> {
     commands: mpsc::UnboundedReceiver<Command<D>>,
     checks: mpsc::UnboundedReceiver<Command<D>>,
 }
@@ -196,7 +205,7 @@ impl<D: Dialect> Link<D> {
     }
 
     /// Returns whether this side no longer receives anything from it.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         *self.state.borrow() > LinkState::Alive
     }
 
@@ -215,12 +224,12 @@ impl<D: Dialect> Link<D> {
     }
 
     /// Waits for a lock.
-    pub fn wait(&self, claim: D::Claim, waiting: D::Waiting) {
-        let _ = self.send(Command::Wait { claim, waiting });
+    pub(crate) fn wait(&self, claim: Claim<D::Key>, waiter: Waiter, waiting: Arc<Waiting>) {
+        let _ = self.send(Command::Wait { claim, waiter, promise: Promise(waiting) });
     }
 
     /// Makes an exclusive hold that of a reader.
-    pub(crate) fn downgrade(&self, former: AttemptId, claim: D::Claim) -> Asked<D> {
+    pub(crate) fn downgrade(&self, former: AttemptId, claim: Claim<D::Key>) -> Asked {
         self.asked(|answer| Command::Downgrade { former, claim, answer })
     }
 
@@ -246,23 +255,23 @@ impl<D: Dialect> Link<D> {
 
 impl<D: Dialect> PooledLink for Link<D> {
     type Key = D::Key;
-    type Claim = D::Claim;
+    type Claim = Claim<D::Key>;
     type Occupant = Occupant;
-    type Answer = Asked<D>;
+    type Answer = Asked;
 
     fn group(&self) -> GroupId {
         self.group
     }
 
-    fn key(claim: &D::Claim) -> D::Key {
-        D::key_of(claim)
+    fn key(claim: &Claim<D::Key>) -> D::Key {
+        claim.key.clone()
     }
 
-    fn attempt(claim: &D::Claim) -> AttemptId {
-        D::attempt_of(claim)
+    fn attempt(claim: &Claim<D::Key>) -> AttemptId {
+        claim.id
     }
 
-    fn take(&self, claim: D::Claim) -> Asked<D> {
+    fn take(&self, claim: Claim<D::Key>) -> Asked {
         self.asked(|answer| Command::Take { claim, answer })
     }
 

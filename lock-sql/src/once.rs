@@ -24,7 +24,7 @@ const MOST_ROUNDS: usize = 4;
 ///
 /// # Cancel safety
 /// The slot may be remembered.
-pub async fn remember<D: Dialect>(
+pub(crate) async fn remember<D: Dialect>(
     auxiliary: &Arc<Control<D>>,
     memo: &Memo,
     keep: Duration,

@@ -3,29 +3,29 @@
 use std::sync::Arc;
 
 use lock_core::{AttemptId, BackendContext, GroupId, LockError, Operation};
-use lock_kit::{PoolLimits, PooledLink, PooledServer};
+use lock_kit::{PoolLimits, PooledServer};
 
+use crate::claim::Claim;
+use crate::connection::Connection;
 use crate::control::Control;
 use crate::dialect::Dialect;
 use crate::link::{Asked, GivenBack, Link};
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::task::work;
 
 /// The connections of a client on which locks are held.
-pub type Pool<D> = lock_kit::Pool<Server<D>>;
+pub(crate) type Pool<D> = lock_kit::Pool<Server<D>>;
 
 /// A connection without holds, for one that is to wait.
-pub type OwnLink<D> = lock_kit::OwnLink<Server<D>>;
-
-/// A pending request on a connection.
-pub type Started<D> = (Arc<Link<D>>, Asked<D>);
+pub(crate) type OwnLink<D> = lock_kit::OwnLink<Server<D>>;
 
 /// What all connections of a client have in common.
-pub struct Server<D: Dialect> {
+pub(crate) struct Server<D: Dialect> {
     /// The settings of the client.
-    pub settings: Arc<Settings<D>>,
+    pub(crate) settings: Arc<Settings<D>>,
     /// Its control connection.
-    pub control: Arc<Control<D>>,
+    pub(crate) control: Arc<Control<D>>,
 }
 
 impl<D: Dialect> PooledServer for Server<D> {
@@ -54,13 +54,13 @@ impl<D: Dialect> PooledServer for Server<D> {
         session: Session<D>,
     ) -> (Arc<Link<D>>, impl Future<Output = ()> + Send + 'static) {
         let (link, mailbox) = Link::new(group, &session);
-        (Arc::clone(&link), D::drive(Arc::clone(pool), link, session, mailbox))
+        (Arc::clone(&link), work(Connection::new(Arc::clone(pool), link, session), mailbox))
     }
 }
 
 /// Who has a lock on a connection: of those that share a hold, the one that has asked for it.
 #[derive(Debug, Clone, Copy)]
-pub struct Occupant {
+pub(crate) struct Occupant {
     id: AttemptId,
     /// The exclusive attempt whose hold this one continues.
     former: Option<AttemptId>,
@@ -97,12 +97,12 @@ pub(crate) fn downgrade<D: Dialect>(
     pool: &Pool<D>,
     link: &Link<D>,
     former: AttemptId,
-    claim: D::Claim,
-) -> Option<Asked<D>> {
-    let key = Link::<D>::key(&claim);
+    claim: Claim<D::Key>,
+) -> Option<Asked> {
+    let key = claim.key.clone();
     pool.with_occupant(link, &key, |occupant| {
         occupant.is(former).then(|| {
-            *occupant = Occupant { id: D::attempt_of(&claim), former: Some(former) };
+            *occupant = Occupant { id: claim.id, former: Some(former) };
             link.downgrade(former, claim)
         })
     })

@@ -1,0 +1,65 @@
+//! What a break sends: the end of the session that has the lock, if it has it still.
+
+use lock_core::{ErrorKind, HolderId, LockError, LockName, Operation, Participant};
+use lock_sql::Breaks;
+
+use crate::dialect::{Client, Postgres};
+use crate::inspection::{Party, parties};
+use crate::key::Key;
+use crate::pg_locks;
+use crate::server::SessionId;
+
+/// A holder that a break is to end.
+pub(crate) struct Found {
+    session: SessionId,
+    /// The acquisition, if the table names it.
+    acquisition: Option<String>,
+}
+
+impl Breaks for Postgres {
+    type Found = Found;
+
+    async fn inspect(client: &Client, key: &Key) -> Result<(Vec<Participant>, Vec<Participant>), LockError> {
+        let found = parties(client, *key, Operation::Inspect).await?;
+        let (holders, waiters): (Vec<_>, Vec<_>) = found.into_iter().partition(|party| party.is_holder);
+        let participants = |parties: Vec<Party>| parties.into_iter().map(|party| party.participant).collect();
+        Ok((participants(holders), participants(waiters)))
+    }
+
+    async fn find_holder(client: &Client, key: &Key, id: &HolderId) -> Result<Option<Found>, LockError> {
+        let parties = parties(client, *key, Operation::Break).await?;
+        let named = parties.into_iter().find(|party| party.is_holder && party.participant.id == *id);
+        let Some(party) = named else { return Ok(None) };
+        let session = party.session.ok_or_else(|| {
+            LockError::new(ErrorKind::Denied, Operation::Break)
+                .because("the session belongs to another user, and this user may not see which session it is")
+                .remedy(
+                    "GRANT pg_signal_backend, pg_read_all_stats to this user, or break it as the other user",
+                )
+        })?;
+        let acquisition = party.is_recorded.then(|| id.as_str().to_owned());
+        Ok(Some(Found { session, acquisition }))
+    }
+
+    /// The server knows the keys of the others, and not their names.
+    async fn also_lost(
+        client: &Client,
+        key: &Key,
+        found: &Found,
+    ) -> Result<Option<Vec<LockName>>, LockError> {
+        let answer = client.control.ask(Operation::Break, pg_locks::others(*key, found.session)).await?;
+        Ok((answer.value() == Some("0")).then(Vec::new))
+    }
+
+    async fn end_holder(client: &Client, key: &Key, found: &Found) -> Result<bool, LockError> {
+        let end = pg_locks::end_holder(*key, found.session, found.acquisition.as_deref());
+        let answer = client.control.ask(Operation::Break, end).await?;
+        // Otherwise it has ended by itself meanwhile.
+        Ok(!answer.rows.is_empty() || answer.is_repeated)
+    }
+
+    async fn still_holds(client: &Client, key: &Key, found: &Found) -> Result<bool, LockError> {
+        let parties = parties(client, *key, Operation::Break).await?;
+        Ok(parties.iter().any(|party| party.is_holder && party.session == Some(found.session)))
+    }
+}

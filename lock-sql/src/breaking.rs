@@ -1,0 +1,88 @@
+//! Breaks holds: ends the session of a holder, and waits until the lock is free.
+
+use std::time::Duration;
+
+use lock_core::{Broken, ErrorKind, HolderId, InspectRequest, LockError, LockName, Operation};
+
+use crate::client::Client;
+use crate::dialect::Dialect;
+use crate::inspection::STATEMENTS;
+
+/// The pause between two checks whether a session has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A busy server takes its time to end a session, and a break has no lease that runs out meanwhile.
+const SHORTEST_TIME: Duration = Duration::from_secs(10);
+
+/// After this many checks a session that still has the lock gets the command to end once more: some servers miss it if the session
+/// goes back to reading at that very moment.
+const LOOKS_BEFORE_ANOTHER_END: u32 = 20;
+
+pub(crate) async fn break_holder<D: Dialect>(
+    client: &Client<D>,
+    request: &InspectRequest,
+    holder: &HolderId,
+) -> Result<Broken, LockError> {
+    let settings = &client.settings;
+    let key = settings.dialect.key(request.name(), request.physical(), request.kind())?;
+    let limit = (settings.request_timeout * STATEMENTS).max(SHORTEST_TIME);
+    settings.in_time(limit, Operation::Break, end_session_of(client, &key, holder)).await
+}
+
+async fn end_session_of<D: Dialect>(
+    client: &Client<D>,
+    key: &D::Key,
+    holder: &HolderId,
+) -> Result<Broken, LockError> {
+    let mut told = None;
+    loop {
+        match end_what_it_has(client, key, holder, &mut told).await {
+            // Whether it was taken away shows when the server answers again.
+            Err(error) if told.is_some() && error.kind() == ErrorKind::Unreachable => pause(client).await,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Ends the session of the holder. Leaves in `told` what a command has done whose answer was lost, if it arrived.
+async fn end_what_it_has<D: Dialect>(
+    client: &Client<D>,
+    key: &D::Key,
+    holder: &HolderId,
+    told: &mut Option<Broken>,
+) -> Result<Broken, LockError> {
+    let Some(found) = D::find_holder(client, key, holder).await? else {
+        return Ok(told.take().unwrap_or_else(Broken::not_held));
+    };
+    let mut broken = Broken::taken_away();
+    let also_lost: Option<Vec<LockName>> = D::also_lost(client, key, &found).await?;
+    broken.also_lost = also_lost;
+    match D::end_holder(client, key, &found).await {
+        Ok(true) => {}
+        Ok(false) => return Ok(told.take().unwrap_or_else(Broken::not_held)),
+        Err(error) => {
+            *told = Some(broken);
+            return Err(error);
+        }
+    }
+    freed(client, key, &found).await;
+    Ok(broken)
+}
+
+/// Waits until the session no longer holds the lock. It is being ended by now: what fails is repeated until the time is over.
+async fn freed<D: Dialect>(client: &Client<D>, key: &D::Key, found: &D::Found) {
+    for looks in 1_u32.. {
+        if D::still_holds(client, key, found).await.is_ok_and(|holds| !holds) {
+            return;
+        }
+        if looks.is_multiple_of(LOOKS_BEFORE_ANOTHER_END) {
+            let _ = D::end_holder(client, key, found).await;
+        }
+        pause(client).await;
+    }
+}
+
+async fn pause<D: Dialect>(client: &Client<D>) {
+    let clock = client.settings.clock();
+    clock.sleep_until(clock.now().plus(LOOK_EVERY)).await;
+}
