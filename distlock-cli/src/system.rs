@@ -104,11 +104,16 @@ mod linux {
 
     use nix::errno::Errno;
     use nix::libc::{self, c_char};
-    use nix::sys::signal::{SigSet, SigmaskHow};
+    use nix::sys::signal::{SigSet, SigmaskHow, Signal};
     use nix::sys::wait::waitpid;
     use nix::unistd::Pid;
 
     use super::SetUp;
+    use crate::signals::{FROM_OTHERS, JOB_CONTROL};
+
+    /// What has a handler beside the signals that distlock listens to: the end of a child, and what Rust sets at the start. Asking for
+    /// the action of each signal that there is would take longer than all the rest of the child's work.
+    const OF_RUST: [Signal; 4] = [Signal::SIGCHLD, Signal::SIGPIPE, Signal::SIGSEGV, Signal::SIGBUS];
 
     /// More than `execvpe` and `SetUp::run` need, apart from the list of arguments, which `execvpe` copies for a script without
     /// a first line that names its interpreter.
@@ -187,22 +192,21 @@ mod linux {
         1
     }
 
-    /// Gives all signals that have a handler their default action, and SIGPIPE, which Rust ignores. The table of the parent
-    /// stays as it is.
+    /// Gives the signals that have a handler their default action, and SIGPIPE, which Rust ignores. The table of the parent stays
+    /// as it is.
     fn reset_handlers() {
-        for signal in 1..=libc::SIGRTMAX() {
+        for signal in FROM_OTHERS.into_iter().chain(JOB_CONTROL).chain(OF_RUST) {
             let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
             // SAFETY: without a new action sigaction only writes the present action to the given place, which is read only if
             // the call reports success; then it is complete, and the default action is set in it, which is no function.
             unsafe {
-                if libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) != 0 {
+                if libc::sigaction(signal as c_int, ptr::null(), action.as_mut_ptr()) != 0 {
                     continue;
                 }
                 let mut action = action.assume_init();
-                let has_handler = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
-                if has_handler || signal == libc::SIGPIPE {
+                if action.sa_sigaction != libc::SIG_IGN || signal == Signal::SIGPIPE {
                     action.sa_sigaction = libc::SIG_DFL;
-                    libc::sigaction(signal, &raw const action, ptr::null_mut());
+                    libc::sigaction(signal as c_int, &raw const action, ptr::null_mut());
                 }
             }
         }
@@ -227,6 +231,30 @@ mod linux {
     /// The list as C has it, which ends with a null pointer.
     fn pointers<'a>(strings: impl IntoIterator<Item = &'a CString>) -> Vec<*const c_char> {
         strings.into_iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::signals::Signals;
+
+        #[tokio::test]
+        async fn every_signal_with_a_handler_is_known() {
+            let mut signals = Signals::listen(&FROM_OTHERS).unwrap();
+            signals.listen_also(&JOB_CONTROL).unwrap();
+            let _children = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child()).unwrap();
+            let known: Vec<_> = FROM_OTHERS.into_iter().chain(JOB_CONTROL).chain(OF_RUST).collect();
+            for signal in Signal::iterator().filter(|signal| !known.contains(signal)) {
+                let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+                // SAFETY: without a new action sigaction only writes the present one to the given place; it reports no failure for a
+                // signal that exists.
+                let action = unsafe {
+                    assert_eq!(libc::sigaction(signal as c_int, ptr::null(), action.as_mut_ptr()), 0);
+                    action.assume_init()
+                };
+                assert!([libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction), "{signal}");
+            }
+        }
     }
 }
 
