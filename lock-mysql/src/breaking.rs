@@ -12,7 +12,7 @@ use crate::session::SessionId;
 use crate::statement::{self, Holder};
 
 /// A holder that a break is to end.
-pub(crate) struct Found {
+pub(crate) struct HoldingSession {
     /// The session that has looked, in the run of the server in which the number means something.
     seen_by: SessionId,
     connection: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Found {
 }
 
 impl Breaks for MySql {
-    type Found = Found;
+    type Found = HoldingSession;
 
     async fn inspect(
         client: &Client,
@@ -31,12 +31,16 @@ impl Breaks for MySql {
         inspection::inspect(client, parts).await
     }
 
-    async fn find_holder(client: &Client, parts: &Parts, id: &HolderId) -> Result<Option<Found>, LockError> {
+    async fn find_holder(
+        client: &Client,
+        parts: &Parts,
+        id: &HolderId,
+    ) -> Result<Option<HoldingSession>, LockError> {
         let View { seen_by, holders, .. } = view(client, parts, Operation::Break).await?;
         let holding = holders.into_iter().find(|holding| holding.is(id, &seen_by.run));
         Ok(holding.map(|Holding { connection, first: name, record, .. }| {
             let is_recorded = record.is_some();
-            Found { seen_by, connection, name, is_recorded }
+            HoldingSession { seen_by, connection, name, is_recorded }
         }))
     }
 
@@ -44,7 +48,7 @@ impl Breaks for MySql {
     async fn also_lost(
         client: &Client,
         _: &Parts,
-        found: &Found,
+        found: &HoldingSession,
     ) -> Result<Option<Vec<LockName>>, LockError> {
         if !found.is_recorded {
             return Ok(None);
@@ -59,7 +63,7 @@ impl Breaks for MySql {
         Ok(Some(names))
     }
 
-    async fn end_holder(client: &Client, _: &Parts, found: &Found) -> Result<bool, LockError> {
+    async fn end_holder(client: &Client, _: &Parts, found: &HoldingSession) -> Result<bool, LockError> {
         let end = statement::end(found.connection, Operation::Break);
         match client.control.ask_in_run_of(&found.seen_by, Operation::Break, end).await {
             Ok(_) => Ok(true),
@@ -69,7 +73,7 @@ impl Breaks for MySql {
         }
     }
 
-    async fn still_holds(client: &Client, _: &Parts, found: &Found) -> Result<bool, LockError> {
+    async fn still_holds(client: &Client, _: &Parts, found: &HoldingSession) -> Result<bool, LockError> {
         let answer =
             client.control.ask(Operation::Break, statement::holder(&found.name, Operation::Break)).await?;
         Ok(answer.value() == Some(&found.connection.to_string()))

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 /// The run of the server that a connection belongs to.
 #[derive(Debug, Clone)]
-pub(crate) struct Run(Arc<Facts>);
+pub(crate) struct Run(Arc<OfServer>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Facts {
+struct OfServer {
     /// Address and id of the server.
     server: Box<str>,
     /// The second of the start, plus one for each 2²⁴ numbers minted since.
@@ -34,13 +34,13 @@ impl Run {
     /// clock.
     pub(crate) fn new(server: &str, number: u64, asked: Duration) -> Self {
         let (id, start) = (number >> 56, (number >> 24) & 0xffff_ffff);
-        Self(Arc::new(Facts { server: format!("{server}:{id}").into(), start, asked }))
+        Self(Arc::new(OfServer { server: format!("{server}:{id}").into(), start, asked }))
     }
 
     /// Reads what [`Display`](fmt::Display) has written, for a connection that existed at `moment`.
     pub(crate) fn read(text: &str, moment: Duration) -> Option<Self> {
         let (server, start) = text.rsplit_once(':')?;
-        Some(Self(Arc::new(Facts { server: server.into(), start: start.parse().ok()?, asked: moment })))
+        Some(Self(Arc::new(OfServer { server: server.into(), start: start.parse().ok()?, asked: moment })))
     }
 
     /// Whether the server has run without interruption between both.
