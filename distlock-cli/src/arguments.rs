@@ -75,11 +75,20 @@ pub(crate) enum Task {
     /// Take a lock away from its holder
     #[command(after_help = BREAK_EXAMPLES)]
     Break(Break),
+    /// Connect as a program would, and try on a lock of its own what programs need
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor,
     /// Print a completion script for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell
         shell: Shell,
+    },
+    /// Write the manual pages into a folder
+    #[command(hide = true)]
+    Man {
+        /// The folder
+        folder: PathBuf,
     },
 }
 
@@ -156,7 +165,7 @@ pub(crate) struct Exec {
     #[command(flatten)]
     pub(crate) waiting: Waiting,
 
-    /// Run at most once for this slot, such as a date, on all machines; exit with 0 if it has run
+    /// Run once for this slot, such as a date, on all machines; exit with 0 if it has run
     ///
     /// The slot is taken before the command starts: a command that fails is not repeated. The server remembers the slot.
     #[arg(long, value_name = "SLOT", conflicts_with_all = ["shared", "limit"])]
@@ -165,6 +174,14 @@ pub(crate) struct Exec {
     /// How long the server remembers the slot at least
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "once", default_value = "1d")]
     pub(crate) keep: Duration,
+
+    /// Take the slot only when the command has succeeded: one that fails, or whose machine dies, runs again for its slot
+    #[arg(long, requires = "once")]
+    pub(crate) retry_failed: bool,
+
+    /// Exit with this code when the slot has run
+    #[arg(long, value_name = "N", requires = "once", default_value_t = crate::exit::SUCCESS)]
+    pub(crate) skipped_exit_code: u8,
 
     /// Keep the lock unavailable to other --at-least runs for this long, by the server's clock, even if the command ends sooner
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["once", "shared", "limit"])]
@@ -482,6 +499,14 @@ Examples:
   distlock break --semaphore --holder ID render
 
 The program that held the lock may keep running for a while. Only a fencing token keeps out what it still writes.";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  DISTLOCK_URL=… distlock doctor             (as a service connects)
+  distlock doctor --quiet                    (only warnings and faults)
+  distlock doctor --json | jq .message
+
+Exit codes: 0 all is fine; 1 warnings; otherwise that of the first fault.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:

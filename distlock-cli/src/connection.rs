@@ -68,7 +68,7 @@ impl Address {
     }
 
     /// The URL without its credentials, for messages; `None` for the default.
-    fn shown(&self) -> Option<String> {
+    pub(crate) fn shown(&self) -> Option<String> {
         let is_given = self.source != Source::Default;
         is_given.then(|| {
             LockUrl::parse(&self.url).map_or_else(|_| "its server".to_owned(), |url| url.to_string())
@@ -166,9 +166,15 @@ impl Address {
         supervision.grace.map_or_else(|| self.default_grace(), |grace| Ok(grace.min(LONGEST_GRACE)))
     }
 
+    /// The lease that the URL asks for, if its locks have one.
+    pub(crate) fn lease(&self) -> Result<Option<Duration>, Failure> {
+        distlock::connection::lease_of(&self.url).map_err(|error| self.failure(error))
+    }
+
     fn default_grace(&self) -> Result<Duration, Failure> {
-        let lease = distlock::connection::lease_of(&self.url).map_err(|error| self.failure(error))?;
-        Ok(lease.map_or(LONGEST_DEFAULT_GRACE, |lease| LONGEST_DEFAULT_GRACE.min(lease / PARTS_OF_LEASE)))
+        Ok(self
+            .lease()?
+            .map_or(LONGEST_DEFAULT_GRACE, |lease| LONGEST_DEFAULT_GRACE.min(lease / PARTS_OF_LEASE)))
     }
 
     /// Adds the source of a wrong URL to the error.

@@ -147,7 +147,7 @@ impl Event<'_> {
                 format!("could not acquire {named} {}{why}", within(*waited))
             }
             Self::Skipped { slot } => format!(
-                "slot {slot:?} of {:?} was used by an earlier run, whether that succeeded or failed; the command was not started",
+                "slot {slot:?} of {:?} was used by an earlier run; the command was not started",
                 named.name
             ),
             Self::Acquired { token: Some(token), .. } => format!("{named} is held (token {token})"),

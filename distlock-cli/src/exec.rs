@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use distlock::status::Mode;
-use distlock::{LockClient, LockGuard, LockOptions};
+use distlock::{LockClient, LockGuard, LockOptions, Once};
 
 use crate::arguments::{Common, Exec, OnLost};
 use crate::connection::Address;
@@ -43,8 +43,9 @@ async fn run_with(
     let named = Named::in_mode(&exec.name, mode);
     let lock = named::open(locks, &exec.name, mode, options(exec))?;
     let attempt = Attempt { locks, named, waiting: &exec.waiting, begun, report };
-    let waited = match &exec.once {
-        Some(slot) => take(slot, exec.keep, &attempt, signals).await?,
+    let once = exec.once.as_ref().map(|slot| slot_of(slot, exec, locks)).transpose()?;
+    let waited = match &once {
+        Some(once) => take(once, &attempt, signals).await?,
         None => attempt.acquire(&*lock, signals).await?.map(Some),
     };
     let guard = match waited {
@@ -63,18 +64,43 @@ async fn run_with(
     let hold = guard.hold().clone();
     let contact = Contact::watch(locks, &*lock);
     let end = under_lock.run(&hold, contact, signals).await;
+    let recorded = match (&once, &end) {
+        (Some(once), Ok(End::Ended(Ending::Code(exit::SUCCESS)))) if exec.retry_failed => {
+            record(once, signals).await
+        }
+        _ => Ok(()),
+    };
     let released = under_lock.release(&hold, guard.release(), signals).await;
-    end.map(End::ending).map(|ending| released.unwrap_or(ending))
+    let ending = end?.ending();
+    recorded?;
+    Ok(released.unwrap_or(ending))
+}
+
+fn slot_of(slot: &str, exec: &Exec, locks: &LockClient) -> Result<Once, Failure> {
+    let once = locks.once(&exec.name, slot)?.keep(exec.keep);
+    Ok(if exec.retry_failed { once.retry_failed() } else { once })
+}
+
+/// Takes the slot of a command that has succeeded.
+async fn record(once: &Once, signals: &mut Signals) -> Result<(), Failure> {
+    let (code, cause) = match signals.leaving(once.succeeded()).await {
+        Some(Ok(())) => return Ok(()),
+        Some(Err(error)) => {
+            let Failure { code, message } = Failure::from(error);
+            (code, message)
+        }
+        None => (exit::INTERNAL, "a signal came before the server answered".to_owned()),
+    };
+    let message = format!("the command has succeeded, and may run again for its slot: {cause}");
+    Err(Failure::new(code, message))
 }
 
 /// Waits for the lock and takes the slot; `None` if it has run before.
 async fn take(
-    slot: &str,
-    keep: Duration,
+    once: &Once,
     attempt: &Attempt<'_>,
     signals: &mut Signals,
 ) -> Result<Waited<Option<LockGuard>>, Failure> {
-    let once = attempt.locks.once(attempt.named.name, slot)?.keep(keep);
     let taking = async {
         match attempt.remaining() {
             None => once.acquire().await,
@@ -97,10 +123,9 @@ fn options(exec: &Exec) -> LockOptions {
 
 fn skipped(exec: &Exec, report: &Report) -> Ending {
     if let Some(slot) = &exec.once {
-        metrics::counter!("distlock_skipped_total").increment(1);
         report.event(Named::lock(&exec.name), &Event::Skipped { slot });
     }
-    Ending::Code(exit::SUCCESS)
+    Ending::Code(exec.skipped_exit_code)
 }
 
 /// How long before the end of the lease a loss must be known: the time that the command gets to stop.

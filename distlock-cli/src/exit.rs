@@ -9,6 +9,8 @@ use crate::system::{self, Reach};
 
 /// Success.
 pub(crate) const SUCCESS: u8 = 0;
+/// `doctor` has found nothing that fails, and something to know.
+pub(crate) const WARNINGS: u8 = 1;
 /// Bad usage, a bad URL or option, or something that the backend cannot do (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
 /// The backend cannot be reached (`EX_UNAVAILABLE`).

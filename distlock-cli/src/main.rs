@@ -4,7 +4,7 @@
 //! `docs/command.md` describes it for its users. The modules:
 //!
 //! * [`arguments`] parses the command line, [`exit`] has the table of exit codes;
-//! * [`exec`], [`elect`] with [`watch`], [`hold`], [`status`], [`breaking`] are the subcommands;
+//! * [`exec`], [`elect`] with [`watch`], [`hold`], [`status`], [`breaking`], [`doctor`] are the subcommands;
 //! * [`connection`] and [`wait`] acquire what is [`named`], [`contact`] reports whether its server can be reached;
 //! * [`under_lock`] starts the program that runs under it, [`run`] supervises that: the [`child`] with its [`descendants`], its [`job`] on the
 //!   [`terminal`], the [`witness`] of the keys pressed there, and the [`signals`] sent to it;
@@ -22,6 +22,7 @@ mod condition;
 mod connection;
 mod contact;
 mod descendants;
+mod doctor;
 mod elect;
 mod event;
 mod exec;
@@ -45,6 +46,7 @@ mod wait;
 mod watch;
 mod witness;
 
+use std::path::Path;
 use std::process;
 
 use clap::{CommandFactory, Parser};
@@ -110,7 +112,9 @@ async fn carry_out(arguments: &Arguments, report: &Report) -> Result<Ending, Fai
         Task::Hold(hold) => hold::run(common, hold, report).await,
         Task::Status(status) => status::run(common, status).await,
         Task::Break(arguments) => breaking::run(common, arguments).await,
+        Task::Doctor => doctor::run(common).await,
         Task::Completions { shell } => completions(*shell),
+        Task::Man { folder } => man(folder),
     }
 }
 
@@ -118,6 +122,12 @@ fn completions(shell: Shell) -> Result<Ending, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "distlock", &mut script);
     report::write_output(&String::from_utf8_lossy(&script))?;
+    Ok(Ending::Code(exit::SUCCESS))
+}
+
+fn man(folder: &Path) -> Result<Ending, Failure> {
+    clap_mangen::generate_to(Arguments::command(), folder)
+        .map_err(|error| Failure::of_system(&format!("write to {:?}", folder.display()), error))?;
     Ok(Ending::Code(exit::SUCCESS))
 }
 

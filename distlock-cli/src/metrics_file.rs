@@ -9,6 +9,7 @@ use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use distlock::metrics::METRIC_BUCKETS;
 use metrics::{
     Counter, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
@@ -88,19 +89,25 @@ struct Family {
 enum Series {
     Counter(Arc<AtomicU64>),
     Gauge(Arc<AtomicU64>),
-    Summary(Arc<Summary>),
+    Times(Arc<Times>),
 }
 
+/// A histogram.
 #[derive(Debug, Default)]
-struct Summary {
+struct Times {
     /// The bits of a float.
     sum: AtomicU64,
     count: AtomicU64,
+    /// How many are not above each bound.
+    within: [AtomicU64; METRIC_BUCKETS.len()],
 }
 
-impl HistogramFn for Summary {
+impl HistogramFn for Times {
     fn record(&self, value: f64) {
         GaugeFn::increment(&self.sum, value);
+        for (bound, within) in METRIC_BUCKETS.iter().zip(&self.within) {
+            within.fetch_add((value <= *bound).into(), Ordering::Relaxed);
+        }
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -158,12 +165,12 @@ impl Recorder for Recorded {
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        let summary = self.series(
+        let times = self.series(
             key,
-            || Series::Summary(Arc::default()),
-            |series| if let Series::Summary(summary) = series { Some(Arc::clone(summary)) } else { None },
+            || Series::Times(Arc::default()),
+            |series| if let Series::Times(times) = series { Some(Arc::clone(times)) } else { None },
         );
-        summary.map_or_else(Histogram::noop, Histogram::from_arc)
+        times.map_or_else(Histogram::noop, Histogram::from_arc)
     }
 }
 
@@ -186,7 +193,7 @@ impl Series {
         match self {
             Self::Counter(_) => "counter",
             Self::Gauge(_) => "gauge",
-            Self::Summary(_) => "summary",
+            Self::Times(_) => "histogram",
         }
     }
 
@@ -196,10 +203,15 @@ impl Series {
                 writeln!(formatter, "{name}{{{labels}}} {}", counter.load(Ordering::Relaxed))
             }
             Self::Gauge(gauge) => writeln!(formatter, "{name}{{{labels}}} {}", number(gauge)),
-            Self::Summary(summary) => {
-                let Summary { sum, count } = &**summary;
-                writeln!(formatter, "{name}_sum{{{labels}}} {}", number(sum))?;
-                writeln!(formatter, "{name}_count{{{labels}}} {}", count.load(Ordering::Relaxed))
+            Self::Times(times) => {
+                let Times { sum, count, within } = &**times;
+                let (count, sum) = (count.load(Ordering::Relaxed), number(sum));
+                for (bound, within) in METRIC_BUCKETS.iter().zip(within) {
+                    let within = within.load(Ordering::Relaxed);
+                    writeln!(formatter, "{name}_bucket{{{labels},le=\"{bound}\"}} {within}")?;
+                }
+                writeln!(formatter, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}")?;
+                writeln!(formatter, "{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {count}")
             }
         }
     }
@@ -237,7 +249,17 @@ left_seconds{lock="a \"b\"\\"} +Inf
 # TYPE losses_total counter
 losses_total{lock="a \"b\"\\",reason="expired"} 2
 # HELP wait_seconds Waits
-# TYPE wait_seconds summary
+# TYPE wait_seconds histogram
+wait_seconds_bucket{lock="a \"b\"\\",le="0.001"} 0
+wait_seconds_bucket{lock="a \"b\"\\",le="0.01"} 0
+wait_seconds_bucket{lock="a \"b\"\\",le="0.1"} 0
+wait_seconds_bucket{lock="a \"b\"\\",le="1"} 2
+wait_seconds_bucket{lock="a \"b\"\\",le="10"} 2
+wait_seconds_bucket{lock="a \"b\"\\",le="60"} 2
+wait_seconds_bucket{lock="a \"b\"\\",le="300"} 2
+wait_seconds_bucket{lock="a \"b\"\\",le="1800"} 2
+wait_seconds_bucket{lock="a \"b\"\\",le="3600"} 2
+wait_seconds_bucket{lock="a \"b\"\\",le="+Inf"} 2
 wait_seconds_sum{lock="a \"b\"\\"} 0.75
 wait_seconds_count{lock="a \"b\"\\"} 2
 "#;

@@ -25,6 +25,10 @@
 //!
 //! With the filter `distlock=warn` the log stays empty as long as there are no problems.
 //!
+//! A call that acquires a lock is a span, `acquire`, of the level `INFO`: with `lock`, `mode` and `server`, and at its end `outcome`,
+//! `waited` and `token`. A release is a span, `release`, with `lock`, `token`, `held` and `server`. So a trace shows how long a request
+//! waited for which lock.
+//!
 //! # This crate
 //! This crate is the facade: one cargo feature for each backend, [`connect`], and what users need of [`lock_core`], whose
 //! documentation says what a lock promises. The module of each backend says what that backend adds. The root has what a
@@ -36,6 +40,7 @@
 //! | [`connection`] | how a client connects and ends, and which backends there are |
 //! | [`election`] | leaders, as they lead and as others see them |
 //! | [`events`] | what happens to holds |
+//! | `metrics` | the buckets of histograms; with the feature `metrics` |
 //! | [`status`], [`capabilities`] | who holds a lock and who waits; what a backend can do |
 //! | [`spi`] | what a backend needs, which [`register`] adds |
 //! | `testing` | what tests need; with the feature `testing`, which belongs to your `dev-dependencies` |
@@ -158,6 +163,12 @@ pub mod status {
     pub use lock_core::{
         Broken, HolderId, HolderInfo, LockKind, LockStatus, Mode, Participant, ProcessOrigin,
     };
+}
+
+/// What an exporter of metrics needs to know. `docs/metrics.md` lists them.
+#[cfg(feature = "metrics")]
+pub mod metrics {
+    pub use lock_core::METRIC_BUCKETS;
 }
 
 /// What a backend can do.

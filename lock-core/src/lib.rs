@@ -40,6 +40,8 @@ pub use runtime::clock::{AlarmHandle, Clock, Moment, Sleep};
 pub use runtime::engine::EngineChoice;
 #[cfg(feature = "testing")]
 pub use runtime::manual_clock::ManualClock;
+#[cfg(feature = "metrics")]
+pub use runtime::metrics::METRIC_BUCKETS;
 pub use runtime::waker::with_waker;
 pub use spi::{
     AcquireRequest, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant, GroupId, InspectRequest,

@@ -88,6 +88,36 @@ fn recorded(series: &str) -> Option<Vec<f64>> {
     Some(VALUES.recorded.lock().unwrap().get(series)?.0.lock().unwrap().clone())
 }
 
+async fn slots_and_terms(timed: &Timed) {
+    // A slot that has run.
+    let once = timed.client.once("report", "monday").unwrap();
+    for skipped in [0, 1, 2] {
+        let _guard = once.acquire().await.unwrap();
+        assert_eq!(counter("distlock_skipped_total{backend=memory}"), Some(skipped));
+    }
+
+    // Terms: a candidate's series is there before it leads, and a mutex of the name is no term.
+    let series = "distlock_leader{backend=memory,election=scheduler}";
+    let terms = || counter("distlock_terms_total{backend=memory,election=scheduler}");
+    let work = timed.client.mutex("scheduler").unwrap().acquire().await.unwrap();
+    assert_eq!((gauge(series), terms()), (None, None));
+    let election = timed.client.election("scheduler").unwrap();
+    let campaign = ByHand::begun(election.campaign(""));
+    assert_eq!((gauge(series), terms()), (Some(0.0), Some(0)));
+    drop(campaign);
+    work.release().await.unwrap();
+    let leadership = election.campaign("").await.unwrap();
+    assert_eq!((gauge(series), terms()), (Some(1.0), Some(1)));
+    leadership.resign().await.unwrap();
+    assert_eq!((gauge(series), terms()), (Some(0.0), Some(1)));
+    let leadership = election.campaign("").await.unwrap();
+    assert!(timed.server.lose(&name("scheduler"), Loss::Delete, Notice::AtOnce));
+    assert_eq!(leadership.lost().await, Some(LossReason::Deleted));
+    eventually("the term has ended", || gauge(series) == Some(0.0)).await;
+    assert_eq!(terms(), Some(2));
+    drop(leadership);
+}
+
 /// The metrics are those of the whole program, so this is one test.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_counts_and_measures_what_happens_to_its_locks() {
@@ -106,7 +136,8 @@ async fn a_client_counts_and_measures_what_happens_to_its_locks() {
         recorded("distlock_acquire_wait_seconds{backend=memory,mode=exclusive,outcome=busy}"),
         Some(vec![])
     );
-    assert_eq!(VALUES.described.lock().unwrap().iter().collect::<std::collections::BTreeSet<_>>().len(), 8);
+    assert_eq!(VALUES.described.lock().unwrap().iter().collect::<std::collections::BTreeSet<_>>().len(), 11);
+    assert_eq!(counter("distlock_skipped_total{backend=memory}"), Some(0));
 
     let lock = timed.client.mutex("a").unwrap();
     let guard = lock.acquire().await.unwrap();
@@ -180,6 +211,8 @@ async fn a_client_counts_and_measures_what_happens_to_its_locks() {
         assert_eq!(gauge(&series), Some(holds), "{mode}");
     }
     drop((reading, permit));
+
+    slots_and_terms(&timed).await;
     timed.client.close(Duration::from_secs(5)).await.unwrap();
 
     // The name only where it is asked for.

@@ -22,7 +22,9 @@ use lock_core::{
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Told};
 use support::{ByHand, LEASE, SOON, Timed, eventually, name};
+use tracing::Instrument;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -65,7 +67,7 @@ impl Lines {
         let lines = LINES.get_or_init(Self::default);
         INSTALLED.call_once(|| {
             let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false);
-            subscriber.with_max_level(tracing::Level::TRACE).init();
+            subscriber.with_max_level(tracing::Level::TRACE).with_span_events(FmtSpan::CLOSE).init();
         });
         lines
     }
@@ -122,6 +124,29 @@ async fn events_have_the_lock_its_token_and_the_server_and_a_level_that_says_how
     drop(guard);
     let foreign: Vec<_> = lines.with(&["lock_core"]);
     assert!(foreign.is_empty(), "another target: {foreign:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_and_a_release_are_spans_of_their_caller_with_the_lock_and_its_token() {
+    let lines = Lines::kept();
+    let lock = MemoryServer::new().client().unwrap().mutex("orders/47").unwrap();
+    let request = tracing::info_span!("request", id = 7);
+    let guard = lock.acquire().instrument(request.clone()).await.unwrap();
+    let again = guard.reenter().unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    drop(ByHand::begun(lock.acquire()));
+    again.release().await.unwrap();
+    guard.release().instrument(request).await.unwrap();
+
+    let closed = |parts: &[&str]| lines.with(&[&["INFO", "lock=orders/47", "close"], parts].concat());
+    assert_eq!(closed(&["acquire{"]).len(), 3, "a reentry is none");
+    assert_eq!(
+        closed(&["request{id=7}:acquire{", "Exclusive", "\"acquired\"", "waited=", "token=1"]).len(),
+        1
+    );
+    assert_eq!(closed(&["\"busy\""]).len(), 1);
+    assert_eq!(closed(&["\"cancelled\""]).len(), 1);
+    assert_eq!(closed(&["request{id=7}:release{", "token=1", "held="]).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

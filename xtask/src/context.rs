@@ -66,6 +66,13 @@ impl Context {
         command
     }
 
+    /// A script of this workspace.
+    pub(crate) fn script(&self, path: &str) -> Command {
+        let mut command = process::command("sh", path);
+        command.current_dir(self.root());
+        command
+    }
+
     /// Reports what is not checked, now and once more at the end: nothing is skipped silently.
     pub(crate) fn skip(&self, what: &str) {
         say(SKIPPED, what);

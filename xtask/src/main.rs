@@ -28,6 +28,7 @@ const USAGE: &str = "Usage: cargo xtask STEP… [--all]
 
   mutants    [CRATE|NAME]…: breaks the code on purpose, and expects a test to fail each time
   soak       HOURS [SEED]: contests with random harm, cases of losses and models, for that long
+  dist       builds what users install: an archive, a Debian package, checksums
   servers    starts a server to try things with, until Ctrl-C; `servers --help` lists them
 
 Steps of `test`:";
@@ -45,6 +46,7 @@ fn run(arguments: &[String]) -> Result<()> {
     match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("mutants", rest)) => mutants::run(rest, &context),
         Some(("soak", rest)) => suite::soak::run(rest, &context),
+        Some(("dist", rest)) => process::run(context.script("packaging/dist.sh").args(rest)),
         Some(("servers", rest)) => steps::servers(rest, &context),
         _ => run_steps(&chosen(arguments, tier)?, &context),
     }
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn no_step_hides_behind_the_name_for_all_of_them() {
-        let taken = ["test", "mutants", "soak", "servers"];
+        let taken = ["test", "mutants", "soak", "dist", "servers"];
         assert!(steps::ALL.iter().all(|step| !taken.contains(&step.name)));
     }
 }

@@ -1,5 +1,6 @@
 //! The file of `--metrics-file`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
@@ -25,7 +26,7 @@ fn a_run_leaves_its_metrics_whether_or_not_it_has_the_lock() {
     let file = sandbox.file("job.prom");
     let option = format!("--metrics-file={}", file.display());
     assert_code(&sandbox.run(["exec", &option, "job", "--", "sh", "-c", "exit 3"]), 3, "exec");
-    assert_has(&file, "# TYPE distlock_acquire_wait_seconds summary");
+    assert_has(&file, "# TYPE distlock_acquire_wait_seconds histogram");
     assert_has(
         &file,
         r#"distlock_acquire_wait_seconds_count{lock="job",backend="file",mode="exclusive",outcome="acquired"} 1"#,
@@ -38,6 +39,8 @@ fn a_run_leaves_its_metrics_whether_or_not_it_has_the_lock() {
         r#"distlock_backend_requests_total{lock="job",backend="file",op="release",result="ok"} 1"#,
     );
     assert_has(&file, r#"distlock_exit_code{lock="job"} 3"#);
+    let bucket = r#"distlock_acquire_wait_seconds_bucket{lock="job",backend="file",mode="exclusive",outcome="acquired",le="3600"}"#;
+    assert_has(&file, &format!("{bucket} 1"));
     assert_eq!(beside(&file), ["job.prom"]);
 
     let _holder = sandbox.hold("job");
@@ -103,4 +106,49 @@ fn a_file_that_the_collector_would_not_read_is_refused() {
     let output = sandbox.run(["exec", "--metrics-file", "job.txt", "job", "--", "touch", "ran"]);
     assert_code(&output, 64, "exec");
     assert!(said(&output).contains(".prom") && !sandbox.file("ran").exists(), "{}", said(&output));
+}
+
+/// Returns the names of metrics in a text, without what a histogram adds to them.
+fn named(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|letter: char| !letter.is_ascii_lowercase() && letter != '_');
+    let names = words.filter(|word| word.starts_with("distlock_"));
+    names
+        .map(|name| {
+            ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+        })
+        .collect()
+}
+
+/// An alert on a metric that is not there never fires.
+#[test]
+fn alerts_dashboard_and_the_page_of_metrics_name_what_there_is() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("job.prom");
+    let option = format!("--metrics-file={}", file.display());
+    assert_code(&sandbox.run(["elect", &option, "job", "--", "true"]), 0, "elect");
+    let recorded = fs::read_to_string(&file).unwrap();
+    let there = named(&recorded);
+    let rules = include_str!("../../../packaging/prometheus/alerts.yml");
+    let dashboard = include_str!("../../../packaging/grafana/distlock.json");
+    for text in [rules, dashboard, include_str!("../../../packaging/prometheus/tests.yml")] {
+        assert!(!named(text).is_empty());
+        assert_eq!(named(text).difference(&there).collect::<Vec<_>>(), Vec::<&&str>::new());
+    }
+    let page = named(include_str!("../../../docs/metrics.md"));
+    assert_eq!(page, there, "docs/metrics.md");
+
+    // A dashboard is JSON, and its panels have what they show.
+    let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        assert!(panel["targets"][0]["expr"].is_string(), "{panel}");
+    }
+    // Each alert says what to do.
+    let advice = include_str!("../../../docs/operate.md");
+    let alerts: Vec<_> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert_eq!(alerts.len(), 5);
+    for alert in alerts {
+        assert!(advice.contains(&format!("### {alert}\n")), "{alert}");
+        let link = format!("docs/operate.md#{}", alert.to_lowercase());
+        assert!(rules.contains(&link), "{link}");
+    }
 }

@@ -24,9 +24,30 @@ pub(crate) fn a_slot_runs_once_and_a_failure_consumes_it(sandbox: &Sandbox) {
         said(&output)
     );
     let recorded = std::fs::read_to_string(sandbox.file("skip.prom")).unwrap();
-    assert!(recorded.contains("distlock_skipped_total{lock=\"job\"} 1"), "{recorded}");
+    let skipped =
+        |line: &str| line.starts_with("distlock_skipped_total{lock=\"job\",") && line.ends_with(" 1");
+    assert!(recorded.lines().any(skipped), "{recorded}");
+    let asked = ["exec", "--once", "monday", "--skipped-exit-code", "99", "job", "--", "touch", "ran"];
+    assert_code(&sandbox.run(asked), 99, "the code that was asked for");
+    assert!(!sandbox.file("ran").exists());
     assert_code(&sandbox.run(["exec", "--once", "monday", "other", "--", "true"]), 0, "of another name");
     assert_eq!(sandbox.status("job")["held"], false);
+}
+
+pub(crate) fn a_failed_run_is_repeated_for_its_slot_until_it_succeeds(sandbox: &Sandbox) {
+    let run = |code: i32| {
+        let script = format!("echo ran >> runs; exit {code}");
+        let options = ["exec", "--once", "monday", "--retry-failed", "--skipped-exit-code", "99", "job"];
+        sandbox.run([options.as_slice(), &["--", "sh", "-c", &script]].concat())
+    };
+    for (end, code, runs) in [(3, 3, 1), (3, 3, 2), (0, 0, 3), (0, 99, 3)] {
+        let output = run(end);
+        assert_code(&output, code, runs);
+        assert_eq!(std::fs::read_to_string(sandbox.file("runs")).unwrap().lines().count(), runs);
+    }
+    let plain = ["exec", "--once", "monday", "job", "--", "touch", "ran"];
+    assert_code(&sandbox.run(plain), 0, "another run takes it for done, too");
+    assert!(!sandbox.file("ran").exists());
 }
 
 pub(crate) fn two_slots_do_not_run_at_the_same_time(sandbox: &Sandbox) {
@@ -104,6 +125,7 @@ macro_rules! with_files {
 
 with_files!(
     a_slot_runs_once_and_a_failure_consumes_it,
+    a_failed_run_is_repeated_for_its_slot_until_it_succeeds,
     two_slots_do_not_run_at_the_same_time,
     a_slot_whose_lock_is_lost_ends_its_command_with_its_grace,
     a_lock_is_kept_after_its_release,

@@ -8,7 +8,7 @@
 //!
 //! Several tasks increment a number in a way that loses counts without a lock, and print the fencing tokens that they
 //! got. If the lock reaches other processes, start the program twice to see one wait for the other.
-//! `docs/same-program.md` shows it.
+//! `docs/same-program.md` says more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! The program runs on every backend, and its page shows it.
+//! The program runs on every backend.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -72,12 +72,4 @@ async fn counts_at_postgres() {
         let url = format!("{}&fencing={tokens}", server.url());
         assert_eq!(count_at(&url).await.unwrap(), TASKS * ROUNDS);
     }
-}
-
-#[test]
-fn the_page_shows_this_program() {
-    let (source, page) = (include_str!("main.rs"), include_str!("../../../docs/same-program.md"));
-    let (program, _) = source.split_once("#[cfg(test)]").unwrap();
-    let (_, program) = program.split_once("\n\n").unwrap();
-    assert!(page.contains(&format!("```rust\n{}\n```", program.trim())));
 }

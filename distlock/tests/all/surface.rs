@@ -29,8 +29,8 @@ const ROOT: [&str; 23] = [
     "register",
 ];
 
-const MODULES: [&str; 8] =
-    ["blocking", "capabilities", "connection", "election", "events", "spi", "status", "testing"];
+const MODULES: [&str; 9] =
+    ["blocking", "capabilities", "connection", "election", "events", "metrics", "spi", "status", "testing"];
 
 /// The most names that a reader of the root's page takes in.
 const MOST: usize = 26;

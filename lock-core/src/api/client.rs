@@ -558,6 +558,11 @@ impl LockClient {
         answer.map_err(|error| error.at(&context.server).during(operation))
     }
 
+    /// Counts work of this name that was not done, because its slot had been used.
+    pub(super) fn count_skipped(&self, name: &LockName) {
+        self.client.context.metrics.of(name, Mode::Exclusive).skipped();
+    }
+
     pub(super) fn engine(&self) -> &Engine {
         &self.client.context.engine
     }

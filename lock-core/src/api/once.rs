@@ -19,7 +19,7 @@ use crate::types::name::LockName;
 /// other. Here the server remembers each slot, so the second replica finds that the slot has run.
 ///
 /// The slot is taken before the work begins. **Work that fails, or whose process dies, is not repeated**: run it again with
-/// another slot, such as `2026-11-22 again`.
+/// another slot, such as `2026-11-22 again`, or allow it with [`retry_failed`](Self::retry_failed).
 ///
 /// ```
 /// # use lock_core::LockError;
@@ -37,10 +37,25 @@ pub struct Once {
     lock: Arc<dyn DistributedLock>,
     memo: Memo,
     keep: Duration,
+    taken: Taken,
+}
+
+/// When the server is told of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// Before the work: it runs at most once.
+    Before,
+    /// When the work has succeeded: it is repeated until then.
+    AfterSuccess,
 }
 
 /// How long a slot is remembered by default.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// For how long a slot is taken to find out whether it has run: a server answers no other question.
+const MOMENT: Duration = Duration::from_millis(1);
+/// What is left of a slot that was taken for a moment, or is all but forgotten.
+const PASSES: Duration = Duration::from_millis(100);
 
 impl LockClient {
     /// Returns work that runs at most once for `slot` among all clients: a minute, a date, the number of a batch. It runs under
@@ -72,7 +87,7 @@ impl LockClient {
         }
         let physical = self.capabilities().names.apply(lock.name());
         let memo = Memo::new(lock.name().clone(), physical, slot).map_err(about)?;
-        Ok(Once { client: self.clone(), lock, memo, keep: KEEP })
+        Ok(Once { client: self.clone(), lock, memo, keep: KEEP, taken: Taken::Before })
     }
 
     /// Makes the server remember a slot of a lock for `keep`, unless it remembers the slot already.
@@ -125,6 +140,27 @@ impl Once {
         self
     }
 
+    /// Lets work that has failed, or whose process has died, run again for its slot: the server is told of the slot when the
+    /// work has succeeded, and not before it begins. **Work may then run more than once for a slot**, one run after the other:
+    /// also where it has succeeded, and its process died before the server knew.
+    ///
+    /// All replicas have to ask for it: another one takes the slot before its work.
+    ///
+    /// ```
+    /// # use lock_core::{ErrorKind, LockError, Operation};
+    /// # lock_memory::example(async |locks| {
+    /// let nightly = locks.once("reports", "2026-11-22")?.retry_failed();
+    /// let fails = async |_| Err::<(), _>(LockError::new(ErrorKind::Internal, Operation::Hold));
+    /// assert!(nightly.run(fails).await.is_err());
+    /// assert!(nightly.run(async |_| Ok::<_, LockError>(())).await?.is_some());
+    /// assert!(nightly.run(async |_| Ok::<_, LockError>(())).await?.is_none());
+    /// # Ok(()) });
+    /// ```
+    pub fn retry_failed(mut self) -> Self {
+        self.taken = Taken::AfterSuccess;
+        self
+    }
+
     /// Returns the name of the work.
     ///
     /// ```
@@ -155,7 +191,8 @@ impl Once {
     /// # Errors
     /// Before the body runs: [`ErrorKind::InvalidOption`] for a time of zero in [`keep`](Self::keep), the errors of
     /// [`DistributedLock::acquire`], and those of the server. If the server's answer is lost, the slot may be taken although the
-    /// body has not run. Then the same as for `with_lock`.
+    /// body has not run. Then the same as for `with_lock`; with [`retry_failed`](Self::retry_failed) also those of
+    /// [`succeeded`](Self::succeeded).
     ///
     /// # Cancel safety
     /// Dropping the future drops the body and releases the lock in the background. The slot stays taken once the body has begun,
@@ -198,7 +235,8 @@ impl Once {
         self.checked()?.with_lock_for(duration, async |hold| self.unless_taken(hold, body).await).await
     }
 
-    /// Waits for the lock and takes the slot, for work that is no body: `None` when it has run for this slot before.
+    /// Waits for the lock and takes the slot, for work that is no body: `None` when it has run for this slot before. With
+    /// [`retry_failed`](Self::retry_failed) the slot is taken by [`succeeded`](Self::succeeded).
     ///
     /// ```
     /// # lock_memory::example(async |locks| {
@@ -245,6 +283,30 @@ impl Once {
         self.unless_run(guard).await
     }
 
+    /// Takes the slot of work that has succeeded, for [`retry_failed`](Self::retry_failed) and [`acquire`](Self::acquire). Call
+    /// it before the guard is released: then no other run comes between.
+    ///
+    /// ```
+    /// # lock_memory::example(async |locks| {
+    /// let nightly = locks.once("reports", "2026-11-22")?.retry_failed();
+    /// if let Some(guard) = nightly.acquire().await? {
+    ///     // … the work …
+    ///     nightly.succeeded().await?;
+    ///     guard.release().await?;
+    /// }
+    /// assert!(nightly.acquire().await?.is_none());
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the server. The work has run, and may run again for its slot.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the slot may or may not be taken.
+    pub async fn succeeded(&self) -> Result<(), LockError> {
+        self.take_at_last(self.keep).await.map(drop)
+    }
+
     /// Takes the slot under the lock. If it has run, the lock is released in the background.
     async fn unless_run(&self, guard: LockGuard) -> Result<Option<LockGuard>, LockError> {
         if !self.takes_slot().await? {
@@ -264,22 +326,51 @@ impl Once {
         E: From<LockError>,
         F: Future<Output = Result<T, E>>,
     {
-        if self.takes_slot().await? { body(hold).await.map(Some) } else { Ok(None) }
+        if !self.takes_slot().await? {
+            return Ok(None);
+        }
+        let done = body(hold).await?;
+        if self.taken == Taken::AfterSuccess {
+            self.succeeded().await?;
+        }
+        Ok(Some(done))
     }
 
-    /// Returns whether the slot was free, and is now taken.
+    /// Returns whether the work is to run: the slot was free, and is now taken if this is the time for it.
     async fn takes_slot(&self) -> Result<bool, LockError> {
-        Ok(self.client.take_slot(&self.memo, self.keep).await? == Remembered::Now)
+        let taken = match self.taken {
+            Taken::Before => self.client.take_slot(&self.memo, self.keep).await?,
+            Taken::AfterSuccess => self.take_at_last(MOMENT).await?,
+        };
+        let is_free = taken == Remembered::Now;
+        if !is_free {
+            self.client.count_skipped(self.name());
+        }
+        Ok(is_free)
+    }
+
+    /// Takes the slot for so long, after what was taken for a moment.
+    async fn take_at_last(&self, keep: Duration) -> Result<Remembered, LockError> {
+        loop {
+            match self.client.take_slot(&self.memo, keep).await? {
+                Remembered::Already { remaining } if remaining <= PASSES => {
+                    let clock = self.lock.clock();
+                    clock.sleep_until(clock.now().plus(remaining)).await;
+                }
+                taken => return Ok(taken),
+            }
+        }
     }
 
     /// Returns the lock, unless a slot cannot be remembered for so long.
     fn checked(&self) -> Result<&dyn DistributedLock, LockError> {
-        if !self.keep.is_zero() {
+        let shortest = if self.taken == Taken::Before { Duration::ZERO } else { PASSES };
+        if self.keep > shortest {
             return Ok(&*self.lock);
         }
         Err(LockError::new(ErrorKind::InvalidOption, Operation::Remember)
             .on(self.name())
-            .because("the time to remember a slot is zero")
+            .because(format!("the time to remember a slot is {}", humantime::format_duration(self.keep)))
             .remedy("keep a slot for longer than the last replica may be late"))
     }
 }

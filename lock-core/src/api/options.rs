@@ -234,6 +234,7 @@ impl LockOptions {
             at_least,
             on_loss: self.on_loss,
             local_handoff: client.local_handoff,
+            is_term: false,
         };
         let observer = self.listener.map(|mailbox| Arc::new(mailbox) as Arc<dyn Observer>);
         let options = if hold_options == **client { Arc::clone(client) } else { Arc::new(hold_options) };

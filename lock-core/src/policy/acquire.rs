@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::{HoldCore, Observer};
 use crate::policy::local::{Entered, Settled, Ticket};
+use crate::policy::log::WaitSpan;
 use crate::runtime::clock::Moment;
 use crate::runtime::engine::AbortOnDrop;
 use crate::runtime::metrics::Outcome;
@@ -17,6 +18,7 @@ use crate::spi::{HoldOptions, Mode, Wait};
 use crate::types::error::{LockError, Operation};
 use crate::types::owner::Owner;
 use crate::types::status::HolderInfo;
+use crate::types::token::FencingToken;
 
 /// What a caller asks of a lock, each time that it acquires it.
 #[derive(Clone)]
@@ -41,7 +43,12 @@ impl Entry {
         owner: Owner,
         wait: Wait,
     ) -> Result<Option<Arc<HoldCore>>, LockError> {
-        let enter = || self.turn(Place::Here, |local, turn| local.enter(turn, owner, wait, acquisition));
+        let span = self.wait_span(acquisition.mode);
+        let enter = || {
+            span.in_scope(|| {
+                self.turn(Place::Here, |local, turn| local.enter(turn, owner, wait, acquisition))
+            })
+        };
         let mut entered = enter();
         let mut writer = None;
         while let Entered::BehindItself = entered {
@@ -54,11 +61,12 @@ impl Entry {
         let settled = match entered {
             Entered::Upgrade | Entered::BehindItself => return Err(self.no_upgrade()),
             Entered::Waiting { ticket, since } => {
-                let queued = QueuedWait::new(self, ticket, since, acquisition);
+                let queued = QueuedWait::new(self, ticket, since, acquisition, span);
                 drop(writer.take());
                 queued.await
             }
             Entered::Settled(settled) => {
+                span.ended(Outcome::from(&settled), settled.token(), || Duration::ZERO);
                 // A reentry is no wait.
                 if !matches!(settled, Settled::Granted(_)) {
                     let outcome = Outcome::from(&settled);
@@ -92,6 +100,12 @@ struct LeavesWhenDropped<'e> {
 impl Drop for LeavesWhenDropped<'_> {
     fn drop(&mut self) {
         self.entry.leave_in_background(self.owner, &self.hold);
+    }
+}
+
+impl Settled {
+    fn token(&self) -> Option<FencingToken> {
+        if let Self::Granted(hold) = self { hold.grant().token } else { None }
     }
 }
 
@@ -130,10 +144,17 @@ struct QueuedWait {
     since: Moment,
     /// Whether the wait was still undecided at the first poll.
     has_waited: bool,
+    span: WaitSpan,
 }
 
 impl QueuedWait {
-    fn new(entry: &Arc<Entry>, ticket: Ticket, since: Moment, acquisition: &Acquisition) -> Self {
+    fn new(
+        entry: &Arc<Entry>,
+        ticket: Ticket,
+        since: Moment,
+        acquisition: &Acquisition,
+        span: WaitSpan,
+    ) -> Self {
         entry.metrics_in(acquisition.mode).waiters(1.0);
         Self {
             entry: Arc::clone(entry),
@@ -142,6 +163,7 @@ impl QueuedWait {
             holder: Arc::clone(&acquisition.options.holder),
             since,
             has_waited: false,
+            span,
         }
     }
 
@@ -151,9 +173,11 @@ impl QueuedWait {
 
     fn log(&self, settled: &Settled) {
         let (lock, waited) = (&self.entry, || self.waited());
-        lock.metrics_in(self.mode).waited(Outcome::from(settled), waited);
+        let (outcome, token) = (Outcome::from(settled), settled.token());
+        lock.metrics_in(self.mode).waited(outcome, waited);
+        self.span.ended(outcome, token, waited);
         match settled {
-            Settled::Granted(hold) => lock.log_granted(&self.holder, hold.grant().token, waited),
+            Settled::Granted(_) => lock.log_granted(&self.holder, token, waited),
             Settled::Refused => lock.log_not_granted(waited, &"another holder has it, or comes before"),
             Settled::Failed(error) => lock.log_not_granted(waited, error),
             Settled::Lost(reason) => lock.log_not_granted(waited, reason),
@@ -165,18 +189,20 @@ impl Future for QueuedWait {
     type Output = Settled;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(ticket) = self.ticket else { return Poll::Pending };
+        let wait = &mut *self;
+        let Some(ticket) = wait.ticket else { return Poll::Pending };
+        let _inside = wait.span.enter();
         let polled = with_waker(context, |waker| {
-            self.entry.turn(Place::Engine, |local, turn| local.poll(turn, ticket, waker))
+            wait.entry.turn(Place::Engine, |local, turn| local.poll(turn, ticket, waker))
         });
         let Poll::Ready(settled) = polled else {
-            if !std::mem::replace(&mut self.has_waited, true) {
-                self.entry.log_waiting(&self.holder);
+            if !std::mem::replace(&mut wait.has_waited, true) {
+                wait.entry.log_waiting(&wait.holder);
             }
             return Poll::Pending;
         };
-        self.ticket = None;
-        self.log(&settled);
+        wait.ticket = None;
+        wait.log(&settled);
         Poll::Ready(settled)
     }
 }
@@ -187,6 +213,7 @@ impl Drop for QueuedWait {
         if let Some(ticket) = self.ticket.take() {
             self.entry.turn(Place::Here, |local, turn| local.leave(turn, ticket));
             metrics.waited(Outcome::Cancelled, || self.waited());
+            self.span.ended(Outcome::Cancelled, None, || self.waited());
         }
         metrics.waiters(-1.0);
     }

@@ -99,7 +99,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn metrics_in(&self, mode: Mode) -> LockMetrics<'_> {
+    pub(crate) fn metrics_in(&self, mode: Mode) -> LockMetrics<'_> {
         self.client.metrics.of(&self.name, mode)
     }
 }

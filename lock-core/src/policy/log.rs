@@ -7,14 +7,17 @@
 use std::fmt;
 use std::time::Duration;
 
-use tracing::field::{DisplayValue, debug as debug_value, display};
+use tracing::field::{DisplayValue, Empty, debug as debug_value, display};
+use tracing::span::Entered;
 use tracing::{Span, debug, error, info, warn};
 
 use crate::policy::entry::Entry;
 use crate::policy::hold::HoldCore;
 use crate::runtime::clock::Moment;
+use crate::runtime::metrics::Outcome;
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
+use crate::types::mode::Mode;
 use crate::types::name::LockName;
 use crate::types::status::HolderInfo;
 use crate::types::token::FencingToken;
@@ -24,8 +27,36 @@ pub(crate) fn span(lock: &LockName) -> Span {
     tracing::debug_span!(target: "distlock", "lock", name = %lock)
 }
 
+/// The span of a call that acquires a lock. Its end adds how it ended: `outcome`, `waited` and `token`.
+pub(super) struct WaitSpan(Span);
+
+impl WaitSpan {
+    pub(super) fn enter(&self) -> Entered<'_> {
+        self.0.enter()
+    }
+
+    pub(super) fn in_scope<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.0.in_scope(work)
+    }
+
+    pub(super) fn ended(&self, outcome: Outcome, token: Option<FencingToken>, waited: impl Fn() -> Duration) {
+        if !self.0.is_disabled() {
+            self.0.record("outcome", outcome.word()).record("waited", debug_value(waited()));
+            self.0.record("token", token.map(display));
+        }
+    }
+}
+
 /// A lock at a server.
 impl Entry {
+    pub(super) fn wait_span(&self, mode: Mode) -> WaitSpan {
+        WaitSpan(tracing::info_span!(
+            target: "distlock",
+            "acquire", lock = %self.name(), ?mode, server = %self.server(),
+            outcome = Empty, waited = Empty, token = Empty
+        ))
+    }
+
     pub(super) fn log_waiting(&self, holder: &HolderInfo) {
         let server = self.server();
         debug!(target: "distlock", lock = %self.name(), holder = %Holder(holder), %server, "waiting");
@@ -88,6 +119,14 @@ impl Entry {
 impl HoldCore {
     fn shown_token(&self) -> Option<DisplayValue<FencingToken>> {
         self.grant().token.map(display)
+    }
+
+    /// The span of a release, until the server has answered or the core stops waiting.
+    pub(super) fn release_span(&self) -> Span {
+        tracing::info_span!(
+            target: "distlock",
+            "release", lock = %self.name(), token = self.shown_token(), held = ?self.age(), server = %self.server()
+        )
     }
 
     pub(super) fn log_suspect(&self) {

@@ -3,6 +3,8 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
+use tracing::Instrument;
+
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::state::Phase;
 use crate::policy::hold::{HoldCore, Watcher};
@@ -24,7 +26,10 @@ impl Entry {
             Exited::StillHeld => Ok(()),
             Exited::NotOwner => Err(self.not_owner(owner)),
             Exited::Lost(reason) => Err(self.lost(Operation::Release, reason)),
-            Exited::Ends(hold) => self.end_of(hold).await,
+            Exited::Ends(hold) => {
+                let span = hold.release_span();
+                self.end_of(hold).instrument(span).await
+            }
         }
     }
 

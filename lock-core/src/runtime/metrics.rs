@@ -26,6 +26,18 @@ const LOST: &str = "distlock_lost_total";
 const RENEWAL: &str = "distlock_renewal_seconds";
 const HEADROOM: &str = "distlock_lease_remaining_min_seconds";
 const REQUESTS: &str = "distlock_backend_requests_total";
+const SKIPPED: &str = "distlock_skipped_total";
+const LEADER: &str = "distlock_leader";
+const TERMS: &str = "distlock_terms_total";
+
+/// Upper bounds for the histograms of times, in seconds: from a free lock near by to a job of an hour. An exporter that shows
+/// histograms as summaries otherwise takes them as its buckets.
+///
+/// ```
+/// assert!(lock_core::METRIC_BUCKETS.is_sorted());
+/// ```
+#[cfg(feature = "metrics")]
+pub const METRIC_BUCKETS: [f64; 9] = [0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0];
 
 /// How locks are held. The numbers of permits are no labels, because they can be many.
 const MODES: [&str; 3] = ["exclusive", "shared", "permits"];
@@ -42,6 +54,12 @@ pub(crate) enum Outcome {
 }
 
 const OUTCOMES: [&str; 5] = ["acquired", "busy", "failed", "lost", "cancelled"];
+
+impl Outcome {
+    pub(crate) fn word(self) -> &'static str {
+        OUTCOMES[self as usize]
+    }
+}
 
 const LOSSES: [(LossReason, &str); 7] = [
     (LossReason::Expired, "expired"),
@@ -71,6 +89,10 @@ const RESULTS: [&str; 3] = ["ok", "error", "unanswered"];
 /// The keys of all series of a client, without the names of locks. They are made once, because each needs memory.
 struct Series {
     by_mode: [SeriesOfLocks; 3],
+    skipped: Key,
+    /// Of elections, whose names are labels: a program stands for few.
+    leader: Key,
+    terms: Key,
     renewal: Key,
     requests: [(Operation, [Key; 3]); 9],
 }
@@ -114,6 +136,9 @@ impl Series {
         };
         Self {
             by_mode: MODES.map(of_locks),
+            skipped: series(SKIPPED, &[], first(Value::Count(0))),
+            leader: series(LEADER, &[], None),
+            terms: series(TERMS, &[], None),
             renewal: series(RENEWAL, &[], Some(Value::NoTime)),
             requests: OPERATIONS.map(|(operation, label)| (operation, of_requests(label))),
         }
@@ -147,10 +172,15 @@ pub(crate) struct Metrics {
 /// The metrics of one lock in one mode.
 #[derive(Clone, Copy)]
 pub(crate) struct LockMetrics<'a> {
+    all: &'a Series,
     series: &'a SeriesOfLocks,
+    name: &'a str,
     /// The lock's name, if it is a label.
-    lock: Option<&'a str>,
+    lock: Option<Named<'a>>,
 }
+
+/// The name of a lock as a label, after the label's own.
+type Named<'a> = (&'static str, &'a str);
 
 impl Metrics {
     /// Describes the metrics of a client, and makes each visible with its first value.
@@ -163,13 +193,14 @@ impl Metrics {
 
     /// Returns the metrics of this lock.
     pub(crate) fn of<'a>(&'a self, name: &'a LockName, mode: Mode) -> LockMetrics<'a> {
-        let [exclusive, shared, permits] = &self.series.by_mode;
+        let (all, name) = (&*self.series, name.as_str());
+        let [exclusive, shared, permits] = &all.by_mode;
         let series = match mode {
             Mode::Exclusive => exclusive,
             Mode::Shared => shared,
             Mode::Permits { .. } => permits,
         };
-        LockMetrics { series, lock: self.is_by_lock.then(|| name.as_str()) }
+        LockMetrics { all, series, name, lock: self.is_by_lock.then_some(("lock", name)) }
     }
 
     /// A request to the backend begins.
@@ -205,6 +236,32 @@ impl LockMetrics<'_> {
     /// The owner has received a hold.
     pub(crate) fn acquired(self) {
         record(&self.series.holds, self.lock, Value::Change(1.0));
+    }
+
+    /// Work was not done, because its slot had been used.
+    pub(crate) fn skipped(self) {
+        record(&self.all.skipped, self.lock, Value::Count(1));
+    }
+
+    /// A candidate stands for the election of this name: from now on its series are there.
+    pub(crate) fn stands(self) {
+        self.leads(0.0);
+        record(&self.all.terms, Some(("election", self.name)), Value::Count(0));
+    }
+
+    /// A term begins.
+    pub(crate) fn term_begins(self) {
+        self.leads(1.0);
+        record(&self.all.terms, Some(("election", self.name)), Value::Count(1));
+    }
+
+    /// A term ends.
+    pub(crate) fn term_ends(self) {
+        self.leads(-1.0);
+    }
+
+    fn leads(self, difference: f64) {
+        record(&self.all.leader, Some(("election", self.name)), Value::Change(difference));
     }
 
     /// A hold that its owner had received has ended.
@@ -298,7 +355,10 @@ mod record {
         Label, Level, Metadata, Recorder, Unit, describe_counter, describe_gauge, describe_histogram,
     };
 
-    use super::{ACQUIRE_WAIT, HEADROOM, HOLD, HOLDS, LOST, RENEWAL, REQUESTS, Value, WAITERS};
+    use super::{
+        ACQUIRE_WAIT, HEADROOM, HOLD, HOLDS, LEADER, LOST, Named, RENEWAL, REQUESTS, SKIPPED, TERMS, Value,
+        WAITERS,
+    };
 
     pub(super) const IS_ON: bool = true;
 
@@ -314,10 +374,11 @@ mod record {
         Key::from_parts(name, labels.iter().map(Label::from).collect::<Vec<_>>())
     }
 
-    /// Records a value, with the lock's name as one more label if there is one.
-    pub(super) fn record(key: &Key, lock: Option<&str>, value: Value) {
-        let with_lock = lock.map(|name| key.with_extra_labels(vec![Label::new("lock", name.to_owned())]));
-        let key = with_lock.as_ref().unwrap_or(key);
+    /// Records a value, with one more label if there is one.
+    pub(super) fn record(key: &Key, named: Option<Named<'_>>, value: Value) {
+        let with_name =
+            named.map(|(label, name)| key.with_extra_labels(vec![Label::new(label, name.to_owned())]));
+        let key = with_name.as_ref().unwrap_or(key);
         let to_recorder = |to: &dyn Recorder| match value {
             Value::Count(count) => to.register_counter(key, &METADATA).increment(count),
             Value::Change(difference) => to.register_gauge(key, &METADATA).increment(difference),
@@ -345,13 +406,16 @@ mod record {
             describe_gauge!(HEADROOM, Unit::Seconds, LEAST_LEFT);
             describe_counter!(LOST, Unit::Count, "Held locks that were lost, by reason");
             describe_counter!(REQUESTS, Unit::Count, "Requests to the backend, by operation and result");
+            describe_counter!(SKIPPED, Unit::Count, "Work that was not done, because its slot had been used");
+            describe_gauge!(LEADER, Unit::Count, "Whether a candidate of this process leads the election");
+            describe_counter!(TERMS, Unit::Count, "Terms that candidates of this process have begun");
         });
     }
 }
 
 #[cfg(not(feature = "metrics"))]
 mod record {
-    use super::Value;
+    use super::{Named, Value};
 
     pub(super) const IS_ON: bool = false;
 
@@ -361,7 +425,7 @@ mod record {
         Key
     }
 
-    pub(super) fn record(_: &Key, _: Option<&str>, _: Value) {}
+    pub(super) fn record(_: &Key, _: Option<Named<'_>>, _: Value) {}
 
     pub(super) fn describe() {}
 }

@@ -20,6 +20,8 @@ pub(crate) struct HoldOptions {
     pub(crate) on_loss: OnLoss,
     /// `None` when each hold comes from the server.
     pub(crate) local_handoff: Option<LocalHandoff>,
+    /// Whether the hold is a term of an election.
+    pub(crate) is_term: bool,
 }
 
 /// How far a lock passes between the tasks of a client before the server has it again.
@@ -42,6 +44,7 @@ impl HoldOptions {
             at_least: None,
             on_loss: OnLoss::default(),
             local_handoff: None,
+            is_term: false,
         }
     }
 }

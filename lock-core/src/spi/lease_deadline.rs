@@ -1,4 +1,5 @@
-//! The deadline of a lease, and how often it is renewed: one formula for all backends.
+//! The deadline of a lease, and how often it is renewed: one formula for all backends, which ask for the interval, and for the core,
+//! which computes the deadlines of holds. The SPI is the lowest layer that both know.
 //!
 //! With `V` the length of the lease at the server and `anchor` the moment **before** the client sent the last
 //! acknowledged renewal, the hold is valid until

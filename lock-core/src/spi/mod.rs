@@ -224,6 +224,11 @@
 //! ```
 //!
 //! `docs/backends/writing-one.md` goes through the steps; `examples/outside-backend` is a backend in a crate of its own.
+//!
+//! # Enums that are matched in full
+//! Those that carry a backend's answer to the core or the core's question to a backend are not `#[non_exhaustive]`: `LeaseState`,
+//! `Released`, `Downgraded`, `Updated`, `Remembered`, `Term`, `Wait`. A case that is skipped by `_ =>` would be a guess about a lock, so a
+//! new one is a breaking change. All that users receive and that may grow is `#[non_exhaustive]`.
 
 mod attempt;
 mod backend;

@@ -35,6 +35,7 @@ pub(crate) const ALL: &[Step] = &[
     step(Tier::Default, "tidy", tidy::run, "the rules of this workspace that no compiler knows"),
     step(Tier::Default, "lint", lint, "clippy on every target, warnings are errors"),
     step(Tier::All, "docs", docs, "the API documentation builds, warnings are errors"),
+    step(Tier::All, "book", book, "the pages make a book, and the alerts fire when they should"),
     step(Tier::All, "package", package::run, "each published crate can be packed, and lacks nothing"),
     step(Tier::All, "readme", readme::run, "the README's first command does what it says"),
     step(Tier::Default, "suite", suite::run, "every test of the workspace, doctests included"),
@@ -60,6 +61,13 @@ fn lint(context: &Context) -> Result<()> {
 fn docs(context: &Context) -> Result<()> {
     let mut cargo = context.cargo("doc --workspace --all-features --no-deps");
     process::run(cargo.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Checks the book and the alerts, each if its tool is installed.
+fn book(context: &Context) -> Result<()> {
+    let report = process::output(&mut context.script("packaging/check.sh"))?;
+    report.lines().filter_map(|line| line.strip_prefix("not checked: ")).for_each(|what| context.skip(what));
+    Ok(())
 }
 
 /// Runs the conformance suite against the example of a backend outside of the workspace.

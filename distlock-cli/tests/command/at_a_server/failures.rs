@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use test_servers::Direction;
 
 use super::{Server, with_option};
 use crate::support::{Running, Sandbox, assert_code, bare, said, with_few_descriptors_it_is_70};
@@ -18,6 +20,40 @@ pub(crate) fn a_server_that_is_away_is_69<S: Server>(server: &S) {
         assert_names_the_server_and_each_cause_once(&said(&output), &sandbox.url());
     }
     assert!(!sandbox.file("ran").exists());
+}
+
+/// On each kind of server; a server that is away, slow or refuses is a fault, a warning, a fault.
+pub(crate) fn the_doctor_finds_what_there_is_to_find<S: Server>(server: &S) {
+    let sandbox = server.sandbox("60s");
+    let (level, findings) = doctor(&sandbox);
+    assert!(level.is_some_and(|code| code <= 1), "{findings:?}");
+    let checks: Vec<_> = findings.iter().map(|finding| finding["check"].as_str().unwrap()).collect();
+    for check in ["connect", "round trip", "lock", "status", "slots", "election", "break"] {
+        assert!(checks.contains(&check), "{check}: {findings:?}");
+    }
+    assert!(findings.iter().all(|finding| finding["level"] != "fault"), "{findings:?}");
+    let warnings = findings.iter().filter(|finding| finding["level"] == "warning").count();
+    assert_eq!(level, Some(i32::from(warnings > 0)), "{findings:?}");
+
+    server.kill();
+    let (level, findings) = doctor(&patient(server, "1s"));
+    assert_eq!((level, findings.len()), (Some(69), 1), "{findings:?}");
+    assert_eq!((&findings[0]["check"], &findings[0]["level"]), (&json!("connect"), &json!("fault")));
+    server.restart();
+
+    // A brief lease has no room for 20 round trips of 150 ms.
+    server.way().delay(Direction::ToClient, Duration::from_millis(150));
+    let (_, findings) = doctor(&server.sandbox("2s"));
+    server.way().heal();
+    let slow = findings.iter().find(|finding| finding["check"] == "round trip").unwrap();
+    assert_eq!(slow["level"], "warning", "{findings:?}");
+}
+
+/// The exit code, and the findings.
+pub(crate) fn doctor(sandbox: &Sandbox) -> (Option<i32>, Vec<Value>) {
+    let output = sandbox.run(["doctor", "--json"]);
+    let lines = String::from_utf8(output.stdout.clone()).unwrap();
+    (output.status.code(), lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
 /// A sandbox for clients that try so long to connect.

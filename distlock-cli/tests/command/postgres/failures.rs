@@ -4,7 +4,7 @@ use test_servers::PostgresOptions;
 
 use super::server::Server;
 use crate::at_a_server::cases;
-use crate::at_a_server::failures::{is_64, is_77, lengths_and_graces};
+use crate::at_a_server::failures::{doctor, is_64, is_77, lengths_and_graces};
 use crate::support::{Sandbox, assert_code, said};
 
 cases!(Server::start(), failures: [
@@ -18,6 +18,19 @@ cases!(Server::start(), failures: [
     a_wait_that_ends_while_the_server_is_silent_is_69_and_says_so,
     too_few_descriptors_are_70_with_the_remedy_and_never_a_panic,
 ]);
+
+cases!(Server::with_table(), failures: [the_doctor_finds_what_there_is_to_find]);
+
+#[test]
+fn the_doctor_names_a_permission_that_slots_need_and_locks_do_not() {
+    let Some(server) = Server::start() else { return };
+    let (code, findings) = doctor(&Sandbox::at(server.url()));
+    assert_eq!(code, Some(77), "{findings:?}");
+    let faults: Vec<_> = findings.iter().filter(|finding| finding["level"] == "fault").collect();
+    let [fault] = faults.as_slice() else { panic!("{findings:?}") };
+    assert_eq!(fault["check"], "slots");
+    assert!(fault["message"].as_str().unwrap().contains("GRANT CREATE ON SCHEMA"), "{fault}");
+}
 
 #[test]
 fn a_refused_login_or_permission_exits_with_77() {

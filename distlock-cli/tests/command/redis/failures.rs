@@ -4,11 +4,12 @@ use test_servers::RedisOptions;
 
 use super::server::Server;
 use crate::at_a_server::cases;
-use crate::at_a_server::failures::{is_64, is_77, lengths_and_graces};
+use crate::at_a_server::failures::{doctor, is_64, is_77, lengths_and_graces};
 use crate::support::Sandbox;
 
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
+    the_doctor_finds_what_there_is_to_find,
     a_server_that_starts_late_is_waited_for,
     the_wait_for_a_server_is_reported,
     a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
@@ -19,6 +20,27 @@ cases!(Server::start(), failures: [
     a_wait_that_ends_while_the_server_is_silent_is_69_and_says_so,
     too_few_descriptors_are_70_with_the_remedy_and_never_a_panic,
 ]);
+
+#[test]
+fn the_doctor_warns_of_a_server_that_evicts() {
+    let Some(server) = Server::start_with(RedisOptions::new()) else { return };
+    server.command(&["CONFIG", "SET", "maxmemory", "1gb"]);
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let (code, findings) = doctor(&Sandbox::at(server.url()));
+    assert_eq!(code, Some(1), "{findings:?}");
+    let warned = findings.iter().find(|finding| finding["check"] == "server").unwrap();
+    assert!(warned["message"].as_str().unwrap().contains("maxmemory-policy allkeys-lru"), "{warned}");
+}
+
+#[test]
+fn the_doctor_names_a_permission_that_is_missing() {
+    let options = RedisOptions::new().user("app", "right", "~other:* &* +@all");
+    let Some(server) = Server::start_with(options) else { return };
+    let (code, findings) = doctor(&Sandbox::at(server.url()));
+    assert_eq!(code, Some(77), "{findings:?}");
+    let fault = findings.iter().find(|finding| finding["level"] == "fault").unwrap();
+    assert!(fault["message"].as_str().unwrap().contains("permissions"), "{fault}");
+}
 
 #[test]
 fn a_refused_login_or_permission_exits_with_77() {

@@ -181,6 +181,8 @@ impl Election {
         options.holder = info;
         // A leader may change its value, which the one after it must not inherit.
         options.local_handoff = None;
+        options.is_term = true;
+        self.lock.entry.metrics_in(Mode::Exclusive).stands();
         let guard = lock.acquire_guard(Owner::new(), wait).await?;
         Ok(guard.map(|guard| Leadership::new(self.clone(), guard)))
     }

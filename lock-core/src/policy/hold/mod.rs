@@ -296,6 +296,9 @@ impl HoldCore {
         }
         if let Some(metrics) = self.metrics() {
             metrics.acquired();
+            if self.is_term() {
+                metrics.term_begins();
+            }
         }
         if let Acquired::Lost(reason) = acquired {
             self.record_loss(reason, Known::Yes);
@@ -330,7 +333,14 @@ impl HoldCore {
     fn count_end(&self, loss: Option<LossReason>) {
         if let Some(metrics) = self.metrics() {
             metrics.ended(|| self.age(), loss);
+            if self.is_term() {
+                metrics.term_ends();
+            }
         }
+    }
+
+    fn is_term(&self) -> bool {
+        self.grant().options().is_some_and(|options| options.is_term)
     }
 }
 

@@ -1,0 +1,242 @@
+//! `distlock doctor`: connects as a program would, tries on a lock of its own what programs need, and says what would fail later.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use distlock::capabilities::Reach;
+use distlock::status::HolderInfo;
+use distlock::{LockClient, LockError};
+use humantime::format_duration;
+use serde_json::json;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::arguments::Common;
+use crate::connection::{self, Address};
+use crate::exit::{self, Ending, Failure};
+use crate::report::write_output;
+
+/// How often the server is asked for a sign of life.
+const ROUND_TRIPS: u32 = 20;
+/// How many of the slowest of them a lease should have room for.
+const ROOM: u32 = 20;
+/// How long a lock that no other client knows may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a check found out, if what it tried works at all.
+enum Finding {
+    Fine(String),
+    /// Something may surprise later.
+    Warning(String),
+}
+
+use Finding::{Fine, Warning};
+
+/// The findings so far, which are printed as they come.
+struct Findings<'a> {
+    common: &'a Common,
+    has_warnings: bool,
+    fault: Option<u8>,
+}
+
+/// Carries out the checks. The exit code is that of the first fault; 1 if there are only warnings.
+pub(crate) async fn run(common: &Common) -> Result<Ending, Failure> {
+    let address = Address::find(common)?;
+    let warnings = Arc::new(Said::default());
+    // With `-vv` the log is shown already.
+    let _ = tracing_subscriber::fmt()
+        .with_writer(Arc::clone(&warnings))
+        .with_ansi(false)
+        .with_level(false)
+        .with_target(false)
+        .without_time()
+        .with_max_level(LevelFilter::WARN)
+        .try_init();
+    let mut findings = Findings { common, has_warnings: false, fault: None };
+    let begun = Instant::now();
+    match address.open(Duration::ZERO).await {
+        Err(failure) => findings.add("connect", Err(failure))?,
+        Ok(locks) => {
+            let (server, took) =
+                (address.shown().unwrap_or_else(|| "file:".to_owned()), shown(begun.elapsed()));
+            findings.add("connect", Ok::<_, Failure>(Fine(format!("connected to {server} in {took}"))))?;
+            findings.examine(&locks, address.lease()?, &warnings).await?;
+            connection::close(&locks).await;
+        }
+    }
+    let code = findings.fault.unwrap_or(if findings.has_warnings { exit::WARNINGS } else { exit::SUCCESS });
+    Ok(Ending::Code(code))
+}
+
+impl Findings<'_> {
+    fn add(&mut self, check: &str, found: Result<Finding, impl Into<Failure>>) -> Result<(), Failure> {
+        let (level, text) = match found.map_err(Into::into) {
+            Ok(Fine(text)) => ("fine", text),
+            Ok(Warning(text)) => {
+                self.has_warnings = true;
+                ("warning", text)
+            }
+            Err(Failure { code, message }) => {
+                self.fault.get_or_insert(code);
+                ("fault", message)
+            }
+        };
+        if self.common.json {
+            let finding = json!({ "event": "finding", "check": check, "level": level, "message": text });
+            return write_output(&format!("{finding}\n"));
+        }
+        if self.common.quiet && level == "fine" {
+            return Ok(());
+        }
+        write_output(&format!("{level:<8} {check:<10} {text}\n"))
+    }
+
+    async fn examine(
+        &mut self,
+        locks: &LockClient,
+        lease: Option<Duration>,
+        warnings: &Said,
+    ) -> Result<(), Failure> {
+        let name = name();
+        self.add("round trip", round_trips(locks, lease).await)?;
+        self.add("lock", lock(locks, &name).await)?;
+        self.add("status", status(locks, &name).await)?;
+        self.add("slots", slots(locks, &name).await)?;
+        self.add("election", election(locks, &name).await)?;
+        for line in warnings.lines() {
+            self.add("server", Ok::<_, Failure>(Warning(line)))?;
+        }
+        // It may end a connection of this client, so it comes last.
+        self.add("break", break_own(locks, &name).await)
+    }
+}
+
+/// A lock of this process.
+fn name() -> String {
+    let HolderInfo { host, pid, .. } = HolderInfo::of_this_process();
+    format!("distlock-doctor/{}/{pid}", host.chars().take(64).collect::<String>())
+}
+
+fn shown(duration: Duration) -> String {
+    let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    format_duration(Duration::from_micros(micros)).to_string()
+}
+
+/// What the library logs as a warning.
+#[derive(Default)]
+struct Said(Mutex<Vec<u8>>);
+
+impl Said {
+    fn lines(&self) -> Vec<String> {
+        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&log).lines().map(|line| line.trim().to_owned()).collect()
+    }
+}
+
+impl io::Write for &Said {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn round_trips(locks: &LockClient, lease: Option<Duration>) -> Result<Finding, LockError> {
+    let mut slowest = Duration::ZERO;
+    for _ in 0..ROUND_TRIPS {
+        let begun = Instant::now();
+        locks.ping().await?;
+        slowest = slowest.max(begun.elapsed());
+    }
+    let text = format!("the slowest of {ROUND_TRIPS} took {}", shown(slowest));
+    let Some(lease) = lease.filter(|_| locks.capabilities().reach == Reach::Network) else {
+        return Ok(Fine(text));
+    };
+    let lease_text = format!("a lease is {}", format_duration(lease));
+    if slowest * ROOM > lease {
+        let remedy =
+            "it may end before a renewal is answered: ask for a longer one, or find out what is slow";
+        return Ok(Warning(format!("{text}; {lease_text}, and {remedy}")));
+    }
+    Ok(Fine(format!("{text}; {lease_text}")))
+}
+
+async fn lock(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
+    let lock = locks.mutex(name)?;
+    let begun = Instant::now();
+    let first = lock.acquire_for(PATIENCE).await?;
+    let token = first.token();
+    first.release().await?;
+    let took = shown(begun.elapsed());
+    let second = lock.acquire_for(PATIENCE).await?;
+    let next = second.token();
+    second.release().await?;
+    Ok(match (token, next) {
+        (Some(token), Some(next)) if token < next => {
+            Fine(format!("acquired and released in {took}; tokens rise ({token}, {next})"))
+        }
+        (Some(token), Some(next)) => Warning(format!(
+            "the token {next} came after {token}: do not rely on tokens, and look at the server's clock"
+        )),
+        _ => Warning(format!(
+            "acquired and released in {took}, and no fencing token came with it: late writes are not refused (ask for tokens in the URL, if the backend has them)"
+        )),
+    })
+}
+
+async fn status(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
+    let guard = locks.mutex(name)?.acquire_for(PATIENCE).await?;
+    let status = locks.status(name).await;
+    guard.release().await?;
+    let status = status?;
+    let is_ours = |pid| pid == Some(std::process::id());
+    Ok(match status.holders.as_slice() {
+        [holder] if is_ours(holder.pid) => Fine("the holder is shown, with host and process".to_owned()),
+        [_] => Warning("a holder is shown without its process: find it by its connection".to_owned()),
+        _ => {
+            Warning("the holder is not shown: the login may lack a right, see the backend's page".to_owned())
+        }
+    })
+}
+
+async fn slots(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
+    if !locks.capabilities().remembering {
+        return Ok(Warning("nothing is remembered here: --once and --at-least end with 64".to_owned()));
+    }
+    let once = locks.once(name, "doctor")?.keep(Duration::from_secs(1));
+    match once.acquire_for(PATIENCE).await? {
+        Some(guard) => guard.release().await?,
+        None => return Ok(Warning("a slot of this process was used before it asked".to_owned())),
+    }
+    Ok(Fine("a slot was taken: --once and --at-least work".to_owned()))
+}
+
+async fn election(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
+    let value = if locks.capabilities().describing { "doctor" } else { "" };
+    let election = locks.election(name)?;
+    let leadership = election.campaign_for(value, PATIENCE).await?;
+    let seen = election.observe().await.map(|watch| watch.leader().and_then(|leader| leader.value));
+    leadership.resign().await?;
+    Ok(match seen?.as_deref() {
+        Some("doctor") => Fine("a leader is seen, with its value".to_owned()),
+        _ => Warning("a leader can show no value: --value of elect ends with 64".to_owned()),
+    })
+}
+
+async fn break_own(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
+    let guard = locks.mutex(name)?.acquire_for(PATIENCE).await?;
+    for holder in locks.status(name).await?.holders {
+        locks.break_holder(name, &holder.id).await?;
+    }
+    let told = tokio::time::timeout(PATIENCE, guard.lost()).await;
+    drop(guard);
+    Ok(match told {
+        Ok(Some(reason)) => Fine(format!("a lock was taken from its holder, which heard: {reason}")),
+        _ => Warning(format!(
+            "a lock was taken from its holder, which had not heard of it after {}: it learns at the next check of its session",
+            format_duration(PATIENCE)
+        )),
+    })
+}
