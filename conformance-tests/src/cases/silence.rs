@@ -196,6 +196,7 @@ async fn lost_at_its_deadline(stage: &Stage, fault: Fault) -> Outcome {
     if fault != Fault::StandsStill {
         stage.is_held(&stage.bystander().await?, "room").await?;
     }
+    ensure!(!waiting.is_finished(), "granted before the loss");
     time.advance(INSTANT);
     ensure!(!guard.hold().is_valid(), "valid at its deadline");
     let lost = recorder.has(|event| match event {
@@ -204,7 +205,9 @@ async fn lost_at_its_deadline(stage: &Stage, fault: Fault) -> Outcome {
     });
     let told = stage.soon("on_abort", lost).await?;
     ensure!(told == (LossReason::Expired, Level::Over), "{told:?}");
-    ensure!(!waiting.is_finished(), "granted before the loss");
+    // Where its requests arrive, the client may have given back by now what it has lost.
+    let arrives = fault == Fault::Silence(Silence::Replies);
+    ensure!(arrives || !waiting.is_finished(), "granted although the server has heard nothing");
     match fault {
         Fault::Silence(Silence::Replies) => {}
         // It was held until now, or this is an error.
@@ -314,7 +317,8 @@ async fn the_way_of_a_renewal_does_not_lengthen_the_hold(stage: &Stage) -> Outco
     stage.harness().let_replies_go().await?;
     stage.until("it is renewed", || async { Ok(left(&guard)? > before) }).await?;
     let left = left(&guard)?;
-    ensure!(left + WAY <= whole, "{left:?} of {whole:?} are left {WAY:?} after the request");
+    // The lease of a session may have begun a moment before the hold.
+    ensure!(left + WAY / 2 <= whole, "{left:?} of {whole:?} are left {WAY:?} after the request");
     Ok(guard.release().await?)
 }
 
