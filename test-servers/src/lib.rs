@@ -5,6 +5,7 @@
 //! handle. Starting a server waits until it answers. It never outlives the program that started it.
 //!
 //! * [`RedisServer`]: a `redis-server`, with users, TLS, persistence and settings on request.
+//! * [`EtcdServer`]: an `etcd`, with users, TLS and settings on request, also as a cluster of three; and `etcdctl`.
 //! * [`ZooKeeperServer`]: a single ZooKeeper, run with plain `java`, and the means to inspect its nodes and to close
 //!   the sessions of other clients.
 //! * [`ZooKeeperEnsemble`]: three of those, with a network between them that can be partitioned.
@@ -25,6 +26,8 @@
 mod certificates;
 #[cfg(unix)]
 mod curator;
+#[cfg(unix)]
+mod etcd;
 #[cfg(unix)]
 mod folders;
 mod given;
@@ -58,6 +61,8 @@ pub use certificates::{Certificates, Pair};
 pub use conformance_tests::{During, Failure, Outcome, ensure};
 #[cfg(unix)]
 pub use curator::{CuratorHold, CuratorLock, CuratorPeer};
+#[cfg(unix)]
+pub use etcd::{EtcdConversation, EtcdOptions, EtcdRequest, EtcdServer};
 pub use given::GivenServer;
 #[cfg(unix)]
 pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession};

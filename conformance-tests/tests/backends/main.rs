@@ -6,6 +6,9 @@
 #![allow(clippy::duplicate_mod, reason = "each harness has what the proxied ones share")]
 
 #[cfg(unix)]
+#[path = "../harnesses/etcd.rs"]
+mod etcd;
+#[cfg(unix)]
 #[path = "../harnesses/file.rs"]
 mod file;
 #[path = "../harnesses/memory.rs"]
@@ -42,6 +45,8 @@ const RUNS: &[(&str, Run)] = &[
     ("redis", main_with::<redis::Messages>),
     #[cfg(unix)]
     ("redis-polling", main_with::<redis::Polling>),
+    #[cfg(unix)]
+    ("etcd", main_with::<etcd::Etcd>),
     #[cfg(unix)]
     ("zookeeper", main_with::<zookeeper::Open>),
     #[cfg(unix)]

@@ -1,0 +1,200 @@
+//! One connection with one server: its requests and its watches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use lock_core::spi::within;
+use lock_core::{BackendContext, Clock, LockError, Operation};
+use lock_kit::invalid;
+use tokio::sync::watch;
+use tonic::client::Grpc;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
+
+use crate::failure::{Failure, nonsense};
+use crate::messages::{self, Authenticate, Call, WATCH, WatchAnswer};
+use crate::options::EtcdOptions;
+use crate::watches::{Requests, Watches, Watching};
+
+/// An answer may list some ten thousand waiters.
+const LONGEST_ANSWER: usize = 64 << 20;
+
+/// The gRPC channel of a connection, and its login.
+#[derive(Clone)]
+struct Calls {
+    grpc: Grpc<Channel>,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+impl Calls {
+    async fn ready(&self) -> Result<Grpc<Channel>, Status> {
+        let mut grpc = self.grpc.clone();
+        grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+        Ok(grpc)
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        // A server without a leader says so, also on streams.
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        request
+    }
+
+    async fn ask<C: Call>(&self, call: C) -> Result<C::Answer, Status> {
+        let codec = ProstCodec::<C, C::Answer>::default();
+        let path = PathAndQuery::from_static(C::PATH);
+        let answer = self.ready().await?.unary(self.request(call), path, codec).await?;
+        Ok(answer.into_inner())
+    }
+
+    async fn watch(&self, requests: Requests) -> Result<tonic::Streaming<WatchAnswer>, Status> {
+        let codec = ProstCodec::<messages::WatchRequest, WatchAnswer>::default();
+        let path = PathAndQuery::from_static(WATCH);
+        let answer = self.ready().await?.streaming(self.request(requests), path, codec).await?;
+        Ok(answer.into_inner())
+    }
+}
+
+/// A connection with one server. It is used until one of its requests fails in a way that says nothing about the request.
+pub(crate) struct Connection {
+    pub(crate) host: String,
+    calls: Calls,
+    clock: Clock,
+    timeout: Duration,
+    watches: Arc<Watches>,
+    /// Why it is of no use any more.
+    broken: watch::Sender<Option<Failure>>,
+    /// A watch of a key that no client uses: its stream ends when the connection does, or when the server has no leader.
+    _sentinel: Watching,
+}
+
+impl Connection {
+    /// Connects to one server, logs in, and opens the stream of watches.
+    pub(crate) async fn open(
+        context: &BackendContext,
+        options: &EtcdOptions,
+        host: &str,
+        timeout: Duration,
+    ) -> Result<Arc<Self>, LockError> {
+        let clock = context.clock().clone();
+        let silent = || Failure::Silence.explain(Operation::Connect);
+        let explained = |status: Status| Failure::from(status).explain(Operation::Connect);
+        let password = context.password(options.password.as_ref(), timeout).await?;
+        let channel = within(&clock, clock.now().plus(timeout), endpoint(options, host)?.connect()).await;
+        let channel =
+            channel.ok_or_else(silent)?.map_err(|error| explained(Status::from_error(Box::new(error))))?;
+        let grpc = Grpc::new(channel).max_decoding_message_size(LONGEST_ANSWER);
+        let mut calls = Calls { grpc, token: None };
+        if let (Some(user), Some(password)) = (&options.user, &password) {
+            let login = Authenticate { name: user.clone(), password: password.reveal().to_owned() };
+            // Checking a password is work: a busy server needs longer for that than for an answer.
+            let limit = clock.now().plus(timeout.max(options.lease / 3));
+            let answer = within(&clock, limit, calls.ask(login)).await.ok_or_else(silent)?;
+            let token = answer.map_err(explained)?.token.parse();
+            calls.token = Some(token.map_err(|_| nonsense(Operation::Connect, "the login's token"))?);
+        }
+        let (watches, requests, sentinel) = Watches::new(&options.sentinel());
+        let answers = within(&clock, clock.now().plus(timeout), calls.watch(requests)).await;
+        let answers = answers.ok_or_else(silent)?.map_err(explained)?;
+        let broken = watch::Sender::new(None);
+        let connection = Arc::new(Self {
+            host: host.to_owned(),
+            calls,
+            clock,
+            timeout,
+            watches: Arc::clone(&watches),
+            broken: broken.clone(),
+            _sentinel: sentinel,
+        });
+        context.spawn(async move {
+            let mut ended_otherwise = broken.subscribe();
+            tokio::select! {
+                status = watches.follow(answers) => break_with(&broken, Failure::Told(status)),
+                _ = ended_otherwise.wait_for(Option::is_some) => watches.end(),
+            }
+        });
+        Ok(connection)
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn ask<C: Call>(&self, call: C) -> Result<C::Answer, Failure> {
+        // The library's future is large, and would be part of each that waits for it.
+        let asking = Box::pin(self.calls.ask(call));
+        let answer = within(&self.clock, self.clock.now().plus(self.timeout), asking).await;
+        let failure = match answer {
+            Some(Ok(answer)) => return Ok(answer),
+            Some(Err(status)) => Failure::from(status),
+            None => Failure::Silence,
+        };
+        if failure.ends_connection() {
+            self.end(failure.clone());
+        }
+        Err(failure)
+    }
+
+    /// Watches `key`, or what is from `key` to before `end`, from this revision on.
+    pub(crate) fn watch(&self, key: &str, end: &str, from: i64) -> Watching {
+        self.watches.watch(key, end, from)
+    }
+
+    /// The version of the server, if it tells the user.
+    pub(crate) async fn version(&self) -> Result<Option<String>, Failure> {
+        match self.ask(messages::Status {}).await {
+            Ok(answer) => Ok(Some(answer.version)),
+            Err(Failure::Told(status)) if status.code() == Code::PermissionDenied => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    pub(crate) fn end(&self, failure: Failure) {
+        break_with(&self.broken, failure);
+    }
+
+    /// Waits until the connection is of no use any more, and returns why.
+    pub(crate) async fn broken(&self) -> Failure {
+        let mut broken = self.broken.subscribe();
+        let why = broken.wait_for(Option::is_some).await;
+        why.ok().and_then(|why| why.clone()).unwrap_or(Failure::Silence)
+    }
+}
+
+/// Keeps the first reason.
+fn break_with(broken: &watch::Sender<Option<Failure>>, failure: Failure) {
+    broken.send_if_modified(|current| {
+        let is_first = current.is_none();
+        if is_first {
+            *current = Some(failure);
+        }
+        is_first
+    });
+}
+
+fn endpoint(options: &EtcdOptions, host: &str) -> Result<Endpoint, LockError> {
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
+    let unusable = |error: tonic::transport::Error| {
+        let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        invalid(format!("the server {host:?} or a certificate cannot be used: {cause}"))
+            .remedy("write etcd://host:2379, and check the files of ca, cert and key")
+    };
+    let mut endpoint =
+        Endpoint::from_shared(format!("{scheme}://{host}")).map_err(unusable)?.tcp_nodelay(true);
+    if let Some(tls) = &options.tls {
+        let files = tls.read()?;
+        let mut config = ClientTlsConfig::new();
+        config = match files.authority {
+            Some(authority) => config.ca_certificate(Certificate::from_pem(authority)),
+            None => config.with_enabled_roots(),
+        };
+        if let Some(client) = files.client {
+            config = config.identity(Identity::from_pem(client.certificate, client.key));
+        }
+        endpoint = endpoint.tls_config(config).map_err(unusable)?;
+    }
+    Ok(endpoint)
+}

@@ -1,0 +1,144 @@
+//! Failures of requests: why a request failed, what became of it, and the error that explains it to the user.
+
+use lock_core::{ErrorKind, LockError, Operation};
+use lock_kit::{no_answer, unreachable};
+use tonic::{Code, Status};
+
+const CHECK: &str = "check that the servers run, have a majority and can be reached";
+
+/// Why a request has not succeeded.
+#[derive(Debug, Clone)]
+pub(crate) enum Failure {
+    /// The server or the connection reports this.
+    Told(Status),
+    /// There was no answer in time.
+    Silence,
+    /// There is no contact with the servers, and nothing was sent.
+    Unsent(LockError),
+    /// The client's lease is gone, and with it everything that it kept.
+    LeaseOver,
+    /// What was asked for cannot be had, for this reason.
+    Refused(LockError),
+}
+
+/// What became of a request that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The request did nothing, and sending it again will not help.
+    Refused,
+    /// The request did nothing; the client may send it again later.
+    Postponed,
+    /// Unknown: the servers may have carried it out, or may still do so.
+    Unknown,
+    /// The lease is over, and what the request did ends with it.
+    EndsWithLease,
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        if status.code() == Code::NotFound && status.message().contains("requested lease not found") {
+            return Self::LeaseOver;
+        }
+        Self::Told(status)
+    }
+}
+
+impl Failure {
+    /// What became of the request. A failure that is not known to be harmless counts as unknown.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::LeaseOver => Outcome::EndsWithLease,
+            Self::Unsent(_) => Outcome::Postponed,
+            Self::Refused(_) => Outcome::Refused,
+            Self::Silence => Outcome::Unknown,
+            Self::Told(status) => match status.code() {
+                Code::Unauthenticated => Outcome::Postponed,
+                Code::ResourceExhausted if status.message().contains("too many requests") => {
+                    Outcome::Postponed
+                }
+                Code::PermissionDenied
+                | Code::InvalidArgument
+                | Code::ResourceExhausted
+                | Code::Unimplemented
+                | Code::FailedPrecondition
+                | Code::NotFound
+                | Code::OutOfRange => Outcome::Refused,
+                _ => Outcome::Unknown,
+            },
+        }
+    }
+
+    /// Whether the connection is of no use any more: it is broken or silent, its server has no leader, or its login has expired.
+    pub(crate) fn ends_connection(&self) -> bool {
+        match self {
+            Self::Silence => true,
+            Self::Told(status) => {
+                self.outcome() == Outcome::Unknown || status.code() == Code::Unauthenticated
+            }
+            Self::Unsent(_) | Self::LeaseOver | Self::Refused(_) => false,
+        }
+    }
+
+    /// The error for users.
+    pub(crate) fn explain(self, operation: Operation) -> LockError {
+        let outcome = self.outcome();
+        let new = |kind, cause: String| LockError::new(kind, operation).because(cause);
+        let status = match self {
+            Self::Silence => return no_answer(operation).remedy(CHECK),
+            Self::Unsent(error) | Self::Refused(error) => return error.during(operation),
+            Self::LeaseOver => {
+                return new(ErrorKind::Unreachable, "the client's lease has ended".to_owned())
+                    .remedy("the client asks for another one: try again")
+                    .retryable();
+            }
+            Self::Told(status) => status,
+        };
+        let said = status.message().trim_start_matches("etcdserver: ");
+        let explained = match status.code() {
+            Code::PermissionDenied => new(ErrorKind::Denied, format!("the server refuses it: {said}"))
+                .remedy("give the user's role readwrite on the prefix of the locks"),
+            Code::Unauthenticated => new(ErrorKind::Denied, format!("the login has expired: {said}"))
+                .remedy("the client logs in again: try again"),
+            Code::InvalidArgument if is_about_login(said) => {
+                new(ErrorKind::Denied, format!("the server refuses the login: {said}"))
+                    .remedy("check user and password")
+            }
+            Code::ResourceExhausted if outcome == Outcome::Refused => {
+                new(ErrorKind::Server, format!("the server has no room: {said}"))
+                    .remedy("compact and defragment its store, and disarm its alarm")
+            }
+            Code::Unimplemented => {
+                new(ErrorKind::Unsupported, "the server does not know this request".to_owned())
+                    .remedy("check that an etcd server of version 3.4 or newer listens there")
+            }
+            Code::Unavailable | Code::Cancelled | Code::Unknown | Code::Internal | Code::DeadlineExceeded => {
+                unreachable(operation, said_by_transport(&status)).remedy(CHECK)
+            }
+            _ => new(ErrorKind::Server, format!("the server refuses it: {said}"))
+                .remedy("look at the server's log"),
+        };
+        if outcome == Outcome::Refused { explained } else { explained.retryable() }
+    }
+}
+
+fn is_about_login(said: &str) -> bool {
+    ["user name", "authentication", "password"].iter().any(|word| said.contains(word))
+}
+
+/// What the server says, or why there is no connection: the library hides that behind `transport error`.
+fn said_by_transport(status: &Status) -> String {
+    let mut text = status.message().trim_start_matches("etcdserver: ").to_owned();
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        text = error.to_string();
+        source = error.source();
+    }
+    text
+}
+
+/// The error for an answer that the protocol does not provide for.
+pub(crate) fn nonsense(operation: Operation, what: &str) -> LockError {
+    LockError::new(ErrorKind::Server, operation)
+        .because(format!("the server's reply is invalid: {what}"))
+        .remedy("check that an etcd server listens there")
+}

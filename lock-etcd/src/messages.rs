@@ -1,0 +1,338 @@
+//! The messages of etcd's API, version 3, as far as this crate uses them: written by hand, so that a build needs no compiler for
+//! their definitions. Fields that it never sets or reads are left out.
+//!
+//! A choice between fields (`oneof`) looks like optional fields of which one is set: the bytes are the same. An enumeration is
+//! its number.
+
+use prost::Message;
+
+/// A request with one answer.
+pub(crate) trait Call: Message + 'static {
+    type Answer: Message + Default + 'static;
+    const PATH: &'static str;
+}
+
+macro_rules! calls {
+    ($($question:ident -> $answer:ident at $path:literal;)+) => {$(
+        impl Call for $question {
+            type Answer = $answer;
+            const PATH: &'static str = $path;
+        }
+    )+};
+}
+
+calls! {
+    Range -> RangeAnswer at "/etcdserverpb.KV/Range";
+    Txn -> TxnAnswer at "/etcdserverpb.KV/Txn";
+    LeaseGrant -> LeaseAnswer at "/etcdserverpb.Lease/LeaseGrant";
+    LeaseRevoke -> Nothing at "/etcdserverpb.Lease/LeaseRevoke";
+    LeaseTimeToLive -> LeaseAnswer at "/etcdserverpb.Lease/LeaseTimeToLive";
+    // The server's definition is a stream; one request on a stream of its own has one answer, which belongs to it for certain.
+    LeaseKeepAlive -> LeaseAnswer at "/etcdserverpb.Lease/LeaseKeepAlive";
+    Authenticate -> AuthenticateAnswer at "/etcdserverpb.Auth/Authenticate";
+    Status -> StatusAnswer at "/etcdserverpb.Maintenance/Status";
+}
+
+/// The path of a stream of requests about watches, and of their events.
+pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Header {
+    /// That of the store when the server answered.
+    #[prost(int64, tag = "3")]
+    pub(crate) revision: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    /// The revision that created the key.
+    #[prost(int64, tag = "2")]
+    pub(crate) created: i64,
+    /// The revision of its last change.
+    #[prost(int64, tag = "3")]
+    pub(crate) changed: i64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(crate) value: Vec<u8>,
+    #[prost(int64, tag = "6")]
+    pub(crate) lease: i64,
+}
+
+/// The keys from `key` to before `end`, or `key` alone.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Range {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+    #[prost(string, tag = "2")]
+    pub(crate) end: String,
+    /// Zero for all.
+    #[prost(int64, tag = "3")]
+    pub(crate) limit: i64,
+    /// 1 for a rising order, 2 for a falling one.
+    #[prost(int32, tag = "5")]
+    pub(crate) order: i32,
+    /// By what: 2 is the revision of the creation.
+    #[prost(int32, tag = "6")]
+    pub(crate) order_by: i32,
+    /// Nothing that was created later; zero for no limit.
+    #[prost(int64, tag = "13")]
+    pub(crate) created_by: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RangeAnswer {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<Header>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) found: Vec<KeyValue>,
+    #[prost(bool, tag = "3")]
+    pub(crate) has_more: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Put {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) value: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(crate) lease: i64,
+    /// The key keeps its lease.
+    #[prost(bool, tag = "6")]
+    pub(crate) keeps_lease: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Delete {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+}
+
+/// A condition on a key, or on each of those before `end`. A key that does not exist has the revisions zero.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Compare {
+    /// 0 for equal, 2 for less.
+    #[prost(int32, tag = "1")]
+    pub(crate) result: i32,
+    /// 1 for the creation, 2 for the last change.
+    #[prost(int32, tag = "2")]
+    pub(crate) target: i32,
+    #[prost(string, tag = "3")]
+    pub(crate) key: String,
+    #[prost(int64, optional, tag = "5")]
+    pub(crate) created: Option<i64>,
+    #[prost(int64, optional, tag = "6")]
+    pub(crate) changed: Option<i64>,
+    #[prost(string, tag = "64")]
+    pub(crate) end: String,
+}
+
+impl Compare {
+    /// The key was created by this revision; zero if it does not exist.
+    pub(crate) fn created_by(key: &str, revision: i64) -> Self {
+        Self { target: 1, key: key.to_owned(), created: Some(revision), ..Self::default() }
+    }
+
+    /// The key was changed last by this revision.
+    pub(crate) fn changed_by(key: &str, revision: i64) -> Self {
+        Self { target: 2, key: key.to_owned(), changed: Some(revision), ..Self::default() }
+    }
+
+    /// Nothing in this range was created or changed after this revision.
+    pub(crate) fn unchanged_since(key: &str, end: &str, revision: i64) -> Self {
+        Self { result: 2, end: end.to_owned(), ..Self::changed_by(key, revision + 1) }
+    }
+}
+
+/// One step of a transaction.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Step {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) range: Option<Range>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) put: Option<Put>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) delete: Option<Delete>,
+}
+
+impl From<Range> for Step {
+    fn from(range: Range) -> Self {
+        Self { range: Some(range), ..Self::default() }
+    }
+}
+
+impl From<Put> for Step {
+    fn from(put: Put) -> Self {
+        Self { put: Some(put), ..Self::default() }
+    }
+}
+
+impl Step {
+    pub(crate) fn delete(key: &str) -> Self {
+        Self { delete: Some(Delete { key: key.to_owned() }), ..Self::default() }
+    }
+}
+
+/// What to do if all conditions hold, and what to do otherwise, in one step.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Txn {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) conditions: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) then: Vec<Step>,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) otherwise: Vec<Step>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StepAnswer {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) range: Option<RangeAnswer>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TxnAnswer {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<Header>,
+    #[prost(bool, tag = "2")]
+    pub(crate) held: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) answers: Vec<StepAnswer>,
+}
+
+impl TxnAnswer {
+    pub(crate) fn revision(&self) -> i64 {
+        self.header.as_ref().map_or(0, |header| header.revision)
+    }
+
+    /// The answer to the one range in it.
+    pub(crate) fn range(self) -> RangeAnswer {
+        let header = self.header;
+        let range = self.answers.into_iter().find_map(|answer| answer.range);
+        RangeAnswer { header, ..range.unwrap_or_default() }
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseGrant {
+    /// In seconds.
+    #[prost(int64, tag = "1")]
+    pub(crate) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseRevoke {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseKeepAlive {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseTimeToLive {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseAnswer {
+    #[prost(int64, tag = "2")]
+    pub(crate) id: i64,
+    /// In seconds; zero or less if there is no such lease.
+    #[prost(int64, tag = "3")]
+    pub(crate) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Nothing {}
+
+#[derive(Clone, PartialEq, Message)]
+#[prost(skip_debug)]
+pub(crate) struct Authenticate {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "2")]
+    pub(crate) password: String,
+}
+
+/// Without the password.
+impl std::fmt::Debug for Authenticate {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Authenticate").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+#[prost(skip_debug)]
+pub(crate) struct AuthenticateAnswer {
+    #[prost(string, tag = "2")]
+    pub(crate) token: String,
+}
+
+/// Without the token.
+impl std::fmt::Debug for AuthenticateAnswer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("AuthenticateAnswer").finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Status {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StatusAnswer {
+    #[prost(string, tag = "2")]
+    pub(crate) version: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) create: Option<WatchCreate>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) cancel: Option<WatchCancel>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchCreate {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+    #[prost(string, tag = "2")]
+    pub(crate) end: String,
+    /// The first revision to report.
+    #[prost(int64, tag = "3")]
+    pub(crate) from: i64,
+    /// A number that no other watch of the stream has.
+    #[prost(int64, tag = "7")]
+    pub(crate) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchCancel {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchAnswer {
+    #[prost(int64, tag = "2")]
+    pub(crate) id: i64,
+    #[prost(bool, tag = "4")]
+    pub(crate) is_cancelled: bool,
+    #[prost(message, repeated, tag = "11")]
+    pub(crate) events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Event {
+    /// 0 for a new value, 1 for a deletion.
+    #[prost(int32, tag = "1")]
+    pub(crate) kind: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) entry: Option<KeyValue>,
+}

@@ -1,0 +1,56 @@
+//! Slots of locks that are remembered, beyond the end of every client.
+//!
+//! A slot is a key with a lease of its own, `<prefix>/~remembered/<hash>`, which the server ends when the slot may be forgotten. It
+//! counts whole seconds, two at least, and begins anew when it restarts or gets another leader: a slot may be remembered for longer
+//! than asked, never shorter.
+
+use std::time::Duration;
+
+use lock_core::{Memo, Operation, Remembered};
+use serde::Serialize;
+
+use crate::backend::EtcdBackend;
+use crate::failure::{Failure, nonsense};
+use crate::messages::{Compare, LeaseGrant, LeaseRevoke, LeaseTimeToLive, Put, Range, Txn};
+use crate::session::{seconds, whole_seconds};
+
+/// How often the slot may be forgotten while the client looks at it.
+const MOST_ROUNDS: usize = 8;
+
+/// What a slot says, for operators.
+#[derive(Serialize)]
+struct Slot<'a> {
+    lock: &'a str,
+    slot: &'a str,
+}
+
+impl EtcdBackend {
+    pub(crate) async fn remembered(&self, memo: &Memo, keep: Duration) -> Result<Remembered, Failure> {
+        self.link.soon().await?;
+        let key = self.link.options.special("remembered", &memo.key());
+        let slot = Slot { lock: memo.name().as_str(), slot: memo.slot() };
+        let value = serde_json::to_vec(&slot).unwrap_or_default();
+        let read = Range { key: key.clone(), ..Range::default() };
+        for _ in 0..MOST_ROUNDS {
+            // Mostly it is remembered already; then nothing is written.
+            if let Some(found) = self.link.ask(read.clone()).await?.found.pop() {
+                // The server rounds down, and the end of a time that is over takes it a moment.
+                let left = self.link.ask(LeaseTimeToLive { id: found.lease }).await?.ttl.max(1);
+                return Ok(Remembered::Already { remaining: seconds(left).min(keep) });
+            }
+            let lease = self.link.ask(LeaseGrant { ttl: whole_seconds(keep) }).await?;
+            let put = Put { key: key.clone(), value: value.clone(), lease: lease.id, keeps_lease: false };
+            let txn = Txn {
+                conditions: vec![Compare::created_by(&key, 0)],
+                then: vec![put.into()],
+                otherwise: Vec::new(),
+            };
+            if self.link.ask(txn).await?.held {
+                return Ok(Remembered::Now);
+            }
+            self.link.ask(LeaseRevoke { id: lease.id }).await?;
+        }
+        let busy = nonsense(Operation::Remember, "other clients change the slot again and again");
+        Err(Failure::Refused(busy))
+    }
+}

@@ -1,0 +1,80 @@
+//! A cluster of three whose members are stopped, killed or alone.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use conformance_tests::{Failure, Outcome};
+use test_servers::EtcdServer;
+
+use crate::case::{cases, ensure};
+use crate::event_recorder::EventRecorder;
+use crate::stage::{PREFIX, ROOM, Waiter, reach, soon, waiting, with_options};
+
+cases!("clusters":
+    a_leader_that_stops_costs_no_hold_and_no_place,
+    without_a_majority_a_hold_ends_in_time_and_a_wait_goes_on,
+);
+
+async fn client_of(members: &[&EtcdServer], options: &str) -> Outcome<lock_core::LockClient> {
+    let addresses: Vec<SocketAddr> = members.iter().map(|member| member.address()).collect();
+    reach(&with_options(&members[0].url_at(&addresses, PREFIX), options)).await
+}
+
+/// The number of the member that is the leader.
+async fn leader(members: &[EtcdServer]) -> Outcome<usize> {
+    for (number, member) in members.iter().enumerate() {
+        let status = member.command(&["endpoint", "status", "-w", "fields"]).await?;
+        let field = |name: &str| {
+            status.lines().find_map(|line| line.strip_prefix(&format!("\"{name}\" : "))).map(str::to_owned)
+        };
+        if field("MemberID").is_some() && field("MemberID") == field("Leader") {
+            return Ok(number);
+        }
+    }
+    Err(Failure::new("no member is the leader"))
+}
+
+async fn a_leader_that_stops_costs_no_hold_and_no_place() -> Outcome {
+    let members = EtcdServer::start_cluster().await?;
+    let leads = leader(&members).await?;
+    // The one that is about to stop is tried first.
+    let order: Vec<_> = (0..3).map(|offset| &members[(leads + offset) % 3]).collect();
+    let client = client_of(&order, "lease=20s&timeout=2s").await?;
+    let other = client_of(&order[1..], "lease=20s&timeout=2s").await?;
+    let lock = client.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&other)?;
+    waiting(&client, 1).await?;
+    members[leads].stop()?;
+    recorder.suspect().await?;
+    recorder.restored().await?;
+    ensure!(guard.hold().is_valid() && !waiter.is_finished(), "{:?}", recorder.events());
+    soon("the release", guard.release()).await??;
+    let (next, _) = waiter.granted().await?;
+    next.release().await?;
+    members[leads].resume()?;
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
+    Ok(())
+}
+
+async fn without_a_majority_a_hold_ends_in_time_and_a_wait_goes_on() -> Outcome {
+    let members = EtcdServer::start_cluster().await?;
+    let all: Vec<_> = members.iter().collect();
+    let (client, other) = (client_of(&all, "lease=6s").await?, client_of(&all, "lease=60s").await?);
+    let lock = client.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&other)?;
+    waiting(&client, 1).await?;
+    members[1].stop()?;
+    members[2].stop()?;
+    let (_, lost) = recorder.abort().await?;
+    ensure!(!waiter.is_finished(), "granted without a majority");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    members[1].resume()?;
+    members[2].resume()?;
+    let (next, granted) = waiter.granted().await?;
+    ensure!(lost < granted && !guard.hold().is_valid(), "both held for {:?}", lost - granted);
+    Ok(next.release().await?)
+}

@@ -1,0 +1,129 @@
+//! The lease of a client: operators that revoke it, servers that stand still, restart or compact.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::Outcome;
+use lock_core::LossReason;
+use test_servers::Data;
+
+use crate::case::{cases, ensure};
+use crate::event_recorder::EventRecorder;
+use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+
+cases!("leases":
+    a_revoked_lease_is_a_loss_at_once_and_another_follows,
+    a_waiter_whose_lease_is_revoked_waits_again,
+    a_server_that_stands_still_for_longer_than_the_lease,
+    a_server_without_its_data,
+    a_compaction_disturbs_no_waiter,
+    a_waiter_finds_out_what_was_compacted_while_it_was_cut_off,
+);
+
+async fn a_revoked_lease_is_a_loss_at_once_and_another_follows() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let lock = client.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let revoked = Instant::now();
+    stage.server.command(&["lease", "revoke", &stage.lease_of_holder().await?]).await?;
+    let (reason, lost) = recorder.abort().await?;
+    ensure!(matches!(reason, LossReason::Deleted | LossReason::SessionClosed), "lost because {reason}");
+    ensure!(lost - revoked < Duration::from_secs(30), "told {:?} later", lost - revoked);
+    drop(guard);
+    let again = soon("the lock", lock.acquire()).await??;
+    again.release().await?;
+    stage.is_free(&client, "then").await
+}
+
+async fn a_waiter_whose_lease_is_revoked_waits_again() -> Outcome {
+    let stage = Stage::new().await?;
+    let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let guard = holder.mutex(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    stage.in_line(2).await?;
+    let place = stage.line().await?[1].clone();
+    let lease = place.rsplit('/').next().and_then(|key| key.split('-').next()).unwrap_or_default();
+    stage.server.command(&["lease", "revoke", lease]).await?;
+    until("another place", || async {
+        let line = stage.line().await?;
+        Ok(line.len() == 2 && line[1] != place)
+    })
+    .await?;
+    ensure!(!waiter.is_finished(), "granted beside the holder");
+    guard.release().await?;
+    Ok(waiter.granted().await?.0.release().await?)
+}
+
+/// When it goes on, it answers keep-alives that it got long ago. The holder has stopped before.
+async fn a_server_that_stands_still_for_longer_than_the_lease() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client("lease=3s").await?, stage.client(LONG).await?);
+    let lock = client.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&other)?;
+    stage.in_line(2).await?;
+    stage.server.stop()?;
+    let (reason, lost) = recorder.abort().await?;
+    ensure!(reason == LossReason::Expired, "lost because {reason}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stage.server.resume()?;
+    let (next, granted) = waiter.granted().await?;
+    ensure!(lost < granted && !guard.hold().is_valid(), "both held for {:?}", lost - granted);
+    next.release().await?;
+    ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
+    stage.is_free(&client, "then").await
+}
+
+async fn a_server_without_its_data() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let lock = client.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    stage.server.restart(Data::Lost).await?;
+    let (reason, _) = recorder.abort().await?;
+    ensure!(matches!(reason, LossReason::Deleted | LossReason::SessionClosed), "lost because {reason}");
+    drop(guard);
+    stage.is_free(&client, "then").await
+}
+
+/// Compacts up to now.
+async fn compact(stage: &Stage) -> Outcome {
+    let answer = stage.server.command(&["put", "other", "x", "-w", "fields"]).await?;
+    let revision = answer.lines().find_map(|line| line.strip_prefix("\"Revision\" : ")).unwrap_or("0");
+    stage.server.command(&["compact", revision]).await.map(drop)
+}
+
+async fn a_compaction_disturbs_no_waiter() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let lock = client.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    // The hold is watched from its grant on, which is compacted before.
+    compact(&stage).await?;
+    let waiter = Waiter::of(&other)?;
+    stage.in_line(2).await?;
+    compact(&stage).await?;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    ensure!(recorder.aborts() == 0 && guard.hold().is_valid(), "{:?}", recorder.events());
+    guard.release().await?;
+    Ok(waiter.granted().await?.0.release().await?)
+}
+
+async fn a_waiter_finds_out_what_was_compacted_while_it_was_cut_off() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.server.proxy()?;
+    let (client, other) = (stage.client(LONG).await?, stage.client_at(proxy.address(), LONG).await?);
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&other)?;
+    stage.in_line(2).await?;
+    proxy.sever();
+    guard.release().await?;
+    compact(&stage).await?;
+    ensure!(!waiter.is_finished(), "granted without contact");
+    proxy.heal();
+    Ok(waiter.granted().await?.0.release().await?)
+}

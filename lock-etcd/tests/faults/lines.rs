@@ -1,0 +1,56 @@
+//! Long lines, in which each waits for its turn and few are told of a release.
+
+use conformance_tests::Outcome;
+
+use crate::case::{cases, ensure};
+use crate::stage::{LONG, ROOM, Stage, Waiter, waiting};
+
+cases!("lines":
+    a_line_that_is_too_long_to_watch_is_served_in_order,
+    readers_far_behind_a_writer_enter_together,
+);
+
+/// More than a waiter watches together.
+const MANY: usize = 130;
+
+/// Each waiter has a client of its own: a client sends one exclusive request at a time.
+async fn a_line_that_is_too_long_to_watch_is_served_in_order() -> Outcome {
+    let stage = Stage::new().await?;
+    let holder = stage.client(LONG).await?;
+    let guard = holder.mutex(ROOM)?.acquire().await?;
+    let mut waiters = Vec::new();
+    for before in 0..MANY {
+        let client = stage.client(LONG).await?;
+        waiters.push((Waiter::of(&client)?, client));
+        waiting(&holder, before + 1).await?;
+    }
+    let mut last = guard.token();
+    guard.release().await?;
+    for (number, (waiter, client)) in waiters.into_iter().enumerate() {
+        let (guard, _) = waiter.granted().await?;
+        ensure!(guard.token() > last, "waiter {number} has {:?} after {last:?}", guard.token());
+        last = guard.token();
+        guard.release().await?;
+        drop(client);
+    }
+    stage.is_free(&holder, "then").await
+}
+
+async fn readers_far_behind_a_writer_enter_together() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let writer = stage.client(LONG).await?.rw_lock(ROOM)?.write().acquire().await?;
+    let waiters: Vec<_> =
+        (0..MANY).map(|_| Ok(Waiter::start(client.rw_lock(ROOM)?.read()))).collect::<Outcome<_>>()?;
+    stage.in_line(MANY + 1).await?;
+    writer.release().await?;
+    let mut guards = Vec::new();
+    for waiter in waiters {
+        guards.push(waiter.granted().await?.0);
+    }
+    ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "a reader has lost its hold");
+    for guard in guards {
+        guard.release().await?;
+    }
+    Ok(())
+}

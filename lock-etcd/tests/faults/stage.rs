@@ -1,0 +1,84 @@
+//! A server for a case, its clients, and queries of what both do.
+
+use std::net::SocketAddr;
+
+pub use conformance_tests::faults::{PATIENCE, ROOM, Waiter, drop_after, soon, until, with_options};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{ClientBuilder, LockClient, LockError};
+use lock_kit::LockUrl;
+use test_servers::{EtcdOptions, EtcdServer};
+
+use crate::case::ensure;
+
+/// A lease that outlasts every case, so that nothing happens because it ends.
+pub const LONG: &str = "lease=5m";
+
+/// What the keys of the locks begin with.
+pub const PREFIX: &str = "locks";
+
+/// A client of the servers that `url` names.
+pub async fn connect(url: &str) -> Result<LockClient, LockError> {
+    lock_etcd::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
+}
+
+/// The same, also if a busy machine keeps the servers from answering for a while.
+pub async fn reach(url: &str) -> Outcome<LockClient> {
+    let builder = ClientBuilder::new().connect_timeout(PATIENCE);
+    Ok(lock_etcd::connect(&LockUrl::parse(url)?, builder).await?)
+}
+
+/// Waits until so many wait for the lock `ROOM`.
+pub async fn waiting(client: &LockClient, count: usize) -> Outcome {
+    until(&format!("{count} wait"), || async { Ok(client.status(ROOM).await?.waiters.len() == count) }).await
+}
+
+/// The server of one case.
+pub struct Stage {
+    pub server: EtcdServer,
+}
+
+impl Stage {
+    pub async fn new() -> Outcome<Self> {
+        Self::with(EtcdOptions::new()).await
+    }
+
+    pub async fn with(options: EtcdOptions) -> Outcome<Self> {
+        Ok(Self { server: EtcdServer::start_with(options).await? })
+    }
+
+    /// A client with these options, connected directly to the server.
+    pub async fn client(&self, options: &str) -> Outcome<LockClient> {
+        reach(&with_options(&self.server.url(PREFIX), options)).await
+    }
+
+    /// A client with these options that connects to `address`, usually a proxy.
+    pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
+        reach(&with_options(&self.server.url_at(&[address], PREFIX), options)).await
+    }
+
+    /// The keys of the lock `ROOM`, in the order of their creation.
+    pub async fn line(&self) -> Outcome<Vec<String>> {
+        self.server.keys(&format!("{PREFIX}/{ROOM}/")).await
+    }
+
+    /// Waits until the lock `ROOM` has so many keys.
+    pub async fn in_line(&self, count: usize) -> Outcome {
+        until(&format!("{count} in the line"), || async { Ok(self.line().await?.len() == count) }).await
+    }
+
+    /// The number of the lease of the first in the line.
+    pub async fn lease_of_holder(&self) -> Outcome<String> {
+        let line = self.line().await?;
+        let lease = line.first().and_then(|key| key.rsplit('/').next()?.split('-').next());
+        lease.map(str::to_owned).ok_or_else(|| Failure::new("the lock is free"))
+    }
+
+    /// Checks that the lock can be had, and that nothing is left then.
+    pub async fn is_free(&self, client: &LockClient, when: &str) -> Outcome {
+        let guard = soon(format!("{when}: the lock"), client.mutex(ROOM)?.acquire()).await??;
+        guard.release().await?;
+        let line = self.line().await?;
+        ensure!(line.is_empty(), "{when}: {line:?} is left");
+        Ok(())
+    }
+}
