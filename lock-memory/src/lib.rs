@@ -57,9 +57,6 @@ pub use client::example;
 #[cfg(feature = "testing")]
 pub use server::{Loss, Told};
 
-#[cfg(doc)]
-use lock_core::AcquireRequest;
-
 /// A lock server in this process. It is cheap to clone; all clones are the same server.
 ///
 /// ```
