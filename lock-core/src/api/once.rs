@@ -54,8 +54,8 @@ const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// For how long a slot is taken to find out whether it has run: a server answers no other question.
 const MOMENT: Duration = Duration::from_millis(1);
-/// What is left of a slot that was taken for a moment, or is all but forgotten.
-const PASSES: Duration = Duration::from_millis(100);
+/// What is left of a slot that was taken for a moment, or is all but forgotten. Some servers count whole seconds, two at least.
+const PASSES: Duration = Duration::from_secs(3);
 
 impl LockClient {
     /// Returns work that runs at most once for `slot` among all clients: a minute, a date, the number of a batch. It runs under

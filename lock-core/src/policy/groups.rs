@@ -186,10 +186,11 @@ impl HeldGroups {
     /// Remembers that a group is lost, for grants in it that are not registered yet.
     fn remember(&self, group: GroupId, reason: LossReason) {
         let lost = &mut self.all.lock().lost;
-        lost.insert(group, reason);
-        if lost.len() > MOST_LOST {
+        // Room is made first: this group may be older than all that are remembered.
+        if lost.len() >= MOST_LOST && !lost.contains_key(&group) {
             lost.pop_first();
         }
+        lost.insert(group, reason);
     }
 
     /// Makes all leases of the group due for renewal now.
@@ -238,5 +239,14 @@ mod tests {
         assert_eq!(lost.len(), MOST_LOST);
         assert_eq!(lost.get(&GroupId::new(groups - 1)), Some(&LossReason::SessionClosed));
         assert_eq!(lost.get(&GroupId::new(0)), None);
+    }
+
+    #[test]
+    fn an_old_group_that_is_lost_last_is_remembered() {
+        let held = HeldGroups::new(Clock::system());
+        for number in (0..=MOST_LOST as u64).rev() {
+            held.report(GroupId::new(number), GroupReport::Lost(LossReason::ConnectionLost));
+        }
+        assert!(held.all.lock().lost.contains_key(&GroupId::new(0)));
     }
 }

@@ -153,7 +153,7 @@ async fn a_lock_that_was_lost_while_the_slot_was_taken_starts_no_work() {
 
 /// What comes of `work` while time passes, a millisecond at each step: for that long the server remembers what it was asked.
 fn while_time_passes<T>(timed: &Timed, work: impl Future<Output = T>) -> T {
-    let mut work = ByHand::begun(work);
+    let mut work = ByHand::of(work);
     loop {
         if let Some(done) = work.poll() {
             return done;

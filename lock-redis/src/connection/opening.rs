@@ -23,7 +23,7 @@ use crate::scripts::scripts;
 const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
 
 /// How many requests may wait to be written: more than can be pending at the same time.
-const NOT_WRITTEN_YET: usize = 1 << 30;
+const NOT_WRITTEN_YET: usize = 1 << 28;
 
 impl Connection {
     pub(super) async fn open(&self, earlier: &Earlier) -> Result<Arc<Link>, LockError> {

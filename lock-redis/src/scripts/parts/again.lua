@@ -6,5 +6,6 @@ local function held_together(id, lease)
   call('PEXPIRE', QUEUE, math.max(call('PTTL', QUEUE), tonumber(lease)))
   call('ZADD', QUEUE, whole(now_ms + lease), id)
   keep_until_lease_ends(WAITERS, lease)
-  return true, tonumber(string.match(call('HGET', WAITERS, id) or '', '^(%d+) '))
+  local state = redis.pcall('HGET', WAITERS, id)
+  return true, type(state) == 'string' and tonumber(string.match(state, '^(%d+) ')) or nil
 end
