@@ -194,9 +194,9 @@ impl Attempt<'_> {
             None => connection.watch(directory.start(), &directory.end(), from),
         };
         drop(connection);
-        // The same watch all the time: several keys may go with one revision.
-        while let Some(event) = self.woken(&mut watching).await.filter(|_| !is_alone) {
-            if note(view, event) {
+        while let Some(events) = self.woken(&mut watching).await.filter(|_| !is_alone) {
+            // All of them, and only then a look: the own key may have gone with those before it.
+            if note(view, events) {
                 match standing(&view.entries, &self.claim.key) {
                     Standing::Waits { first, .. } => self.name_holder(first),
                     _ => return Ok(()),
@@ -213,11 +213,11 @@ impl Attempt<'_> {
         is_long && !matches!(self.request.mode(), Mode::Permits { .. })
     }
 
-    /// The next event; none when the line has to be read again: the watch has ended, or the core wants to know how things stand.
-    async fn woken(&self, watching: &mut Watching) -> Option<Event> {
+    /// The next events; none when the line has to be read again: the watch has ended, or the core wants to know how things stand.
+    async fn woken(&self, watching: &mut Watching) -> Option<Vec<Event>> {
         tokio::select! {
             biased;
-            event = watching.next() => event,
+            events = watching.next() => events,
             () = self.request.asked() => None,
         }
     }
@@ -277,13 +277,18 @@ enum Recovered {
     WithoutPlace,
 }
 
-/// Notes an event. Returns whether it is about an entry of the view.
-fn note(view: &mut View, event: Event) -> bool {
-    let Some(entry) = event.entry else { return false };
-    if event.kind == DELETION {
-        return view.remove(&String::from_utf8_lossy(&entry.key));
+/// Notes events. Returns whether one is about an entry of the view.
+fn note(view: &mut View, events: Vec<Event>) -> bool {
+    let mut is_news = false;
+    for Event { kind, entry } in events {
+        let Some(entry) = entry else { continue };
+        is_news |= if kind == DELETION {
+            view.remove(&String::from_utf8_lossy(&entry.key))
+        } else {
+            view.change(entry_of(entry))
+        };
     }
-    view.change(entry_of(entry))
+    is_news
 }
 
 pub(crate) fn entry_of(found: KeyValue) -> Entry {

@@ -137,11 +137,13 @@ async fn until_lost(claim: &Claim, mut from: i64) -> Option<LossReason> {
         }
         let mut watching = connection.watch(&claim.key, "", from);
         drop((connection, session));
-        while let Some(event) = watching.next().await {
-            match event.entry {
-                Some(entry) if event.kind == 0 && !entry_of(entry.clone()).told.is_broken() => {}
-                Some(_) if event.kind == 0 => return Some(LossReason::Broken),
-                _ => return Some(LossReason::Deleted),
+        while let Some(events) = watching.next().await {
+            for event in events {
+                match event.entry {
+                    Some(entry) if event.kind == 0 && !entry_of(entry.clone()).told.is_broken() => {}
+                    Some(_) if event.kind == 0 => return Some(LossReason::Broken),
+                    _ => return Some(LossReason::Deleted),
+                }
             }
         }
         // Something may have been missed.

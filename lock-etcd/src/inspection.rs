@@ -84,8 +84,8 @@ impl EtcdBackend {
         let clock = self.link.context.clock();
         while let Ok((connection, _)) = self.link.in_contact().await {
             let mut watching = connection.watch(&entry.key, "", entry.changed + 1);
-            while let Some(event) = watching.next().await {
-                if event.kind != 0 {
+            while let Some(events) = watching.next().await {
+                if events.iter().any(|event| event.kind != 0) {
                     return;
                 }
             }

@@ -22,7 +22,7 @@ pub(crate) struct Watches {
 struct Receivers {
     last: i64,
     /// Where the events of each watch go; `None` when the stream has ended.
-    open: Option<HashMap<i64, mpsc::UnboundedSender<Event>>>,
+    open: Option<HashMap<i64, mpsc::UnboundedSender<Vec<Event>>>>,
 }
 
 /// What the client sends on the stream.
@@ -39,7 +39,7 @@ impl Stream for Requests {
 /// One watch. Dropping it ends it.
 pub(crate) struct Watching {
     id: i64,
-    events: mpsc::UnboundedReceiver<Event>,
+    events: mpsc::UnboundedReceiver<Vec<Event>>,
     watches: Arc<Watches>,
 }
 
@@ -76,10 +76,6 @@ impl Watches {
         let _ = self.requests.send(request);
     }
 
-    fn take(&self, id: i64) -> Option<mpsc::UnboundedSender<Event>> {
-        self.receivers.lock().open.as_mut()?.remove(&id)
-    }
-
     /// Hands events out until the stream ends. Then no watch gets any more, and each says so.
     pub(crate) async fn follow(&self, mut answers: Streaming<WatchAnswer>) -> Status {
         let ended = loop {
@@ -99,37 +95,93 @@ impl Watches {
     }
 
     fn hand_out(&self, answer: WatchAnswer) {
-        if answer.is_cancelled {
-            // Compacted, or not permitted: whoever watches looks again.
-            drop(self.take(answer.id));
-            return;
-        }
-        if let Some(open) = &self.receivers.lock().open
-            && let Some(receiver) = open.get(&answer.id)
-        {
-            for event in answer.events {
-                // Its watch may just have been dropped.
-                let _ = receiver.send(event);
-            }
+        let mut receivers = self.receivers.lock();
+        let Some(open) = &mut receivers.open else { return };
+        if answer.is_cancelled && answer.id < 0 {
+            // The server has refused a watch and does not say which: all look again.
+            open.clear();
+        } else if answer.is_cancelled {
+            // Compacted: the one that watches looks again.
+            open.remove(&answer.id);
+        } else if let Some(receiver) = open.get(&answer.id) {
+            // Its watch may just have been dropped.
+            let _ = receiver.send(answer.events);
         }
     }
 }
 
 impl Watching {
-    /// The next event; none if the watch has ended and something may have been missed.
+    /// All events that have come since; none if the watch has ended and something may have been missed. Those of one revision come
+    /// together: some of them alone would show a state that never was.
     ///
     /// # Cancel safety
     /// May be dropped at any time: no event is lost.
-    pub(crate) async fn next(&mut self) -> Option<Event> {
-        self.events.recv().await
+    pub(crate) async fn next(&mut self) -> Option<Vec<Event>> {
+        let mut events = self.events.recv().await?;
+        while let Ok(more) = self.events.try_recv() {
+            events.extend(more);
+        }
+        Some(events)
     }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        if let Some(receiver) = self.watches.take(self.id) {
-            drop(receiver);
-            self.watches.send(WatchRequest { create: None, cancel: Some(WatchCancel { id: self.id }) });
+        if let Some(open) = &mut self.watches.receivers.lock().open {
+            open.remove(&self.id);
         }
+        // A server that does not have it passes over this.
+        self.watches.send(WatchRequest { create: None, cancel: Some(WatchCancel { id: self.id }) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(id: i64, kinds: &[i32]) -> WatchAnswer {
+        let events = kinds.iter().map(|kind| Event { kind: *kind, entry: None }).collect();
+        WatchAnswer { id, is_cancelled: false, events }
+    }
+
+    fn cancelled(id: i64) -> WatchAnswer {
+        WatchAnswer { id, is_cancelled: true, events: Vec::new() }
+    }
+
+    async fn kinds(watching: &mut Watching) -> Option<Vec<i32>> {
+        watching.next().await.map(|events| events.iter().map(|event| event.kind).collect())
+    }
+
+    #[tokio::test]
+    async fn what_has_come_is_handed_out_together() {
+        let (watches, _requests, mut first) = Watches::new("first");
+        let mut second = watches.watch("second", "", 0);
+        watches.hand_out(answer(first.id, &[1, 0, 1]));
+        watches.hand_out(answer(second.id, &[0]));
+        watches.hand_out(answer(first.id, &[0]));
+        assert_eq!(kinds(&mut first).await, Some(vec![1, 0, 1, 0]));
+        assert_eq!(kinds(&mut second).await, Some(vec![0]));
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_was_ended_by_the_server_ends_alone() {
+        let (watches, _requests, mut first) = Watches::new("first");
+        let mut second = watches.watch("second", "", 0);
+        watches.hand_out(cancelled(first.id));
+        watches.hand_out(answer(second.id, &[1]));
+        assert_eq!(kinds(&mut first).await, None);
+        assert_eq!(kinds(&mut second).await, Some(vec![1]));
+    }
+
+    #[tokio::test]
+    async fn a_refused_watch_makes_all_look_again() {
+        let (watches, _requests, mut first) = Watches::new("first");
+        let mut second = watches.watch("second", "", 0);
+        watches.hand_out(cancelled(-1));
+        assert_eq!(kinds(&mut first).await, None);
+        assert_eq!(kinds(&mut second).await, None);
+        let mut third = watches.watch("third", "", 0);
+        watches.hand_out(answer(third.id, &[1]));
+        assert_eq!(kinds(&mut third).await, Some(vec![1]));
     }
 }

@@ -8,11 +8,12 @@ use test_servers::Data;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, soon, until};
 
 cases!("leases":
     a_revoked_lease_is_a_loss_at_once_and_another_follows,
     a_waiter_whose_lease_is_revoked_waits_again,
+    waiters_whose_keys_go_with_the_holders_have_nothing,
     a_server_that_stands_still_for_longer_than_the_lease,
     a_server_without_its_data,
     a_compaction_disturbs_no_waiter,
@@ -53,6 +54,35 @@ async fn a_waiter_whose_lease_is_revoked_waits_again() -> Outcome {
     ensure!(!waiter.is_finished(), "granted beside the holder");
     guard.release().await?;
     Ok(waiter.granted().await?.0.release().await?)
+}
+
+/// One revision deletes all keys, and names that of the last waiter last.
+async fn waiters_whose_keys_go_with_the_holders_have_nothing() -> Outcome {
+    let stage = Stage::new().await?;
+    let clients = [stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?];
+    let lock = clients[0].mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let mut waiters = Vec::new();
+    for client in &clients[1..] {
+        waiters.push(Waiter::of(client)?);
+        stage.in_line(waiters.len() + 1).await?;
+    }
+    stage.server.command(&["del", "--prefix", &format!("{PREFIX}/{ROOM}/")]).await?;
+    let (reason, _) = recorder.abort().await?;
+    ensure!(reason == LossReason::Deleted, "lost because {reason}");
+    drop(guard);
+    // Each asks again, and only the first of them has it.
+    stage.in_line(2).await?;
+    until("one is granted", || async { Ok(waiters.iter().any(Waiter::is_finished)) }).await?;
+    let (first, last): (Vec<_>, Vec<_>) = waiters.into_iter().partition(Waiter::is_finished);
+    ensure!(first.len() == 1, "{} are granted", first.len());
+    for waiter in first.into_iter().chain(last) {
+        let guard = waiter.granted().await?.0;
+        ensure!(guard.hold().is_valid(), "granted without a key");
+        guard.release().await?;
+    }
+    stage.is_free(&clients[0], "then").await
 }
 
 /// When it goes on, it answers keep-alives that it got long ago. The holder has stopped before.
