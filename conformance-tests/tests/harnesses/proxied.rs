@@ -126,7 +126,7 @@ macro_rules! proxied_harness {
                     proxied::Server::Own(_) => self.0.leftovers().await?,
                     proxied::Server::Given(_) => Vec::new(),
                 };
-                let connections = self.0.proxy.connections();
+                let connections = self.0.proxy.connected_clients();
                 if connections > 0 {
                     left.push(format!("{connections} connections"));
                 }

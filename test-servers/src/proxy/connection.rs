@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
@@ -73,7 +73,7 @@ pub(super) fn spawn(client: TcpStream, shared: &Arc<Shared>) {
         if client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).is_err() {
             return;
         }
-        let ends = Arc::new(Ends { client, server });
+        let ends = Arc::new(Ends { client, server, is_closed_by_client: AtomicBool::new(false) });
         let state = State { conversation: (shared.make_conversation)(), faults: HashMap::new() };
         let (mine, state, client_ended) = (Arc::clone(&shared), Mutex::new(state), Notify::new());
         let connection = Connection { ends: Arc::clone(&ends), state, shared: mine, client_ended };
@@ -110,7 +110,7 @@ impl Connection {
 
     /// Returns the socket from which this direction comes, and the one to which it leads.
     fn sockets(&self, direction: Direction) -> (&TcpStream, &TcpStream) {
-        let Ends { client, server } = &*self.ends;
+        let Ends { client, server, .. } = &*self.ends;
         match direction {
             Direction::ToServer => (client, server),
             Direction::ToClient => (server, client),
@@ -155,6 +155,7 @@ impl Connection {
         }
         push(&queue, Item::End);
         if is_to_server {
+            self.ends.is_closed_by_client.store(true, Ordering::SeqCst);
             self.client_ended.notify_one();
         }
         Ok(())

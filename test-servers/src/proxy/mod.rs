@@ -72,6 +72,13 @@ impl TcpProxy {
         self.shared.links.lock().len()
     }
 
+    /// Returns how many connections clients have not closed. A server may keep one that its client has closed: ZooKeeper reads
+    /// nothing from those that it accepted before it was ready.
+    pub fn connected_clients(&self) -> usize {
+        let links = self.shared.links.lock();
+        links.values().filter(|(ends, _)| !ends.is_closed_by_client.load(Ordering::SeqCst)).count()
+    }
+
     /// Returns how many requests of this kind it has seen so far.
     pub fn requests(&self, subject: impl Into<Subject>) -> u64 {
         self.shared.counts.lock().get(&subject.into()).copied().unwrap_or_default()

@@ -58,6 +58,7 @@ pub(super) struct Flow {
 pub(super) struct Ends {
     pub(super) client: TcpStream,
     pub(super) server: TcpStream,
+    pub(super) is_closed_by_client: AtomicBool,
 }
 
 /// Ends both directions of a connection. It may already have ended.

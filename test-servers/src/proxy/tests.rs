@@ -144,6 +144,7 @@ fn what_is_said_is_passed_on_and_the_end_too() {
     let client = place.client();
     asked_and_answered(&client, "hello\n");
     assert_eq!(place.proxy.connections(), 1);
+    assert_eq!(place.proxy.connected_clients(), 1);
     client.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(end(&client), (String::new(), false));
     place.echo.ended.recv_timeout(LONG).unwrap();
