@@ -122,11 +122,12 @@ pub(crate) fn mint(claim: &Claim, session: SessionId) -> String {
 }
 
 /// Ends what the table says of this session's last hold of a lock, before the session asks for the lock again: otherwise the row
-/// would seem to be about the next hold until that has its token. It need not be on the disk: a crash ends the session, too.
+/// would seem to be about the next hold until that has its token. It need not be on the disk: a crash ends the session, too. Both
+/// statements are one transaction without a `BEGIN`, which a statement that is cancelled would leave open, and failed.
 pub(crate) fn end_record(key: Key, session: SessionId) -> String {
     format!(
-        "{}BEGIN;SET LOCAL synchronous_commit=off;\
-         UPDATE {TOKENS} SET attempt=NULL WHERE key={key} AND process={} AND session={};COMMIT",
+        "{}SET LOCAL synchronous_commit=off;\
+         UPDATE {TOKENS} SET attempt=NULL WHERE key={key} AND process={} AND session={}",
         comment(Operation::Acquire),
         session.pid,
         session.start
