@@ -309,10 +309,7 @@ impl<D: Dialect> Connection<D> {
             }
             sent = self.now();
             let Some((has, minted)) = D::share(self, claim).await? else {
-                self.give_back(&claim.key, Operation::Cancel)
-                    .await
-                    .map_err(|Broken(error)| Failure::Broken(error))?;
-                return Ok(Taken::Interrupted);
+                return self.forget(&claim.key).await;
             };
             token = minted;
             let former = Some(former);
@@ -321,13 +318,19 @@ impl<D: Dialect> Connection<D> {
             self.held.insert(claim.key.clone(), held);
         }
         let Some(Confirmed { tokens: (token, _), anchor }) = self.confirm(claim, token, sent).await? else {
-            return Ok(Taken::Interrupted);
+            return self.forget(&claim.key).await;
         };
         let token = token.map(FencingToken::new);
         if let Some(held) = self.held.get_mut(&claim.key) {
             held.token = token;
         }
         Ok(Taken::Granted { token, anchor })
+    }
+
+    /// Ends a hold that the server no longer has; its caller releases nothing then.
+    async fn forget(&mut self, key: &D::Key) -> Result<Taken, Failure> {
+        let given_back = self.give_back(key, Operation::Cancel).await;
+        given_back.map(|_| Taken::Interrupted).map_err(|Broken(error)| Failure::Broken(error))
     }
 }
 
