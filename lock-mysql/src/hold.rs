@@ -207,10 +207,12 @@ pub(crate) async fn send_release(
     Err(Broken(failure.unwrap_or_else(|| gone(operation))))
 }
 
-/// Finds out what a statement has done that was interrupted. If the gate is still held, nothing has happened.
+/// Finds out what a statement has done that was interrupted. If the gate is still held, nothing has happened. If the server does not say
+/// it, only the end of the connection frees what it has: the hold names the gate alone.
 async fn settle(on: &mut Connection, claim: &Claim) -> Result<Shared<Has>, Failure> {
     let mut parts = gate::all_parts(claim, on.session.own);
-    let states = look(on, &parts).await?;
+    let unknown = |failure: Failure| Failure::Broken(failure.into_error());
+    let states = look(on, &parts).await.map_err(unknown)?;
     let mut is_held = states.iter().map(|state| *state == LeaseState::Held);
     parts.retain(|_| is_held.next() == Some(true));
     if parts.last() == Some(&claim.key.gate) {
@@ -225,6 +227,7 @@ async fn settle(on: &mut Connection, claim: &Claim) -> Result<Shared<Has>, Failu
         return Ok(None);
     }
     let is_clock = on.settings.dialect.fencing == TokenSource::Clock;
-    let token = if is_clock { numbers(on, 1, Operation::Downgrade).await?.pop() } else { None };
+    let token =
+        if is_clock { numbers(on, 1, Operation::Downgrade).await.map_err(unknown)?.pop() } else { None };
     Ok(Some((Has::these(parts), token)))
 }
