@@ -90,11 +90,11 @@ async fn wait(
     let (mut sent, mut said) = loop {
         let sent = on.now();
         let said = send_wait(on, claim, reservation, waiter, waiting).await;
-        let is_interrupted = said.as_ref().is_err_and(Failure::is_interruption);
-        if !is_interrupted || !waiting.begins_anew() {
+        let has_failed = said.as_ref().is_err_and(|failure| !failure.is_interruption());
+        if has_failed || !waiting.begins_anew() {
             break (sent, said);
         }
-        // It may have got the lock all the same, and would get it twice.
+        // It may have got the lock all the same, and would get it twice; or with a token that no standby has.
         let has = Has::at_most(claim.mode);
         if let Err(Broken(error)) = send_release(on, claim.key, &has, Operation::Cancel).await {
             return (sent, Err(Failure::Broken(error)));
