@@ -327,7 +327,8 @@ impl<'a, D: Dialect> Attempt<'a, D> {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
                     return Ok(self.outcome(&link, hold, taken));
                 }
-                seen = event => seen?,
+                // Otherwise those that try again would keep the wait alive in which each of them takes part.
+                seen = event => seen.inspect_err(|_: &LockError| waiting.takes_no_more())?,
             }
         }
     }

@@ -122,6 +122,11 @@ impl Waiting {
         std::mem::take(&mut callers.all)
     }
 
+    /// Makes later readers wait anew: the server does not have this wait.
+    pub(crate) fn takes_no_more(&self) {
+        self.callers.lock().takes_more = false;
+    }
+
     fn takes_more(&self) -> bool {
         self.callers.lock().takes_more
     }
