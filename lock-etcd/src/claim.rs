@@ -177,7 +177,8 @@ impl Claim {
         };
         if is_doubtful {
             txn.then.push(self.bury());
-            txn.otherwise.push(self.bury());
+            // Another program may have deleted the key, and a late request created it again: at another place it is no hold.
+            txn.otherwise = vec![Step::delete(&self.key), self.bury()];
         }
         let was_there = self.ask(txn).await?.held;
         self.state.lock().key = Key::Gone;

@@ -150,7 +150,9 @@ async fn until_lost(claim: &Claim, mut from: i64) -> Option<LossReason> {
         match claim.link.ask(Range { key: claim.key.clone(), ..Range::default() }).await {
             Ok(mut answer) => {
                 from = answer.header.map_or(0, |header| header.revision) + 1;
-                let Some(found) = answer.found.pop() else { return Some(LossReason::Deleted) };
+                // With another place it was deleted, and created again by a late request.
+                let found = answer.found.pop().filter(|found| claim.place() == Some(found.created));
+                let Some(found) = found else { return Some(LossReason::Deleted) };
                 if entry_of(found).told.is_broken() {
                     return Some(LossReason::Broken);
                 }

@@ -56,11 +56,7 @@ impl Link {
             next_group: AtomicU64::new(0),
         });
         let (connection, session) = link.open(None).await?;
-        let checking = async {
-            link.context.check_lease(session.ttl)?;
-            check_version(&connection, link.options.is_strict).await
-        };
-        if let Err(error) = checking.await {
+        if let Err(error) = check_version(&connection, link.options.is_strict).await {
             connection.end(Failure::Refused(error.clone()));
             return Err(error);
         }
@@ -121,8 +117,11 @@ impl Link {
         let host = hosts.get(host).map_or("", String::as_str);
         let connection = Connection::open(&self.context, &self.options, host, self.timeout).await?;
         let leased = async {
-            if let Some(session) = session.filter(|session| !session.is_over()) {
-                match session.beat(&connection).await {
+            if let Some(session) = session {
+                // An earlier request may have found out meanwhile.
+                let beaten =
+                    if session.is_over() { Err(Failure::LeaseOver) } else { session.beat(&connection).await };
+                match beaten {
                     Ok(()) => return Ok(Arc::clone(session)),
                     Err(Failure::LeaseOver) => {
                         self.context.group_lost(session.group, LossReason::SessionClosed);
@@ -132,7 +131,7 @@ impl Link {
             }
             let group = GroupId::new(self.next_group.fetch_add(1, Ordering::Relaxed));
             let ttl = whole_seconds(self.options.lease);
-            Ok(Arc::new(Session::grant(&connection, self.context.clock(), group, ttl).await?))
+            Ok(Arc::new(Session::grant(&connection, &self.context, group, ttl).await?))
         };
         match leased.await {
             Ok(session) => Ok((connection, session)),
@@ -188,7 +187,7 @@ impl Link {
     /// Sends a sign of life while the renewals of holds do not. Ends when the lease is over.
     async fn keep_alive(&self, connection: &Connection, session: &Session) {
         let clock = self.context.clock();
-        let interval = session.ttl / 4;
+        let interval = session.interval;
         loop {
             // A little later than the next renewal, if there is one.
             let due = session.anchor().plus(interval + interval / 4);

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::backend::EtcdBackend;
 use crate::failure::{Failure, nonsense};
-use crate::messages::{Compare, LeaseGrant, LeaseRevoke, LeaseTimeToLive, Put, Range, Txn};
+use crate::messages::{Compare, LeaseGrant, LeaseKeepAlive, LeaseRevoke, LeaseTimeToLive, Put, Range, Txn};
 use crate::session::{seconds, whole_seconds};
 
 /// How often the slot may be forgotten while the client looks at it.
@@ -38,6 +38,8 @@ impl EtcdBackend {
                 let left = self.link.ask(LeaseTimeToLive { id: found.lease }).await?.ttl.max(1);
                 return Ok(Remembered::Already { remaining: seconds(left).min(keep) });
             }
+            let clock = self.link.context.clock();
+            let sent = clock.now();
             let lease = self.link.ask(LeaseGrant { ttl: whole_seconds(keep) }).await?;
             let put = Put { key: key.clone(), value: value.clone(), lease: lease.id, keeps_lease: false };
             let txn = Txn {
@@ -45,10 +47,17 @@ impl EtcdBackend {
                 then: vec![put.into()],
                 otherwise: Vec::new(),
             };
-            if self.link.ask(txn).await?.held {
+            if !self.link.ask(txn).await?.held {
+                // Without it the lease ends by itself.
+                let _ = self.link.ask(LeaseRevoke { id: lease.id }).await;
+                continue;
+            }
+            // The lease is older than the slot, and begins anew if it could end too early.
+            let lasts = sent.plus(seconds(lease.ttl)) >= clock.now().plus(keep);
+            if lasts || self.link.ask(LeaseKeepAlive { id: lease.id }).await?.ttl > 0 {
                 return Ok(Remembered::Now);
             }
-            self.link.ask(LeaseRevoke { id: lease.id }).await?;
+            return Err(Failure::Refused(nonsense(Operation::Remember, "it has forgotten the slot at once")));
         }
         let busy = nonsense(Operation::Remember, "other clients change the slot again and again");
         Err(Failure::Refused(busy))

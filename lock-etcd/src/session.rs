@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use lock_core::{Clock, GroupId, Moment};
+use lock_core::{BackendContext, Clock, GroupId, Moment};
 use tokio::sync::watch;
 
 use crate::connection::Connection;
@@ -19,6 +19,8 @@ pub(crate) struct Session {
     pub(crate) lease: i64,
     /// How long the servers keep it without a sign of life: what they answered, which may be more than was asked for.
     pub(crate) ttl: Duration,
+    /// How often the core renews its holds.
+    pub(crate) interval: Duration,
     clock: Clock,
     /// When the last keep-alive that was answered with time left was sent. The moment of its answer proves nothing: a server that
     /// stood still answers late.
@@ -30,17 +32,19 @@ impl Session {
     /// Asks for a new lease. The server chooses its number: a client could get one again that it had before.
     pub(crate) async fn grant(
         connection: &Connection,
-        clock: &Clock,
+        context: &BackendContext,
         group: GroupId,
         ttl: i64,
     ) -> Result<Self, Failure> {
-        let sent = clock.now();
+        let sent = context.clock().now();
         let lease = connection.ask(LeaseGrant { ttl }).await?;
+        let ttl = seconds(lease.ttl);
         Ok(Self {
             group,
             lease: lease.id,
-            ttl: seconds(lease.ttl),
-            clock: clock.clone(),
+            ttl,
+            interval: context.renewal_interval(ttl).map_err(Failure::Refused)?,
+            clock: context.clock().clone(),
             anchor: Mutex::new(sent),
             is_over: watch::Sender::new(false),
         })
@@ -63,9 +67,9 @@ impl Session {
         *self.anchor.lock()
     }
 
-    /// Whether enough is left of what the last keep-alive proves for a hold to begin.
+    /// Whether enough is left of what the last keep-alive proves for a hold to begin. The client's keep-alives come earlier.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.clock.now() < self.anchor().plus(self.ttl / 2)
+        self.clock.now() < self.anchor().plus(self.interval * 2)
     }
 
     /// The servers say that the lease is gone.
