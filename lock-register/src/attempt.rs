@@ -155,7 +155,8 @@ impl<'a, R: Register> Attempt<'a, R> {
         let (shared, sent) = self
             .change(Operation::Downgrade, |state, entry| match state.downgrade(held.id(), id, entry) {
                 Found::Holds { token } => Edit::Write(Ok(token)),
-                _ => Edit::Keep(Err(state.loss(held.id()))),
+                // An earlier write may still come, and no client would renew what it makes.
+                _ => Edit::Certain(Err(state.loss(held.id()))),
             })
             .await?;
         Ok(match shared {

@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, Backend, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockError, LossReason,
-    Mode, Released, Term, Wait,
+    AcquireRequest, Backend, Downgraded, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockError,
+    LossReason, Mode, Released, Term, Wait,
 };
 
 use super::store::MemoryStore;
@@ -111,6 +111,28 @@ fn a_write_that_comes_after_its_cancel_changes_nothing() {
         store.carry_out(write);
         assert_eq!(store.ids(), (vec![], vec![]), "the first write: {is_first}");
     }
+}
+
+/// The exclusive entry is over when the write is repeated.
+#[test]
+fn a_downgrade_that_comes_after_its_loss_changes_nothing() {
+    let (machine, store) = (Machine::new(), MemoryStore::default());
+    let client = machine.client(&store);
+    let held = lease(tries(&client, 1));
+    let shared = request(7, Mode::Shared, Wait::Forever);
+    store.slow_down();
+    let mut downgrade = Box::pin(client.downgrade(&held, &shared));
+    assert!(poll(&mut downgrade).is_pending());
+    let read = store.carry_out(store.open()[0]);
+    store.answer(read);
+    assert!(poll(&mut downgrade).is_pending());
+    let write = store.open()[0];
+    drop(downgrade);
+    store.speed_up();
+    machine.time.advance(OVER);
+    assert!(matches!(now(client.downgrade(&held, &shared)), Ok(Downgraded::WasLost(_))));
+    store.carry_out(write);
+    assert_eq!(store.ids(), (vec![], vec![]));
 }
 
 /// The store may refuse a write for another one that it is about to carry out: for one that this client does not wait for.
