@@ -16,6 +16,7 @@ cases!("leases":
     waiters_whose_keys_go_with_the_holders_have_nothing,
     a_server_that_stands_still_for_longer_than_the_lease,
     a_server_without_its_data,
+    a_client_that_did_nothing_has_a_free_lock_at_once,
     a_compaction_disturbs_no_waiter,
     a_waiter_finds_out_what_was_compacted_while_it_was_cut_off,
 );
@@ -117,6 +118,16 @@ async fn a_server_without_its_data() -> Outcome {
     ensure!(matches!(reason, LossReason::Deleted | LossReason::SessionClosed), "lost because {reason}");
     drop(guard);
     stage.is_free(&client, "then").await
+}
+
+/// Most of its lease is the abort margin, and a hold has to begin with the rest of it.
+async fn a_client_that_did_nothing_has_a_free_lock_at_once() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client("lease=13s&abort_margin=10s").await?;
+    tokio::time::sleep(Duration::from_millis(3200)).await;
+    let guard = client.mutex(ROOM)?.acquire_for(Duration::from_millis(400)).await?;
+    ensure!(guard.hold().is_valid(), "it has ended already");
+    Ok(guard.release().await?)
 }
 
 /// Compacts up to now.
