@@ -34,7 +34,7 @@ fn read(client: &LockClient) -> Outcome<Arc<dyn DistributedLock>> {
 }
 
 /// Starts so many readers one after the other, each when the client says that those before it wait.
-async fn waiting(client: &LockClient, count: usize) -> Outcome<Vec<Waiter>> {
+pub(crate) async fn waiting(client: &LockClient, count: usize) -> Outcome<Vec<Waiter>> {
     let before = client.status(ROOM).await?.waiters.len();
     let mut waiters = Vec::new();
     for number in 1..=count {
@@ -56,7 +56,7 @@ async fn statements(stage: &Stage) -> Outcome<Vec<String>> {
     Ok(stage.server.query(waiting).await?.into_iter().flatten().flatten().collect())
 }
 
-async fn granted(waiters: Vec<Waiter>) -> Outcome<Vec<LockGuard>> {
+pub(crate) async fn granted(waiters: Vec<Waiter>) -> Outcome<Vec<LockGuard>> {
     let mut guards = Vec::new();
     for waiter in waiters {
         guards.push(waiter.granted().await?.0);
