@@ -94,9 +94,13 @@ impl MySqlServer {
         Ok(server)
     }
 
-    /// Waits until it answers.
+    /// Waits until it answers, and the second of its start is over: clients wait for that by their own clock, which may stand still.
     async fn ready(&self) -> Outcome<MySqlSession> {
-        self.process.ready(|| self.session()).await
+        let mut session = self.process.ready(|| self.session()).await?;
+        while uptime(&mut session).await?.as_deref() == Some("0") {
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(session)
     }
 
     /// Returns the Unix socket on which it also listens.
@@ -158,6 +162,12 @@ impl MySqlServer {
         self.process.restart()?;
         self.ready().await.map(drop)
     }
+}
+
+/// In whole seconds.
+async fn uptime(session: &mut MySqlSession) -> Outcome<Option<String>> {
+    let row = session.query("SHOW GLOBAL STATUS LIKE 'Uptime'").await?.into_iter().next();
+    Ok(row.and_then(|row| row.into_iter().nth(1)).flatten())
 }
 
 sql_server!(MySqlServer, MySqlSession, MySqlConnection, MySqlConversation, "mysql");
