@@ -97,7 +97,8 @@ impl MySqlServer {
     /// Waits until it answers, and the second of its start is over: clients wait for that by their own clock, which may stand still.
     async fn ready(&self) -> Outcome<MySqlSession> {
         let mut session = self.process.ready(|| self.session()).await?;
-        while uptime(&mut session).await?.as_deref() == Some("0") {
+        let is_new = "SHOW GLOBAL STATUS WHERE Variable_name = 'Uptime' AND Value = '0'";
+        while !session.query(is_new).await?.is_empty() {
             tokio::time::sleep(PAUSE).await;
         }
         Ok(session)
@@ -162,12 +163,6 @@ impl MySqlServer {
         self.process.restart()?;
         self.ready().await.map(drop)
     }
-}
-
-/// In whole seconds.
-async fn uptime(session: &mut MySqlSession) -> Outcome<Option<String>> {
-    let row = session.query("SHOW GLOBAL STATUS LIKE 'Uptime'").await?.into_iter().next();
-    Ok(row.and_then(|row| row.into_iter().nth(1)).flatten())
 }
 
 sql_server!(MySqlServer, MySqlSession, MySqlConnection, MySqlConversation, "mysql");
