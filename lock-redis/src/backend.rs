@@ -182,9 +182,7 @@ impl Backend for RedisBackend {
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
         let link = self.connection.link(Operation::Inspect)?;
         let keys = self.keys(request.physical(), request.kind());
-        let answer: Vec<Vec<u8>> = link.call(&INSPECT, keys.call(&INSPECT)).await?;
-        // What another program wrote may be no text.
-        let answer: Vec<_> = answer.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect();
+        let answer: Vec<String> = link.call(&INSPECT, keys.call(&INSPECT)).await?;
         record::status(request.name(), &answer)
     }
 
