@@ -5,7 +5,7 @@
 //! # How it holds the lock
 //! **One object for each lock** has the holders, the queue in the order of arrival, and the last fencing token. A client reads
 //! it, changes what it says by the rules of [`lock_kit::Shares`], and writes it if it has not changed meanwhile; else it begins
-//! again. So each change is atomic, and whoever leaves (by a release, a cancel, a break, the end of a lease) grants the lock in the
+//! again. So each change is atomic, and an entry that leaves (by a release, a cancel, a break, the end of a lease) leaves the lock in the
 //! same write to those who can have it then. Waiters look at the object: the first three often, those behind them less often.
 //!
 //! * *The lease.* Each entry has a beat, which its client changes about four times in a lease. Others remove an entry whose beat
@@ -24,7 +24,7 @@
 //! # What happens at each failure
 //! * *The outcome of a write is not known.* The client remembers what it was to replace. A cancel writes the object once more if
 //!   that is still there, even if there is nothing to undo: then the first write cannot be carried out any more.
-//! * *A holder or a waiter dies.* Who watches the object removes it, a lease and 2 % after it first saw the last beat. A client that
+//! * *A holder or a waiter dies.* A client that watches the object removes it, a lease and 2 % after it first saw the last beat. A client that
 //!   only tries now and then has to be the same client for so long: what was seen is not shared.
 //! * *A client stands still.* Its hold ends by its own clock; its requests that arrive later find another version.
 //! * *The store is away.* Holds are suspect, and end before others may remove them. A wait that ends then is an error.

@@ -40,7 +40,7 @@ pub struct Once {
     taken: Taken,
 }
 
-/// When the server is told of a slot.
+/// When the server learns of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Taken {
     /// Before the work: it runs at most once.
@@ -140,7 +140,7 @@ impl Once {
         self
     }
 
-    /// Lets work that has failed, or whose process has died, run again for its slot: the server is told of the slot when the
+    /// Lets work that has failed, or whose process has died, run again for its slot: the server learns of the slot when the
     /// work has succeeded, and not before it begins. **Work may then run more than once for a slot**, one run after the other:
     /// also where it has succeeded, and its process died before the server knew.
     ///
