@@ -437,7 +437,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
-        self.call(Operation::Remember, |server| server.memos.remember(memo, keep, server.clock().now())).await
+        self.call(Operation::Remember, |server| server.memos.remember(memo, keep, server.clock())).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {

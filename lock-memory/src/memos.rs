@@ -4,15 +4,17 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use lock_core::{Memo, Moment, Remembered};
+use lock_core::{Clock, Memo, Moment, Remembered};
 
 /// Until when which slot is remembered.
 #[derive(Debug, Default)]
 pub(super) struct Memos(Mutex<HashMap<String, Moment>>);
 
 impl Memos {
-    pub(super) fn remember(&self, memo: &Memo, keep: Duration, now: Moment) -> Remembered {
+    pub(super) fn remember(&self, memo: &Memo, keep: Duration, clock: &Clock) -> Remembered {
         let mut memos = self.0.lock();
+        // Read here: no memo is from a later moment, so none has more left than it was to be kept.
+        let now = clock.now();
         memos.retain(|_, until| *until > now);
         let key = memo.key();
         if let Some(until) = memos.get(&key) {
