@@ -208,27 +208,29 @@ async fn one_holder_is_lost_and_the_others_stay(stage: &Stage) -> Outcome {
     release_all([other, two]).await
 }
 
+/// A request that is on its way when its caller leaves may still get the permits, until the client has undone it.
 async fn permits_dropped_at_every_poll(stage: &Stage) -> Outcome {
-    let slots = semaphores(stage, 2, 3).await?;
-    let make = || async { Ok(slots[0].acquire(2).await?) };
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let (slots, others) = (ours.semaphore(NAME, 3)?, theirs.semaphore(NAME, 3)?);
+    let all_are_free = || async {
+        stage.soon("all permits", others.acquire(3)).await??.release().await?;
+        stage.soon("the undoing", ours.idle()).await
+    };
+    let make = || async { Ok(slots.acquire(2).await?) };
     drop_at_every_poll(stage, make, |guard| {
         drop(guard);
-        let slots = &slots;
-        async move {
-            stage.soon("all permits", slots[1].acquire(3)).await??.release().await?;
-            Ok(())
-        }
+        all_are_free()
     })
     .await?;
     for polls in 0..4 {
-        let held = granted(&slots[1], 2).await?;
-        let mut waiter = ByHand::new(slots[0].acquire(2));
+        let held = granted(&others, 2).await?;
+        let mut waiter = ByHand::new(slots.acquire(2));
         for _ in 0..polls {
             ensure!(waiter.poll().is_none(), "permits that are held were granted");
         }
         drop(waiter);
         held.release().await?;
-        stage.soon("all permits", slots[1].acquire(3)).await??.release().await?;
+        all_are_free().await?;
     }
     Ok(())
 }

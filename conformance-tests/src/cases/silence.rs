@@ -309,8 +309,9 @@ async fn the_way_of_a_renewal_does_not_lengthen_the_hold(stage: &Stage) -> Outco
     let guard = ours.mutex("room")?.acquire().await?;
     let whole = left(&guard)?;
     stage.harness().hold_reply(Operation::Renew).await?;
-    // More than any interval of renewals.
-    time.advance(whole / 2);
+    // At least one interval of renewals, and less than two: when the reply arrives, no other renewal is due, which would give the
+    // client the whole lease again.
+    time.advance(whole / 3);
     stage.soon("the renewal", stage.harness().reply_is_held()).await??;
     time.advance(WAY);
     let before = left(&guard)?;
