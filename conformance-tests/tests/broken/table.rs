@@ -191,8 +191,9 @@ impl Table {
     pub(crate) fn remember(&self, memo: &Memo, keep: Duration) -> Remembered {
         let slot = if self.has(Defect::RemembersNames) { "" } else { memo.slot() };
         let key = (memo.name().as_str().to_owned(), slot.to_owned());
-        let now = Instant::now();
         let mut state = self.state();
+        // Read here, so that no slot is from a later moment.
+        let now = Instant::now();
         if let Some(until) = state.slots.get(&key).filter(|until| **until > now)
             && !self.has(Defect::RemembersNothing)
         {
