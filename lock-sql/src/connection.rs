@@ -170,7 +170,8 @@ impl<D: Dialect> Connection<D> {
     }
 
     /// Waits for the server's answer. If its caller has gone, it cancels the statement. Then the server must answer both before the
-    /// connection is used again, because a late cancellation hits whatever runs at that time.
+    /// connection is used so again, because a late cancellation hits whatever runs at that time: of a commit that waits for a standby,
+    /// the answer does not say so. Checks and releases show it, and so the connection keeps its holds.
     ///
     /// # Errors
     /// The failure; the connection is broken if the server did not answer in time.
@@ -182,10 +183,20 @@ impl<D: Dialect> Connection<D> {
         stop: impl Future<Output = ()>,
         statement: String,
     ) -> Result<Answer, Failure> {
-        let sent = self.now();
-        let answer = self.answer_or_stop(stop, statement).await;
-        self.hears(sent, &answer);
-        answer
+        if !self.link.is_doubtful() {
+            let sent = self.now();
+            let answer = self.answer_or_stop(stop, statement).await;
+            self.hears(sent, &answer);
+            if !self.link.is_doubtful() || matches!(answer, Err(Failure::Broken(_))) {
+                return answer;
+            }
+        }
+        let is_free = self.held.is_empty();
+        Err(if is_free {
+            Failure::silence(Operation::Cancel)
+        } else {
+            Failure::refusal(blocked(Operation::Acquire))
+        })
     }
 
     async fn answer_or_stop(
@@ -207,7 +218,9 @@ impl<D: Dialect> Connection<D> {
         let cancelled = async {
             loop {
                 // If that fails, it is tried again: without holds for a moment, with holds for as long as they may live.
-                let _ = control.cancel(&id).await;
+                if !control.cancel(&id).await {
+                    self.link.becomes_doubtful();
+                }
                 let again = clock.now().plus(CANCEL_AGAIN);
                 if let Some(answer) = within(clock, again, asking.as_mut()).await {
                     return answer;

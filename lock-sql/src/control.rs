@@ -154,16 +154,13 @@ impl<D: Dialect> Control<D> {
         self.settings.in_time(self.settings.request_timeout, Operation::Acquire, looking).await
     }
 
-    /// Cancels what a session waits for.
-    ///
-    /// # Errors
-    /// After one it is not known whether the wait is cancelled, or will be.
+    /// Cancels what a session waits for. Returns whether that is over: otherwise the server may cancel something later, perhaps again.
     ///
     /// # Cancel safety
     /// The wait may be cancelled.
-    pub async fn cancel(&self, session: &D::Id) -> Result<(), LockError> {
+    pub async fn cancel(&self, session: &D::Id) -> bool {
         let cancelled = self.ask_in_run_of(session, Operation::Cancel, D::cancel(session)).await;
-        cancelled.map(drop).map_err(Failure::into_error)
+        cancelled.is_ok_and(|answer| !answer.is_repeated)
     }
 
     /// Makes sure that the server forgets a session and everything that it holds, however long that takes.

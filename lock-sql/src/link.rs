@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::{
@@ -121,6 +121,8 @@ pub(crate) struct Link<D: Dialect> {
     round_trip: AtomicU64,
     /// When the current statement was sent, unless it waits for a lock, in nanoseconds of the clock; zero if there is none.
     busy_since: AtomicU64,
+    /// Whether a cancellation may reach the server late, and hit any statement.
+    is_doubtful: AtomicBool,
     state: watch::Sender<LinkState>,
 }
 
@@ -160,6 +162,7 @@ impl<D: Dialect> Link<D> {
             pending: AtomicUsize::new(0),
             round_trip: AtomicU64::new(u64::try_from(session.round_trip.as_nanos()).unwrap_or(u64::MAX)),
             busy_since: AtomicU64::new(0),
+            is_doubtful: AtomicBool::new(false),
             state: watch::Sender::new(LinkState::Alive),
         };
         (Arc::new(link), Mailbox { commands: received, checks: to_check })
@@ -197,6 +200,16 @@ impl<D: Dialect> Link<D> {
         // Falls at once and rises slowly, as a server that has moved away shows in every statement, and a stall in one.
         let lately = self.round_trip.load(Ordering::Relaxed);
         self.round_trip.store(took.min(lately.saturating_add(lately / 8 + 1_000)), Ordering::Relaxed);
+    }
+
+    /// Records that a cancellation may come late.
+    pub(crate) fn becomes_doubtful(&self) {
+        self.is_doubtful.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a cancellation may come late.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.is_doubtful.load(Ordering::Relaxed)
     }
 
     /// Records how far the end of the connection has progressed.
@@ -282,7 +295,7 @@ impl<D: Dialect> PooledLink for Link<D> {
 
     fn is_slow(&self, clock: &Clock, long: Duration) -> bool {
         let since = self.busy_since.load(Ordering::Relaxed);
-        since != 0 && clock.now().since(Moment::from_nanoseconds(since)) > long
+        self.is_doubtful() || since != 0 && clock.now().since(Moment::from_nanoseconds(since)) > long
     }
 
     fn round_trip(&self) -> Duration {

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ErrorKind, FencingToken, LockClient, Remembered, Reserving};
+use lock_core::{ErrorKind, FencingToken, LockClient, LockError, Operation, Remembered, Reserving};
+use test_servers::Losing;
 
-use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, with_options};
+use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, soon, with_options};
 
 cases!("tokens":
     rise_across_a_crash_of_the_server,
@@ -20,6 +21,7 @@ cases!("tokens":
     the_record_of_an_earlier_holder_is_not_that_of_the_next,
     of_a_released_hold_are_in_no_status,
     that_are_blocked_cost_no_hold,
+    come_from_no_session_that_may_be_cancelled_late,
     that_no_standby_has_are_not_given_and_cost_no_hold,
 );
 
@@ -259,6 +261,28 @@ async fn that_are_blocked_cost_no_hold() -> Outcome {
     administrator.query("ROLLBACK").await?;
     taken.release().await?;
     stage.works(&client).await?;
+    Ok(held.release().await?)
+}
+
+/// The answer to a cancellation is lost: it is sent again, and it is not known when the first one counts.
+async fn come_from_no_session_that_may_be_cancelled_late() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=10m&fencing=table").await?;
+    let held = client.mutex("held")?.acquire().await?;
+    let mut administrator = stage.session().await?;
+    administrator.query("BEGIN").await?;
+    administrator.query("LOCK TABLE distlock_tokens_of_locks IN ACCESS EXCLUSIVE MODE").await?;
+    proxy.lose_reply(Operation::Cancel, Losing::Cut);
+    let lock = client.mutex(ROOM)?;
+    let error = lock.try_acquire().await.err();
+    ensure!(error.as_ref().is_some_and(LockError::is_retryable), "{error:?}");
+    soon("the undoing", client.idle()).await?;
+    administrator.query("ROLLBACK").await?;
+    let guard = lock.try_acquire().await?.ok_or_else(|| Failure::new("a free lock was refused"))?;
+    let sessions = [stage.holder_of("held").await?, stage.holder_of(ROOM).await?];
+    ensure!(sessions[0] != sessions[1], "both are held by {sessions:?}");
+    guard.release().await?;
     Ok(held.release().await?)
 }
 
