@@ -103,13 +103,17 @@ impl Holds for Postgres {
     }
 
     /// Makes an exclusive hold a shared one. A statement that fails may have done so all the same; it is sent again until its answer says so.
+    /// With a token of the sequence it waits for a standby as a mint does, and is guarded as one.
     async fn share(on: &mut Connection, claim: &Claim) -> Result<Shared<Hold>, Failure> {
         if let Some(held) = on.held.get_mut(&claim.key) {
             held.has.has = Has::Either;
         }
         let (fencing, tag) = (on.settings.dialect.fencing, on.session.own.tag);
         let statement = statement::downgrade(claim.key, fencing, tag, on.settings.request_timeout / 2);
-        let answer = on.ask(Operation::Downgrade, statement).await?;
+        let answer = match fencing {
+            TokenSource::Sequence => on.ask_or_cancel(statement).await?,
+            _ => on.ask(Operation::Downgrade, statement).await?,
+        };
         let Answered::Granted(token, _) = read(&answer)? else {
             return Err(why_elsewhere(on, Operation::Downgrade).await);
         };

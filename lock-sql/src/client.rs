@@ -235,7 +235,7 @@ impl<D: Dialect> Client<D> {
                 Some(asked) => match asked.await {
                     Ok(Ok(Taken::Granted { token, anchor })) => return Ok(Ok((token, anchor))),
                     Ok(Ok(_)) => LossReason::Deleted,
-                    Ok(Err(error)) => return Err(error),
+                    Ok(Err(error)) => return Err(error.during(Operation::Downgrade)),
                     Err(_) => LossReason::ConnectionLost,
                 },
                 None if link.has_ended() => LossReason::ConnectionLost,

@@ -16,6 +16,7 @@ cases!("sharing":
     a_cancelled_reader_waits_again,
     no_writer_comes_in_while_a_writer_becomes_a_reader,
     a_cancelled_downgrade_leaves_no_gap,
+    a_downgrade_that_no_standby_has_costs_no_hold,
     an_index_is_built_beside_waiters,
 );
 
@@ -209,6 +210,31 @@ async fn a_cancelled_downgrade_leaves_no_gap() -> Outcome {
         ensure!(stage.held().await? == 0, "round {round}: {} are held", stage.held().await?);
     }
     stage.nothing_is_left(&client, "at the end").await
+}
+
+/// Its token is one of a sequence, whose commit waits for the standby.
+async fn a_downgrade_that_no_standby_has_costs_no_hold() -> Outcome {
+    let stage = Stage::alone().await?;
+    let client = stage.client("lease=3s&fencing=sequence").await?;
+    let held = client.mutex("held")?.acquire().await?;
+    let lock = client.rw_lock(ROOM)?;
+    let writer = lock.write().try_acquire().await?.ok_or_else(|| Failure::new("a free lock was refused"))?;
+    let reader = lock.read().acquire_as(writer.owner(), Wait::Try).await?;
+    let reader = reader.ok_or_else(|| Failure::new("the writer may not read"))?;
+    ensure!(stage.holder_of("held").await? == Some(stage.holder().await?), "each has a session");
+    stage.query("ALTER SYSTEM SET synchronous_standby_names='absent'").await?;
+    stage.query("SELECT pg_reload_conf()").await?;
+    // The next number after it is written.
+    stage.query("CHECKPOINT").await?;
+    let releasing = tokio::spawn(writer.release());
+    // Only a hold that is checked is valid for so long.
+    let lost = tokio::time::timeout(Duration::from_secs(6), held.lost()).await;
+    ensure!(lost.is_err() && reader.hold().is_valid(), "the other hold is lost: {lost:?}");
+    stage.query("ALTER SYSTEM RESET synchronous_standby_names").await?;
+    stage.query("SELECT pg_reload_conf()").await?;
+    soon("the end of writing", releasing).await???;
+    reader.release().await?;
+    Ok(held.release().await?)
 }
 
 async fn an_index_is_built_beside_waiters() -> Outcome {
