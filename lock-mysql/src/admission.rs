@@ -17,7 +17,7 @@ use lock_sql::{Answer, Broken, Failure, Passed, Patience, comment, nonsense, not
 
 use crate::dialect::{Claim, Connection};
 use crate::gate::{self, Answered, Found, Gate, Word, choose, size_of, sizes};
-use crate::hold::{Has, send_release};
+use crate::hold::{Locks, send_release};
 use crate::inspection::named;
 use crate::session_tag::SessionTag;
 use crate::statement::{self, Holder};
@@ -38,7 +38,7 @@ const LOOKS_AT_A_SIZE: u32 = 3;
 
 /// What an attempt does after an answer.
 enum Step {
-    End(Passed<Has>),
+    End(Passed<Locks>),
     /// Carries out this statement.
     Next(String),
     /// Lacks something behind the gate, which it may still have.
@@ -48,7 +48,7 @@ enum Step {
 }
 
 /// Makes an attempt.
-pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience<'_>) -> Passed<Has> {
+pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience<'_>) -> Passed<Locks> {
     let manner = on.session.own;
     let mut statement = match patience {
         Patience::Tries => gate::take(claim, manner),
@@ -64,7 +64,7 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience
         let said = put(on, patience, statement).await;
         let step = match read(said, on.session.id.tag) {
             Ok((word, answered)) => step(on, claim, word, answered, sent, &mut misfits).await,
-            Err(failure) => return Passed::Unclear { may_have: Some(Has::these(may_have)), failure },
+            Err(failure) => return Passed::Unclear { may_have: Some(may_have), failure },
         };
         may_have = gate::all_parts(claim, manner);
         let pausing = match step {
@@ -85,7 +85,7 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience
                     && !std::mem::replace(&mut is_noted, true)
                     && let Err(failure) = note(on, claim).await
                 {
-                    return Passed::failed(Some(Has::these(may_have)), failure);
+                    return Passed::failed(Some(may_have), failure);
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
                 pausing
@@ -97,7 +97,7 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience
         };
         statement = gate::go_on(claim, manner, &comment);
         if has_stopped(on, patience, pausing.unwrap_or_default()).await {
-            return Passed::Unclear { may_have: Some(Has::these(may_have)), failure: None };
+            return Passed::Unclear { may_have: Some(may_have), failure: None };
         }
     }
 }
@@ -109,7 +109,7 @@ async fn put(on: &mut Connection, patience: &Patience<'_>, statement: String) ->
     }
 }
 
-/// Pauses, and returns whether the callers have gone meanwhile.
+/// Pauses, and returns whether the caller has gone meanwhile.
 async fn has_stopped(on: &Connection, patience: &Patience<'_>, pause: Duration) -> bool {
     let clock = on.settings.clock();
     let end = clock.now().plus(pause);
@@ -119,7 +119,7 @@ async fn has_stopped(on: &Connection, patience: &Patience<'_>, pause: Duration) 
             false
         }
         Patience::Waits { waiting, .. } => {
-            waiting.is_abandoned() || within(clock, end, waiting.stopped()).await.is_some()
+            waiting.is_stopped() || within(clock, end, waiting.stopped()).await.is_some()
         }
     }
 }
@@ -139,12 +139,11 @@ async fn step(
         }
         Word::Short { gate } => Step::Short(gate),
         Word::All(token) => {
-            let (has, token) =
-                (Has::these(vec![Arc::clone(&claim.key.gate)]), on.settings.dialect.token(token));
+            let (has, token) = (vec![Arc::clone(&claim.key.gate)], on.settings.dialect.token(token));
             Step::End(Passed::Granted { has, token, sent })
         }
         Word::Slots { slots, token, gate: still } => {
-            let has = Has::these(claim.key.held_with(&slots, claim.mode));
+            let has = claim.key.held_with(&slots, claim.mode);
             if let (Mode::Shared, [slot]) = (claim.mode, slots.as_slice()) {
                 on.session.own.has_had(*slot);
             }
@@ -178,7 +177,7 @@ async fn step_to_permits(on: &mut Connection, claim: &Claim, used: &[u64], misfi
                 // It has just been released, or belongs to another program.
                 Ok(None) => Step::Short(Gate::Kept),
                 Err(failure) => {
-                    let may_have = Has::these(gate::all_parts(claim, on.session.own));
+                    let may_have = gate::all_parts(claim, on.session.own);
                     Step::End(Passed::Unclear { may_have: Some(may_have), failure: Some(failure) })
                 }
             }
@@ -188,11 +187,11 @@ async fn step_to_permits(on: &mut Connection, claim: &Claim, used: &[u64], misfi
 }
 
 /// Those who share pass the gate within a millisecond; a writer would keep it.
-fn refused(claim: &Claim, holder: Option<Box<Participant>>) -> Passed<Has> {
+fn refused(claim: &Claim, holder: Option<Box<Participant>>) -> Passed<Locks> {
     Passed::Refused { holder, is_passing: claim.mode != Mode::Exclusive }
 }
 
-async fn let_go_and(on: &mut Connection, claim: &Claim, gate: Gate, passed: Passed<Has>) -> Passed<Has> {
+async fn let_go_and(on: &mut Connection, claim: &Claim, gate: Gate, passed: Passed<Locks>) -> Passed<Locks> {
     match let_go(on, claim, gate).await {
         Ok(()) => passed,
         Err(Broken(error)) => Passed::broken(error),

@@ -14,7 +14,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 
 use crate::address::connect_options;
 use crate::gate::Manner;
-use crate::hold::Has;
+use crate::hold::Locks;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
 use crate::parts::{MOST_PERMITS, Name, Parts, READER_SLOTS};
 use crate::session::{self, SessionId};
@@ -30,7 +30,7 @@ pub(crate) type Control = lock_sql::Control<MySql>;
 pub(crate) type Connection = lock_sql::Connection<MySql>;
 pub(crate) type Client = lock_sql::Client<MySql>;
 pub(crate) type Claim = lock_sql::Claim<Parts>;
-pub(crate) type Held = lock_sql::Held<Has>;
+pub(crate) type Held = lock_sql::Held<Locks>;
 
 pub(crate) struct MySql {
     pub(crate) connect_options: MySqlConnectOptions,
@@ -128,7 +128,6 @@ impl MySql {
 
 impl Dialect for MySql {
     const SERVER: &'static str = "a MySQL or MariaDB server";
-    const SHARES_WAITS: bool = true;
     /// Those who pass are not told from those who stay.
     const TRIES_AT_A_GATE: u32 = 5;
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use lock_core::{AttemptId, FencingToken, HolderId, LockError, LockKind, Mode, Operation, Participant};
+use lock_core::{FencingToken, HolderId, LockError, LockKind, Mode, Operation, Participant};
 use lock_sql::{Row, Waiter, mode_of, moment, nonsense};
 
 use crate::admission::Refusal;
@@ -17,7 +17,6 @@ use crate::options::TokenSource;
 use crate::parts::{MOST_SLOTS, Name, Parts};
 use crate::run::Run;
 use crate::session::SessionId;
-use crate::session_tag;
 use crate::statement::{self, Holder, waits_for};
 
 /// The table's record of a lock's last holder.
@@ -95,26 +94,17 @@ pub(crate) struct Holding {
     pub(crate) first: Name,
     count: usize,
     pub(crate) record: Option<Record>,
-    /// Those that share it, if the record says that it was taken for several.
-    readers: Option<Vec<Reader>>,
-}
-
-/// One of several that share a slot.
-struct Reader {
-    attempt: String,
-    token: FencingToken,
 }
 
 impl Holding {
     fn new(connection: u64, first: &Name, record: Option<Record>) -> Self {
-        Self { connection, first: first.clone(), count: 1, record, readers: None }
+        Self { connection, first: first.clone(), count: 1, record }
     }
 
     pub(crate) fn is(&self, id: &HolderId, run: &Run) -> bool {
-        match (&self.readers, &self.record) {
-            (Some(readers), _) => readers.iter().any(|reader| reader.attempt == id.as_str()),
-            (None, Some(record)) => record.attempt == id.as_str(),
-            (None, None) => id_of(self.connection, run) == *id,
+        match &self.record {
+            Some(record) => record.attempt == id.as_str(),
+            None => id_of(self.connection, run) == *id,
         }
     }
 
@@ -124,40 +114,6 @@ impl Holding {
         if record.as_ref().map(|new| new.token) > self.record.as_ref().map(|old| old.token) {
             self.record = record;
         }
-    }
-
-    /// Finds out which of those that share it have not ended.
-    async fn look_at_readers(&mut self, client: &Client, operation: Operation) -> Result<(), LockError> {
-        let Some(record) = &self.record else { return Ok(()) };
-        let together = record.holder.as_ref().map(|holder| holder.together.as_slice()).unwrap_or_default();
-        let is_id = |text: &String| text.len() == 32 && text.chars().all(|digit| digit.is_ascii_hexdigit());
-        if together.is_empty() || !together.iter().all(is_id) {
-            return Ok(());
-        }
-        let names = together.iter().map(|attempt| session_tag::of_reader(attempt).to_string());
-        let answer = client.control.ask(operation, statement::holders(names, operation)).await?;
-        let connections = answer.value().unwrap_or_default().split(' ');
-        let readers = together.iter().zip(statement::below_the_last(together.len())).zip(connections);
-        let of_connection = self.connection.to_string();
-        let readers = readers.filter(|(_, connection)| **connection == of_connection);
-        let reader = |((attempt, below), _): ((&String, u64), _)| Reader {
-            attempt: attempt.clone(),
-            token: FencingToken::new(record.token.get().saturating_sub(below)),
-        };
-        self.readers = Some(readers.map(reader).collect());
-        Ok(())
-    }
-
-    /// Those that have it, if a record says who.
-    fn participants(self) -> Option<Vec<Participant>> {
-        let one = self.record?.participant();
-        let Some(readers) = self.readers else { return Some(vec![one]) };
-        let participant = |Reader { attempt, token }| {
-            let mut reader = one.clone().with_token(Some(token));
-            reader.id = HolderId::new(attempt);
-            reader
-        };
-        Some(readers.into_iter().map(participant).collect())
     }
 }
 
@@ -213,9 +169,6 @@ pub(crate) async fn view(client: &Client, parts: &Parts, operation: Operation) -
             None => holders.push(Holding::new(*connection, name, record)),
         }
     }
-    for holding in &mut holders {
-        holding.look_at_readers(client, operation).await?;
-    }
     let mut head = None;
     if let Some(first) = connections.first().copied().filter(|first| *first != 0) {
         let record = record_of(&parts.gate, first);
@@ -242,15 +195,13 @@ pub(crate) async fn inspect(
             size = size_with(client, parts, &holding.first).await?;
         }
         let mode = mode_of_holder(parts, &holding, size);
-        let connection = holding.connection;
-        let participants = match holding.participants() {
-            Some(participants) => participants,
-            None => vec![stranger(client, connection, &seen_by.run).await?],
+        let participant = match holding.record {
+            Some(record) => record.participant(),
+            None => stranger(client, holding.connection, &seen_by.run).await?,
         };
-        found.extend(participants.into_iter().map(|participant| participant.with_mode(mode)));
+        found.push(participant.with_mode(mode));
     }
-    let waits = waiters(client, parts, head).await?;
-    Ok((found, waits.into_iter().flat_map(|wait| with_readers(client, wait)).collect()))
+    Ok((found, waiters(client, parts, head).await?))
 }
 
 fn mode_of_holder(parts: &Parts, holding: &Holding, size: Option<NonZeroU32>) -> Mode {
@@ -301,20 +252,6 @@ async fn waiters(
     }
     waiters.extend(in_order(&rows));
     Ok(waiters)
-}
-
-/// A waiter, or the readers of this client that take part in its wait. The server knows only the one that has sent it.
-fn with_readers(client: &Client, wait: Participant) -> Vec<Participant> {
-    let readers = client.readers_with(wait.id.as_str());
-    if readers.is_empty() {
-        return vec![wait];
-    }
-    let participant = |id: AttemptId| {
-        let mut reader = wait.clone();
-        reader.id = HolderId::new(id.to_string());
-        reader
-    };
-    readers.into_iter().map(participant).collect()
 }
 
 /// The waiters in order: by the second in which the server received each request, then by the waiters' own clocks.

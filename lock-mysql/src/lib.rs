@@ -13,8 +13,7 @@
 //! * *Waiting* needs a connection of its own, without holds, and blocks at the server, which serves waiters in order. It uses no
 //!   timeout of the server: the core ends a wait, to the millisecond, and then makes the server forget it.
 //! * *Readers and permits* have locks of their own, [slots](parts), which are only taken behind the lock of that name, the
-//!   [gate]. A writer keeps the gate and has seen each slot free. Readers of one client that wait together share a connection and a slot
-//!   ([`lock_sql::Waiting`]).
+//!   [gate]. A writer keeps the gate and has seen each slot free. So a lock has at most as many readers at once as it has slots.
 //! * *Ending a wait* is `KILL QUERY`, sent on another connection ([`lock_sql::Control`]). The server must have answered both the interrupted
 //!   statement and the `KILL` before the connection is used again. Otherwise the client drops the connection without sending
 //!   anything on it, and the server notices within a second. The client releases what was granted meanwhile.

@@ -15,7 +15,7 @@ pub(crate) type Name = Arc<str>;
 /// The most slots that a lock has for readers, and the most permits of a semaphore.
 pub(crate) const MOST_SLOTS: usize = 64;
 
-/// How many connections may read one lock at once. All clients of a lock have the same number, as a writer looks at so many slots;
+/// How many readers one lock may have at once. All clients of a lock have the same number, as a writer looks at so many slots;
 /// each costs the server about 0.35 µs in each acquisition of an exclusive lock. Another number is another [layout](crate::layout).
 pub(crate) const READER_SLOTS: usize = 16;
 

@@ -6,20 +6,11 @@
 //! * As long as the lock is held, the server has the session. The client can look this up at once, however many connections there
 //!   are, and also while the session waits.
 
-use std::fmt;
-
 use lock_core::spi::random_bytes;
 use lock_core::{LockError, Operation};
 
-use crate::parts::Name;
-
 /// The prefix of the names of these locks. No lock of a user has such a name, as it is not [plain](crate::options::is_plain).
 const LOCKS: &str = "distlock+";
-
-/// The lock that a reader has who shares a slot with others: as long as it is held, the reader has not ended.
-pub(crate) fn of_reader(attempt: impl fmt::Display) -> Name {
-    format!("{LOCKS}r{attempt}").into()
-}
 
 /// The number that identifies a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -215,10 +215,6 @@ pub(crate) struct Holder {
     /// The mode, unless it is exclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<String>,
-    /// The attempts of the readers that share the slot, if there are several, in order. Their tokens follow each other, and the last one
-    /// has that of the row.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) together: Vec<String>,
     /// Whether this is an attempt that has the gate and waits for what is behind it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) waits: bool,
@@ -228,13 +224,7 @@ impl Holder {
     /// What the table says of an attempt, if there is a table.
     pub(crate) fn of(claim: &Claim) -> Option<Self> {
         let client = ClientRecord::clone(claim.holder.as_deref()?);
-        Some(Self {
-            lock: claim.name.as_str().to_owned(),
-            client,
-            mode: word_of(claim.mode),
-            together: Vec::new(),
-            waits: false,
-        })
+        Some(Self { lock: claim.name.as_str().to_owned(), client, mode: word_of(claim.mode), waits: false })
     }
 
     /// The text for the table, in hexadecimal digits.
@@ -253,12 +243,12 @@ fn digits(bytes: &[u8]) -> String {
     digits
 }
 
-/// Mints the tokens of a hold in the table, and records its holder. The answer contains the last one as the last inserted id.
-pub(crate) fn mint(claim: &Claim, ids: &[AttemptId], slot: &str, run: &Run, holder: &Holder) -> String {
+/// Mints the token of a hold in the table, and records its holder. The answer contains it as the last inserted id.
+pub(crate) fn mint(claim: &Claim, first: &str, run: &Run, holder: &Holder) -> String {
     if claim.mode == Mode::Exclusive {
         mint_alone(claim, run, holder)
     } else {
-        mint_beside(&claim.key.gate, slot, ids, run, holder)
+        mint_beside(claim, first, run, holder)
     }
 }
 
@@ -280,23 +270,15 @@ fn mint_alone(claim: &Claim, run: &Run, holder: &Holder) -> String {
     )
 }
 
-/// The tokens of those that share a hold are not below any before them. They are recorded in the row of their first slot.
-fn mint_beside(gate: &str, slot: &str, ids: &[AttemptId], run: &Run, holder: &Holder) -> String {
-    let (comment, count) = (comment(Operation::Acquire), ids.len());
-    let Some(first) = ids.first() else { return String::new() };
-    let together = if count > 1 { ids.iter().map(ToString::to_string).collect() } else { Vec::new() };
-    let holder = Holder { together, ..Holder::clone(holder) };
+/// Tokens of those that are beside each other rise with each grant. Each is recorded in the row of the first slot.
+fn mint_beside(claim: &Claim, slot: &str, run: &Run, holder: &Holder) -> String {
+    let (comment, gate) = (comment(Operation::Acquire), &claim.key.gate);
     format!(
         "INSERT {comment} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
          VALUES ('{gate}',LAST_INSERT_ID({NOW}),'',0,'',0,'') \
-         ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+{count},{NOW}));{}",
-        record(slot, "LAST_INSERT_ID()", *first, run, &holder)
+         ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+1,{NOW}));{}",
+        record(slot, "LAST_INSERT_ID()", claim.id, run, holder)
     )
-}
-
-/// How far the tokens of so many that share a hold are below the last one.
-pub(crate) fn below_the_last(count: usize) -> impl Iterator<Item = u64> {
-    (0..u64::try_from(count).unwrap_or(u64::MAX)).rev()
 }
 
 /// Records an attempt that waits behind the gate, in the row of the gate. Changes no token.
@@ -315,15 +297,9 @@ fn record(name: &str, token: &str, attempt: AttemptId, run: &Run, holder: &Holde
     )
 }
 
-/// Tokens that are not minted with a lock.
-pub(crate) fn numbers(count: usize, operation: Operation) -> String {
-    format!("SELECT {} CONCAT_WS(' '{})a", comment(operation), ",UUID_SHORT()".repeat(count))
-}
-
-/// Takes the locks that show who has a part in a hold. The answer is 1 for each that was taken.
-pub(crate) fn take_reader_locks(names: &[Name]) -> String {
-    let locks: Vec<_> = names.iter().map(|name| format!("IFNULL(GET_LOCK('{name}',0),0)")).collect();
-    format!("SELECT {} CONCAT_WS(' ',{})a", comment(Operation::Acquire), locks.join(","))
+/// A token that is not minted with a lock.
+pub(crate) fn number() -> String {
+    format!("SELECT {} CAST(UUID_SHORT() AS CHAR)", comment(Operation::Acquire))
 }
 
 /// Replaces what the table says of a holder, if its connection still has the lock and the row is still its own. The answer is a

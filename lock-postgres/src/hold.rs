@@ -2,7 +2,7 @@
 
 use lock_core::{AttemptId, LeaseState, LossReason, Mode, Operation, Released};
 use lock_kit::gone;
-use lock_sql::{Answer, Broken, Failure, Holds, Passed, Patience, Shared, Tokens, nonsense, not_primary};
+use lock_sql::{Answer, Broken, Failure, Holds, Passed, Patience, Shared, nonsense, not_primary};
 
 use crate::acquire::{pass, read, repeat};
 use crate::budget::Reservation;
@@ -59,9 +59,9 @@ impl Holds for Postgres {
     }
 
     /// The tokens of the table are minted by the session that holds the lock.
-    async fn mint(on: &mut Connection, claim: &Claim, first: Option<u64>) -> Result<Tokens, Failure> {
-        if on.settings.dialect.fencing != TokenSource::Table || first.is_some() {
-            return Ok((first, Vec::new()));
+    async fn mint(on: &mut Connection, claim: &Claim) -> Result<Option<u64>, Failure> {
+        if on.settings.dialect.fencing != TokenSource::Table {
+            return Ok(None);
         }
         if claim.holder.is_some() {
             on.session.own.recorded.insert(claim.key);
@@ -70,7 +70,7 @@ impl Holds for Postgres {
         let token = answer.value().and_then(|text| text.parse().ok());
         let token = token
             .ok_or_else(|| Failure::Broken(nonsense(Operation::Acquire, "it does not say the token")))?;
-        Ok((Some(token), Vec::new()))
+        Ok(Some(token))
     }
 
     /// All locks of a session are held as long as it exists.

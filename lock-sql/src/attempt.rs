@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use lock_core::spi::within;
 use lock_core::{
-    AcquireRequest, AttemptId, Backoff, Grant, HolderId, LockError, Mode, Moment, Operation, Participant,
-    Wait,
+    AcquireRequest, Backoff, Grant, HolderId, LockError, Mode, Moment, Operation, Participant, Wait,
 };
 use lock_kit::{PooledLink as _, gone, no_answer};
 
@@ -117,36 +116,23 @@ impl<'a, D: Dialect> Attempt<'a, D> {
 
     /// Boxes what a wait without a limit does not need: the space for it would be allocated with each wait.
     async fn wait(&self) -> Result<Option<Grant<Placed<D>>>, LockError> {
-        if self.tries_first()
+        if matches!(self.request.wait(), Wait::Until(_))
             && let Some(grant) = Box::pin(self.try_before_waiting()).await?
         {
             return Ok(Some(grant));
         }
-        let begun = match self.begin_at_once() {
-            Some(begun) => begun,
-            None => Box::pin(self.begin()).await?,
+        let own = match self.client.pool.idle() {
+            Some(own) => own,
+            None => match Box::pin(self.own_or_grant()).await? {
+                Found::Own(own) => own,
+                Found::Granted(grant) => return Ok(Some(grant)),
+            },
         };
-        let (started, waiting) = match begun {
-            Begun::Waits(started, waiting) => (started, waiting),
-            Begun::Granted(grant) => return Ok(Some(grant)),
-        };
-        match self.watch(started, &waiting).await? {
+        match self.wait_on(own).await? {
             Outcome::Granted(grant) => Ok(Some(grant)),
             // It has also reached the longest time that the client asks the server for.
             Outcome::Refused { .. } | Outcome::Nothing => Ok(None),
         }
-    }
-
-    /// Whether it is a reader that may wait together with others.
-    fn may_join(&self) -> bool {
-        D::SHARES_WAITS && self.claim.mode == Mode::Shared
-    }
-
-    /// A reader that may wait with others, and has time enough, does not try first: the try would take a place for this reader alone.
-    fn tries_first(&self) -> bool {
-        let Wait::Until(end) = self.request.wait() else { return false };
-        let settings = &self.client.settings;
-        !self.may_join() || end.since(settings.clock().now()) <= settings.interval
     }
 
     /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over. A wait that ends without an
@@ -162,85 +148,31 @@ impl<'a, D: Dialect> Attempt<'a, D> {
         Ok(None)
     }
 
-    fn begin_at_once(&self) -> Option<Begun<D>> {
-        if self.may_join() { None } else { self.client.pool.idle().map(|own| self.wait_on(own)) }
-    }
-
-    /// Begins to wait, or takes part in the wait of another reader of this client. If no connection is free, takes the lock as soon
-    /// as it is.
-    async fn begin(&self) -> Result<Begun<D>, LockError> {
-        if !self.may_join() {
-            return self.own_or_grant().await;
-        }
-        if let Some(joined) = self.join() {
-            return Ok(joined);
-        }
-        let turn = self.client.batches.turn(&self.claim.key);
-        let clock = self.client.settings.clock();
-        let _turn = within(clock, self.next_look_without_a_place(), turn.lock()).await;
-        let begun = self.join().or_else(|| self.client.pool.idle().map(|own| self.wait_on(own)));
-        match begun {
-            Some(begun) => Ok(begun),
-            None => self.own_or_grant().await,
-        }
-    }
-
-    fn join(&self) -> Option<Begun<D>> {
-        let label = self.request.holder().label.as_deref();
-        let (link, waiting, asked) = self.client.batches.join(&self.claim, label)?;
-        self.client.track(self.placed(&link, waiting.hold), Some(&waiting));
-        Some(Begun::Waits(Started { link, hold: waiting.hold, asked }, waiting))
-    }
-
-    fn wait_on(&self, own: OwnLink<D>) -> Begun<D> {
-        let (id, info) = (self.claim.id, self.request.holder());
-        let (waiting, asked) = Waiting::new(id, info.label.clone());
-        let link = own.occupy(&self.claim);
-        link.wait(self.claim.clone(), Waiter::of(&self.claim, info), Arc::clone(&waiting));
-        if D::SHARES_WAITS {
-            let wait = (self.claim.mode == Mode::Shared).then_some((&link, &waiting));
-            self.client.batches.begin(&self.claim.key, wait);
-        }
-        self.client.track(self.placed(&link, id), Some(&waiting));
-        self.client.settings.dialect.begins_to_wait(&self.client.control, &link.session, &waiting);
-        Begun::Waits(Started { link, hold: id, asked }, waiting)
-    }
-
-    fn placed(&self, link: &Arc<Link<D>>, hold: AttemptId) -> Placed<D> {
-        Placed { link: Arc::clone(link), claim: self.claim.clone(), hold }
+    fn placed(&self, link: &Arc<Link<D>>) -> Placed<D> {
+        Placed { link: Arc::clone(link), claim: self.claim.clone() }
     }
 
     /// Called when no connection is free to wait on. Tries the lock, which needs no connection of its own. If the lock is not free,
     /// waits for a connection, and tries again now and then, and when the core asks.
-    async fn own_or_grant(&self) -> Result<Begun<D>, LockError> {
+    async fn own_or_grant(&self) -> Result<Found<D>, LockError> {
         let (pool, settings, attempt) = (&self.client.pool, &self.client.settings, self.request);
         let mut is_told = false;
-        let mut taken = if self.may_join() { None } else { Some(self.take_somewhere().await?) };
         let mut owning = pin!(pool.own());
         loop {
-            match taken {
-                Some(Outcome::Granted(grant)) => return Ok(Begun::Granted(grant)),
-                Some(Outcome::Refused { .. }) => {
-                    attempt.busy();
-                    // Not at first: it has yet to come into the queue for a connection.
-                    if is_told {
-                        self.name_holder().await;
-                    }
-                }
-                Some(Outcome::Nothing) => self.undo().await?,
-                None => {}
-            }
             tokio::select! {
                 biased;
-                own = &mut owning => {
-                    let own = own?;
-                    return Ok(self.join().unwrap_or_else(|| self.wait_on(own)));
-                }
-                () = attempt.asked() => self.is_asked.store(true, Ordering::Relaxed),
-                () = settings.clock().sleep_until(self.next_look_without_a_place()) => {}
-            }
-            if let Some(joined) = self.join() {
-                return Ok(joined);
+                own = &mut owning => return own.map(Found::Own),
+                sent = pool.take_somewhere(&self.claim) => match sent {
+                    Ok((link, asked)) => match self.taken(link, asked).await? {
+                        Outcome::Granted(grant) => return Ok(Found::Granted(grant)),
+                        Outcome::Refused { .. } => {
+                            attempt.busy();
+                            self.name_holder().await;
+                        }
+                        Outcome::Nothing => self.undo().await?,
+                    },
+                    Err(error) => attempt.unreachable(error),
+                },
             }
             if !std::mem::replace(&mut is_told, true) {
                 tracing::warn!(
@@ -250,10 +182,12 @@ impl<'a, D: Dialect> Attempt<'a, D> {
                     "no connection is free to wait on: the client tries the lock now and then, and waiters at the server come first"
                 );
             }
-            taken = match pool.take(&self.claim) {
-                Some((link, asked)) => Some(self.taken(link, asked).await?),
-                None => None,
-            };
+            tokio::select! {
+                biased;
+                own = &mut owning => return own.map(Found::Own),
+                () = attempt.asked() => self.is_asked.store(true, Ordering::Relaxed),
+                () = settings.clock().sleep_until(self.next_look_without_a_place()) => {}
+            }
         }
     }
 
@@ -269,7 +203,7 @@ impl<'a, D: Dialect> Attempt<'a, D> {
     }
 
     async fn taken(&self, link: Arc<Link<D>>, mut asked: Asked) -> Result<Outcome<D>, LockError> {
-        self.client.track(self.placed(&link, self.claim.id), None);
+        self.client.track(self.placed(&link), None);
         let clock = self.client.settings.clock();
         let limit = self.client.settings.request_timeout;
         loop {
@@ -278,15 +212,15 @@ impl<'a, D: Dialect> Attempt<'a, D> {
                 None if !link.is_slow(clock, limit / 2) && !link.has_ended() => {}
                 None => return Err(no_answer(Operation::Acquire)),
                 Some(Err(_)) => return Ok(Outcome::Nothing),
-                Some(Ok(taken)) => return Ok(self.outcome(&link, self.claim.id, taken?)),
+                Some(Ok(taken)) => return Ok(self.outcome(&link, taken?)),
             }
         }
     }
 
-    fn outcome(&self, link: &Arc<Link<D>>, hold: AttemptId, came: Taken) -> Outcome<D> {
+    fn outcome(&self, link: &Arc<Link<D>>, came: Taken) -> Outcome<D> {
         match came {
             Taken::Granted { token, anchor } => {
-                let place = self.placed(link, hold);
+                let place = self.placed(link);
                 // Until it is released: the core may cancel an attempt that has its lock.
                 self.client.track(place.clone(), None);
                 Outcome::Granted(self.client.grant(place, token, anchor))
@@ -302,10 +236,15 @@ impl<'a, D: Dialect> Attempt<'a, D> {
         }
     }
 
-    /// Waits for the answer to a wait. Meanwhile it checks that the server responds, that it still has the session, and that another one
+    /// Waits at the server, on this connection. Meanwhile it checks that the server responds, that it still has the session, and that another one
     /// holds the lock. Otherwise the answer may never come, because the server has forgotten the wait or the grant was lost.
-    async fn watch(&self, started: Started<D>, waiting: &Waiting) -> Result<Outcome<D>, LockError> {
-        let Started { link, hold, mut asked } = started;
+    async fn wait_on(&self, own: OwnLink<D>) -> Result<Outcome<D>, LockError> {
+        let waiting = Arc::new(Waiting::default());
+        let link = own.occupy(&self.claim);
+        let waiter = Waiter::of(&self.claim, self.request.holder());
+        let mut asked = link.wait(self.claim.clone(), waiter, Arc::clone(&waiting));
+        self.client.track(self.placed(&link), Some(&waiting));
+        self.client.settings.dialect.begins_to_wait(&self.client.control, &link.session, &waiting);
         let (attempt, clock) = (self.request, self.client.settings.clock());
         let mut watch = self.begin_to_watch();
         loop {
@@ -317,18 +256,17 @@ impl<'a, D: Dialect> Attempt<'a, D> {
                         watch.is_placed = true;
                         attempt.queued();
                     }
-                    () = clock.sleep_until(watch.look_at) => self.look(&link, waiting, &mut watch).await?,
+                    () = clock.sleep_until(watch.look_at) => self.look(&link, &waiting, &mut watch).await?,
                 }
-                Ok(())
+                Ok::<_, LockError>(())
             };
             tokio::select! {
                 biased;
                 taken = &mut asked => {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
-                    return Ok(self.outcome(&link, hold, taken));
+                    return Ok(self.outcome(&link, taken));
                 }
-                // Otherwise those that try again would keep the wait alive in which each of them takes part.
-                seen = event => seen.inspect_err(|_: &LockError| waiting.takes_no_more())?,
+                seen = event => seen?,
             }
         }
     }
@@ -452,17 +390,11 @@ impl Watch {
     }
 }
 
-/// A wait that was sent.
-struct Started<D: Dialect> {
-    link: Arc<Link<D>>,
-    /// The attempt by whose id the connection knows what it has for this request.
-    hold: AttemptId,
-    asked: Asked,
-}
-
-/// What an attempt gets that begins to wait.
-enum Begun<D: Dialect> {
-    Waits(Started<D>, Arc<Waiting>),
+/// What an attempt finds for which no connection was free.
+enum Found<D: Dialect> {
+    /// A connection to wait on.
+    Own(OwnLink<D>),
+    /// The lock.
     Granted(Grant<Placed<D>>),
 }
 

@@ -19,7 +19,7 @@ use crate::link::{Gone, Link, Taken};
 use crate::pool::{Pool, Server, downgrade, give_back};
 use crate::session::{Answer, Session};
 use crate::settings::Settings;
-use crate::waiting::{Batches, Waiting};
+use crate::waiting::Waiting;
 
 /// Longer than the time after which the core reports the server's silence to callers that wait behind this clean-up, because
 /// another request would only queue behind this one on the same connection.
@@ -29,13 +29,11 @@ const SHORTEST_TIME_TO_UNDO: Duration = Duration::from_millis(1500);
 pub struct Placed<D: Dialect> {
     pub(crate) link: Arc<Link<D>>,
     pub(crate) claim: Claim<D::Key>,
-    /// The attempt by whose id the connection knows what it has for this one.
-    pub(crate) hold: AttemptId,
 }
 
 impl<D: Dialect> Clone for Placed<D> {
     fn clone(&self) -> Self {
-        Self { link: Arc::clone(&self.link), claim: self.claim.clone(), hold: self.hold }
+        Self { link: Arc::clone(&self.link), claim: self.claim.clone() }
     }
 }
 
@@ -59,8 +57,6 @@ pub struct Client<D: Dialect> {
     pub auxiliary: Arc<Control<D>>,
     /// The connections that hold locks.
     pub(crate) pool: Arc<Pool<D>>,
-    /// The readers that wait together.
-    pub(crate) batches: Batches<D::Key, Link<D>>,
     /// Where attempts may have left something, and their waits at the server.
     attempts: Mutex<HashMap<AttemptId, Tracked<D>>>,
 }
@@ -80,7 +76,7 @@ impl<D: Dialect> Client<D> {
         if let Some(every) = check_every {
             settings.context.spawn(check_often(Arc::clone(&settings), Arc::downgrade(&pool), every));
         }
-        Self { settings, control, auxiliary, pool, batches: Batches::default(), attempts: Mutex::default() }
+        Self { settings, control, auxiliary, pool, attempts: Mutex::default() }
     }
 
     /// Returns what an attempt asks for.
@@ -98,12 +94,7 @@ impl<D: Dialect> Client<D> {
     }
 
     /// Returns what the core gets of a hold.
-    pub(crate) fn grant(
-        &self,
-        place: Placed<D>,
-        token: Option<FencingToken>,
-        anchor: Moment,
-    ) -> Grant<Placed<D>> {
+    pub(crate) fn grant(&self, place: Placed<D>, token: Option<u64>, anchor: Moment) -> Grant<Placed<D>> {
         let (group, sections) = (place.link.group, place.claim.sections);
         // Without a record the server knows only its session.
         let session = place.claim.holder.is_none().then(|| HolderId::new(place.link.session.to_string()));
@@ -113,7 +104,7 @@ impl<D: Dialect> Client<D> {
             grant = grant.with_holder(session);
         }
         match token {
-            Some(token) => grant.with_token(token),
+            Some(token) => grant.with_token(FencingToken::new(token)),
             None => grant,
         }
     }
@@ -128,14 +119,6 @@ impl<D: Dialect> Client<D> {
         self.attempts.lock().remove(&id);
     }
 
-    /// Returns the readers of this client that take part in the wait which this attempt has sent, in order.
-    pub fn readers_with(&self, sender: &str) -> Vec<AttemptId> {
-        let attempts = self.attempts.lock();
-        let mut waits = attempts.values().filter_map(|(_, waiting)| waiting.as_ref());
-        let sent = waits.find(|wait| !wait.has_answer() && wait.hold.to_string() == sender);
-        sent.map(|wait| wait.ids()).unwrap_or_default()
-    }
-
     /// Makes sure that nothing of an attempt is left, and that nothing of it appears later.
     ///
     /// # Errors
@@ -145,9 +128,8 @@ impl<D: Dialect> Client<D> {
     /// Call it again.
     pub(crate) async fn undo(&self, id: AttemptId, operation: Operation) -> Result<(), LockError> {
         let Some((place, waiting)) = self.attempts.lock().get(&id).cloned() else { return Ok(()) };
-        if waiting.is_some_and(|waiting| waiting.leave(id)) {
-            self.forget(id);
-            return Ok(());
+        if let Some(waiting) = waiting {
+            waiting.stop();
         }
         // Boxed: most attempts have left nothing, and need no space for this.
         match Box::pin(self.given_back(&place, operation)).await {
@@ -173,13 +155,12 @@ impl<D: Dialect> Client<D> {
         released
     }
 
-    /// Releases the part of an attempt in a hold, on the connection that may have it. If the connection has ended, the server frees
-    /// the lock by itself.
+    /// Releases a hold on the connection that may have it. If the connection has ended, the server frees the lock by itself.
     async fn given_back(&self, place: &Placed<D>, operation: Operation) -> Result<Released, LockError> {
-        let Placed { link, claim: Claim { key, id, .. }, hold } = place;
+        let Placed { link, claim: Claim { key, id, .. } } = place;
         let released = async {
             let has_ended = link.has_ended();
-            match give_back(&self.pool, link, key, (*hold, *id), operation) {
+            match give_back(&self.pool, link, key, *id, operation) {
                 Some(released) => {
                     if let Ok(released) = released.await {
                         return released;
@@ -227,7 +208,7 @@ impl<D: Dialect> Client<D> {
         claim: Claim<D::Key>,
     ) -> Result<Downgraded<Placed<D>>, LockError> {
         let (link, id, former) = (&lease.link, claim.id, lease.claim.id);
-        let place = Placed { link: Arc::clone(link), claim: claim.clone(), hold: id };
+        let place = Placed { link: Arc::clone(link), claim: claim.clone() };
         self.track(place.clone(), None);
         let asked = downgrade(&self.pool, link, former, claim);
         let downgrading = async {

@@ -21,7 +21,7 @@ use crate::control::Control;
 use crate::failure::{Explained, Failure};
 use crate::session::{Answer, Row, Session};
 use crate::settings::Settings;
-use crate::task::{Held, Passed, Patience, Shared, Tokens};
+use crate::task::{Held, Passed, Patience, Shared};
 use crate::waiting::Waiting;
 
 /// A kind of SQL server, with the settings that only its clients have.
@@ -30,8 +30,6 @@ use crate::waiting::Waiting;
 pub trait Dialect: Holds + Breaks + Send + Sync + 'static {
     /// The server with an article, as users call it.
     const SERVER: &'static str;
-    /// Whether readers of one client wait together: where each takes a place of its own, of which there are few.
-    const SHARES_WAITS: bool = false;
     /// How often a try that finds others at the gate of a lock is made.
     const TRIES_AT_A_GATE: u32;
     /// Whether [`holder_of`](Self::holder_of) names holders, and no refusal does.
@@ -197,15 +195,14 @@ pub trait Holds: Sized {
     where
         Self: Dialect;
 
-    /// Mints the tokens of a hold that the connection has now, for all that share it. `first` is the one that came with the lock.
+    /// Mints the token of a hold that the connection has now, if none came with the lock, or comes at all.
     ///
     /// # Errors
     /// The failure. Then the lock is given back.
     fn mint(
         on: &mut Connection<Self>,
         claim: &Claim<<Self as Dialect>::Key>,
-        first: Option<u64>,
-    ) -> impl Future<Output = Result<Tokens, Failure>> + Send
+    ) -> impl Future<Output = Result<Option<u64>, Failure>> + Send
     where
         Self: Dialect;
 
@@ -232,23 +229,6 @@ pub trait Holds: Sized {
     ) -> impl Future<Output = Result<Released, Broken>> + Send
     where
         Self: Dialect;
-
-    /// Ends what one of several attempts has of their hold for itself.
-    ///
-    /// # Errors
-    /// That only the end of the connection certainly ends it.
-    fn leave(
-        on: &mut Connection<Self>,
-        key: &<Self as Dialect>::Key,
-        id: AttemptId,
-        operation: Operation,
-    ) -> impl Future<Output = Result<Released, Broken>> + Send
-    where
-        Self: Dialect,
-    {
-        let _ = (on, key, id, operation);
-        async { Ok(Released::Clean) }
-    }
 
     /// Makes the exclusive hold that the connection has a shared one, without a gap. Returns what there is of it then, and the token if one
     /// comes with it; none if it was lost. It is called again after a failure, and then may have done so before.

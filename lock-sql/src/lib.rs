@@ -6,8 +6,7 @@
 //! * [`Settings`] open sessions, after a failure one at a time, and know how long each answer may take.
 //! * A *link* is a session for tasks that do not own it. One task owns the [`Connection`] and carries out commands, one after the
 //!   other, so that a dropped future abandons no statement. A *pool* says which locks are on which link.
-//! * An *attempt* tries a lock, or waits for it at the server, and watches that the server still has the wait. Readers of one client may
-//!   [wait together](Waiting).
+//! * An *attempt* tries a lock, or waits for it at the server, and watches that the server still has the wait.
 //! * [`Control`] is a connection without holds and waiters. It cancels waits, looks at them, and makes sure that the server has
 //!   forgotten a session that has ended on this side.
 //! * A [`Client`] has all of these, and knows where its attempts may have left something; a [`SqlBackend`] is what the core sees.
@@ -53,5 +52,5 @@ pub use inspection::moment;
 pub use session::{Answer, Row, Session, next};
 pub use settings::{Connecting, Settings};
 pub use statement::{COMMENT, comment, operation_of, word};
-pub use task::{Held, Passed, Patience, Shared, Tokens};
+pub use task::{Held, Passed, Patience, Shared};
 pub use waiting::Waiting;

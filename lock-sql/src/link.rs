@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_core::{
-    AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Moment, Operation, Participant, Released,
-};
+use lock_core::{AttemptId, Clock, GroupId, LeaseState, LockError, Moment, Operation, Participant, Released};
 use lock_kit::PooledLink;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -15,15 +13,15 @@ use crate::claim::{Claim, Waiter};
 use crate::dialect::Dialect;
 use crate::pool::Occupant;
 use crate::session::Session;
-use crate::waiting::{Promise, Waiting};
+use crate::waiting::Waiting;
 
 /// The outcome of a request for a lock.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) enum Taken {
     /// The session holds it.
     Granted {
         /// The token, if tokens are minted.
-        token: Option<FencingToken>,
+        token: Option<u64>,
         /// The moment from which the lease counts.
         anchor: Moment,
     },
@@ -56,14 +54,16 @@ pub(crate) enum Command<D: Dialect> {
         /// Where the outcome goes.
         answer: Answers,
     },
-    /// Wait for a lock until it is granted, or until its callers have gone.
+    /// Wait for a lock until it is granted, or until its caller has gone.
     Wait {
         /// The lock.
         claim: Claim<D::Key>,
         /// Who waits.
         waiter: Waiter,
+        /// The wait.
+        waiting: Arc<Waiting>,
         /// Where the outcome goes.
-        promise: Promise,
+        answer: Answers,
     },
     /// Release a lock, if this attempt has it.
     Release {
@@ -237,8 +237,8 @@ impl<D: Dialect> Link<D> {
     }
 
     /// Waits for a lock.
-    pub(crate) fn wait(&self, claim: Claim<D::Key>, waiter: Waiter, waiting: Arc<Waiting>) {
-        let _ = self.send(Command::Wait { claim, waiter, promise: Promise(waiting) });
+    pub(crate) fn wait(&self, claim: Claim<D::Key>, waiter: Waiter, waiting: Arc<Waiting>) -> Asked {
+        self.asked(|answer| Command::Wait { claim, waiter, waiting, answer })
     }
 
     /// Makes an exclusive hold that of a reader.

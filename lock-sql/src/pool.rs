@@ -58,7 +58,7 @@ impl<D: Dialect> PooledServer for Server<D> {
     }
 }
 
-/// Who has a lock on a connection: of those that share a hold, the one that has asked for it.
+/// Who has a lock on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Occupant {
     id: AttemptId,
@@ -78,17 +78,17 @@ impl Occupant {
     }
 }
 
-/// Releases the part that an attempt, the second, has in the hold of the first on that connection, or may get there. If the hold is
-/// not there, it sends nothing: by now the connection may wait for another lock, for as long as that takes.
+/// Releases the hold that an attempt has on that connection, or may get there. If it is not there, it sends nothing: by now the
+/// connection may wait for another lock, for as long as that takes.
 pub(crate) fn give_back<D: Dialect>(
     pool: &Pool<D>,
     link: &Link<D>,
     key: &D::Key,
-    (hold, id): (AttemptId, AttemptId),
+    id: AttemptId,
     operation: Operation,
 ) -> Option<GivenBack> {
     pool.with_occupant(link, key, |occupant| {
-        occupant.is(hold).then(|| link.release(key.clone(), id, operation))
+        occupant.is(id).then(|| link.release(key.clone(), id, operation))
     })
 }
 

@@ -3,9 +3,7 @@
 //! It carries out one command after the other, and abandons a statement only together with the connection. If the caller has gone,
 //! it releases a granted lock at once.
 
-use lock_core::{
-    AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation, Participant, Released,
-};
+use lock_core::{AttemptId, LeaseState, LockError, LossReason, Moment, Operation, Participant, Released};
 use tokio::sync::oneshot;
 
 use crate::claim::{Claim, Waiter};
@@ -13,26 +11,23 @@ use crate::connection::{Broken, Connection};
 use crate::dialect::Dialect;
 use crate::failure::Failure;
 use crate::link::{Answers, Command, Mailbox, Taken};
-use crate::waiting::{Caller, Promise, Waiting};
+use crate::waiting::Waiting;
 
-/// What a connection has, or may have, for an attempt, or for several readers that waited together.
+/// What a connection has, or may have, for an attempt.
 #[derive(Debug)]
 pub struct Held<H> {
-    /// The attempt; of several, the first that has not ended.
-    pub id: AttemptId,
-    /// The others that have not ended.
-    pub others: Vec<AttemptId>,
     /// What there is of the lock.
     pub has: H,
+    id: AttemptId,
     /// The exclusive attempt whose hold this one continues.
     former: Option<AttemptId>,
-    token: Option<FencingToken>,
+    token: Option<u64>,
 }
 
 impl<H> Held<H> {
-    /// Returns whether the attempt has a part in it.
+    /// Returns whether it is that of the attempt.
     pub fn is(&self, id: AttemptId) -> bool {
-        self.id == id || self.former == Some(id) || self.others.contains(&id)
+        self.id == id || self.former == Some(id)
     }
 }
 
@@ -72,7 +67,7 @@ pub enum Passed<H> {
     Unclear {
         /// Any of this may be held.
         may_have: Option<H>,
-        /// Why; none if the statement was interrupted, or the callers have gone.
+        /// Why; none if the statement was interrupted, or the caller has gone.
         failure: Option<Failure>,
     },
 }
@@ -89,17 +84,8 @@ impl<H> Passed<H> {
     }
 }
 
-/// The tokens of a grant: of the first caller, and of the others.
-pub type Tokens = (Option<u64>, Vec<u64>);
-
 /// What there is of a lock that has become a reader's, and the token if one came with it.
 pub type Shared<H> = Option<(H, Option<u64>)>;
-
-/// A hold that is certain.
-struct Confirmed {
-    tokens: Tokens,
-    anchor: Moment,
-}
 
 /// Carries out what the mailbox has.
 pub(crate) async fn work<D: Dialect>(mut on: Connection<D>, mut mailbox: Mailbox<D>) {
@@ -107,7 +93,9 @@ pub(crate) async fn work<D: Dialect>(mut on: Connection<D>, mut mailbox: Mailbox
         let Some(command) = on.next(&mut mailbox).await else { return on.retire().await };
         let carried_out = match command {
             Command::Take { claim, answer } => on.take(claim, answer).await,
-            Command::Wait { claim, waiter, promise } => on.wait(claim, waiter, promise).await,
+            Command::Wait { claim, waiter, waiting, answer } => {
+                on.wait(claim, &waiter, &waiting, answer).await
+            }
             Command::Release { key, id, operation, answer } => on.release(&key, id, operation, answer).await,
             Command::Downgrade { former, claim, answer } => on.downgrade(former, claim, answer).await,
             Command::Check { leases, answer } => on.check(leases, answer).await,
@@ -127,104 +115,88 @@ impl<D: Dialect> Connection<D> {
             return Ok(());
         }
         let passed = D::pass(self, &claim, &Patience::Tries).await;
-        self.conclude(&claim, passed, Some(Caller { id: claim.id, answer }), Vec::new()).await
+        self.conclude(&claim, passed, answer).await
     }
 
-    async fn wait(&mut self, claim: Claim<D::Key>, waiter: Waiter, promise: Promise) -> Result<(), Broken> {
-        let waiting = &promise.0;
-        let passed = if waiting.is_abandoned() {
+    async fn wait(
+        &mut self,
+        claim: Claim<D::Key>,
+        waiter: &Waiter,
+        waiting: &Waiting,
+        answer: Answers,
+    ) -> Result<(), Broken> {
+        let passed = if answer.is_closed() {
             Passed::Unclear { may_have: None, failure: None }
         } else {
-            D::pass(self, &claim, &Patience::Waits { waiter: &waiter, waiting }).await
+            D::pass(self, &claim, &Patience::Waits { waiter, waiting }).await
         };
-        let mut callers = promise.close().into_iter();
-        self.conclude(&claim, passed, callers.next(), callers.collect()).await?;
+        waiting.is_over();
+        self.conclude(&claim, passed, answer).await?;
         self.pool.share(self.link.group);
         Ok(())
     }
 
-    /// Turns the outcome into the answers for the callers that asked for the lock.
+    /// Turns the outcome into the answer for the caller that asked for the lock.
     async fn conclude(
         &mut self,
         claim: &Claim<D::Key>,
         passed: Passed<D::Has>,
-        first: Option<Caller>,
-        others: Vec<Caller>,
+        answer: Answers,
     ) -> Result<(), Broken> {
-        let id = first.as_ref().map_or(claim.id, |caller| caller.id);
-        let ids = others.iter().map(|caller| caller.id).collect();
-        let held = |has| Held { id, others: ids, has, former: None, token: None };
-        let granted = match passed {
+        let held = |has| Held { id: claim.id, has, former: None, token: None };
+        let taken = match passed {
             Passed::Granted { has, token, sent } => {
                 self.held.insert(claim.key.clone(), held(has));
                 self.confirm(claim, token, sent).await
             }
             Passed::Refused { holder, is_passing } => {
                 self.pool.vacate(self.link.group, &claim.key);
-                answer_all(first, others, &Ok(Taken::Refused { holder, is_passing }));
+                let _ = answer.send(Ok(Taken::Refused { holder, is_passing }));
                 return Ok(());
             }
             Passed::Unclear { may_have, failure } => {
                 if let Some(may_have) = may_have {
                     self.held.insert(claim.key.clone(), held(may_have));
                 }
-                failure.map_or(Ok(None), Err)
+                failure.map_or(Ok(Taken::Interrupted), Err)
             }
         };
-        let refused = match granted {
-            Ok(Some(confirmed)) => return self.grant(&claim.key, confirmed, first, others).await,
-            Ok(None) => Ok(Taken::Interrupted),
+        match taken {
+            Ok(granted @ Taken::Granted { .. }) => {
+                if answer.send(Ok(granted)).is_err() {
+                    self.give_back(&claim.key, Operation::Cancel).await?;
+                }
+            }
             Err(Failure::Broken(error)) => {
                 // No caller has learned of the grant.
                 self.held.remove(&claim.key);
                 return Err(Broken(error));
             }
-            Err(failure) => Err(failure.into_error()),
-        };
-        // Before the caller learns of it, which may ask for the lock again.
-        self.give_back(&claim.key, Operation::Cancel).await?;
-        answer_all(first, others, &refused);
+            refused => {
+                // Before the caller learns of it, which may ask for the lock again.
+                self.give_back(&claim.key, Operation::Cancel).await?;
+                let _ = answer.send(refused.map_err(Failure::into_error));
+            }
+        }
         Ok(())
     }
 
-    /// Completes a grant: mints tokens that take a statement of their own, and asks once more if the answer took long. The server may have
-    /// freed the lock and given it to another client meanwhile. `None` if the lock has gone.
+    /// Completes a grant: mints a token that takes a statement of its own, and asks once more if the answer took long. The server may have
+    /// freed the lock and given it to another client meanwhile; then the outcome is [`Taken::Interrupted`].
     async fn confirm(
         &mut self,
         claim: &Claim<D::Key>,
-        token: Option<u64>,
+        came: Option<u64>,
         sent: Moment,
-    ) -> Result<Option<Confirmed>, Failure> {
-        let tokens = D::mint(self, claim, token).await?;
+    ) -> Result<Taken, Failure> {
+        let token = if came.is_some() { came } else { D::mint(self, claim).await? };
         if self.now().since(sent) <= self.settings.interval / 2 {
-            return Ok(Some(Confirmed { tokens, anchor: sent }));
+            return Ok(Taken::Granted { token, anchor: sent });
         }
         let anchor = self.now();
-        let id = self.held.get(&claim.key).map_or(claim.id, |held| held.id);
-        let states = D::check(self, &[(claim.key.clone(), id)]).await?;
-        Ok((states == [LeaseState::Held]).then_some(Confirmed { tokens, anchor }))
-    }
-
-    async fn grant(
-        &mut self,
-        key: &D::Key,
-        confirmed: Confirmed,
-        first: Option<Caller>,
-        others: Vec<Caller>,
-    ) -> Result<(), Broken> {
-        let Confirmed { tokens: (token, more), anchor } = confirmed;
-        let mut more = more.into_iter();
-        let mut gone = Vec::new();
-        for (place, Caller { id, answer }) in first.into_iter().chain(others).enumerate() {
-            let token = if place == 0 { token } else { more.next() }.map(FencingToken::new);
-            if answer.send(Ok(Taken::Granted { token, anchor })).is_err() {
-                gone.push(id);
-            }
-        }
-        for id in gone {
-            self.leave(key, id, Operation::Cancel).await?;
-        }
-        Ok(())
+        let states = D::check(self, &[(claim.key.clone(), claim.id)]).await?;
+        let is_held = states == [LeaseState::Held];
+        Ok(if is_held { Taken::Granted { token, anchor } } else { Taken::Interrupted })
     }
 
     async fn check(
@@ -251,27 +223,14 @@ impl<D: Dialect> Connection<D> {
         operation: Operation,
         answer: oneshot::Sender<Result<Released, LockError>>,
     ) -> Result<(), Broken> {
-        let released = self.leave(key, id, operation).await?;
+        let is_held = self.held.get(key).is_some_and(|held| held.is(id));
+        let lost = Released::WasLost(LossReason::Deleted);
+        let released = if is_held { self.give_back(key, operation).await? } else { lost };
         let _ = answer.send(Ok(released));
         Ok(())
     }
 
-    /// Ends the part that an attempt has in a hold; with the last one the hold ends.
-    async fn leave(&mut self, key: &D::Key, id: AttemptId, operation: Operation) -> Result<Released, Broken> {
-        let Some(held) = self.held.get_mut(key).filter(|held| held.is(id)) else {
-            return Ok(Released::WasLost(LossReason::Deleted));
-        };
-        if held.others.is_empty() {
-            return self.give_back(key, operation).await;
-        }
-        match held.others.iter().position(|other| *other == id) {
-            Some(place) => drop(held.others.remove(place)),
-            None => held.id = held.others.remove(0),
-        }
-        D::leave(self, key, id, operation).await
-    }
-
-    /// Releases all that attempts have, or may have, in a hold.
+    /// Releases all that an attempt has, or may have.
     async fn give_back(&mut self, key: &D::Key, operation: Operation) -> Result<Released, Broken> {
         // First, so that a silent server costs no more than its timeout: the client no longer relies on this lock.
         let released = match self.held.remove(key) {
@@ -300,43 +259,30 @@ impl<D: Dialect> Connection<D> {
 
     async fn share(&mut self, former: AttemptId, claim: &Claim<D::Key>) -> Result<Taken, Failure> {
         let Some(held) = self.held.get(&claim.key) else { return Ok(Taken::Interrupted) };
-        let mut token = held.token.map(FencingToken::get);
-        let mut sent = self.heard;
+        let (mut token, mut sent) = (held.token, self.heard);
         // Otherwise the caller has not heard the first answer.
         if held.id != claim.id {
             if held.id != former {
                 return Ok(Taken::Interrupted);
             }
             sent = self.now();
-            let Some((has, minted)) = D::share(self, claim).await? else {
+            let Some((has, came)) = D::share(self, claim).await? else {
                 return self.forget(&claim.key).await;
             };
-            token = minted;
-            let former = Some(former);
-            let held =
-                Held { id: claim.id, others: Vec::new(), has, former, token: token.map(FencingToken::new) };
-            self.held.insert(claim.key.clone(), held);
+            token = came;
+            self.held.insert(claim.key.clone(), Held { id: claim.id, has, former: Some(former), token });
         }
-        let Some(Confirmed { tokens: (token, _), anchor }) = self.confirm(claim, token, sent).await? else {
-            return self.forget(&claim.key).await;
-        };
-        let token = token.map(FencingToken::new);
+        let outcome = self.confirm(claim, token, sent).await?;
+        let Taken::Granted { token, .. } = &outcome else { return self.forget(&claim.key).await };
         if let Some(held) = self.held.get_mut(&claim.key) {
-            held.token = token;
+            held.token = *token;
         }
-        Ok(Taken::Granted { token, anchor })
+        Ok(outcome)
     }
 
     /// Ends a hold that the server no longer has; its caller releases nothing then.
     async fn forget(&mut self, key: &D::Key) -> Result<Taken, Failure> {
         let given_back = self.give_back(key, Operation::Cancel).await;
         given_back.map(|_| Taken::Interrupted).map_err(|Broken(error)| Failure::Broken(error))
-    }
-}
-
-fn answer_all(first: Option<Caller>, others: Vec<Caller>, outcome: &Result<Taken, LockError>) {
-    for caller in first.into_iter().chain(others) {
-        // Sending fails if the caller has gone.
-        let _ = caller.answer.send(outcome.clone());
     }
 }

@@ -10,7 +10,6 @@ mod servers;
 mod stage;
 
 mod access;
-mod batches;
 mod cancellation;
 mod crossing;
 mod demotion;
@@ -78,7 +77,6 @@ fn different() -> Vec<Case<MySqlFlavour>> {
 fn alike() -> Vec<Case<MySqlFlavour>> {
     let all = [
         races::cases(),
-        batches::cases(),
         cancellation::cases(),
         crossing::cases(),
         demotion::cases(),

@@ -4,13 +4,11 @@ use conformance_tests::Outcome;
 use lock_core::ErrorKind;
 use test_servers::{Direction, MySqlFlavour};
 
-use crate::batches::{granted, waiting};
 use crate::case::{cases, ensure};
 use crate::stage::{FROZEN, INTERVAL, LONG, ROOM, Stage, Waiter, as_time_passes, soon, until};
 
 cases!("silence":
     a_wait_that_the_server_has_forgotten_begins_anew,
-    a_forgotten_wait_takes_none_of_its_readers_in_again,
     an_unused_connection_may_be_silent,
 );
 
@@ -32,25 +30,6 @@ async fn a_wait_that_the_server_has_forgotten_begins_anew(flavour: MySqlFlavour)
     held.release().await?;
     let (guard, _) = waiter.granted().await?;
     Ok(guard.release().await?)
-}
-
-/// They try again one after the other, so that others always stay.
-async fn a_forgotten_wait_takes_none_of_its_readers_in_again(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
-    let proxy = stage.proxy()?;
-    let holder = stage.client(LONG).await?;
-    let (client, time) = stage.frozen_at(proxy.address(), FROZEN).await?;
-    let held = holder.mutex(ROOM)?.acquire().await?;
-    let waiters = waiting(&client, 3).await?;
-    proxy.cut_at_server();
-    stage.queued(0).await?;
-    time.advance(INTERVAL);
-    as_time_passes(&time, "another wait", stage.queued(1)).await??;
-    held.release().await?;
-    for guard in as_time_passes(&time, "the grants", granted(waiters)).await?? {
-        guard.release().await?;
-    }
-    Ok(())
 }
 
 /// The client replaces a silent connection without holds.
