@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use lock_core::spi::within;
 use lock_core::{LockError, Mode, Moment, Operation, Participant};
-use lock_sql::{Answer, Broken, Failure, Passed, Patience, comment, nonsense, not_primary};
+use lock_sql::{Answer, Broken, Failure, Passed, Patience, nonsense, not_primary};
 
 use crate::dialect::{Claim, Connection};
 use crate::gate::{self, Answered, Found, Gate, Word, choose, size_of, sizes};
@@ -29,13 +29,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// From this pause on, the table says who looks.
 const PAUSE_WITH_A_NOTE: Duration = Duration::from_millis(20);
 
-/// The pause before another look at a size that does not fit.
-const PAUSE_AT_A_SIZE: Duration = Duration::from_millis(20);
-
-/// How often in a row a holder must be seen to use a semaphore with another size: a connection that ends may free its size before its
-/// slot.
-const LOOKS_AT_A_SIZE: u32 = 3;
-
 /// What an attempt does after an answer.
 enum Step {
     End(Passed<Locks>),
@@ -43,8 +36,6 @@ enum Step {
     Next(String),
     /// Lacks something behind the gate, which it may still have.
     Short(Gate),
-    /// Looks again in a moment.
-    Again,
 }
 
 /// Makes an attempt.
@@ -58,47 +49,42 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience
     if claim.mode == Mode::Shared {
         may_have = gate::all_parts(claim, manner);
     }
-    let (mut pause, mut misfits, mut is_noted) = (FIRST_PAUSE, 0, false);
+    let (mut pause, mut is_noted) = (FIRST_PAUSE, false);
     loop {
         let sent = on.now();
         let said = put(on, patience, statement).await;
         let step = match read(said, on.session.id.tag) {
-            Ok((word, answered)) => step(on, claim, word, answered, sent, &mut misfits).await,
+            Ok((word, answered)) => step(on, claim, word, answered, sent).await,
             Err(failure) => return Passed::Unclear { may_have: Some(may_have), failure },
         };
         may_have = gate::all_parts(claim, manner);
-        let pausing = match step {
+        let gate = match step {
             Step::End(passed) => return passed,
             Step::Next(next) => {
                 statement = next;
                 continue;
             }
-            Step::Again => Some(PAUSE_AT_A_SIZE),
-            Step::Short(gate) => {
-                let Patience::Waits { waiting, .. } = patience else {
-                    return let_go_and(on, claim, gate, refused(claim, None)).await;
-                };
-                waiting.reaches_head();
-                // The server shows by itself who waits for a slot.
-                let pausing = (claim.mode != Mode::Exclusive).then_some(pause);
-                if pausing.is_some_and(|pause| pause >= PAUSE_WITH_A_NOTE)
-                    && !std::mem::replace(&mut is_noted, true)
-                    && let Err(failure) = note(on, claim).await
-                {
-                    return Passed::failed(Some(may_have), failure);
-                }
-                pause = (pause * 2).min(LONGEST_PAUSE);
-                pausing
+            Step::Short(gate) => gate,
+        };
+        let Patience::Waits { waiter, waiting } = patience else {
+            return let_go_and(on, claim, gate, refused(claim, None)).await;
+        };
+        waiting.reaches_head();
+        // The server shows by itself who waits for a slot.
+        if claim.mode != Mode::Exclusive {
+            if pause >= PAUSE_WITH_A_NOTE
+                && !std::mem::replace(&mut is_noted, true)
+                && let Err(failure) = note(on, claim).await
+            {
+                return Passed::failed(Some(may_have), failure);
             }
-        };
-        let comment = match patience {
-            Patience::Tries => comment(Operation::Acquire),
-            Patience::Waits { waiter, .. } => waiter.comment(),
-        };
-        statement = gate::go_on(claim, manner, &comment);
-        if has_stopped(on, patience, pausing.unwrap_or_default()).await {
+            let _ = within(on.settings.clock(), on.now().plus(pause), waiting.stopped()).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        if waiting.is_stopped() {
             return Passed::Unclear { may_have: Some(may_have), failure: None };
         }
+        statement = gate::go_on(claim, manner, &waiter.comment());
     }
 }
 
@@ -109,29 +95,7 @@ async fn put(on: &mut Connection, patience: &Patience<'_>, statement: String) ->
     }
 }
 
-/// Pauses, and returns whether the caller has gone meanwhile.
-async fn has_stopped(on: &Connection, patience: &Patience<'_>, pause: Duration) -> bool {
-    let clock = on.settings.clock();
-    let end = clock.now().plus(pause);
-    match patience {
-        Patience::Tries => {
-            clock.sleep_until(end).await;
-            false
-        }
-        Patience::Waits { waiting, .. } => {
-            waiting.is_stopped() || within(clock, end, waiting.stopped()).await.is_some()
-        }
-    }
-}
-
-async fn step(
-    on: &mut Connection,
-    claim: &Claim,
-    word: Word,
-    answered: Refusal,
-    sent: Moment,
-    misfits: &mut u32,
-) -> Step {
+async fn step(on: &mut Connection, claim: &Claim, word: Word, answered: Refusal, sent: Moment) -> Step {
     match word {
         Word::Busy => {
             let holder = named(answered, &on.session.id.run).map(Box::new);
@@ -150,32 +114,27 @@ async fn step(
             let token = on.settings.dialect.token(token);
             Step::End(let_go_and(on, claim, still, Passed::Granted { has, token, sent }).await)
         }
-        Word::Used(used) => step_to_permits(on, claim, &used, misfits).await,
+        Word::Used(used) => step_to_permits(on, claim, &used).await,
     }
 }
 
-async fn step_to_permits(on: &mut Connection, claim: &Claim, used: &[u64], misfits: &mut u32) -> Step {
+async fn step_to_permits(on: &mut Connection, claim: &Claim, used: &[u64]) -> Step {
     let Mode::Permits { take, of } = claim.mode else {
         return Step::End(Passed::broken(nonsense(Operation::Acquire, "it speaks of permits")));
     };
     match choose(used, take, of) {
         Found::Free(slots) => Step::Next(gate::take_permits(claim, &slots, on.session.own)),
         Found::TooFew => Step::Short(Gate::Kept),
-        Found::OtherSize(_) if *misfits + 1 < LOOKS_AT_A_SIZE => {
-            *misfits += 1;
-            Step::Again
-        }
         Found::OtherSize(slot) => {
-            *misfits = 0;
             let asked = on.ask(Operation::Acquire, sizes(&claim.key, slot, Operation::Acquire)).await;
             match asked.map(|answer| answer.value().and_then(size_of)) {
-                Ok(Some(is)) => {
+                Ok(Some(is)) if is != of.get() => {
                     let error = LockError::other_permits(&claim.name, of.get(), is);
                     let refused = Passed::failed(None, Failure::refusal(error));
                     Step::End(let_go_and(on, claim, Gate::Kept, refused).await)
                 }
-                // It has just been released, or belongs to another program.
-                Ok(None) => Step::Short(Gate::Kept),
+                // It has just been released, as a connection that ends may free its size before its slot. Or it is another program's.
+                Ok(_) => Step::Short(Gate::Kept),
                 Err(failure) => {
                     let may_have = gate::all_parts(claim, on.session.own);
                     Step::End(Passed::Unclear { may_have: Some(may_have), failure: Some(failure) })

@@ -3,26 +3,17 @@
 use std::collections::HashSet;
 
 use lock_core::{HolderId, LockError, LockName, Operation, Participant};
-use lock_sql::{Breaks, Failure, Why};
+use lock_sql::Breaks;
 
 use crate::dialect::{Client, MySql};
 use crate::inspection::{self, Holding, View, view};
-use crate::parts::{Name, Parts};
+use crate::parts::Parts;
 use crate::session::SessionId;
 use crate::statement::{self, Holder};
 
-/// A holder that a break is to end.
-pub(crate) struct HoldingSession {
-    /// The session that has looked, in the run of the server in which the number means something.
-    seen_by: SessionId,
-    connection: u64,
-    /// The part that shows the hold.
-    name: Name,
-    is_recorded: bool,
-}
-
 impl Breaks for MySql {
-    type Found = HoldingSession;
+    /// The session that has looked, in the run of the server in which the numbers mean something, and what it has found.
+    type Found = (SessionId, Holding);
 
     async fn inspect(
         client: &Client,
@@ -35,25 +26,22 @@ impl Breaks for MySql {
         client: &Client,
         parts: &Parts,
         id: &HolderId,
-    ) -> Result<Option<HoldingSession>, LockError> {
+    ) -> Result<Option<(SessionId, Holding)>, LockError> {
         let View { seen_by, holders, .. } = view(client, parts, Operation::Break).await?;
         let holding = holders.into_iter().find(|holding| holding.is(id, &seen_by.run));
-        Ok(holding.map(|Holding { connection, first: name, record, .. }| {
-            let is_recorded = record.is_some();
-            HoldingSession { seen_by, connection, name, is_recorded }
-        }))
+        Ok(holding.map(|holding| (seen_by, holding)))
     }
 
     /// The other locks that end with a connection whose locks are in the table.
     async fn also_lost(
         client: &Client,
         _: &Parts,
-        found: &HoldingSession,
+        (_, found): &(SessionId, Holding),
     ) -> Result<Option<Vec<LockName>>, LockError> {
-        if !found.is_recorded {
+        if found.record.is_none() {
             return Ok(None);
         }
-        let statement = statement::also_held(found.connection, &found.name);
+        let statement = statement::also_held(found.connection, &found.first);
         let answer = client.control.ask(Operation::Break, statement).await?;
         let texts = answer.rows.iter().filter_map(|row| row.first()?.as_deref());
         let holders = texts.filter_map(|text| serde_json::from_str::<Holder>(text).ok());
@@ -63,19 +51,23 @@ impl Breaks for MySql {
         Ok(Some(names))
     }
 
-    async fn end_holder(client: &Client, _: &Parts, found: &HoldingSession) -> Result<bool, LockError> {
+    async fn end_holder(
+        client: &Client,
+        _: &Parts,
+        (seen_by, found): &(SessionId, Holding),
+    ) -> Result<bool, LockError> {
         let end = statement::end(found.connection, Operation::Break);
-        match client.control.ask_in_run_of(&found.seen_by, Operation::Break, end).await {
-            Ok(_) => Ok(true),
-            // It has ended by itself meanwhile.
-            Err(failure) if failure.why() == Some(Why::NoSession) => Ok(false),
-            Err(failure) => Err(Failure::into_error(failure)),
-        }
+        // Otherwise it has ended by itself meanwhile.
+        Ok(client.control.ask_in_run_of(seen_by, Operation::Break, end).await?.is_some())
     }
 
-    async fn still_holds(client: &Client, _: &Parts, found: &HoldingSession) -> Result<bool, LockError> {
-        let answer =
-            client.control.ask(Operation::Break, statement::holder(&found.name, Operation::Break)).await?;
+    async fn still_holds(
+        client: &Client,
+        _: &Parts,
+        (_, found): &(SessionId, Holding),
+    ) -> Result<bool, LockError> {
+        let holder = statement::holders([&*found.first].into_iter(), Operation::Break);
+        let answer = client.control.ask(Operation::Break, holder).await?;
         Ok(answer.value() == Some(&found.connection.to_string()))
     }
 }

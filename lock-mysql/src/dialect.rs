@@ -15,11 +15,12 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use crate::address::connect_options;
 use crate::gate::Manner;
 use crate::hold::Locks;
+use crate::inspection::id_of;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
 use crate::parts::{MOST_PERMITS, Name, Parts, READER_SLOTS};
 use crate::session::{self, SessionId};
 use crate::statement::{Holder, LONGEST_WAIT};
-use crate::{control, failure, layout, statement};
+use crate::{failure, layout, statement};
 
 /// How many waits of a client may be at the server, each on a connection of its own. By default a server has 151 connections for all.
 const MOST_WAITING: usize = 16;
@@ -126,6 +127,23 @@ impl MySql {
     }
 }
 
+/// How often the client looks at a connection that reads before it ends that connection. `MySQL` 5.7 may miss the command to end a
+/// connection that goes back to reading at that very moment, and would then keep its locks until the lease is over.
+const LOOKS_BEFORE_THE_END: u32 = 4;
+
+/// What the server shows of a connection that waits for a lock. It checks once a second whether the client is still there.
+const WAITS: &str = "User lock";
+
+/// What the server does on a connection, if it has it.
+async fn state_of(
+    control: &Control,
+    id: &SessionId,
+    operation: Operation,
+) -> Result<Option<String>, LockError> {
+    let answer = control.ask_in_run_of(id, operation, statement::state_of(id.number, operation)).await?;
+    Ok(answer.and_then(|answer| answer.value().map(str::to_owned)))
+}
+
 impl Dialect for MySql {
     const SERVER: &'static str = "a MySQL or MariaDB server";
     /// Those who pass are not told from those who stay.
@@ -182,20 +200,36 @@ impl Dialect for MySql {
         statement::cancel(id.number)
     }
 
+    /// Ends it, unless the server is reading: then it will notice by itself that the client has gone, unless the network prevents that.
     async fn remains(control: &Control, id: &SessionId, calls: u32) -> Result<bool, LockError> {
-        control::remains(control, id, calls).await
+        let Some(state) = state_of(control, id, Operation::Cancel).await? else { return Ok(false) };
+        if state == WAITS || calls >= LOOKS_BEFORE_THE_END {
+            let end = statement::end(id.number, Operation::Cancel);
+            control.ask_in_run_of(id, Operation::Cancel, end).await?;
+        }
+        Ok(true)
     }
 
     async fn is_queued(control: &Control, id: &SessionId) -> Result<bool, LockError> {
-        control::is_queued(control, id).await
+        Ok(state_of(control, id, Operation::Acquire).await?.as_deref() == Some(WAITS))
     }
 
     fn look(key: &Parts, id: &SessionId) -> String {
-        statement::holders([key.gate.to_string(), id.tag.lock()].into_iter(), Operation::Inspect)
+        statement::holders([&*key.gate, &id.tag.lock()].into_iter(), Operation::Inspect)
     }
 
     fn seen(asked: &SessionId, id: &SessionId, answer: &Answer) -> Seen {
-        control::seen(asked, id, answer)
+        let mut numbers =
+            answer.value().unwrap_or_default().split(' ').map(|number| number.parse::<u64>().ok());
+        let (holder, tagged) = (numbers.next().flatten(), numbers.next().flatten());
+        match holder {
+            // In another run of the server there is no waiter.
+            _ if !asked.run.is_same_as(&id.run) || tagged != Some(id.number) => Seen::Gone,
+            None | Some(0) => Seen::Free,
+            // It has the lock, or the gate, and its answer is on the way or it waits for what is behind that.
+            Some(holder) if holder == id.number => Seen::Idle,
+            Some(holder) => Seen::Held(id_of(holder, &id.run)),
+        }
     }
 
     fn describe(claim: &Claim, session: &SessionId, holder: &ClientRecord) -> String {

@@ -354,8 +354,8 @@ pub(crate) fn choose(used: &[u64], take: NonZeroU32, of: NonZeroU32) -> Found {
 
 /// With which sizes the holder of this slot uses the semaphore: the connections that have its sizes, from 1 on.
 pub(crate) fn sizes(parts: &Parts, slot: usize, operation: Operation) -> String {
-    let sizes = (1..=MOST_SLOTS).map(|of| parts.size(slot, of).to_string());
-    crate::statement::holders(sizes, operation)
+    let sizes: Vec<_> = (1..=MOST_SLOTS).map(|of| parts.size(slot, of)).collect();
+    crate::statement::holders(sizes.iter().map(|name| &**name), operation)
 }
 
 /// Reads the answer to [`sizes`].

@@ -11,7 +11,7 @@ use crate::dialect::{Claim, Connection, Held, MySql};
 use crate::gate::{self, Word};
 use crate::options::TokenSource;
 use crate::parts::{Name, Parts};
-use crate::statement::{self, Checked, Holder, checked};
+use crate::statement::{self, Holder, checked};
 
 /// How often the client sends an interrupted release again before it gives up the connection.
 const RELEASES_SENT: usize = 5;
@@ -97,13 +97,10 @@ async fn look(on: &mut Connection, names: &[Name]) -> Result<Vec<LeaseState>, Fa
         let text = answer.value().unwrap_or_default();
         // An answer of another session means that this connection is unusable.
         let checked = checked(text, on.session.id.number, on.session.id.tag, names.len());
-        match checked.map_err(Failure::Broken)? {
-            Checked::States(more) => states.extend(more),
-            Checked::ReadOnly => {
-                tracing::warn!(target: "distlock", server = %on.settings.server.endpoint, "the server has become read-only: its locks no longer exclude other clients");
-                states.resize(states.len() + names.len(), LeaseState::Lost(LossReason::SessionClosed));
-            }
-        }
+        states.extend(checked.map_err(Failure::Broken)?);
+    }
+    if states.contains(&LeaseState::Lost(LossReason::SessionClosed)) {
+        tracing::warn!(target: "distlock", server = %on.settings.server.endpoint, "the server has become read-only: its locks no longer exclude other clients");
     }
     Ok(states)
 }

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use lock_core::{FencingToken, HolderId, LockError, LockKind, Mode, Operation, Participant};
-use lock_sql::{Row, Waiter, mode_of, moment, nonsense};
+use lock_sql::{Failure, Row, Waiter, mode_of, moment, nonsense};
 
 use crate::admission::Refusal;
 use crate::dialect::Client;
@@ -147,8 +147,9 @@ pub(crate) async fn view(client: &Client, parts: &Parts, operation: Operation) -
         std::iter::once(parts.gate.clone()).chain((0..slots).map(|index| parts.slot(index))).collect();
     // Before and after, so that a record belongs to the holder in between.
     let before = records(client, &names, operation).await?;
-    let statement = statement::holders(names.iter().map(ToString::to_string), operation);
-    let (seen_by, answer) = client.control.ask_as(operation, statement).await?;
+    let statement = statement::holders(names.iter().map(|name| &**name), operation);
+    let said = client.control.try_to_ask(operation, statement, None).await;
+    let (seen_by, answer) = said.map_err(Failure::into_error)?;
     let mut after = records(client, &names, operation).await?;
     let connections = answer.value().unwrap_or_default().split(' ').map(|number| number.parse().ok());
     let connections: Option<Vec<u64>> = connections.collect();

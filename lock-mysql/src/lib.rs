@@ -76,7 +76,6 @@
 mod address;
 mod admission;
 mod breaking;
-mod control;
 mod dialect;
 mod driver;
 mod failure;

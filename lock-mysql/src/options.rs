@@ -7,9 +7,7 @@ use lock_kit::{
     BackendOptions, Endpoint, LockUrl, ServerOptions, UrlOptions, UsualParameter, connect_backend, invalid,
 };
 
-use lock_sql::SqlBackend;
-
-use crate::dialect::{capabilities, settings};
+use crate::dialect::{Client, capabilities, settings};
 
 /// The server, and how the client keeps locks there.
 ///
@@ -139,7 +137,7 @@ impl MySqlOptions {
         let builder = builder.server(self.server.shown("mysql", self.database.as_deref()));
         let capabilities = capabilities(&self);
         connect_backend(builder, capabilities.clone(), move |context| {
-            SqlBackend::connect(settings(context, &self), capabilities.clone(), self.validation_interval)
+            Client::connect(settings(context, &self), capabilities.clone(), self.validation_interval)
         })
         .await
     }

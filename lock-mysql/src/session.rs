@@ -3,7 +3,7 @@
 use std::fmt;
 
 use lock_core::{ErrorKind, LockError, Operation, Secret};
-use lock_sql::{Answer, Dialect as _, Row, next, nonsense};
+use lock_sql::{Answer, Failure, Row, next, nonsense};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _};
 
@@ -50,7 +50,7 @@ pub(crate) async fn open(settings: &Settings, password: Option<Secret>) -> Resul
 
 async fn make(settings: &Settings, options: &MySqlConnectOptions) -> Result<Session, LockError> {
     let (clock, lease_seconds) = (settings.clock(), whole_seconds(settings.server.lease));
-    let failed = |error| MySql::failure(Operation::Connect, error).into_error();
+    let failed = |error| Failure::of::<MySql>(Operation::Connect, error).into_error();
     let mut connection = options.connect().await.map_err(failed)?;
     let about = ask(&mut connection, question()).await.map_err(failed)?;
     let facts =

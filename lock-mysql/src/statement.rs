@@ -63,44 +63,42 @@ pub(crate) fn waits_for(statement: &str, parts: &Parts) -> bool {
     names.filter_map(|rest| rest.split_once('\'')).any(|(name, _)| parts.contain(name))
 }
 
+/// Calls a function for each of these locks. The answer has a word for each, behind those of `first`.
+fn words<'a>(
+    operation: Operation,
+    first: &str,
+    names: impl Iterator<Item = &'a str>,
+    call: [&str; 2],
+) -> String {
+    let mut text = format!("SELECT {} CONCAT_WS(' '{first}", comment(operation));
+    let [begin, end] = call;
+    for name in names {
+        // Writing to a string cannot fail.
+        let _ = write!(text, ",IFNULL({begin}('{name}'),{end})");
+    }
+    text.push_str(")a");
+    text
+}
+
 /// Releases locks. The answer is a word for each: 1 if it was this session's, 0 if it is another's, -1 if it is free or the statement
 /// was interrupted.
 pub(crate) fn release<'a>(names: impl Iterator<Item = &'a str>, operation: Operation) -> String {
-    let mut text = format!("SELECT {} CONCAT_WS(' '", comment(operation));
-    for name in names {
-        // Writing to a string cannot fail.
-        let _ = write!(text, ",IFNULL(RELEASE_LOCK('{name}'),-1)");
-    }
-    text.push_str(")a");
-    text
+    words(operation, "", names, ["RELEASE_LOCK", "-1"])
 }
 
-/// Asks which connections hold these locks.
+/// Asks which connections hold these locks, on a connection that has them.
 pub(crate) fn check<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let mut text = format!("SELECT {} CONCAT_WS(' ',{TAG},{READ_ONLY}", comment(Operation::Renew));
-    for name in names {
-        // Writing to a string cannot fail.
-        let _ = write!(text, ",IFNULL(IS_USED_LOCK('{name}'),0)");
-    }
-    text.push_str(")a");
-    text
+    words(Operation::Renew, &format!(",{TAG},{READ_ONLY}"), names, ["IS_USED_LOCK", "0"])
 }
 
-/// The state of the locks of a connection.
-pub(crate) enum Checked {
-    /// The state of each lock, in the order of the question.
-    States(Vec<LeaseState>),
-    /// The server has become a replica.
-    ReadOnly,
-}
-
-/// Reads the answer to [`check`] for `count` locks of a connection with this tag.
+/// Reads the answer to [`check`] for `count` locks of a connection with this tag: the state of each, in the order of the question. All are
+/// lost with the [session](LossReason::SessionClosed) if the server has become a replica.
 pub(crate) fn checked(
     text: &str,
     connection: u64,
     tag: SessionTag,
     count: usize,
-) -> Result<Checked, LockError> {
+) -> Result<Vec<LeaseState>, LockError> {
     let broken = || nonsense(Operation::Renew, text);
     let words: Vec<_> = text.split(' ').collect();
     let [answering, read_only, holders @ ..] = words.as_slice() else { return Err(broken()) };
@@ -117,14 +115,14 @@ pub(crate) fn checked(
         ));
     }
     if is_read_only(read_only) {
-        return Ok(Checked::ReadOnly);
+        return Ok(vec![LeaseState::Lost(LossReason::SessionClosed); count]);
     }
     let state = |holder: &u64| match *holder {
         0 => LeaseState::Lost(LossReason::Deleted),
         holder if holder == connection => LeaseState::Held,
         _ => LeaseState::Lost(LossReason::Taken),
     };
-    Ok(Checked::States(holders.iter().map(state).collect()))
+    Ok(holders.iter().map(state).collect())
 }
 
 /// Cancels what a connection waits for.
@@ -147,19 +145,8 @@ pub(crate) fn state_of(connection: u64, operation: Operation) -> String {
 
 /// Which connections hold these locks, in order and separated by spaces; 0 for a free lock. The server's cost depends on the number
 /// of names, not on the number of its connections.
-pub(crate) fn holders(names: impl Iterator<Item = String>, operation: Operation) -> String {
-    let mut text = format!("SELECT {} CONCAT_WS(' '", comment(operation));
-    for name in names {
-        // Writing to a string cannot fail.
-        let _ = write!(text, ",IFNULL(IS_USED_LOCK('{name}'),0)");
-    }
-    text.push_str(")a");
-    text
-}
-
-/// The connection that holds the lock.
-pub(crate) fn holder(name: &str, operation: Operation) -> String {
-    format!("SELECT {} CAST(IFNULL(IS_USED_LOCK('{name}'),0) AS CHAR)", comment(operation))
+pub(crate) fn holders<'a>(names: impl Iterator<Item = &'a str>, operation: Operation) -> String {
+    words(operation, "", names, ["IS_USED_LOCK", "0"])
 }
 
 /// The waiters for a part of this lock: since which second, and with which statement.
@@ -435,12 +422,14 @@ mod tests {
     fn what_is_held_is_distinguished_from_what_is_not() {
         let (connection, tag) = (7, SessionTag::new(10));
         let checked = |text, count| checked(text, connection, tag, count);
-        let Ok(Checked::States(states)) = checked("5 0 7 0 8", 3) else { panic!("not read") };
-        let lost = LeaseState::Lost;
-        assert_eq!(states, [LeaseState::Held, lost(LossReason::Deleted), lost(LossReason::Taken)]);
-        assert!(matches!(checked("5 1 7", 1), Ok(Checked::ReadOnly)));
-        assert!(matches!(checked("5 OFF 7", 1), Ok(Checked::States(_))));
-        assert!(matches!(checked("5 NO_LOCK_NO_ADMIN 7", 1), Ok(Checked::ReadOnly)));
+        let (held, lost) = (LeaseState::Held, LeaseState::Lost);
+        assert_eq!(
+            checked("5 0 7 0 8", 3).unwrap(),
+            [held, lost(LossReason::Deleted), lost(LossReason::Taken)]
+        );
+        assert_eq!(checked("5 1 7", 1).unwrap(), [lost(LossReason::SessionClosed)]);
+        assert_eq!(checked("5 OFF 7", 1).unwrap(), [held]);
+        assert_eq!(checked("5 NO_LOCK_NO_ADMIN 7", 1).unwrap(), [lost(LossReason::SessionClosed)]);
         for text in ["", "5", "5 0", "5 0 7 7", "5 0 x"] {
             assert!(checked(text, 1).is_err(), "{text}");
         }

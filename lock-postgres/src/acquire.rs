@@ -49,9 +49,8 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience
                 Mode::Permits { of, .. } => Has::Permits { of: of.get(), numbers },
                 mode => Has::at_most(mode),
             };
-            if let Some(taken) = reservation.is_beyond() {
-                let refused = Failure::refusal(reservation.refused(taken));
-                return Passed::failed(Some(Hold { has, reservation: None }), refused);
+            if let Some(error) = reservation.refusal() {
+                return Passed::failed(Some(Hold { has, reservation: None }), Failure::refusal(error));
             }
             let token = on.settings.dialect.fencing.is_in_grant().then_some(token);
             Passed::Granted { has: Hold { has, reservation: Some(reservation) }, token, sent }

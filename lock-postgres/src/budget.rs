@@ -93,17 +93,13 @@ impl Reservation {
         state.fresh_until = sent.plus(FRESH.max(took * SHARE));
     }
 
-    /// How many entries were taken before, if that was too many.
-    pub(crate) fn is_beyond(&self) -> Option<u64> {
-        Some(self.taken).filter(|taken| *taken > self.capacity.saturating_sub(self.locks))
-    }
-
-    /// Too many entries are taken: the client refuses.
-    pub(crate) fn refused(mut self, taken: u64) -> LockError {
+    /// The refusal, if too many entries were taken before. For a while the client refuses then.
+    pub(crate) fn refusal(&mut self) -> Option<LockError> {
+        let taken = Some(self.taken).filter(|taken| *taken > self.capacity.saturating_sub(self.locks))?;
         self.locks = 0;
         let until = self.budget.clock.now().plus(REST);
         self.budget.state.lock().full = Some(Full { taken, until });
-        full_table(taken, self.capacity)
+        Some(full_table(taken, self.capacity))
     }
 }
 
@@ -145,11 +141,10 @@ mod tests {
         let mine = budget.claim(1, 100).unwrap();
         let mut refused = budget.claim(3, 100).unwrap();
         let sent = Clock::system().now();
-        for (taken, beyond) in [(97, None), (98, Some(98))] {
-            refused.counted(taken, sent, Duration::ZERO);
-            assert_eq!(refused.is_beyond(), beyond);
-        }
-        let error = refused.refused(98);
+        refused.counted(97, sent, Duration::ZERO);
+        assert!(refused.refusal().is_none());
+        refused.counted(98, sent, Duration::ZERO);
+        let error = refused.refusal().unwrap();
         assert!(error.is_retryable() && error.to_string().contains("max_locks_per_transaction"), "{error}");
         assert!(budget.claim(1, 100).is_err());
         drop(mine);

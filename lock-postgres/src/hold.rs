@@ -1,6 +1,6 @@
 //! What a session has of a lock or a semaphore: confirmed, written down, made a reader's, released.
 
-use lock_core::{AttemptId, LeaseState, LossReason, Mode, Operation, Released};
+use lock_core::{AttemptId, LeaseState, LockKind, LossReason, Mode, Operation, Released};
 use lock_kit::gone;
 use lock_sql::{Answer, Broken, Failure, Holds, Passed, Patience, Shared, nonsense, not_primary};
 
@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::options::TokenSource;
 use crate::prepared::Call;
 use crate::session::StatementLimit;
-use crate::statement::{self, Answered, Checked, checked};
+use crate::statement::{self, Answered, checked};
 use crate::table;
 
 /// How often the client sends a cancelled release again before it gives up the connection.
@@ -29,15 +29,13 @@ pub(crate) struct Hold {
 pub(crate) enum Has {
     Exclusive,
     Shared,
-    /// The one, the other, or both: the session was about to turn one into the other.
-    Either,
     /// These permits of a semaphore of this size.
     Permits {
         of: u32,
         numbers: Vec<u32>,
     },
-    /// Some of the locks of a semaphore.
-    PartOfSemaphore,
+    /// Any of its locks: some of a semaphore, or an exclusive one that was about to become a shared one.
+    Unclear,
 }
 
 impl Has {
@@ -45,7 +43,7 @@ impl Has {
     pub(crate) fn at_most(mode: Mode) -> Self {
         match mode {
             Mode::Shared => Self::Shared,
-            Mode::Permits { .. } => Self::PartOfSemaphore,
+            Mode::Permits { .. } => Self::Unclear,
             _ => Self::Exclusive,
         }
     }
@@ -75,12 +73,11 @@ impl Holds for Postgres {
 
     /// All locks of a session are held as long as it exists.
     async fn check(on: &mut Connection, leases: &[(Key, AttemptId)]) -> Result<Vec<LeaseState>, Failure> {
-        let state = match look(on).await? {
-            Checked::Held => LeaseState::Held,
-            Checked::Standby => {
-                tracing::warn!(target: "distlock", server = %on.settings.server.endpoint, "the server has become a standby: its locks no longer exclude other clients");
-                LeaseState::Lost(LossReason::SessionClosed)
-            }
+        let state = if is_primary(on).await? {
+            LeaseState::Held
+        } else {
+            tracing::warn!(target: "distlock", server = %on.settings.server.endpoint, "the server has become a standby: its locks no longer exclude other clients");
+            LeaseState::Lost(LossReason::SessionClosed)
         };
         let states = leases.iter().map(|(key, id)| match on.held.get(key) {
             Some(held) if held.is(*id) => state,
@@ -96,7 +93,7 @@ impl Holds for Postgres {
         operation: Operation,
     ) -> Result<Released, Broken> {
         let released = send_release(on, *key, &held.has.has, operation).await?;
-        if matches!(held.has.has, Has::Permits { .. } | Has::PartOfSemaphore) {
+        if key.kind() == LockKind::Semaphore {
             on.settings.dialect.permits.notify_waiters();
         }
         Ok(released)
@@ -106,7 +103,7 @@ impl Holds for Postgres {
     /// With a token of the sequence it waits for a standby as a mint does, and is guarded as one.
     async fn share(on: &mut Connection, claim: &Claim) -> Result<Shared<Hold>, Failure> {
         if let Some(held) = on.held.get_mut(&claim.key) {
-            held.has.has = Has::Either;
+            held.has.has = Has::Unclear;
         }
         let (fencing, tag) = (on.settings.dialect.fencing, on.session.own.tag);
         let statement = statement::downgrade(claim.key, fencing, tag, on.settings.request_timeout / 2);
@@ -133,8 +130,8 @@ pub(crate) async fn end_record(on: &mut Connection, claim: &Claim) -> Result<(),
     Ok(())
 }
 
-/// Whether this is still our session, on a primary. Also ends what a wait has changed in the session.
-async fn look(on: &mut Connection) -> Result<Checked, Failure> {
+/// Whether our session, which this still is, is on a primary. Also ends what a wait has changed in the session.
+async fn is_primary(on: &mut Connection) -> Result<bool, Failure> {
     let limit = (on.session.own.limit != StatementLimit::On).then(|| lease_milliseconds(&on.settings));
     let answer = on.ask(Operation::Renew, statement::check(on.session.own.tag, limit)).await?;
     on.session.own.limit = StatementLimit::On;
@@ -144,9 +141,9 @@ async fn look(on: &mut Connection) -> Result<Checked, Failure> {
 
 /// Why the server did not look at a lock.
 pub(crate) async fn why_elsewhere(on: &mut Connection, operation: Operation) -> Failure {
-    match look(on).await {
-        Ok(Checked::Standby) => Failure::Broken(not_primary(operation)),
-        Ok(Checked::Held) => Failure::Broken(shared_session(operation)),
+    match is_primary(on).await {
+        Ok(false) => Failure::Broken(not_primary(operation)),
+        Ok(true) => Failure::Broken(shared_session(operation)),
         Err(failure) => failure,
     }
 }
@@ -182,6 +179,6 @@ async fn ask_to_release(
 ) -> Result<Answer, Failure> {
     match Call::to_release(key, has) {
         Some(release) => repeat(on, operation, &lock_sql::comment(operation), &release).await,
-        None => on.ask(operation, statement::release(key, has, on.session.own.tag, operation)).await,
+        None => on.ask(operation, statement::clear(key, on.session.own.tag, operation)).await,
     }
 }

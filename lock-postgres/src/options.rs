@@ -8,9 +8,7 @@ use lock_kit::{
     BackendOptions, Endpoint, LockUrl, ServerOptions, UrlOptions, UsualParameter, connect_backend, invalid,
 };
 
-use lock_sql::SqlBackend;
-
-use crate::dialect::{capabilities, settings};
+use crate::dialect::{Client, capabilities, settings};
 
 /// The server, and how the client keeps locks there.
 ///
@@ -184,7 +182,7 @@ impl PostgresOptions {
         let builder = builder.server(self.server.shown("postgres", self.database.as_deref()));
         let capabilities = capabilities(&self);
         connect_backend(builder, capabilities.clone(), move |context| {
-            SqlBackend::connect(settings(context, &self), capabilities.clone(), self.validation_interval)
+            Client::connect(settings(context, &self), capabilities.clone(), self.validation_interval)
         })
         .await
     }

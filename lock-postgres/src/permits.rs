@@ -9,13 +9,12 @@
 //!
 //! One statement takes the permits, or none.
 
-use lock_core::{Mode, Operation};
+use lock_core::Mode;
 
 use crate::key::Key;
 use crate::options::TokenSource;
-use crate::pg_locks::{KEY_OF_ROW, held_here};
 use crate::session_tag::SessionTag;
-use crate::statement::{answered, on_primary, token};
+use crate::statement::{in_session, on_primary, token};
 
 /// The most permits of a semaphore. The keys of each semaphore have room for as many, twice.
 pub(crate) const MOST_PERMITS: u32 = 256;
@@ -115,30 +114,21 @@ fn other_number() -> String {
     )
 }
 
-/// The condition that the session had the permits `$3` of a semaphore of `$2` with the first key `$1`, which it has no longer when the
-/// server has evaluated it.
-pub(crate) fn gives_back() -> String {
-    format!(
+/// The statement whose answer is whether the session had the permits `$3` of a semaphore of `$2` with the first key `$1`, which it has no
+/// longer when the server has evaluated it.
+pub(crate) fn give_back(tag: SessionTag) -> String {
+    let condition = format!(
         "NOT false=ANY(ARRAY[pg_advisory_unlock_shared($1+{ANYONE}),\
          (SELECT bool_and(pg_advisory_unlock($1+{FIRST_PERMIT}+i)) FROM unnest($3::integer[]) AS i),\
          pg_advisory_unlock_shared($1+{NUMBERS}+$2)])"
-    )
+    );
+    in_session(tag, &condition)
 }
 
 /// What stands in the place of its `$1`, `$2` and `$3`.
 pub(crate) fn held(key: Key, of: u32, permits: &[u32]) -> String {
     let permits: Vec<_> = permits.iter().map(u32::to_string).collect();
     format!("{key},{of},'{{{}}}'", permits.join(","))
-}
-
-/// Gives back whatever a session has of a semaphore.
-pub(crate) fn clear(key: Key, tag: SessionTag, operation: Operation) -> String {
-    let condition = held_here(key);
-    let all = format!(
-        "(SELECT count(CASE mode WHEN 'ShareLock' THEN pg_advisory_unlock_shared(key) ELSE pg_advisory_unlock(key) END)>0 \
-         FROM (SELECT mode,{KEY_OF_ROW} AS key FROM pg_locks WHERE {condition} OFFSET 0) AS held)"
-    );
-    answered(tag, operation, &all)
 }
 
 #[cfg(test)]

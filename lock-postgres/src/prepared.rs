@@ -4,6 +4,8 @@
 //! time, in the same message, so that a client that takes one lock pays nothing for it. If that message fails, it is not known
 //! whether the statement is prepared, and the session goes on without it.
 
+use std::collections::HashMap;
+
 use lock_core::Mode;
 
 use crate::dialect::Claim;
@@ -14,105 +16,77 @@ use crate::permits::{self, Gate};
 use crate::session_tag::SessionTag;
 use crate::statement;
 
-/// One of these statements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Repeated {
-    Take,
-    TakeShared,
-    TakePermits,
-    Wait,
-    WaitShared,
-    WaitForPermits,
-    LookForPermits,
-    Release,
-    ReleaseShared,
-    ReleasePermits,
-}
+/// The types of the arguments of a request for a lock, and of one for permits.
+const LOCK: &str = "bigint,integer";
+const PERMITS: &str = "bigint,integer,integer";
 
-const STATEMENTS: usize = 10;
-
-/// A statement with its arguments, as SQL expressions.
-#[derive(Debug)]
+/// One of these statements with its arguments, as SQL expressions.
 pub(crate) struct Call {
-    statement: Repeated,
+    name: &'static str,
+    /// The types of its arguments.
+    parameters: &'static str,
     /// With commas between them.
     arguments: String,
+    /// Its text, with `$1`, `$2` and so on in their places.
+    text: fn(TokenSource, SessionTag) -> String,
 }
 
 impl Call {
     /// Tries a lock.
     pub(crate) fn to_take(claim: &Claim) -> Self {
-        Self::to_acquire(claim, [Repeated::Take, Repeated::TakeShared, Repeated::TakePermits])
+        let (name, text): (_, fn(_, _) -> _) = match claim.mode {
+            Mode::Permits { .. } => ("distlock_take_permits", |of, tag| permits::take(Gate::Try, of, tag)),
+            Mode::Shared => ("distlock_take_shared", |of, tag| statement::take(Mode::Shared, of, tag)),
+            _ => ("distlock_take", |of, tag| statement::take(Mode::Exclusive, of, tag)),
+        };
+        Self::to_acquire(name, claim, text)
     }
 
     /// Waits for a lock.
     pub(crate) fn to_wait(claim: &Claim) -> Self {
-        Self::to_acquire(claim, [Repeated::Wait, Repeated::WaitShared, Repeated::WaitForPermits])
+        let (name, text): (_, fn(_, _) -> _) = match claim.mode {
+            Mode::Permits { .. } => {
+                ("distlock_wait_for_permits", |of, tag| permits::take(Gate::Wait, of, tag))
+            }
+            Mode::Shared => ("distlock_wait_shared", |of, tag| statement::wait(Mode::Shared, of, tag)),
+            _ => ("distlock_wait", |of, tag| statement::wait(Mode::Exclusive, of, tag)),
+        };
+        Self::to_acquire(name, claim, text)
     }
 
     /// Looks for permits in the session that has the gate of the semaphore.
     pub(crate) fn to_look(claim: &Claim) -> Self {
-        Self::to_acquire(claim, [Repeated::LookForPermits; 3])
+        Self::to_acquire("distlock_look_for_permits", claim, |of, tag| permits::take(Gate::Passed, of, tag))
     }
 
-    fn to_acquire(claim: &Claim, [exclusive, shared, permits]: [Repeated; 3]) -> Self {
+    fn to_acquire(name: &'static str, claim: &Claim, text: fn(TokenSource, SessionTag) -> String) -> Self {
         let (key, sections) = (claim.key, claim.sections);
-        match claim.mode {
-            Mode::Permits { take, of } => {
-                Self { statement: permits, arguments: format!("{key},{take},{of}") }
-            }
-            Mode::Shared => Self { statement: shared, arguments: format!("{key},{sections}") },
-            _ => Self { statement: exclusive, arguments: format!("{key},{sections}") },
-        }
+        let (parameters, arguments) = match claim.mode {
+            Mode::Permits { take, of } => (PERMITS, format!("{key},{take},{of}")),
+            _ => (LOCK, format!("{key},{sections}")),
+        };
+        Self { name, parameters, arguments, text }
     }
 
     /// Gives a lock back; `None` where it is not known what the session has.
     pub(crate) fn to_release(key: Key, has: &Has) -> Option<Self> {
-        let (statement, arguments) = match has {
-            Has::Exclusive => (Repeated::Release, key.to_string()),
-            Has::Shared => (Repeated::ReleaseShared, key.to_string()),
-            Has::Permits { of, numbers } => (Repeated::ReleasePermits, permits::held(key, *of, numbers)),
-            Has::Either | Has::PartOfSemaphore => return None,
+        let (name, parameters, text): (_, _, fn(_, _) -> _) = match has {
+            Has::Exclusive => {
+                ("distlock_release", "bigint", |_, tag| statement::release(Mode::Exclusive, tag))
+            }
+            Has::Shared => {
+                ("distlock_release_shared", "bigint", |_, tag| statement::release(Mode::Shared, tag))
+            }
+            Has::Permits { .. } => {
+                ("distlock_release_permits", "bigint,integer,integer[]", |_, tag| permits::give_back(tag))
+            }
+            Has::Unclear => return None,
         };
-        Some(Self { statement, arguments })
-    }
-}
-
-impl Repeated {
-    /// Its name, the types of its arguments, and its text with `$1`, `$2` and so on in their places.
-    fn about(
-        self,
-        tokens: TokenSource,
-        tag: SessionTag,
-    ) -> (&'static str, &'static str, impl Fn() -> String) {
-        const KEY: &str = "bigint";
-        const ACQUIRE: &str = "bigint,integer";
-        const PERMITS: &str = "bigint,integer,integer";
-        let (name, parameters) = match self {
-            Self::Take => ("distlock_take", ACQUIRE),
-            Self::TakeShared => ("distlock_take_shared", ACQUIRE),
-            Self::TakePermits => ("distlock_take_permits", PERMITS),
-            Self::Wait => ("distlock_wait", ACQUIRE),
-            Self::WaitShared => ("distlock_wait_shared", ACQUIRE),
-            Self::WaitForPermits => ("distlock_wait_for_permits", PERMITS),
-            Self::LookForPermits => ("distlock_look_for_permits", PERMITS),
-            Self::Release => ("distlock_release", KEY),
-            Self::ReleaseShared => ("distlock_release_shared", KEY),
-            Self::ReleasePermits => ("distlock_release_permits", "bigint,integer,integer[]"),
+        let arguments = match has {
+            Has::Permits { of, numbers } => permits::held(key, *of, numbers),
+            _ => key.to_string(),
         };
-        let text = move || match self {
-            Self::Take => statement::take(Mode::Exclusive, tokens, tag),
-            Self::TakeShared => statement::take(Mode::Shared, tokens, tag),
-            Self::TakePermits => permits::take(Gate::Try, tokens, tag),
-            Self::Wait => statement::wait(Mode::Exclusive, tokens, tag),
-            Self::WaitShared => statement::wait(Mode::Shared, tokens, tag),
-            Self::WaitForPermits => permits::take(Gate::Wait, tokens, tag),
-            Self::LookForPermits => permits::take(Gate::Passed, tokens, tag),
-            Self::Release => statement::in_session(tag, &statement::unlocks("$1", &Has::Exclusive)),
-            Self::ReleaseShared => statement::in_session(tag, &statement::unlocks("$1", &Has::Shared)),
-            Self::ReleasePermits => statement::in_session(tag, &permits::gives_back()),
-        };
-        (name, parameters, text)
+        Some(Self { name, parameters, arguments, text })
     }
 }
 
@@ -130,7 +104,7 @@ enum Use {
 /// What one session has prepared.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    uses: [Use; STATEMENTS],
+    uses: HashMap<&'static str, Use>,
 }
 
 impl Prepared {
@@ -142,10 +116,10 @@ impl Prepared {
         tokens: TokenSource,
         tag: SessionTag,
     ) -> String {
-        let arguments = &call.arguments;
-        let (name, parameters, text) = call.statement.about(tokens, tag);
+        let Call { name, parameters, arguments, text } = call;
+        let text = || text(tokens, tag);
         let execute = || format!("EXECUTE {name}({arguments})");
-        let message = match self.uses[call.statement as usize] {
+        let message = match self.uses.get(name).copied().unwrap_or_default() {
             Use::Prepared => execute(),
             Use::Once => format!("PREPARE {name}({parameters}) AS {};{}", text(), execute()),
             Use::Never | Use::Failed => {
@@ -159,7 +133,7 @@ impl Prepared {
 
     /// Notes whether the server has carried out the message that has the statement.
     pub(crate) fn is_answered(&mut self, call: &Call, is_done: bool) {
-        let used = &mut self.uses[call.statement as usize];
+        let used = self.uses.entry(call.name).or_default();
         *used = match *used {
             _ if !is_done => Use::Failed,
             Use::Never => Use::Once,
@@ -174,7 +148,7 @@ mod tests {
     use super::*;
 
     fn call() -> Call {
-        Call { statement: Repeated::Release, arguments: "7".to_owned() }
+        Call::to_release(Key::of_number(7), &Has::Exclusive).unwrap()
     }
 
     fn message(prepared: &Prepared) -> String {

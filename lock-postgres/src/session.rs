@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use lock_core::{LockError, Operation, Secret};
-use lock_sql::{Answer, Dialect as _, Row, next, nonsense};
+use lock_sql::{Answer, Failure, Row, next, nonsense};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _};
 
@@ -37,7 +37,7 @@ pub(crate) enum StatementLimit {
 /// # Cancel safety
 /// Dropping the future closes the connection.
 pub(crate) async fn open(settings: &Settings, password: Option<&Secret>) -> Result<Session, LockError> {
-    let failed = |error| Postgres::failure(Operation::Connect, error).into_error();
+    let failed = |error| Failure::of::<Postgres>(Operation::Connect, error).into_error();
     let tag = SessionTag::random()?;
     let mut connection = login(settings, tag, password).connect().await.map_err(failed)?;
     let question = question(&statements(settings, tag), tag);

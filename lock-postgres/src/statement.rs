@@ -9,11 +9,9 @@ use lock_core::{LockError, Mode, Operation};
 use lock_sql::{Waiter, comment, nonsense};
 
 use crate::failure::shared_session;
-use crate::hold::Has;
 use crate::key::Key;
 use crate::options::TokenSource;
-use crate::permits;
-use crate::pg_locks::held_here;
+use crate::pg_locks::{KEY_OF_ROW, held_here};
 use crate::server::{START, SessionId};
 use crate::session_tag::SessionTag;
 use crate::table;
@@ -52,10 +50,6 @@ pub(crate) fn token(tokens: TokenSource) -> String {
 }
 
 /// The statement whose answer is this condition in the session with the tag, and NULL elsewhere.
-pub(crate) fn answered(tag: SessionTag, operation: Operation, condition: &str) -> String {
-    format!("{}{}", comment(operation), in_session(tag, condition))
-}
-
 pub(crate) fn in_session(tag: SessionTag, condition: &str) -> String {
     format!("SELECT (CASE WHEN {} THEN {condition} END)::text", tag.is_here())
 }
@@ -106,6 +100,16 @@ pub(crate) fn downgrade(key: Key, tokens: TokenSource, tag: SessionTag, limit: D
     )
 }
 
+/// Releases whatever a session has of a lock or a semaphore.
+pub(crate) fn clear(key: Key, tag: SessionTag, operation: Operation) -> String {
+    let condition = held_here(key);
+    let all = format!(
+        "(SELECT count(CASE mode WHEN 'ShareLock' THEN pg_advisory_unlock_shared(key) ELSE pg_advisory_unlock(key) END)>0 \
+         FROM (SELECT mode,{KEY_OF_ROW} AS key FROM pg_locks WHERE {condition} OFFSET 0) AS held)"
+    );
+    format!("{}{}", comment(operation), in_session(tag, &all))
+}
+
 /// Evaluates the expression in the session with this tag alone, on a primary; NULL elsewhere.
 pub(crate) fn on_primary(tag: SessionTag, expression: &str) -> String {
     format!("SELECT CASE WHEN {} AND NOT pg_is_in_recovery() THEN {expression} END", tag.is_here())
@@ -151,23 +155,9 @@ impl Answered {
     }
 }
 
-/// Releases what a session has of a lock, or may have.
-pub(crate) fn release(key: Key, has: &Has, tag: SessionTag, operation: Operation) -> String {
-    match has {
-        Has::Exclusive | Has::Shared | Has::Either => {
-            answered(tag, operation, &unlocks(&key.to_string(), has))
-        }
-        Has::Permits { .. } | Has::PartOfSemaphore => permits::clear(key, tag, operation),
-    }
-}
-
-/// The condition that the session had the lock, which it has no longer when the server has evaluated it.
-pub(crate) fn unlocks(key: &str, has: &Has) -> String {
-    match has {
-        Has::Exclusive => format!("pg_advisory_unlock({key})"),
-        Has::Shared => format!("pg_advisory_unlock_shared({key})"),
-        _ => format!("true=ANY(ARRAY[pg_advisory_unlock({key}),pg_advisory_unlock_shared({key})])"),
-    }
+/// Releases the lock with the key `$1`. The answer is whether the session had it, and NULL elsewhere.
+pub(crate) fn release(mode: Mode, tag: SessionTag) -> String {
+    in_session(tag, &format!("pg_advisory_unlock{}($1)", suffix(mode)))
 }
 
 /// Asks whether this is still the session with the tag, on a primary: nothing else can have ended its holds. Before, it may
@@ -177,19 +167,11 @@ pub(crate) fn check(tag: SessionTag, limit: Option<u64>) -> String {
     format!("{}{limit}SELECT concat_ws(' ',{},pg_is_in_recovery())", comment(Operation::Renew), tag.is_here())
 }
 
-/// The state of a session with holds.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Checked {
-    Held,
-    /// The server is a standby, or is it again.
-    Standby,
-}
-
-/// Reads the answer to [`check`].
-pub(crate) fn checked(value: Option<&str>) -> Result<Checked, LockError> {
+/// Reads the answer to [`check`]: whether the server is a primary, and not a standby, or one again.
+pub(crate) fn checked(value: Option<&str>) -> Result<bool, LockError> {
     match value {
-        Some("t f") => Ok(Checked::Held),
-        Some("t t") => Ok(Checked::Standby),
+        Some("t f") => Ok(true),
+        Some("t t") => Ok(false),
         Some("f f" | "f t") => Err(shared_session(Operation::Renew)),
         other => Err(nonsense(Operation::Renew, other.unwrap_or("nothing"))),
     }
@@ -284,8 +266,7 @@ mod tests {
     fn a_statement_says_what_it_is_for() {
         let id = SessionId { pid: 7, start: 8 };
         for (statement, operation) in [
-            (release(key(), &Has::Either, tag(), Operation::Cancel), Operation::Cancel),
-            (release(key(), &Has::Exclusive, tag(), Operation::Release), Operation::Release),
+            (clear(key(), tag(), Operation::Cancel), Operation::Cancel),
             (downgrade(key(), TokenSource::Clock, tag(), Duration::from_secs(1)), Operation::Downgrade),
             (check(tag(), Some(7)), Operation::Renew),
             (cancel(id), Operation::Cancel),
@@ -327,8 +308,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_distinguished_from_what_is_not() {
-        assert_eq!(checked(Some("t f")).unwrap(), Checked::Held);
-        assert_eq!(checked(Some("t t")).unwrap(), Checked::Standby);
+        assert!(checked(Some("t f")).unwrap() && !checked(Some("t t")).unwrap());
         assert!(checked(Some("f f")).unwrap_err().to_string().contains("pooler"));
         assert!(checked(None).is_err());
     }

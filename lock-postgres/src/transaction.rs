@@ -141,17 +141,13 @@ impl<T: GenericTransaction> InTransaction<'_, T> {
     /// # Cancel safety
     /// Same as [`InTransaction::acquire`].
     pub async fn try_acquire(self) -> Result<bool, LockError> {
-        let answer = self.take("pg_try_advisory_xact_lock").await?;
-        match answer.value() {
+        let statements = in_savepoint(&taking("pg_try_advisory_xact_lock", self.number()?));
+        let answer = self.transaction.ask(statements).await.map_err(Failure::into_error)?;
+        match checked(answer)?.value() {
             Some("t") => Ok(true),
             Some("f") => Ok(false),
             _ => Err(nonsense(Operation::Acquire, "it does not say whether the lock was free")),
         }
-    }
-
-    async fn take(self, function: &str) -> Result<Answer, LockError> {
-        let statements = in_savepoint(&taking(function, self.number()?));
-        checked(self.transaction.ask(statements).await.map_err(Failure::into_error)?)
     }
 
     fn number(&self) -> Result<Key, LockError> {

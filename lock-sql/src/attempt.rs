@@ -124,8 +124,8 @@ impl<'a, D: Dialect> Attempt<'a, D> {
         let own = match self.client.pool.idle() {
             Some(own) => own,
             None => match Box::pin(self.own_or_grant()).await? {
-                Found::Own(own) => own,
-                Found::Granted(grant) => return Ok(Some(grant)),
+                Begun::Own(own) => own,
+                Begun::Granted(grant) => return Ok(Some(grant)),
             },
         };
         match self.wait_on(own).await? {
@@ -154,20 +154,24 @@ impl<'a, D: Dialect> Attempt<'a, D> {
 
     /// Called when no connection is free to wait on. Tries the lock, which needs no connection of its own. If the lock is not free,
     /// waits for a connection, and tries again now and then, and when the core asks.
-    async fn own_or_grant(&self) -> Result<Found<D>, LockError> {
+    async fn own_or_grant(&self) -> Result<Begun<D>, LockError> {
         let (pool, settings, attempt) = (&self.client.pool, &self.client.settings, self.request);
         let mut is_told = false;
         let mut owning = pin!(pool.own());
         loop {
             tokio::select! {
                 biased;
-                own = &mut owning => return own.map(Found::Own),
+                // Not at first: a lock that is free needs no connection of its own.
+                own = &mut owning, if is_told => return own.map(Begun::Own),
                 sent = pool.take_somewhere(&self.claim) => match sent {
                     Ok((link, asked)) => match self.taken(link, asked).await? {
-                        Outcome::Granted(grant) => return Ok(Found::Granted(grant)),
+                        Outcome::Granted(grant) => return Ok(Begun::Granted(grant)),
                         Outcome::Refused { .. } => {
                             attempt.busy();
-                            self.name_holder().await;
+                            // Not at first: it has yet to come into the queue for a connection.
+                            if is_told {
+                                self.name_holder().await;
+                            }
                         }
                         Outcome::Nothing => self.undo().await?,
                     },
@@ -184,7 +188,7 @@ impl<'a, D: Dialect> Attempt<'a, D> {
             }
             tokio::select! {
                 biased;
-                own = &mut owning => return own.map(Found::Own),
+                own = &mut owning => return own.map(Begun::Own),
                 () = attempt.asked() => self.is_asked.store(true, Ordering::Relaxed),
                 () = settings.clock().sleep_until(self.next_look_without_a_place()) => {}
             }
@@ -391,7 +395,7 @@ impl Watch {
 }
 
 /// What an attempt finds for which no connection was free.
-enum Found<D: Dialect> {
+enum Begun<D: Dialect> {
     /// A connection to wait on.
     Own(OwnLink<D>),
     /// The lock.

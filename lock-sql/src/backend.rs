@@ -1,6 +1,5 @@
-//! The `Backend` of the core for a SQL server: one short function for each operation.
+//! The `Backend` of the core for a SQL server.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,38 +15,13 @@ use crate::breaking;
 use crate::client::{Client, Placed};
 use crate::dialect::Dialect;
 use crate::failure::{Failure, Why, not_primary};
-use crate::inspection;
+use crate::link::Taken;
 use crate::once;
+use crate::pool::downgrade;
 use crate::session::{Answer, Session};
-use crate::settings::Settings;
 
-/// A backend: a client, and what it can do.
-pub struct SqlBackend<D: Dialect> {
-    client: Client<D>,
-    capabilities: Capabilities,
-}
-
-impl<D: Dialect> SqlBackend<D> {
-    /// Connects, and makes sure that there is what the client needs at the server. It checks its holds so often, if that is more often
-    /// than the core would.
-    ///
-    /// # Errors
-    /// Why there is no connection, or why it could not keep the guarantees.
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the connection.
-    pub async fn connect(
-        settings: Result<Settings<D>, LockError>,
-        capabilities: Capabilities,
-        check_every: Option<Duration>,
-    ) -> Result<Self, LockError> {
-        let settings = Arc::new(settings?);
-        let mut session = settings.open().await?;
-        let prepared = D::prepare(&settings, &mut session);
-        settings.in_time(settings.time_to_connect(), Operation::Connect, prepared).await?;
-        Ok(Self { client: Client::start(settings, session, check_every), capabilities })
-    }
-}
+/// How many times the time for a statement an inspection gets: for several statements, and for opening a connection.
+pub(crate) const STATEMENTS: u32 = 4;
 
 /// Makes sure that there is what a statement asks for, and returns its answer. Creates that only if it is missing, so that clients can
 /// start while the database allows no changes.
@@ -63,18 +37,19 @@ pub async fn create_if_missing<D: Dialect>(
     create: String,
 ) -> Result<Answer, Failure> {
     let failed = match session.ask(Operation::Connect, probe.clone()).await {
-        Err(failed) if failed.is_about_a_table() => failed,
+        // A server may not tell which of the two it is.
+        Err(failed) if matches!(failed.why(), Some(Why::MissingTable | Why::Denied)) => failed,
         probed => return probed,
     };
     let created = session.ask(Operation::Connect, create).await;
     // If another client has created it at the same time, this fails, and nothing is missing.
     match session.ask(Operation::Connect, probe).await {
-        Err(still) if failed.is_missing_table() => created.and(Err(still)),
+        Err(still) if failed.why() == Some(Why::MissingTable) => created.and(Err(still)),
         probed => probed,
     }
 }
 
-impl<D: Dialect> Backend for SqlBackend<D> {
+impl<D: Dialect> Backend for Client<D> {
     type Lease = Placed<D>;
 
     fn capabilities(&self) -> &Capabilities {
@@ -82,20 +57,28 @@ impl<D: Dialect> Backend for SqlBackend<D> {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Placed<D>>>, LockError> {
-        Attempt::new(&self.client, request)?.make().await
+        Attempt::new(self, request)?.make().await
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        self.client.undo(request.id(), Operation::Cancel).await
+        self.undo(request.id(), Operation::Cancel).await
     }
 
     async fn renew(&self, group: GroupId, leases: &[Arc<Placed<D>>]) -> Result<Vec<LeaseState>, LockError> {
+        let lost = vec![LeaseState::Lost(LossReason::ConnectionLost); leases.len()];
+        let Some(link) = self.pool.link(group) else { return Ok(lost) };
         let leases = leases.iter().map(|lease| (lease.claim.key.clone(), lease.claim.id));
-        self.client.renew(group, leases.collect()).await
+        let asked = link.check(leases.collect());
+        let checking = async { asked.await.unwrap_or(Ok(lost)) };
+        self.settings.in_time(self.settings.request_timeout, Operation::Renew, checking).await
     }
 
     async fn release(&self, lease: &Placed<D>) -> Result<Released, LockError> {
-        self.client.release(lease).await
+        let released = self.given_back(lease, Operation::Release).await;
+        if released.is_ok() || lease.link.is_terminated() {
+            self.forget(lease.claim.id);
+        }
+        released
     }
 
     async fn downgrade(
@@ -103,15 +86,44 @@ impl<D: Dialect> Backend for SqlBackend<D> {
         lease: &Placed<D>,
         request: &AcquireRequest,
     ) -> Result<Downgraded<Placed<D>>, LockError> {
-        self.client.downgrade(lease, self.client.claim(request)?).await
+        let (link, claim, former) = (&lease.link, self.claim(request)?, lease.claim.id);
+        let place = Placed { link: Arc::clone(link), claim: claim.clone() };
+        self.track(place.clone(), None);
+        let asked = downgrade(&self.pool, link, former, claim);
+        let downgrading = async {
+            match asked {
+                Some(asked) => match asked.await {
+                    Ok(taken) => taken.map(Ok).map_err(|error| error.during(Operation::Downgrade)),
+                    Err(_) => Ok(Err(LossReason::ConnectionLost)),
+                },
+                None if link.has_ended() => Ok(Err(LossReason::ConnectionLost)),
+                None => Ok(Err(LossReason::Deleted)),
+            }
+        };
+        let limit = self.settings.request_timeout;
+        Ok(match self.settings.in_time(limit, Operation::Downgrade, downgrading).await? {
+            Ok(Taken::Granted { token, anchor }) => {
+                self.forget(former);
+                Downgraded::Shared(self.grant(place, token, anchor))
+            }
+            lost => {
+                self.forget(request.id());
+                Downgraded::WasLost(lost.err().unwrap_or(LossReason::Deleted))
+            }
+        })
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        inspection::inspect(&self.client, request).await
+        let key = self.settings.dialect.key(request.name(), request.physical(), request.kind())?;
+        let mut status = LockStatus::free(request.name().clone());
+        let limit = self.settings.request_timeout * STATEMENTS;
+        let looking = D::inspect(self, &key);
+        (status.holders, status.waiters) = self.settings.in_time(limit, Operation::Inspect, looking).await?;
+        Ok(status)
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        breaking::break_holder(&self.client, request, holder).await
+        breaking::break_holder(self, request, holder).await
     }
 
     async fn update_holder(&self, lease: &Placed<D>, holder: &HolderInfo) -> Result<Updated, LockError> {
@@ -120,36 +132,26 @@ impl<D: Dialect> Backend for SqlBackend<D> {
             return Err(LockError::new(ErrorKind::Unsupported, Operation::Describe)
                 .remedy("keep a table at the server: fencing=table"));
         }
-        let lost = Updated::Lost(LossReason::ConnectionLost);
-        let describing = async {
-            let statement = D::describe(claim, session, &ClientRecord::from(holder));
-            match self.client.auxiliary.ask_in_run_of(session, Operation::Describe, statement).await {
-                Ok(answer) if answer.rows.is_empty() => Ok(lost),
-                Ok(_) => Ok(Updated::Done),
-                Err(failure) if failure.why() == Some(Why::NoSession) => Ok(lost),
-                Err(failure) => Err(failure.into_error()),
-            }
-        };
-        let settings = &self.client.settings;
-        settings.in_time(settings.time_to_ask(), Operation::Describe, describing).await
+        let statement = D::describe(claim, session, &ClientRecord::from(holder));
+        let describing = self.auxiliary.ask_in_run_of(session, Operation::Describe, statement);
+        let limit = self.settings.time_to_ask();
+        let described = self.settings.in_time(limit, Operation::Describe, describing).await?;
+        let is_held = described.is_some_and(|answer| !answer.rows.is_empty());
+        Ok(if is_held { Updated::Done } else { Updated::Lost(LossReason::ConnectionLost) })
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
-        once::remember(&self.client.auxiliary, memo, keep).await
+        once::remember(&self.auxiliary, memo, keep).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {
-        let answer = self.client.ping().await?;
+        let asking = self.control.ask(Operation::Ping, D::ping());
+        let answer = self.settings.in_time(self.settings.time_to_ask(), Operation::Ping, asking).await?;
         if answer.value().is_some_and(D::is_primary) { Ok(()) } else { Err(not_primary(Operation::Ping)) }
     }
 
     async fn close(&self) {
-        self.client.close().await;
-    }
-}
-
-impl<D: Dialect> fmt::Debug for SqlBackend<D> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SqlBackend").field("client", &self.client).finish_non_exhaustive()
+        self.pool.close();
+        tokio::join!(self.auxiliary.close(), self.control.close());
     }
 }

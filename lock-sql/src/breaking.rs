@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use lock_core::{Broken, ErrorKind, HolderId, InspectRequest, LockError, LockName, Operation};
 
+use crate::backend::STATEMENTS;
 use crate::client::Client;
 use crate::dialect::Dialect;
-use crate::inspection::STATEMENTS;
 
 /// The pause between two checks whether a session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);

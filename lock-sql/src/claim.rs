@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{AttemptId, HolderId, HolderInfo, LockName, Mode, Operation, Participant};
 use lock_kit::ClientRecord;
 use serde::{Deserialize, Serialize};
 
-use crate::inspection::moment;
 use crate::statement::{COMMENT, word};
 
 /// An attempt's request for a lock.
@@ -93,6 +92,11 @@ pub fn ascii_json(value: &impl Serialize) -> String {
         }
     }
     json
+}
+
+/// Returns a moment in microseconds since the epoch as time.
+pub fn moment(microseconds: u64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_micros(microseconds))
 }
 
 /// Returns a mode as it is written in a statement or a record; an exclusive one is left out.

@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{
-    AcquireRequest, AttemptId, Downgraded, FencingToken, Grant, GroupId, HolderId, LeaseState, LockError,
-    LossReason, Moment, Operation, Released, Term,
+    AcquireRequest, AttemptId, Capabilities, FencingToken, Grant, HolderId, LockError, LossReason, Moment,
+    Operation, Released, Term,
 };
 use lock_kit::{ClientRecord, gone};
 
 use crate::claim::Claim;
 use crate::control::Control;
 use crate::dialect::Dialect;
-use crate::link::{Gone, Link, Taken};
-use crate::pool::{Pool, Server, downgrade, give_back};
-use crate::session::{Answer, Session};
+use crate::link::Link;
+use crate::pool::{Pool, Server, give_back};
 use crate::settings::Settings;
 use crate::waiting::Waiting;
 
@@ -51,6 +50,8 @@ impl<D: Dialect> fmt::Debug for Placed<D> {
 pub struct Client<D: Dialect> {
     /// Its settings.
     pub settings: Arc<Settings<D>>,
+    /// What it can do.
+    pub(crate) capabilities: Capabilities,
     /// What cancels waits and looks at them.
     pub control: Arc<Control<D>>,
     /// A second connection of that kind, for tables, which others may block: nothing that is urgent waits behind it.
@@ -64,19 +65,30 @@ pub struct Client<D: Dialect> {
 type Tracked<D> = (Placed<D>, Option<Arc<Waiting>>);
 
 impl<D: Dialect> Client<D> {
-    /// Starts a client with its first session. It checks its holds so often, if that is more often than the core would.
-    pub(crate) fn start(
-        settings: Arc<Settings<D>>,
-        session: Session<D>,
+    /// Connects, and makes sure that there is what the client needs at the server. It checks its holds so often, if that is more often
+    /// than the core would.
+    ///
+    /// # Errors
+    /// Why there is no connection, or why it could not keep the guarantees.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection.
+    pub async fn connect(
+        settings: Result<Settings<D>, LockError>,
+        capabilities: Capabilities,
         check_every: Option<Duration>,
-    ) -> Self {
+    ) -> Result<Self, LockError> {
+        let settings = Arc::new(settings?);
+        let mut session = settings.open().await?;
+        let prepared = D::prepare(&settings, &mut session);
+        settings.in_time(settings.time_to_connect(), Operation::Connect, prepared).await?;
         let (control, auxiliary) = (Control::start(&settings), Control::start(&settings));
         let pool = Pool::new(Server { settings: Arc::clone(&settings), control: Arc::clone(&control) });
         pool.adopt(session);
         if let Some(every) = check_every {
             settings.context.spawn(check_often(Arc::clone(&settings), Arc::downgrade(&pool), every));
         }
-        Self { settings, control, auxiliary, pool, attempts: Mutex::default() }
+        Ok(Self { settings, capabilities, control, auxiliary, pool, attempts: Mutex::default() })
     }
 
     /// Returns what an attempt asks for.
@@ -140,23 +152,12 @@ impl<D: Dialect> Client<D> {
         Ok(())
     }
 
-    /// Releases a hold.
-    ///
-    /// # Errors
-    /// That the server did not answer.
-    ///
-    /// # Cancel safety
-    /// Call it again.
-    pub(crate) async fn release(&self, lease: &Placed<D>) -> Result<Released, LockError> {
-        let released = self.given_back(lease, Operation::Release).await;
-        if released.is_ok() || lease.link.is_terminated() {
-            self.forget(lease.claim.id);
-        }
-        released
-    }
-
     /// Releases a hold on the connection that may have it. If the connection has ended, the server frees the lock by itself.
-    async fn given_back(&self, place: &Placed<D>, operation: Operation) -> Result<Released, LockError> {
+    pub(crate) async fn given_back(
+        &self,
+        place: &Placed<D>,
+        operation: Operation,
+    ) -> Result<Released, LockError> {
         let Placed { link, claim: Claim { key, id, .. } } = place;
         let released = async {
             let has_ended = link.has_ended();
@@ -176,88 +177,11 @@ impl<D: Dialect> Client<D> {
         let limit = self.settings.request_timeout.max(SHORTEST_TIME_TO_UNDO);
         self.settings.in_time(limit, operation, released).await
     }
-
-    /// Returns the state of each of these holds on one connection.
-    ///
-    /// # Errors
-    /// That the server did not answer.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub(crate) async fn renew(
-        &self,
-        group: GroupId,
-        leases: Vec<(D::Key, AttemptId)>,
-    ) -> Result<Vec<LeaseState>, LockError> {
-        let lost = vec![LeaseState::Lost(LossReason::ConnectionLost); leases.len()];
-        let Some(link) = self.pool.link(group) else { return Ok(lost) };
-        let checking = async { link.check(leases).await.unwrap_or_else(|Gone| Ok(lost)) };
-        self.settings.in_time(self.settings.request_timeout, Operation::Renew, checking).await
-    }
-
-    /// Makes an exclusive hold that of the reader with the claim.
-    ///
-    /// # Errors
-    /// That the server did not answer, or has not done it.
-    ///
-    /// # Cancel safety
-    /// Call it again.
-    pub(crate) async fn downgrade(
-        &self,
-        lease: &Placed<D>,
-        claim: Claim<D::Key>,
-    ) -> Result<Downgraded<Placed<D>>, LockError> {
-        let (link, id, former) = (&lease.link, claim.id, lease.claim.id);
-        let place = Placed { link: Arc::clone(link), claim: claim.clone() };
-        self.track(place.clone(), None);
-        let asked = downgrade(&self.pool, link, former, claim);
-        let downgrading = async {
-            let reason = match asked {
-                Some(asked) => match asked.await {
-                    Ok(Ok(Taken::Granted { token, anchor })) => return Ok(Ok((token, anchor))),
-                    Ok(Ok(_)) => LossReason::Deleted,
-                    Ok(Err(error)) => return Err(error.during(Operation::Downgrade)),
-                    Err(_) => LossReason::ConnectionLost,
-                },
-                None if link.has_ended() => LossReason::ConnectionLost,
-                None => LossReason::Deleted,
-            };
-            Ok(Err(reason))
-        };
-        let limit = self.settings.request_timeout;
-        let downgraded = self.settings.in_time(limit, Operation::Downgrade, downgrading).await?;
-        self.forget(if downgraded.is_ok() { former } else { id });
-        Ok(match downgraded {
-            Ok((token, anchor)) => Downgraded::Shared(self.grant(place, token, anchor)),
-            Err(reason) => Downgraded::WasLost(reason),
-        })
-    }
-
-    /// Asks for a sign of life.
-    ///
-    /// # Errors
-    /// That the server did not answer, or why not.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub(crate) async fn ping(&self) -> Result<Answer, LockError> {
-        let asking = self.control.ask(Operation::Ping, D::ping());
-        self.settings.in_time(self.settings.time_to_ask(), Operation::Ping, asking).await
-    }
-
-    /// Ends all connections.
-    ///
-    /// # Cancel safety
-    /// They end all the same.
-    pub(crate) async fn close(&self) {
-        self.pool.close();
-        tokio::join!(self.auxiliary.close(), self.control.close());
-    }
 }
 
 impl<D: Dialect> fmt::Debug for Client<D> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Client").field("pool", &self.pool).finish_non_exhaustive()
+        formatter.debug_struct("Client").field("capabilities", &self.capabilities).finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,6 @@
 //! The client opens it when needed, and closes it after a while without use. A caller may drop its future at any time: the answer
 //! is then dropped.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,23 +21,22 @@ use crate::settings::Settings;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-enum Request<D: Dialect> {
-    Statement {
-        operation: Operation,
-        statement: String,
-        /// A session of the run of the server that the statement is about, if it is about one run.
-        about: Option<D::Id>,
-        /// Gets the id of the session that has answered, too.
-        answer: oneshot::Sender<Result<(D::Id, Answer), Failure>>,
-    },
-    /// The last request: close the connection.
-    Close { done: oneshot::Sender<()> },
+/// The id of the session that has answered, and its answer.
+type Said<D> = Result<(<D as Dialect>::Id, Answer), Failure>;
+
+struct Request<D: Dialect> {
+    operation: Operation,
+    statement: String,
+    /// A session of the run of the server that the statement is about, if it is about one run.
+    about: Option<D::Id>,
+    said: oneshot::Sender<Said<D>>,
 }
 
 /// The control connection of a client.
 pub struct Control<D: Dialect> {
     settings: Arc<Settings<D>>,
-    requests: mpsc::UnboundedSender<Request<D>>,
+    /// After the last one comes none: the task closes the connection.
+    requests: mpsc::UnboundedSender<Option<Request<D>>>,
 }
 
 impl<D: Dialect> Control<D> {
@@ -55,31 +53,14 @@ impl<D: Dialect> Control<D> {
         &self.settings
     }
 
-    /// Puts a request into the queue, and awaits its answer; `None` if the task has ended.
-    async fn put<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request<D>) -> Option<T> {
-        let (answer, answered) = oneshot::channel();
-        // If the task has ended, it drops the answer's sender with the request, which reports this.
-        let _ = self.requests.send(request(answer));
-        answered.await.ok()
-    }
-
-    async fn put_statement(
-        &self,
-        operation: Operation,
-        statement: String,
-        about: Option<D::Id>,
-    ) -> Result<(D::Id, Answer), Failure> {
-        let put = self.put(|answer| Request::Statement { operation, statement, about, answer });
-        put.await.unwrap_or_else(|| Err(Failure::Broken(gone(operation))))
-    }
-
     /// Ends the connection for good.
     ///
     /// # Cancel safety
     /// It ends all the same.
     pub async fn close(&self) {
-        // A close has no answer.
-        let _ = self.put(|done| Request::Close { done }).await;
+        // One that has already ended needs nothing more.
+        let _ = self.requests.send(None);
+        self.requests.closed().await;
     }
 
     /// Carries out a statement that changes nothing, or that may be carried out twice.
@@ -90,40 +71,16 @@ impl<D: Dialect> Control<D> {
     /// # Cancel safety
     /// The statement may be carried out.
     pub async fn ask(&self, operation: Operation, statement: String) -> Result<Answer, LockError> {
-        self.try_to_ask(operation, statement).await.map_err(Failure::into_error)
+        let said = self.try_to_ask(operation, statement, None).await;
+        said.map(|(_, answer)| answer).map_err(Failure::into_error)
     }
 
-    /// The same, for a caller that knows what to do about a failure.
-    ///
-    /// # Errors
-    /// The failure.
-    ///
-    /// # Cancel safety
-    /// The statement may be carried out.
-    pub async fn try_to_ask(&self, operation: Operation, statement: String) -> Result<Answer, Failure> {
-        self.put_statement(operation, statement, None).await.map(|(_, answer)| answer)
-    }
-
-    /// The same as [`ask`](Self::ask); also returns the id of the session that has answered.
+    /// Carries out a statement about the run of the server that has, or had, this session; `None` in another
+    /// [run](Dialect::is_one_run), where there is no session with that number, and if the server says that there is none. If an earlier
+    /// answer was lost, the statement has made it so.
     ///
     /// # Errors
     /// Why the server did not carry it out.
-    ///
-    /// # Cancel safety
-    /// The statement may be carried out.
-    pub async fn ask_as(
-        &self,
-        operation: Operation,
-        statement: String,
-    ) -> Result<(D::Id, Answer), LockError> {
-        self.put_statement(operation, statement, None).await.map_err(Failure::into_error)
-    }
-
-    /// Carries out a statement about the run of the server that has, or had, this session. In another [run](Dialect::is_one_run)
-    /// there is no session with that number.
-    ///
-    /// # Errors
-    /// The failure. There is none if the first of two times has carried it out.
     ///
     /// # Cancel safety
     /// The statement may be carried out.
@@ -132,8 +89,31 @@ impl<D: Dialect> Control<D> {
         session: &D::Id,
         operation: Operation,
         statement: String,
-    ) -> Result<Answer, Failure> {
-        self.put_statement(operation, statement, Some(session.clone())).await.map(|(_, answer)| answer)
+    ) -> Result<Option<Answer>, LockError> {
+        match self.try_to_ask(operation, statement, Some(session.clone())).await {
+            Ok((_, answer)) => Ok(Some(answer)),
+            Err(failure) if failure.why() == Some(Why::NoSession) => Ok(None),
+            Err(failure) => Err(failure.into_error()),
+        }
+    }
+
+    /// Carries out a statement, about a run of the server if that is said, and also returns the id of the session that has answered.
+    ///
+    /// # Errors
+    /// The failure.
+    ///
+    /// # Cancel safety
+    /// The statement may be carried out.
+    pub async fn try_to_ask(
+        &self,
+        operation: Operation,
+        statement: String,
+        about: Option<D::Id>,
+    ) -> Result<(D::Id, Answer), Failure> {
+        let (said, answered) = oneshot::channel();
+        // If the task has ended, it drops the sender with the request, which reports this.
+        let _ = self.requests.send(Some(Request { operation, statement, about, said }));
+        answered.await.unwrap_or_else(|_| Err(Failure::Broken(gone(operation))))
     }
 
     /// Looks at a session's wait for a lock; also at its place, if that is sought.
@@ -148,8 +128,8 @@ impl<D: Dialect> Control<D> {
             if seeks_place && D::is_queued(self, id).await? {
                 return Ok(Seen::Waiting);
             }
-            let (by, answer) = self.ask_as(Operation::Acquire, D::look(key, id)).await?;
-            Ok(D::seen(&by, id, &answer))
+            let said = self.try_to_ask(Operation::Acquire, D::look(key, id), None).await;
+            said.map(|(by, answer)| D::seen(&by, id, &answer)).map_err(Failure::into_error)
         };
         self.settings.in_time(self.settings.request_timeout, Operation::Acquire, looking).await
     }
@@ -160,7 +140,7 @@ impl<D: Dialect> Control<D> {
     /// The wait may be cancelled.
     pub async fn cancel(&self, session: &D::Id) -> bool {
         let cancelled = self.ask_in_run_of(session, Operation::Cancel, D::cancel(session)).await;
-        cancelled.is_ok_and(|answer| !answer.is_repeated)
+        matches!(cancelled, Ok(Some(Answer { is_repeated: false, .. })))
     }
 
     /// Makes sure that the server forgets a session and everything that it holds, however long that takes.
@@ -185,12 +165,6 @@ impl<D: Dialect> Control<D> {
     }
 }
 
-impl<D: Dialect> fmt::Debug for Control<D> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Control").finish_non_exhaustive()
-    }
-}
-
 /// The task that answers the requests.
 struct Worker<D: Dialect> {
     settings: Arc<Settings<D>>,
@@ -198,19 +172,11 @@ struct Worker<D: Dialect> {
 }
 
 impl<D: Dialect> Worker<D> {
-    async fn work(mut self, mut asked: mpsc::UnboundedReceiver<Request<D>>) {
+    async fn work(mut self, mut asked: mpsc::UnboundedReceiver<Option<Request<D>>>) {
         while let Some(request) = self.next(&mut asked).await {
-            match request {
-                Request::Close { done } => {
-                    self.close().await;
-                    return drop(done);
-                }
-                Request::Statement { operation, statement, about, answer } => {
-                    let said = self.carry_out(operation, &statement, about.as_ref()).await;
-                    // Sending fails if the caller has gone.
-                    let _ = answer.send(said);
-                }
-            }
+            let answer = self.carry_out(&request).await;
+            // Sending fails if the caller has gone.
+            let _ = request.said.send(answer);
         }
         self.close().await;
     }
@@ -222,7 +188,7 @@ impl<D: Dialect> Worker<D> {
     }
 
     /// The next request. Closes the connection if there is none for a while.
-    async fn next(&mut self, asked: &mut mpsc::UnboundedReceiver<Request<D>>) -> Option<Request<D>> {
+    async fn next(&mut self, asked: &mut mpsc::UnboundedReceiver<Option<Request<D>>>) -> Option<Request<D>> {
         loop {
             let request = if self.session.is_some() {
                 let clock = self.settings.clock();
@@ -235,23 +201,18 @@ impl<D: Dialect> Worker<D> {
             } else {
                 asked.recv().await
             };
-            match request {
-                Some(Request::Statement { answer, .. }) if answer.is_closed() => {}
+            match request.flatten() {
+                Some(Request { said, .. }) if said.is_closed() => {}
                 request => return request,
             }
         }
     }
 
-    async fn carry_out(
-        &mut self,
-        operation: Operation,
-        statement: &str,
-        about: Option<&D::Id>,
-    ) -> Result<(D::Id, Answer), Failure> {
+    async fn carry_out(&mut self, request: &Request<D>) -> Said<D> {
         let was_open = self.session.is_some();
-        let (by, answer) = match self.ask(operation, statement, about).await {
+        let (by, answer) = match self.ask(request).await {
             // The server may have closed it meanwhile.
-            Err(Failure::Broken(_)) if was_open => match self.ask(operation, statement, about).await {
+            Err(Failure::Broken(_)) if was_open => match self.ask(request).await {
                 // The first one was carried out, and its answer was lost.
                 Err(failure) if failure.why() == Some(Why::NoSession) => match &self.session {
                     Some(session) => (session.id.clone(), Answer::default()),
@@ -265,25 +226,21 @@ impl<D: Dialect> Worker<D> {
     }
 
     /// Asks, and drops the connection if it breaks or stays silent.
-    async fn ask(
-        &mut self,
-        operation: Operation,
-        statement: &str,
-        about: Option<&D::Id>,
-    ) -> Result<(D::Id, Answer), Failure> {
+    async fn ask(&mut self, request: &Request<D>) -> Said<D> {
+        let Request { operation, statement, about, .. } = request;
         let mut session = match self.session.take() {
             Some(session) => session,
             None => self.settings.open().await.map_err(Failure::Broken)?,
         };
-        if about.is_some_and(|about| !D::is_one_run(&session.id, about)) {
+        if about.as_ref().is_some_and(|about| !D::is_one_run(&session.id, about)) {
             self.session = Some(session);
-            return Err(Failure::no_session(operation));
+            return Err(Failure::Refused { why: Why::NoSession, error: gone(*operation) });
         }
         let id = session.id.clone();
         let clock = self.settings.clock();
-        let deadline = clock.now().plus(self.settings.time_for(operation));
-        let asked = within(clock, deadline, session.ask(operation, statement.to_owned())).await;
-        let answer = asked.unwrap_or_else(|| Err(Failure::silence(operation)));
+        let deadline = clock.now().plus(self.settings.time_for(*operation));
+        let asked = within(clock, deadline, session.ask(*operation, statement.clone())).await;
+        let answer = asked.unwrap_or_else(|| Err(Failure::silence(*operation)));
         if !matches!(answer, Err(Failure::Broken(_))) {
             self.session = Some(session);
         }

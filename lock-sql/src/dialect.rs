@@ -172,11 +172,6 @@ pub trait Dialect: Holds + Breaks + Send + Sync + 'static {
 
     /// Returns the statement that removes some slots whose time is over.
     fn forget_slots() -> String;
-
-    /// Returns the failure of a statement on a connection of this server.
-    fn failure(operation: Operation, error: sqlx::Error) -> Failure {
-        Failure::of::<Self>(operation, error)
-    }
 }
 
 /// How attempts are made on a connection, and what becomes of what they have there. The task that owns the connection calls these

@@ -77,11 +77,6 @@ impl Failure {
         Self::Refused { why: Why::Cancelled, error: gone(operation) }
     }
 
-    /// The session does not exist, because this is a different server or the server was restarted.
-    pub fn no_session(operation: Operation) -> Self {
-        Self::Refused { why: Why::NoSession, error: gone(operation) }
-    }
-
     /// Something in the answer that makes it none, on a connection that is in order.
     pub fn refusal(error: LockError) -> Self {
         Self::Refused { why: Why::Other, error }
@@ -98,16 +93,6 @@ impl Failure {
     /// Returns whether the statement ended early, for no fault of its own.
     pub fn is_interruption(&self) -> bool {
         matches!(self.why(), Some(Why::Cancelled | Why::LongWait))
-    }
-
-    /// Returns whether a table or a sequence does not exist, or the user may not use it: a server may not tell which of the two.
-    pub fn is_about_a_table(&self) -> bool {
-        matches!(self.why(), Some(Why::MissingTable | Why::Denied))
-    }
-
-    /// Returns whether a table or a sequence does not exist.
-    pub fn is_missing_table(&self) -> bool {
-        self.why() == Some(Why::MissingTable)
     }
 
     /// Returns the error for the user.

@@ -9,7 +9,8 @@
 //! * An *attempt* tries a lock, or waits for it at the server, and watches that the server still has the wait.
 //! * [`Control`] is a connection without holds and waiters. It cancels waits, looks at them, and makes sure that the server has
 //!   forgotten a session that has ended on this side.
-//! * A [`Client`] has all of these, and knows where its attempts may have left something; a [`SqlBackend`] is what the core sees.
+//! * A [`Client`] has all of these, and knows where its attempts may have left something. It is the [`Backend`](lock_core::Backend) that the
+//!   core sees.
 //! * Slots of locks that are remembered are in a table.
 //!
 //! A backend is a [`Dialect`]: it writes the statements and reads the answers.
@@ -30,7 +31,6 @@ mod connection;
 mod control;
 mod dialect;
 mod failure;
-mod inspection;
 mod link;
 mod once;
 mod pool;
@@ -41,14 +41,13 @@ mod task;
 mod waiting;
 
 pub use attempt::Seen;
-pub use backend::{SqlBackend, create_if_missing};
-pub use claim::{Claim, Waiter, ascii_json, mode_of, word_of};
+pub use backend::create_if_missing;
+pub use claim::{Claim, Waiter, ascii_json, mode_of, moment, word_of};
 pub use client::{Client, Placed};
 pub use connection::{Broken, Connection};
 pub use control::Control;
 pub use dialect::{Breaks, Dialect, Holds};
 pub use failure::{Explained, Failure, Why, blocked, broken, newer_layout, nonsense, not_primary};
-pub use inspection::moment;
 pub use session::{Answer, Row, Session, next};
 pub use settings::{Connecting, Settings};
 pub use statement::{COMMENT, comment, operation_of, word};

@@ -146,10 +146,6 @@ impl<D: Dialect> Mailbox<D> {
     }
 }
 
-/// The connection has ended.
-#[derive(Debug)]
-pub(crate) struct Gone;
-
 impl<D: Dialect> Link<D> {
     pub(crate) fn new(group: GroupId, session: &Session<D>) -> (Arc<Self>, Mailbox<D>) {
         let (commands, received) = mpsc::unbounded_channel();
@@ -169,17 +165,17 @@ impl<D: Dialect> Link<D> {
     }
 
     /// Puts a command at the end of its queue.
-    fn send(&self, command: Command<D>) -> Result<(), Gone> {
+    fn send(&self, command: Command<D>) {
         let queue = if matches!(command, Command::Check { .. }) { &self.checks } else { &self.commands };
         self.pending.fetch_add(1, Ordering::Relaxed);
-        queue.send(command).map_err(|_| Gone)
+        // If the connection has ended, the answer's sender is dropped with the command, which reports this.
+        let _ = queue.send(command);
     }
 
-    /// Puts a command at the end of its queue. If the connection has ended, the answer's sender is dropped with the command, which
-    /// reports this.
+    /// The same, for an answer; an error if the connection has ended.
     fn asked<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command<D>) -> oneshot::Receiver<T> {
         let (answer, asked) = oneshot::channel();
-        let _ = self.send(command(answer));
+        self.send(command(answer));
         asked
     }
 
@@ -252,17 +248,11 @@ impl<D: Dialect> Link<D> {
     }
 
     /// Checks which locks are still held.
-    ///
-    /// # Errors
-    /// That the connection has ended; inside, why the server did not say.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub(crate) async fn check(
+    pub(crate) fn check(
         &self,
         leases: Vec<(D::Key, AttemptId)>,
-    ) -> Result<Result<Vec<LeaseState>, LockError>, Gone> {
-        self.asked(|answer| Command::Check { leases, answer }).await.map_err(|_| Gone)
+    ) -> oneshot::Receiver<Result<Vec<LeaseState>, LockError>> {
+        self.asked(|answer| Command::Check { leases, answer })
     }
 }
 
@@ -289,8 +279,7 @@ impl<D: Dialect> PooledLink for Link<D> {
     }
 
     fn close(&self) {
-        // One that has already ended needs nothing more.
-        let _ = self.send(Command::Close);
+        self.send(Command::Close);
     }
 
     fn is_slow(&self, clock: &Clock, long: Duration) -> bool {

@@ -49,10 +49,10 @@ async fn ask<D: Dialect>(
     let mut round = 0;
     loop {
         round += 1;
-        let failure = match auxiliary.try_to_ask(Operation::Remember, statement.clone()).await {
+        let failure = match auxiliary.try_to_ask(Operation::Remember, statement.clone(), None).await {
             // Its time was over between the two statements, and another client has removed it.
-            Ok(answer) if answer.rows.is_empty() && round < MOST_ROUNDS => continue,
-            Ok(answer) => {
+            Ok((_, answer)) if answer.rows.is_empty() && round < MOST_ROUNDS => continue,
+            Ok((_, answer)) => {
                 let row = answer.rows.first();
                 row.map_or(Ok(()), D::check_slot)?;
                 let remembered = row.and_then(|row| read(row, &writer));

@@ -1,6 +1,5 @@
 //! One connection to the server, for its owner: sends statements and receives their answers.
 
-use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -68,12 +67,6 @@ impl<D: Dialect> Session<D> {
     pub async fn close(self, clock: &Clock) {
         // An error means that it has already ended.
         let _ = within(clock, clock.now().plus(CLOSE_TIMEOUT), self.connection.close()).await;
-    }
-}
-
-impl<D: Dialect> fmt::Debug for Session<D> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Session({})", self.id)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The settings of a client that its other modules need, and opening connections with them.
 
-use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
@@ -148,10 +147,4 @@ impl<D: Dialect> Settings<D> {
 
 fn time_to_connect(request_timeout: Duration) -> Duration {
     request_timeout.max(SHORTEST_TIME_TO_CONNECT)
-}
-
-impl<D> fmt::Debug for Settings<D> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Settings").field("endpoint", &self.server.endpoint).finish_non_exhaustive()
-    }
 }
