@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError};
+use lock_core::{ClientBuilder, Clock, ErrorKind, LockClient, LockError};
 use lock_kit::LockUrl;
 use lock_object_store::DRIVER;
 use test_servers::S3Server;
@@ -30,15 +30,28 @@ async fn a_cycle_costs_one_read_and_two_writes() {
     assert_eq!(server.objects("").into_keys().collect::<Vec<_>>(), ["locks/room.lock"]);
 }
 
+/// That is 480 writes in an hour. After each step a ping, which is a read, shows that nothing else was sent before it.
 #[tokio::test]
-async fn a_client_that_does_nothing_costs_nothing() {
+async fn a_hold_costs_a_write_in_a_quarter_of_its_lease_and_nothing_in_between() {
+    const INTERVAL: Duration = Duration::from_millis(7500);
+    const STEP: Duration = Duration::from_millis(100);
     let server = S3Server::start().unwrap();
-    let locks = client(&server).await;
+    let (clock, time) = Clock::manual();
+    let url = LockUrl::parse(&S3Server::url_at(server.address(), "locks")).unwrap();
+    let locks = (DRIVER.connect)(url, ClientBuilder::new().clock(clock)).await.unwrap();
     let guard = locks.mutex("room").unwrap().acquire().await.unwrap();
-    let before = server.counts();
-    // Nothing is due before the first renewal.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(server.counts(), before);
+    for _ in 0..20 {
+        let (reads, writes) = server.counts();
+        time.advance(INTERVAL - STEP);
+        locks.ping().await.unwrap();
+        assert_eq!(server.counts(), (reads + 1, writes));
+        time.advance(STEP);
+        while server.counts().1 == writes {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        locks.ping().await.unwrap();
+        assert_eq!(server.counts(), (reads + 2, writes + 1));
+    }
     guard.release().await.unwrap();
 }
 

@@ -125,7 +125,8 @@ async fn a_client_that_did_nothing_has_a_free_lock_at_once() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("lease=13s&abort_margin=10s").await?;
     tokio::time::sleep(Duration::from_millis(3200)).await;
-    let guard = client.mutex(ROOM)?.acquire_for(Duration::from_millis(400)).await?;
+    // A grant that had ended would keep the lock for a margin, which this does not wait for.
+    let guard = client.mutex(ROOM)?.acquire_for(Duration::from_secs(5)).await?;
     ensure!(guard.hold().is_valid(), "it has ended already");
     Ok(guard.release().await?)
 }
@@ -148,9 +149,8 @@ async fn a_compaction_disturbs_no_waiter() -> Outcome {
     let waiter = Waiter::of(&other)?;
     stage.in_line(2).await?;
     compact(&stage).await?;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    ensure!(recorder.aborts() == 0 && guard.hold().is_valid(), "{:?}", recorder.events());
-    guard.release().await?;
+    soon("the release", guard.release()).await??;
+    ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     Ok(waiter.granted().await?.0.release().await?)
 }
 
