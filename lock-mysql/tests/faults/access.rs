@@ -11,7 +11,7 @@ use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};
 use crate::logs;
-use crate::stage::{LONG, ROOM, Stage, Waiter, connect, reach, until, with_options};
+use crate::stage::{ENDED_SOON, LONG, ROOM, Stage, Waiter, connect, reach, until, with_options};
 
 cases!("access":
     a_wrong_password_is_refused_and_shown_nowhere,
@@ -84,7 +84,7 @@ async fn a_password_that_is_changed_in_its_file(flavour: MySqlFlavour) -> Outcom
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("password");
     std::fs::write(&file, "old-4d20\n")?;
-    let url = format!("mysql://app@{}?password_file={}&{LONG}", stage.place(), file.display());
+    let url = format!("mysql://app@{}?password_file={}&{ENDED_SOON}", stage.place(), file.display());
     let client = reach(&url).await?;
     stage.works(&client).await?;
     rotate(&stage, "new-83e6").await?;
@@ -115,7 +115,7 @@ async fn a_password_of_the_program_is_asked_for_by_each_connection(flavour: MySq
         std::future::ready(Ok::<_, std::io::Error>(Secret::new(token)))
     });
     let builder = ClientBuilder::new().password(token).connect_timeout(Duration::from_mins(1));
-    let url = LockUrl::parse(&format!("mysql://app@{}?{LONG}", stage.place()))?;
+    let url = LockUrl::parse(&format!("mysql://app@{}?{ENDED_SOON}", stage.place()))?;
     let client = lock_mysql::connect(&url, builder).await?;
     stage.works(&client).await?;
     rotate(&stage, "token-1-c1d9").await?;

@@ -6,7 +6,7 @@ use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{ENDED_SOON, KILLABLE, LONG, ROOM, Stage, Waiter, soon, until};
 
 cases!("kills":
     a_killed_holder_is_notified,
@@ -63,7 +63,7 @@ async fn all_locks_of_a_killed_connection_are_lost(flavour: MySqlFlavour) -> Out
 /// Nothing else would check the connection before the end of the case.
 async fn the_first_to_notice_notifies_all(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
-    let client = stage.client(LONG).await?;
+    let client = stage.client(ENDED_SOON).await?;
     let (first, second) = (client.mutex("first")?.acquire().await?, client.mutex("second")?.acquire().await?);
     let connection = stage.holder_of("first").await?.unwrap_or_default();
     ensure!(stage.holder_of("second").await? == Some(connection.clone()), "each has a connection");
@@ -146,7 +146,7 @@ async fn an_interrupted_release_is_repeated(flavour: MySqlFlavour) -> Outcome {
 /// A caller that tries does not notice that the server has ended a connection without holds.
 async fn an_idle_connection_that_was_killed_costs_nothing(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
-    let client = stage.client(LONG).await?;
+    let client = stage.client(ENDED_SOON).await?;
     stage.works(&client).await?;
     let ids = stage.server.query("SELECT ID FROM information_schema.PROCESSLIST WHERE USER='locks'").await?;
     for id in ids.into_iter().flatten().flatten() {

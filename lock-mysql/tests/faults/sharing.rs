@@ -9,7 +9,9 @@ use test_servers::MySqlFlavour;
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::middleman::{Middleman, Way, url_without_password};
-use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, connect, reach, soon, until, with_options};
+use crate::stage::{
+    ENDED_SOON, KILLABLE, LONG, ROOM, Stage, Waiter, connect, reach, soon, until, with_options,
+};
 
 cases!("sharing":
     a_killed_reader_is_notified_and_the_others_stay,
@@ -421,7 +423,7 @@ async fn permits_that_are_interrupted_are_given_back(flavour: MySqlFlavour) -> O
 
 async fn one_who_waits_for_permits_and_is_killed_lets_others_in(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
-    let (ours, theirs) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let (ours, theirs) = (stage.client(ENDED_SOON).await?, stage.client(LONG).await?);
     let slots = theirs.semaphore(ROOM, 3)?;
     let held = slots.acquire(2).await?;
     let large = ours.semaphore(ROOM, 3)?;

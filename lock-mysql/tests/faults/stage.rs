@@ -29,6 +29,9 @@ pub const WATCHFUL: &str = "lease=10m&validation_interval=50ms";
 /// For holders that are killed: they notice soon, and if a MySQL 5.7 does not notice, it frees their locks with the lease.
 pub const KILLABLE: &str = "lease=8s&validation_interval=200ms";
 
+/// For sessions that are killed while they work: a MySQL 5.7 that does not notice ends them with the lease.
+pub const ENDED_SOON: &str = "lease=30s";
+
 /// Switches `performance_schema` off, which takes more memory than all the rest.
 fn thrifty(options: MySqlOptions) -> MySqlOptions {
     options.setting("performance-schema", "0")

@@ -1,16 +1,23 @@
 //! Other programs that use named locks, and operators who inspect and break locks.
 
-use conformance_tests::Outcome;
-use lock_core::{Breaking, Inspection};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use conformance_tests::{Failure, Outcome};
+use lock_core::{Breaking, ErrorKind, Inspection};
+use lock_kit::LockUrl;
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
-use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, soon};
+use crate::middleman::{Middleman, Way};
+use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, frozen, soon, until};
 
 cases!("strangers":
     a_lock_of_another_program_is_shown_and_waited_for,
     a_waiter_of_another_program_is_shown,
     without_a_table_the_session_is_shown_and_can_be_broken,
+    a_break_of_a_session_that_lives_on_is_not_confirmed,
     with_a_table_the_other_locks_of_a_broken_holder_are_named,
     a_holder_is_known_after_many_numbers_were_minted,
 );
@@ -74,6 +81,35 @@ async fn without_a_table_the_session_is_shown_and_can_be_broken(flavour: MySqlFl
     let broken = operator.break_holder(ROOM, &holder).await?;
     ensure!(!broken.taken_away && next.hold().is_valid(), "{broken:?}");
     Ok(next.release().await?)
+}
+
+/// As with a session of MySQL 5.7 that does not learn that it was killed.
+async fn a_break_of_a_session_that_lives_on_is_not_confirmed(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let kills = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&kills);
+    let middleman = Middleman::start(stage.server.address(), move |text| {
+        let is_kill = text.starts_with("KILL ");
+        (Way::First, if is_kill { format!("DO {}", counted.fetch_add(1, Relaxed)) } else { text.to_owned() })
+    })
+    .await?;
+    let guard = stage.client(LONG).await?.mutex(ROOM)?.acquire().await?;
+    let (builder, time) = frozen();
+    let operator = lock_mysql::connect(&LockUrl::parse(&middleman.url(LONG))?, builder).await?;
+    let holder = guard.hold().id();
+    let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &holder).await });
+    until("the command", || async { Ok(kills.load(Relaxed) > 0) }).await?;
+    until("the end of the break", || async {
+        time.advance(Duration::from_secs(1));
+        Ok(breaking.is_finished())
+    })
+    .await?;
+    let error = breaking.await?.err().ok_or_else(|| Failure::new("the break was confirmed"))?;
+    ensure!(error.kind() == ErrorKind::Unconfirmed, "{error:?}");
+    ensure!(error.to_string().contains("when the holder's lease ends"), "{error}");
+    ensure!(kills.load(Relaxed) > 1, "the command was not repeated");
+    ensure!(guard.hold().is_valid(), "the hold has ended");
+    Ok(guard.release().await?)
 }
 
 async fn with_a_table_the_other_locks_of_a_broken_holder_are_named(flavour: MySqlFlavour) -> Outcome {

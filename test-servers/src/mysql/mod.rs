@@ -129,7 +129,8 @@ impl MySqlServer {
 
     /// Ends a connection, as an administrator would.
     ///
-    /// It repeats the `KILL` until the connection is gone: MySQL 5.7 may miss one that comes between two statements.
+    /// It repeats the `KILL` until the connection is gone. MySQL 5.7 may shut the socket of a connection that is about to read from
+    /// it: that one lives on, with its locks, until its `wait_timeout`, and another `KILL` does nothing.
     ///
     /// # Errors
     /// A failure when the connection is still there after a minute.
