@@ -15,8 +15,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A busy server takes its time to end a session, and a break has no lease that runs out meanwhile.
 const SHORTEST_TIME: Duration = Duration::from_secs(10);
 
-/// How much of a lease a break waits for: MySQL 5.7 may shut the socket of a session that is about to read from it, which then never
-/// learns that it was killed; it lives on, with its locks, until its lease ends, and another `KILL` does nothing.
+/// How much of a lease a break waits for. A server may shut the socket of a session that is about to read from it, which then never
+/// learns that it was killed: it lives on, with its locks, until its lease ends, and another command does nothing.
 const LONGEST_LEASE_TO_WAIT: Duration = Duration::from_mins(1);
 
 /// After this many checks a session that still has the lock gets the command to end once more: some servers miss it if the session
@@ -33,13 +33,11 @@ pub(crate) async fn break_holder<D: Dialect>(
     let limit = (settings.request_timeout * STATEMENTS).max(SHORTEST_TIME);
     let ending = end_session_of(client, &key, holder);
     let (broken, found) = settings.in_time(limit, Operation::Break, ending).await?;
-    if let Some(found) = found {
-        // The lease of the holder is not known; it is likely the same.
-        let deadline = settings.clock().now().plus(limit + settings.server.lease.min(LONGEST_LEASE_TO_WAIT));
-        let freed = within(settings.clock(), deadline, freed(client, &key, &found)).await;
-        freed.ok_or_else(|| still_ending(request.name()))?;
-    }
-    Ok(broken)
+    let Some(found) = found else { return Ok(broken) };
+    // The lease of the holder is not known; it is likely the same.
+    let deadline = settings.clock().now().plus(limit + settings.server.lease.min(LONGEST_LEASE_TO_WAIT));
+    let freed = within(settings.clock(), deadline, freed(client, &key, &found)).await;
+    freed.map(|()| broken).ok_or_else(|| still_ending(request.name()))
 }
 
 fn still_ending(name: &LockName) -> LockError {
@@ -76,8 +74,7 @@ async fn end_what_it_has<D: Dialect>(
         return Ok((told.take().unwrap_or_else(Broken::not_held), None));
     };
     let mut broken = Broken::taken_away();
-    let also_lost: Option<Vec<LockName>> = D::also_lost(client, key, &found).await?;
-    broken.also_lost = also_lost;
+    broken.also_lost = D::also_lost(client, key, &found).await?;
     match D::end_holder(client, key, &found).await {
         Ok(true) => Ok((broken, Some(found))),
         Ok(false) => Ok((told.take().unwrap_or_else(Broken::not_held), None)),
