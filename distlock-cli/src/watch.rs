@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use distlock::election::{Leader, LeaderWatch};
+use distlock::election::LeaderWatch;
 use distlock::status::Participant;
 use distlock::{LockClient, LockError};
 use nix::errno::Errno;
@@ -55,8 +55,8 @@ async fn run_with(
 async fn follow(mut watch: LeaderWatch, name: &str, report: &Report) -> Result<(), Failure> {
     let mut leader = watch.leader();
     loop {
-        let seen = leader.as_ref().map(participant);
-        let line = if report.is_json() { to_json(name, seen.as_ref()) } else { to_text(name, seen.as_ref()) };
+        let seen = leader.as_ref();
+        let line = if report.is_json() { to_json(name, seen) } else { to_text(name, seen) };
         match print(line).await {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             printed => printed.map_err(|error| Failure::of_system("write the leader", error))?,
@@ -66,7 +66,10 @@ async fn follow(mut watch: LeaderWatch, name: &str, report: &Report) -> Result<(
 }
 
 /// Waits for another leader than this one.
-async fn other_than(known: Option<Leader>, watch: &mut LeaderWatch) -> Result<Option<Leader>, LockError> {
+async fn other_than(
+    known: Option<Participant>,
+    watch: &mut LeaderWatch,
+) -> Result<Option<Participant>, LockError> {
     loop {
         let leader = watch.changed().await?;
         if leader != known {
@@ -97,13 +100,6 @@ async fn print(line: String) -> io::Result<()> {
         output.write_all(line.as_bytes()).and_then(|()| output.flush())
     };
     spawn_blocking(write).await.map_err(io::Error::other)?
-}
-
-fn participant(leader: &Leader) -> Participant {
-    let Leader { id, value, term, since, host, pid, .. } = leader.clone();
-    let mut participant = Participant::new(id).with_token(term);
-    (participant.value, participant.since, participant.host, participant.pid) = (value, since, host, pid);
-    participant
 }
 
 fn to_text(name: &str, leader: Option<&Participant>) -> String {

@@ -100,7 +100,7 @@ mod tests {
             sleep(Duration::from_millis(1)).await; // until the other is a candidate
         }
         let leader = locks.election("scheduler").unwrap().observe().await.unwrap().leader().unwrap();
-        assert_eq!(leader.term, Some(first));
+        assert_eq!(leader.token, Some(first));
         assert!(leader.value.is_some_and(|value| value.starts_with("10.0.0.")));
         locks.break_holder("scheduler", &leader.id).await.unwrap();
         until_written_after(Some(first), &journal).await;

@@ -148,9 +148,9 @@ pub mod connection {
 }
 
 /// Leaders: [`Leadership`](election::Leadership) and [`Leading`](election::Leading) as they lead,
-/// [`Leader`](election::Leader) and [`LeaderWatch`](election::LeaderWatch) as others see them. An [`Election`] gives them.
+/// and [`LeaderWatch`](election::LeaderWatch), which shows others who leads. An [`Election`] gives them.
 pub mod election {
-    pub use lock_core::{Leader, LeaderWatch, Leadership, Leading};
+    pub use lock_core::{LeaderWatch, Leadership, Leading};
 }
 
 /// What happens to holds: the stream of a client's events, the subscription of a [`LockListener`], and how a hold ended.

@@ -25,7 +25,7 @@ mod types;
 
 pub use api::builder::{ClientBuilder, ConnectMode, Unconnected};
 pub use api::client::LockClient;
-pub use api::election::{Election, Leader, LeaderWatch, Leadership, Leading};
+pub use api::election::{Election, LeaderWatch, Leadership, Leading};
 pub use api::events::{LockEvent, LockEvents};
 pub use api::guard::LockGuard;
 pub use api::hold::Hold;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::{Failure, Outcome, ensure};
-use lock_core::{ErrorKind, Leader, LeaderWatch, LockClient};
+use lock_core::{ErrorKind, LeaderWatch, LockClient, Participant};
 
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Removal};
@@ -29,7 +29,7 @@ pub(super) fn value(client: &LockClient, value: &str) -> String {
     if client.capabilities().describing { value.to_owned() } else { String::new() }
 }
 
-fn value_of(leader: Option<Leader>) -> Option<String> {
+fn value_of(leader: Option<Participant>) -> Option<String> {
     leader.and_then(|leader| leader.value)
 }
 
@@ -131,8 +131,9 @@ async fn those_who_do_not_run_see_who_leads(stage: &Stage) -> Outcome {
     let value = value(&theirs, "a");
     let leadership = theirs.election(NAME)?.campaign(value.as_str()).await?;
     // A server that keeps the value apart from the lock may show the leader a moment before its value.
-    let is_seen =
-        |leader: &Option<Leader>| leader.is_some() && value_of(leader.clone()).unwrap_or_default() == value;
+    let is_seen = |leader: &Option<Participant>| {
+        leader.is_some() && value_of(leader.clone()).unwrap_or_default() == value
+    };
     change(stage, &mut watch, is_seen).await?;
     leadership.resign().await?;
     change(stage, &mut watch, Option::is_none).await?;
@@ -143,8 +144,8 @@ async fn those_who_do_not_run_see_who_leads(stage: &Stage) -> Outcome {
 async fn change(
     stage: &Stage,
     watch: &mut LeaderWatch,
-    wanted: impl Fn(&Option<Leader>) -> bool,
-) -> Outcome<Option<Leader>> {
+    wanted: impl Fn(&Option<Participant>) -> bool,
+) -> Outcome<Option<Participant>> {
     loop {
         let leader = watch.leader();
         if wanted(&leader) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::wait;
-use crate::election::Leader;
+use crate::status::Participant;
 use crate::{FencingToken, Hold, LockError, LockName, Operation};
 
 /// An election, in which of all candidates at most one leads; see [`distlock::Election`](crate::Election).
@@ -203,7 +203,7 @@ impl LeaderWatch {
     /// # }
     /// # Ok::<(), distlock::LockError>(())
     /// ```
-    pub fn leader(&self) -> Option<Leader> {
+    pub fn leader(&self) -> Option<Participant> {
         self.0.leader()
     }
 
@@ -223,7 +223,7 @@ impl LeaderWatch {
     /// # Errors
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`LockClient::close`](super::LockClient::close);
     /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
-    pub fn changed(&mut self) -> Result<Option<Leader>, LockError> {
+    pub fn changed(&mut self) -> Result<Option<Participant>, LockError> {
         wait::for_result(Operation::Inspect, self.0.changed())
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::support::{ByHand, DropAfter, SOON, eventually, name};
 use lock_core::{
-    ClientBuilder, ErrorKind, Hold, Leader, LeaderWatch, LockClient, LockError, LockListener, LossReason,
-    Operation,
+    ClientBuilder, ErrorKind, Hold, LeaderWatch, LockClient, LockError, LockListener, LossReason, Operation,
+    Participant,
 };
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told};
@@ -15,7 +15,7 @@ use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told};
 const NAME: &str = "scheduler";
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn value(leader: Option<Leader>) -> Option<String> {
+fn value(leader: Option<Participant>) -> Option<String> {
     leader.and_then(|leader| leader.value)
 }
 
@@ -168,7 +168,7 @@ async fn those_who_do_not_run_see_the_leader() {
     let leadership = theirs.election(NAME).unwrap().campaign("a").await.unwrap();
     assert_eq!(next(&mut watch).await.as_deref(), Some("a"));
     let leader = watch.leader().unwrap();
-    assert_eq!((leader.term, leader.pid), (leadership.term(), Some(std::process::id())));
+    assert_eq!((leader.token, leader.pid), (leadership.term(), Some(std::process::id())));
     assert!(leader.since.is_some());
     let mut clone = watch.clone();
     drop(watch);

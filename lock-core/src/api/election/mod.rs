@@ -18,7 +18,7 @@ use crate::types::owner::Owner;
 use crate::types::status::HolderInfo;
 
 pub use leadership::{Leadership, Leading};
-pub use observe::{Leader, LeaderWatch};
+pub use observe::LeaderWatch;
 
 /// An election: of all candidates, at most one leads at any time.
 ///

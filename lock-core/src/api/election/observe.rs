@@ -1,7 +1,7 @@
 //! Shows all clients who leads.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -10,27 +10,7 @@ use crate::runtime::engine::AbortOnDrop;
 use crate::runtime::race::within;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::mode::{LockKind, Mode};
-use crate::types::status::{HolderId, Participant};
-use crate::types::token::FencingToken;
-
-/// The leader of an election, as the server shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Leader {
-    /// Its id on the server: one leadership, not one process.
-    pub id: HolderId,
-    /// The value that it gave, if it gave one and the backend shows it. A holder of the lock that is no candidate has
-    /// none.
-    pub value: Option<String>,
-    /// Its term, if the backend has fencing tokens and shows them.
-    pub term: Option<FencingToken>,
-    /// Since when it leads, by the wall clock of the machine that recorded it.
-    pub since: Option<SystemTime>,
-    /// The host name of its machine, if the server knows it.
-    pub host: Option<String>,
-    /// Its process id, if the server knows it.
-    pub pid: Option<u32>,
-}
+use crate::types::status::Participant;
 
 /// A view of the leader that follows the election until it is dropped. Clones share one view.
 ///
@@ -40,7 +20,7 @@ pub struct Leader {
 #[derive(Debug, Clone)]
 #[must_use = "dropping the watch ends it"]
 pub struct LeaderWatch {
-    leader: watch::Receiver<Option<Leader>>,
+    leader: watch::Receiver<Option<Participant>>,
     election: Election,
     _observer: Arc<AbortOnDrop<()>>,
 }
@@ -100,33 +80,26 @@ impl Election {
         Ok(LeaderWatch { leader, election: self.clone(), _observer: observer })
     }
 
-    async fn leader(&self) -> Result<Option<Leader>, LockError> {
+    async fn leader(&self) -> Result<Option<Participant>, LockError> {
         let status = self.lock.client.status_of(self.name().clone(), LockKind::Lock).await?;
         // A reader of the lock of the same name leads nothing.
-        let leader = status.holders.into_iter().find(|holder| holder.mode == Mode::Exclusive);
-        Ok(leader.map(|Participant { id, value, token, since, host, pid, .. }| Leader {
-            id,
-            value,
-            term: token,
-            since,
-            host,
-            pid,
-        }))
+        Ok(status.holders.into_iter().find(|holder| holder.mode == Mode::Exclusive))
     }
 }
 
 impl LeaderWatch {
-    /// Returns the leader; `None` while there is none.
+    /// Returns the leader; `None` while there is none. Its token is the term, if the backend has fencing tokens and shows them. A
+    /// holder of the lock that is no candidate has no value.
     ///
     /// ```
     /// # lock_memory::example(async |locks| {
     /// let election = locks.election("scheduler")?;
     /// let leadership = election.campaign("10.0.0.7:8080").await?;
     /// let leader = election.observe().await?.leader().expect("there is one");
-    /// assert_eq!((leader.value.as_deref(), leader.term), (Some("10.0.0.7:8080"), leadership.term()));
+    /// assert_eq!((leader.value.as_deref(), leader.token), (Some("10.0.0.7:8080"), leadership.term()));
     /// # Ok(()) });
     /// ```
-    pub fn leader(&self) -> Option<Leader> {
+    pub fn leader(&self) -> Option<Participant> {
         self.leader.borrow().clone()
     }
 
@@ -148,7 +121,7 @@ impl LeaderWatch {
     ///
     /// # Cancel safety
     /// The future may be dropped and the method called again at any time.
-    pub async fn changed(&mut self) -> Result<Option<Leader>, LockError> {
+    pub async fn changed(&mut self) -> Result<Option<Participant>, LockError> {
         self.leader.changed().await.map_err(|_| {
             self.election.lock.entry.about(LockError::new(ErrorKind::Closed, Operation::Inspect))
         })?;
