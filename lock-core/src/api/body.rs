@@ -9,7 +9,7 @@ use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::scope;
-use crate::spi::{OnLoss, Wait};
+use crate::spi::Wait;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
@@ -138,10 +138,7 @@ impl dyn DistributedLock + '_ {
         // In a box, so that the future stays small however deep bodies are nested.
         let body = Box::pin(body(hold.clone()));
         let body = scope::body_of(owner, body);
-        let outcome = match hold.0.on_loss() {
-            OnLoss::DropBody => until(loss_of(&hold), body).await,
-            OnLoss::FinishBody => Ok(body.await),
-        };
+        let outcome = if hold.0.finishes_body() { Ok(body.await) } else { until(loss_of(&hold), body).await };
         let unlocked_too_often = self.hold_count_of(owner) < entries;
         if unlocked_too_often && hold.loss().is_none() {
             // The entry of this body is gone. Those that are left belong to the code around it.

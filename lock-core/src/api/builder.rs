@@ -10,9 +10,11 @@ use crate::api::client::LockClient;
 use crate::api::listener::LockListener;
 use crate::api::local_handoff;
 use crate::api::options::check_max_hold;
+use crate::api::publisher::Publisher;
 use crate::policy::client_end::ClientEnd;
 use crate::policy::context::ClientContext;
 use crate::policy::groups::HeldGroups;
+use crate::policy::hold::Observer;
 use crate::runtime::clock::Clock;
 use crate::runtime::deadline;
 use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
@@ -414,14 +416,7 @@ impl Unconnected {
         &self,
         attempt: impl Future<Output = Result<B, LockError>> + Send + 'static,
     ) -> impl Future<Output = Result<B, LockError>> + Send {
-        let mut connecting = AbortOnDrop(self.engine.spawn(attempt));
-        async move {
-            (&mut connecting.0).await.unwrap_or_else(|error| {
-                Err(LockError::new(ErrorKind::Internal, Operation::Connect)
-                    .because(format!("the attempt to connect was ended: {error}"))
-                    .caused_by(error))
-            })
-        }
+        AbortOnDrop(self.engine.spawn(attempt)).answer(Operation::Connect)
     }
 
     /// Returns what the core provides to the backend.
@@ -450,7 +445,8 @@ impl Unconnected {
         let server = server.unwrap_or_else(|| format!("{}:", backend.capabilities().backend).into());
         let metrics = Metrics::new(capabilities.backend, has_metrics_by_lock);
         let first_attempt = u128::from_ne_bytes(random_bytes(Operation::Connect)?);
-        let client = LockClient::new(ClientContext {
+        let publisher = Arc::new(Publisher::default());
+        let context = ClientContext {
             backend: Box::new(Erased::new(backend, capabilities, metrics.clone())),
             engine: self.engine,
             clock,
@@ -460,9 +456,11 @@ impl Unconnected {
             held: self.held,
             unconfirmed: Arc::default(),
             end: ClientEnd::new(),
+            observer: Arc::clone(&publisher) as Arc<dyn Observer>,
             stopped_by: AtomicU64::default(),
             attempts: (first_attempt, AtomicU64::default()),
-        });
+        };
+        let client = LockClient::new(context, publisher);
         for listener in listeners {
             client.add_listener(listener).detach();
         }

@@ -20,8 +20,7 @@ use crate::api::reentrant::ReentrantLock;
 use crate::api::several::{MultiLock, in_order};
 use crate::policy::context::ClientContext;
 use crate::policy::entry::Entry;
-use crate::policy::hold::Observer;
-use crate::runtime::engine::{AbortOnDrop, Engine};
+use crate::runtime::engine::{AbortOnDrop, Engine, no_answer};
 use crate::runtime::race::within;
 use crate::spi::{InspectRequest, LockKind, Mode};
 use crate::types::capabilities::{Breaking, Capabilities, Inspection};
@@ -64,13 +63,13 @@ impl Drop for Client {
 }
 
 impl LockClient {
-    pub(crate) fn new(context: ClientContext) -> Self {
+    pub(crate) fn new(context: ClientContext, publisher: Arc<Publisher>) -> Self {
         let client = Arc::new(Client {
             context: Arc::new(context),
             is_closing: watch::Sender::new(false),
             locks: InUse::new(),
             joints: InUse::new(),
-            publisher: Arc::default(),
+            publisher,
         });
         Self { client, prefix: Arc::from("") }
     }
@@ -111,15 +110,9 @@ impl LockClient {
         let name = self.full_name(name)?;
         self.refuse_unsupported(&name, mode)?;
         refuse_reserved(&name).map_err(|error| error.of(mode.kind()))?;
-        let Client { context, locks, publisher, .. } = &*self.client;
-        let entry = locks.get((name, mode.kind()), |(name, kind)| {
-            Ok(Entry::new(
-                name.clone(),
-                *kind,
-                Arc::clone(context),
-                Arc::clone(publisher) as Arc<dyn Observer>,
-            ))
-        })?;
+        let Client { context, locks, .. } = &*self.client;
+        let make = |(name, kind): &(LockName, _)| Ok(Entry::new(name.clone(), *kind, Arc::clone(context)));
+        let entry = locks.get((name, mode.kind()), make)?;
         // After that: what `close` has not found yet is refused here.
         self.refuse_when_closing().map_err(|error| error.on(entry.name()).of(mode.kind()))?;
         let acquisition = options.acquisition(mode, &context.options, self.capabilities());
@@ -500,16 +493,7 @@ impl LockClient {
         };
         let runtime = runtime::Handle::try_current().unwrap_or_else(|_| self.engine().handle().clone());
         let closed = runtime.spawn(closing);
-        async move {
-            closed.await.unwrap_or_else(|error| {
-                let (kind, cause) = if error.is_panic() {
-                    (ErrorKind::Internal, "the future of the signal panicked")
-                } else {
-                    (ErrorKind::Closed, "the runtime that waited for the signal has ended")
-                };
-                Err(LockError::new(kind, Operation::Close).because(cause).caused_by(error))
-            })
-        }
+        async move { closed.await.unwrap_or_else(|error| Err(no_answer(Operation::Close, error))) }
     }
 
     fn abandoned(&self, count: usize) -> LockError {
@@ -549,13 +533,8 @@ impl LockClient {
         F: Future<Output = Result<T, LockError>> + Send + 'static,
     {
         let context = &self.client.context;
-        let mut calling = AbortOnDrop(context.engine.spawn(call(Arc::clone(context))));
-        let answer = (&mut calling.0).await.unwrap_or_else(|error| {
-            Err(LockError::new(ErrorKind::Closed, operation)
-                .because("the runtime that the client's work runs on has ended")
-                .caused_by(error))
-        });
-        answer.map_err(|error| error.at(&context.server).during(operation))
+        let calling = AbortOnDrop(context.engine.spawn(call(Arc::clone(context))));
+        calling.answer(operation).await.map_err(|error| error.at(&context.server).during(operation))
     }
 
     /// Counts work of this name that was not done, because its slot had been used.

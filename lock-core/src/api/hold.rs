@@ -75,7 +75,7 @@ impl Hold {
     /// [`ErrorKind::Unsupported`].
     pub fn require_token(&self) -> Result<FencingToken, LockError> {
         self.token().ok_or_else(|| {
-            if !self.0.parts().is_empty() {
+            if !self.0.parts.is_empty() {
                 return LockError::new(ErrorKind::Unsupported, Operation::Acquire)
                     .on(self.name())
                     .because("several locks have a token each, and none together")

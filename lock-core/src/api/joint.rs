@@ -178,7 +178,7 @@ impl Joints {
             let is_lost = |hold: &Hold| hold.loss().is_some();
             return Err(match of.filter(|of| is_lost(of) || of.parts().iter().any(is_lost)) {
                 Some(lost) => self.ended(Operation::Release, lost),
-                None => self.not_owner(owner),
+                None => LockError::not_owner(&self.name, owner),
             });
         };
         joint.entries -= 1;
@@ -216,13 +216,6 @@ impl Joints {
         let ended =
             parts.iter().find(|part| part.loss().is_some()).or(parts.iter().find(|part| !part.is_valid()));
         part_ended(&self.name, operation, ended.unwrap_or(hold))
-    }
-
-    fn not_owner(&self, owner: Owner) -> LockError {
-        LockError::new(ErrorKind::NotOwner, Operation::Release)
-            .on(&self.name)
-            .because(format!("{owner:?} has no entry"))
-            .remedy("unlock in the task or scope that locked, the same lock, once for each lock")
     }
 }
 

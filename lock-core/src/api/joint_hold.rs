@@ -17,7 +17,7 @@ pub(super) fn join<'a>(joints: &Arc<Joints>, parts: impl Iterator<Item = &'a Hol
     let hold = HoldCore::new(home, Granted::default(), parts, Moment::FOREVER);
     let loss = Arc::new(LossOfAPart(Arc::downgrade(&hold)));
     let waker = Waker::from(Arc::clone(&loss));
-    let watchers = hold.parts().iter().map(|part| {
+    let watchers = hold.parts.iter().map(|part| {
         let mut watcher = Watcher::of(part);
         let ended = |phase: &Phase<_>| matches!(phase, Phase::Lost(_) | Phase::Released).then_some(());
         let _ = watcher.poll(&mut Context::from_waker(&waker), ended);
@@ -40,7 +40,7 @@ impl Wake for LossOfAPart {
         let Some(joint) = self.0.upgrade() else { return };
         let loss =
             |part: &Arc<HoldCore>| if let Phase::Lost(reason) = part.phase() { Some(reason) } else { None };
-        if let Some(reason) = joint.parts().iter().find_map(loss) {
+        if let Some(reason) = joint.parts.iter().find_map(loss) {
             let mut woken = Woken::default();
             joint.lose(reason, &mut woken);
             woken.drain(Waker::wake);

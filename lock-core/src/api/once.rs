@@ -37,16 +37,8 @@ pub struct Once {
     lock: Arc<dyn DistributedLock>,
     memo: Memo,
     keep: Duration,
-    taken: Taken,
-}
-
-/// When the server learns of a slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Taken {
-    /// Before the work: it runs at most once.
-    Before,
-    /// When the work has succeeded: it is repeated until then.
-    AfterSuccess,
+    /// Whether work is repeated until it has succeeded: the server learns of the slot then, and not before the work begins.
+    retries_failed: bool,
 }
 
 /// How long a slot is remembered by default.
@@ -87,7 +79,7 @@ impl LockClient {
         }
         let physical = self.capabilities().names.apply(lock.name());
         let memo = Memo::new(lock.name().clone(), physical, slot).map_err(about)?;
-        Ok(Once { client: self.clone(), lock, memo, keep: KEEP, taken: Taken::Before })
+        Ok(Once { client: self.clone(), lock, memo, keep: KEEP, retries_failed: false })
     }
 
     /// Makes the server remember a slot of a lock for `keep`, unless it remembers the slot already.
@@ -157,7 +149,7 @@ impl Once {
     /// # Ok(()) });
     /// ```
     pub fn retry_failed(mut self) -> Self {
-        self.taken = Taken::AfterSuccess;
+        self.retries_failed = true;
         self
     }
 
@@ -330,7 +322,7 @@ impl Once {
             return Ok(None);
         }
         let done = body(hold).await?;
-        if self.taken == Taken::AfterSuccess {
+        if self.retries_failed {
             self.succeeded().await?;
         }
         Ok(Some(done))
@@ -338,9 +330,10 @@ impl Once {
 
     /// Returns whether the work is to run: the slot was free, and is now taken if this is the time for it.
     async fn takes_slot(&self) -> Result<bool, LockError> {
-        let taken = match self.taken {
-            Taken::Before => self.client.take_slot(&self.memo, self.keep).await?,
-            Taken::AfterSuccess => self.take_at_last(MOMENT).await?,
+        let taken = if self.retries_failed {
+            self.take_at_last(MOMENT).await?
+        } else {
+            self.client.take_slot(&self.memo, self.keep).await?
         };
         let is_free = taken == Remembered::Now;
         if !is_free {
@@ -364,7 +357,7 @@ impl Once {
 
     /// Returns the lock, unless a slot cannot be remembered for so long.
     fn checked(&self) -> Result<&dyn DistributedLock, LockError> {
-        let shortest = if self.taken == Taken::Before { Duration::ZERO } else { PASSES };
+        let shortest = if self.retries_failed { PASSES } else { Duration::ZERO };
         if self.keep > shortest {
             return Ok(&*self.lock);
         }

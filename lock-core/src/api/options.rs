@@ -9,7 +9,7 @@ use crate::api::mailbox::{Mailbox, Reader};
 use crate::api::publisher::Topic;
 use crate::policy::acquire::Acquisition;
 use crate::policy::hold::Observer;
-use crate::spi::{HoldOptions, Mode, OnLoss, Validity};
+use crate::spi::{HoldOptions, Mode, Validity};
 use crate::types::capabilities::{Capabilities, Leasing};
 use crate::types::error::{ErrorKind, LockError, Operation};
 
@@ -41,7 +41,7 @@ pub struct LockOptions {
     abort_margin: Option<Duration>,
     label: Option<String>,
     listener: Option<Arc<Mailbox>>,
-    on_loss: OnLoss,
+    finishes_body: bool,
 }
 
 impl LockOptions {
@@ -195,7 +195,7 @@ impl LockOptions {
     /// ```
     #[must_use]
     pub fn finish_body_on_loss(mut self) -> Self {
-        self.on_loss = OnLoss::FinishBody;
+        self.finishes_body = true;
         self
     }
 
@@ -232,7 +232,7 @@ impl LockOptions {
             abort_margin,
             max_hold: self.max_hold.or(client.max_hold),
             at_least,
-            on_loss: self.on_loss,
+            finishes_body: self.finishes_body,
             local_handoff: client.local_handoff,
             is_term: false,
         };

@@ -87,7 +87,7 @@ impl Observer for Publisher {
         if mailboxes.is_empty() {
             return;
         }
-        let topics = match hold.parts() {
+        let topics = match &*hold.parts {
             [] => vec![Topic::Client, Topic::Lock(hold.name().clone(), hold.mode().kind())],
             parts => vec![Topic::Several(parts.iter().map(|part| part.name().clone()).collect())],
         };

@@ -39,7 +39,7 @@ impl ReentrantLock {
     ) -> Result<Option<LockGuard>, LockError> {
         let Some(hold) = self.acquire_watched(owner, wait).await? else { return Ok(None) };
         if let Some(task) = scope::outside_of_scopes() {
-            hold.set_acquired_in(task);
+            let _ = hold.acquired_in.set(task);
         }
         Ok(Some(LockGuard::new(Origin::One(Arc::clone(&self.entry)), owner, Hold(hold))))
     }

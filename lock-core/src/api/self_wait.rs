@@ -89,8 +89,8 @@ fn waits_for_holder(holder: Owner, hold: &HoldCore, owner: Owner) -> Option<Wait
     if scope::reaches(holder) {
         return Some(WaitsFor::ItsOwner);
     }
-    (hold.acquired_in().is_some() && hold.acquired_in() == scope::outside_of_scopes())
-        .then_some(WaitsFor::ItsTask)
+    let acquired_in = hold.acquired_in.get().copied();
+    (acquired_in.is_some() && acquired_in == scope::outside_of_scopes()).then_some(WaitsFor::ItsTask)
 }
 
 fn deadlock(entry: &Entry) -> LockError {

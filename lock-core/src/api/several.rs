@@ -184,7 +184,7 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn parts(&self) -> Vec<Self> {
-        self.0.parts().iter().map(|part| Self(Arc::clone(part))).collect()
+        self.0.parts.iter().map(|part| Self(Arc::clone(part))).collect()
     }
 
     /// Returns the fencing token of the lock called `name`: of this lock, or of one of those that a [`MultiLock`] consists

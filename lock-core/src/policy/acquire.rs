@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tracing::Span;
+
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::{HoldCore, Observer};
 use crate::policy::local::{Entered, Settled, Ticket};
-use crate::policy::log::WaitSpan;
+use crate::policy::log;
 use crate::runtime::clock::Moment;
 use crate::runtime::engine::AbortOnDrop;
 use crate::runtime::metrics::Outcome;
@@ -66,7 +68,7 @@ impl Entry {
                 queued.await
             }
             Entered::Settled(settled) => {
-                span.ended(Outcome::from(&settled), settled.token(), || Duration::ZERO);
+                log::wait_ended(&span, Outcome::from(&settled), settled.token(), || Duration::ZERO);
                 // A reentry is no wait.
                 if !matches!(settled, Settled::Granted(_)) {
                     let outcome = Outcome::from(&settled);
@@ -144,17 +146,11 @@ struct QueuedWait {
     since: Moment,
     /// Whether the wait was still undecided at the first poll.
     has_waited: bool,
-    span: WaitSpan,
+    span: Span,
 }
 
 impl QueuedWait {
-    fn new(
-        entry: &Arc<Entry>,
-        ticket: Ticket,
-        since: Moment,
-        acquisition: &Acquisition,
-        span: WaitSpan,
-    ) -> Self {
+    fn new(entry: &Arc<Entry>, ticket: Ticket, since: Moment, acquisition: &Acquisition, span: Span) -> Self {
         entry.metrics_in(acquisition.mode).waiters(1.0);
         Self {
             entry: Arc::clone(entry),
@@ -175,7 +171,7 @@ impl QueuedWait {
         let (lock, waited) = (&self.entry, || self.waited());
         let (outcome, token) = (Outcome::from(settled), settled.token());
         lock.metrics_in(self.mode).waited(outcome, waited);
-        self.span.ended(outcome, token, waited);
+        log::wait_ended(&self.span, outcome, token, waited);
         match settled {
             Settled::Granted(_) => lock.log_granted(&self.holder, token, waited),
             Settled::Refused => lock.log_not_granted(waited, &"another holder has it, or comes before"),
@@ -213,7 +209,7 @@ impl Drop for QueuedWait {
         if let Some(ticket) = self.ticket.take() {
             self.entry.turn(Place::Here, |local, turn| local.leave(turn, ticket));
             metrics.waited(Outcome::Cancelled, || self.waited());
-            self.span.ended(Outcome::Cancelled, None, || self.waited());
+            log::wait_ended(&self.span, Outcome::Cancelled, None, || self.waited());
         }
         metrics.waiters(-1.0);
     }

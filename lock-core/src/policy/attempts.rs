@@ -66,7 +66,7 @@ fn drive(
         let unwanted = attempt.unwanted;
         let number = request.number();
         let undo = match outcome {
-            Some(outcome) => entry.attempted(number, outcome),
+            Some(outcome) => entry.turn(Place::Here, |local, turn| local.attempted(turn, number, outcome)),
             None => entry.look(|local| local.take_counted(number)).map(Leftovers::of),
         };
         unfinished.done();

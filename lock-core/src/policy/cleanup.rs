@@ -77,7 +77,8 @@ impl Entry {
     /// If the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: no
     /// other client may have it while the holder stops.
     pub(super) fn clear_lost(self: &Arc<Self>, lost: LostLease) {
-        let LostLease { release, holds, abort_margin, declared } = lost;
+        let LostLease { release, holds, declared } = lost;
+        let abort_margin = release.request.options().abort_margin;
         let stops_by =
             (declared == Declared::ByCore).then(|| self.clock().now().plus(time_to_stop(abort_margin)));
         if let Some(stops_by) = stops_by {
@@ -226,15 +227,19 @@ impl Undoing {
             }
             Some(Some(Downgraded::Shared(grant))) => {
                 drop(lease);
-                let Some(unwanted) = self.entry.downgraded(self.number, &shared, grant) else {
+                let number = self.number;
+                let unwanted = self
+                    .entry
+                    .turn(Place::Here, |local, turn| local.downgraded(turn, number, &shared, grant));
+                let Some((lease, error)) = unwanted else {
                     self.is_certain = true;
                     return;
                 };
-                if let Some(error) = &unwanted.error {
+                if let Some(error) = &error {
                     self.entry.log_repeated("a reader cannot keep its lease", error);
                 }
                 self.wait_for_the_holder(&reader).await;
-                self.give_back(&unwanted.lease).await;
+                self.give_back(&lease).await;
             }
         }
     }

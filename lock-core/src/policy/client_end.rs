@@ -33,12 +33,10 @@ impl ClientEnd {
 
     /// The last handle of the client was dropped.
     pub(crate) fn unused(&self, since: Moment) {
-        self.state.send_if_modified(|state| {
-            let was_in_use = *state == State::InUse;
-            if was_in_use {
+        self.state.send_modify(|state| {
+            if *state == State::InUse {
                 *state = State::Unused(since);
             }
-            was_in_use
         });
     }
 

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::policy::client_end::ClientEnd;
 use crate::policy::groups::HeldGroups;
+use crate::policy::hold::Observer;
+use crate::policy::local::Number;
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::engine::Engine;
 use crate::runtime::metrics::Metrics;
@@ -24,17 +26,23 @@ pub(crate) struct ClientContext {
     /// The releases and cancels that the server has not confirmed.
     pub(crate) unconfirmed: Arc<Outstanding>,
     pub(crate) end: ClientEnd,
+    /// Receives the events of all holds.
+    pub(crate) observer: Arc<dyn Observer>,
     /// When every holder whose hold the core has ended must have stopped, in nanoseconds; zero if there was no such hold.
     pub(crate) stopped_by: AtomicU64,
-    /// The id of the first attempt, which is random, and how many attempts there were.
+    /// The id of the first attempt, which is random, and the number of the next one.
     pub(crate) attempts: (u128, AtomicU64),
 }
 
 impl ClientContext {
-    /// Returns the id of a new attempt, which no other client has: they count from random starts.
-    pub(crate) fn new_id(&self) -> AttemptId {
-        let (first, count) = &self.attempts;
-        AttemptId::new(first.wrapping_add(count.fetch_add(1, Ordering::Relaxed).into()))
+    /// Returns the number of a new attempt, which no other one of this client has.
+    pub(super) fn new_number(&self) -> Number {
+        self.attempts.1.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the id of an attempt, which no other client has: they count from random starts.
+    pub(super) fn id_of(&self, number: Number) -> AttemptId {
+        AttemptId::new(self.attempts.0.wrapping_add(number.into()))
     }
 
     /// Notes when a holder that learns of its loss now has stopped.

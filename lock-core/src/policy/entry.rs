@@ -1,7 +1,6 @@
 //! The entry of a client for one lock: the local lock behind its mutex, and the way from it to the server. There is one entry for
 //! each client and name, which all users of that name share.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Wake;
 use std::time::Duration;
@@ -11,18 +10,14 @@ use tokio::sync::watch;
 use crate::policy::context::ClientContext;
 use crate::policy::groups::Held;
 use crate::policy::hold::state::Event;
-use crate::policy::hold::{About, HoldCore, Home, Observer};
-use crate::policy::local::{
-    Declared, Effects, Leftovers, LocalLock, Number, Outcome, Reply, Turn, Unwanted, Work,
-};
+use crate::policy::hold::{About, HoldCore, Home};
+use crate::policy::local::{Declared, Effects, LocalLock, Number, Reply, Turn, Work};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::engine::can_begin_here;
 use crate::runtime::metrics::LockMetrics;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::wake_contained;
-use crate::spi::{
-    AcquireRequest, AnyLease, Grant, GroupId, HoldOptions, LockKind, Mode, Report, Reports, Wait,
-};
+use crate::spi::{AcquireRequest, AnyLease, GroupId, HoldOptions, LockKind, Mode, Report, Reports, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
@@ -36,7 +31,6 @@ pub(crate) struct Entry {
     kind: LockKind,
     pub(super) client: Arc<ClientContext>,
     local: Mutex<LocalLock>,
-    observer: Arc<dyn Observer>,
     /// Wakes those who observe the holder, once there are any.
     changes: OnceLock<watch::Sender<()>>,
 }
@@ -51,12 +45,7 @@ pub(crate) enum Place {
 }
 
 impl Entry {
-    pub(crate) fn new(
-        name: LockName,
-        kind: LockKind,
-        client: Arc<ClientContext>,
-        observer: Arc<dyn Observer>,
-    ) -> Self {
+    pub(crate) fn new(name: LockName, kind: LockKind, client: Arc<ClientContext>) -> Self {
         let capabilities = client.backend.capabilities();
         Self {
             physical: capabilities.names.apply(&name),
@@ -64,7 +53,6 @@ impl Entry {
             kind,
             client,
             local: Mutex::new(LocalLock::new()),
-            observer,
             changes: OnceLock::new(),
         }
     }
@@ -166,7 +154,7 @@ impl Entry {
         effects.stop.drain(wake_contained);
         effects.wake.drain(wake_contained);
         effects.asked.drain(|attempt| attempt.ask());
-        effects.unregister.drain(|(number, group)| self.client.held.remove(group, self, number));
+        effects.unregister.drain(|(number, group)| self.client.held.remove(group, number));
         effects.dropped.drain(drop);
         effects.done.drain(drop);
         effects.words.drain(drop);
@@ -191,23 +179,9 @@ impl Entry {
         }
     }
 
-    /// An attempt has ended. Returns what the caller has to undo.
-    pub(super) fn attempted(self: &Arc<Self>, number: Number, outcome: Outcome) -> Option<Leftovers> {
-        self.turn(Place::Here, |local, turn| local.attempted(turn, number, outcome))
-    }
-
     /// A release, a cancel or a downgrade has been answered.
     pub(super) fn answered(self: &Arc<Self>, number: Number, reply: &Reply, place: Place) {
         self.turn(place, |local, turn| local.answered(turn, number, reply));
-    }
-
-    pub(super) fn downgraded(
-        self: &Arc<Self>,
-        number: Number,
-        shared: &AcquireRequest,
-        grant: Grant<AnyLease>,
-    ) -> Option<Unwanted> {
-        self.turn(Place::Here, |local, turn| local.downgraded(turn, number, shared, grant))
     }
 
     /// The backend has found a lease lost. Of one that is given back, only a reader that still stands by it is lost.
@@ -283,7 +257,7 @@ impl Entry {
     ) -> AcquireRequest {
         let (names, reports) = ((self.name.clone(), self.physical.clone()), Arc::downgrade(self));
         AcquireRequest::of(
-            (number, self.client.new_id()),
+            (number, self.client.id_of(number)),
             names,
             mode,
             wait,
@@ -320,7 +294,7 @@ impl Home for Entry {
     }
 
     fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
-        self.observer.publish(event, hold);
+        self.client.observer.publish(event, hold);
         self.changed();
     }
 }
@@ -368,25 +342,11 @@ impl Entry {
         }
     }
 
-    pub(crate) fn not_owner(&self, owner: Owner) -> LockError {
-        LockError::new(ErrorKind::NotOwner, Operation::Release)
-            .on(&self.name)
-            .of(self.kind)
-            .because(format!("{owner:?} has no entry"))
-            .remedy("unlock in the task or scope that locked, once for each lock")
-    }
-
     /// The error of an owner that reads, or is about to, and asks for the write side.
     pub(crate) fn no_upgrade(&self) -> LockError {
         let error = LockError::new(ErrorKind::Deadlock, Operation::Acquire)
             .because("this owner holds the read lock, which cannot be upgraded")
             .remedy("release the read side first, or acquire the write side from the beginning");
         self.about(error)
-    }
-}
-
-impl fmt::Debug for Entry {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Entry").field("name", &self.name).finish_non_exhaustive()
     }
 }

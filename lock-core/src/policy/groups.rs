@@ -40,7 +40,7 @@ const MOST_LOST: usize = 1 << 14;
 
 #[derive(Default)]
 struct Group {
-    leases: NumberMap<Key, Held>,
+    leases: NumberMap<Number, Held>,
     task: Option<Task>,
 }
 
@@ -56,9 +56,6 @@ struct Task {
 /// anyway: so the task looks no more often than this, however many leases come and go.
 const LOOKS_IN_AN_INTERVAL: u32 = 16;
 
-/// The address of the entry, and the number of the lease in its local lock.
-type Key = (usize, Number);
-
 /// A lease that is held.
 #[derive(Clone)]
 pub(crate) struct Held {
@@ -70,17 +67,9 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    fn key(&self) -> Key {
-        key(&self.entry, self.number)
-    }
-
     pub(super) fn interval(&self) -> Option<Duration> {
         self.renewal.map(|(_, interval)| interval)
     }
-}
-
-fn key(entry: &Arc<Entry>, number: Number) -> Key {
-    (Arc::as_ptr(entry).addr(), number)
 }
 
 impl HeldGroups {
@@ -95,18 +84,18 @@ impl HeldGroups {
         let mut all = self.all.lock();
         let All { groups, spare, lost } = &mut *all;
         let group = groups.entry(id).or_insert_with(|| spare.take().unwrap_or_default());
-        if group.leases.insert(held.key(), held).is_none() {
+        if group.leases.insert(held.number, held).is_none() {
             self.leases.add();
         }
         (renew_at.and_then(|renew_at| group.task_to_start(renew_at)), lost.get(&id).copied())
     }
 
     /// Removes a lease that has ended, or whose release begins. It runs foreign code.
-    pub(super) fn remove(&self, id: GroupId, entry: &Arc<Entry>, number: Number) {
+    pub(super) fn remove(&self, id: GroupId, number: Number) {
         let mut all = self.all.lock();
         let All { groups, spare, .. } = &mut *all;
         let Some(group) = groups.get_mut(&id) else { return };
-        let Some(removed) = group.leases.remove(&key(entry, number)) else { return };
+        let Some(removed) = group.leases.remove(&number) else { return };
         // If a group has a task, that task removes it: usually the next lease comes sooner.
         if group.leases.is_empty() && group.task.is_none() {
             *spare = groups.remove(&id);
@@ -153,7 +142,7 @@ impl HeldGroups {
         let mut all = self.all.lock();
         let Some(group) = all.groups.get_mut(&group) else { return };
         for (held, renew_at) in leases {
-            let kept = group.leases.get_mut(&held.key());
+            let kept = group.leases.get_mut(&held.number);
             if let Some((due, _)) = kept.and_then(|held| held.renewal.as_mut()) {
                 *due = renew_at;
             }

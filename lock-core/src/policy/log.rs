@@ -8,7 +8,6 @@ use std::fmt;
 use std::time::Duration;
 
 use tracing::field::{DisplayValue, Empty, debug as debug_value, display};
-use tracing::span::Entered;
 use tracing::{Span, debug, error, info, warn};
 
 use crate::policy::entry::Entry;
@@ -27,39 +26,33 @@ pub(crate) fn span(lock: &LockName) -> Span {
     tracing::debug_span!(target: "distlock", "lock", name = %lock)
 }
 
-/// The span of a call that acquires a lock. Its end adds how it ended: `outcome`, `waited` and `token`.
-pub(super) struct WaitSpan(Span);
-
-impl WaitSpan {
-    pub(super) fn enter(&self) -> Entered<'_> {
-        self.0.enter()
-    }
-
-    pub(super) fn in_scope<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.0.in_scope(work)
-    }
-
-    pub(super) fn ended(&self, outcome: Outcome, token: Option<FencingToken>, waited: impl Fn() -> Duration) {
-        if !self.0.is_disabled() {
-            self.0.record("outcome", outcome.word()).record("waited", debug_value(waited()));
-            self.0.record("token", token.map(display));
-        }
+/// Adds to the span of a wait how it has ended.
+pub(super) fn wait_ended(
+    span: &Span,
+    outcome: Outcome,
+    token: Option<FencingToken>,
+    waited: impl Fn() -> Duration,
+) {
+    if !span.is_disabled() {
+        span.record("outcome", outcome.word()).record("waited", debug_value(waited()));
+        span.record("token", token.map(display));
     }
 }
 
 /// A lock at a server.
 impl Entry {
-    pub(super) fn wait_span(&self, mode: Mode) -> WaitSpan {
-        WaitSpan(tracing::info_span!(
+    /// The span of a call that acquires a lock.
+    pub(super) fn wait_span(&self, mode: Mode) -> Span {
+        tracing::info_span!(
             target: "distlock",
             "acquire", lock = %self.name(), ?mode, server = %self.server(),
             outcome = Empty, waited = Empty, token = Empty
-        ))
+        )
     }
 
     pub(super) fn log_waiting(&self, holder: &HolderInfo) {
         let server = self.server();
-        debug!(target: "distlock", lock = %self.name(), holder = %Holder(holder), %server, "waiting");
+        debug!(target: "distlock", lock = %self.name(), %holder, %server, "waiting");
     }
 
     pub(super) fn log_granted(
@@ -70,7 +63,7 @@ impl Entry {
     ) {
         debug!(
             target: "distlock",
-            lock = %self.name(), holder = %Holder(holder), token = token.map(display), waited = ?waited(),
+            lock = %self.name(), %holder, token = token.map(display), waited = ?waited(),
             server = %self.server(), "granted"
         );
     }
@@ -198,18 +191,5 @@ impl Failures {
         } else {
             debug!(target: "distlock", locks, ?names, error = %why, %server, "renewals failed");
         }
-    }
-}
-
-/// How a client names itself in the log.
-struct Holder<'a>(&'a HolderInfo);
-
-impl fmt::Display for Holder<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(holder) = self;
-        if let Some(label) = &holder.label {
-            write!(formatter, "{label}@")?;
-        }
-        write!(formatter, "{}:{}", holder.host, holder.pid)
     }
 }

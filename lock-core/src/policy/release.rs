@@ -24,7 +24,7 @@ impl Entry {
     ) -> Result<(), LockError> {
         match self.turn(Place::Here, |local, turn| local.exit(turn, (owner, mode), of)) {
             Exited::StillHeld => Ok(()),
-            Exited::NotOwner => Err(self.not_owner(owner)),
+            Exited::NotOwner => Err(self.about(LockError::not_owner(self.name(), owner))),
             Exited::Lost(reason) => Err(self.lost(Operation::Release, reason)),
             Exited::Ends(hold) => {
                 let span = hold.release_span();
@@ -42,7 +42,7 @@ impl Entry {
                 Phase::Standing | Phase::Releasing => None,
             })
         });
-        match (loss.await, hold.failure()) {
+        match (loss.await, hold.failure.get()) {
             (_, Some(error)) => Err(self.about(error.clone())),
             (Some(reason), None) => Err(self.lost(Operation::Release, reason)),
             (None, None) => Ok(()),

@@ -15,7 +15,7 @@ use std::thread;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::{AbortHandle, JoinError, JoinHandle};
 
 use crate::runtime::sync::Mutex;
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -258,6 +258,23 @@ const DEEPEST: u32 = 8;
 /// Aborts a task when the future that waits for it is dropped.
 #[derive(Debug)]
 pub(crate) struct AbortOnDrop<T>(pub(crate) JoinHandle<T>);
+
+impl<T> AbortOnDrop<Result<T, LockError>> {
+    /// Waits for the answer of the task.
+    pub(crate) async fn answer(mut self, operation: Operation) -> Result<T, LockError> {
+        (&mut self.0).await.unwrap_or_else(|error| Err(no_answer(operation, error)))
+    }
+}
+
+/// The error of a task that has ended without an answer.
+pub(crate) fn no_answer(operation: Operation, error: JoinError) -> LockError {
+    let (kind, cause) = if error.is_panic() {
+        (ErrorKind::Internal, "the work for it panicked")
+    } else {
+        (ErrorKind::Closed, "the runtime that the work for it runs on has ended")
+    };
+    LockError::new(kind, operation).because(cause).caused_by(error)
+}
 
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {

@@ -243,25 +243,12 @@ impl LockMetrics<'_> {
         record(&self.all.skipped, self.lock, Value::Count(1));
     }
 
-    /// A candidate stands for the election of this name: from now on its series are there.
-    pub(crate) fn stands(self) {
-        self.leads(0.0);
-        record(&self.all.terms, Some(("election", self.name)), Value::Count(0));
-    }
-
-    /// A term begins.
-    pub(crate) fn term_begins(self) {
-        self.leads(1.0);
-        record(&self.all.terms, Some(("election", self.name)), Value::Count(1));
-    }
-
-    /// A term ends.
-    pub(crate) fn term_ends(self) {
-        self.leads(-1.0);
-    }
-
-    fn leads(self, difference: f64) {
-        record(&self.all.leader, Some(("election", self.name)), Value::Change(difference));
+    /// A candidate stands for the election of this name (0.0, 0): from now on its series are there. It leads (1.0, 1), or leads no
+    /// longer (-1.0, 0).
+    pub(crate) fn leads(self, difference: f64, terms: u64) {
+        let election = Some(("election", self.name));
+        record(&self.all.leader, election, Value::Change(difference));
+        record(&self.all.terms, election, Value::Count(terms));
     }
 
     /// A hold that its owner had received has ended.

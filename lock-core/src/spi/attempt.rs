@@ -166,7 +166,7 @@ pub(crate) trait Reports: Send + Sync {
 pub struct AcquireRequest(Arc<Attempt>);
 
 struct Attempt {
-    /// The attempt's number in its local lock.
+    /// The attempt's number in its client.
     number: u64,
     id: AttemptId,
     name: LockName,
@@ -307,7 +307,7 @@ impl AcquireRequest {
         &self.0.options
     }
 
-    /// Returns the number of the attempt in its local lock.
+    /// Returns the number of the attempt in its client.
     pub(crate) fn number(&self) -> u64 {
         self.0.number
     }

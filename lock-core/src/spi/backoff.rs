@@ -20,32 +20,21 @@ use std::time::Duration;
 pub struct Backoff {
     bound: Duration,
     most: Duration,
-    /// Drawn with the first pause: most operations need no pause.
-    random: Option<u64>,
 }
 
 impl Backoff {
     /// Creates pauses from `first` up to `most`.
     pub fn new(first: Duration, most: Duration) -> Self {
-        Self { bound: first, most, random: None }
+        Self { bound: first, most }
     }
 
     /// Returns the next pause.
     pub fn next_pause(&mut self) -> Duration {
         let bound = self.bound.min(self.most);
         self.bound = bound.saturating_mul(2);
-        bound / 2 + bound.mul_f64(self.next_fraction() / 2.0)
-    }
-
-    /// Returns an evenly distributed fraction from 0 to 1, by xorshift64 (Marsaglia, "Xorshift RNGs", 2003).
-    fn next_fraction(&mut self) -> f64 {
-        // Jitter need not be unpredictable. Without random numbers from the system the pauses are only less spread.
-        let mut random = self.random.unwrap_or_else(|| getrandom::u64().unwrap_or(0x9e37_79b9_7f4a_7c15) | 1);
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        self.random = Some(random);
-        f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
+        // Without random numbers from the system the pauses are only not spread.
+        let fraction = f64::from(getrandom::u32().unwrap_or(u32::MAX)) / f64::from(u32::MAX);
+        bound / 2 + bound.mul_f64(fraction / 2.0)
     }
 }
 

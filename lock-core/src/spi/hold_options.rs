@@ -17,7 +17,8 @@ pub(crate) struct HoldOptions {
     pub(crate) max_hold: Option<Duration>,
     /// How long after the grant no other attempt with such a wish succeeds, whatever becomes of the hold.
     pub(crate) at_least: Option<Duration>,
-    pub(crate) on_loss: OnLoss,
+    /// Whether a body runs to its end when the lock is lost. Else it is dropped at its next await.
+    pub(crate) finishes_body: bool,
     /// `None` when each hold comes from the server.
     pub(crate) local_handoff: Option<LocalHandoff>,
     /// Whether the hold is a term of an election.
@@ -42,19 +43,9 @@ impl HoldOptions {
             abort_margin: Duration::ZERO,
             max_hold: None,
             at_least: None,
-            on_loss: OnLoss::default(),
+            finishes_body: false,
             local_handoff: None,
             is_term: false,
         }
     }
-}
-
-/// What becomes of a body when the lock is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum OnLoss {
-    /// It is dropped at its next await.
-    #[default]
-    DropBody,
-    /// It runs to its end.
-    FinishBody,
 }

@@ -260,5 +260,5 @@ pub use crate::runtime::sync::Mutex;
 pub(crate) use attempt::{Report, Reports};
 pub(crate) use context::GroupReport;
 pub(crate) use erased::{AnyBackend, AnyLease, Erased};
-pub(crate) use hold_options::{HoldOptions, LocalHandoff, OnLoss};
+pub(crate) use hold_options::{HoldOptions, LocalHandoff};
 pub(crate) use lease_deadline::{TIMER_SLIP, Validity};

@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::types::loss::LossReason;
 use crate::types::mode::LockKind;
 use crate::types::name::LockName;
+use crate::types::owner::Owner;
 use crate::types::status::Participant;
 
 /// What went wrong, as far as a program can act on it.
@@ -252,6 +253,14 @@ impl LockError {
     /// Creates the error of a wait that ended while another owner held the lock.
     pub fn busy(name: &LockName) -> Self {
         Self::new(ErrorKind::Busy, Operation::Acquire).on(name).retryable()
+    }
+
+    /// Creates the error of an owner that ends an entry, and has none.
+    pub(crate) fn not_owner(name: &LockName, owner: Owner) -> Self {
+        Self::new(ErrorKind::NotOwner, Operation::Release)
+            .on(name)
+            .because(format!("{owner:?} has no entry"))
+            .remedy("unlock in the task or scope that locked, the same lock, once for each lock")
     }
 
     /// Creates the error of an acquisition that expects another number of permits than the holders and waiters that the

@@ -82,6 +82,16 @@ impl HolderInfo {
     }
 }
 
+/// The label, the host and the process.
+impl fmt::Display for HolderInfo {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(label) = &self.label {
+            write!(formatter, "{label}@")?;
+        }
+        write!(formatter, "{}:{}", self.host, self.pid)
+    }
+}
+
 #[cfg(unix)]
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()

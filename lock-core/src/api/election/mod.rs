@@ -182,7 +182,7 @@ impl Election {
         // A leader may change its value, which the one after it must not inherit.
         options.local_handoff = None;
         options.is_term = true;
-        self.lock.entry.metrics_in(Mode::Exclusive).stands();
+        self.lock.entry.metrics_in(Mode::Exclusive).leads(0.0, 0);
         let guard = lock.acquire_guard(Owner::new(), wait).await?;
         Ok(guard.map(|guard| Leadership::new(self.clone(), guard)))
     }

@@ -164,7 +164,7 @@ fn bytes_of_a_held_lock(server: &Fake) -> i64 {
 
 #[test]
 fn the_memory_of_a_held_lock() {
-    for (server, limit) in [(at_once(), 1_433), (later_with_a_lease(), 1_520)] {
+    for (server, limit) in [(at_once(), 1_360), (later_with_a_lease(), 1_448)] {
         let bytes = bytes_of_a_held_lock(&server);
         println!("a held lock takes {bytes} bytes");
         assert!(bytes <= limit, "{bytes} instead of at most {limit} bytes");

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::metrics::{LockMetrics, Metrics};
-use crate::spi::{AcquireRequest, HoldOptions, OnLoss};
+use crate::spi::{AcquireRequest, HoldOptions};
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::mode::Mode;
@@ -51,18 +51,18 @@ pub(crate) struct About<'h> {
 pub(crate) struct HoldCore {
     home: Arc<dyn Home>,
     /// A number that no other hold of this process has.
-    number: u64,
+    pub(crate) number: u64,
     first: Granted,
     /// What replaced it, when a writer became a reader.
     later: OnceLock<Box<Granted>>,
     /// The holds that this one consists of: it is valid only while all of them are. Empty for most holds.
-    parts: Box<[Arc<HoldCore>]>,
+    pub(crate) parts: Box<[Arc<HoldCore>]>,
     granted_at: Moment,
     /// The task or thread that received the hold first.
-    acquired_in: OnceLock<Owner>,
+    pub(crate) acquired_in: OnceLock<Owner>,
     pub(crate) state: HoldState<LossReason>,
     /// Why its release has no certain result.
-    failure: OnceLock<LockError>,
+    pub(crate) failure: OnceLock<LockError>,
     /// Receives the events beside the observer of the client.
     observer: OnceLock<Arc<dyn Observer>>,
     /// Whether another process may have inherited the descriptor.
@@ -73,15 +73,13 @@ pub(crate) struct HoldCore {
 /// What the server granted. Several locks together have nothing of it.
 #[derive(Clone, Default)]
 pub(crate) struct Granted {
-    /// The number of the lease in its local lock.
+    /// The number of the lease.
     pub(crate) lease: u64,
     /// The attempt, or the one that is to make the lease of a writer that of this reader.
     pub(crate) request: Option<AcquireRequest>,
     /// The id under which the server shows the hold, if it is not that of the attempt.
     pub(crate) holder: Option<HolderId>,
     pub(crate) token: Option<FencingToken>,
-    /// Whether other holds may follow on the same lease.
-    pub(crate) may_be_followed: bool,
     #[cfg(unix)]
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
 }
@@ -130,23 +128,6 @@ impl HoldCore {
         let _ = self.later.set(Box::new(grant));
     }
 
-    /// Returns a number that no other hold of this process has.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    pub(crate) fn parts(&self) -> &[Arc<Self>] {
-        &self.parts
-    }
-
-    pub(crate) fn set_acquired_in(&self, task: Owner) {
-        let _ = self.acquired_in.set(task);
-    }
-
-    pub(crate) fn acquired_in(&self) -> Option<Owner> {
-        self.acquired_in.get().copied()
-    }
-
     pub(crate) fn mode(&self) -> Mode {
         self.grant().request.as_ref().map_or(Mode::Exclusive, AcquireRequest::mode)
     }
@@ -170,7 +151,9 @@ impl HoldCore {
     pub(crate) fn descriptor(&self) -> Option<&Arc<std::os::fd::OwnedFd>> {
         let grant = self.grant();
         self.is_inherited.store(true, AtomicOrdering::SeqCst);
-        grant.descriptor.as_ref().filter(|_| !grant.may_be_followed || self.is_standing())
+        // Other holds may follow on the same lease.
+        let may_be_followed = grant.request.as_ref().is_some_and(|request| request.sections().get() > 1);
+        grant.descriptor.as_ref().filter(|_| !may_be_followed || self.is_standing())
     }
 
     /// Whether another process may have inherited the descriptor.
@@ -191,9 +174,9 @@ impl HoldCore {
         self.grant().options().map_or(Duration::ZERO, |options| options.abort_margin)
     }
 
-    /// What becomes of a body when this hold is lost.
-    pub(crate) fn on_loss(&self) -> OnLoss {
-        self.grant().options().map_or(OnLoss::DropBody, |options| options.on_loss)
+    /// Whether a body runs to its end when this hold is lost.
+    pub(crate) fn finishes_body(&self) -> bool {
+        self.grant().options().is_some_and(|options| options.finishes_body)
     }
 
     /// Adds an observer, unless the hold has one. Call this before the acquisition is reported.
@@ -241,11 +224,6 @@ impl HoldCore {
 
     fn now(&self) -> u64 {
         self.home.about().clock.now().as_nanoseconds()
-    }
-
-    /// Returns why its release has no certain result, if so.
-    pub(crate) fn failure(&self) -> Option<&LockError> {
-        self.failure.get()
     }
 }
 
@@ -297,7 +275,7 @@ impl HoldCore {
         if let Some(metrics) = self.metrics() {
             metrics.acquired();
             if self.is_term() {
-                metrics.term_begins();
+                metrics.leads(1.0, 1);
             }
         }
         if let Acquired::Lost(reason) = acquired {
@@ -334,7 +312,7 @@ impl HoldCore {
         if let Some(metrics) = self.metrics() {
             metrics.ended(|| self.age(), loss);
             if self.is_term() {
-                metrics.term_ends();
+                metrics.leads(-1.0, 0);
             }
         }
     }

@@ -42,7 +42,8 @@ pub(crate) struct HoldState<R> {
 #[derive(Debug)]
 struct Inner<R> {
     phase: Phase<R>,
-    contact: Contact,
+    /// Whether contact with the server is lost.
+    is_suspect: bool,
     reported: Reported,
     /// Present once there has been one: most holds are never watched.
     watchers: Option<Box<Watchers>>,
@@ -64,20 +65,15 @@ pub(crate) enum Phase<R> {
     Lost(R),
 }
 
-/// Whether contact with the server is good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Contact {
-    Good,
-    Suspect,
-}
-
 /// What listeners know of the hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reported {
     /// Nothing: the owner has not received the hold yet. It may already have ended.
     Nothing,
-    /// The acquisition, and this state of the contact.
-    Held(Contact),
+    /// The acquisition, and whether contact is lost.
+    Held {
+        is_suspect: bool,
+    },
     End,
 }
 
@@ -103,13 +99,10 @@ pub(crate) type Woken = Few<Waker>;
 
 impl<R: Copy> Inner<R> {
     fn follow_contact(&mut self, publish: impl FnOnce(Event<R>)) {
-        let Reported::Held(reported) = &mut self.reported else { return };
-        if matches!(self.phase, Phase::Standing) && *reported != self.contact {
-            *reported = self.contact;
-            publish(match self.contact {
-                Contact::Good => Event::Restored,
-                Contact::Suspect => Event::Suspect,
-            });
+        let Reported::Held { is_suspect } = &mut self.reported else { return };
+        if matches!(self.phase, Phase::Standing) && *is_suspect != self.is_suspect {
+            *is_suspect = self.is_suspect;
+            publish(if self.is_suspect { Event::Suspect } else { Event::Restored });
         }
     }
 
@@ -133,7 +126,7 @@ impl<R: Copy> HoldState<R> {
         Self {
             inner: Mutex::new(Inner {
                 phase: Phase::Standing,
-                contact: Contact::Good,
+                is_suspect: false,
                 reported: Reported::Nothing,
                 watchers: None,
             }),
@@ -176,7 +169,7 @@ impl<R: Copy> HoldState<R> {
             return false;
         }
         self.deadline.fetch_max(deadline, Ordering::AcqRel);
-        let was_suspect = std::mem::replace(&mut inner.contact, Contact::Good) == Contact::Suspect;
+        let was_suspect = std::mem::replace(&mut inner.is_suspect, false);
         inner.follow_contact(publish);
         was_suspect
     }
@@ -184,13 +177,13 @@ impl<R: Copy> HoldState<R> {
     /// Records that contact is lost. Returns whether that changed the state of a hold that stands.
     pub(crate) fn suspect(&self, publish: impl FnOnce(Event<R>)) -> bool {
         let mut inner = self.inner.lock();
-        let was_good = std::mem::replace(&mut inner.contact, Contact::Suspect) == Contact::Good;
+        let was_suspect = std::mem::replace(&mut inner.is_suspect, true);
         inner.follow_contact(publish);
-        was_good && matches!(inner.phase, Phase::Standing)
+        !was_suspect && matches!(inner.phase, Phase::Standing)
     }
 
     pub(crate) fn is_suspect(&self) -> bool {
-        self.inner.lock().contact == Contact::Suspect
+        self.inner.lock().is_suspect
     }
 
     /// The owner has received the hold.
@@ -200,7 +193,7 @@ impl<R: Copy> HoldState<R> {
             return Acquired::Before;
         }
         publish(Event::Acquired);
-        inner.reported = Reported::Held(Contact::Good);
+        inner.reported = Reported::Held { is_suspect: false };
         match inner.phase {
             Phase::Standing | Phase::Releasing => inner.follow_contact(publish),
             Phase::Released => {

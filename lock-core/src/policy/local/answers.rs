@@ -16,9 +16,9 @@ pub(super) struct Answers {
 
 #[derive(Default)]
 struct Due {
-    count: usize,
+    count: u32,
     /// How many of them are due for longer than they should.
-    overdue: usize,
+    overdue: u32,
 }
 
 impl Answers {
@@ -43,11 +43,11 @@ impl Answers {
     pub(super) fn has_come(&mut self, mode: Mode, was_late: bool) {
         for due in self.of(mode) {
             due.count -= 1;
-            due.overdue -= usize::from(was_late);
+            due.overdue -= u32::from(was_late);
         }
     }
 
-    pub(super) fn count_before(&self, mode: Mode) -> usize {
+    pub(super) fn count_before(&self, mode: Mode) -> u32 {
         self.before(mode).count
     }
 

@@ -9,8 +9,6 @@ use super::OVERDUE;
 use super::line::Ticket;
 use crate::policy::hold::HoldCore;
 use crate::runtime::clock::Moment;
-use crate::runtime::few::FewByKey;
-use crate::runtime::number_map::NumberHashes;
 use crate::runtime::outstanding::Pending;
 use crate::spi::{AcquireRequest, AnyLease, Grant, GroupId, Mode, Validity};
 use crate::types::error::LockError;
@@ -18,8 +16,6 @@ use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
 
 pub(crate) type Number = u64;
-
-pub(super) type Asks = FewByKey<Number, Ask, NumberHashes>;
 
 pub(super) struct Ask {
     pub(super) request: AcquireRequest,

@@ -170,8 +170,7 @@ impl LocalLock {
             turn.effects.forget(out);
         }
         let series = turn.series_of(&request, &grant);
-        let granted = Granted { may_be_followed: series.is_some(), ..granted_of(&request, &grant) };
-        let hold = turn.hold(granted, lasting.deadline());
+        let hold = turn.hold(granted_of(&request, &grant), lasting.deadline());
         let lease = Lease { series, ..Lease::new(grant, lasting, hold, Seen::NotYet(ticket)) };
         if request.mode() == Mode::Exclusive {
             self.exclusive = Some(number);
@@ -262,7 +261,6 @@ pub(super) fn granted_of(request: &AcquireRequest, grant: &Grant<AnyLease>) -> G
         request: Some(request.clone()),
         holder: grant.holder.clone(),
         token: grant.token,
-        may_be_followed: false,
         #[cfg(unix)]
         descriptor: grant.descriptor.clone(),
     }

@@ -115,7 +115,6 @@ impl LocalLock {
         turn.unregister(number, lease.group);
         let gone_by = turn.gone_by(&lease);
         let counted = turn.counted();
-        let abort_margin = lease.hold.abort_margin();
         let mut holds = Vec::with_capacity(1);
         for hold in lease.holds() {
             let known = hold.lose(reason, &mut turn.effects.wake);
@@ -131,7 +130,7 @@ impl LocalLock {
             Seen::NotYet(ticket) => self.lost_unseen(turn, ticket, &request, reason),
         }
         let release = Release { request, lease: lease.kept, gone_by, counted };
-        turn.effects.work.push(Work::Clear(LostLease { release, holds, abort_margin, declared }));
+        turn.effects.work.push(Work::Clear(LostLease { release, holds, declared }));
     }
 
     /// No code has used the lease: its request waits again, in its place.

@@ -39,6 +39,8 @@ use crate::policy::acquire::Acquisition;
 use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
 use crate::runtime::clock::{AlarmHandle, Moment};
+use crate::runtime::few::FewByKey;
+use crate::runtime::number_map::NumberHashes;
 use crate::spi::{AnyLease, Grant, Mode, Report, Wait};
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
@@ -46,14 +48,13 @@ use crate::types::owner::Owner;
 use crate::types::status::Participant;
 use answers::Answers;
 pub(crate) use asks::Number;
-use asks::{Ask, Asks, Is, Lease, Seen, Word};
+use asks::{Ask, Is, Lease, Seen, Word};
 pub(crate) use granting::Leftovers;
 use granting::declared;
 pub(crate) use line::Ticket;
 use line::{At, Line, Request};
 pub(crate) use losing::Declared;
 use owners::Owners;
-pub(crate) use reading::Unwanted;
 pub(crate) use releasing::Reply;
 pub(crate) use turn::{Downgrade, Effects, EndedHold, LostLease, Pause, Release, Turn, Work};
 
@@ -63,8 +64,7 @@ const OVERDUE: Duration = Duration::from_secs(1);
 
 pub(crate) struct LocalLock {
     line: Line,
-    asks: Asks,
-    next: Number,
+    asks: FewByKey<Number, Ask, NumberHashes>,
     /// The exclusive attempt that is out.
     attempting: Option<Number>,
     /// The exclusive lease, also while it becomes a shared one.
@@ -138,8 +138,7 @@ impl LocalLock {
     pub(crate) fn new() -> Self {
         Self {
             line: Line::default(),
-            asks: Asks::default(),
-            next: 0,
+            asks: FewByKey::default(),
             attempting: None,
             exclusive: None,
             unplaced: BTreeSet::new(),

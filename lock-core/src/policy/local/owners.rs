@@ -1,6 +1,5 @@
 //! The owners that have entered: how often, into which hold, and which of them have still to learn of a loss.
 
-use std::collections::VecDeque;
 use std::hash::RandomState;
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ type Key = (Owner, Mode);
 #[derive(Default)]
 pub(super) struct Owners {
     entered: FewByKey<Key, Entered, RandomState>,
-    lost: VecDeque<Lost>,
+    lost: Vec<Lost>,
 }
 
 pub(super) struct Entered {
@@ -61,9 +60,9 @@ impl Owners {
     pub(super) fn lose(&mut self, owner: Owner, mode: Mode, reason: LossReason) {
         let Some(Entered { hold, entries }) = self.leave(owner, mode) else { return };
         if self.lost.len() == MOST_LOST {
-            self.lost.pop_front();
+            self.lost.remove(0);
         }
-        self.lost.push_back(Lost { key: (owner, mode), hold: hold.number(), entries, reason });
+        self.lost.push(Lost { key: (owner, mode), hold: hold.number, entries, reason });
     }
 
     /// The owner learns of its loss. With `of`, only of the loss of that hold.
@@ -74,7 +73,7 @@ impl Owners {
         of: Option<&Arc<HoldCore>>,
     ) -> Option<LossReason> {
         let position = self.position_of_loss(owner, mode, of)?;
-        self.lost.remove(position).map(|lost| lost.reason)
+        Some(self.lost.remove(position).reason)
     }
 
     /// An entry into a lost hold ends without a caller: the owner still learns of the loss when it ends the others.
@@ -90,7 +89,7 @@ impl Owners {
     }
 
     fn position_of_loss(&self, owner: Owner, mode: Mode, of: Option<&Arc<HoldCore>>) -> Option<usize> {
-        let is_it = |lost: &Lost| lost.key == (owner, mode) && of.is_none_or(|of| of.number() == lost.hold);
+        let is_it = |lost: &Lost| lost.key == (owner, mode) && of.is_none_or(|of| of.number == lost.hold);
         self.lost.iter().position(is_it)
     }
 

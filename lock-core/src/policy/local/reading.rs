@@ -14,12 +14,6 @@ use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
 
-/// The lease of a reader that has ended, or cannot keep it for this reason.
-pub(crate) struct Unwanted {
-    pub(crate) lease: AnyLease,
-    pub(crate) error: Option<LockError>,
-}
-
 impl LocalLock {
     /// Lets the owner of the exclusive hold read, without the server.
     pub(super) fn read_under_lease(
@@ -32,9 +26,8 @@ impl LocalLock {
             return None;
         }
         let number = self.exclusive?;
-        let to = self.next;
         let Ask { request, is: Is::Leased(lease) } = self.asks.get_mut(&number)? else { return None };
-        self.next += 1;
+        let to = turn.entry.client.new_number();
         let granted = Granted {
             lease: number,
             request: Some(turn.entry.request(to, Mode::Shared, Wait::Forever, request.options())),
@@ -70,15 +63,15 @@ impl LocalLock {
         turn.effects.work.push(Work::Downgrade(downgrade));
     }
 
-    /// The server has made the lease of a writer that of the reader under it. Returns the lease if no reader can keep it: the
-    /// caller has to release it.
+    /// The server has made the lease of a writer that of the reader under it. Returns the lease if the reader has ended, or cannot
+    /// keep it for this reason: the caller has to release it.
     pub(crate) fn downgraded(
         &mut self,
         turn: &mut Turn<'_>,
         number: Number,
         shared: &AcquireRequest,
         grant: Grant<AnyLease>,
-    ) -> Option<Unwanted> {
+    ) -> Option<(AnyLease, Option<LockError>)> {
         let writer = self.asks.get_mut(&number).and_then(Ask::ending).and_then(|ending| ending.hold.take());
         let unwanted = self.lease_inherited(turn, number, shared, grant);
         // After that, so that the owner finds the reader's own token when the writer has ended.
@@ -94,15 +87,15 @@ impl LocalLock {
         number: Number,
         shared: &AcquireRequest,
         grant: Grant<AnyLease>,
-    ) -> Option<Unwanted> {
+    ) -> Option<(AnyLease, Option<LockError>)> {
         let Some(heir) = self.take_heir(turn, number) else {
-            return Some(Unwanted { lease: grant.lease, error: None });
+            return Some((grant.lease, None));
         };
         let lasting = match lasting_of(shared, grant.term) {
             Ok(lasting) => lasting,
             Err(error) => {
                 self.lose_heir(turn, heir, LossReason::Expired);
-                return Some(Unwanted { lease: grant.lease, error: Some(error) });
+                return Some((grant.lease, Some(error)));
             }
         };
         let (Heir { reader, owner, .. }, to) = (heir, shared.number());

@@ -99,7 +99,7 @@ impl LocalLock {
     fn may_follow(&self, turn: &Turn<'_>, ticket: Ticket) -> Option<Number> {
         let request = self.line.get(ticket)?;
         let release = self.answers.of_release?;
-        let may = turn.pipelines()
+        let may = turn.capabilities().pipelining
             && self.answers.count_before(Mode::Exclusive) == 1
             && request.mode == Mode::Exclusive
             && !request.tries_once();
@@ -107,9 +107,8 @@ impl LocalLock {
     }
 
     fn send(&mut self, turn: &mut Turn<'_>, ticket: Ticket, behind: Option<Number>) {
-        let number = self.next;
+        let number = turn.entry.client.new_number();
         let Some(request) = self.line.set(ticket, At::Sent(number)) else { return };
-        self.next += 1;
         self.last_holder = None;
         let wait = request.wait;
         let asked = turn.entry.request(number, request.mode, wait, &request.options);

@@ -88,7 +88,6 @@ pub(crate) struct Downgrade {
 pub(crate) struct LostLease {
     pub(crate) release: Release,
     pub(crate) holds: Vec<EndedHold>,
-    pub(crate) abort_margin: Duration,
     pub(crate) declared: Declared,
 }
 
@@ -119,13 +118,8 @@ impl<'e> Turn<'e> {
         Self { entry, now, effects: Effects::default() }
     }
 
-    fn capabilities(&self) -> &Capabilities {
+    pub(super) fn capabilities(&self) -> &Capabilities {
         self.entry.client.backend.capabilities()
-    }
-
-    /// Returns whether the server keeps the order of this client's requests.
-    pub(super) fn pipelines(&self) -> bool {
-        self.capabilities().pipelining
     }
 
     /// Returns how long before the end of a wait the server is asked once more: the time for an answer, and a little more.
