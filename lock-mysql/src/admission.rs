@@ -47,7 +47,7 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience
     };
     let mut may_have = vec![Arc::clone(&claim.key.gate)];
     if claim.mode == Mode::Shared {
-        may_have = gate::all_parts(claim, manner);
+        may_have = gate::all_parts(claim);
     }
     let (mut pause, mut is_noted) = (FIRST_PAUSE, false);
     loop {
@@ -57,7 +57,7 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience
             Ok((word, answered)) => step(on, claim, word, answered, sent).await,
             Err(failure) => return Passed::Unclear { may_have: Some(may_have), failure },
         };
-        may_have = gate::all_parts(claim, manner);
+        may_have = gate::all_parts(claim);
         let gate = match step {
             Step::End(passed) => return passed,
             Step::Next(next) => {
@@ -136,7 +136,7 @@ async fn step_to_permits(on: &mut Connection, claim: &Claim, used: &[u64]) -> St
                 // It has just been released, as a connection that ends may free its size before its slot. Or it is another program's.
                 Ok(_) => Step::Short(Gate::Kept),
                 Err(failure) => {
-                    let may_have = gate::all_parts(claim, on.session.own);
+                    let may_have = gate::all_parts(claim);
                     Step::End(Passed::Unclear { may_have: Some(may_have), failure: Some(failure) })
                 }
             }
@@ -153,7 +153,7 @@ fn refused(claim: &Claim, holder: Option<Box<Participant>>) -> Passed<Locks> {
 async fn let_go_and(on: &mut Connection, claim: &Claim, gate: Gate, passed: Passed<Locks>) -> Passed<Locks> {
     match let_go(on, claim, gate).await {
         Ok(()) => passed,
-        Err(Broken(error)) => Passed::broken(error),
+        Err(broken) => Passed::failed(None, broken.into()),
     }
 }
 

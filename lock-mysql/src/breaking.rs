@@ -11,7 +11,7 @@ use crate::parts::Parts;
 use crate::session::SessionId;
 use crate::statement::{self, Holder};
 
-impl Breaks for MySql {
+impl Breaks<Self> for MySql {
     /// The session that has looked, in the run of the server in which the numbers mean something, and what it has found.
     type Found = (SessionId, Holding);
 

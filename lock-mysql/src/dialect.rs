@@ -17,7 +17,7 @@ use crate::gate::Manner;
 use crate::hold::Locks;
 use crate::inspection::id_of;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
-use crate::parts::{MOST_PERMITS, Name, Parts, READER_SLOTS};
+use crate::parts::{MOST_PERMITS, Name, Parts};
 use crate::session::{self, SessionId};
 use crate::statement::{Holder, LONGEST_WAIT};
 use crate::{failure, layout, statement};
@@ -46,12 +46,8 @@ pub(crate) fn whole_seconds(time: Duration) -> u64 {
 }
 
 pub(crate) fn settings(context: BackendContext, options: &MySqlOptions) -> Result<Settings, LockError> {
-    let manner = Manner {
-        tokens: options.fencing,
-        readers: READER_SLOTS,
-        first_slot: 0,
-        slice: whole_seconds(options.server.lease),
-    };
+    let manner =
+        Manner { tokens: options.fencing, first_slot: 0, slice: whole_seconds(options.server.lease) };
     let dialect = MySql {
         connect_options: connect_options(options),
         fencing: options.fencing,

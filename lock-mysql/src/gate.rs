@@ -25,15 +25,13 @@ use lock_sql::{Waiter, comment};
 
 use crate::dialect::Claim;
 use crate::options::TokenSource;
-use crate::parts::{MOST_SLOTS, Name, Parts, count};
+use crate::parts::{MOST_SLOTS, Name, Parts, READER_SLOTS, count};
 use crate::statement::{LONGEST_WAIT, READ_ONLY, TABLE, TAG, is_read_only};
 
 /// What all attempts on a connection have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
     pub(crate) tokens: TokenSource,
-    /// How many slots a lock has for readers.
-    pub(crate) readers: usize,
     /// The slot that a reader tries first. It is best if each connection has its own.
     pub(crate) first_slot: usize,
     /// How long one statement waits for a reader's slot to become free, in seconds.
@@ -43,13 +41,13 @@ pub(crate) struct Manner {
 impl Manner {
     /// That of the connection with this number.
     pub(crate) fn starting_with(self, connection: u64) -> Self {
-        let slots = u64::try_from(self.readers.max(1)).unwrap_or(u64::MAX);
-        Self { first_slot: usize::try_from(connection % slots).unwrap_or_default(), ..self }
+        let first = usize::try_from(connection).unwrap_or_default();
+        Self { first_slot: first % READER_SLOTS, ..self }
     }
 
     /// Makes the next reader try that slot first. A writer looks at no others than these.
     pub(crate) fn has_had(&mut self, slot: usize) {
-        if slot < self.readers {
+        if slot < READER_SLOTS {
             self.first_slot = slot;
         }
     }
@@ -101,7 +99,7 @@ pub(crate) fn wait(claim: &Claim, manner: Manner, waiter: &Waiter) -> String {
 /// Goes on behind the gate, which is this session's. An exclusive attempt waits for the slots in turn.
 pub(crate) fn go_on(claim: &Claim, manner: Manner, comment: &str) -> String {
     let word = if claim.mode == Mode::Exclusive {
-        let slots = (0..manner.readers).map(|index| claim.key.slot(index));
+        let slots = (0..READER_SLOTS).map(|index| claim.key.slot(index));
         let free = slots.map(|slot| {
             let slice = manner.slice;
             format!(
@@ -165,15 +163,15 @@ fn behind_the_gate(claim: &Claim, manner: Manner, otherwise: Otherwise) -> Strin
             format!("IFNULL(CONCAT({slot},':',{mint},':',IFNULL(RELEASE_LOCK('{gate}'),-1)),{short})")
         }
         _ => {
-            format!("IF({},{mint},{short})", are_slots_free(claim, manner))
+            format!("IF({},{mint},{short})", are_slots_free(claim))
         }
     }
 }
 
 /// Counts the free slots; the count stays at the first that is not free. It is not left at its end, so that no statement can take the
 /// count of an earlier one for its own, in whatever order a server evaluates.
-fn are_slots_free(claim: &Claim, manner: Manner) -> String {
-    let (stem, slots) = (claim.key.stem(), manner.readers);
+fn are_slots_free(claim: &Claim) -> String {
+    let (stem, slots) = (claim.key.stem(), READER_SLOTS);
     format!(
         "({COUNT}:=0)=0 AND BENCHMARK({slots},{COUNT}:={COUNT}+IS_FREE_LOCK(CONCAT('{stem}',{COUNT})))=0 \
          AND {COUNT}={slots} AND ({COUNT}:=-1)<0"
@@ -182,7 +180,7 @@ fn are_slots_free(claim: &Claim, manner: Manner) -> String {
 
 /// Takes the first slot that is free, and gives its number, or NULL. A count below zero says which one it is.
 fn take_a_slot(claim: &Claim, manner: Manner) -> String {
-    let (stem, slots, first) = (claim.key.stem(), manner.readers, manner.first_slot);
+    let (stem, slots, first) = (claim.key.stem(), READER_SLOTS, manner.first_slot);
     format!(
         "IF(({COUNT}:={first})={first} AND BENCHMARK({slots},IF({COUNT}<0,0,\
          IF(GET_LOCK(CONCAT('{stem}',{COUNT} MOD {slots}),0)=1,{COUNT}:=-1-{COUNT} MOD {slots},{COUNT}:={COUNT}+1)))=0 \
@@ -216,10 +214,10 @@ fn used(claim: &Claim, of: usize) -> String {
 }
 
 /// All locks that this attempt may have after any of its statements.
-pub(crate) fn all_parts(claim: &Claim, manner: Manner) -> Vec<Name> {
+pub(crate) fn all_parts(claim: &Claim) -> Vec<Name> {
     let slots = match claim.mode {
         Mode::Permits { of, .. } => count(of).min(MOST_SLOTS),
-        _ => manner.readers,
+        _ => READER_SLOTS,
     };
     let slots: Vec<_> = (0..slots).collect();
     let mut parts = claim.key.held_with(&slots, claim.mode);
@@ -372,7 +370,7 @@ mod tests {
     use super::*;
     use lock_sql::operation_of;
 
-    const MANNER: Manner = Manner { tokens: TokenSource::Clock, readers: 3, first_slot: 1, slice: 30 };
+    const MANNER: Manner = Manner { tokens: TokenSource::Clock, first_slot: 1, slice: 30 };
 
     fn permits(take: u32, of: u32) -> Mode {
         Mode::Permits { take: NonZeroU32::new(take).unwrap(), of: NonZeroU32::new(of).unwrap() }

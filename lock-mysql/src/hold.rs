@@ -23,7 +23,7 @@ const MOST_IN_A_CHECK: usize = 4096;
 /// The server's locks that a session has, or may have.
 pub(crate) type Locks = Vec<Name>;
 
-impl Holds for MySql {
+impl Holds<Self> for MySql {
     type Has = Locks;
 
     async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience<'_>) -> Passed<Locks> {
@@ -72,7 +72,7 @@ impl Holds for MySql {
         match read(said, on.session.id.tag) {
             Ok((Word::Slots { slots, token, gate }, _)) => {
                 let locks = claim.key.held_with(&slots, claim.mode);
-                let_go(on, claim, gate).await.map_err(|Broken(error)| Failure::Broken(error))?;
+                let_go(on, claim, gate).await?;
                 Ok(Some((locks, on.settings.dialect.token(token))))
             }
             Err(Some(failure @ Failure::Broken(_))) => Err(failure),
@@ -148,14 +148,14 @@ pub(crate) async fn send_release(
 /// Finds out what a statement has done that was interrupted. If the gate is still held, nothing has happened. If the server does not say
 /// it, only the end of the connection frees what it has: the hold names the gate alone.
 async fn settle(on: &mut Connection, claim: &Claim) -> Result<Shared<Locks>, Failure> {
-    let mut parts = gate::all_parts(claim, on.session.own);
+    let mut parts = gate::all_parts(claim);
     let unknown = |failure: Failure| Failure::Broken(failure.into_error());
     let states = look(on, &parts).await.map_err(unknown)?;
     let mut is_held = states.iter().map(|state| *state == LeaseState::Held);
     parts.retain(|_| is_held.next() == Some(true));
     if parts.last() == Some(&claim.key.gate) {
         parts.pop();
-        send_release(on, &parts, Operation::Cancel).await.map_err(|Broken(error)| Failure::Broken(error))?;
+        send_release(on, &parts, Operation::Cancel).await?;
         let error = LockError::new(ErrorKind::Server, Operation::Downgrade)
             .because("the statement was interrupted, or no slot is free")
             .retryable();

@@ -14,7 +14,7 @@ use crate::admission::Refusal;
 use crate::dialect::Client;
 use crate::gate;
 use crate::options::TokenSource;
-use crate::parts::{MOST_SLOTS, Name, Parts};
+use crate::parts::{MOST_SLOTS, Name, Parts, READER_SLOTS};
 use crate::run::Run;
 use crate::session::SessionId;
 use crate::statement::{self, Holder, waits_for};
@@ -141,8 +141,7 @@ async fn records(
 }
 
 pub(crate) async fn view(client: &Client, parts: &Parts, operation: Operation) -> Result<View, LockError> {
-    let readers = client.settings.dialect.manner.readers;
-    let slots = if parts.kind == LockKind::Semaphore { MOST_SLOTS } else { readers };
+    let slots = if parts.kind == LockKind::Semaphore { MOST_SLOTS } else { READER_SLOTS };
     let names: Vec<_> =
         std::iter::once(parts.gate.clone()).chain((0..slots).map(|index| parts.slot(index))).collect();
     // Before and after, so that a record belongs to the holder in between.

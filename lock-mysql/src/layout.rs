@@ -5,6 +5,7 @@ use lock_core::{ErrorKind, LockError, Operation};
 use lock_sql::{Failure, nonsense};
 
 use crate::dialect::{Session, Settings};
+use crate::parts::READER_SLOTS;
 use crate::statement;
 
 /// The layout of this version.
@@ -13,7 +14,7 @@ const LAYOUT: u32 = 1;
 /// Checks that the clients of this table understand each other. They also have the same number of slots for readers: a writer that looked
 /// at fewer would be beside readers.
 pub(crate) async fn agree(settings: &Settings, session: &mut Session) -> Result<(), Failure> {
-    let ours = format!("layout={LAYOUT} readers={}", settings.dialect.manner.readers);
+    let ours = format!("layout={LAYOUT} readers={READER_SLOTS}");
     let prefix = &settings.dialect.prefix;
     for _ in 0..2 {
         let answer = session.ask(Operation::Connect, statement::layout_of(prefix)).await?;

@@ -55,8 +55,8 @@ pub(crate) struct Facts {
     version_text: String,
     pub(crate) connection: u64,
     is_read_only: bool,
-    /// The tag of another client that has the session too, or had it; normally `0`.
-    earlier_tag: String,
+    /// Whether another client has the session too, or had it.
+    pub(crate) is_tagged: bool,
     pub(crate) run: Run,
     is_galera: bool,
     has_innodb: bool,
@@ -97,15 +97,10 @@ impl Facts {
             is_read_only: statement::is_read_only(is_read_only.as_deref()?)
                 || setting("innodb_read_only") == "ON",
             has_innodb: !setting("innodb_read_only").is_empty(),
-            earlier_tag: tag.clone()?,
+            is_tagged: tag.as_deref()? != "0",
             run: Run::new(&address, number.as_deref()?.parse().ok()?, now),
             is_galera: setting("wsrep_on") == "ON" && !matches!(setting("wsrep_provider"), "" | "none"),
         })
-    }
-
-    /// Whether another client has the session too, or had it.
-    pub(crate) fn is_tagged(&self) -> bool {
-        self.earlier_tag != "0"
     }
 
     fn flavour(&self) -> Flavour {

@@ -56,7 +56,7 @@ async fn make(settings: &Settings, options: &MySqlConnectOptions) -> Result<Sess
     let facts =
         Facts::read(&about.rows).ok_or_else(|| nonsense(Operation::Connect, "it does not say what it is"))?;
     facts.check()?;
-    if facts.is_tagged() {
+    if facts.is_tagged {
         return Err(unsupported(
             "a proxy between this client and the server shares one of its connections among several clients",
         ));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Mode, Operation};
 use lock_kit::ClientRecord;
-use lock_sql::{COMMENT, comment, nonsense, word_of};
+use lock_sql::{COMMENT, comment, hex, nonsense, word_of};
 use serde::{Deserialize, Serialize};
 
 use crate::dialect::Claim;
@@ -216,70 +216,46 @@ impl Holder {
 
     /// The text for the table, in hexadecimal digits.
     fn digits(&self) -> String {
-        digits(&serde_json::to_vec(self).unwrap_or_default())
+        hex(&serde_json::to_vec(self).unwrap_or_default())
     }
 }
 
-/// Bytes as the hexadecimal digits of a literal.
-fn digits(bytes: &[u8]) -> String {
-    let mut digits = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a string cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
-}
-
-/// Mints the token of a hold in the table, and records its holder. The answer contains it as the last inserted id.
-pub(crate) fn mint(claim: &Claim, first: &str, run: &Run, holder: &Holder) -> String {
-    if claim.mode == Mode::Exclusive {
-        mint_alone(claim, run, holder)
-    } else {
-        mint_beside(claim, first, run, holder)
-    }
-}
-
-/// Also mints the tokens of the sections that follow; the row has the last one.
+/// Mints the token of a hold in the table, and records its holder. The answer contains it as the last inserted id. An exclusive hold also
+/// mints those of the sections that follow; its row has the last one. Others are beside each other: their tokens rise with each grant, and
+/// each is recorded in the row of its first slot.
 ///
 /// The token also depends on the clock, because a server that replaces another one may lack its last rows.
-fn mint_alone(claim: &Claim, run: &Run, holder: &Holder) -> String {
-    let (name, attempt, bytes) = (&claim.key.gate, claim.id, holder.digits());
-    let more = match claim.sections.get() - 1 {
-        0 => String::new(),
-        more => format!("+{more}"),
-    };
+pub(crate) fn mint(claim: &Claim, first: &str, run: &Run, holder: &Holder) -> String {
+    let (gate, id) = (&claim.key.gate, claim.id);
+    let new = format!("LAST_INSERT_ID({NOW})");
+    let next = format!("LAST_INSERT_ID(GREATEST(token+1,{NOW}))");
+    if claim.mode == Mode::Exclusive {
+        let more = match claim.sections.get() - 1 {
+            0 => String::new(),
+            more => format!("+{more}"),
+        };
+        return record(gate, [&(new + &more), &(next + &more)], id, run, holder);
+    }
     format!(
         "INSERT {} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
-         VALUES ('{name}',LAST_INSERT_ID({NOW}){more},'{attempt}',CONNECTION_ID(),'{run}',{NOW},x'{bytes}') \
-         ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+1,{NOW})){more},attempt=VALUES(attempt),\
-         connection=VALUES(connection),run=VALUES(run),since=VALUES(since),holder=VALUES(holder)",
-        comment(Operation::Acquire)
-    )
-}
-
-/// Tokens of those that are beside each other rise with each grant. Each is recorded in the row of the first slot.
-fn mint_beside(claim: &Claim, slot: &str, run: &Run, holder: &Holder) -> String {
-    let (comment, gate) = (comment(Operation::Acquire), &claim.key.gate);
-    format!(
-        "INSERT {comment} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
-         VALUES ('{gate}',LAST_INSERT_ID({NOW}),'',0,'',0,'') \
-         ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+1,{NOW}));{}",
-        record(slot, "LAST_INSERT_ID()", claim.id, run, holder)
+         VALUES ('{gate}',{new},'',0,'',0,'') ON DUPLICATE KEY UPDATE token={next};{}",
+        comment(Operation::Acquire),
+        record(first, ["LAST_INSERT_ID()"; 2], id, run, holder)
     )
 }
 
 /// Records an attempt that waits behind the gate, in the row of the gate. Changes no token.
 pub(crate) fn note(gate: &str, attempt: AttemptId, run: &Run, holder: &Holder) -> String {
-    record(gate, "token", attempt, run, holder)
+    record(gate, ["0", "token"], attempt, run, holder)
 }
 
-fn record(name: &str, token: &str, attempt: AttemptId, run: &Run, holder: &Holder) -> String {
+/// Writes a row with one token if it is new, and another one if it is not.
+fn record(name: &str, [new, next]: [&str; 2], attempt: AttemptId, run: &Run, holder: &Holder) -> String {
     let (comment, bytes) = (comment(Operation::Acquire), holder.digits());
-    let first = if token == "token" { "0" } else { token };
     format!(
         "INSERT {comment} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
-         VALUES ('{name}',{first},'{attempt}',CONNECTION_ID(),'{run}',{NOW},x'{bytes}') \
-         ON DUPLICATE KEY UPDATE token={token},attempt=VALUES(attempt),\
+         VALUES ('{name}',{new},'{attempt}',CONNECTION_ID(),'{run}',{NOW},x'{bytes}') \
+         ON DUPLICATE KEY UPDATE token={next},attempt=VALUES(attempt),\
          connection=VALUES(connection),run=VALUES(run),since=VALUES(since),holder=VALUES(holder)"
     )
 }
@@ -326,7 +302,7 @@ pub(crate) fn create_slots() -> String {
 /// The reading locks the row, because only then does it see what the writing has seen. When `MariaDB` commits, a row is free to be
 /// locked a moment before snapshots show it: a plain reading would miss a row that the writing has just found.
 pub(crate) fn remember(name: &str, memo: &Memo, writer: &str, keep: Duration) -> String {
-    let (comment, id, slot) = (comment(Operation::Remember), memo.key(), digits(memo.slot().as_bytes()));
+    let (comment, id, slot) = (comment(Operation::Remember), memo.key(), hex(memo.slot().as_bytes()));
     let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1000);
     format!(
         "INSERT {comment} INTO {SLOTS} (name,id,slot,writer,kept_until) \

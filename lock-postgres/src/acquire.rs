@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{LockError, Mode, Moment, Operation};
-use lock_sql::{Answer, Broken, Failure, Passed, Patience, Waiter, Waiting, comment, nonsense};
+use lock_sql::{Answer, Failure, Passed, Patience, Waiter, Waiting, comment, nonsense};
 
 use crate::budget::Reservation;
 use crate::dialect::{Claim, Connection};
 use crate::hold::{Has, Hold, end_record, send_release, why_elsewhere};
 use crate::permits;
 use crate::prepared::Call;
-use crate::session::StatementLimit;
 use crate::statement::{self, Answered};
 
 /// The pauses between two looks for permits of the session that is at the head of the queue.
@@ -95,16 +94,14 @@ async fn wait(
         }
         // It may have got the lock all the same, and would get it twice; or with a token that no standby has.
         let has = Has::at_most(claim.mode);
-        if let Err(Broken(error)) = send_release(on, claim.key, &has, Operation::Cancel).await {
-            return (sent, Err(Failure::Broken(error)));
+        if let Err(broken) = send_release(on, claim.key, &has, Operation::Cancel).await {
+            return (sent, Err(broken.into()));
         }
-        waiting.has_begun_anew();
     };
     if let (Ok(Answered::AtHead), Mode::Permits { .. }) = (&said, claim.mode) {
         waiting.reaches_head();
         (sent, said) = wait_for_permits(on, claim, waiter, waiting).await;
     }
-    on.session.own.limit = if said.is_ok() { StatementLimit::Off } else { StatementLimit::Unknown };
     (sent, said)
 }
 
@@ -116,13 +113,15 @@ async fn send_wait(
     waiter: &Waiter,
     waiting: &Waiting,
 ) -> Result<Answered, Failure> {
-    let beginning = statement::begins_wait(waiter, on.session.own.limit != StatementLimit::Off);
+    let beginning = statement::begins_wait(waiter, on.session.own.is_limited);
     let wait = Call::to_wait(claim);
     let message = message(on, &(beginning + reservation.counting()), &wait);
     let sent = on.now();
     let answer = on.ask_until(waiting.ended(), message).await;
+    let said = noted(on, &wait, answer)?;
+    on.session.own.is_limited = false;
     // The server counted before it waited, and that is not how long it took to count.
-    read_counted(&noted(on, &wait, answer)?, reservation, sent, Duration::ZERO)
+    read_counted(&said, reservation, sent, Duration::ZERO)
 }
 
 /// Looks again and again for permits, and at once when this client has given some back. No other client can take any meanwhile. A waiter

@@ -16,7 +16,7 @@ pub(crate) struct Found {
     acquisition: Option<String>,
 }
 
-impl Breaks for Postgres {
+impl Breaks<Self> for Postgres {
     type Found = Found;
 
     async fn inspect(client: &Client, key: &Key) -> Result<(Vec<Participant>, Vec<Participant>), LockError> {

@@ -190,12 +190,6 @@ impl Postgres {
     }
 }
 
-/// Looks at what a session does.
-pub(crate) async fn look(control: &Control, session: SessionId) -> Result<Seen, LockError> {
-    // The answer does not depend on the lock.
-    control.look_at_wait(&Key::of_number(0), &session, false).await
-}
-
 impl Dialect for Postgres {
     const SERVER: &'static str = "a PostgreSQL server";
     /// Those who pass are told from those who wait there: it tries until the server would have to have answered.

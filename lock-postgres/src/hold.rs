@@ -11,7 +11,6 @@ use crate::failure::shared_session;
 use crate::key::Key;
 use crate::options::TokenSource;
 use crate::prepared::Call;
-use crate::session::StatementLimit;
 use crate::statement::{self, Answered, checked};
 use crate::table;
 
@@ -49,7 +48,7 @@ impl Has {
     }
 }
 
-impl Holds for Postgres {
+impl Holds<Self> for Postgres {
     type Has = Hold;
 
     async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience<'_>) -> Passed<Hold> {
@@ -132,9 +131,9 @@ pub(crate) async fn end_record(on: &mut Connection, claim: &Claim) -> Result<(),
 
 /// Whether our session, which this still is, is on a primary. Also ends what a wait has changed in the session.
 async fn is_primary(on: &mut Connection) -> Result<bool, Failure> {
-    let limit = (on.session.own.limit != StatementLimit::On).then(|| lease_milliseconds(&on.settings));
+    let limit = (!on.session.own.is_limited).then(|| lease_milliseconds(&on.settings));
     let answer = on.ask(Operation::Renew, statement::check(on.session.own.tag, limit)).await?;
-    on.session.own.limit = StatementLimit::On;
+    on.session.own.is_limited = true;
     // An answer of another session means that this connection is unusable.
     checked(answer.value()).map_err(Failure::Broken)
 }

@@ -21,15 +21,8 @@ pub(crate) struct OfSession {
     pub(crate) capacity: u64,
     /// The locks whose rows in the table are about this session, perhaps about an earlier hold of it.
     pub(crate) recorded: HashSet<Key>,
-    pub(crate) limit: StatementLimit,
-}
-
-/// Whether the session has its limit for statements, which a wait switches off. If a wait fails, the server takes that back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StatementLimit {
-    On,
-    Off,
-    Unknown,
+    /// Whether statements have their limit, which a wait switches off. If a wait fails, the server takes that back.
+    pub(crate) is_limited: bool,
 }
 
 /// Opens a connection, and checks the server and the settings of the session.
@@ -55,7 +48,7 @@ pub(crate) async fn open(settings: &Settings, password: Option<&Secret>) -> Resu
         tag,
         capacity: facts.capacity,
         recorded: HashSet::new(),
-        limit: StatementLimit::On,
+        is_limited: true,
     };
     Ok(Session { connection, id: facts.id, own, round_trip })
 }

@@ -13,7 +13,8 @@ use lock_core::spi::Mutex;
 use lock_core::{LockError, Operation};
 use lock_sql::{Seen, Waiting};
 
-use crate::dialect::{Control, look};
+use crate::dialect::Control;
+use crate::key::Key;
 use crate::server::SessionId;
 use crate::statement;
 
@@ -91,7 +92,9 @@ async fn give_way(control: &Control, waits: &[(SessionId, Arc<Waiting>)]) -> Res
         while !waiting.has_answer() && clock.now() < deadline {
             clock.sleep_until(clock.now().plus(SOON)).await;
             if waiting.rounds() > rounds
-                && let Seen::Waiting | Seen::Gone = look(control, *session).await?
+                // What it says does not depend on the lock.
+                && let Seen::Waiting | Seen::Gone =
+                    control.look_at_wait(&Key::of_number(0), session, false).await?
             {
                 break;
             }

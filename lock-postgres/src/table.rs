@@ -1,11 +1,10 @@
 //! The tables of a database that outlast its sessions: tokens and holders of locks, and slots that are remembered.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use lock_core::{Memo, Operation};
 use lock_kit::ClientRecord;
-use lock_sql::{ascii_json, comment};
+use lock_sql::{ascii_json, comment, hex};
 
 use crate::dialect::Claim;
 use crate::key::Key;
@@ -37,21 +36,14 @@ fn holder_text(holder: &ClientRecord) -> String {
 
 /// The SQL expression for this text. As hexadecimal digits it needs no escape. The server keeps no NUL.
 fn text(text: &str) -> String {
-    let digits = |text: &str| {
-        text.bytes().fold(String::with_capacity(text.len() * 2), |mut digits, byte| {
-            // Writing to a string cannot fail.
-            let _ = write!(digits, "{byte:02x}");
-            digits
-        })
-    };
     let decoded = |digits: &str| format!("convert_from(decode({digits},'hex'),'UTF8')");
     let text = text.replace('\0', "\u{fffd}");
-    let plain = |digits: String| decoded(&format!("'{digits}'"));
+    let plain = |text: &str| decoded(&format!("'{}'", hex(text.as_bytes())));
     if text.is_ascii() {
-        return plain(digits(&text));
+        return plain(&text);
     }
     // A database in another encoding may lack a character. The expression is never constant: the server would evaluate it in advance.
-    let all = decoded(&format!("'{}'||left(clock_timestamp()::text,0)", digits(&text)));
+    let all = decoded(&format!("'{}'||left(clock_timestamp()::text,0)", hex(text.as_bytes())));
     let escaped: String = text
         .chars()
         .flat_map(|character| match character {
@@ -59,7 +51,7 @@ fn text(text: &str) -> String {
             character => character.escape_unicode().collect(),
         })
         .collect();
-    format!("CASE WHEN getdatabaseencoding()='UTF8' THEN {all} ELSE {} END", plain(digits(&escaped)))
+    format!("CASE WHEN getdatabaseencoding()='UTF8' THEN {all} ELSE {} END", plain(&escaped))
 }
 
 pub(crate) fn create_tokens() -> String {

@@ -116,8 +116,11 @@ impl<'a, D: Dialect> Attempt<'a, D> {
 
     /// Boxes what a wait without a limit does not need: the space for it would be allocated with each wait.
     async fn wait(&self) -> Result<Option<Grant<Placed<D>>>, LockError> {
+        // The server answers a wait only when it is over. One that ends without an answer does not know whether another client holds the
+        // lock, and a check from another connection may come too late.
+        let try_first = async { self.tried(self.take_somewhere().await?).await };
         if matches!(self.request.wait(), Wait::Until(_))
-            && let Some(grant) = Box::pin(self.try_before_waiting()).await?
+            && let Some(grant) = Box::pin(try_first).await?
         {
             return Ok(Some(grant));
         }
@@ -135,10 +138,9 @@ impl<'a, D: Dialect> Attempt<'a, D> {
         }
     }
 
-    /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over. A wait that ends without an
-    /// answer does not know whether another client holds the lock, and a check from another connection may come too late.
-    async fn try_before_waiting(&self) -> Result<Option<Grant<Placed<D>>>, LockError> {
-        match self.take_somewhere().await? {
+    /// Reports what a try before a wait, or instead of one, has found.
+    async fn tried(&self, outcome: Outcome<D>) -> Result<Option<Grant<Placed<D>>>, LockError> {
+        match outcome {
             Outcome::Granted(grant) => return Ok(Some(grant)),
             // Another client has the lock. Others of this client may come only when this attempt is in the server's
             // queue: their connections may be faster.
@@ -164,17 +166,16 @@ impl<'a, D: Dialect> Attempt<'a, D> {
                 // Not at first: a lock that is free needs no connection of its own.
                 own = &mut owning, if is_told => return own.map(Begun::Own),
                 sent = pool.take_somewhere(&self.claim) => match sent {
-                    Ok((link, asked)) => match self.taken(link, asked).await? {
-                        Outcome::Granted(grant) => return Ok(Begun::Granted(grant)),
-                        Outcome::Refused { .. } => {
-                            attempt.busy();
-                            // Not at first: it has yet to come into the queue for a connection.
-                            if is_told {
-                                self.name_holder().await;
-                            }
+                    Ok((link, asked)) => {
+                        let outcome = self.taken(link, asked).await?;
+                        if let Some(grant) = self.tried(outcome).await? {
+                            return Ok(Begun::Granted(grant));
                         }
-                        Outcome::Nothing => self.undo().await?,
-                    },
+                        // Not at first: it has yet to come into the queue for a connection.
+                        if is_told {
+                            self.name_holder().await;
+                        }
+                    }
                     Err(error) => attempt.unreachable(error),
                 },
             }
@@ -186,18 +187,14 @@ impl<'a, D: Dialect> Attempt<'a, D> {
                     "no connection is free to wait on: the client tries the lock now and then, and waiters at the server come first"
                 );
             }
+            let again = settings.clock().now().plus(LOOK_WITHOUT_A_PLACE.min(settings.interval));
             tokio::select! {
                 biased;
                 own = &mut owning => return own.map(Begun::Own),
                 () = attempt.asked() => self.is_asked.store(true, Ordering::Relaxed),
-                () = settings.clock().sleep_until(self.next_look_without_a_place()) => {}
+                () = settings.clock().sleep_until(again) => {}
             }
         }
-    }
-
-    fn next_look_without_a_place(&self) -> Moment {
-        let settings = &self.client.settings;
-        settings.clock().now().plus(LOOK_WITHOUT_A_PLACE.min(settings.interval))
     }
 
     /// Takes the lock, if it is free, as soon as a connection has space.
@@ -240,8 +237,8 @@ impl<'a, D: Dialect> Attempt<'a, D> {
         }
     }
 
-    /// Waits at the server, on this connection. Meanwhile it checks that the server responds, that it still has the session, and that another one
-    /// holds the lock. Otherwise the answer may never come, because the server has forgotten the wait or the grant was lost.
+    /// Waits at the server, on this connection. Meanwhile it checks that the server responds, that it still has the session, and that
+    /// another one holds the lock. Otherwise the answer may never come, because the server has forgotten the wait or the grant was lost.
     async fn wait_on(&self, own: OwnLink<D>) -> Result<Outcome<D>, LockError> {
         let waiting = Arc::new(Waiting::default());
         let link = own.occupy(&self.claim);
@@ -286,7 +283,6 @@ impl<'a, D: Dialect> Attempt<'a, D> {
         Watch {
             look_at: settings.clock().now().plus(first),
             pause: settings.interval,
-            longest: LONGEST_PAUSE.max(settings.interval),
             soon: FIRST_LOOK,
             misses: 0,
             is_placed: false,
@@ -362,9 +358,8 @@ impl<'a, D: Dialect> Attempt<'a, D> {
 /// What is known of a wait, and when to look at it.
 struct Watch {
     look_at: Moment,
-    /// The pause between two looks at a wait that is in order, and the longest one.
+    /// The pause between two looks at a wait that is in order.
     pause: Duration,
-    longest: Duration,
     /// The pause between two looks at one that is not, yet.
     soon: Duration,
     misses: u32,
@@ -383,7 +378,7 @@ impl Watch {
 
     fn is_in_order(&mut self) -> Duration {
         self.misses = 0;
-        self.pause = (self.pause * 2).min(self.longest);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE.max(self.pause));
         self.pause
     }
 

@@ -27,7 +27,7 @@ use crate::waiting::Waiting;
 /// A kind of SQL server, with the settings that only its clients have.
 ///
 /// Its functions without a `Cancel safety` of their own may be dropped at every await: what they have sent may be carried out.
-pub trait Dialect: Holds + Breaks + Send + Sync + 'static {
+pub trait Dialect: Holds<Self> + Breaks<Self> + Send + Sync + Sized + 'static {
     /// The server with an article, as users call it.
     const SERVER: &'static str;
     /// How often a try that finds others at the gate of a lock is made.
@@ -176,54 +176,46 @@ pub trait Dialect: Holds + Breaks + Send + Sync + 'static {
 
 /// How attempts are made on a connection, and what becomes of what they have there. The task that owns the connection calls these
 /// functions; if they are dropped, it ends.
-pub trait Holds: Sized {
+pub trait Holds<D: Dialect> {
     /// What a connection has of a lock, or may have.
     type Has: Send + 'static;
 
     /// Makes an attempt on a connection, from its first statement to its outcome. While it waits, it watches for the
     /// [end](Waiting::ended) of the wait.
     fn pass(
-        on: &mut Connection<Self>,
-        claim: &Claim<<Self as Dialect>::Key>,
+        on: &mut Connection<D>,
+        claim: &Claim<D::Key>,
         patience: &Patience<'_>,
-    ) -> impl Future<Output = Passed<Self::Has>> + Send
-    where
-        Self: Dialect;
+    ) -> impl Future<Output = Passed<Self::Has>> + Send;
 
     /// Mints the token of a hold that the connection has now, if none came with the lock, or comes at all.
     ///
     /// # Errors
     /// The failure. Then the lock is given back.
     fn mint(
-        on: &mut Connection<Self>,
-        claim: &Claim<<Self as Dialect>::Key>,
-    ) -> impl Future<Output = Result<Option<u64>, Failure>> + Send
-    where
-        Self: Dialect;
+        on: &mut Connection<D>,
+        claim: &Claim<D::Key>,
+    ) -> impl Future<Output = Result<Option<u64>, Failure>> + Send;
 
     /// Returns the state of these locks, each of an attempt, on this connection.
     ///
     /// # Errors
     /// The failure. An answer of another session means that this connection is unusable.
     fn check(
-        on: &mut Connection<Self>,
-        leases: &[(<Self as Dialect>::Key, AttemptId)],
-    ) -> impl Future<Output = Result<Vec<LeaseState>, Failure>> + Send
-    where
-        Self: Dialect;
+        on: &mut Connection<D>,
+        leases: &[(D::Key, AttemptId)],
+    ) -> impl Future<Output = Result<Vec<LeaseState>, Failure>> + Send;
 
     /// Releases whatever there is of a lock.
     ///
     /// # Errors
     /// That only the end of the connection certainly frees it.
     fn release(
-        on: &mut Connection<Self>,
-        key: &<Self as Dialect>::Key,
+        on: &mut Connection<D>,
+        key: &D::Key,
         held: Held<Self::Has>,
         operation: Operation,
-    ) -> impl Future<Output = Result<Released, Broken>> + Send
-    where
-        Self: Dialect;
+    ) -> impl Future<Output = Result<Released, Broken>> + Send;
 
     /// Makes the exclusive hold that the connection has a shared one, without a gap. Returns what there is of it then, and the token if one
     /// comes with it; none if it was lost. It is called again after a failure, and then may have done so before.
@@ -231,15 +223,13 @@ pub trait Holds: Sized {
     /// # Errors
     /// The failure.
     fn share(
-        on: &mut Connection<Self>,
-        claim: &Claim<<Self as Dialect>::Key>,
-    ) -> impl Future<Output = Result<Shared<Self::Has>, Failure>> + Send
-    where
-        Self: Dialect;
+        on: &mut Connection<D>,
+        claim: &Claim<D::Key>,
+    ) -> impl Future<Output = Result<Shared<Self::Has>, Failure>> + Send;
 }
 
 /// Who has a lock, and how it is taken away. The functions may be dropped at every await.
-pub trait Breaks: Sized {
+pub trait Breaks<D: Dialect> {
     /// A holder that a break is to end.
     type Found: Send + Sync;
 
@@ -248,57 +238,47 @@ pub trait Breaks: Sized {
     /// # Errors
     /// That the server did not say.
     fn inspect(
-        client: &Client<Self>,
-        key: &<Self as Dialect>::Key,
-    ) -> impl Future<Output = Result<(Vec<Participant>, Vec<Participant>), LockError>> + Send
-    where
-        Self: Dialect;
+        client: &Client<D>,
+        key: &D::Key,
+    ) -> impl Future<Output = Result<(Vec<Participant>, Vec<Participant>), LockError>> + Send;
 
     /// Finds the holder of a lock that a break is to end, if it still holds it.
     ///
     /// # Errors
     /// That the server did not say, or that this user may not see it.
     fn find_holder(
-        client: &Client<Self>,
-        key: &<Self as Dialect>::Key,
+        client: &Client<D>,
+        key: &D::Key,
         id: &HolderId,
-    ) -> impl Future<Output = Result<Option<Self::Found>, LockError>> + Send
-    where
-        Self: Dialect;
+    ) -> impl Future<Output = Result<Option<Self::Found>, LockError>> + Send;
 
     /// Returns which other locks end with the session of a holder, if the server knows their names.
     ///
     /// # Errors
     /// That the server did not say.
     fn also_lost(
-        client: &Client<Self>,
-        key: &<Self as Dialect>::Key,
+        client: &Client<D>,
+        key: &D::Key,
         found: &Self::Found,
-    ) -> impl Future<Output = Result<Option<Vec<LockName>>, LockError>> + Send
-    where
-        Self: Dialect;
+    ) -> impl Future<Output = Result<Option<Vec<LockName>>, LockError>> + Send;
 
     /// Ends the session of a holder, and returns whether it was there.
     ///
     /// # Errors
     /// That it is not known.
     fn end_holder(
-        client: &Client<Self>,
-        key: &<Self as Dialect>::Key,
+        client: &Client<D>,
+        key: &D::Key,
         found: &Self::Found,
-    ) -> impl Future<Output = Result<bool, LockError>> + Send
-    where
-        Self: Dialect;
+    ) -> impl Future<Output = Result<bool, LockError>> + Send;
 
     /// Returns whether the session of a holder still holds the lock.
     ///
     /// # Errors
     /// That it is not known.
     fn still_holds(
-        client: &Client<Self>,
-        key: &<Self as Dialect>::Key,
+        client: &Client<D>,
+        key: &D::Key,
         found: &Self::Found,
-    ) -> impl Future<Output = Result<bool, LockError>> + Send
-    where
-        Self: Dialect;
+    ) -> impl Future<Output = Result<bool, LockError>> + Send;
 }

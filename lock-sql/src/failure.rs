@@ -6,6 +6,7 @@ use std::io;
 use lock_core::{ErrorKind, LockError, Operation};
 use lock_kit::{gone, no_answer, unreachable};
 
+use crate::connection::Broken;
 use crate::dialect::Dialect;
 
 /// Why a server has refused a statement, as far as clients distinguish it.
@@ -52,6 +53,12 @@ pub struct Explained {
     pub why: Option<Why>,
     /// The error for the user, without secrets.
     pub error: LockError,
+}
+
+impl From<Broken> for Failure {
+    fn from(Broken(error): Broken) -> Self {
+        Self::Broken(error)
+    }
 }
 
 impl Failure {

@@ -50,6 +50,6 @@ pub use dialect::{Breaks, Dialect, Holds};
 pub use failure::{Explained, Failure, Why, blocked, broken, newer_layout, nonsense, not_primary};
 pub use session::{Answer, Row, Session, next};
 pub use settings::{Connecting, Settings};
-pub use statement::{COMMENT, comment, operation_of, word};
+pub use statement::{COMMENT, comment, hex, operation_of, word};
 pub use task::{Held, Passed, Patience, Shared};
 pub use waiting::Waiting;

@@ -61,9 +61,9 @@ impl<D: Dialect> PooledServer for Server<D> {
 /// Who has a lock on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Occupant {
-    id: AttemptId,
+    pub(crate) id: AttemptId,
     /// The exclusive attempt whose hold this one continues.
-    former: Option<AttemptId>,
+    pub(crate) former: Option<AttemptId>,
 }
 
 impl From<AttemptId> for Occupant {
@@ -73,7 +73,7 @@ impl From<AttemptId> for Occupant {
 }
 
 impl Occupant {
-    fn is(&self, id: AttemptId) -> bool {
+    pub(crate) fn is(self, id: AttemptId) -> bool {
         self.id == id || self.former == Some(id)
     }
 }

@@ -1,6 +1,17 @@
 //! The comments of statements. Each statement has one that names its purpose, for operators who inspect the server and for tests.
 
+use std::fmt::Write as _;
+
 use lock_core::Operation;
+
+/// Returns bytes as the hexadecimal digits of a literal, which need no escape.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut digits, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
 
 /// What a comment begins with.
 pub const COMMENT: &str = "/*distlock ";

@@ -11,6 +11,7 @@ use crate::connection::{Broken, Connection};
 use crate::dialect::Dialect;
 use crate::failure::Failure;
 use crate::link::{Answers, Command, Mailbox, Taken};
+use crate::pool::Occupant;
 use crate::waiting::Waiting;
 
 /// What a connection has, or may have, for an attempt.
@@ -18,16 +19,14 @@ use crate::waiting::Waiting;
 pub struct Held<H> {
     /// What there is of the lock.
     pub has: H,
-    id: AttemptId,
-    /// The exclusive attempt whose hold this one continues.
-    former: Option<AttemptId>,
+    of: Occupant,
     token: Option<u64>,
 }
 
 impl<H> Held<H> {
     /// Returns whether it is that of the attempt.
     pub fn is(&self, id: AttemptId) -> bool {
-        self.id == id || self.former == Some(id)
+        self.of.is(id)
     }
 }
 
@@ -143,7 +142,7 @@ impl<D: Dialect> Connection<D> {
         passed: Passed<D::Has>,
         answer: Answers,
     ) -> Result<(), Broken> {
-        let held = |has| Held { id: claim.id, has, former: None, token: None };
+        let held = |has| Held { has, of: claim.id.into(), token: None };
         let taken = match passed {
             Passed::Granted { has, token, sent } => {
                 self.held.insert(claim.key.clone(), held(has));
@@ -261,8 +260,8 @@ impl<D: Dialect> Connection<D> {
         let Some(held) = self.held.get(&claim.key) else { return Ok(Taken::Interrupted) };
         let (mut token, mut sent) = (held.token, self.heard);
         // Otherwise the caller has not heard the first answer.
-        if held.id != claim.id {
-            if held.id != former {
+        if held.of.id != claim.id {
+            if held.of.id != former {
                 return Ok(Taken::Interrupted);
             }
             sent = self.now();
@@ -270,7 +269,8 @@ impl<D: Dialect> Connection<D> {
                 return self.forget(&claim.key).await;
             };
             token = came;
-            self.held.insert(claim.key.clone(), Held { id: claim.id, has, former: Some(former), token });
+            let of = Occupant { id: claim.id, former: Some(former) };
+            self.held.insert(claim.key.clone(), Held { has, of, token });
         }
         let outcome = self.confirm(claim, token, sent).await?;
         let Taken::Granted { token, .. } = &outcome else { return self.forget(&claim.key).await };
@@ -282,7 +282,7 @@ impl<D: Dialect> Connection<D> {
 
     /// Ends a hold that the server no longer has; its caller releases nothing then.
     async fn forget(&mut self, key: &D::Key) -> Result<Taken, Failure> {
-        let given_back = self.give_back(key, Operation::Cancel).await;
-        given_back.map(|_| Taken::Interrupted).map_err(|Broken(error)| Failure::Broken(error))
+        self.give_back(key, Operation::Cancel).await?;
+        Ok(Taken::Interrupted)
     }
 }

@@ -43,14 +43,11 @@ impl Waiting {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the wait, which has ended, is to begin anew.
+    /// Returns whether the wait, which has ended, is to begin anew; if so, it does.
     pub fn begins_anew(&self) -> bool {
-        self.gives_way.swap(false, Ordering::Relaxed) && !self.is_stopped()
-    }
-
-    /// Records that the wait is about to begin anew.
-    pub fn has_begun_anew(&self) {
-        self.rounds.fetch_add(1, Ordering::Relaxed);
+        let begins = self.gives_way.swap(false, Ordering::Relaxed) && !self.is_stopped();
+        self.rounds.fetch_add(u64::from(begins), Ordering::Relaxed);
+        begins
     }
 
     /// Waits until the wait has to end.
