@@ -55,8 +55,8 @@ pub(crate) struct Facts {
     version_text: String,
     pub(crate) connection: u64,
     is_read_only: bool,
-    /// Whether another client has the session too, or had it.
-    pub(crate) is_tagged: bool,
+    /// The tag of another client that has the session too, or had it; normally `0`.
+    pub(crate) earlier_tag: String,
     pub(crate) run: Run,
     is_galera: bool,
     has_innodb: bool,
@@ -97,7 +97,7 @@ impl Facts {
             is_read_only: statement::is_read_only(is_read_only.as_deref()?)
                 || setting("innodb_read_only") == "ON",
             has_innodb: !setting("innodb_read_only").is_empty(),
-            is_tagged: tag.as_deref()? != "0",
+            earlier_tag: tag.clone()?,
             run: Run::new(&address, number.as_deref()?.parse().ok()?, now),
             is_galera: setting("wsrep_on") == "ON" && !matches!(setting("wsrep_provider"), "" | "none"),
         })

@@ -56,7 +56,7 @@ async fn make(settings: &Settings, options: &MySqlConnectOptions) -> Result<Sess
     let facts =
         Facts::read(&about.rows).ok_or_else(|| nonsense(Operation::Connect, "it does not say what it is"))?;
     facts.check()?;
-    if facts.is_tagged {
+    if facts.earlier_tag != "0" {
         return Err(unsupported(
             "a proxy between this client and the server shares one of its connections among several clients",
         ));
