@@ -20,26 +20,20 @@ pub(crate) fn connect_options(options: &MySqlOptions) -> MySqlConnectOptions {
         Endpoint::Tcp { host, port } => wanted.host(host).port(*port),
         Endpoint::Socket(path) => wanted.socket(path),
     };
-    let Some(tls) = &options.server.tls else {
-        return with_login(wanted.ssl_mode(MySqlSslMode::Disabled), options);
-    };
-    wanted = wanted.ssl_mode(MySqlSslMode::VerifyIdentity);
-    // The client crate reads the files again for each connection.
-    if let Some(authority) = tls.authority_file() {
-        wanted = wanted.ssl_ca(authority);
-    }
-    if let Some((certificate, key)) = tls.client_files() {
-        wanted = wanted.ssl_client_cert(certificate).ssl_client_key(key);
-    }
-    with_login(wanted, options)
-}
-
-fn with_login(mut wanted: MySqlConnectOptions, options: &MySqlOptions) -> MySqlConnectOptions {
     if let Some(user) = &options.server.user {
         wanted = wanted.username(user);
     }
     if let Some(database) = &options.database {
         wanted = wanted.database(database);
     }
-    wanted
+    let Some(tls) = &options.server.tls else { return wanted.ssl_mode(MySqlSslMode::Disabled) };
+    wanted = wanted.ssl_mode(MySqlSslMode::VerifyIdentity);
+    // The client crate reads the files again for each connection.
+    if let Some(authority) = tls.authority_file() {
+        wanted = wanted.ssl_ca(authority);
+    }
+    match tls.client_files() {
+        Some((certificate, key)) => wanted.ssl_client_cert(certificate).ssl_client_key(key),
+        None => wanted,
+    }
 }

@@ -1,9 +1,9 @@
 //! What a break sends: the end of the connection that holds the lock.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use lock_core::{HolderId, LockError, LockName, Operation, Participant};
-use lock_sql::Breaks;
+use lock_sql::{Breaks, ToEnd};
 
 use crate::dialect::{Client, MySql};
 use crate::inspection::{self, Holding, View, view};
@@ -26,29 +26,19 @@ impl Breaks<Self> for MySql {
         client: &Client,
         parts: &Parts,
         id: &HolderId,
-    ) -> Result<Option<(SessionId, Holding)>, LockError> {
+    ) -> Result<Option<ToEnd<(SessionId, Holding)>>, LockError> {
         let View { seen_by, holders, .. } = view(client, parts, Operation::Break).await?;
         let holding = holders.into_iter().find(|holding| holding.is(id, &seen_by.run));
-        Ok(holding.map(|holding| (seen_by, holding)))
-    }
-
-    /// The other locks that end with a connection whose locks are in the table.
-    async fn also_lost(
-        client: &Client,
-        _: &Parts,
-        (_, found): &(SessionId, Holding),
-    ) -> Result<Option<Vec<LockName>>, LockError> {
+        let Some(found) = holding else { return Ok(None) };
         if found.record.is_none() {
-            return Ok(None);
+            return Ok(Some(((seen_by, found), None)));
         }
         let statement = statement::also_held(found.connection, &found.first);
         let answer = client.control.ask(Operation::Break, statement).await?;
         let texts = answer.rows.iter().filter_map(|row| row.first()?.as_deref());
         let holders = texts.filter_map(|text| serde_json::from_str::<Holder>(text).ok());
-        let names: HashSet<_> = holders.filter_map(|holder| LockName::new(holder.lock).ok()).collect();
-        let mut names: Vec<_> = names.into_iter().collect();
-        names.sort();
-        Ok(Some(names))
+        let names: BTreeSet<_> = holders.filter_map(|holder| LockName::new(holder.lock).ok()).collect();
+        Ok(Some(((seen_by, found), Some(names.into_iter().collect()))))
     }
 
     async fn end_holder(

@@ -67,20 +67,19 @@ async fn make(settings: &Settings, options: &MySqlConnectOptions) -> Result<Sess
     let sent = clock.now();
     let number = ask(&mut connection, "SELECT CONNECTION_ID()".to_owned()).await.map_err(failed)?;
     let round_trip = clock.now().since(sent);
-    let numbers =
-        [again.rows.first().and_then(|row| row.first()), number.rows.first().and_then(|row| row.first())];
-    let expected = Some(facts.connection.to_string());
-    if numbers != [Some(&expected); 2] {
+    let cell = |place: usize| again.rows.first().and_then(|row: &Row| row.get(place)?.as_deref());
+    let expected = facts.connection.to_string();
+    if [cell(0), number.value()] != [Some(&*expected); 2] {
         return Err(unsupported(
             "a proxy between this client and the server spreads statements over its own connections",
         ));
     }
-    if again.rows.first().and_then(|row| row.get(1)) != Some(&Some(lease_seconds.to_string())) {
+    if cell(1) != Some(&lease_seconds.to_string()) {
         return Err(unsupported(
             "a proxy between this client and the server does not let the client set wait_timeout",
         ));
     }
-    if again.rows.first().and_then(|row| row.get(2)) != Some(&Some("1".to_owned())) {
+    if cell(2) != Some("1") {
         return Err(nonsense(Operation::Connect, "it refuses a lock with a new random name"));
     }
     let id = SessionId { number: facts.connection, tag, run: facts.run };

@@ -1,7 +1,7 @@
 //! What a break sends: the end of the session that has the lock, if it has it still.
 
-use lock_core::{ErrorKind, HolderId, LockError, LockName, Operation, Participant};
-use lock_sql::Breaks;
+use lock_core::{ErrorKind, HolderId, LockError, Operation, Participant};
+use lock_sql::{Breaks, ToEnd};
 
 use crate::dialect::{Client, Postgres};
 use crate::inspection::{Party, parties};
@@ -26,7 +26,12 @@ impl Breaks<Self> for Postgres {
         Ok((participants(holders), participants(waiters)))
     }
 
-    async fn find_holder(client: &Client, key: &Key, id: &HolderId) -> Result<Option<Found>, LockError> {
+    /// The server knows the keys of the other locks, and not their names.
+    async fn find_holder(
+        client: &Client,
+        key: &Key,
+        id: &HolderId,
+    ) -> Result<Option<ToEnd<Found>>, LockError> {
         let parties = parties(client, *key, Operation::Break).await?;
         let named = parties.into_iter().find(|party| party.is_holder && party.participant.id == *id);
         let Some(party) = named else { return Ok(None) };
@@ -38,17 +43,9 @@ impl Breaks<Self> for Postgres {
                 )
         })?;
         let acquisition = party.is_recorded.then(|| id.as_str().to_owned());
-        Ok(Some(Found { session, acquisition }))
-    }
-
-    /// The server knows the keys of the others, and not their names.
-    async fn also_lost(
-        client: &Client,
-        key: &Key,
-        found: &Found,
-    ) -> Result<Option<Vec<LockName>>, LockError> {
-        let answer = client.control.ask(Operation::Break, pg_locks::others(*key, found.session)).await?;
-        Ok((answer.value() == Some("0")).then(Vec::new))
+        let others = client.control.ask(Operation::Break, pg_locks::others(*key, session)).await?;
+        let also_lost = (others.value() == Some("0")).then(Vec::new);
+        Ok(Some((Found { session, acquisition }, also_lost)))
     }
 
     async fn end_holder(client: &Client, key: &Key, found: &Found) -> Result<bool, LockError> {

@@ -229,11 +229,7 @@ impl Dialect for Postgres {
     /// What tokens come from.
     async fn prepare(settings: &Settings, session: &mut Session) -> Result<(), LockError> {
         let dialect = &settings.dialect;
-        let (Some(probe), Some(create)) =
-            (statement::probe(dialect.fencing), statement::create(dialect.fencing))
-        else {
-            return Ok(());
-        };
+        let Some([probe, create]) = statement::probe_and_create(dialect.fencing) else { return Ok(()) };
         let description = create_if_missing(session, probe, create).await.map_err(Failure::into_error)?;
         if dialect.has_table() && table::is_newer(description.value()) {
             return Err(newer_layout(Operation::Connect, table::TOKENS));

@@ -79,10 +79,9 @@ async fn begin_anew_if_in_the_way(
 ) -> Result<(), LockError> {
     let sessions: Vec<_> = waits.iter().map(|(session, _)| *session).collect();
     let answer = control.ask(Operation::Inspect, statement::are_in_the_way(&sessions)).await?;
-    if answer.value() == Some("true") { give_way(control, waits).await } else { Ok(()) }
-}
-
-async fn give_way(control: &Control, waits: &[(SessionId, Arc<Waiting>)]) -> Result<(), LockError> {
+    if answer.value() != Some("true") {
+        return Ok(());
+    }
     tracing::debug!(target: "distlock", waits = waits.len(), "the snapshots of waits are in the way of others: the waits begin anew");
     let clock = control.settings().clock();
     // Who is at the head of a semaphore's queue does not wait at the server.

@@ -226,25 +226,17 @@ pub(crate) fn are_in_the_way(ids: &[SessionId]) -> String {
     )
 }
 
-/// Creates what the tokens come from.
-pub(crate) fn create(tokens: TokenSource) -> Option<String> {
+/// What the tokens come from: whether it exists and the user may use it, which changes nothing but a number of the sequence, and how it is
+/// created.
+pub(crate) fn probe_and_create(tokens: TokenSource) -> Option<[String; 2]> {
+    let comment = comment(Operation::Connect);
     match tokens {
         TokenSource::Clock | TokenSource::None => None,
-        TokenSource::Sequence => {
-            Some(format!("{}CREATE SEQUENCE IF NOT EXISTS {SEQUENCE}", comment(Operation::Connect)))
-        }
-        TokenSource::Table => Some(table::create_tokens()),
-    }
-}
-
-/// Whether it exists and the user may use it. Changes nothing but a number of the sequence.
-pub(crate) fn probe(tokens: TokenSource) -> Option<String> {
-    match tokens {
-        TokenSource::Clock | TokenSource::None => None,
-        TokenSource::Sequence => {
-            Some(format!("{}SELECT nextval('{SEQUENCE}')::text", comment(Operation::Connect)))
-        }
-        TokenSource::Table => Some(table::probe_tokens()),
+        TokenSource::Sequence => Some([
+            format!("{comment}SELECT nextval('{SEQUENCE}')::text"),
+            format!("{comment}CREATE SEQUENCE IF NOT EXISTS {SEQUENCE}"),
+        ]),
+        TokenSource::Table => Some([table::probe_tokens(), table::create_tokens()]),
     }
 }
 

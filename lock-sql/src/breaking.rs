@@ -70,11 +70,11 @@ async fn end_what_it_has<D: Dialect>(
     holder: &HolderId,
     told: &mut Option<Broken>,
 ) -> Result<(Broken, Option<D::Found>), LockError> {
-    let Some(found) = D::find_holder(client, key, holder).await? else {
+    let Some((found, also_lost)) = D::find_holder(client, key, holder).await? else {
         return Ok((told.take().unwrap_or_else(Broken::not_held), None));
     };
     let mut broken = Broken::taken_away();
-    broken.also_lost = D::also_lost(client, key, &found).await?;
+    broken.also_lost = also_lost;
     match D::end_holder(client, key, &found).await {
         Ok(true) => Ok((broken, Some(found))),
         Ok(false) => Ok((told.take().unwrap_or_else(Broken::not_held), None)),

@@ -228,6 +228,9 @@ pub trait Holds<D: Dialect> {
     ) -> impl Future<Output = Result<Shared<Self::Has>, Failure>> + Send;
 }
 
+/// A holder that a break is to end, and which other locks end with its session, if the server knows their names.
+pub type ToEnd<F> = (F, Option<Vec<LockName>>);
+
 /// Who has a lock, and how it is taken away. The functions may be dropped at every await.
 pub trait Breaks<D: Dialect> {
     /// A holder that a break is to end.
@@ -250,17 +253,7 @@ pub trait Breaks<D: Dialect> {
         client: &Client<D>,
         key: &D::Key,
         id: &HolderId,
-    ) -> impl Future<Output = Result<Option<Self::Found>, LockError>> + Send;
-
-    /// Returns which other locks end with the session of a holder, if the server knows their names.
-    ///
-    /// # Errors
-    /// That the server did not say.
-    fn also_lost(
-        client: &Client<D>,
-        key: &D::Key,
-        found: &Self::Found,
-    ) -> impl Future<Output = Result<Option<Vec<LockName>>, LockError>> + Send;
+    ) -> impl Future<Output = Result<Option<ToEnd<Self::Found>>, LockError>> + Send;
 
     /// Ends the session of a holder, and returns whether it was there.
     ///
