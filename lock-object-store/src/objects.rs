@@ -66,7 +66,7 @@ impl Register for Objects {
     }
 }
 
-pub(crate) fn explain(error: Error) -> LockError {
+fn explain(error: Error) -> LockError {
     let (kind, remedy) = match &error {
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => (
             ErrorKind::Denied,
@@ -87,6 +87,14 @@ pub(crate) fn explain(error: Error) -> LockError {
     // Credentials may be renewed, and permissions be granted.
     let explained = if kind == ErrorKind::Denied { explained.retryable() } else { explained };
     explained.caused_by(error)
+}
+
+/// Why there is no client of the store: nothing has been sent.
+pub(crate) fn unusable(error: Error) -> LockError {
+    LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+        .because(root_cause(&error))
+        .remedy("complete the URL, or the variables of the environment by which programs find this store")
+        .caused_by(error)
 }
 
 /// What the client of the store says at last, and not how long it took.

@@ -14,7 +14,7 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::{ObjectStore, RetryConfig};
 
-use crate::objects::{Objects, explain};
+use crate::objects::{Objects, unusable};
 
 /// Shorter ones would leave too little time for requests that take long.
 const SHORTEST_LEASE: Duration = Duration::from_secs(5);
@@ -124,7 +124,7 @@ impl ObjectStoreOptions {
 
     async fn open(self, context: BackendContext) -> Result<RegisterBackend<Objects>, LockError> {
         let password = context.password(self.password.as_ref(), PASSWORD_WITHIN).await?;
-        let store = self.store(password.as_ref().map(lock_core::Secret::reveal)).map_err(explain)?;
+        let store = self.store(password.as_ref().map(lock_core::Secret::reveal)).map_err(unusable)?;
         let pace = if self.provider == Provider::Google { PACE_OF_GOOGLE } else { Duration::ZERO };
         let objects = Objects { store, prefix: self.prefix.clone(), pace };
         let backend = RegisterBackend::new(objects, context, self.locks.clone(), self.capabilities())?;
