@@ -9,15 +9,14 @@
 
 use std::sync::Arc;
 
-use lock_core::{AcquireRequest, FencingToken, Grant, HolderId, LockError, Mode, Operation, Term, Wait};
+use lock_core::{AcquireRequest, LockError, Mode, Operation, Wait};
+use lock_entries::{Claim, Failed, Granted, Place, Record, Standing, Told, Waiting, newer, standing, wait};
 
-use crate::backend::{EtcdBackend, participant};
-use crate::claim::{BY_CREATION, Claim, FALLING};
-use crate::failure::{Failure, Outcome, nonsense};
-use crate::hold::Lease;
-use crate::line::{Entry, Standing, View, standing};
+use crate::backend::{EtcdEntries, participant};
+use crate::claim::{BY_CREATION, FALLING, KeyClaim};
+use crate::failure::{Failure, nonsense};
+use crate::line::{Entry, View};
 use crate::messages::{Compare, Event, KeyValue, Range, RangeAnswer};
-use crate::record::{Record, Told};
 use crate::watches::Watching;
 
 /// The longest line whose waiters watch all of it.
@@ -30,32 +29,35 @@ const MOST_ROUNDS: usize = 100;
 const DELETION: i32 = 1;
 
 pub(crate) struct Attempt<'a> {
-    pub(crate) backend: &'a EtcdBackend,
+    pub(crate) backend: &'a EtcdEntries,
     pub(crate) request: &'a AcquireRequest,
-    pub(crate) claim: Arc<Claim>,
+    pub(crate) claim: Arc<KeyClaim>,
 }
 
-/// What an attempt has come to.
-enum Outlook {
-    Granted(Grant<Lease>),
-    /// Its place is gone.
-    Lost,
-    Waits,
+/// An attempt that waits, and what it knows of the line.
+struct Waiter<'a> {
+    attempt: &'a Attempt<'a>,
+    view: View,
+    /// Whether something may have been missed since the view.
+    is_stale: bool,
 }
 
 impl Attempt<'_> {
-    pub(crate) async fn make(&self) -> Result<Option<Grant<Lease>>, LockError> {
+    pub(crate) async fn make(&self) -> Result<Option<Granted<KeyClaim>>, LockError> {
         if self.request.wait() == Wait::Try {
             return Box::pin(self.try_once()).await;
         }
-        let mut view = self.enter().await?;
-        match self.look_at(&view).await {
-            Ok(Outlook::Granted(grant)) => Ok(Some(grant)),
-            Ok(Outlook::Lost) => Ok(None),
+        let view = self.enter().await?;
+        let place = match self.look_at(&view).await {
+            Ok(Some(place)) => place,
             // What a free lock does not need is boxed: it would make the future several times as large.
-            Ok(Outlook::Waits) => Box::pin(self.wait(&mut view)).await,
-            Err(failure) => Err(failure.explain(Operation::Acquire)),
-        }
+            Ok(None) => {
+                let mut waiter = Waiter { attempt: self, view, is_stale: false };
+                Box::pin(wait(&mut waiter, self.request, self.backend.link.context.clock())).await?
+            }
+            Err(failure) => return Err(failure.explain(Operation::Acquire)),
+        };
+        Ok(self.claim.granted().filter(|_| place == Place::Kept))
     }
 
     fn is_exclusive(&self) -> bool {
@@ -67,16 +69,15 @@ impl Attempt<'_> {
         if self.is_exclusive() { i64::try_from(SHORT_LINE + 1).unwrap_or(0) } else { 0 }
     }
 
-    fn value(&self) -> Result<Vec<u8>, LockError> {
-        let margin = self.backend.link.context.abort_margin();
-        Record::new(self.request.holder(), self.request.mode(), margin)?.text()
-    }
-
     /// Creates the key, or finds that of an earlier call, and reads the line.
     async fn enter(&self) -> Result<View, LockError> {
         let explained = |failure: Failure| failure.explain(Operation::Acquire);
         let condition = Compare::created_by(&self.claim.key, 0);
-        let answer = self.claim.create(condition, self.value()?, self.limit()).await.map_err(explained)?;
+        let answer = self
+            .claim
+            .create(condition, Record::of(self.request, &self.backend.link.context)?.text()?, self.limit())
+            .await
+            .map_err(explained)?;
         let view = view_of(answer.range());
         self.find_own(&view);
         if !view.is_partial {
@@ -96,14 +97,14 @@ impl Attempt<'_> {
         }
     }
 
-    async fn try_once(&self) -> Result<Option<Grant<Lease>>, LockError> {
+    async fn try_once(&self) -> Result<Option<Granted<KeyClaim>>, LockError> {
         let explained = |failure: Failure| failure.explain(Operation::Acquire);
-        let value = self.value()?;
+        let value = Record::of(self.request, &self.backend.link.context)?.text()?;
         let (start, end) = (self.claim.directory.start(), self.claim.directory.end());
         let mut view = View::default();
         for _ in 0..MOST_ROUNDS {
             if self.claim.place().is_none() {
-                let told = Told::read(value.clone());
+                let told = Told::read(&value);
                 view.entries.push(Entry { key: self.claim.key.clone(), place: i64::MAX, changed: 0, told });
             }
             if standing(&view.entries, &self.claim.key) != Standing::Holds {
@@ -112,10 +113,8 @@ impl Attempt<'_> {
                 return Ok(None);
             }
             if self.claim.place().is_some() {
-                return match self.look_at(&view).await.map_err(explained)? {
-                    Outlook::Granted(grant) => Ok(Some(grant)),
-                    Outlook::Lost | Outlook::Waits => Ok(None),
-                };
+                let place = self.look_at(&view).await.map_err(explained)?;
+                return Ok(self.claim.granted().filter(|_| place == Some(Place::Kept)));
             }
             let condition = Compare::unchanged_since(start, &end, view.revision);
             let answer =
@@ -126,48 +125,27 @@ impl Attempt<'_> {
         Err(nonsense(Operation::Acquire, "other clients change the line again and again").retryable())
     }
 
-    /// Waits until nothing is in the way any more. None if the place is lost.
-    async fn wait(&self, view: &mut View) -> Result<Option<Grant<Lease>>, LockError> {
-        loop {
-            let mut failure = match self.look_at(view).await {
-                Ok(Outlook::Granted(grant)) => return Ok(Some(grant)),
-                Ok(Outlook::Lost) => return Ok(None),
-                Ok(Outlook::Waits) => {
-                    self.request.queued();
-                    match self.until_changed(view).await {
-                        Ok(()) => continue,
-                        Err(failure) => failure,
-                    }
-                }
-                Err(failure) => failure,
-            };
-            loop {
-                if self.recover(failure).await? == Recovered::WithoutPlace {
-                    return Ok(None);
-                }
-                match self.look().await {
-                    Ok(now) => break *view = now,
-                    Err(again) => failure = again,
-                }
-            }
-        }
-    }
-
     /// Reports who holds the lock to an attempt that may end without it.
-    fn name_holder(&self, holder: &Entry) {
-        if self.request.wait() != Wait::Forever {
+    fn name_holder(&self, before: &[Entry]) {
+        if let Some(holder) = before.first().filter(|_| self.request.wait() != Wait::Forever) {
             self.request.held_by(participant(holder));
         }
     }
 
-    /// What to do in this line.
-    async fn look_at(&self, view: &View) -> Result<Outlook, Failure> {
+    /// What the attempt may do in this line; none if it has to wait. Where nothing is in its way, it makes sure that the lease lasts: its
+    /// end would be the end of the key.
+    async fn look_at(&self, view: &View) -> Result<Option<Place>, Failure> {
         match standing(&view.entries, &self.claim.key) {
-            Standing::Holds => self.grant().await,
-            Standing::Gone => Ok(Outlook::Lost),
-            Standing::Waits { first, .. } => {
-                self.name_holder(first);
-                Ok(Outlook::Waits)
+            Standing::Holds => {
+                if !self.claim.session.is_fresh() {
+                    self.backend.link.beat(&self.claim.session).await?;
+                }
+                Ok(Some(Place::Kept))
+            }
+            Standing::Gone => Ok(Some(Place::Lost)),
+            Standing::Waits { before, .. } => {
+                self.name_holder(before);
+                Ok(None)
             }
             Standing::OtherNumber(is) => {
                 let of = match self.request.mode() {
@@ -176,35 +154,8 @@ impl Attempt<'_> {
                 };
                 Err(Failure::Refused(LockError::other_permits(self.request.name(), of, is)))
             }
-            Standing::Newer(entry) => Err(Failure::Refused(newer(entry))),
+            Standing::Newer(entry) => Err(Failure::Refused(newer(&entry.key))),
         }
-    }
-
-    /// Waits until the attempt has to do something else than wait: until nothing is in its way, or the line has been read again.
-    async fn until_changed(&self, view: &mut View) -> Result<(), Failure> {
-        let (connection, _) = self.backend.link.now()?;
-        let (directory, from) = (&self.claim.directory, view.revision + 1);
-        let nearest = match standing(&view.entries, &self.claim.key) {
-            Standing::Waits { nearest, .. } if self.watches_one(view) => Some(&nearest.key),
-            _ => None,
-        };
-        let is_alone = nearest.is_some();
-        let mut watching = match nearest {
-            Some(nearest) => connection.watch(nearest, "", from),
-            None => connection.watch(directory.start(), &directory.end(), from),
-        };
-        drop(connection);
-        while let Some(events) = self.woken(&mut watching).await.filter(|_| !is_alone) {
-            // All of them, and only then a look: the own key may have gone with those before it.
-            if note(view, events) {
-                match standing(&view.entries, &self.claim.key) {
-                    Standing::Waits { first, .. } => self.name_holder(first),
-                    _ => return Ok(()),
-                }
-            }
-        }
-        *view = self.look().await?;
-        Ok(())
     }
 
     /// Whether the line is too long to watch all of it. Permits need all that are before them.
@@ -235,46 +186,54 @@ impl Attempt<'_> {
         view.entries.reverse();
         Ok(view)
     }
-
-    /// After a failed request, waits until the next one may succeed. Returns an error for a failure that waiting cannot cure.
-    async fn recover(&self, failure: Failure) -> Result<Recovered, LockError> {
-        let outcome = failure.outcome();
-        let error = failure.explain(Operation::Acquire);
-        match outcome {
-            Outcome::EndsWithLease => return Ok(Recovered::WithoutPlace),
-            Outcome::Refused => return Err(error),
-            Outcome::Postponed | Outcome::Unknown => {}
-        }
-        self.request.unreachable(error);
-        let clock = self.backend.link.context.clock();
-        // A server that answers with errors is asked again after a while.
-        clock.sleep_until(clock.now().plus(self.backend.link.timeout / 16)).await;
-        let found = self.backend.link.in_contact().await;
-        let (_, session) = found.map_err(|failure| failure.explain(Operation::Acquire))?;
-        let is_same = session.lease == self.claim.session.lease;
-        Ok(if is_same { Recovered::WithPlace } else { Recovered::WithoutPlace })
-    }
-
-    /// Nothing is in the way. Makes sure that the lease lasts: its end would be the end of the key.
-    async fn grant(&self) -> Result<Outlook, Failure> {
-        let (claim, backend) = (&self.claim, self.backend);
-        let session = &claim.session;
-        let Some(place) = claim.place() else { return Ok(Outlook::Lost) };
-        if !session.is_fresh() {
-            backend.link.beat(session).await?;
-        }
-        let lease = Lease::new(backend, self.request, Arc::clone(claim), place);
-        let term = Term::Leased { anchor: session.anchor(), length: session.ttl };
-        let grant = Grant::new(lease, session.group, term).with_holder(HolderId::new(claim.name()));
-        Ok(Outlook::Granted(grant.with_token(FencingToken::new(place.unsigned_abs()))))
-    }
 }
 
-/// Whether an attempt still has its place when there is contact again.
-#[derive(PartialEq)]
-enum Recovered {
-    WithPlace,
-    WithoutPlace,
+impl Waiting for Waiter<'_> {
+    type Failure = Failure;
+
+    async fn look(&mut self) -> Result<Option<Place>, Failure> {
+        if self.is_stale {
+            self.view = self.attempt.look().await?;
+            self.is_stale = false;
+        }
+        self.attempt.look_at(&self.view).await
+    }
+
+    /// Waits until nothing is in the way, or the line has to be read again.
+    async fn until_changed(&mut self) -> Result<Place, Failure> {
+        let Self { attempt, view, is_stale } = self;
+        let (connection, _) = attempt.backend.link.now()?;
+        let (claim, from) = (&attempt.claim, view.revision + 1);
+        let nearest = match standing(&view.entries, &claim.key) {
+            Standing::Waits { nearest, .. } if attempt.watches_one(view) => Some(&nearest.key),
+            _ => None,
+        };
+        let is_alone = nearest.is_some();
+        let mut watching = match nearest {
+            Some(nearest) => connection.watch(nearest, "", from),
+            None => connection.watch(claim.directory.start(), &claim.directory.end(), from),
+        };
+        drop(connection);
+        while let Some(events) = attempt.woken(&mut watching).await.filter(|_| !is_alone) {
+            // All of them, and only then a look: the own key may have gone with those before it.
+            if note(view, events) {
+                match standing(&view.entries, &claim.key) {
+                    Standing::Waits { before, .. } => attempt.name_holder(before),
+                    _ => return Ok(Place::Kept),
+                }
+            }
+        }
+        *is_stale = true;
+        Ok(Place::Kept)
+    }
+
+    async fn in_contact(&mut self) -> Result<Place, LockError> {
+        self.is_stale = true;
+        let found = self.attempt.backend.link.in_contact().await;
+        let (_, session) = found.map_err(|failure| failure.explain(Operation::Acquire))?;
+        let is_same = session.lease == self.attempt.claim.session.lease;
+        Ok(if is_same { Place::Kept } else { Place::Lost })
+    }
 }
 
 /// Notes events. Returns whether one is about an entry of the view.
@@ -285,31 +244,25 @@ fn note(view: &mut View, events: Vec<Event>) -> bool {
         is_news |= if kind == DELETION {
             view.remove(&String::from_utf8_lossy(&entry.key))
         } else {
-            view.change(entry_of(entry))
+            view.change(entry_of(&entry))
         };
     }
     is_news
 }
 
-pub(crate) fn entry_of(found: KeyValue) -> Entry {
+fn entry_of(found: &KeyValue) -> Entry {
     Entry {
         key: String::from_utf8_lossy(&found.key).into_owned(),
         place: found.created,
         changed: found.changed,
-        told: Told::read(found.value),
+        told: Told::read(&found.value),
     }
 }
 
 pub(crate) fn view_of(answer: RangeAnswer) -> View {
     View {
         revision: answer.header.map_or(0, |header| header.revision),
-        entries: answer.found.into_iter().map(entry_of).collect(),
+        entries: answer.found.iter().map(entry_of).collect(),
         is_partial: answer.has_more,
     }
-}
-
-pub(crate) fn newer(entry: &Entry) -> LockError {
-    LockError::new(lock_core::ErrorKind::Unsupported, Operation::Acquire)
-        .because(format!("{:?} comes from a newer version of distlock", entry.key))
-        .remedy("update this program")
 }

@@ -4,14 +4,14 @@
 //! attempt. While it is unknown whether a request to create the key may still arrive, the removal also leaves a tombstone, and the
 //! creation has the condition that there is none. Tombstones have the client's lease, and end with it.
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use lock_core::spi::Mutex;
-use lock_core::{AttemptId, LockError, Operation};
+use lock_core::{AttemptId, FencingToken, GroupId, HolderId, LossReason, Term};
+use lock_entries::{Claim, Failed, Granted, Outcome, Replaced, Told, Traces};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::Failure;
 use crate::link::Link;
 use crate::messages::{Compare, Put, Range, Step, Txn, TxnAnswer};
 use crate::session::Session;
@@ -55,39 +55,23 @@ impl Directory {
     }
 }
 
-/// The state of an attempt's key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
-    /// The client has not sent a request, or the last one has certainly created nothing.
-    None,
-    /// The client has sent a request to create it, with an unknown outcome.
-    Perhaps,
-    /// It was created by this revision, and exists unless another program has removed it.
-    Made(i64),
-    /// It is gone, and does not appear any more.
-    Gone,
-}
+/// The pause after a failure before the next try.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// One attempt under one lease.
-pub(crate) struct Claim {
+pub(crate) struct KeyClaim {
     pub(crate) link: Arc<Link>,
     pub(crate) session: Arc<Session>,
     pub(crate) directory: Directory,
     pub(crate) key: String,
     tombstone: String,
-    state: Mutex<State>,
+    /// The place of the key: the revision that created it.
+    traces: Traces<i64>,
     /// The revision of the last change of the key that the client knows.
     changed: AtomicI64,
 }
 
-#[derive(Debug)]
-struct State {
-    key: Key,
-    /// Whether a request with an unknown outcome may still arrive.
-    is_doubtful: bool,
-}
-
-impl Claim {
+impl KeyClaim {
     pub(crate) fn new(link: Arc<Link>, session: Arc<Session>, directory: Directory, id: AttemptId) -> Self {
         let name = format!("{:x}-{id}", session.lease);
         Self {
@@ -96,7 +80,7 @@ impl Claim {
             link,
             session,
             directory,
-            state: Mutex::new(State { key: Key::None, is_doubtful: false }),
+            traces: Traces::default(),
             changed: AtomicI64::new(0),
         }
     }
@@ -108,23 +92,18 @@ impl Claim {
 
     /// The revision that created the key, if it exists as far as the client knows.
     pub(crate) fn place(&self) -> Option<i64> {
-        match self.state.lock().key {
-            Key::Made(place) => Some(place),
-            _ => None,
-        }
+        self.traces.entry()
     }
 
     pub(crate) fn made(&self, place: i64) {
-        self.state.lock().key = Key::Made(place);
+        self.traces.made(place);
         self.changed.fetch_max(place, Ordering::Relaxed);
     }
 
-    pub(crate) fn changed(&self) -> i64 {
-        self.changed.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn has_changed(&self, revision: i64) {
-        self.changed.store(revision, Ordering::Relaxed);
+    /// The grant of the lock, for an attempt whose turn it is.
+    pub(crate) fn granted(self: &Arc<Self>) -> Option<Granted<Self>> {
+        let token = Some(FencingToken::new(self.place()?.unsigned_abs()));
+        Some(Granted { claim: Arc::clone(self), name: HolderId::new(self.name()), token })
     }
 
     /// Creates the key with this value, if the condition holds; in any case reads the directory in the same step, in its order and up
@@ -135,11 +114,7 @@ impl Claim {
         value: Vec<u8>,
         limit: i64,
     ) -> Result<TxnAnswer, Failure> {
-        let before = {
-            let mut state = self.state.lock();
-            state.is_doubtful |= state.key == Key::Perhaps;
-            std::mem::replace(&mut state.key, Key::Perhaps)
-        };
+        self.traces.about_to_create();
         let put = Put { key: self.key.clone(), value, lease: self.session.lease, keeps_lease: false };
         let read = Step::from(self.directory.range(limit));
         let txn = Txn {
@@ -150,8 +125,8 @@ impl Claim {
         let answer = self.ask(txn).await;
         match &answer {
             Ok(answer) if answer.held => self.made(answer.revision()),
-            Ok(_) => self.state.lock().key = Key::None,
-            Err(failure) if failure.outcome() != Outcome::Unknown => self.state.lock().key = before,
+            Ok(_) => self.traces.created_nothing(),
+            Err(failure) if failure.outcome() != Outcome::Unknown => self.traces.created_nothing(),
             Err(_) => {}
         }
         answer
@@ -166,82 +141,127 @@ impl Claim {
         answer
     }
 
-    /// Removes the key, once, if it exists and has this place. Returns whether it did.
-    pub(crate) async fn remove(&self) -> Result<bool, Failure> {
+    fn bury(&self) -> Step {
+        let lease = self.session.lease;
+        Put { key: self.tombstone.clone(), value: Vec::new(), lease, keeps_lease: false }.into()
+    }
+}
+
+/// Gives a key a new value, if it was last changed by this revision; reads it otherwise.
+pub(crate) fn replace(key: &str, changed: i64, value: Vec<u8>) -> Txn {
+    let put = Put { key: key.to_owned(), value, lease: 0, keeps_lease: true };
+    Txn {
+        conditions: vec![Compare::changed_by(key, changed)],
+        then: vec![put.into()],
+        otherwise: vec![Range { key: key.to_owned(), ..Range::default() }.into()],
+    }
+}
+
+impl Claim for KeyClaim {
+    type Failure = Failure;
+    type Made = i64;
+
+    fn traces(&self) -> &Traces<i64> {
+        &self.traces
+    }
+
+    fn is_over(&self) -> bool {
+        self.session.is_over()
+    }
+
+    fn group(&self) -> GroupId {
+        self.session.group
+    }
+
+    fn term(&self) -> Term {
+        Term::Leased { anchor: self.session.anchor(), length: self.session.ttl }
+    }
+
+    async fn remove(&self) -> Result<bool, Failure> {
         let Some(place) = self.place() else { return Ok(false) };
-        let is_doubtful = self.state.lock().is_doubtful;
         let mut txn = Txn {
             conditions: vec![Compare::created_by(&self.key, place)],
             then: vec![Step::delete(&self.key)],
             otherwise: Vec::new(),
         };
-        if is_doubtful {
+        if self.traces.is_doubtful() {
             txn.then.push(self.bury());
             // Another program may have deleted the key, and a late request created it again: at another place it is no hold.
-            txn.otherwise = vec![Step::delete(&self.key), self.bury()];
+            txn.otherwise.clone_from(&txn.then);
         }
         let was_there = self.ask(txn).await?.held;
-        self.state.lock().key = Key::Gone;
+        self.gone();
         Ok(was_there)
     }
 
-    fn bury(&self) -> Step {
-        let lease = self.session.lease;
-        Put { key: self.tombstone.clone(), value: Vec::new(), lease, keeps_lease: false }.into()
+    async fn sweep(&self) -> Result<(), Failure> {
+        let then = vec![Step::delete(&self.key), self.bury()];
+        self.ask(Txn { then, ..Txn::default() }).await.map(drop)
     }
 
-    /// Makes sure that nothing is left, and that nothing appears later.
-    pub(crate) async fn undo(&self) -> Result<(), LockError> {
-        let (key, is_doubtful) = {
-            let state = self.state.lock();
-            (state.key, state.is_doubtful)
-        };
-        let undone = match key {
-            _ if self.session.is_over() => Ok(()),
-            Key::Gone => Ok(()),
-            Key::None if !is_doubtful => Ok(()),
-            Key::Made(_) => self.remove().await.map(drop),
-            Key::None | Key::Perhaps => {
-                let then = vec![Step::delete(&self.key), self.bury()];
-                self.ask(Txn { then, ..Txn::default() }).await.map(drop)
+    async fn replace(&self, value: &[u8]) -> Result<Replaced, Failure> {
+        let Some(place) = self.place() else { return Ok(Replaced::Gone) };
+        let changed = self.changed.load(Ordering::Relaxed);
+        let answer = self.ask(replace(&self.key, changed, value.to_vec())).await?;
+        if answer.held {
+            self.changed.store(answer.revision(), Ordering::Relaxed);
+            return Ok(Replaced::Done);
+        }
+        let found = answer.range().found.pop().filter(|found| found.created == place);
+        let Some(found) = found else { return Ok(Replaced::Gone) };
+        // The mark of a break is news for the watch as well.
+        if !Told::read(&found.value).is_broken() {
+            self.changed.store(found.changed, Ordering::Relaxed);
+        }
+        Ok(Replaced::Found(found.value))
+    }
+
+    async fn until_lost(claim: Weak<Self>) -> Option<LossReason> {
+        let claim = claim.upgrade()?;
+        let clock = claim.link.context.clock();
+        // Up to there the key is known to exist.
+        let mut from = claim.changed.load(Ordering::Relaxed) + 1;
+        loop {
+            let (connection, session) = claim.link.in_contact().await.ok()?;
+            if session.lease != claim.session.lease {
+                return None;
             }
-        };
-        match undone {
-            // The lease took everything.
-            Ok(()) | Err(Failure::LeaseOver) => {
-                self.state.lock().key = Key::Gone;
-                Ok(())
+            let mut watching = connection.watch(&claim.key, "", from);
+            drop((connection, session));
+            while let Some(events) = watching.next().await {
+                for event in events {
+                    match event.entry {
+                        Some(entry) if event.kind == 0 && !Told::read(&entry.value).is_broken() => {}
+                        Some(_) if event.kind == 0 => return Some(LossReason::Broken),
+                        _ => return Some(LossReason::Deleted),
+                    }
+                }
             }
-            Err(failure) => Err(failure.explain(Operation::Cancel)),
+            // Something may have been missed.
+            match claim.link.ask(Range { key: claim.key.clone(), ..Range::default() }).await {
+                Ok(mut answer) => {
+                    from = answer.header.map_or(0, |header| header.revision) + 1;
+                    // With another place it was deleted, and created again by a late request.
+                    let found = answer.found.pop().filter(|found| claim.place() == Some(found.created));
+                    let Some(found) = found else { return Some(LossReason::Deleted) };
+                    if Told::read(&found.value).is_broken() {
+                        return Some(LossReason::Broken);
+                    }
+                }
+                Err(Failure::Refused(_)) => return None,
+                Err(failure) if failure.outcome() == Outcome::EndsWithSession => return None,
+                Err(_) => clock.sleep_until(clock.now().plus(PAUSE)).await,
+            }
         }
     }
 }
 
-impl std::fmt::Debug for Claim {
+impl std::fmt::Debug for KeyClaim {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = self.state.lock();
         formatter
-            .debug_struct("Claim")
+            .debug_struct("KeyClaim")
             .field("key", &self.key)
-            .field("state", &*state)
+            .field("traces", &self.traces)
             .finish_non_exhaustive()
-    }
-}
-
-/// The claims of a client's attempts of which something may be left.
-#[derive(Debug, Default)]
-pub(crate) struct Claims(Mutex<HashMap<AttemptId, Arc<Claim>>>);
-
-impl Claims {
-    pub(crate) fn add(&self, id: AttemptId, claim: &Arc<Claim>) {
-        self.0.lock().insert(id, Arc::clone(claim));
-    }
-
-    pub(crate) fn of(&self, id: AttemptId) -> Option<Arc<Claim>> {
-        self.0.lock().get(&id).cloned()
-    }
-
-    pub(crate) fn forget(&self, id: AttemptId) {
-        self.0.lock().remove(&id);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 use lock_core::spi::within;
 use lock_core::{BackendContext, Clock, LockError, Operation};
+use lock_entries::Failed;
 use lock_kit::invalid;
 use tokio::sync::watch;
 use tonic::client::Grpc;

@@ -1,6 +1,7 @@
 //! Failures of requests: why a request failed, what became of it, and the error that explains it to the user.
 
 use lock_core::{ErrorKind, LockError, Operation};
+use lock_entries::{Failed, Outcome};
 use lock_kit::{no_answer, unreachable};
 use tonic::{Code, Status};
 
@@ -24,19 +25,6 @@ pub(crate) enum Failure {
     Refused(LockError),
 }
 
-/// What became of a request that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The request did nothing, and sending it again will not help.
-    Refused,
-    /// The request did nothing; the client may send it again later.
-    Postponed,
-    /// Unknown: the servers may have carried it out, or may still do so.
-    Unknown,
-    /// The lease is over, and what the request did ends with it.
-    EndsWithLease,
-}
-
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         if status.code() == Code::NotFound && status.message().contains("requested lease not found") {
@@ -47,10 +35,20 @@ impl From<Status> for Failure {
 }
 
 impl Failure {
-    /// What became of the request. A failure that is not known to be harmless counts as unknown.
-    pub(crate) fn outcome(&self) -> Outcome {
+    /// Whether the connection is of no use any more: it is broken or silent, its server has no leader, or its login has expired.
+    pub(crate) fn ends_connection(&self) -> bool {
         match self {
-            Self::LeaseOver => Outcome::EndsWithLease,
+            Self::Silence => true,
+            Self::Told(status) => self.outcome() == Outcome::Unknown || needs_login(status),
+            Self::Unsent(_) | Self::LeaseOver | Self::Refused(_) => false,
+        }
+    }
+}
+
+impl Failed for Failure {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::LeaseOver => Outcome::EndsWithSession,
             Self::Unsent(_) => Outcome::Postponed,
             Self::Refused(_) => Outcome::Refused,
             Self::Silence => Outcome::Unknown,
@@ -74,17 +72,7 @@ impl Failure {
         }
     }
 
-    /// Whether the connection is of no use any more: it is broken or silent, its server has no leader, or its login has expired.
-    pub(crate) fn ends_connection(&self) -> bool {
-        match self {
-            Self::Silence => true,
-            Self::Told(status) => self.outcome() == Outcome::Unknown || needs_login(status),
-            Self::Unsent(_) | Self::LeaseOver | Self::Refused(_) => false,
-        }
-    }
-
-    /// The error for users.
-    pub(crate) fn explain(self, operation: Operation) -> LockError {
+    fn explain(self, operation: Operation) -> LockError {
         let outcome = self.outcome();
         let new = |kind, cause: String| LockError::new(kind, operation).because(cause);
         let status = match self {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use lock_core::spi::within;
 use lock_core::{BackendContext, Backoff, ErrorKind, GroupId, LockError, LossReason, Operation};
+use lock_entries::Failed;
 use tokio::sync::watch;
 
 use crate::connection::Connection;

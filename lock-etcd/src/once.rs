@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_core::{Memo, Operation, Remembered};
 use serde::Serialize;
 
-use crate::backend::EtcdBackend;
+use crate::backend::EtcdEntries;
 use crate::failure::{Failure, nonsense};
 use crate::messages::{Compare, LeaseGrant, LeaseKeepAlive, LeaseRevoke, LeaseTimeToLive, Put, Range, Txn};
 use crate::session::{seconds, whole_seconds};
@@ -24,7 +24,7 @@ struct Slot<'a> {
     slot: &'a str,
 }
 
-impl EtcdBackend {
+impl EtcdEntries {
     pub(crate) async fn remembered(&self, memo: &Memo, keep: Duration) -> Result<Remembered, Failure> {
         self.link.soon().await?;
         let key = self.link.options.special("remembered", &memo.key());

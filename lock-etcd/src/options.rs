@@ -8,7 +8,7 @@ use lock_kit::{
     invalid, split_port,
 };
 
-use crate::backend::{EtcdBackend, capabilities};
+use crate::backend::{EtcdEntries, capabilities};
 use crate::claim::Directory;
 
 /// Where the servers are and how they keep the locks.
@@ -104,7 +104,7 @@ impl EtcdOptions {
         self.tls.as_ref().map(TlsOptions::read).transpose()?;
         let capabilities = capabilities(&self, builder.renewal_interval(self.lease)?);
         let builder = builder.server(self.server());
-        connect_backend(builder, capabilities, move |context| EtcdBackend::connect(context, self.clone()))
+        connect_backend(builder, capabilities, move |context| EtcdEntries::connect(context, self.clone()))
             .await
     }
 

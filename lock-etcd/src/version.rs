@@ -1,6 +1,7 @@
 //! Versions of the server whose known faults concern locks.
 
 use lock_core::{ErrorKind, LockError, Operation};
+use lock_entries::Failed;
 
 use crate::connection::Connection;
 

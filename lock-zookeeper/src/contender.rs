@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use lock_core::Mode;
+use lock_entries::InLine;
 
 /// The word of a mutex.
 const MUTEX: &str = "lock-";
@@ -104,11 +105,6 @@ impl Contender {
         is_at_the_end(self.sequence)
     }
 
-    /// How it holds or wants the lock.
-    pub(crate) fn mode(&self) -> Mode {
-        if self.kind == Kind::Reader { Mode::Shared } else { Mode::Exclusive }
-    }
-
     /// Whether it is the reader that a writer of ours has left in its place. It holds the lock, so nothing exclusive is before it.
     pub(crate) fn is_successor(&self) -> bool {
         self.kind == Kind::Reader
@@ -181,15 +177,17 @@ pub(crate) struct Entrant {
     pub(crate) other_half: Option<Contender>,
 }
 
-impl Entrant {
-    pub(crate) fn name(&self) -> &str {
+impl InLine for Entrant {
+    fn name(&self) -> &str {
         &self.node.name
     }
 
-    pub(crate) fn is_reader(&self) -> bool {
-        self.node.kind == Kind::Reader
+    fn mode(&self) -> Mode {
+        if self.node.kind == Kind::Reader { Mode::Shared } else { Mode::Exclusive }
     }
+}
 
+impl Entrant {
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.node).chain(&self.other_half).map(|node| node.name.as_str())
     }
@@ -248,12 +246,6 @@ pub(crate) fn entrants(contenders: Vec<Contender>) -> Vec<Entrant> {
         }
     }
     found.into_iter().map(|(_, entrant)| entrant).collect()
-}
-
-/// How many of the first of these hold the lock: one that is exclusive, or all readers before the first that is.
-pub(crate) fn how_many_hold(entrants: &[Entrant]) -> usize {
-    let readers = entrants.iter().take_while(|entrant| entrant.is_reader()).count();
-    readers.max(entrants.len().min(1))
 }
 
 /// The contenders among the children of a directory, in the order of their numbers.
@@ -537,18 +529,6 @@ mod tests {
                 Successor::None
             ]
         );
-    }
-
-    #[test]
-    fn readers_hold_up_to_the_first_that_is_exclusive() {
-        let queue = |words: &[&str]| -> Vec<Entrant> {
-            let names = words.iter().enumerate().map(|(number, word)| format!("{word}{number:010}"));
-            all(&names.collect::<Vec<_>>())
-        };
-        assert_eq!(how_many_hold(&queue(&[])), 0);
-        assert_eq!(how_many_hold(&queue(&["__WRIT__", "__READ__"])), 1);
-        assert_eq!(how_many_hold(&queue(&["lock-", "__READ__"])), 1);
-        assert_eq!(how_many_hold(&queue(&["__READ__", "__READ__", "lock-", "__READ__"])), 2);
     }
 
     #[test]

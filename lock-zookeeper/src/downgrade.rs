@@ -9,117 +9,84 @@
 
 use std::sync::Arc;
 
-use lock_core::{AcquireRequest, Downgraded, LockError, LossReason, Operation};
-use zookeeper_client::{CreateMode, Error, MultiReadResult};
+use lock_core::{AcquireRequest, LockError, LossReason, Operation};
+use lock_entries::{Claim, Claims, EntryLease, Failed, Granted, Outcome, Record, Replaced, rewrite};
+use zookeeper_client::CreateMode;
 
-use crate::attempt::Attempt;
-use crate::backend::{MOST_ROUNDS, ZooKeeperBackend};
+use crate::backend::ZooKeeperEntries;
 use crate::contender::{Accepted, Contender, ProtectionId, successor_of};
-use crate::failure::{Failure, Outcome, nonsense};
-use crate::hold::Lease;
 use crate::node::Made;
 use crate::node_claim::{Names, NodeClaim};
-use crate::record::{is_broken, with_token};
 
-/// What became of the transaction.
-enum Changed {
-    Shared(Made),
-    Lost(LossReason),
-}
-
-pub(crate) async fn downgrade(
-    backend: &ZooKeeperBackend,
-    lease: &Lease,
-    request: &AcquireRequest,
-) -> Result<Downgraded<Lease>, LockError> {
-    let Some(claim) = claim(backend, lease, request) else {
-        return Ok(Downgraded::WasLost(LossReason::Deleted));
-    };
-    // From here on the end of the nodes is not a loss by itself.
-    lease.begin_release();
-    let found = if claim.has_left_something() { backend.recipe.find(&claim).await? } else { None };
-    let changed = match found {
-        Some((made, _)) => Changed::Shared(Made { token: lease.token, ..made }),
-        None => change(backend, lease, request, &claim).await?,
-    };
-    let reason = match changed {
-        Changed::Shared(made) => {
-            lease.claim.gone();
-            match Attempt::new(backend, request).grant(&claim, &made, None).await? {
-                Some(grant) => return Ok(Downgraded::Shared(grant)),
-                None => LossReason::Deleted,
-            }
+impl ZooKeeperEntries {
+    pub(crate) async fn make_shared(
+        &self,
+        held: &EntryLease<NodeClaim>,
+        request: &AcquireRequest,
+        claims: &Claims<NodeClaim>,
+    ) -> Result<Result<Granted<NodeClaim>, LossReason>, LockError> {
+        let Some(claim) = claim(held, request, claims) else { return Ok(Err(LossReason::Deleted)) };
+        let has_begun = claim.traces().has_left_something();
+        let found = if has_begun { self.recipe.find(&claim).await? } else { None };
+        if found.is_none()
+            && let Some(reason) = self.change(held, request, &claim).await?
+        {
+            return Ok(Err(reason));
         }
-        Changed::Lost(reason) => reason,
-    };
-    backend.claims.forget(request.id());
-    Ok(Downgraded::WasLost(reason))
+        held.claim().gone();
+        let names = claim.names().unwrap_or_default();
+        let made = Made { names, token: held.token(), are_alone: false };
+        Ok(self.grant(&claim, &made, None).await?.ok_or(LossReason::Deleted))
+    }
+
+    /// Changes the nodes. Returns how the hold was lost, if it was.
+    async fn change(
+        &self,
+        held: &EntryLease<NodeClaim>,
+        request: &AcquireRequest,
+        claim: &NodeClaim,
+    ) -> Result<Option<LossReason>, LockError> {
+        let Some(paths) = held.claim().paths() else { return Ok(Some(LossReason::Deleted)) };
+        let Some(first) = paths.first() else { return Ok(Some(LossReason::Deleted)) };
+        let successor: Names = claim.wanted().into();
+        let data = Record::of(request, &self.context)?.with_token(held.token()).text()?;
+        let options = CreateMode::Ephemeral.with_acls(self.recipe.access());
+        let change = || async {
+            claim.traces().about_to_create();
+            let changed = claim.session().change(|writer| {
+                // With the version, so that the mark of a break is not overwritten.
+                writer.add_set_data(first, &[], Some(held.claim().version()))?;
+                for path in claim.paths_of(&successor) {
+                    writer.add_create(&path, &data, &options)?;
+                }
+                paths.iter().try_for_each(|path| writer.add_delete(path, None))
+            });
+            let Err((_, failure)) = changed.await else {
+                claim.traces().made(Arc::clone(&successor));
+                return Ok(Replaced::Done);
+            };
+            if failure.outcome() != Outcome::Unknown {
+                claim.traces().created_nothing();
+            }
+            held.claim().found_instead(failure).await
+        };
+        rewrite(Operation::Downgrade, &data, change).await
+    }
 }
 
 /// The claim of an earlier call for the same request, or a new one; none if nothing is left of the exclusive hold.
-fn claim(backend: &ZooKeeperBackend, lease: &Lease, request: &AcquireRequest) -> Option<Arc<NodeClaim>> {
-    if let Some(claim) = backend.claims.living(request.id()) {
+fn claim(
+    held: &EntryLease<NodeClaim>,
+    request: &AcquireRequest,
+    claims: &Claims<NodeClaim>,
+) -> Option<Arc<NodeClaim>> {
+    if let Some(claim) = claims.living(request.id()) {
         return Some(claim);
     }
-    let names = lease.claim.names()?;
+    let names = held.claim().names()?;
     let successor = successor_of(&Contender::read(names.last()?, Accepted::Curator)?)?;
     let protection_id = ProtectionId::read(&successor)?;
-    let claim = Arc::new(lease.claim.successor(protection_id, vec![successor]));
-    backend.claims.add(request.id(), &claim);
+    let claim = Arc::new(held.claim().successor(protection_id, vec![successor]));
+    claims.add(request.id(), &claim);
     Some(claim)
-}
-
-async fn change(
-    backend: &ZooKeeperBackend,
-    lease: &Lease,
-    request: &AcquireRequest,
-    claim: &NodeClaim,
-) -> Result<Changed, LockError> {
-    let Some(names) = lease.claim.names() else { return Ok(Changed::Lost(LossReason::Deleted)) };
-    let paths = lease.claim.paths_of(&names);
-    let Some(first) = paths.first() else { return Ok(Changed::Lost(LossReason::Deleted)) };
-    let successor: Names = claim.wanted().into();
-    let data = with_token(&backend.data_of(request.holder())?, lease.token);
-    let options = CreateMode::Ephemeral.with_acls(backend.recipe.access());
-    let session = claim.session();
-    let mut version = 0;
-    for _ in 0..MOST_ROUNDS {
-        claim.about_to_create();
-        let changed = session.change(|writer| {
-            // With the version, so that the mark of a break is not overwritten.
-            writer.add_set_data(first, &[], Some(version))?;
-            for path in claim.paths_of(&successor) {
-                writer.add_create(&path, &data, &options)?;
-            }
-            paths.iter().try_for_each(|path| writer.add_delete(path, None))
-        });
-        let Err((index, failure)) = changed.await else {
-            claim.made(Arc::clone(&successor));
-            return Ok(Changed::Shared(Made { names: successor, token: lease.token, are_alone: false }));
-        };
-        if failure.outcome() != Outcome::Unknown {
-            claim.created_nothing();
-        }
-        if failure.is(&Error::NoNode) {
-            return Ok(Changed::Lost(LossReason::Deleted));
-        }
-        if failure.outcome() == Outcome::EndsWithSession {
-            return Ok(Changed::Lost(LossReason::SessionClosed));
-        }
-        let explained = |failure: Failure| failure.explain(Operation::Downgrade);
-        if index > 0 || !failure.is(&Error::BadVersion) {
-            return Err(explained(failure));
-        }
-        match session.read(std::slice::from_ref(first)).await.map_err(explained)?.pop() {
-            Some(MultiReadResult::Data { data, .. }) if is_broken(&data) => {
-                return Ok(Changed::Lost(LossReason::Broken));
-            }
-            Some(MultiReadResult::Data { stat, .. }) => version = stat.version,
-            Some(MultiReadResult::Error { err: Error::NoNode }) => {
-                return Ok(Changed::Lost(LossReason::Deleted));
-            }
-            _ => return Err(nonsense(Operation::Downgrade, "an unexpected result")),
-        }
-    }
-    Err(nonsense(Operation::Downgrade, "another program changes the node again and again"))
 }

@@ -3,6 +3,7 @@
 use std::error::Error as _;
 
 use lock_core::{ErrorKind, LockError, Operation};
+use lock_entries::{Failed, Outcome};
 use lock_kit::no_answer;
 use zookeeper_client::{Error, MultiWriteError};
 
@@ -15,25 +16,8 @@ pub(crate) enum Failure {
     Silence,
     /// There is no contact with the servers, and nothing was sent.
     Unsent(LockError),
-    /// A node with this name is in the lock's directory, and it is unknown whether it has the lock.
-    Stranger(String),
-    /// A node with this name, in the lock's directory, has a layout that this client does not understand.
-    Newer(String),
     /// What was asked for cannot be had, for this reason.
     Refused(LockError),
-}
-
-/// What became of a request that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The request did nothing, and sending it again will not help.
-    Refused,
-    /// The request did nothing; the client may send it again later.
-    Postponed,
-    /// Unknown: the server may have carried it out, or may still do so.
-    Unknown,
-    /// The session is over, and what the request did ends with it.
-    EndsWithSession,
 }
 
 impl Failure {
@@ -41,13 +25,12 @@ impl Failure {
     pub(crate) fn is(&self, error: &Error) -> bool {
         matches!(self, Self::Told(told) if told == error)
     }
+}
 
-    /// What became of the request. A failure that is not known to be harmless counts as unknown.
-    pub(crate) fn outcome(&self) -> Outcome {
+impl Failed for Failure {
+    fn outcome(&self) -> Outcome {
         match self {
-            Self::Stranger(_)
-            | Self::Newer(_)
-            | Self::Refused(_)
+            Self::Refused(_)
             | Self::Told(
                 Error::NoNode
                 | Error::NodeExists
@@ -70,14 +53,11 @@ impl Failure {
         }
     }
 
-    /// The error for users.
-    pub(crate) fn explain(self, operation: Operation) -> LockError {
+    fn explain(self, operation: Operation) -> LockError {
         let outcome = self.outcome();
         let error = match self {
             Self::Silence => return silence(operation),
             Self::Unsent(error) | Self::Refused(error) => return error.during(operation),
-            Self::Stranger(name) => return stranger(operation, &name),
-            Self::Newer(name) => return newer(operation, &name),
             Self::Told(error) => error,
         };
         let new = |kind, cause: &str| LockError::new(kind, operation).because(cause.to_owned());
@@ -145,12 +125,18 @@ impl From<MultiWriteError> for Failure {
     }
 }
 
+/// The failure for results that do not fit the question.
+pub(crate) fn unexpected() -> Failure {
+    Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))
+}
+
 fn silence(operation: Operation) -> LockError {
     no_answer(operation).remedy("check that the servers run, have a quorum and can be reached")
 }
 
-fn stranger(operation: Operation, name: &str) -> LockError {
-    LockError::new(ErrorKind::Server, operation)
+/// The error for a node in the lock's directory of which it is unknown whether it has the lock.
+pub(crate) fn stranger(name: &str) -> LockError {
+    LockError::new(ErrorKind::Server, Operation::Acquire)
         .because(format!(
             "{name:?} in the directory of the lock is numbered like one who holds it, and comes from a program that does not \
              share its locks"
@@ -159,12 +145,6 @@ fn stranger(operation: Operation, name: &str) -> LockError {
             "use a folder of your own for the locks, delete that node if no program needs it, or write accept=kazoo if all of them come \
              from kazoo",
         )
-}
-
-fn newer(operation: Operation, name: &str) -> LockError {
-    LockError::new(ErrorKind::Unsupported, operation)
-        .because(format!("{name:?} in the directory of the lock comes from a newer version of distlock"))
-        .remedy("update this program")
 }
 
 /// The error for an answer that the protocol does not provide for.

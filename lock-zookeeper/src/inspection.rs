@@ -1,117 +1,76 @@
-//! Who holds a lock and who waits for it, and taking it from a holder.
+//! Finds, marks and removes the nodes of others: who holds a lock and who waits for it, and taking it from a holder.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::{Broken, HolderId, InspectRequest, LockStatus, Moment, Participant};
+use lock_core::{HolderId, InspectRequest, LockKind, Mode, Operation, Participant};
+use lock_entries::{Failed, InLine, Line, Lines, Marked, Outcome, Record, Shown, Told, how_many_hold, newer};
 use zookeeper_client::{Error, MultiReadResult};
 
-use crate::backend::{READ_TOGETHER, ZooKeeperBackend};
-use crate::contender::{Entrant, entrants, how_many_hold, is_newer};
-use crate::failure::{Failure, Outcome};
+use crate::backend::{READ_TOGETHER, ZooKeeperEntries};
+use crate::contender::{Entrant, entrants, is_newer};
+use crate::failure::Failure;
+use crate::node::token_of;
 use crate::queue::{in_order, refuse_strangers};
-use crate::record::{broken, broken_unread, stops_within};
-use crate::session::{Session, Told};
+use crate::session::{News, Session};
 
 /// The pause before another check of a node that is about to go, after a failed one.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// How long a holder may take to learn that its hold is broken: longer than the time in which a new hold is not watched yet, even
-/// on a busy machine.
-const TOLD_BEFORE: Duration = Duration::from_secs(1);
+/// The nodes of one holder or waiter, of which the first stands for all.
+pub(crate) struct Nodes {
+    session: Arc<Session>,
+    paths: Vec<String>,
+    /// What the first says; none if the user may not read it.
+    told: Option<Told>,
+}
 
-impl ZooKeeperBackend {
-    /// The holders of a lock and its waiters as the servers know them now, in the order of the queue.
-    async fn entrants(&self, session: &Session, directory: &str) -> Result<Vec<Entrant>, Failure> {
-        session.catch_up(directory).await?;
-        let children = session.list(directory).await?;
-        if let Some(name) = children.iter().find(|name| is_newer(name)) {
-            return Err(Failure::Newer(name.clone()));
-        }
-        let contenders = in_order(session, directory, &children, self.recipe.accepted).await?;
-        refuse_strangers(contenders.first(), &children, self.recipe.accepted)?;
-        Ok(entrants(contenders))
-    }
-
-    pub(crate) async fn status_of(
-        &self,
-        session: &Session,
-        request: &InspectRequest,
-    ) -> Result<LockStatus, Failure> {
-        let directory = self.directory(request.physical());
-        let (mut queue, mut participants) = (Vec::new(), Vec::new());
-        for entrants in self.entrants(session, &directory).await?.chunks(READ_TOGETHER) {
-            let paths: Vec<_> =
-                entrants.iter().map(|entrant| format!("{directory}/{}", entrant.name())).collect();
-            for (entrant, found) in entrants.iter().zip(&session.read(&paths).await?) {
-                let node = &entrant.node;
-                if let Some(participant) = self.participant(&node.name, node.mode(), found) {
-                    queue.push(entrant.clone());
-                    participants.push(participant);
-                }
-            }
-        }
-        let waiters = participants.split_off(how_many_hold(&queue));
-        let mut status = LockStatus::free(request.name().clone());
-        status.holders = participants;
-        status.waiters = waiters.into_iter().map(|waiter: Participant| waiter.with_token(None)).collect();
-        Ok(status)
-    }
-
-    pub(crate) async fn take_from(
-        &self,
-        session: &Session,
-        request: &InspectRequest,
-        holder: &HolderId,
-    ) -> Result<Broken, Failure> {
-        let directory = self.directory(request.physical());
-        let mut holders = self.entrants(session, &directory).await?;
-        holders.truncate(how_many_hold(&holders));
-        let Some(holder) = holders.iter().find(|entrant| entrant.name() == holder.as_str()) else {
-            return Ok(Broken::not_held());
-        };
-        let paths: Vec<_> = holder.names().map(|name| format!("{directory}/{name}")).collect();
-        self.break_nodes(session, &paths).await
-    }
-
-    /// Tells the holder with these nodes that its hold is broken, and removes them when it has had time to stop. The first node stands
-    /// for all of them.
-    pub(crate) async fn break_nodes(&self, session: &Session, paths: &[String]) -> Result<Broken, Failure> {
-        let Some(path) = paths.first() else { return Ok(Broken::not_held()) };
-        let protection_id = match session.read(std::slice::from_ref(path)).await?.pop() {
-            Some(MultiReadResult::Data { data, .. }) => broken(&data),
-            Some(MultiReadResult::Error { err: Error::NoNode }) => return Ok(Broken::not_held()),
-            // The user may not read the node, but can still mark it as broken for its holder.
-            _ => broken_unread(),
-        };
-        match session.change(|writer| writer.add_set_data(path, &protection_id, None)).await {
-            Ok(_) => {
-                // The holder learns of it, stops, and removes the node before another client can have the lock.
-                let clock = self.context.clock();
-                let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(stops_within(&protection_id)));
-                until_gone(session, path, stopped_by).await;
-            }
-            Err((_, failure)) if failure.is(&Error::NoNode) => return Ok(Broken::not_held()),
-            // The user may not write to the node, but the right to delete it belongs to its directory.
-            Err((_, failure)) if failure.is(&Error::NoAuth) => {}
-            Err((_, failure)) => return Err(failure),
-        }
-        match session.delete_all(paths).await {
-            Ok(_) => Ok(Broken::taken_away()),
-            // A holder that has learned of it has already removed the node.
-            Err(_) if session.stat(path).await.is_ok_and(|stat| stat.is_none()) => Ok(Broken::taken_away()),
-            Err(failure) => Err(failure),
-        }
+impl Nodes {
+    fn first(&self) -> &str {
+        self.paths.first().map_or("", String::as_str)
     }
 }
 
-/// Waits until a node is gone, but not beyond `give_up`.
-async fn until_gone(session: &Session, path: &str, give_up: Moment) {
-    let clock = session.clock();
-    let gone = async {
+impl Lines for ZooKeeperEntries {
+    type Failure = Failure;
+    type Key = Nodes;
+
+    /// The holders of a lock and its waiters as the servers know them now, in the order of the queue.
+    async fn line(&self, request: &InspectRequest) -> Result<Line<Nodes>, Failure> {
+        let session = self.sessions.any(Operation::Inspect).await.map_err(Failure::Refused)?;
+        let directory = self.directory(request.physical());
+        let look = || async {
+            match request.kind() {
+                LockKind::Semaphore => self.line_for_permits(&session, &directory).await,
+                _ => self.line_for_lock(&session, &directory).await,
+            }
+        };
+        session.patiently(look).await
+    }
+
+    async fn mark(&self, nodes: &Nodes) -> Result<Marked, Failure> {
+        let record = match &nodes.told {
+            Some(Told::Ours(record)) => record.clone(),
+            Some(Told::Newer | Told::Foreign(_)) => return Ok(Marked::Untold),
+            // The user may not read the node, but can still mark it as broken for its holder.
+            None => Record::unknown(),
+        };
+        let value = record.broken().text().map_err(Failure::Refused)?;
+        match nodes.session.change(|writer| writer.add_set_data(nodes.first(), &value, None)).await {
+            Ok(_) => Ok(Marked::Told(record.stops_within())),
+            Err((_, failure)) if failure.is(&Error::NoNode) => Ok(Marked::Changed),
+            // The user may not write to the node, but the right to delete it belongs to its directory.
+            Err((_, failure)) if failure.is(&Error::NoAuth) => Ok(Marked::Untold),
+            Err((_, failure)) => Err(failure),
+        }
+    }
+
+    async fn until_gone(&self, nodes: &Nodes) {
+        let clock = nodes.session.clock();
         loop {
-            match session.watch(path).await {
+            match nodes.session.watch(nodes.first()).await {
                 Ok(Some(watched)) => {
-                    if watched.watching.await == Told::Deleted {
+                    if watched.watching.await == News::Deleted {
                         return;
                     }
                 }
@@ -121,10 +80,90 @@ async fn until_gone(session: &Session, path: &str, give_up: Moment) {
                 Err(_) => clock.sleep_until(clock.now().plus(LOOK_AGAIN)).await,
             }
         }
-    };
-    tokio::select! {
-        biased;
-        () = gone => {}
-        () = clock.sleep_until(give_up) => {}
     }
+
+    async fn remove(&self, nodes: &Nodes) -> Result<(), Failure> {
+        match nodes.session.delete_all(&nodes.paths).await {
+            // A holder that has learned of the break has already removed the node.
+            Err(_) if nodes.session.stat(nodes.first()).await.is_ok_and(|stat| stat.is_none()) => Ok(()),
+            removed => removed.map(drop),
+        }
+    }
+}
+
+impl ZooKeeperEntries {
+    async fn line_for_lock(&self, session: &Arc<Session>, directory: &str) -> Result<Line<Nodes>, Failure> {
+        session.catch_up(directory).await?;
+        let children = session.list(directory).await?;
+        if let Some(name) = children.iter().find(|name| is_newer(name)) {
+            return Err(Failure::Refused(newer(name)));
+        }
+        let contenders = in_order(session, directory, &children, self.recipe.accepted).await?;
+        refuse_strangers(contenders.first(), &children, self.recipe.accepted)?;
+        let nodes = |entrant: &Entrant| {
+            (entrant.mode(), entrant.names().map(|name| format!("{directory}/{name}")).collect())
+        };
+        let line: Vec<_> = entrants(contenders).iter().map(nodes).collect();
+        let entries = self.read_all(session, &line).await?;
+        let modes: Vec<_> = entries.iter().map(|entry| entry.participant.mode).collect();
+        Ok(Line { holding: how_many_hold(&modes), entries })
+    }
+
+    /// Reads what nodes say, each time the first of those of one holder or waiter; passes over those that have gone.
+    pub(crate) async fn read_all(
+        &self,
+        session: &Arc<Session>,
+        line: &[(Mode, Vec<String>)],
+    ) -> Result<Vec<Shown<Nodes>>, Failure> {
+        let mut all = Vec::with_capacity(line.len());
+        for some in line.chunks(READ_TOGETHER) {
+            let first: Vec<_> = some.iter().filter_map(|(_, paths)| paths.first().cloned()).collect();
+            let found = session.read(&first).await?;
+            for (((mode, paths), first), found) in some.iter().zip(&first).zip(&found) {
+                let name = first.rsplit('/').next().unwrap_or_default();
+                if let Some((participant, told)) = self.participant(name, *mode, found) {
+                    let (session, paths) = (Arc::clone(session), paths.clone());
+                    all.push(Shown { participant, key: Nodes { session, paths, told } });
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The one whose node this is, and what the node says; none if the node is gone.
+    pub(crate) fn participant(
+        &self,
+        name: &str,
+        mode: Mode,
+        found: &MultiReadResult,
+    ) -> Option<(Participant, Option<Told>)> {
+        let mut participant = Participant::new(HolderId::new(name)).with_mode(mode);
+        let told = match found {
+            MultiReadResult::Error { err: Error::NoNode } => return None,
+            MultiReadResult::Data { data, stat } => {
+                participant.token = Some(token_of(stat.czxid));
+                participant.since = time_of(stat.ctime);
+                Some(Told::read(data))
+            }
+            // The user may not read it.
+            _ => None,
+        };
+        match &told {
+            Some(Told::Ours(record)) => record.clone().describe(&mut participant),
+            Some(Told::Foreign(data)) => participant.host = address_in(data),
+            Some(Told::Newer) | None => {}
+        }
+        participant.token = participant.token.filter(|_| self.has_tokens());
+        Some((participant, told))
+    }
+}
+
+/// The address of its machine, which Curator writes.
+fn address_in(data: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(data).ok().filter(|text| !text.is_empty())?;
+    text.chars().all(|character| character.is_ascii_graphic()).then(|| text.to_owned())
+}
+
+fn time_of(milliseconds: i64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_millis(u64::try_from(milliseconds).ok()?))
 }

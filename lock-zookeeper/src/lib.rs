@@ -101,7 +101,6 @@ mod contender;
 mod downgrade;
 mod driver;
 mod failure;
-mod hold;
 mod inspection;
 #[cfg(test)]
 mod model;
@@ -113,7 +112,6 @@ mod orphan;
 mod permits;
 mod permits_inspection;
 mod queue;
-mod record;
 mod session;
 mod session_liveness;
 mod sessions;

@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use lock_core::{ErrorKind, LockError, Operation};
+use lock_core::{ErrorKind, FencingToken, LockError, Operation};
+use lock_entries::{Claim, Failed, Outcome};
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteResult};
 
 use crate::contender::{Accepted, read_sequence};
-use crate::failure::{Failure, Outcome, nonsense};
+use crate::failure::{Failure, nonsense, unexpected};
 use crate::node_claim::{Names, NodeClaim};
 use crate::options::Access;
 use crate::session_liveness::Proof;
@@ -28,7 +29,7 @@ pub(crate) struct Made {
     pub(crate) names: Names,
     /// The fencing token: the id of the transaction that created them, or that created the writer in whose place they are. None if
     /// the server has not said.
-    pub(crate) token: Option<i64>,
+    pub(crate) token: Option<FencingToken>,
     /// Whether they are certainly the only nodes in their directory.
     pub(crate) are_alone: bool,
 }
@@ -87,16 +88,16 @@ impl Recipe {
         let writes = claim.wanted().len();
         let mut way = Way::InDirectory;
         for _ in 0..MOST_ROUNDS {
-            claim.about_to_create();
+            claim.traces().about_to_create();
             let (index, failure) = match self.create_once(claim, other, data, way).await {
                 Ok((made, counted)) => {
-                    claim.made(Arc::clone(&made.names));
+                    claim.traces().made(Arc::clone(&made.names));
                     return Ok((made, counted));
                 }
                 Err(failed) => failed,
             };
             if failure.outcome() != Outcome::Unknown {
-                claim.created_nothing();
+                claim.traces().created_nothing();
             }
             way = match (way, index, &failure) {
                 (way, _, Failure::Told(Error::NoNode)) if other.is_some() => {
@@ -169,7 +170,7 @@ impl Recipe {
 
     async fn look_for(&self, claim: &NodeClaim) -> Result<Option<(Made, Vec<String>)>, Failure> {
         let session = claim.session();
-        claim.doubt();
+        claim.traces().doubt();
         session.barrier(claim.directory()).await?;
         let children = session.list(claim.directory()).await?;
         let own = children.iter().filter(|name| claim.protection_id().is_on(name));
@@ -177,17 +178,17 @@ impl Recipe {
             made_together(own.map(String::as_str).collect(), claim.wanted()).unwrap_or_default().into();
         let children = without_doubles(claim, &names, children).await?;
         let Some(first) = names.first() else {
-            claim.created_nothing();
+            claim.traces().created_nothing();
             return Ok(None);
         };
         let stat = session.stat(&claim.path_of(first)).await?;
         let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.number) else {
             // The node has gone meanwhile.
-            claim.created_nothing();
+            claim.traces().created_nothing();
             return Ok(None);
         };
-        claim.made(Arc::clone(&names));
-        Ok(Some((Made { names, token: Some(stat.czxid), are_alone: false }, children)))
+        claim.traces().made(Arc::clone(&names));
+        Ok(Some((Made { names, token: Some(token_of(stat.czxid)), are_alone: false }, children)))
     }
 }
 
@@ -216,15 +217,16 @@ pub(crate) async fn without_doubles(
 ) -> Result<Vec<String>, Failure> {
     let is_double = |name: &String| claim.protection_id().is_on(name) && !own.contains(name);
     for double in children.iter().filter(|name| is_double(name)) {
-        claim.doubt();
+        claim.traces().doubt();
         claim.session().delete(&claim.path_of(double)).await?;
     }
     children.retain(|name| !is_double(name));
     Ok(children)
 }
 
-fn unexpected() -> Failure {
-    Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))
+/// The token of a hold whose nodes this transaction has created.
+pub(crate) fn token_of(transaction: i64) -> FencingToken {
+    FencingToken::new(transaction.unsigned_abs())
 }
 
 /// Reads the result of a transaction that has created so many nodes of an attempt, and then perhaps counted the children of their
@@ -245,7 +247,7 @@ fn read(results: &[MultiWriteResult], count: usize) -> Option<(Made, Option<i32>
     let made = Made {
         names: created.iter().map(name_in).collect::<Option<_>>()?,
         // All changes of a transaction have its id.
-        token: own.map(|stat| stat.mzxid),
+        token: own.map(|stat| token_of(stat.mzxid)),
         are_alone: own.is_some_and(|stat| usize::try_from(stat.num_children) == Ok(count)),
     };
     Some((made, counted.next().map(|stat| stat.num_children)))

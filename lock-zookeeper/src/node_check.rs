@@ -1,16 +1,10 @@
 //! Makes sure, before a hold begins, that its node exists and that its session lasts.
 
+use lock_entries::Place;
 use zookeeper_client::Error;
 
 use crate::failure::Failure;
 use crate::session::Session;
-
-/// Whether the attempt's node still exists.
-#[derive(PartialEq)]
-pub(crate) enum NodeState {
-    Kept,
-    Lost,
-}
 
 /// Whether the node exists, by a request that the leader commits.
 pub(crate) async fn is_there(session: &Session, path: &str) -> Result<bool, Failure> {
@@ -22,10 +16,10 @@ pub(crate) async fn is_there(session: &Session, path: &str) -> Result<bool, Fail
 }
 
 /// Makes sure that the node exists, by heartbeats that prove enough for a hold to begin.
-pub(crate) async fn verify_node(session: &Session, path: &str) -> Result<NodeState, Failure> {
+pub(crate) async fn verify_node(session: &Session, path: &str) -> Result<Place, Failure> {
     while !is_fresh(session) {
         if !is_there(session, path).await? {
-            return Ok(NodeState::Lost);
+            return Ok(Place::Lost);
         }
         if !is_fresh(session)
             && let Some(moment) = session.worth_repeating_at()
@@ -34,7 +28,7 @@ pub(crate) async fn verify_node(session: &Session, path: &str) -> Result<NodeSta
             session.clock().sleep_until(moment).await;
         }
     }
-    Ok(NodeState::Kept)
+    Ok(Place::Kept)
 }
 
 /// Whether enough is left of what the last answers prove for a hold to begin.

@@ -1,47 +1,37 @@
 //! What the client knows about an attempt's nodes, from before the first request until certainly nothing is left.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use lock_core::{AttemptId, LockError, Operation};
+use lock_core::{GroupId, LossReason, Term};
+use lock_entries::{Claim, Failed, Outcome, Replaced, Rest, Told, Traces};
+use zookeeper_client::{Error, MultiReadResult};
 
-use crate::contender::ProtectionId;
-use crate::failure::{Failure, Outcome};
+use crate::contender::{ProtectionId, is_worth_resetting};
+use crate::failure::{Failure, unexpected};
 use crate::orphan::Orphan;
-use crate::session::{Reservation, Session};
+use crate::session::{News, Reservation, Session, Watching};
+
+/// The pause after a failure before the next try.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// The names of nodes of one attempt. They are created and removed together; the first one stands for all of them.
 pub(crate) type Names = Arc<[String]>;
 
-/// The state of an attempt's nodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Nodes {
-    /// The client has not sent a request.
-    None,
-    /// The client has sent a request to create them, with an unknown outcome.
-    Perhaps,
-    /// They exist, unless another program has removed some.
-    Made(Names),
-    /// They are gone, and none will appear.
-    Gone,
-}
-
 /// One attempt in one session.
-#[derive(Debug)]
 pub(crate) struct NodeClaim {
     orphan: Orphan,
     /// The names of the nodes that the attempt wants, without their numbers.
     wanted: Vec<String>,
     reservation: Reservation,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    nodes: Nodes,
-    /// Whether a request may have been carried out twice.
-    is_doubtful: bool,
+    traces: Traces<Names>,
+    /// The watch over the nodes, if they were watched when they became a hold.
+    watching: Mutex<Option<Watching>>,
+    /// The version of the first node's data that the client knows.
+    version: AtomicI32,
 }
 
 impl NodeClaim {
@@ -55,7 +45,9 @@ impl NodeClaim {
             orphan: Orphan { directory, protection_id },
             wanted,
             reservation,
-            state: Mutex::new(State { nodes: Nodes::None, is_doubtful: false }),
+            traces: Traces::default(),
+            watching: Mutex::new(None),
+            version: AtomicI32::new(0),
         }
     }
 
@@ -69,8 +61,9 @@ impl NodeClaim {
     }
 
     /// The nodes have become a hold: they no longer wait for another one.
-    pub(crate) fn become_hold(&self) {
+    pub(crate) fn become_hold(&self, watching: Option<Watching>) {
         self.reservation.keep_at_most(self.wanted.len());
+        *self.watching.lock() = watching;
     }
 
     pub(crate) fn wanted(&self) -> &[String] {
@@ -99,38 +92,8 @@ impl NodeClaim {
         Some(self.paths_of(&self.names()?))
     }
 
-    /// Records that the client is about to send a request to create the nodes.
-    pub(crate) fn about_to_create(&self) {
-        let mut state = self.state.lock();
-        state.is_doubtful |= state.nodes == Nodes::Perhaps;
-        state.nodes = Nodes::Perhaps;
-    }
-
-    /// Records that the last request has certainly created nothing.
-    pub(crate) fn created_nothing(&self) {
-        self.state.lock().nodes = Nodes::None;
-    }
-
-    /// Records that a request may have been carried out twice: the removal of the nodes then looks for others as well.
-    pub(crate) fn doubt(&self) {
-        self.state.lock().is_doubtful = true;
-    }
-
-    /// Records that the nodes exist.
-    pub(crate) fn made(&self, names: Names) {
-        self.state.lock().nodes = Nodes::Made(names);
-    }
-
-    /// Whether an earlier call has created nodes, or perhaps has.
-    pub(crate) fn has_left_something(&self) -> bool {
-        matches!(self.state.lock().nodes, Nodes::Perhaps | Nodes::Made(_))
-    }
-
     pub(crate) fn names(&self) -> Option<Names> {
-        match &self.state.lock().nodes {
-            Nodes::Made(names) => Some(Arc::clone(names)),
-            Nodes::None | Nodes::Perhaps | Nodes::Gone => None,
-        }
+        self.traces.entry()
     }
 
     /// The path of the first node.
@@ -138,73 +101,135 @@ impl NodeClaim {
         Some(self.path_of(self.names()?.first()?))
     }
 
-    /// Another transaction has removed the nodes. From here on the claim takes no space in its session, even if it is kept.
-    pub(crate) fn gone(&self) {
-        self.state.lock().nodes = Nodes::Gone;
-        self.reservation.give_back();
-    }
-
-    /// Removes the nodes, once. Returns whether all of them existed.
-    ///
-    /// The name of a node contains random bits: a request that arrives late removes no other client's node.
-    pub(crate) async fn remove(&self) -> Result<bool, Failure> {
-        let Some(paths) = self.paths() else {
-            return Ok(false);
-        };
-        let was_there = self.session().delete_all(&paths).await?;
-        self.gone();
-        if self.state.lock().is_doubtful {
-            self.session().leave(self.orphan.clone());
-        }
-        Ok(was_there)
-    }
-
     /// Removes the nodes, once, to create others with the same claim later.
     pub(crate) async fn take_back(&self) -> Result<(), Failure> {
         let Some(paths) = self.paths() else { return Ok(()) };
         self.session().delete_all(&paths).await?;
-        self.created_nothing();
+        self.traces.created_nothing();
         Ok(())
     }
 
+    pub(crate) fn version(&self) -> i32 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// What is there, after a change of the first node's data that needs this version of it was refused.
+    pub(crate) async fn found_instead(&self, failure: Failure) -> Result<Replaced, Failure> {
+        let Some(path) = self.first_path().filter(|_| !failure.is(&Error::NoNode)) else {
+            return Ok(Replaced::Gone);
+        };
+        if !failure.is(&Error::BadVersion) {
+            return Err(failure);
+        }
+        match self.session().read(&[path]).await?.pop() {
+            Some(MultiReadResult::Data { data, stat }) => {
+                // The mark of a break must not be overwritten.
+                if !Told::read(&data).is_broken() {
+                    self.version.store(stat.version, Ordering::Relaxed);
+                }
+                Ok(Replaced::Found(data))
+            }
+            Some(MultiReadResult::Error { err: Error::NoNode }) => Ok(Replaced::Gone),
+            Some(MultiReadResult::Error { err }) => Err(Failure::Told(err)),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+impl Claim for NodeClaim {
+    type Failure = Failure;
+    type Made = Names;
+
+    fn traces(&self) -> &Traces<Names> {
+        &self.traces
+    }
+
+    fn is_over(&self) -> bool {
+        self.session().is_over()
+    }
+
+    fn group(&self) -> GroupId {
+        self.session().group
+    }
+
+    fn term(&self) -> Term {
+        Term::Leased { anchor: self.session().anchor(), length: self.session().term() }
+    }
+
+    /// The name of a node contains random bits: a request that arrives late removes no other client's node.
+    async fn remove(&self) -> Result<bool, Failure> {
+        let Some(names) = self.names() else { return Ok(false) };
+        let paths = self.paths_of(&names);
+        self.session().reach().await;
+        let was_there = self.session().delete_all(&paths).await?;
+        self.gone();
+        if self.traces.is_doubtful() {
+            self.session().leave(self.orphan.clone());
+        }
+        if names.first().is_some_and(|name| is_worth_resetting(name)) {
+            // A new directory makes the numbers start again. While clients wait, the servers refuse the deletion, which does no
+            // harm.
+            let _ = self.session().delete(self.directory()).await;
+        }
+        Ok(was_there)
+    }
+
+    async fn sweep(&self) -> Result<(), Failure> {
+        self.orphan.sweep(self.session()).await
+    }
+
+    /// From here on the claim takes no space in its session, even if it is kept.
+    fn gone(&self) {
+        self.traces.gone();
+        self.reservation.give_back();
+    }
+
     /// Leaves the nodes to the session, which removes them as soon as the servers let it, or ends.
-    pub(crate) fn leave(&self) {
+    fn leave(&self) {
         self.gone();
         self.session().leave(self.orphan.clone());
     }
 
-    /// Makes sure that nothing is left, once. If the servers refuse the removal, the session takes over, so that other clients need
-    /// not wait until this client ends.
-    pub(crate) async fn undo(&self) -> Result<(), LockError> {
-        let undone = self.try_to_undo().await;
-        match &undone {
-            Ok(()) => self.gone(),
-            Err(error) if error.is_retryable() => {}
-            Err(_) => self.leave(),
+    async fn replace(&self, value: &[u8]) -> Result<Replaced, Failure> {
+        let Some(path) = self.first_path() else { return Ok(Replaced::Gone) };
+        let (session, version) = (self.session(), self.version());
+        let write = || async {
+            let written = session.change(|writer| writer.add_set_data(&path, value, Some(version))).await;
+            written.map_err(|(_, failure)| failure)
+        };
+        match session.patiently(write).await {
+            Ok(_) => {
+                self.version.store(version + 1, Ordering::Relaxed);
+                Ok(Replaced::Done)
+            }
+            Err(failure) => self.found_instead(failure).await,
         }
-        undone
     }
 
-    async fn try_to_undo(&self) -> Result<(), LockError> {
-        let session = self.session();
-        let (nodes, is_doubtful) = {
-            let state = self.state.lock();
-            (state.nodes.clone(), state.is_doubtful)
-        };
-        match nodes {
-            _ if session.is_over() => Ok(()),
-            Nodes::Gone => Ok(()),
-            Nodes::None if !is_doubtful => Ok(()),
-            Nodes::Made(_) if !is_doubtful => {
-                session.reach().await;
-                match self.remove().await {
-                    Ok(_) => Ok(()),
-                    Err(failure) if failure.outcome() == Outcome::EndsWithSession => Ok(()),
-                    Err(failure) => Err(failure.explain(Operation::Cancel)),
-                }
+    /// It keeps the claim only while it looks, because the claim leaves to the session what it has when it is dropped.
+    async fn until_lost(claim: Weak<Self>) -> Option<LossReason> {
+        let mut watching = claim.upgrade()?.watching.lock().take();
+        loop {
+            match watching.take() {
+                None => {}
+                Some(watching) => match watching.await {
+                    News::Deleted => return Some(LossReason::Deleted),
+                    News::SessionOver => return None,
+                    News::Changed => {}
+                },
             }
-            Nodes::None | Nodes::Made(_) | Nodes::Perhaps => {
-                self.orphan.sweep(session, Operation::Cancel).await
+            let (looked, clock) = {
+                let claim = claim.upgrade()?;
+                // A hold without nodes is released.
+                let paths = claim.paths()?;
+                (claim.session().watch_all(&paths).await, claim.session().clock().clone())
+            };
+            match looked {
+                Ok(Some(node)) if Told::read(&node.data).is_broken() => return Some(LossReason::Broken),
+                Ok(Some(node)) => watching = Some(node.watching),
+                Ok(None) => return Some(LossReason::Deleted),
+                Err(failure) if failure.outcome() == Outcome::EndsWithSession => return None,
+                Err(_) => clock.sleep_until(clock.now().plus(PAUSE)).await,
             }
         }
     }
@@ -213,39 +238,18 @@ impl NodeClaim {
 impl Drop for NodeClaim {
     /// Leaves the rest to the session.
     fn drop(&mut self) {
-        let is_clean = {
-            let state = self.state.lock();
-            matches!(state.nodes, Nodes::Gone) || (state.nodes == Nodes::None && !state.is_doubtful)
-        };
-        if !is_clean && !self.session().is_over() {
+        if self.traces.rest() != Rest::Nothing && !self.is_over() {
             self.leave();
         }
     }
 }
 
-/// The claims of a client's attempts that have left any.
-#[derive(Debug, Default)]
-pub(crate) struct NodeClaims(Mutex<BTreeMap<u128, Vec<Arc<NodeClaim>>>>);
-
-impl NodeClaims {
-    pub(crate) fn add(&self, id: AttemptId, claim: &Arc<NodeClaim>) {
-        self.0.lock().entry(id.get()).or_default().push(Arc::clone(claim));
-    }
-
-    /// The claim of an earlier call for the same attempt, in a session that is not over.
-    pub(crate) fn living(&self, id: AttemptId) -> Option<Arc<NodeClaim>> {
-        let claims = self.0.lock();
-        claims.get(&id.get())?.iter().find(|claim| !claim.session().is_over()).cloned()
-    }
-
-    pub(crate) fn all(&self, id: AttemptId) -> Vec<Arc<NodeClaim>> {
-        self.0.lock().get(&id.get()).cloned().unwrap_or_default()
-    }
-
-    /// Drops an attempt's claims. The session then removes what they have left.
-    pub(crate) fn forget(&self, id: AttemptId) {
-        let forgotten = self.0.lock().remove(&id.get());
-        // Outside of the mutex: dropping the last of them hands its orphans to its session.
-        drop(forgotten);
+impl fmt::Debug for NodeClaim {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("NodeClaim")
+            .field("orphan", &self.orphan)
+            .field("traces", &self.traces)
+            .finish_non_exhaustive()
     }
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use lock_core::{BackendContext, ClientBuilder, ErrorKind, LockClient, LockError, Operation, Password};
+use lock_entries::Failed;
 use lock_kit::{
     Authorities, BackendOptions, LONGEST_LEASE, LockUrl, TlsOptions, UrlOptions, connect_backend, invalid,
     split_port,
 };
 use zookeeper_client::{Client, Error, SaslOptions};
 
-use crate::backend::{ZooKeeperBackend, capabilities};
+use crate::backend::{ZooKeeperEntries, capabilities};
 use crate::contender::Accepted;
 use crate::failure::Failure;
 use crate::session::term;
@@ -139,7 +140,7 @@ impl ZooKeeperOptions {
         let capabilities = capabilities(&self, builder.renewal_interval(term(self.session_timeout)));
         let builder = builder.server(self.server());
         connect_backend(builder, capabilities, move |context| {
-            ZooKeeperBackend::connect(context, self.clone())
+            ZooKeeperEntries::connect(context, self.clone())
         })
         .await
     }

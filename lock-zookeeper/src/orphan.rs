@@ -7,12 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Backoff, LockError, Operation};
+use lock_core::{Backoff, Operation};
+use lock_entries::{Failed, Outcome};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::contender::ProtectionId;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Failure;
 use crate::session::Session;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -30,7 +31,7 @@ pub(crate) struct Orphan {
 
 impl Orphan {
     /// Removes the nodes, once. If it succeeds, none is left, and none will appear.
-    pub(crate) async fn remove(&self, session: &Session) -> Result<(), Failure> {
+    async fn remove(&self, session: &Session) -> Result<(), Failure> {
         session.barrier(&self.directory).await?;
         for name in session.list(&self.directory).await? {
             if self.protection_id.is_on(&name) {
@@ -40,16 +41,15 @@ impl Orphan {
         Ok(())
     }
 
-    /// Removes the nodes, or explains why that was not possible yet. Nodes that end with the session count as removed.
-    pub(crate) async fn sweep(&self, session: &Session, operation: Operation) -> Result<(), LockError> {
+    /// The same when there is contact. Nodes that end with the session count as removed.
+    pub(crate) async fn sweep(&self, session: &Session) -> Result<(), Failure> {
         if session.is_over() {
             return Ok(());
         }
         session.reach().await;
         match self.remove(session).await {
-            Ok(()) => Ok(()),
             Err(failure) if failure.outcome() == Outcome::EndsWithSession => Ok(()),
-            Err(failure) => Err(failure.explain(operation)),
+            removed => removed,
         }
     }
 }
@@ -78,9 +78,10 @@ async fn remove_for_certain(session: Arc<Session>, orphan: Orphan, limit: Arc<Se
         let swept = {
             // The semaphore is never closed.
             let _permit = limit.acquire().await;
-            orphan.sweep(&session, Operation::Cancel).await
+            orphan.sweep(&session).await
         };
-        let Err(error) = swept else { return };
+        let Err(failure) = swept else { return };
+        let error = failure.explain(Operation::Cancel);
         let directory = &orphan.directory;
         if error.is_retryable() {
             tracing::debug!(target: "distlock", %directory, %error, "a node could not be removed yet");

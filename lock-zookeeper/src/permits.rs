@@ -21,16 +21,15 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use lock_core::{AcquireRequest, ErrorKind, Grant, LockError, LockName, Operation, PermitLimits, Wait};
+use lock_core::{AcquireRequest, ErrorKind, LockError, LockName, Operation, PermitLimits, Wait};
+use lock_entries::{Claim, Claims, Failed, Granted, Place, Record, newer};
 
-use crate::attempt::{Attempt, random};
-use crate::backend::ZooKeeperBackend;
+use crate::attempt::{random, step_back};
+use crate::backend::ZooKeeperEntries;
 use crate::blocker::Blocker;
 use crate::contender::{AT_THE_END, Contender, ProtectionId, is_newer, number_of_permits, read_lease};
 use crate::failure::Failure;
-use crate::hold::Lease;
 use crate::node::Made;
-use crate::node_check::NodeState;
 use crate::node_claim::{Names, NodeClaim};
 use crate::queue::{Next, Predecessors};
 use crate::session::{MOST_BYTES, longest_path};
@@ -49,57 +48,49 @@ pub(crate) const LEASES: &str = "leases";
 
 /// One attempt at some permits.
 pub(crate) struct PermitsAttempt<'a> {
-    pub(crate) backend: &'a ZooKeeperBackend,
+    pub(crate) backend: &'a ZooKeeperEntries,
     pub(crate) request: &'a AcquireRequest,
+    pub(crate) claims: &'a Claims<NodeClaim>,
     pub(crate) take: u32,
     pub(crate) of: u32,
 }
 
 /// The claims of an attempt: on its permits, and on its place in the queue.
-struct Claims {
+struct Pair {
     leases: Arc<NodeClaim>,
     queue: Arc<NodeClaim>,
 }
 
 impl PermitsAttempt<'_> {
-    pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
-        let claims = self.claims().await?;
-        let granted = self.acquire(&claims).await?;
-        if granted.is_none() {
-            // The session removes what is left, because no caller asks for this attempt again.
-            self.backend.claims.forget(self.request.id());
-        }
-        Ok(granted)
-    }
-
-    async fn acquire(&self, claims: &Claims) -> Result<Option<Grant<Lease>>, LockError> {
-        let Claims { leases, queue } = claims;
-        let data = self.backend.data_of(self.request.holder())?;
-        if queue.has_left_something() {
+    pub(crate) async fn make(self) -> Result<Option<Granted<NodeClaim>>, LockError> {
+        let pair = self.pair().await?;
+        let Pair { leases, queue } = &pair;
+        let data = Record::of(self.request, &self.backend.context)?.text()?;
+        if queue.traces().has_left_something() {
             let found = self.backend.recipe.find(queue).await?;
             let (made, children) = match found {
                 Some((made, children)) => (made, Some(children)),
                 None => (self.backend.recipe.create(queue, &data).await?, None),
             };
-            return self.wait(claims, &made, children).await;
+            return self.wait(&pair, &made, children).await;
         }
         let (made, waiting) = self.backend.recipe.create_beside(leases, queue.directory(), &data).await?;
         let tries = self.request.wait() == Wait::Try;
         let is_free = waiting == Some(0);
         if is_free && made.are_alone {
-            return self.grant(leases, &made).await;
+            return self.backend.grant(leases, &made, None).await;
         }
         if is_free || tries {
-            let mut free = FreePermits::of(self, claims, &made);
+            let mut free = FreePermits::of(&self, &pair, &made);
             let fits = free.fits_now().await.map_err(|failure| failure.explain(Operation::Acquire))?;
             if is_free && fits == Some(true) {
-                return self.grant(leases, &made).await;
+                return self.backend.grant(leases, &made, None).await;
             }
             if tries {
                 let first = free.first.take();
                 tokio::join!(
                     self.backend.name_holder(self.request, leases, first.as_deref()),
-                    self.step_back(leases)
+                    step_back(self.request, leases)
                 );
                 return Ok(None);
             }
@@ -107,17 +98,17 @@ impl PermitsAttempt<'_> {
         // Sent one after the other, without waiting in between.
         let (removed, made) = tokio::join!(leases.take_back(), self.backend.recipe.create(queue, &data));
         removed.map_err(|failure| failure.explain(Operation::Acquire))?;
-        self.wait(claims, &made?, None).await
+        self.wait(&pair, &made?, None).await
     }
 
     /// Waits until the attempt is the head of the queue, and then until its permits are free.
     async fn wait(
         &self,
-        claims: &Claims,
+        pair: &Pair,
         queued: &Made,
         children: Option<Vec<String>>,
-    ) -> Result<Option<Grant<Lease>>, LockError> {
-        let Claims { leases, queue } = claims;
+    ) -> Result<Option<Granted<NodeClaim>>, LockError> {
+        let Pair { leases, queue } = pair;
         let explained = |failure: Failure| failure.explain(Operation::Acquire);
         // Before checking the others, so that the waiter misses no loss of contact from then on.
         let mut waiter = Waiter::new(self.backend, self.request, queue, &queued.names)?;
@@ -131,27 +122,23 @@ impl PermitsAttempt<'_> {
             let before =
                 Predecessors::of(queue, &queued.names, &children, accepted).await.map_err(explained)?;
             let Some(before) = before else { return Ok(None) };
-            if waiter.wait(Blocker::Queue(before)).await? == NodeState::Lost {
+            if waiter.wait(Blocker::Queue(before)).await? == Place::Lost {
                 return Ok(None);
             }
         }
-        let data = self.backend.data_of(self.request.holder())?;
+        let data = Record::of(self.request, &self.backend.context)?.text()?;
         let made = self.backend.recipe.create(leases, &data).await?;
         // Also if it is alone: the watch over its own place comes before the grant.
-        let free = FreePermits::of(self, claims, &made);
-        if waiter.wait(Blocker::Permits(free)).await? == NodeState::Lost {
+        let free = FreePermits::of(self, pair, &made);
+        if waiter.wait(Blocker::Permits(free)).await? == Place::Lost {
             return Ok(None);
         }
-        let Some(grant) = self.grant(leases, &made).await? else { return Ok(None) };
+        let Some(grant) = self.backend.grant(leases, &made, None).await? else { return Ok(None) };
         // From here on the next one is the head.
         if queue.remove().await.is_err() {
             queue.leave();
         }
         Ok(Some(grant))
-    }
-
-    async fn grant(&self, leases: &Arc<NodeClaim>, made: &Made) -> Result<Option<Grant<Lease>>, LockError> {
-        Attempt::new(self.backend, self.request).grant(leases, made, None).await
     }
 
     /// Fails if one that waits before this attempt expects another number of permits.
@@ -166,24 +153,14 @@ impl PermitsAttempt<'_> {
         }
     }
 
-    /// Removes the nodes of an attempt that does not wait, so that they block no other client when the caller gets its answer.
-    async fn step_back(&self, leases: &NodeClaim) {
-        if let Err(failure) = leases.remove().await {
-            // The session continues to try.
-            let error = failure.explain(Operation::Cancel);
-            tracing::debug!(target: "distlock", lock = %self.request.name(), %error, "permits could not be given back yet");
-        }
-        self.backend.claims.forget(self.request.id());
-    }
-
     /// The claims for the attempt. A place in the queue that an earlier call has got is kept; its permits are given back.
-    async fn claims(&self) -> Result<Claims, LockError> {
+    async fn pair(&self) -> Result<Pair, LockError> {
         let backend = self.backend;
         let base = backend.directory(self.request.physical());
         let directory = |name: &str| -> Arc<str> { format!("{base}/{name}").into() };
         let (leases, queue) = (directory(LEASES), directory(QUEUE));
         let mut place = None;
-        for claim in backend.claims.all(self.request.id()) {
+        for claim in self.claims.all(self.request.id()) {
             if claim.directory() == &queue && !claim.session().is_over() {
                 place = Some(claim);
             } else {
@@ -196,11 +173,11 @@ impl PermitsAttempt<'_> {
             let paths = wanted.len();
             if let Some(reservation) = queue.session().reserve(longest_path(&leases, &wanted), paths) {
                 let leases = Arc::new(NodeClaim::new(leases, protection_id, wanted, reservation));
-                backend.claims.add(self.request.id(), &leases);
-                return Ok(Claims { leases, queue });
+                self.claims.add(self.request.id(), &leases);
+                return Ok(Pair { leases, queue });
             }
             queue.undo().await?;
-            backend.claims.forget(self.request.id());
+            self.claims.forget(self.request.id());
         }
         let protection_id = ProtectionId::of(random(Operation::Acquire)?);
         let wanted = protection_id.leases(self.take, self.of);
@@ -219,9 +196,9 @@ impl PermitsAttempt<'_> {
             beside,
         ));
         // Before the first request: whatever becomes of it, the nodes can be found.
-        backend.claims.add(self.request.id(), &leases);
-        backend.claims.add(self.request.id(), &queue);
-        Ok(Claims { leases, queue })
+        self.claims.add(self.request.id(), &leases);
+        self.claims.add(self.request.id(), &queue);
+        Ok(Pair { leases, queue })
     }
 }
 
@@ -245,9 +222,9 @@ pub(crate) struct FreePermits {
 }
 
 impl FreePermits {
-    fn of(attempt: &PermitsAttempt<'_>, claims: &Claims, made: &Made) -> Self {
+    fn of(attempt: &PermitsAttempt<'_>, pair: &Pair, made: &Made) -> Self {
         Self {
-            claim: Arc::clone(&claims.leases),
+            claim: Arc::clone(&pair.leases),
             own: Arc::clone(&made.names),
             name: attempt.request.name().clone(),
             of: attempt.of,
@@ -278,7 +255,7 @@ impl FreePermits {
         self.first = taken.into_iter().find(|name| read_lease(name).is_some() && !self.own.contains(name));
         does_fit(children, &self.own, self.of).map_err(|blocker| match blocker {
             NoRoom::OtherNumber(is) => Failure::Refused(LockError::other_permits(&self.name, self.of, is)),
-            NoRoom::Newer(name) => Failure::Newer(name),
+            NoRoom::Newer(name) => Failure::Refused(newer(&name)),
         })
     }
 }

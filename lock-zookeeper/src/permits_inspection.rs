@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
-use lock_core::{Broken, HolderId, InspectRequest, LockStatus, Mode, Participant};
+use lock_core::Mode;
+use lock_entries::{Line, newer};
 
-use crate::backend::{READ_TOGETHER, ZooKeeperBackend};
+use crate::backend::ZooKeeperEntries;
 use crate::contender::{AT_THE_END, is_newer, number_of_permits, protection_id_in, read_lease};
 use crate::failure::Failure;
+use crate::inspection::Nodes;
 use crate::permits::{LEASES, QUEUE};
 use crate::queue::in_order;
 use crate::session::Session;
@@ -19,13 +22,6 @@ struct User {
     take: u32,
     /// How many permits there are; Curator's users do not say so.
     of: Option<u32>,
-}
-
-impl User {
-    /// The name of its first node, without the directory.
-    fn name(&self) -> &str {
-        self.nodes.first().and_then(|path| path.rsplit('/').next()).unwrap_or("")
-    }
 }
 
 /// The holders of permits and those that wait for some, in order.
@@ -43,14 +39,14 @@ impl Users {
     }
 }
 
-impl ZooKeeperBackend {
+impl ZooKeeperEntries {
     async fn users(&self, session: &Session, directory: &str) -> Result<Users, Failure> {
         session.catch_up(directory).await?;
         let both =
             session.list_all(&[format!("{directory}/{QUEUE}"), format!("{directory}/{LEASES}")]).await?;
         let [waiting, taken] = <[Vec<String>; 2]>::try_from(both).unwrap_or_default();
         if let Some(name) = waiting.iter().chain(&taken).find(|name| is_newer(name)) {
-            return Err(Failure::Newer(name.clone()));
+            return Err(Failure::Refused(newer(name)));
         }
         let queue =
             in_order(session, &format!("{directory}/{QUEUE}"), &waiting, self.recipe.accepted).await?;
@@ -65,55 +61,24 @@ impl ZooKeeperBackend {
         Ok(Users { holders: holders(taken, &waiting), waiters: waiters.collect() })
     }
 
-    pub(crate) async fn status_of_permits(
+    pub(crate) async fn line_for_permits(
         &self,
-        session: &Session,
-        request: &InspectRequest,
-    ) -> Result<LockStatus, Failure> {
-        let directory = self.directory(request.physical());
-        let users = self.users(session, &directory).await?;
-        let of = users.of();
-        let mut status = LockStatus::free(request.name().clone());
-        status.holders = self.participants(session, &directory, &users.holders, of).await?;
-        let waiters = self.participants(session, &directory, &users.waiters, of).await?;
-        status.waiters = waiters.into_iter().map(|waiter| waiter.with_token(None)).collect();
-        Ok(status)
-    }
-
-    async fn participants(
-        &self,
-        session: &Session,
+        session: &Arc<Session>,
         directory: &str,
-        users: &[User],
-        of: u32,
-    ) -> Result<Vec<Participant>, Failure> {
-        let mut participants = Vec::with_capacity(users.len());
+    ) -> Result<Line<Nodes>, Failure> {
+        let users = self.users(session, directory).await?;
+        let of = users.of();
         let number = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
-        for users in users.chunks(READ_TOGETHER) {
-            let first =
-                |user: &User| format!("{directory}/{}", user.nodes.first().map_or("", String::as_str));
-            let found = session.read(&users.iter().map(first).collect::<Vec<_>>()).await?;
-            for (user, found) in users.iter().zip(&found) {
-                let mode = Mode::Permits { take: number(user.take), of: number(user.of.unwrap_or(of)) };
-                participants.extend(self.participant(user.name(), mode, found));
-            }
-        }
-        Ok(participants)
-    }
-
-    pub(crate) async fn take_permits_from(
-        &self,
-        session: &Session,
-        request: &InspectRequest,
-        holder: &HolderId,
-    ) -> Result<Broken, Failure> {
-        let directory = self.directory(request.physical());
-        let users = self.users(session, &directory).await?;
-        let Some(user) = users.holders.iter().find(|user| user.name() == holder.as_str()) else {
-            return Ok(Broken::not_held());
+        let nodes = |user: &User| {
+            let mode = Mode::Permits { take: number(user.take), of: number(user.of.unwrap_or(of)) };
+            (mode, user.nodes.iter().map(|path| format!("{directory}/{path}")).collect())
         };
-        let paths: Vec<_> = user.nodes.iter().map(|path| format!("{directory}/{path}")).collect();
-        self.break_nodes(session, &paths).await
+        let holders: Vec<_> = users.holders.iter().map(nodes).collect();
+        let waiters: Vec<_> = users.waiters.iter().map(nodes).collect();
+        let mut entries = self.read_all(session, &holders).await?;
+        let holding = entries.len();
+        entries.extend(self.read_all(session, &waiters).await?);
+        Ok(Line { entries, holding })
     }
 }
 

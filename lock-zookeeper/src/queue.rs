@@ -22,10 +22,13 @@
 //!
 //! This is ZooKeeper's recipe for locks, except that there is normally no second listing and that another node is watched first.
 
+use lock_core::Mode;
+use lock_entries::{InLine, Standing, excludes, newer, standing};
+
 use crate::contender::{
     Accepted, Contender, Entrant, Kind, Successor, contenders, entrants, newer_before, stranger_before,
 };
-use crate::failure::Failure;
+use crate::failure::{Failure, stranger};
 use crate::node::without_doubles;
 use crate::node_claim::{Names, NodeClaim};
 use crate::session::{Session, Watched, Watching};
@@ -75,18 +78,19 @@ impl Predecessors {
             return Ok(None);
         };
         refuse_strangers(Some(&first), children, accepted)?;
-        let mut queue = entrants(in_order(claim.session(), claim.directory(), children, accepted).await?);
-        let Some(place) = queue.iter().position(|entrant| entrant.name() == first.name) else {
-            return Ok(None);
+        let line = entrants(in_order(claim.session(), claim.directory(), children, accepted).await?);
+        let before = match standing(&line, &first.name) {
+            Standing::Gone => return Ok(None),
+            Standing::Waits { before, .. } => before,
+            Standing::Holds | Standing::OtherNumber(_) | Standing::Newer(_) => &[],
         };
-        queue.truncate(place);
-        let reads = first.kind == Kind::Reader;
-        let is_in_the_way = |entrant: &Entrant| !(reads && entrant.is_reader());
-        let predecessor = |entrant: Entrant| Predecessor {
-            successor: if reads { Successor::None } else { entrant.successor() },
-            name: entrant.node.name,
+        let mode = if first.kind == Kind::Reader { Mode::Shared } else { Mode::Exclusive };
+        let predecessor = |entrant: &Entrant| Predecessor {
+            successor: if mode == Mode::Shared { Successor::None } else { entrant.successor() },
+            name: entrant.name().to_owned(),
         };
-        let queue = queue.into_iter().filter(is_in_the_way).map(predecessor).collect();
+        let is_in_the_way = |entrant: &&Entrant| excludes(entrant.mode(), mode);
+        let queue = before.iter().filter(is_in_the_way).map(predecessor).collect();
         let own = Names::clone(own);
         Ok(Some(Self { queue, own, accepted, is_to_be_looked_at: false, is_to_be_listed: false }))
     }
@@ -281,10 +285,10 @@ pub(crate) fn refuse_strangers(
     accepted: Accepted,
 ) -> Result<(), Failure> {
     if let Some(name) = newer_before(own, children, accepted) {
-        return Err(Failure::Newer(name.to_owned()));
+        return Err(Failure::Refused(newer(name)));
     }
-    let stranger = stranger_before(own, children, accepted);
-    stranger.map_or(Ok(()), |name| Err(Failure::Stranger(name.to_owned())))
+    let found = stranger_before(own, children, accepted);
+    found.map_or(Ok(()), |name| Err(Failure::Refused(stranger(name))))
 }
 
 /// The contenders among the children of a directory, in the order of their creation.

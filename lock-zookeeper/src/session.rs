@@ -16,7 +16,7 @@ use zookeeper_client::{
 };
 
 use crate::contender::DIGITS;
-use crate::failure::Failure;
+use crate::failure::{Failure, unexpected};
 use crate::orphan::Orphan;
 use crate::session_liveness::{Acknowledged, Proof, SessionLiveness};
 
@@ -65,18 +65,18 @@ pub(crate) struct Watched {
 }
 
 /// The watch over one node, until it reports something.
-pub(crate) type Watching = Pin<Box<dyn Future<Output = Told> + Send>>;
+pub(crate) type Watching = Pin<Box<dyn Future<Output = News> + Send>>;
 
 /// What a node's watch has reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum News {
     /// Possibly changed: the client has to check again.
     Changed,
     Deleted,
     SessionOver,
 }
 
-impl Told {
+impl News {
     fn of(event: &WatchedEvent) -> Self {
         match event.event_type {
             EventType::NodeDeleted => Self::Deleted,
@@ -287,7 +287,7 @@ impl Session {
         let list = |client: Arc<Client>| async move { client.list_and_watch_children(directory).await };
         match self.ask(Proof::Answered, list).await {
             Ok((children, watcher)) => {
-                let watching = async move { Told::of(&watcher.changed().await) };
+                let watching = async move { News::of(&watcher.changed().await) };
                 Ok(Some((children, Box::pin(watching))))
             }
             Err(failure) if failure.is(&Error::NoNode) => Ok(None),
@@ -304,7 +304,7 @@ impl Session {
                 MultiReadResult::Children { children } => Ok(children),
                 MultiReadResult::Error { err: Error::NoNode } => Ok(Vec::new()),
                 MultiReadResult::Error { err } => Err(Failure::Told(err)),
-                _ => Err(Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))),
+                _ => Err(unexpected()),
             })
             .collect()
     }
@@ -422,7 +422,7 @@ impl Session {
         let read = |client: Arc<Client>| async move { client.get_and_watch_data(path).await };
         match self.ask(Proof::Answered, read).await {
             Ok((data, _, watcher)) => {
-                let watching = async move { Told::of(&watcher.changed().await) };
+                let watching = async move { News::of(&watcher.changed().await) };
                 Ok(Some(Watched { data, watching: Box::pin(watching) }))
             }
             Err(failure) if failure.is(&Error::NoNode) => Ok(None),
@@ -430,7 +430,7 @@ impl Session {
                 let clock = self.clock.clone();
                 let watching = async move {
                     clock.sleep_until(clock.now().plus(LOOK_AGAIN)).await;
-                    Told::Changed
+                    News::Changed
                 };
                 let watched = Watched { data: Vec::new(), watching: Box::pin(watching) };
                 Ok(self.stat(path).await?.map(|_| watched))

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use lock_core::spi::{Mutex, within};
 use lock_core::{BackendContext, Backoff, ErrorKind, GroupId, LockError, LossReason, Operation};
+use lock_entries::Failed;
 use tokio::sync::{mpsc, watch};
 use zookeeper_client::SessionState;
 

@@ -16,12 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{LockError, Memo, Operation, Remembered};
+use lock_entries::Failed;
 use serde::{Deserialize, Serialize};
 use zookeeper_client::{Client, CreateMode, Error, MultiReadResult, MultiWriteResult};
 
 use crate::attempt::random;
-use crate::backend::ZooKeeperBackend;
-use crate::failure::{Failure, nonsense};
+use crate::backend::ZooKeeperEntries;
+use crate::failure::{Failure, nonsense, unexpected};
 use crate::session::Session;
 use crate::session_liveness::Proof;
 
@@ -61,7 +62,7 @@ impl Found {
 
 /// The slots of a client's locks, as one of its sessions uses them.
 pub(crate) struct Slots<'a> {
-    pub(crate) backend: &'a ZooKeeperBackend,
+    pub(crate) backend: &'a ZooKeeperEntries,
     pub(crate) session: Arc<Session>,
 }
 
@@ -163,7 +164,7 @@ async fn look(session: &Session, slot: &str) -> Result<Option<(Option<Found>, i6
     match session.change(|writer| writer.add_set_data(slot, &[], None)).await {
         Ok(results) => match results.as_slice() {
             [MultiWriteResult::SetData { stat }] => Ok(Some((found, stat.mtime))),
-            _ => Err(Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))),
+            _ => Err(unexpected()),
         },
         Err((_, failure)) if failure.is(&Error::NoNode) => Ok(None),
         Err((_, failure)) => Err(failure),
@@ -180,7 +181,7 @@ async fn find(session: &Session, slot: &str) -> Result<Option<Found>, Failure> {
         }
         Some(MultiReadResult::Error { err: Error::NoNode }) => Ok(None),
         Some(MultiReadResult::Error { err }) => Err(Failure::Told(err)),
-        _ => Err(Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))),
+        _ => Err(unexpected()),
     }
 }
 

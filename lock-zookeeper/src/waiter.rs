@@ -1,28 +1,23 @@
 //! Waits until nothing is in the way of an attempt any more.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use lock_core::{AcquireRequest, Backoff, LockError, Moment, Operation, Wait};
+use lock_core::{AcquireRequest, LockError, Moment, Operation, Wait};
+use lock_entries::{Failed, Outcome, Place, SHORT_HOLD, Told, Waiting, wait};
 use tokio::sync::watch;
 use zookeeper_client::{Error, StateWatcher};
 
-use crate::backend::ZooKeeperBackend;
+use crate::backend::ZooKeeperEntries;
 use crate::blocker::Blocker;
-use crate::failure::{Failure, Outcome};
-use crate::hold::SHORT_HOLD;
-use crate::node_check::{NodeState, is_fresh, is_there, verify_node};
+use crate::failure::Failure;
+use crate::node_check::{is_fresh, is_there, verify_node};
 use crate::node_claim::NodeClaim;
 use crate::queue::Next;
-use crate::record::is_broken;
-use crate::session::{Contact, Session, Told, Watching};
-
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+use crate::session::{Contact, News, Session, Watching};
 
 /// An attempt with predecessors in the queue.
 pub(crate) struct Waiter<'a> {
-    backend: &'a ZooKeeperBackend,
+    backend: &'a ZooKeeperEntries,
     request: &'a AcquireRequest,
     claim: &'a Arc<NodeClaim>,
     /// The attempt's own nodes, the first of which stands for all of them.
@@ -34,15 +29,24 @@ pub(crate) struct Waiter<'a> {
     /// Reports every change of contact, including a loss that is already over.
     states: StateWatcher,
     contact: watch::Receiver<Contact>,
-    backoff: Backoff,
+    /// Whether contact was lost, and the client has not seen the own node since.
+    was_away: bool,
+}
+
+/// A waiter, and what is in its way.
+struct Blocked<'w, 'a> {
+    waiter: &'w mut Waiter<'a>,
+    before: Blocker,
+    /// The watch over what has to change next.
+    next: Option<Watching>,
 }
 
 /// The event that ended a pause.
 enum Woken {
-    Own(Told),
+    Own(News),
     /// The own node is no longer new, and not yet watched.
     TimeToWatch,
-    Next(Told),
+    Next(News),
     ContactChanged,
     /// The core wants to know whether the node is still there.
     Asked,
@@ -52,13 +56,15 @@ enum Woken {
 
 impl<'a> Waiter<'a> {
     pub(crate) fn new(
-        backend: &'a ZooKeeperBackend,
+        backend: &'a ZooKeeperEntries,
         request: &'a AcquireRequest,
         claim: &'a Arc<NodeClaim>,
         own: &[String],
     ) -> Result<Self, LockError> {
         let session = claim.session();
-        let Some(states) = session.state_watcher() else { return Err(session_over()) };
+        let Some(states) = session.state_watcher() else {
+            return Err(session_over().explain(Operation::Acquire));
+        };
         Ok(Self {
             backend,
             request,
@@ -68,7 +74,7 @@ impl<'a> Waiter<'a> {
             watched_by: session.clock().now().plus(SHORT_HOLD),
             states,
             contact: session.contact(),
-            backoff: new_backoff(),
+            was_away: false,
         })
     }
 
@@ -85,30 +91,9 @@ impl<'a> Waiter<'a> {
     }
 
     /// Waits until nothing is in the way any more and the nodes certainly exist.
-    pub(crate) async fn wait(&mut self, mut before: Blocker) -> Result<NodeState, LockError> {
-        loop {
-            let first = before.first().map(str::to_owned);
-            let (next, ()) = tokio::join!(before.watch_next(self.claim), self.name_holder(first));
-            let node_state = match next {
-                Ok(Next::Watched(watching)) => {
-                    self.backoff = new_backoff();
-                    self.request.queued();
-                    self.until_next_moves(&mut before, watching).await?
-                }
-                Ok(Next::None) => match self.confirm(&mut before).await? {
-                    Some(node_state) => return Ok(node_state),
-                    None => NodeState::Kept,
-                },
-                Ok(Next::OwnIsGone) => NodeState::Lost,
-                Err(failure) => {
-                    self.recover(failure).await?;
-                    NodeState::Kept
-                }
-            };
-            if node_state == NodeState::Lost {
-                return Ok(NodeState::Lost);
-            }
-        }
+    pub(crate) async fn wait(&mut self, before: Blocker) -> Result<Place, LockError> {
+        let (request, session) = (self.request, Arc::clone(self.session()));
+        wait(&mut Blocked { waiter: self, before, next: None }, request, session.clock()).await
     }
 
     /// Reports who holds the lock to an attempt that may end without it.
@@ -117,40 +102,6 @@ impl<'a> Waiter<'a> {
         async move {
             if let Wait::Until(_) = request.wait() {
                 backend.name_holder(request, claim, first.as_deref()).await;
-            }
-        }
-    }
-
-    /// Waits until the watched predecessor has gone or changed.
-    async fn until_next_moves(
-        &mut self,
-        before: &mut Blocker,
-        mut next: Watching,
-    ) -> Result<NodeState, LockError> {
-        let mut look_at = self.now().plus(self.session().timeout);
-        loop {
-            let node_state = match self.woken(&mut next, look_at).await {
-                Woken::Own(Told::Deleted) => return Ok(NodeState::Lost),
-                Woken::Own(Told::SessionOver) | Woken::Next(Told::SessionOver) => return Err(session_over()),
-                Woken::Own(Told::Changed) | Woken::TimeToWatch => self.watch_own().await?,
-                Woken::Next(Told::Changed) => return Ok(NodeState::Kept),
-                Woken::Next(Told::Deleted) => {
-                    before.watched_is_gone();
-                    return Ok(NodeState::Kept);
-                }
-                Woken::TimeToLook => {
-                    look_at = self.now().plus(self.session().timeout);
-                    match self.look_at_own_and_next(before).await? {
-                        // It did not report its end, so it is looked at again.
-                        (NodeState::Kept, NodeState::Lost) => return Ok(NodeState::Kept),
-                        (own, _) => own,
-                    }
-                }
-                Woken::ContactChanged => self.look_at_contact().await?,
-                Woken::Asked => self.ask().await?,
-            };
-            if node_state == NodeState::Lost {
-                return Ok(NodeState::Lost);
             }
         }
     }
@@ -174,76 +125,52 @@ impl<'a> Waiter<'a> {
     }
 
     /// Asks whether the node still exists, and notes whether the servers answer.
-    async fn ask(&mut self) -> Result<NodeState, LockError> {
+    async fn ask(&mut self) -> Result<Place, Failure> {
         match self.session().stat(self.own_path()).await {
             Ok(Some(_)) => {
                 self.request.queued();
-                Ok(NodeState::Kept)
+                Ok(Place::Kept)
             }
-            Ok(None) => Ok(NodeState::Lost),
+            Ok(None) => Ok(Place::Lost),
             Err(failure) if failure.outcome() == Outcome::EndsWithSession => Err(session_over()),
             Err(failure) => {
                 self.request.unreachable(failure.explain(Operation::Acquire));
-                Ok(NodeState::Kept)
+                Ok(Place::Kept)
             }
         }
     }
 
     /// Checks whether the own node and the watched one exist: servers report nothing about a node that the user may no longer read.
-    async fn look_at_own_and_next(&mut self, before: &Blocker) -> Result<(NodeState, NodeState), LockError> {
+    async fn look_at_own_and_next(&mut self, before: &Blocker) -> Result<(Place, Place), Failure> {
         let next = before.watched_path(self.claim);
         let paths: Vec<_> = self.own_paths.iter().cloned().chain(next).collect();
-        let node_state =
-            |are_there: &[bool]| if are_there.contains(&false) { NodeState::Lost } else { NodeState::Kept };
-        match self.session().which_are_there(&paths).await {
-            Ok(are_there) => {
-                let (own, next) = are_there.split_at(self.own_paths.len().min(are_there.len()));
-                Ok((node_state(own), node_state(next)))
-            }
-            Err(failure) => self.recover(failure).await.map(|()| (NodeState::Kept, NodeState::Kept)),
-        }
+        let are_there = self.session().which_are_there(&paths).await?;
+        let (own, next) = are_there.split_at(self.own_paths.len().min(are_there.len()));
+        let place = |are_there: &[bool]| if are_there.contains(&false) { Place::Lost } else { Place::Kept };
+        Ok((place(own), place(next)))
     }
 
-    async fn look_at_contact(&mut self) -> Result<NodeState, LockError> {
+    async fn look_at_contact(&mut self) -> Result<Place, Failure> {
         let contact = self.contact.borrow_and_update().clone();
         match contact {
             Contact::Good => self.ask().await,
             Contact::Lost(error) => {
                 self.request.unreachable(error.during(Operation::Acquire));
-                Ok(NodeState::Kept)
+                Ok(Place::Kept)
             }
             Contact::Over => Err(session_over()),
         }
     }
 
-    async fn watch_own(&mut self) -> Result<NodeState, LockError> {
-        loop {
-            match self.session().watch_all(&self.own_paths).await {
-                Ok(Some(node)) if is_broken(&node.data) => return Ok(NodeState::Lost),
-                Ok(Some(node)) => {
-                    self.own = Some(node.watching);
-                    return Ok(NodeState::Kept);
-                }
-                Ok(None) => return Ok(NodeState::Lost),
-                Err(failure) => self.recover(failure).await?,
+    async fn watch_own(&mut self) -> Result<Place, Failure> {
+        // One that has reported something reports nothing more.
+        self.own = None;
+        match self.session().watch_all(&self.own_paths).await? {
+            Some(node) if !Told::read(&node.data).is_broken() => {
+                self.own = Some(node.watching);
+                Ok(Place::Kept)
             }
-        }
-    }
-
-    /// After a failed request, waits until the next one may succeed. Returns an error for a failure that waiting cannot cure.
-    async fn recover(&mut self, failure: Failure) -> Result<(), LockError> {
-        let outcome = failure.outcome();
-        let error = failure.explain(Operation::Acquire);
-        if matches!(outcome, Outcome::EndsWithSession | Outcome::Refused) {
-            return Err(error);
-        }
-        self.request.unreachable(error);
-        let clock = self.session().clock();
-        clock.sleep_until(clock.now().plus(self.backoff.next_pause())).await;
-        let usable = self.contact.wait_for(|contact| !matches!(contact, Contact::Lost(_))).await;
-        match usable.as_deref() {
-            Ok(Contact::Over) | Err(_) => Err(session_over()),
-            Ok(_) => Ok(()),
+            _ => Ok(Place::Lost),
         }
     }
 
@@ -259,26 +186,19 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    async fn ask_for_own(&mut self) -> Result<bool, LockError> {
-        loop {
-            match is_there(self.session(), self.own_path()).await {
-                Ok(is_there) => return Ok(is_there),
-                Err(failure) => self.recover(failure).await?,
-            }
-        }
-    }
-
     /// Called when no predecessor is left. Makes sure that the node exists and that the session lasts.
     ///
     /// The events of one connection arrive in the order in which things happened: if the node had gone first, its watch would have
     /// reported that. What happened without contact is reported in no particular order, so after a loss of contact the client asks
     /// for the node. Returns none if it also has to look for predecessors again.
-    async fn confirm(&mut self, before: &mut Blocker) -> Result<Option<NodeState>, LockError> {
+    async fn confirm(&mut self, before: &mut Blocker) -> Result<Option<Place>, Failure> {
         loop {
-            if self.contact_was_lost().await {
-                if !self.ask_for_own().await? {
-                    return Ok(Some(NodeState::Lost));
+            self.was_away |= self.contact_was_lost().await;
+            if self.was_away {
+                if !is_there(self.session(), self.own_path()).await? {
+                    return Ok(Some(Place::Lost));
                 }
+                self.was_away = false;
                 if before.contact_was_lost() {
                     return Ok(None);
                 }
@@ -287,39 +207,96 @@ impl<'a> Waiter<'a> {
             let told = tokio::select! {
                 biased;
                 told = watched(&mut self.own) => Some(told),
-                () = std::future::ready(()) => is_unwatched.then_some(Told::Changed),
+                () = std::future::ready(()) => is_unwatched.then_some(News::Changed),
             };
-            match told {
-                Some(Told::Deleted) => return Ok(Some(NodeState::Lost)),
-                Some(Told::SessionOver) => return Err(session_over()),
-                Some(Told::Changed) if self.watch_own().await? == NodeState::Lost => {
-                    return Ok(Some(NodeState::Lost));
-                }
-                Some(Told::Changed) => continue,
-                None if is_fresh(self.session()) => return Ok(Some(NodeState::Kept)),
-                None => {}
-            }
-            match verify_node(self.session(), self.own_path()).await {
-                Ok(NodeState::Kept) => {}
-                Ok(NodeState::Lost) => return Ok(Some(NodeState::Lost)),
-                Err(failure) => self.recover(failure).await?,
-            }
+            let place = match told {
+                Some(News::Deleted) => Place::Lost,
+                Some(News::SessionOver) => return Err(session_over()),
+                Some(News::Changed) => match self.watch_own().await? {
+                    Place::Kept => continue,
+                    Place::Lost => Place::Lost,
+                },
+                None if is_fresh(self.session()) => Place::Kept,
+                None => match verify_node(self.session(), self.own_path()).await? {
+                    Place::Kept => continue,
+                    Place::Lost => Place::Lost,
+                },
+            };
+            return Ok(Some(place));
         }
     }
 }
 
+impl Waiting for Blocked<'_, '_> {
+    type Failure = Failure;
+
+    async fn look(&mut self) -> Result<Option<Place>, Failure> {
+        let Self { waiter, before, next } = self;
+        loop {
+            let first = before.first().map(str::to_owned);
+            let (looked, ()) = tokio::join!(before.watch_next(waiter.claim), waiter.name_holder(first));
+            match looked? {
+                Next::Watched(watching) => {
+                    *next = Some(watching);
+                    return Ok(None);
+                }
+                Next::OwnIsGone => return Ok(Some(Place::Lost)),
+                Next::None => {
+                    if let Some(place) = waiter.confirm(before).await? {
+                        return Ok(Some(place));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the watched predecessor has gone or changed.
+    async fn until_changed(&mut self) -> Result<Place, Failure> {
+        let Self { waiter, before, next } = self;
+        let Some(mut next) = next.take() else { return Ok(Place::Kept) };
+        let mut look_at = waiter.now().plus(waiter.session().timeout);
+        loop {
+            let place = match waiter.woken(&mut next, look_at).await {
+                Woken::Own(News::Deleted) => Place::Lost,
+                Woken::Own(News::SessionOver) | Woken::Next(News::SessionOver) => return Err(session_over()),
+                Woken::Own(News::Changed) | Woken::TimeToWatch => waiter.watch_own().await?,
+                Woken::Next(News::Changed) => return Ok(Place::Kept),
+                Woken::Next(News::Deleted) => {
+                    before.watched_is_gone();
+                    return Ok(Place::Kept);
+                }
+                Woken::TimeToLook => {
+                    look_at = waiter.now().plus(waiter.session().timeout);
+                    match waiter.look_at_own_and_next(before).await? {
+                        // It did not report its end, so it is looked at again.
+                        (Place::Kept, Place::Lost) => return Ok(Place::Kept),
+                        (own, _) => own,
+                    }
+                }
+                Woken::ContactChanged => waiter.look_at_contact().await?,
+                Woken::Asked => waiter.ask().await?,
+            };
+            if place == Place::Lost {
+                return Ok(Place::Lost);
+            }
+        }
+    }
+
+    async fn in_contact(&mut self) -> Result<Place, LockError> {
+        let contact = &mut self.waiter.contact;
+        let usable = contact.wait_for(|contact| !matches!(contact, Contact::Lost(_))).await;
+        Ok(if matches!(usable.as_deref(), Ok(Contact::Good)) { Place::Kept } else { Place::Lost })
+    }
+}
+
 /// What the watch reports; pending for ever if there is none.
-async fn watched(watching: &mut Option<Watching>) -> Told {
+async fn watched(watching: &mut Option<Watching>) -> News {
     match watching {
         Some(watching) => watching.await,
         None => std::future::pending().await,
     }
 }
 
-fn session_over() -> LockError {
-    Failure::Told(Error::SessionExpired).explain(Operation::Acquire)
-}
-
-fn new_backoff() -> Backoff {
-    Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)
+fn session_over() -> Failure {
+    Failure::Told(Error::SessionExpired)
 }

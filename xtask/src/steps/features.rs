@@ -14,7 +14,7 @@ use crate::process;
 const FACADE: &str = "distlock";
 const CORE: &str = "lock-core";
 /// What backends share.
-const SHARED: [&str; 3] = ["lock-kit", "lock-sql", "lock-register"];
+const SHARED: [&str; 4] = ["lock-kit", "lock-sql", "lock-register", "lock-entries"];
 
 /// What compiles, besides each backend: nothing, and all that a program may have together.
 const COMPILES: [&str; 2] = ["", "full"];

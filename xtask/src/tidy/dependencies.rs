@@ -8,13 +8,14 @@ const CORE: &str = "lock-core";
 
 /// A crate, and the crates of the workspace that its product may use. A `*` at the end matches any ending; the first matching
 /// row counts.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("lock-core", &[]),
     ("lock-kit", &["lock-core"]),
     ("lock-sql", &["lock-core", "lock-kit"]),
     ("lock-register", &["lock-core", "lock-kit"]),
+    ("lock-entries", &["lock-core", "lock-kit"]),
     ("lock-bench", &["distlock", "test-servers"]),
-    ("lock-*", &["lock-core", "lock-kit", "lock-sql", "lock-register"]),
+    ("lock-*", &["lock-core", "lock-kit", "lock-sql", "lock-register", "lock-entries"]),
     ("distlock", &["lock-*", "distlock-macros"]),
     ("distlock-macros", &[]),
     ("distlock-cli", &["distlock"]),

@@ -1,0 +1,196 @@
+//! The backend of a client, over any store of entries.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::spi::within;
+use lock_core::{
+    AcquireRequest, Backend, Broken, Capabilities, Downgraded, Grant, GroupId, HolderId, HolderInfo,
+    InspectRequest, LeaseState, LockError, LockStatus, LossReason, Memo, Mode, Operation, Released,
+    Remembered, Updated, Wait,
+};
+use tokio::sync::mpsc;
+
+use crate::claim::{Claim, Claims, Failed, Outcome, rewrite};
+use crate::entries::{Entries, Granted, Marked};
+use crate::hold::{EntryLease, NewHold, watch_in_time};
+use crate::record::Record;
+
+/// How long a holder may take to learn that its hold is broken: longer than the time in which a new hold is not watched yet, even
+/// on a busy machine.
+const TOLD_BEFORE: Duration = Duration::from_secs(1);
+
+/// The backend of one client: [its docs](crate) say how it works.
+pub struct EntriesBackend<S: Entries> {
+    store: S,
+    claims: Arc<Claims<S::Claim>>,
+    /// The way to the task that watches holds.
+    new_holds: mpsc::UnboundedSender<NewHold<S::Claim>>,
+}
+
+impl<S: Entries> EntriesBackend<S> {
+    /// Creates the backend of a client of a store.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) for an abort margin that is too long to wait for.
+    pub fn new(store: S) -> Result<Self, LockError> {
+        let context = store.context().clone();
+        Record::new(context.holder(), Mode::Exclusive, context.abort_margin())?;
+        let (new_holds, received) = mpsc::unbounded_channel();
+        context.spawn(watch_in_time(context.clone(), received));
+        Ok(Self { store, claims: Arc::default(), new_holds })
+    }
+
+    fn grant(&self, request: &AcquireRequest, granted: Granted<S::Claim>) -> Grant<EntryLease<S::Claim>> {
+        let Granted { claim, name, token } = granted;
+        let (group, term) = (claim.group(), claim.term());
+        let lease = EntryLease::new(request.clone(), claim, token, Arc::clone(&self.claims));
+        // Sending fails only after the receiver has ended with the client.
+        let _ = self.new_holds.send(lease.new_at(self.store.context().clock().now()));
+        let grant = Grant::new(lease, group, term).with_holder(name);
+        match token {
+            Some(token) => grant.with_token(token),
+            None => grant,
+        }
+    }
+
+    async fn status_of(&self, request: &InspectRequest) -> Result<LockStatus, S::Failure> {
+        let line = self.store.line(request).await?;
+        let mut entries = line.entries.into_iter().map(|entry| entry.participant);
+        let mut status = LockStatus::free(request.name().clone());
+        status.holders = entries.by_ref().take(line.holding).collect();
+        status.waiters = entries.map(|waiter| waiter.with_token(None)).collect();
+        Ok(status)
+    }
+
+    /// Marks the hold as broken, so that its holder stops, and removes the entry when it has had time for that.
+    async fn take_from(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, S::Failure> {
+        loop {
+            let line = self.store.line(request).await?;
+            let mut holders = line.entries.iter().take(line.holding);
+            let Some(entry) = holders.find(|entry| entry.participant.id == *holder) else {
+                return Ok(Broken::not_held());
+            };
+            match self.store.mark(&entry.key).await? {
+                Marked::Changed => continue,
+                Marked::Told(stops_within) => {
+                    // It stops, and removes the entry before another client can have the lock.
+                    let clock = self.store.context().clock();
+                    let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(stops_within));
+                    let _ = within(clock, stopped_by, self.store.until_gone(&entry.key)).await;
+                }
+                Marked::Untold => {}
+            }
+            self.store.remove(&entry.key).await?;
+            return Ok(Broken::taken_away());
+        }
+    }
+}
+
+impl<S: Entries> Backend for EntriesBackend<S> {
+    type Lease = EntryLease<S::Claim>;
+
+    fn capabilities(&self) -> &Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Self::Lease>>, LockError> {
+        let granted = self.store.acquire(request, &self.claims).await?;
+        if granted.is_none() && request.wait() == Wait::Try {
+            // The core does not ask for this attempt again.
+            self.claims.forget(request.id());
+        }
+        Ok(granted.map(|granted| self.grant(request, granted)))
+    }
+
+    async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
+        for claim in self.claims.all(request.id()) {
+            claim.undo().await?;
+        }
+        self.claims.forget(request.id());
+        Ok(())
+    }
+
+    async fn renew(&self, group: GroupId, leases: &[Arc<Self::Lease>]) -> Result<Vec<LeaseState>, LockError> {
+        let claims: Vec<_> = leases.iter().map(|lease| &**lease.claim()).collect();
+        self.store.renew(group, &claims).await
+    }
+
+    async fn release(&self, lease: &Self::Lease) -> Result<Released, LockError> {
+        lease.begin_release();
+        let claim = lease.claim();
+        if claim.is_over() {
+            return Ok(Released::WasLost(LossReason::SessionClosed));
+        }
+        let released = match claim.remove().await {
+            Ok(true) => Released::Clean,
+            Ok(false) => Released::WasLost(LossReason::Deleted),
+            Err(failure) => match failure.outcome() {
+                Outcome::EndsWithSession => Released::WasLost(LossReason::SessionClosed),
+                outcome => {
+                    if outcome == Outcome::Refused {
+                        // The caller may keep the lease; the entry must not depend on that.
+                        claim.leave();
+                        lease.forget();
+                    }
+                    return Err(failure.explain(Operation::Release));
+                }
+            },
+        };
+        lease.forget();
+        Ok(released)
+    }
+
+    async fn downgrade(
+        &self,
+        lease: &Self::Lease,
+        request: &AcquireRequest,
+    ) -> Result<Downgraded<Self::Lease>, LockError> {
+        // From here on the end of the entry is not a loss by itself.
+        lease.begin_release();
+        match self.store.downgrade(lease, request, &self.claims).await? {
+            Ok(shared) => Ok(Downgraded::Shared(self.grant(request, shared))),
+            Err(reason) => {
+                self.claims.forget(request.id());
+                Ok(Downgraded::WasLost(reason))
+            }
+        }
+    }
+
+    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
+        let status = self.status_of(request).await;
+        status.map_err(|failure| failure.explain(Operation::Inspect).on(request.name()))
+    }
+
+    async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
+        let broken = self.take_from(request, holder).await;
+        broken.map_err(|failure| failure.explain(Operation::Break).on(request.name()))
+    }
+
+    async fn update_holder(&self, lease: &Self::Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
+        let margin = self.store.context().abort_margin();
+        let record = Record::new(holder, lease.attempt().mode(), margin)?.with_token(lease.token());
+        let value = record.text()?;
+        let lost = rewrite(Operation::Describe, &value, || lease.claim().replace(&value)).await?;
+        Ok(lost.map_or(Updated::Done, Updated::Lost))
+    }
+
+    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        self.store.remember(memo, keep).await
+    }
+
+    async fn ping(&self) -> Result<(), LockError> {
+        self.store.ping().await
+    }
+
+    async fn close(&self) {
+        self.store.close().await;
+    }
+}
+
+impl<S: Entries> fmt::Debug for EntriesBackend<S> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("EntriesBackend").field("store", &self.store).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+//! What a store can do.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    AcquireRequest, BackendContext, Capabilities, FencingToken, GroupId, HolderId, InspectRequest,
+    LeaseState, LockError, LossReason, Memo, Participant, Remembered,
+};
+
+use crate::claim::{Claim, Claims, Failed};
+use crate::hold::EntryLease;
+
+/// A client of a store that orders the entries of sessions.
+///
+/// Its futures may be dropped at every await, and end by themselves if the store is silent.
+pub trait Entries: Lines + fmt::Debug {
+    /// What the client knows of one attempt.
+    type Claim: Claim;
+
+    /// Returns what the store can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Returns what the core has given to the client.
+    fn context(&self) -> &BackendContext;
+
+    /// Makes one attempt, as [`Backend::acquire`](lock_core::Backend::acquire) has it: creates an entry, or finds that of an earlier
+    /// call, and waits until nothing is in its way. Makes sure before a grant that the session lasts.
+    fn acquire(
+        &self,
+        request: &AcquireRequest,
+        claims: &Claims<Self::Claim>,
+    ) -> impl Future<Output = Result<Option<Granted<Self::Claim>>, LockError>> + Send;
+
+    /// Renews the session of this group, with the holds of these claims.
+    fn renew(
+        &self,
+        group: GroupId,
+        claims: &[&Self::Claim],
+    ) -> impl Future<Output = Result<Vec<LeaseState>, LockError>> + Send;
+
+    /// Makes an exclusive hold a shared one, which is that of this request; otherwise says how it was lost.
+    fn downgrade(
+        &self,
+        held: &EntryLease<Self::Claim>,
+        request: &AcquireRequest,
+        claims: &Claims<Self::Claim>,
+    ) -> impl Future<Output = Result<Result<Granted<Self::Claim>, LossReason>, LockError>> + Send;
+
+    /// Remembers a slot, as [`Backend::remember`](lock_core::Backend::remember) has it.
+    fn remember(
+        &self,
+        memo: &Memo,
+        keep: Duration,
+    ) -> impl Future<Output = Result<Remembered, LockError>> + Send;
+
+    /// Asks the store for a sign of life.
+    fn ping(&self) -> impl Future<Output = Result<(), LockError>> + Send;
+
+    /// Ends the sessions.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// What a client of such a store sees of all entries of a lock.
+///
+/// Its futures may be dropped at every await, and all but [`Lines::until_gone`] end by themselves if the store is silent.
+pub trait Lines: Send + Sync + 'static {
+    /// Why a request fails.
+    type Failure: Failed;
+
+    /// What it takes to find an entry again.
+    type Key: Send + Sync;
+
+    /// Reads the line of a lock, with what its entries say.
+    fn line(
+        &self,
+        request: &InspectRequest,
+    ) -> impl Future<Output = Result<Line<Self::Key>, Self::Failure>> + Send;
+
+    /// Marks the hold of an entry as broken.
+    fn mark(&self, key: &Self::Key) -> impl Future<Output = Result<Marked, Self::Failure>> + Send;
+
+    /// Waits until an entry that was in a line is gone.
+    fn until_gone(&self, key: &Self::Key) -> impl Future<Output = ()> + Send;
+
+    /// Removes an entry that was in a line, and no other, if it is still there.
+    fn remove(&self, key: &Self::Key) -> impl Future<Output = Result<(), Self::Failure>> + Send;
+}
+
+/// An attempt that has got the lock.
+#[derive(Debug)]
+pub struct Granted<C> {
+    /// Its claim.
+    pub claim: Arc<C>,
+    /// The name by which others see its entry.
+    pub name: HolderId,
+    /// Its fencing token.
+    pub token: Option<FencingToken>,
+}
+
+/// The entries of a lock, in their order.
+#[derive(Debug)]
+pub struct Line<K> {
+    /// All of them.
+    pub entries: Vec<Shown<K>>,
+    /// How many of the first hold the lock.
+    pub holding: usize,
+}
+
+/// An entry, as the store shows it.
+#[derive(Debug)]
+pub struct Shown<K> {
+    /// The one whose entry it is.
+    pub participant: Participant,
+    /// What it takes to find it again.
+    pub key: K,
+}
+
+/// What became of the request to mark a hold as broken.
+#[derive(Debug)]
+pub enum Marked {
+    /// Its holder learns of it, and needs so long to stop.
+    Told(Duration),
+    /// Its holder would not understand a mark.
+    Untold,
+    /// The entry has changed or gone meanwhile.
+    Changed,
+}

@@ -1,0 +1,67 @@
+//! One rule each, through the core.
+
+use std::time::Duration;
+
+use lock_core::{ClientBuilder, HolderId, LockClient, LossReason};
+
+use super::store::MemoryStore;
+
+fn client(store: &MemoryStore) -> LockClient {
+    let store = store.clone();
+    ClientBuilder::new().abort_margin(Duration::ZERO).build(move |context| store.client(context)).unwrap()
+}
+
+#[tokio::test]
+async fn the_first_in_line_holds_and_the_next_one_is_told() {
+    let store = MemoryStore::default();
+    let (ours, theirs) = (client(&store), client(&store));
+    let held = ours.mutex("room").unwrap().acquire().await.unwrap();
+    assert!(theirs.mutex("room").unwrap().try_acquire().await.unwrap().is_none());
+    assert_eq!(store.names().len(), 1, "a try leaves nothing");
+    let theirs_waits = theirs.mutex("room").unwrap();
+    let waiting = tokio::spawn(async move { theirs_waits.acquire().await });
+    while store.names().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let status = ours.status("room").await.unwrap();
+    assert_eq!((status.holders.len(), status.waiters.len()), (1, 1));
+    let first = held.token();
+    held.release().await.unwrap();
+    let next = waiting.await.unwrap().unwrap();
+    assert!(next.token() > first);
+    next.release().await.unwrap();
+    assert_eq!(store.names().len(), 0);
+}
+
+#[tokio::test]
+async fn a_holder_learns_why_it_has_lost_the_lock() {
+    let store = MemoryStore::default();
+    let (ours, operator) = (client(&store), client(&store));
+    for expected in [LossReason::Broken, LossReason::Deleted] {
+        let held = ours.mutex("room").unwrap().acquire().await.unwrap();
+        let name = store.names()[0].clone();
+        match expected {
+            LossReason::Broken => {
+                let broken = operator.break_holder("room", &HolderId::new(&*name)).await.unwrap();
+                assert!(broken.taken_away);
+            }
+            _ => store.delete(&name),
+        }
+        assert_eq!(held.lost().await, Some(expected));
+        drop(held);
+        ours.idle().await;
+    }
+}
+
+#[tokio::test]
+async fn the_hold_of_another_program_is_broken_at_once_and_no_other() {
+    let store = MemoryStore::default();
+    let operator = client(&store);
+    store.add_foreign("foreign");
+    let status = operator.status("room").await.unwrap();
+    assert_eq!(status.holders[0].id, HolderId::new("foreign"));
+    let other = operator.break_holder("room", &HolderId::new("other")).await.unwrap();
+    assert!(!other.taken_away && store.names() == ["foreign"]);
+    let broken = operator.break_holder("room", &HolderId::new("foreign")).await.unwrap();
+    assert!(broken.taken_away && store.names().is_empty());
+}

@@ -1,0 +1,280 @@
+//! Walks at random through what may happen: requests are carried out late, answers are lost, attempts are cancelled, sessions end,
+//! entries are deleted by others. In every state no two believe that they have what excludes the other, tokens rise, and nothing is
+//! left of what was undone.
+
+use std::collections::HashSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use lock_core::{
+    AcquireRequest, Backend, BackendContext, ClientBuilder, Clock, Grant, LockClient, LockError, ManualClock,
+    Mode, Released, Wait,
+};
+
+use super::request;
+use super::store::{Client as Store, MemoryClaim, MemoryStore};
+use crate::{EntriesBackend, EntryLease};
+
+const SEEDS: u64 = 100;
+const STEPS: usize = 3_000;
+
+type Work<T> = Pin<Box<dyn Future<Output = Result<T, LockError>>>>;
+type Lease = EntryLease<MemoryClaim>;
+
+/// "Xorshift RNGs" (Marsaglia, 2003).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from((self.0 >> 16) % limit as u64).unwrap()
+    }
+
+    fn one_in(&mut self, many: usize) -> bool {
+        self.below(many) == 0
+    }
+}
+
+/// A machine, with a clock that the test moves.
+struct Machine {
+    context: BackendContext,
+    time: ManualClock,
+    _client: LockClient,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let (clock, time) = Clock::manual();
+        let mut context = None;
+        let client = ClientBuilder::new().clock(clock).build(|of_client| {
+            context = Some(of_client.clone());
+            MemoryStore::default().client(of_client)
+        });
+        Self { context: context.unwrap(), time, _client: client.unwrap() }
+    }
+}
+
+struct Client {
+    backend: Arc<EntriesBackend<Store>>,
+    session: u64,
+    is_doing: Doing,
+}
+
+enum Doing {
+    Nothing,
+    Acquiring(AcquireRequest, Work<Option<Grant<Lease>>>),
+    Cancelling(AcquireRequest, Work<()>),
+    Holding(AcquireRequest, Arc<Grant<Lease>>),
+    Releasing(AcquireRequest, Arc<Grant<Lease>>, Work<Released>),
+}
+
+struct World<'a> {
+    machine: &'a Machine,
+    store: MemoryStore,
+    clients: Vec<Client>,
+    dice: Dice,
+    ids: u128,
+    undone: HashSet<String>,
+    /// The highest token of an exclusive holder.
+    highest: u64,
+    grants: usize,
+}
+
+fn poll<F: Future + Unpin + ?Sized>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+impl<'a> World<'a> {
+    fn new(machine: &'a Machine, seed: u64) -> Self {
+        let store = MemoryStore::default();
+        store.be_slow(true);
+        let clients = (0..3).map(|_| Client::new(&store, machine)).collect();
+        let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        Self { machine, store, clients, dice, ids: 0, undone: HashSet::new(), highest: 0, grants: 0 }
+    }
+
+    /// Walks, and returns how often the lock was granted.
+    fn walk(mut self) -> Result<usize, String> {
+        for step in 0..STEPS {
+            self.step().map_err(|wrong| format!("step {step}: {wrong}"))?;
+        }
+        Ok(self.grants)
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        match self.dice.below(10) {
+            0..=3 => self.a_request_goes_on(),
+            4 if self.dice.one_in(4) => self.machine.time.advance(Duration::from_millis(500)),
+            _ => {
+                let number = self.dice.below(self.clients.len());
+                self.client_goes_on(number)?;
+            }
+        }
+        self.check()
+    }
+
+    fn a_request_goes_on(&mut self) {
+        let open = self.store.open();
+        if open.is_empty() {
+            return;
+        }
+        // The oldest may stay on the way for long.
+        let latest = open[open.len() - 1];
+        let number = if self.dice.one_in(3) { open[self.dice.below(open.len())] } else { latest };
+        match self.dice.below(20) {
+            0 => self.store.lose(number),
+            1 => {
+                self.store.carry_out(number, false);
+                self.store.lose(number);
+            }
+            _ => self.store.carry_out(number, true),
+        }
+    }
+
+    fn client_goes_on(&mut self, number: usize) -> Result<(), String> {
+        let Self { machine, store, clients, dice, ids, .. } = self;
+        let client = &mut clients[number];
+        if dice.one_in(300) {
+            // Its session ends, and the client learns of it.
+            store.end(client.session);
+            *client = Client::new(store, machine);
+        }
+        client.is_doing = match std::mem::replace(&mut client.is_doing, Doing::Nothing) {
+            Doing::Nothing => {
+                *ids += 1;
+                let mode = if dice.one_in(3) { Mode::Shared } else { Mode::Exclusive };
+                let wait = if dice.one_in(4) { Wait::Try } else { Wait::Forever };
+                client.acquire(request(*ids, mode, wait))
+            }
+            Doing::Acquiring(request, _) if dice.one_in(60) => client.cancel(request),
+            Doing::Acquiring(request, mut work) => match poll(&mut work) {
+                Poll::Pending => Doing::Acquiring(request, work),
+                Poll::Ready(Ok(Some(grant))) => return self.granted(number, request, grant),
+                Poll::Ready(Err(_)) if dice.one_in(2) => client.acquire(request),
+                Poll::Ready(_) => client.cancel(request),
+            },
+            Doing::Cancelling(request, mut work) => match poll(&mut work) {
+                Poll::Pending => Doing::Cancelling(request, work),
+                Poll::Ready(Err(_)) => client.cancel(request),
+                Poll::Ready(Ok(())) => {
+                    self.undone.insert(client.name_of(&request));
+                    Doing::Nothing
+                }
+            },
+            Doing::Holding(request, grant) if dice.one_in(20) => client.release(request, grant),
+            holding @ Doing::Holding(..) => holding,
+            Doing::Releasing(request, grant, mut work) => match poll(&mut work) {
+                Poll::Pending => Doing::Releasing(request, grant, work),
+                Poll::Ready(Err(_)) => client.release(request, grant),
+                Poll::Ready(Ok(Released::Clean)) => {
+                    self.undone.insert(client.name_of(&request));
+                    Doing::Nothing
+                }
+                // The first request was carried out, and its answer lost.
+                Poll::Ready(Ok(_)) => client.cancel(request),
+            },
+        };
+        Ok(())
+    }
+
+    fn granted(&mut self, number: usize, request: AcquireRequest, grant: Grant<Lease>) -> Result<(), String> {
+        let token = grant.token().unwrap().get();
+        if token <= self.highest {
+            return Err(format!("token {token} after {}", self.highest));
+        }
+        if request.mode() == Mode::Exclusive {
+            self.highest = token;
+        }
+        self.grants += 1;
+        self.clients[number].is_doing = Doing::Holding(request, Arc::new(grant));
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let mode = |client: &Client| match &client.is_doing {
+            Doing::Holding(request, _) => Some(request.mode()),
+            _ => None,
+        };
+        let held: Vec<_> = self.clients.iter().filter_map(mode).collect();
+        if held.len() > 1 && held.contains(&Mode::Exclusive) {
+            return Err(format!("at the same time: {held:?}"));
+        }
+        match self.store.names().into_iter().find(|name| self.undone.contains(name)) {
+            Some(name) => Err(format!("{name} was undone and is back")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Client {
+    fn new(store: &MemoryStore, machine: &Machine) -> Self {
+        let client = store.open_client(machine.context.clone());
+        let session = client.session;
+        Self { backend: Arc::new(EntriesBackend::new(client).unwrap()), session, is_doing: Doing::Nothing }
+    }
+
+    fn name_of(&self, request: &AcquireRequest) -> String {
+        format!("{}-{}", self.session, request.id())
+    }
+
+    fn acquire(&self, request: AcquireRequest) -> Doing {
+        let (backend, sent) = (Arc::clone(&self.backend), request.clone());
+        Doing::Acquiring(request, Box::pin(async move { backend.acquire(&sent).await }))
+    }
+
+    fn cancel(&self, request: AcquireRequest) -> Doing {
+        let (backend, sent) = (Arc::clone(&self.backend), request.clone());
+        Doing::Cancelling(request, Box::pin(async move { backend.cancel(&sent).await }))
+    }
+
+    fn release(&self, request: AcquireRequest, grant: Arc<Grant<Lease>>) -> Doing {
+        let (backend, held) = (Arc::clone(&self.backend), Arc::clone(&grant));
+        let releasing = Box::pin(async move { backend.release(held.lease()).await });
+        Doing::Releasing(request, grant, releasing)
+    }
+}
+
+#[test]
+fn no_two_believe_that_they_have_what_excludes_the_other() {
+    let machine = Machine::new();
+    let grants: usize = (1..=SEEDS)
+        .map(|seed| World::new(&machine, seed).walk().unwrap_or_else(|wrong| panic!("seed {seed}, {wrong}")))
+        .sum();
+    assert!(grants > 10 * usize::try_from(SEEDS).unwrap(), "only {grants} grants");
+}
+
+/// The walk would find a store that forgets what was undone.
+#[test]
+fn a_store_that_creates_what_was_undone_is_found() {
+    let machine = Machine::new();
+    let found = (1..=SEEDS).find_map(|seed| {
+        let world = World::new(&machine, seed);
+        world.store.become_careless();
+        world.walk().err()
+    });
+    assert!(found.is_some_and(|wrong| wrong.contains("is back")));
+}
+
+/// Nothing is lost either: when requests are answered again, all are served.
+#[test]
+fn after_every_walk_the_lock_can_be_had() {
+    let machine = Machine::new();
+    for seed in 1..=20 {
+        let mut world = World::new(&machine, seed);
+        for _ in 0..STEPS / 10 {
+            world.step().unwrap();
+        }
+        world.store.be_slow(false);
+        for client in &world.clients {
+            world.store.end(client.session);
+        }
+        let client = Client::new(&world.store, &machine);
+        let last = request(u128::MAX, Mode::Exclusive, Wait::Try);
+        let granted = poll(&mut Box::pin(client.backend.acquire(&last)));
+        assert!(matches!(granted, Poll::Ready(Ok(Some(_)))), "seed {seed}: {:?}", world.store.names());
+    }
+}
