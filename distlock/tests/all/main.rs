@@ -4,4 +4,6 @@ mod blocking;
 mod examples;
 mod locked;
 mod options;
+#[cfg(feature = "macros")]
+mod refusals;
 mod surface;
