@@ -17,7 +17,7 @@ const WAYS_OUT: [&str; 5] = [
 
 /// Starts a command whose helper leaves in that way. `first` is what the helper does first.
 fn start(sandbox: &Sandbox, grace: &str, way_out: &str, first: &str) -> (Running, Pid) {
-    let helper = format!("{first}\necho $$\nwhile :; do sleep 0.01; done\n");
+    let helper = format!("{first}\necho $$\nwhile :; do sleep 0.1; done\n");
     std::fs::write(sandbox.file("helper"), helper).unwrap();
     let mut job = sandbox.exec(&["--grace", grace], way_out);
     let helper = job.pid_line();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::support::{Running, Sandbox, assert_code, is_stopped, lives, said, until};
 
 /// Says its process and its term, and ends soon after SIGTERM.
-const LEADS: &str = "trap 'exit 0' TERM; echo $$; echo $DISTLOCK_TOKEN; while :; do sleep 0.01; done";
+const LEADS: &str = "trap 'exit 0' TERM; echo $$; echo $DISTLOCK_TOKEN; while :; do sleep 0.1; done";
 
 /// Waits until the leader's command says its term.
 fn term_line(leader: &mut Running) -> u64 {
@@ -70,7 +70,7 @@ fn a_leader_that_has_lost_ends_its_command_and_stands_for_election_again() {
 #[test]
 fn nothing_of_the_last_term_runs_in_the_next() {
     let sandbox = Sandbox::new();
-    let deaf = "trap '' TERM; echo $$; while :; do sleep 0.01; done";
+    let deaf = "trap '' TERM; echo $$; while :; do sleep 0.1; done";
     let helper = format!("setsid sh -c \"{}\" & trap '' TERM; sleep 1000", deaf.replace('$', "\\$"));
     for script in [deaf, &helper] {
         let mut leader = sandbox.elect(&["--grace", "500ms"], script);
@@ -108,7 +108,7 @@ fn elections_and_locks_of_one_name_exclude_each_other() {
         assert_code(&output, code, options);
         assert!(said(&output).contains(&format!("held by pid {}", job.pid())), "{output:?}");
     }
-    until("no waiter is left", || sandbox.status("job")["waiters"].as_array().unwrap().is_empty());
+    sandbox.until_waiting("job", 0);
     let mut candidate = sandbox.elect(&[], "echo leads");
     sandbox.until_waiting("job", 1);
     std::fs::write(sandbox.file("pipe"), "go\n").unwrap();
@@ -157,7 +157,7 @@ fn a_signal_after_a_loss_ends_it_when_the_command_has_ended() {
     let sandbox = Sandbox::new();
     let mut leader = sandbox.elect(
         &["--grace", "60s"],
-        "trap 'echo stopping; read line < pipe; exit 0' TERM; mkfifo pipe; echo ready; while :; do sleep 0.01; done",
+        "trap 'echo stopping; read line < pipe; exit 0' TERM; mkfifo pipe; echo ready; while :; do sleep 0.1; done",
     );
     assert_eq!(leader.output_line(), "ready");
     sandbox.take_away();

@@ -212,7 +212,7 @@ pub(crate) fn a_program_runs_on_the_leader_alone(machine: &Machine) {
 }
 
 /// Begins, and ends when there is a file of this name.
-const UNTIL_DONE: &str = "echo begun >> runs; while [ ! -e done ]; do sleep 0.01; done";
+const UNTIL_DONE: &str = "echo begun >> runs; while [ ! -e done ]; do sleep 0.1; done";
 
 pub(crate) fn exports_run_beside_each_other_and_the_import_alone(machine: &Machine) {
     machine.program("export.sh", UNTIL_DONE);

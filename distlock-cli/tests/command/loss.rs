@@ -18,7 +18,7 @@ fn the_whole_process_group_gets_the_signal_to_end() {
     let sandbox = Sandbox::new();
     let mut job = sandbox.exec(
         &[],
-        "sh -c 'trap \"touch helper-told; exit\" TERM; echo $$; while :; do sleep 0.01; done' & wait",
+        "sh -c 'trap \"touch helper-told; exit\" TERM; echo $$; while :; do sleep 0.1; done' & wait",
     );
     let helper = job.pid_line();
     take_away(&sandbox);
@@ -32,7 +32,7 @@ fn the_whole_process_group_gets_the_signal_to_end() {
 #[test]
 fn one_that_does_not_listen_is_killed_after_the_grace() {
     let sandbox = Sandbox::new();
-    let mut job = sandbox.exec(&["--grace", "1s"], "trap '' TERM; echo $$; while :; do sleep 0.01; done");
+    let mut job = sandbox.exec(&["--grace", "1s"], "trap '' TERM; echo $$; while :; do sleep 0.1; done");
     let child = job.pid_line();
     let begun = Instant::now();
     take_away(&sandbox);
@@ -51,7 +51,7 @@ fn the_grace_begins_with_the_loss_and_not_when_that_is_noticed() {
     const HOLD: Duration = Duration::from_secs(10);
     const GRACE: Duration = Duration::from_secs(10);
     let sandbox = Sandbox::with("&max_hold=10s");
-    let mut job = sandbox.exec(&["--grace", "10s"], "trap '' TERM; echo $$; while :; do sleep 0.01; done");
+    let mut job = sandbox.exec(&["--grace", "10s"], "trap '' TERM; echo $$; while :; do sleep 0.1; done");
     let child = job.pid_line();
     job.signal(Signal::SIGSTOP);
     thread::sleep(HOLD + GRACE);
@@ -139,7 +139,7 @@ fn one_that_runs_as_another_user_is_named_and_waited_for() {
 fn helpers_that_do_not_listen_are_killed_after_the_grace_although_the_command_has_ended() {
     let sandbox = Sandbox::new();
     let mut job = sandbox
-        .exec(&["--grace", "5s"], "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.01; done' & wait");
+        .exec(&["--grace", "5s"], "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.1; done' & wait");
     let helper = job.pid_line();
     take_away(&sandbox);
     assert_eq!(job.event("exited")["signal"], "SIGTERM");
@@ -150,10 +150,8 @@ fn helpers_that_do_not_listen_are_killed_after_the_grace_although_the_command_ha
 #[test]
 fn a_stopped_command_is_ended_as_well() {
     let sandbox = Sandbox::new();
-    let mut job = sandbox.exec(
-        &["--grace", "60s"],
-        "trap 'exit 0' TERM; echo $$; kill -STOP $$; while :; do sleep 0.01; done",
-    );
+    let mut job = sandbox
+        .exec(&["--grace", "60s"], "trap 'exit 0' TERM; echo $$; kill -STOP $$; while :; do sleep 0.1; done");
     let child = job.pid_line();
     until("the command stops", || crate::support::is_stopped(child));
     take_away(&sandbox);
@@ -166,7 +164,7 @@ fn a_grace_without_an_end_is_no_reason_to_fail() {
     let sandbox = Sandbox::new();
     let mut job = sandbox.exec(
         &["--grace", "500000000000y"],
-        "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.01; done",
+        "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.1; done",
     );
     assert_eq!(job.output_line(), "ready");
     take_away(&sandbox);

@@ -6,7 +6,7 @@ use crate::support::Sandbox;
 
 /// The functions that all scripts share.
 const HELP: &str = r#"
-until_is() { until eval "$1"; do sleep 0.01; done; }
+until_is() { until eval "$1"; do sleep 0.1; done; }
 is_gone() { test ! -e /proc/$1; }
 # Starts a program with this number, in a session and a group that have it as well.
 start_as() {

@@ -66,7 +66,7 @@ pub(crate) fn two_slots_do_not_run_at_the_same_time(sandbox: &Sandbox) {
 pub(crate) fn a_slot_whose_lock_is_lost_ends_its_command_with_its_grace(sandbox: &Sandbox) {
     let mut job = sandbox.exec(
         &["--once", "monday"],
-        "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.01; done",
+        "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.1; done",
     );
     assert_eq!(job.output_line(), "ready");
     sandbox.take_away();

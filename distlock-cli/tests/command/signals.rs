@@ -20,7 +20,7 @@ fn signals_reach_the_command() {
     ] {
         let mut job = sandbox.exec(
             &[],
-            &format!("trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.01; done"),
+            &format!("trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.1; done"),
         );
         assert_eq!(job.output_line(), "ready");
         job.signal(signal);
@@ -32,7 +32,7 @@ fn signals_reach_the_command() {
 #[test]
 fn the_lock_is_released_when_the_command_has_ended_and_not_before() {
     let sandbox = Sandbox::new();
-    let mut job = sandbox.exec(&[], "trap 'echo stopping; read line < pipe; exit 0' TERM; mkfifo pipe; echo ready; while :; do sleep 0.01; done");
+    let mut job = sandbox.exec(&[], "trap 'echo stopping; read line < pipe; exit 0' TERM; mkfifo pipe; echo ready; while :; do sleep 0.1; done");
     assert_eq!(job.output_line(), "ready");
     job.signal(Signal::SIGTERM);
     assert_eq!(job.output_line(), "stopping");
@@ -208,7 +208,7 @@ fn bare_shell(script: &str) -> std::process::Command {
 #[test]
 fn a_stop_that_is_taken_back_at_once_stops_nothing_for_long() {
     let sandbox = Sandbox::new();
-    let mut job = sandbox.exec(&[], "echo $$; while :; do sleep 0.01; done");
+    let mut job = sandbox.exec(&[], "echo $$; while :; do sleep 0.1; done");
     let child = job.pid_line();
     for round in 0..40_u64 {
         job.signal(Signal::SIGTSTP);

@@ -133,8 +133,19 @@ impl Sandbox {
 
     /// Waits until this many processes wait for the lock.
     pub(crate) fn until_waiting(&self, name: &str, count: usize) {
-        until(&format!("{count} wait for {name}"), || {
-            self.status(name)["waiters"].as_array().unwrap().len() == count
+        self.until_status(&format!("{count} wait for {name}"), name, |status| {
+            status["waiters"].as_array().unwrap().len() == count
+        });
+    }
+
+    /// Waits until the lock is so. Each look is a process.
+    pub(crate) fn until_status(&self, what: &str, name: &str, is_so: impl Fn(&Value) -> bool) {
+        until(what, || {
+            let is_so = is_so(&self.status(name));
+            if !is_so {
+                thread::sleep(Duration::from_millis(50));
+            }
+            is_so
         });
     }
 }

@@ -143,7 +143,7 @@ fn ctrl_c_has_the_code_that_it_has_without_distlock() {
     screen.expect("started");
     screen.press(CTRL_C);
     screen.expect_prompt_after(130);
-    screen.enter(r#"$D exec job -- sh -c 'trap "exit 7" INT; echo start""ed; while :; do sleep 0.01; done'"#);
+    screen.enter(r#"$D exec job -- sh -c 'trap "exit 7" INT; echo start""ed; while :; do sleep 0.1; done'"#);
     screen.expect("started");
     screen.press(CTRL_C);
     screen.expect_prompt_after(7);
@@ -232,7 +232,7 @@ fn in_a_pipeline_ctrl_c_and_ctrl_z_reach_the_command() {
     screen.press(CTRL_C);
     screen.expect(PROMPT);
     until("the command ends", || !lives(child));
-    until("the lock is free", || sandbox.status("job")["held"] == false);
+    sandbox.until_status("the lock is free", "job", |status| status["held"] == false);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn ctrl_c_ends_a_whole_script() {
 #[test]
 fn ctrl_c_ends_a_whole_script_after_keys_that_the_command_survives() {
     let sandbox = Sandbox::new();
-    let command = r#"trap "echo survived" QUIT; echo started; while :; do sleep 0.01; done"#;
+    let command = r#"trap "echo survived" QUIT; echo started; while :; do sleep 0.1; done"#;
     std::fs::write(sandbox.file("script"), format!("$D exec job -- sh -c '{command}'\ntouch went-on\n"))
         .unwrap();
     let mut screen = Screen::open(&sandbox);

@@ -96,7 +96,7 @@ mod files {
 
 /// Runs until there is a file of this name.
 fn until_there_is(file: &str) -> String {
-    format!("echo ready; while [ ! -e {file} ]; do sleep 0.02; done")
+    format!("echo ready; while [ ! -e {file} ]; do sleep 0.1; done")
 }
 
 fn start(sandbox: &Sandbox, options: &[&str], script: &str) -> Running {
@@ -183,7 +183,7 @@ pub(crate) fn a_killed_reader_frees_its_share_and_no_more(places: &Places) {
     let mut writer = sandbox.exec(&[], "echo wrote");
     sandbox.until_waiting("job", 1);
     dies.signal(Signal::SIGKILL);
-    until("its share is free", || count(&sandbox.status("job"), "holders") == 1);
+    sandbox.until_status("its share is free", "job", |status| count(status, "holders") == 1);
     assert!(!lives(command) && lives_on.runs());
     assert_eq!(count(&sandbox.status("job"), "waiters"), 1, "the writer waits for the other reader");
     std::fs::write(sandbox.file("read"), "").unwrap();

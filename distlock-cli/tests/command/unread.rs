@@ -68,7 +68,7 @@ fn a_command_starts_and_ends() {
 fn a_lost_command_is_ended() {
     let (sandbox, unread) = (Sandbox::new(), Unread::new());
     for options in HOW_MUCH {
-        let script = "trap '' TERM; echo $$; while :; do sleep 0.01; done";
+        let script = "trap '' TERM; echo $$; while :; do sleep 0.1; done";
         let command = &mut exec(&sandbox, options, &["sh", "-c", script]);
         let mut job = Running::start_as_it_is(command.stderr(unread.stdio()));
         let child = job.pid_line();
@@ -101,7 +101,7 @@ fn a_hold_ends() {
     let (sandbox, unread) = (Sandbox::new(), Unread::new());
     let mut command = sandbox.distlock(["hold", "--json", "job"]);
     let mut holder = command.stdin(Stdio::piped()).stdout(unread.stdio()).spawn().unwrap();
-    until("it is held", || sandbox.status("job")["held"] == true);
+    sandbox.until_status("it is held", "job", |status| status["held"] == true);
     drop(holder.stdin.take());
     until("it lets go", || holder.try_wait().unwrap().is_some_and(|status| status.success()));
 }

@@ -7,7 +7,7 @@ use super::Server;
 use crate::support::{Running, assert_code, lives};
 
 /// Says its process and its term, and ends soon after SIGTERM.
-const LEADS: &str = "trap 'exit 0' TERM; echo $$; echo $DISTLOCK_TOKEN; while :; do sleep 0.01; done";
+const LEADS: &str = "trap 'exit 0' TERM; echo $$; echo $DISTLOCK_TOKEN; while :; do sleep 0.1; done";
 
 pub(crate) fn a_leader_whose_server_is_silent_for_too_long_stops_and_leads_again<S: Server>(server: &S) {
     let sandbox = server.sandbox(S::BRIEF);

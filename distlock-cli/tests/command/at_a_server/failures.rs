@@ -58,7 +58,8 @@ pub(crate) fn doctor(sandbox: &Sandbox) -> (Option<i32>, Vec<Value>) {
 
 /// A sandbox for clients that try so long to connect.
 fn patient<S: Server>(server: &S, time: &str) -> Sandbox {
-    Sandbox::at(with_option(&server.sandbox(S::BRIEF).url(), &format!("connect_timeout={time}")))
+    let url = server.place_at(server.way().address(), S::BRIEF).url();
+    Sandbox::at(with_option(&url, &format!("connect_timeout={time}")))
 }
 
 /// Starts the command while there is no server, and returns once it has tried to connect.
@@ -117,7 +118,8 @@ fn assert_names_the_server_and_each_cause_once(said: &str, url: &str) {
 
 pub(crate) fn a_server_that_does_not_answer_is_69<S: Server>(server: &S) {
     server.stop();
-    let output = server.sandbox(S::BRIEF).run(["exec", "--no-wait", "job", "--", "true"]);
+    let hasty = server.place_at(server.way().address(), S::BRIEF);
+    let output = hasty.run(["exec", "--no-wait", "job", "--", "true"]);
     assert_code(&output, 69, "stopped");
     assert!(said(&output).contains(S::SILENT), "{output:?}");
     server.resume();

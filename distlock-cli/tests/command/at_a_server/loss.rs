@@ -53,7 +53,7 @@ pub(crate) fn a_server_that_returns_in_time_is_suspect_and_then_restored<S: Serv
 
 pub(crate) fn a_server_that_is_silent_for_too_long_ends_command_and_hold<S: Server>(server: &S) {
     let sandbox = server.sandbox(S::BRIEF);
-    let mut job = sandbox.exec(&[], "trap '' TERM; echo $$; while :; do sleep 0.01; done");
+    let mut job = sandbox.exec(&[], "trap '' TERM; echo $$; while :; do sleep 0.1; done");
     let mut holder = Running::start(sandbox.distlock(["hold", "--json", "other"]).stdin(Stdio::piped()));
     let child = job.pid_line();
     holder.says_acquired();
@@ -74,7 +74,7 @@ pub(crate) fn the_lock_is_not_granted_again_before_the_command_is_killed<S: Serv
     on_a_machine_that_runs(|| {
         let proxy = server.proxy();
         let cut_off = server.place_behind(&proxy, "15s");
-        let mut job = cut_off.exec(&[], "trap '' TERM; echo $$; while :; do sleep 0.01; done");
+        let mut job = cut_off.exec(&[], "trap '' TERM; echo $$; while :; do sleep 0.1; done");
         let child = job.pid_line();
         let sandbox = server.sandbox("60s");
         let mut rival = sandbox.exec(&[], &format!("kill -0 {child} && echo beside || echo alone"));

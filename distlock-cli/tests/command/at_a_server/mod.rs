@@ -51,9 +51,10 @@ pub(crate) trait Server {
     /// A sandbox whose locks are other locks, even with the same names.
     fn elsewhere(&self) -> Sandbox;
 
-    /// A sandbox that the test's proxy leads to.
+    /// A sandbox that the test's proxy leads to. A busy machine may take long to connect.
     fn sandbox(&self, silence: &str) -> Sandbox {
-        self.place_at(self.way().address(), silence)
+        let sandbox = self.place_at(self.way().address(), silence);
+        Sandbox::at(with_option(&sandbox.url(), "connect_timeout=60s"))
     }
 
     /// The same, through another proxy.

@@ -25,7 +25,7 @@ at_a_server!(
 pub(crate) fn a_slot_whose_release_is_not_confirmed_says_so<S: Server>(server: &S) {
     let sandbox = server.sandbox("60s");
     let mut job =
-        sandbox.exec(&["--once", "monday"], "echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 3");
+        sandbox.exec(&["--once", "monday"], "echo ready; while [ ! -e go ]; do sleep 0.1; done; exit 3");
     assert_eq!(job.output_line(), "ready");
     server.stop();
     std::fs::write(sandbox.file("go"), "").unwrap();

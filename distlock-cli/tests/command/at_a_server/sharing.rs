@@ -99,7 +99,7 @@ pub(crate) fn holder_and_queue<S: Server>(server: &S) -> Seen {
 
 /// The holder gets one of these reasons.
 pub(crate) fn break_serves_the_next<S: Server>(server: &S, sandbox: &Sandbox, reason: &str) {
-    let mut job = sandbox.exec(&[], "trap 'echo told; exit 0' TERM; echo $$; while :; do sleep 0.01; done");
+    let mut job = sandbox.exec(&[], "trap 'echo told; exit 0' TERM; echo $$; while :; do sleep 0.1; done");
     let child = job.pid_line();
     let mut next = sandbox.exec(&[], "echo mine");
     sandbox.until_waiting("job", 1);

@@ -30,7 +30,7 @@ fn status_tells_holder_and_queue(server: &Server) {
 
 /// The interval between two checks ends soon, and the holder then learns of the break.
 fn break_ends_the_command_of_the_holder(server: &Server) {
-    break_serves_the_next(server, &server.sandbox("20s"), "connection_lost");
+    break_serves_the_next(server, &server.sandbox("60s"), "connection_lost");
 }
 
 fn break_tells_what_it_costs(server: &Server) {
@@ -38,7 +38,7 @@ fn break_tells_what_it_costs(server: &Server) {
         Tokens::Written => json!(["other"]),
         Tokens::Minted => Value::Null,
     };
-    let sandbox = server.sandbox("20s");
+    let sandbox = server.sandbox("60s");
     let holder = server.runtime().block_on(async {
         let locks = distlock::connect(sandbox.url()).await.unwrap();
         let guards = [
@@ -64,7 +64,7 @@ fn break_tells_what_it_costs(server: &Server) {
 }
 
 fn break_says_it_to_people(server: &Server) {
-    let sandbox = server.sandbox("20s");
+    let sandbox = server.sandbox("60s");
     let mut holder = sandbox.hold("job");
     let output = sandbox.run(["break", "job"]);
     assert_code(&output, 64, "without --yes");
@@ -84,7 +84,7 @@ fn break_says_it_to_people(server: &Server) {
 #[test]
 fn break_asks_on_a_terminal_with_what_it_costs_in_view() {
     let Some(server) = Server::mariadb() else { return };
-    let sandbox = server.sandbox("20s");
+    let sandbox = server.sandbox("60s");
     let mut holder = sandbox.hold("job");
     let mut screen = Screen::open(&sandbox);
     screen.enter("$D break job");

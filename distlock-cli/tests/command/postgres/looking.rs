@@ -25,14 +25,14 @@ fn status_tells_holder_and_queue() {
 #[test]
 fn break_ends_the_command_of_the_holder() {
     let Some(server) = Server::start() else { return };
-    break_serves_the_next(&server, &server.sandbox("20s"), "connection_lost");
+    break_serves_the_next(&server, &server.sandbox("60s"), "connection_lost");
 }
 
 #[test]
 fn break_tells_what_it_costs() {
     let Some(server) = Server::start() else { return };
     for (names, cost) in [(["job", "other"].as_slice(), Value::Null), (&["job"], json!([]))] {
-        let sandbox = server.sandbox("20s");
+        let sandbox = server.sandbox("60s");
         let (locks, guards) = server.runtime().block_on(async {
             let locks = distlock::connect(sandbox.url()).await.unwrap();
             let mut guards = Vec::new();
@@ -61,7 +61,7 @@ fn break_tells_what_it_costs() {
 #[test]
 fn break_says_it_to_people() {
     let Some(server) = Server::start() else { return };
-    let sandbox = server.sandbox("20s");
+    let sandbox = server.sandbox("60s");
     let mut holder = sandbox.hold("job");
     let output = sandbox.run(["break", "job"]);
     assert_code(&output, 64, "without --yes");
