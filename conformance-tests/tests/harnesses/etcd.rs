@@ -6,7 +6,6 @@
 mod proxied;
 
 use std::net::SocketAddr;
-use std::sync::Weak;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,7 +13,7 @@ use conformance_tests::{
     Ability, AfterRestart, Failure, Harness, Losing, Outcome, Removal, ServerChange, Silence,
 };
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
-use proxied::{Place, Server, unique};
+use proxied::{Place, Running, Server, unique};
 use test_servers::{
     Data, Direction, EtcdConversation, EtcdOptions, EtcdRequest, EtcdServer, TcpProxy, left_out,
 };
@@ -48,8 +47,7 @@ struct Fixture {
     prefix: String,
 }
 
-/// Ends with the last case that uses it.
-static RUNNING: Mutex<Weak<EtcdServer>> = Mutex::const_new(Weak::new());
+static RUNNING: Mutex<Running<EtcdServer>> = Running::none();
 
 impl Fixture {
     async fn start(place: Place) -> Outcome<Self> {

@@ -7,13 +7,13 @@
 mod proxied;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Ability, Failure, Harness, Losing, Outcome, Removal, Routes, ServerChange, Silence};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
-use proxied::{Place, Server, unique};
+use proxied::{Place, Running, Server, unique};
 use test_servers::{
     Direction, MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy,
 };
@@ -60,8 +60,7 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
     distlock::connect_with(address, builder).await
 }
 
-/// Ends with the last case that uses it.
-static RUNNING: Mutex<Weak<MySqlServer>> = Mutex::const_new(Weak::new());
+static RUNNING: Mutex<Running<MySqlServer>> = Running::none();
 
 async fn server(place: Place, flavour: MySqlFlavour) -> Outcome<Server<MySqlServer>> {
     // Makes every lock visible, which only the harness needs.

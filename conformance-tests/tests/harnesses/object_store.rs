@@ -7,7 +7,6 @@
 mod proxied;
 
 use std::net::SocketAddr;
-use std::sync::Weak;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,7 +14,7 @@ use conformance_tests::{
     Ability, AfterRestart, Failure, Harness, Losing, Outcome, Removal, Routes, ServerChange, Silence,
 };
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
-use proxied::{Place, Server, unique};
+use proxied::{Place, Running, Server, unique};
 use serde_json::{Value, json};
 use test_servers::{Direction, S3Conversation, S3Server, TcpProxy};
 use tokio::sync::Mutex;
@@ -47,8 +46,7 @@ struct Fixture {
     prefix: String,
 }
 
-/// Ends with the last case that uses it.
-static RUNNING: Mutex<Weak<S3Server>> = Mutex::const_new(Weak::new());
+static RUNNING: Mutex<Running<S3Server>> = Running::none();
 
 /// The object says what it was written for.
 fn operation_of(content: &[u8]) -> Option<Operation> {

@@ -6,13 +6,13 @@
 mod proxied;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Ability, Failure, Harness, Losing, Outcome, Removal, Routes, ServerChange, Silence};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
-use proxied::{Place, Server, unique};
+use proxied::{Place, Running, Server, unique};
 use test_servers::{
     Direction, PostgresConversation, PostgresOptions, PostgresServer, PostgresSession, TcpProxy, left_out,
 };
@@ -41,12 +41,13 @@ pub(crate) struct Postgres(Fixture);
 /// Tokens come from a table.
 pub(crate) struct PostgresTable(Fixture);
 
-/// A database of its own, whose locks are no other's, and a proxy that no other case uses.
+/// A database, whose locks are no other case's, a proxy and a prefix for names that no other case uses.
 struct Fixture {
     server: Server<PostgresServer>,
     proxy: TcpProxy,
-    /// The name of the database; at a given server, the prefix of the names in its database.
-    place: String,
+    /// Empty at a given server, whose URL names one.
+    database: String,
+    prefix: String,
     fencing: &'static str,
     /// The session that has stolen locks, which are held as long as it exists.
     thief: Mutex<Option<PostgresSession>>,
@@ -56,8 +57,7 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
     distlock::connect_with(address, builder).await
 }
 
-/// Ends with the last case that uses it.
-static RUNNING: Mutex<Weak<PostgresServer>> = Mutex::const_new(Weak::new());
+static RUNNING: Mutex<Running<PostgresServer>> = Running::none();
 
 async fn server(place: Place) -> Outcome<Server<PostgresServer>> {
     let options = PostgresOptions::new()
@@ -68,17 +68,55 @@ async fn server(place: Place) -> Outcome<Server<PostgresServer>> {
     Server::find(place, "postgres", &["postgres", "postgresql"], &RUNNING, start).await
 }
 
+/// Databases that no case uses, with the addresses of their servers: to create one costs more than most cases.
+static FREE: std::sync::Mutex<Vec<(SocketAddr, String)>> = std::sync::Mutex::new(Vec::new());
+
+fn free() -> MutexGuard<'static, Vec<(SocketAddr, String)>> {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn free_at(address: SocketAddr) -> Option<String> {
+    let mut free = free();
+    let place = free.iter().position(|(of, _)| *of == address)?;
+    Some(free.remove(place).1)
+}
+
+/// Returns a database in which nothing is locked.
+async fn database(server: &PostgresServer) -> Outcome<String> {
+    while let Some(name) = free_at(server.address()) {
+        if leftovers(server, &name).await.is_ok_and(|left| left.is_empty()) {
+            return Ok(name);
+        }
+    }
+    let name = unique();
+    server.create_database(&name, "locks").await?;
+    server.session_in(&name).await?.query("GRANT CREATE ON SCHEMA public TO plain").await?;
+    Ok(name)
+}
+
+/// The locks that are held or waited for.
+async fn leftovers(server: &PostgresServer, database: &str) -> Outcome<Vec<String>> {
+    let locks = "SELECT concat_ws(' ','advisory lock',classid,objid,'granted',granted,'of',pid) \
+                 FROM pg_locks JOIN pg_database ON pg_database.oid=database \
+                 WHERE datname=current_database() AND locktype='advisory'";
+    let rows = server.session_in(database).await?.query(locks).await?;
+    Ok(rows.into_iter().flatten().flatten().collect())
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        if let Server::Own(server) = &self.server {
+            free().push((server.address(), std::mem::take(&mut self.database)));
+        }
+    }
+}
+
 impl Fixture {
     async fn start(place: Place, fencing: &'static str) -> Outcome<Self> {
         let server = server(place).await?;
-        let place = unique();
-        let address = match &server {
-            Server::Own(server) => {
-                server.create_database(&place, "locks").await?;
-                server.session_in(&place).await?.query("GRANT CREATE ON SCHEMA public TO plain").await?;
-                server.address()
-            }
-            Server::Given(server) => server.address(),
+        let (address, database) = match &server {
+            Server::Own(server) => (server.address(), database(server).await?),
+            Server::Given(server) => (server.address(), String::new()),
         };
         // A break is the statement that ends the session, not those that look for it.
         let operation_of = |statement: &str| {
@@ -89,7 +127,7 @@ impl Fixture {
         let proxy = TcpProxy::with_conversation(address, move || {
             Box::new(PostgresConversation::new(Arc::new(operation_of)))
         })?;
-        Ok(Self { server, proxy, place, fencing, thief: Mutex::default() })
+        Ok(Self { server, proxy, database, prefix: unique(), fencing, thief: Mutex::default() })
     }
 
     fn address(&self) -> String {
@@ -101,18 +139,19 @@ impl Fixture {
     }
 
     fn url(&self, address: SocketAddr, lease: Duration) -> String {
-        let (place, fencing) = (&self.place, self.fencing);
+        let (prefix, fencing) = (&self.prefix, self.fencing);
         let user = if fencing == "table" { "locks" } else { "plain" };
         let url = match &self.server {
-            Server::Own(_) => format!("postgres://{user}:secret@{address}/{place}?"),
-            Server::Given(server) => format!("{}prefix={place}&", server.url_at(address, "")),
+            Server::Own(_) => format!("postgres://{user}:secret@{address}/{}?", self.database),
+            Server::Given(server) => server.url_at(address, ""),
         };
         let patience = PATIENCE.as_secs();
-        format!("{url}lease={}s&fencing={fencing}&connect_timeout={patience}s", lease.as_secs())
+        let lease = lease.as_secs();
+        format!("{url}prefix={prefix}&lease={lease}s&fencing={fencing}&connect_timeout={patience}s")
     }
 
     async fn value(&self, statement: &str) -> Outcome<Option<String>> {
-        let rows = self.server.own()?.session_in(&self.place).await?.query(statement).await?;
+        let rows = self.server.own()?.session_in(&self.database).await?.query(statement).await?;
         Ok(rows.into_iter().flatten().flatten().next())
     }
 
@@ -132,7 +171,7 @@ impl Fixture {
     }
 
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
-        let key = distlock::postgres::key(name.as_str());
+        let key = distlock::postgres::key(&format!("{}:{}", self.prefix, name.as_str()));
         let free = || Failure::new(format!("{name:?} is free"));
         let holder = self.holder(key).await?.ok_or_else(free)?;
         // It may be the thief.
@@ -142,7 +181,7 @@ impl Fixture {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if removal == Removal::Theft {
-            let mut thief = self.server.own()?.session_in(&self.place).await?;
+            let mut thief = self.server.own()?.session_in(&self.database).await?;
             let rows = thief.query(&format!("SELECT pg_try_advisory_lock({key})")).await?;
             if rows != [[Some("t".to_owned())]] {
                 return Err(Failure::new(format!("{name:?} was not free for the thief")));
@@ -152,13 +191,8 @@ impl Fixture {
         Ok(())
     }
 
-    /// The locks that are held or waited for.
     async fn leftovers(&self) -> Outcome<Vec<String>> {
-        let locks = "SELECT concat_ws(' ','advisory lock',classid,objid,'granted',granted,'of',pid) \
-                     FROM pg_locks JOIN pg_database ON pg_database.oid=database \
-                     WHERE datname=current_database() AND locktype='advisory'";
-        let rows = self.server.own()?.session_in(&self.place).await?.query(locks).await?;
-        Ok(rows.into_iter().flatten().flatten().collect())
+        leftovers(self.server.own()?, &self.database).await
     }
 }
 

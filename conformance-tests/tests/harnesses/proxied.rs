@@ -1,16 +1,56 @@
 //! What the harnesses of real servers have in common: a `Fixture` with a `proxy` in front of the `server`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use conformance_tests::{Failure, Outcome};
+use conformance_tests::{Failure, Outcome, ServerChange};
+use lock_core::spi;
 use test_servers::GivenServer;
 use tokio::sync::Mutex;
 
-/// A server that this program has started for all of its cases, or one that the user has.
+/// A server that this program has started, or one that the user has.
 pub(super) enum Server<S> {
-    Own(Arc<S>),
+    Own(Own<S>),
     Given(GivenServer),
+}
+
+/// Servers that no case uses at the moment, for a case that disturbs one.
+type Idle<S> = spi::Mutex<Vec<Arc<S>>>;
+
+pub(super) struct Own<S> {
+    server: Arc<S>,
+    idle: Arc<Idle<S>>,
+    /// Whether it can be another case's alone after this one.
+    is_spare: AtomicBool,
+}
+
+impl<S> Deref for Own<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.server
+    }
+}
+
+impl<S> Drop for Own<S> {
+    fn drop(&mut self) {
+        if *self.is_spare.get_mut() {
+            self.idle.lock().push(Arc::clone(&self.server));
+        }
+    }
+}
+
+/// The servers of all cases. They end with the last case that uses one of them.
+pub(super) struct Running<S> {
+    shared: Weak<S>,
+    idle: Weak<Idle<S>>,
+}
+
+impl<S> Running<S> {
+    pub(super) const fn none() -> Mutex<Self> {
+        Mutex::const_new(Self { shared: Weak::new(), idle: Weak::new() })
+    }
 }
 
 /// Whether other cases use the server, too.
@@ -24,28 +64,40 @@ pub(super) enum Place {
 pub(super) const ONLY_A_CLIENT: &str = "the server is given by DISTLOCK_TEST_…: the suite is a client of it, and takes no lock away at the server";
 
 impl<S> Server<S> {
-    /// Attaches to the server that the variable for `name` names. Without that, uses the one that is running, or starts
-    /// it; it ends with the last case that uses it.
+    /// Attaches to the server that the variable for `name` names. Without that, uses one that is running, or starts it.
     pub(super) async fn find(
         place: Place,
         name: &str,
         schemes: &[&str],
-        running: &Mutex<Weak<S>>,
+        running: &Mutex<Running<S>>,
         start: impl AsyncFnOnce() -> Outcome<S>,
     ) -> Outcome<Self> {
         if let Some(given) = GivenServer::of(name, schemes)? {
             return Ok(Self::Given(given));
         }
-        if place == Place::Alone {
-            return Ok(Self::Own(Arc::new(start().await?)));
-        }
         let mut running = running.lock().await;
-        if let Some(server) = running.upgrade() {
-            return Ok(Self::Own(server));
+        let idle = running.idle.upgrade().unwrap_or_else(|| Arc::new(Idle::new(Vec::new())));
+        running.idle = Arc::downgrade(&idle);
+        let known = match place {
+            Place::Shared => running.shared.upgrade(),
+            Place::Alone => idle.lock().pop(),
+        };
+        let server = match known {
+            Some(server) => server,
+            None => Arc::new(start().await?),
+        };
+        if place == Place::Shared {
+            running.shared = Arc::downgrade(&server);
         }
-        let server = Arc::new(start().await?);
-        *running = Arc::downgrade(&server);
-        Ok(Self::Own(server))
+        Ok(Self::Own(Own { server, idle, is_spare: AtomicBool::new(place == Place::Alone) }))
+    }
+
+    /// Notes what a case does to the server that it has alone: what it does not put in order goes with it.
+    pub(super) fn changes(&self, change: ServerChange) {
+        if let Self::Own(own) = self {
+            own.is_spare
+                .store(matches!(change, ServerChange::Resume | ServerChange::Restart), Ordering::Relaxed);
+        }
     }
 
     /// Returns the server if this program has started it, with all rights.
@@ -153,6 +205,7 @@ macro_rules! proxied_harness {
 
             async fn change_server(&self, change: ServerChange) -> Outcome {
                 let server = self.0.server.own()?;
+                self.0.server.changes(change);
                 match change {
                     ServerChange::Stop => server.stop(),
                     ServerChange::Resume => server.resume(),

@@ -6,7 +6,7 @@
 mod proxied;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,7 +14,7 @@ use conformance_tests::{
     Ability, AfterRestart, During, Failure, Harness, Losing, Outcome, Removal, ServerChange, Silence,
 };
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
-use proxied::{Place, Server, unique};
+use proxied::{Place, Running, Server, unique};
 use test_servers::{
     Data, Digests, Direction, RedisConversation, RedisOptions, RedisServer, TcpProxy, Value, left_out,
 };
@@ -63,8 +63,7 @@ struct Fixture {
     prefix: String,
 }
 
-/// Ends with the last case that uses it.
-static RUNNING: Mutex<Weak<RedisServer>> = Mutex::const_new(Weak::new());
+static RUNNING: Mutex<Running<RedisServer>> = Running::none();
 
 async fn server(place: Place, rules: &str) -> Outcome<Server<RedisServer>> {
     let options = match place {

@@ -8,7 +8,6 @@
 mod proxied;
 
 use std::net::SocketAddr;
-use std::sync::Weak;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,7 +15,7 @@ use conformance_tests::{
     Ability, AfterRestart, Failure, Harness, Losing, Outcome, Removal, ServerChange, Silence,
 };
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
-use proxied::{Place, Server, unique};
+use proxied::{Place, Running, Server, unique};
 use test_servers::{
     Data, Direction, NodeKind, TcpProxy, ZooKeeperConversation, ZooKeeperOptions, ZooKeeperRequest,
     ZooKeeperServer, left_out,
@@ -62,8 +61,7 @@ struct Fixture {
 /// The directories of a semaphore, below that of the lock of its name.
 const SEMAPHORE: [&str; 2] = ["locks", "leases"];
 
-/// Ends with the last case that uses it.
-static RUNNING: Mutex<Weak<ZooKeeperServer>> = Mutex::const_new(Weak::new());
+static RUNNING: Mutex<Running<ZooKeeperServer>> = Running::none();
 
 async fn server(place: Place) -> Outcome<Server<ZooKeeperServer>> {
     let options = ZooKeeperOptions::new()
