@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use lock_core::spi::within;
 use lock_core::{LockError, Mode, Moment, Operation, Participant};
-use lock_sql::{Answer, Broken, Failure, Passed, Patience, nonsense, not_primary};
+use lock_sql::{Answer, Broken, Failure, Passed, Waiting, nonsense, not_primary};
 
 use crate::dialect::{Claim, Connection};
 use crate::gate::{self, Answered, Found, Gate, Word, choose, size_of, sizes};
@@ -39,11 +39,11 @@ enum Step {
 }
 
 /// Makes an attempt.
-pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience<'_>) -> Passed<Locks> {
+pub(crate) async fn pass(on: &mut Connection, claim: &Claim, waiting: Option<&Waiting>) -> Passed<Locks> {
     let manner = on.session.own;
-    let mut statement = match patience {
-        Patience::Tries => gate::take(claim, manner),
-        Patience::Waits { waiter, .. } => gate::wait(claim, manner, waiter),
+    let mut statement = match waiting {
+        None => gate::take(claim, manner),
+        Some(waiting) => gate::wait(claim, manner, &waiting.comment),
     };
     let mut may_have = vec![Arc::clone(&claim.key.gate)];
     if claim.mode == Mode::Shared {
@@ -52,7 +52,7 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience
     let (mut pause, mut is_noted) = (FIRST_PAUSE, false);
     loop {
         let sent = on.now();
-        let said = put(on, patience, statement).await;
+        let said = put(on, waiting, statement).await;
         let step = match read(said, on.session.id.tag) {
             Ok((word, answered)) => step(on, claim, word, answered, sent).await,
             Err(failure) => return Passed::Unclear { may_have: Some(may_have), failure },
@@ -66,7 +66,7 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience
             }
             Step::Short(gate) => gate,
         };
-        let Patience::Waits { waiter, waiting } = patience else {
+        let Some(waiting) = waiting else {
             return let_go_and(on, claim, gate, refused(claim, None)).await;
         };
         waiting.reaches_head();
@@ -84,14 +84,14 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience
         if waiting.is_stopped() {
             return Passed::Unclear { may_have: Some(may_have), failure: None };
         }
-        statement = gate::go_on(claim, manner, &waiter.comment());
+        statement = gate::go_on(claim, manner, &waiting.comment);
     }
 }
 
-async fn put(on: &mut Connection, patience: &Patience<'_>, statement: String) -> Result<Answer, Failure> {
-    match patience {
-        Patience::Tries => on.ask(Operation::Acquire, statement).await,
-        Patience::Waits { waiting, .. } => on.ask_until(waiting.stopped(), statement).await,
+async fn put(on: &mut Connection, waiting: Option<&Waiting>, statement: String) -> Result<Answer, Failure> {
+    match waiting {
+        None => on.ask(Operation::Acquire, statement).await,
+        Some(waiting) => on.ask_until(waiting.stopped(), statement).await,
     }
 }
 

@@ -21,7 +21,7 @@ use std::fmt::Write as _;
 use std::num::NonZeroU32;
 
 use lock_core::{Mode, Operation};
-use lock_sql::{Waiter, comment};
+use lock_sql::comment;
 
 use crate::dialect::Claim;
 use crate::options::TokenSource;
@@ -91,9 +91,9 @@ pub(crate) fn take(claim: &Claim, manner: Manner) -> String {
 }
 
 /// Waits for the gate, and takes what can be taken then.
-pub(crate) fn wait(claim: &Claim, manner: Manner, waiter: &Waiter) -> String {
+pub(crate) fn wait(claim: &Claim, manner: Manner, comment: &str) -> String {
     let word = through_the_gate(claim, LONGEST_WAIT, manner, Otherwise::KeepTheGate);
-    answer(&waiter.comment(), &word, TAG)
+    answer(comment, &word, TAG)
 }
 
 /// Goes on behind the gate, which is this session's. An exclusive attempt waits for the slots in turn.
@@ -365,7 +365,6 @@ pub(crate) fn size_of(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use lock_core::{AttemptId, LockKind, LockName};
-    use lock_kit::ClientRecord;
 
     use super::*;
     use lock_sql::operation_of;
@@ -387,8 +386,8 @@ mod tests {
         }
     }
 
-    fn waiter() -> Waiter {
-        Waiter { id: "1".into(), client: ClientRecord::default(), mode: None, since: 7 }
+    fn waiter() -> String {
+        comment(Operation::Acquire)
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use lock_core::{AttemptId, ErrorKind, LeaseState, LockError, LossReason, Operation, Released};
 use lock_kit::gone;
-use lock_sql::{Broken, Failure, Holds, Passed, Patience, Shared, nonsense};
+use lock_sql::{Broken, Failure, Holds, Passed, Shared, Waiting, nonsense};
 
 use crate::admission::{let_go, pass, read};
 use crate::dialect::{Claim, Connection, Held, MySql};
@@ -26,8 +26,8 @@ pub(crate) type Locks = Vec<Name>;
 impl Holds<Self> for MySql {
     type Has = Locks;
 
-    async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience<'_>) -> Passed<Locks> {
-        pass(on, claim, patience).await
+    async fn pass(on: &mut Connection, claim: &Claim, waiting: Option<&Waiting>) -> Passed<Locks> {
+        pass(on, claim, waiting).await
     }
 
     async fn mint(on: &mut Connection, claim: &Claim) -> Result<Option<u64>, Failure> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{LockError, Mode, Moment, Operation};
-use lock_sql::{Answer, Failure, Passed, Patience, Waiter, Waiting, comment, nonsense};
+use lock_sql::{Answer, Failure, Passed, Waiting, comment, nonsense};
 
 use crate::budget::Reservation;
 use crate::dialect::{Claim, Connection};
@@ -18,7 +18,7 @@ use crate::statement::{self, Answered};
 const FIRST_LOOK_FOR_PERMITS: Duration = Duration::from_micros(500);
 const LONGEST_LOOK_FOR_PERMITS: Duration = Duration::from_millis(50);
 
-pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience<'_>) -> Passed<Hold> {
+pub(crate) async fn pass(on: &mut Connection, claim: &Claim, waiting: Option<&Waiting>) -> Passed<Hold> {
     let sent = on.now();
     let (locks, capacity) = (permits::locks(claim.mode), on.session.own.capacity);
     let mut reservation = match on.settings.dialect.budget.claim(locks, capacity) {
@@ -28,9 +28,9 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience
     if let Err(failure) = end_record(on, claim).await {
         return Passed::failed(None, failure);
     }
-    let (sent, said) = match patience {
-        Patience::Tries => (sent, take(on, claim, &mut reservation, sent).await),
-        Patience::Waits { waiter, waiting } => wait(on, claim, &mut reservation, waiter, waiting).await,
+    let (sent, said) = match waiting {
+        None => (sent, take(on, claim, &mut reservation, sent).await),
+        Some(waiting) => wait(on, claim, &mut reservation, waiting).await,
     };
     let answered = match said {
         Ok(answered) => answered,
@@ -82,12 +82,11 @@ async fn wait(
     on: &mut Connection,
     claim: &Claim,
     reservation: &mut Reservation,
-    waiter: &Waiter,
     waiting: &Waiting,
 ) -> (Moment, Result<Answered, Failure>) {
     let (mut sent, mut said) = loop {
         let sent = on.now();
-        let said = send_wait(on, claim, reservation, waiter, waiting).await;
+        let said = send_wait(on, claim, reservation, waiting).await;
         let has_failed = said.as_ref().is_err_and(|failure| !failure.is_interruption());
         if has_failed || !waiting.begins_anew() {
             break (sent, said);
@@ -100,7 +99,7 @@ async fn wait(
     };
     if let (Ok(Answered::AtHead), Mode::Permits { .. }) = (&said, claim.mode) {
         waiting.reaches_head();
-        (sent, said) = wait_for_permits(on, claim, waiter, waiting).await;
+        (sent, said) = wait_for_permits(on, claim, waiting).await;
     }
     (sent, said)
 }
@@ -110,10 +109,9 @@ async fn send_wait(
     on: &mut Connection,
     claim: &Claim,
     reservation: &mut Reservation,
-    waiter: &Waiter,
     waiting: &Waiting,
 ) -> Result<Answered, Failure> {
-    let beginning = statement::begins_wait(waiter, on.session.own.is_limited);
+    let beginning = statement::begins_wait(&waiting.comment, on.session.own.is_limited);
     let wait = Call::to_wait(claim);
     let message = message(on, &(beginning + reservation.counting()), &wait);
     let sent = on.now();
@@ -129,11 +127,10 @@ async fn send_wait(
 async fn wait_for_permits(
     on: &mut Connection,
     claim: &Claim,
-    waiter: &Waiter,
     waiting: &Waiting,
 ) -> (Moment, Result<Answered, Failure>) {
     let settings = Arc::clone(&on.settings);
-    let (beginning, look) = (waiter.comment(), Call::to_look(claim));
+    let look = Call::to_look(claim);
     let mut pause = FIRST_LOOK_FOR_PERMITS;
     let mut given_back = settings.dialect.permits.notified();
     loop {
@@ -148,7 +145,7 @@ async fn wait_for_permits(
         // Before the server looks: what is given back later makes it look again.
         given_back = settings.dialect.permits.notified();
         let sent = on.now();
-        let said = repeat(on, Operation::Acquire, &beginning, &look).await.and_then(|said| read(&said));
+        let said = repeat(on, Operation::Acquire, &waiting.comment, &look).await.and_then(|said| read(&said));
         if !matches!(said, Ok(Answered::AtHead)) {
             return (sent, said);
         }

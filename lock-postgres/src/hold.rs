@@ -2,7 +2,7 @@
 
 use lock_core::{AttemptId, LeaseState, LockKind, LossReason, Mode, Operation, Released};
 use lock_kit::gone;
-use lock_sql::{Answer, Broken, Failure, Holds, Passed, Patience, Shared, nonsense, not_primary};
+use lock_sql::{Answer, Broken, Failure, Holds, Passed, Shared, Waiting, nonsense, not_primary};
 
 use crate::acquire::{pass, read, repeat};
 use crate::budget::Reservation;
@@ -51,8 +51,8 @@ impl Has {
 impl Holds<Self> for Postgres {
     type Has = Hold;
 
-    async fn pass(on: &mut Connection, claim: &Claim, patience: &Patience<'_>) -> Passed<Hold> {
-        pass(on, claim, patience).await
+    async fn pass(on: &mut Connection, claim: &Claim, waiting: Option<&Waiting>) -> Passed<Hold> {
+        pass(on, claim, waiting).await
     }
 
     /// The tokens of the table are minted by the session that holds the lock.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use lock_core::{LockError, Mode, Operation};
-use lock_sql::{Waiter, comment, nonsense};
+use lock_sql::{comment, nonsense};
 
 use crate::failure::shared_session;
 use crate::key::Key;
@@ -75,10 +75,10 @@ pub(crate) fn wait(mode: Mode, tokens: TokenSource, tag: SessionTag) -> String {
     )
 }
 
-/// Begins the message of a wait: it says who waits, and switches off the limit for statements, if the session has one. If the wait
+/// Begins the message of a wait: its comment says who waits; it switches off the limit for statements, if the session has one. If the wait
 /// fails, the server takes that back.
-pub(crate) fn begins_wait(waiter: &Waiter, is_limited: bool) -> String {
-    format!("{}{}", waiter.comment(), if is_limited { "SET statement_timeout=0;" } else { "" })
+pub(crate) fn begins_wait(comment: &str, is_limited: bool) -> String {
+    format!("{comment}{}", if is_limited { "SET statement_timeout=0;" } else { "" })
 }
 
 /// Makes an exclusive lock of this session a shared one, without a gap. The session goes before those that wait, as they would

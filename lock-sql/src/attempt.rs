@@ -240,10 +240,9 @@ impl<'a, D: Dialect> Attempt<'a, D> {
     /// Waits at the server, on this connection. Meanwhile it checks that the server responds, that it still has the session, and that
     /// another one holds the lock. Otherwise the answer may never come, because the server has forgotten the wait or the grant was lost.
     async fn wait_on(&self, own: OwnLink<D>) -> Result<Outcome<D>, LockError> {
-        let waiting = Arc::new(Waiting::default());
+        let waiting = Waiting::new(Waiter::of(&self.claim, self.request.holder()).comment());
         let link = own.occupy(&self.claim);
-        let waiter = Waiter::of(&self.claim, self.request.holder());
-        let mut asked = link.wait(self.claim.clone(), waiter, Arc::clone(&waiting));
+        let mut asked = link.wait(self.claim.clone(), Arc::clone(&waiting));
         self.client.track(self.placed(&link), Some(&waiting));
         self.client.settings.dialect.begins_to_wait(&self.client.control, &link.session, &waiting);
         let (attempt, clock) = (self.request, self.client.settings.clock());

@@ -21,7 +21,7 @@ use crate::control::Control;
 use crate::failure::{Explained, Failure};
 use crate::session::{Answer, Row, Session};
 use crate::settings::Settings;
-use crate::task::{Held, Passed, Patience, Shared};
+use crate::task::{Held, Passed, Shared};
 use crate::waiting::Waiting;
 
 /// A kind of SQL server, with the settings that only its clients have.
@@ -180,12 +180,12 @@ pub trait Holds<D: Dialect> {
     /// What a connection has of a lock, or may have.
     type Has: Send + 'static;
 
-    /// Makes an attempt on a connection, from its first statement to its outcome. While it waits, it watches for the
-    /// [end](Waiting::ended) of the wait.
+    /// Makes an attempt on a connection, from its first statement to its outcome. It takes what is free, or it waits, and then watches for
+    /// the [end](Waiting::ended) of the wait.
     fn pass(
         on: &mut Connection<D>,
         claim: &Claim<D::Key>,
-        patience: &Patience<'_>,
+        waiting: Option<&Waiting>,
     ) -> impl Future<Output = Passed<Self::Has>> + Send;
 
     /// Mints the token of a hold that the connection has now, if none came with the lock, or comes at all.

@@ -51,5 +51,5 @@ pub use failure::{Explained, Failure, Why, blocked, broken, newer_layout, nonsen
 pub use session::{Answer, Row, Session, next};
 pub use settings::{Connecting, Settings};
 pub use statement::{COMMENT, comment, hex, operation_of, word};
-pub use task::{Held, Passed, Patience, Shared};
+pub use task::{Held, Passed, Shared};
 pub use waiting::Waiting;

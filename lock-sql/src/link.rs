@@ -9,7 +9,7 @@ use lock_core::{AttemptId, Clock, GroupId, LeaseState, LockError, Moment, Operat
 use lock_kit::PooledLink;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::claim::{Claim, Waiter};
+use crate::claim::Claim;
 use crate::dialect::Dialect;
 use crate::pool::Occupant;
 use crate::session::Session;
@@ -47,21 +47,12 @@ pub(crate) type GivenBack = oneshot::Receiver<Result<Released, LockError>>;
 
 /// What a connection's task has to do, one command after the other.
 pub(crate) enum Command<D: Dialect> {
-    /// Take a lock if it is free.
-    Take {
+    /// Take a lock if it is free, or wait for it until it is granted, or until its caller has gone.
+    Acquire {
         /// The lock.
         claim: Claim<D::Key>,
-        /// Where the outcome goes.
-        answer: Answers,
-    },
-    /// Wait for a lock until it is granted, or until its caller has gone.
-    Wait {
-        /// The lock.
-        claim: Claim<D::Key>,
-        /// Who waits.
-        waiter: Waiter,
-        /// The wait.
-        waiting: Arc<Waiting>,
+        /// The wait, if it is one.
+        waiting: Option<Arc<Waiting>>,
         /// Where the outcome goes.
         answer: Answers,
     },
@@ -233,8 +224,8 @@ impl<D: Dialect> Link<D> {
     }
 
     /// Waits for a lock.
-    pub(crate) fn wait(&self, claim: Claim<D::Key>, waiter: Waiter, waiting: Arc<Waiting>) -> Asked {
-        self.asked(|answer| Command::Wait { claim, waiter, waiting, answer })
+    pub(crate) fn wait(&self, claim: Claim<D::Key>, waiting: Arc<Waiting>) -> Asked {
+        self.asked(|answer| Command::Acquire { claim, waiting: Some(waiting), answer })
     }
 
     /// Makes an exclusive hold that of a reader.
@@ -275,7 +266,7 @@ impl<D: Dialect> PooledLink for Link<D> {
     }
 
     fn take(&self, claim: Claim<D::Key>) -> Asked {
-        self.asked(|answer| Command::Take { claim, answer })
+        self.asked(|answer| Command::Acquire { claim, waiting: None, answer })
     }
 
     fn close(&self) {

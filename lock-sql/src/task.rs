@@ -3,10 +3,12 @@
 //! It carries out one command after the other, and abandons a statement only together with the connection. If the caller has gone,
 //! it releases a granted lock at once.
 
+use std::sync::Arc;
+
 use lock_core::{AttemptId, LeaseState, LockError, LossReason, Moment, Operation, Participant, Released};
 use tokio::sync::oneshot;
 
-use crate::claim::{Claim, Waiter};
+use crate::claim::Claim;
 use crate::connection::{Broken, Connection};
 use crate::dialect::Dialect;
 use crate::failure::Failure;
@@ -28,19 +30,6 @@ impl<H> Held<H> {
     pub fn is(&self, id: AttemptId) -> bool {
         self.of.is(id)
     }
-}
-
-/// How long an attempt goes on.
-pub enum Patience<'a> {
-    /// It takes what is free.
-    Tries,
-    /// It waits.
-    Waits {
-        /// Who waits.
-        waiter: &'a Waiter,
-        /// The wait.
-        waiting: &'a Waiting,
-    },
 }
 
 /// What came of the statements of an attempt.
@@ -91,10 +80,7 @@ pub(crate) async fn work<D: Dialect>(mut on: Connection<D>, mut mailbox: Mailbox
     loop {
         let Some(command) = on.next(&mut mailbox).await else { return on.retire().await };
         let carried_out = match command {
-            Command::Take { claim, answer } => on.take(claim, answer).await,
-            Command::Wait { claim, waiter, waiting, answer } => {
-                on.wait(claim, &waiter, &waiting, answer).await
-            }
+            Command::Acquire { claim, waiting, answer } => on.acquire(claim, waiting, answer).await,
             Command::Release { key, id, operation, answer } => on.release(&key, id, operation, answer).await,
             Command::Downgrade { former, claim, answer } => on.downgrade(former, claim, answer).await,
             Command::Check { leases, answer } => on.check(leases, answer).await,
@@ -108,30 +94,24 @@ pub(crate) async fn work<D: Dialect>(mut on: Connection<D>, mut mailbox: Mailbox
 }
 
 impl<D: Dialect> Connection<D> {
-    async fn take(&mut self, claim: Claim<D::Key>, answer: Answers) -> Result<(), Broken> {
-        if answer.is_closed() {
-            self.pool.vacate(self.link.group, &claim.key);
-            return Ok(());
-        }
-        let passed = D::pass(self, &claim, &Patience::Tries).await;
-        self.conclude(&claim, passed, answer).await
-    }
-
-    async fn wait(
+    async fn acquire(
         &mut self,
         claim: Claim<D::Key>,
-        waiter: &Waiter,
-        waiting: &Waiting,
+        waiting: Option<Arc<Waiting>>,
         answer: Answers,
     ) -> Result<(), Broken> {
         let passed = if answer.is_closed() {
             Passed::Unclear { may_have: None, failure: None }
         } else {
-            D::pass(self, &claim, &Patience::Waits { waiter, waiting }).await
+            D::pass(self, &claim, waiting.as_deref()).await
         };
-        waiting.is_over();
+        if let Some(waiting) = &waiting {
+            waiting.is_over();
+        }
         self.conclude(&claim, passed, answer).await?;
-        self.pool.share(self.link.group);
+        if waiting.is_some() {
+            self.pool.share(self.link.group);
+        }
         Ok(())
     }
 

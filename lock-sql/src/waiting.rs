@@ -1,5 +1,6 @@
 //! A wait at the server, as its attempt, its connection's task and those who look at it know it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{Notify, watch};
@@ -7,6 +8,8 @@ use tokio::sync::{Notify, watch};
 /// A wait that is under way at the server.
 #[derive(Debug, Default)]
 pub struct Waiting {
+    /// The [comment](crate::Waiter::comment) of its statements: who waits.
+    pub comment: String,
     /// Notified when the wait has to end, for good or to begin anew.
     end: Notify,
     is_stopped: AtomicBool,
@@ -19,6 +22,10 @@ pub struct Waiting {
 }
 
 impl Waiting {
+    pub(crate) fn new(comment: String) -> Arc<Self> {
+        Arc::new(Self { comment, ..Self::default() })
+    }
+
     /// Ends the wait: its caller has gone.
     pub(crate) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
