@@ -66,7 +66,7 @@ impl Attempt<'_> {
         // Before checking the others, so that the waiter misses no loss of contact from then on.
         let mut waiter = Waiter::new(self.backend, self.request, claim, &made.names)?;
         let Some(before) = self.look_before(claim, made, children).await? else { return Ok(None) };
-        match waiter.wait(Blocker::Queue(before)).await? {
+        match waiter.wait(before).await? {
             Place::Kept => self.backend.grant(claim, made, waiter.own).await,
             Place::Lost => Ok(None),
         }

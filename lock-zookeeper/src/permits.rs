@@ -26,12 +26,12 @@ use lock_entries::{Claim, Claims, Failed, Granted, Place, Record, newer};
 
 use crate::attempt::{random, step_back};
 use crate::backend::ZooKeeperEntries;
-use crate::blocker::Blocker;
+use crate::blocker::{Blocker, Next};
 use crate::contender::{AT_THE_END, Contender, ProtectionId, is_newer, number_of_permits, read_lease};
 use crate::failure::Failure;
 use crate::node::Made;
 use crate::node_claim::{Names, NodeClaim};
-use crate::queue::{Next, Predecessors};
+use crate::queue::Predecessors;
 use crate::session::{MOST_BYTES, longest_path};
 use crate::waiter::Waiter;
 
@@ -122,7 +122,7 @@ impl PermitsAttempt<'_> {
             let before =
                 Predecessors::of(queue, &queued.names, &children, accepted).await.map_err(explained)?;
             let Some(before) = before else { return Ok(None) };
-            if waiter.wait(Blocker::Queue(before)).await? == Place::Lost {
+            if waiter.wait(before).await? == Place::Lost {
                 return Ok(None);
             }
         }
@@ -130,7 +130,7 @@ impl PermitsAttempt<'_> {
         let made = self.backend.recipe.create(leases, &data).await?;
         // Also if it is alone: the watch over its own place comes before the grant.
         let free = FreePermits::of(self, pair, &made);
-        if waiter.wait(Blocker::Permits(free)).await? == Place::Lost {
+        if waiter.wait(free).await? == Place::Lost {
             return Ok(None);
         }
         let Some(grant) = self.backend.grant(leases, &made, None).await? else { return Ok(None) };
@@ -232,17 +232,6 @@ impl FreePermits {
         }
     }
 
-    /// Watches the permits that are taken, until the attempt's own are among the first.
-    pub(crate) async fn watch_next(&mut self) -> Result<Next, Failure> {
-        let listed = self.claim.session().list_and_watch(self.claim.directory()).await?;
-        let Some((children, watching)) = listed else { return Ok(Next::OwnIsGone) };
-        Ok(match self.fits(&children)? {
-            None => Next::OwnIsGone,
-            Some(true) => Next::None,
-            Some(false) => Next::Watched(watching),
-        })
-    }
-
     /// Whether the permits are the attempt's now; none if one of its nodes is gone.
     async fn fits_now(&mut self) -> Result<Option<bool>, Failure> {
         let children = self.claim.session().list(self.claim.directory()).await?;
@@ -256,6 +245,19 @@ impl FreePermits {
         does_fit(children, &self.own, self.of).map_err(|blocker| match blocker {
             NoRoom::OtherNumber(is) => Failure::Refused(LockError::other_permits(&self.name, self.of, is)),
             NoRoom::Newer(name) => Failure::Refused(newer(&name)),
+        })
+    }
+}
+
+impl Blocker for FreePermits {
+    /// Watches the permits that are taken, until the attempt's own are among the first.
+    async fn watch_next(&mut self, _: &NodeClaim) -> Result<Next, Failure> {
+        let listed = self.claim.session().list_and_watch(self.claim.directory()).await?;
+        let Some((children, watching)) = listed else { return Ok(Next::OwnIsGone) };
+        Ok(match self.fits(&children)? {
+            None => Next::OwnIsGone,
+            Some(true) => Next::None,
+            Some(false) => Next::Watched(watching),
         })
     }
 }

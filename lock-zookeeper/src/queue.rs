@@ -25,13 +25,14 @@
 use lock_core::Mode;
 use lock_entries::{InLine, Standing, excludes, newer, standing};
 
+use crate::blocker::{Blocker, Next};
 use crate::contender::{
     Accepted, Contender, Entrant, Kind, Successor, contenders, entrants, newer_before, stranger_before,
 };
 use crate::failure::{Failure, stranger};
 use crate::node::without_doubles;
 use crate::node_claim::{Names, NodeClaim};
-use crate::session::{Session, Watched, Watching};
+use crate::session::{Session, Watched};
 
 /// How many nodes one request checks.
 const READ_TOGETHER: usize = 300;
@@ -53,15 +54,6 @@ pub(crate) struct Predecessors {
     is_to_be_looked_at: bool,
     /// Whether the successor of one that has gone may have any name.
     is_to_be_listed: bool,
-}
-
-/// The result of looking for the next predecessor.
-pub(crate) enum Next {
-    Watched(Watching),
-    /// No predecessor is left.
-    None,
-    /// A node of the attempt itself is gone.
-    OwnIsGone,
 }
 
 impl Predecessors {
@@ -95,11 +87,6 @@ impl Predecessors {
         Ok(Some(Self { queue, own, accepted, is_to_be_looked_at: false, is_to_be_listed: false }))
     }
 
-    /// The name of the first node in the queue: that of a holder.
-    pub(crate) fn first(&self) -> Option<&str> {
-        self.queue.first().map(|first| first.name.as_str())
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -107,63 +94,6 @@ impl Predecessors {
     /// The index of the node before the nearest, or of the nearest if it is the only one.
     fn watched(&self) -> usize {
         self.queue.len().saturating_sub(2)
-    }
-
-    /// The name of the predecessor that is watched.
-    pub(crate) fn watched_name(&self) -> Option<&str> {
-        self.queue.get(self.watched()).map(|watched| watched.name.as_str())
-    }
-
-    /// Removes the watched predecessor, which has gone without a change before.
-    pub(crate) fn watched_is_gone(&mut self) {
-        let gone = self.queue.remove(self.watched());
-        self.is_to_be_listed |= gone.successor == Successor::Unknown;
-        // Where a single one is left that has no successor, its watch says enough.
-        self.is_to_be_looked_at = match &self.queue[..] {
-            [] => false,
-            [only] => matches!(only.successor, Successor::Named(_)),
-            _ => true,
-        };
-    }
-
-    /// What watches have reported may hide that a writer has left a successor. Returns whether the client has to look again.
-    pub(crate) fn contact_was_lost(&mut self) -> bool {
-        let writes = self.own.first().and_then(|own| Contender::read(own, self.accepted));
-        self.is_to_be_listed |= writes.is_some_and(|own| own.kind != Kind::Reader);
-        self.is_to_be_listed
-    }
-
-    /// Watches the predecessor that has to go next.
-    ///
-    /// # Cancel safety
-    /// May be dropped at every await: it keeps what it has found out.
-    pub(crate) async fn watch_next(&mut self, claim: &NodeClaim) -> Result<Next, Failure> {
-        loop {
-            if self.is_to_be_listed {
-                let children = claim.session().list(claim.directory()).await?;
-                let children = without_doubles(claim, &self.own, children).await?;
-                match Self::of(claim, &self.own, &children, self.accepted).await? {
-                    Some(now) => *self = now,
-                    None => return Ok(Next::OwnIsGone),
-                }
-            }
-            let Some(next) = self.queue.get(self.watched()) else { return Ok(Next::None) };
-            let watched = if self.is_to_be_looked_at {
-                self.look_at_all(claim).await?
-            } else {
-                let watched = claim.session().watch(&claim.path_of(&next.name)).await?;
-                if watched.is_none() {
-                    match next.successor {
-                        Successor::None | Successor::Unknown => self.watched_is_gone(),
-                        Successor::Named(_) => self.is_to_be_looked_at = true,
-                    }
-                }
-                watched
-            };
-            if let Some(watched) = watched {
-                return Ok(Next::Watched(watched.watching));
-            }
-        }
     }
 
     /// Looks at all predecessors, and sets a watch on the nearest at the same time. Returns that watch if the nearest is the only
@@ -198,6 +128,63 @@ impl Predecessors {
             (_, None) => {}
         }
         Ok(None)
+    }
+}
+
+impl Blocker for Predecessors {
+    async fn watch_next(&mut self, claim: &NodeClaim) -> Result<Next, Failure> {
+        loop {
+            if self.is_to_be_listed {
+                let children = claim.session().list(claim.directory()).await?;
+                let children = without_doubles(claim, &self.own, children).await?;
+                match Self::of(claim, &self.own, &children, self.accepted).await? {
+                    Some(now) => *self = now,
+                    None => return Ok(Next::OwnIsGone),
+                }
+            }
+            let Some(next) = self.queue.get(self.watched()) else { return Ok(Next::None) };
+            let watched = if self.is_to_be_looked_at {
+                self.look_at_all(claim).await?
+            } else {
+                let watched = claim.session().watch(&claim.path_of(&next.name)).await?;
+                if watched.is_none() {
+                    match next.successor {
+                        Successor::None | Successor::Unknown => self.watched_is_gone(),
+                        Successor::Named(_) => self.is_to_be_looked_at = true,
+                    }
+                }
+                watched
+            };
+            if let Some(watched) = watched {
+                return Ok(Next::Watched(watched.watching));
+            }
+        }
+    }
+
+    fn first(&self) -> Option<&str> {
+        self.queue.first().map(|first| first.name.as_str())
+    }
+
+    fn watched_name(&self) -> Option<&str> {
+        self.queue.get(self.watched()).map(|watched| watched.name.as_str())
+    }
+
+    fn watched_is_gone(&mut self) {
+        let gone = self.queue.remove(self.watched());
+        self.is_to_be_listed |= gone.successor == Successor::Unknown;
+        // Where a single one is left that has no successor, its watch says enough.
+        self.is_to_be_looked_at = match &self.queue[..] {
+            [] => false,
+            [only] => matches!(only.successor, Successor::Named(_)),
+            _ => true,
+        };
+    }
+
+    /// What watches have reported may hide that a writer has left a successor.
+    fn contact_was_lost(&mut self) -> bool {
+        let writes = self.own.first().and_then(|own| Contender::read(own, self.accepted));
+        self.is_to_be_listed |= writes.is_some_and(|own| own.kind != Kind::Reader);
+        self.is_to_be_listed
     }
 }
 

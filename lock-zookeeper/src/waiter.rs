@@ -8,11 +8,10 @@ use tokio::sync::watch;
 use zookeeper_client::{Error, StateWatcher};
 
 use crate::backend::ZooKeeperEntries;
-use crate::blocker::Blocker;
+use crate::blocker::{Blocker, Next};
 use crate::failure::Failure;
 use crate::node_check::{is_fresh, is_there, verify_node};
 use crate::node_claim::NodeClaim;
-use crate::queue::Next;
 use crate::session::{Contact, News, Session, Watching};
 
 /// An attempt with predecessors in the queue.
@@ -34,9 +33,9 @@ pub(crate) struct Waiter<'a> {
 }
 
 /// A waiter, and what is in its way.
-struct Blocked<'w, 'a> {
+struct Blocked<'w, 'a, B> {
     waiter: &'w mut Waiter<'a>,
-    before: Blocker,
+    before: B,
     /// The watch over what has to change next.
     next: Option<Watching>,
 }
@@ -91,7 +90,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// Waits until nothing is in the way any more and the nodes certainly exist.
-    pub(crate) async fn wait(&mut self, before: Blocker) -> Result<Place, LockError> {
+    pub(crate) async fn wait(&mut self, before: impl Blocker) -> Result<Place, LockError> {
         let (request, session) = (self.request, Arc::clone(self.session()));
         wait(&mut Blocked { waiter: self, before, next: None }, request, session.clock()).await
     }
@@ -141,8 +140,8 @@ impl<'a> Waiter<'a> {
     }
 
     /// Checks whether the own node and the watched one exist: servers report nothing about a node that the user may no longer read.
-    async fn look_at_own_and_next(&mut self, before: &Blocker) -> Result<(Place, Place), Failure> {
-        let next = before.watched_path(self.claim);
+    async fn look_at_own_and_next(&mut self, before: &impl Blocker) -> Result<(Place, Place), Failure> {
+        let next = before.watched_name().map(|name| self.claim.path_of(name));
         let paths: Vec<_> = self.own_paths.iter().cloned().chain(next).collect();
         let are_there = self.session().which_are_there(&paths).await?;
         let (own, next) = are_there.split_at(self.own_paths.len().min(are_there.len()));
@@ -191,7 +190,7 @@ impl<'a> Waiter<'a> {
     /// The events of one connection arrive in the order in which things happened: if the node had gone first, its watch would have
     /// reported that. What happened without contact is reported in no particular order, so after a loss of contact the client asks
     /// for the node. Returns none if it also has to look for predecessors again.
-    async fn confirm(&mut self, before: &mut Blocker) -> Result<Option<Place>, Failure> {
+    async fn confirm(&mut self, before: &mut impl Blocker) -> Result<Option<Place>, Failure> {
         loop {
             self.was_away |= self.contact_was_lost().await;
             if self.was_away {
@@ -227,7 +226,7 @@ impl<'a> Waiter<'a> {
     }
 }
 
-impl Waiting for Blocked<'_, '_> {
+impl<B: Blocker> Waiting for Blocked<'_, '_, B> {
     type Failure = Failure;
 
     async fn look(&mut self) -> Result<Option<Place>, Failure> {
