@@ -147,8 +147,6 @@ impl<S: Entries> Backend for EntriesBackend<S> {
         lease: &Self::Lease,
         request: &AcquireRequest,
     ) -> Result<Downgraded<Self::Lease>, LockError> {
-        // From here on the end of the entry is not a loss by itself.
-        lease.begin_release();
         match self.store.downgrade(lease, request, &self.claims).await? {
             Ok(shared) => Ok(Downgraded::Shared(self.grant(request, shared))),
             Err(reason) => {

@@ -92,7 +92,7 @@ impl<C: Claim> EntryLease<C> {
 
     /// The owner is about to remove the entry, so what the watch reports from now on is not a loss. The watch stays until the entry is
     /// gone, so it ends without a request to end it.
-    pub(crate) fn begin_release(&self) {
+    pub fn begin_release(&self) {
         self.watch.is_over.store(true, Ordering::Release);
     }
 

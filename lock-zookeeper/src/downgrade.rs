@@ -25,6 +25,8 @@ impl ZooKeeperEntries {
         request: &AcquireRequest,
         claims: &Claims<NodeClaim>,
     ) -> Result<Result<Granted<NodeClaim>, LossReason>, LockError> {
+        // From here on the end of the nodes is not a loss by itself.
+        held.begin_release();
         let Some(claim) = claim(held, request, claims) else { return Ok(Err(LossReason::Deleted)) };
         let has_begun = claim.traces().has_left_something();
         let found = if has_begun { self.recipe.find(&claim).await? } else { None };
@@ -33,8 +35,8 @@ impl ZooKeeperEntries {
         {
             return Ok(Err(reason));
         }
+        let Some(names) = claim.names() else { return Ok(Err(LossReason::Deleted)) };
         held.claim().gone();
-        let names = claim.names().unwrap_or_default();
         let made = Made { names, token: held.token(), are_alone: false };
         Ok(self.grant(&claim, &made, None).await?.ok_or(LossReason::Deleted))
     }

@@ -224,6 +224,9 @@ impl Undoing {
             }
             Some(Some(Downgraded::WasLost(reason))) => {
                 self.reply(&Reply::Released(Released::WasLost(reason)));
+                // What a break has marked may still be there, and stays until the holder has stopped.
+                self.wait_for_the_holder(&reader).await;
+                self.released(&lease).await;
             }
             Some(Some(Downgraded::Shared(grant))) => {
                 drop(lease);

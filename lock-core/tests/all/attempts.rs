@@ -110,6 +110,7 @@ impl World {
         time.advance(Duration::from_secs(100));
         let (asked, mut context) = (Arc::default(), None);
         let builder = ClientBuilder::new().clock(clock.clone()).engine(EngineChoice::Caller);
+        let builder = builder.abort_margin(Duration::from_secs(1));
         let client = builder.build(|given| {
             context = Some(given);
             let names = NameRules::new(CharacterSet::ANY, 100);
@@ -548,6 +549,9 @@ async fn a_reader_learns_why_the_lease_of_its_writer_was_lost() {
     answer.send(Ok(Downgraded::WasLost(LossReason::Taken))).unwrap();
     assert_eq!(released.output().await.unwrap_err().loss(), Some(LossReason::Taken));
     assert_eq!(reader.lost().await, Some(LossReason::Taken));
+    assert!(world.asked().await.is_empty(), "the reader has its abort margin to stop");
+    world.time.advance(Duration::from_mins(1));
+    assert!(matches!(world.only().await, Asked::Release(_)), "something may be left of the lease");
 }
 
 #[tokio::test]
