@@ -176,7 +176,8 @@ impl<'a, D: Dialect> Attempt<'a, D> {
                             self.name_holder().await;
                         }
                     }
-                    Err(error) => attempt.unreachable(error),
+                    Err(error) if error.is_retryable() => attempt.unreachable(error),
+                    Err(error) => return Err(error),
                 },
             }
             if !std::mem::replace(&mut is_told, true) {

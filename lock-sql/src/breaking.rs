@@ -23,6 +23,9 @@ const LONGEST_LEASE_TO_WAIT: Duration = Duration::from_mins(1);
 /// goes back to reading at that very moment.
 const LOOKS_BEFORE_ANOTHER_END: u32 = 20;
 
+/// The check after which the command is not repeated: later it would sooner hit another hold of the session than help.
+const LAST_END: u32 = 200;
+
 pub(crate) async fn break_holder<D: Dialect>(
     client: &Client<D>,
     request: &InspectRequest,
@@ -91,7 +94,7 @@ async fn freed<D: Dialect>(client: &Client<D>, key: &D::Key, found: &D::Found) {
         if D::still_holds(client, key, found).await.is_ok_and(|holds| !holds) {
             return;
         }
-        if looks.is_multiple_of(LOOKS_BEFORE_ANOTHER_END) {
+        if looks.is_multiple_of(LOOKS_BEFORE_ANOTHER_END) && looks <= LAST_END {
             let _ = D::end_holder(client, key, found).await;
         }
         pause(client).await;

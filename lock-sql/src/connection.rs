@@ -93,6 +93,10 @@ impl<D: Dialect> Connection<D> {
             if !self.held.is_empty() {
                 return mailbox.next().await;
             }
+            // It gets no attempt any more.
+            if self.link.is_doubtful() && self.pool.retire(self.link.group) {
+                return None;
+            }
             tokio::select! {
                 biased;
                 command = mailbox.next() => return command,
