@@ -58,7 +58,7 @@ pub(crate) fn elections_and_locks_of_one_name_exclude_each_other<S: Server>(serv
     assert_eq!(leader.code(), 0);
     let mut holder = Running::start(sandbox.distlock(["hold", "--json", "job"]).stdin(Stdio::piped()));
     holder.says_acquired();
-    for wait in ["--no-wait", "--wait=5s"] {
+    for wait in ["--no-wait", "--wait=10s"] {
         assert_code(&sandbox.run(["elect", wait, "job", "--", "touch", "ran"]), 75, "elect beside a holder");
     }
     assert!(!sandbox.file("ran").exists());

@@ -169,7 +169,7 @@ pub(crate) fn a_held_lock_exits_with_75_and_names_the_holder<S: Server>(server: 
     let sandbox = server.sandbox("60s");
     let holder = sandbox.hold("job");
     let held_by = format!("held by {}", server.people_read(holder.pid()));
-    for wait in ["--no-wait", "--wait=5s"] {
+    for wait in ["--no-wait", "--wait=10s"] {
         let output = sandbox.run(["exec", wait, "job", "--", "touch", "ran"]);
         assert_code(&output, 75, wait);
         assert!(said(&output).contains(&held_by), "{output:?}");
