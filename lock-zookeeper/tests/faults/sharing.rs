@@ -343,12 +343,14 @@ async fn an_heir_of_curators_is_in_the_way_of_writers() -> Outcome {
     Ok(())
 }
 
-/// The mark of a break is not overwritten by what the writer itself writes when it goes on reading.
+/// The mark of a break is not overwritten by what the writer itself writes when it goes on reading. The reader has its abort margin before
+/// another client has the lock.
 async fn a_writer_that_is_broken_leaves_no_heir() -> Outcome {
+    const MARGIN: Duration = Duration::from_secs(5);
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), LONG).await?;
-    let operator = stage.client(LONG).await?;
+    let (client, time) = stage.frozen_at(proxy.address(), "session_timeout=60s&abort_margin=5s").await?;
+    let (operator, operators) = stage.frozen(LONG).await?;
     let (writer, reader) = writing_and_reading(&client).await?;
     // The news of the break comes later than the answer to the downgrade.
     let path = stage.path(0).await?;
@@ -366,9 +368,17 @@ async fn a_writer_that_is_broken_leaves_no_heir() -> Outcome {
     let released = soon("the end of the write side", releasing).await??.map_err(|error| error.kind());
     ensure!(released == Err(ErrorKind::Lost), "answered {released:?}");
     soon("the loss of the reader", reader.lost()).await?;
-    soon("the answer", breaking).await???;
+    for time in [&time, &operators] {
+        time.advance(MARGIN.saturating_sub(Duration::from_nanos(1)));
+    }
+    // What the client has asked for before this is done, also in several steps.
+    for _ in 0..20 {
+        client.ping().await?;
+    }
+    ensure!(stage.server.node(&path).await?.is_some(), "the reader had less than its margin");
     drop(reader);
-    soon("the rest", client.idle()).await?;
+    as_time_passes(&time, "the rest", client.idle()).await?;
+    soon("the answer", breaking).await???;
     stage.works(&client).await
 }
 
