@@ -13,7 +13,7 @@ use crate::console::{SKIPPED, say};
 use crate::process;
 
 /// A tier of the checks: how much a run checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Tier {
     /// What proves on any machine that all of it works.

@@ -30,6 +30,9 @@ const DISTINCTION: (&str, &str) = ("CARGO_PROFILE_DEV_DEBUG", "line-directives-o
 /// A test that takes longer hangs: five times as long as without a defect, and this.
 const GRACE: Duration = Duration::from_secs(30);
 
+/// What finds a defect, and the tier that has it.
+type Test<'a> = (&'a str, Tier);
+
 /// One defect that a test has to find.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -72,6 +75,10 @@ pub(crate) fn parse(package: &str, text: &str) -> Result<Vec<Mutant>> {
 }
 
 impl Mutant {
+    fn test(&self) -> Option<Test<'_>> {
+        self.killed_by.as_deref().zip(self.tier)
+    }
+
     /// The defective file.
     pub(crate) fn applied_to(&self, text: &str) -> Result<String, &'static str> {
         match text.matches(&self.from).count() {
@@ -94,12 +101,12 @@ enum Outcome {
 pub(crate) fn run(arguments: &[String], context: &Context) -> Result<()> {
     let mutants = chosen(arguments, &context.metadata)?;
     update(&context.target(COPY), context.root())?;
-    let tests: BTreeSet<_> = mutants.iter().filter_map(|mutant| mutant.killed_by.as_deref()).collect();
+    let tests: BTreeSet<_> = mutants.iter().filter_map(Mutant::test).collect();
     let sound = tests.into_iter().map(|test| Ok((test, outcome(test, LIMIT, context)?)));
     let sound: BTreeMap<_, _> = sound.collect::<Result<_>>()?;
     let mut wrong = Vec::new();
     for mutant in &mutants {
-        let (outcome, took) = match mutant.killed_by.as_deref().map(|test| (test, sound[test])) {
+        let (outcome, took) = match mutant.test().map(|test| (test, sound[&test])) {
             None => (Outcome::Passed, Duration::ZERO),
             Some((test, (Outcome::Passed, took))) => broken(mutant, test, took * 5 + GRACE, context)?,
             Some(_) => (Outcome::NotRun, Duration::ZERO),
@@ -159,7 +166,12 @@ fn update(copy: &Path, root: &Path) -> Result<()> {
 }
 
 /// Runs the test with the defect.
-fn broken(mutant: &Mutant, test: &str, limit: Duration, context: &Context) -> Result<(Outcome, Duration)> {
+fn broken(
+    mutant: &Mutant,
+    test: Test<'_>,
+    limit: Duration,
+    context: &Context,
+) -> Result<(Outcome, Duration)> {
     let path = context.target(COPY).join(&mutant.file);
     let sound = fs::read_to_string(&path)?;
     fs::write(&path, mutant.applied_to(&sound).map_err(Error::msg).context(mutant.name.clone())?)?;
@@ -169,13 +181,13 @@ fn broken(mutant: &Mutant, test: &str, limit: Duration, context: &Context) -> Re
 }
 
 /// Builds the program of a test in the copy, and runs the test. Returns for how long it ran, too.
-fn outcome(test: &str, limit: Duration, context: &Context) -> Result<(Outcome, Duration)> {
+fn outcome((test, tier): Test<'_>, limit: Duration, context: &Context) -> Result<(Outcome, Duration)> {
     let (copy, log) = (context.target(COPY), context.target("mutants/workspace.log"));
     let (selection, filter) = split(test);
     let mut cargo = context.cargo(&format!("test -p {selection}"));
     cargo.current_dir(copy).env("CARGO_TARGET_DIR", context.target("")).env(DISTINCTION.0, DISTINCTION.1);
     cargo.stderr(File::create(&log)?);
-    let Ok(mut programs) = programs::built(&mut cargo, Tier::Default) else {
+    let Ok(mut programs) = programs::built(&mut cargo, tier) else {
         return Ok((Outcome::NotBuilt, Duration::ZERO));
     };
     programs[0].command.args(filter.split_whitespace());

@@ -26,10 +26,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Makes one attempt: returns `Some` when the server grants the lock, `None` when the lock is not available now.
     ///
-    /// With [`Wait::Try`], `None` is the final answer. With the other waits, the core itself ends the wait when the
-    /// time is up, so `None` before that means that this attempt has failed (its place in the queue is gone): the core
-    /// cancels it and makes a new attempt, with a new id, and with the place that the backend
-    /// [kept](AcquireRequest::keep_place).
+    /// With [`Wait::Try`], `None` is the final answer, and so is an error: the core does not repeat a try. With the other waits, it
+    /// calls again after a retryable error, with the same request, and itself ends the wait when the time is up. So `None` before that
+    /// means that this attempt has failed (its place in the queue is gone): the core cancels it and makes a new attempt, with a
+    /// new id, and with the place that the backend [kept](AcquireRequest::keep_place).
     ///
     /// # Cancel safety
     /// The future may be dropped at every await; the core then calls [`Backend::cancel`] with the same request.

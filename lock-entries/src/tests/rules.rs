@@ -5,6 +5,7 @@ use std::time::Duration;
 use lock_core::{ClientBuilder, HolderId, LockClient, LossReason};
 
 use super::store::MemoryStore;
+use crate::{Rest, Traces};
 
 fn client(store: &MemoryStore) -> LockClient {
     let store = store.clone();
@@ -64,4 +65,22 @@ async fn the_hold_of_another_program_is_broken_at_once_and_no_other() {
     assert!(!other.taken_away && store.names() == ["foreign"]);
     let broken = operator.break_holder("room", &HolderId::new("foreign")).await.unwrap();
     assert!(broken.taken_away && store.names().is_empty());
+}
+
+#[test]
+fn a_request_that_may_still_arrive_is_remembered_until_the_end() {
+    let traces = Traces::default();
+    traces.about_to_create();
+    assert_eq!(traces.rest(), Rest::Unknown);
+    traces.made(1);
+    assert_eq!(traces.rest(), Rest::Known, "the first request was answered");
+    let traces = Traces::default();
+    traces.about_to_create();
+    traces.about_to_create();
+    traces.made(1);
+    assert_eq!(traces.rest(), Rest::Unknown, "the first one may create another entry");
+    traces.created_nothing();
+    assert_eq!(traces.rest(), Rest::Unknown, "the last one says nothing of the first");
+    traces.gone();
+    assert_eq!(traces.rest(), Rest::Nothing);
 }

@@ -17,7 +17,8 @@ use super::request;
 use super::store::{Client as Store, MemoryClaim, MemoryStore};
 use crate::{EntriesBackend, EntryLease};
 
-const SEEDS: u64 = 100;
+/// So many because the pauses between attempts are random too: what one walk has found, the next one with its seed may miss.
+const SEEDS: u64 = 300;
 const STEPS: usize = 3_000;
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, LockError>>>>;
@@ -154,7 +155,10 @@ impl<'a> World<'a> {
             Doing::Acquiring(request, mut work) => match poll(&mut work) {
                 Poll::Pending => Doing::Acquiring(request, work),
                 Poll::Ready(Ok(Some(grant))) => return self.granted(number, request, grant),
-                Poll::Ready(Err(_)) if dice.one_in(2) => client.acquire(request),
+                // A try is made once: the core cancels it after an error.
+                Poll::Ready(Err(_)) if request.wait() != Wait::Try && dice.one_in(2) => {
+                    client.acquire(request)
+                }
                 Poll::Ready(_) => client.cancel(request),
             },
             Doing::Cancelling(request, mut work) => match poll(&mut work) {

@@ -13,18 +13,22 @@ cases!("lines":
 /// More than a waiter watches together.
 const MANY: usize = 130;
 
-/// Each waiter has a client of its own: a client sends one exclusive request at a time.
+/// Each waiter has a client of its own: a client sends one exclusive request at a time. The first of them has to read the line again, in
+/// which more are behind it than one answer has.
 async fn a_line_that_is_too_long_to_watch_is_served_in_order() -> Outcome {
     let stage = Stage::new().await?;
+    let proxy = stage.server.proxy()?;
     let holder = stage.client(LONG).await?;
     let guard = holder.mutex(ROOM)?.acquire().await?;
     let mut waiters = Vec::new();
     for before in 0..MANY {
-        let client = stage.client(LONG).await?;
+        let address = if before == 0 { proxy.address() } else { stage.server.address() };
+        let client = stage.client_at(address, LONG).await?;
         waiters.push((Waiter::of(&client)?, client));
         waiting(&holder, before + 1).await?;
     }
     let mut last = guard.token();
+    proxy.cut();
     guard.release().await?;
     for (number, (waiter, client)) in waiters.into_iter().enumerate() {
         let (guard, _) = waiter.granted().await?;

@@ -6,7 +6,7 @@ use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{ENDED_SOON, KILLABLE, LONG, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{ENDED_SOON, KILLABLE, LONG, ROOM, Stage, Waiter, as_time_passes, soon, until};
 
 cases!("kills":
     a_killed_holder_is_notified,
@@ -60,17 +60,17 @@ async fn all_locks_of_a_killed_connection_are_lost(flavour: MySqlFlavour) -> Out
     stage.works(&client).await
 }
 
-/// Nothing else would check the connection before the end of the case.
+/// Nothing else checks the connection in the time that passes for the client.
 async fn the_first_to_notice_notifies_all(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
-    let client = stage.client(ENDED_SOON).await?;
+    let (client, time) = stage.frozen_at(stage.server.address(), ENDED_SOON).await?;
     let (first, second) = (client.mutex("first")?.acquire().await?, client.mutex("second")?.acquire().await?);
     let connection = stage.holder_of("first").await?.unwrap_or_default();
     ensure!(stage.holder_of("second").await? == Some(connection.clone()), "each has a connection");
     stage.server.end_connection(&connection).await?;
     ensure!(second.hold().is_valid(), "the loss is reported before it can be noticed");
     // An error reports that the lock was lost.
-    let _ = soon("the release", first.release()).await?;
+    let _ = as_time_passes(&time, "the release", first.release()).await?;
     let reason = soon("the loss", second.lost()).await?;
     ensure!(reason == Some(LossReason::ConnectionLost), "lost because {reason:?}");
     Ok(())
