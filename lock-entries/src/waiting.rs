@@ -56,10 +56,13 @@ pub async fn wait<W: Waiting>(
         let failure = match waiting.look().await {
             Ok(Some(place)) => return Ok(place),
             Ok(None) => {
-                backoff = new_backoff();
                 request.queued();
                 match waiting.until_changed().await {
-                    Ok(Place::Kept) => continue,
+                    Ok(Place::Kept) => {
+                        // Not after a look alone: a store may answer it, and refuse each watch.
+                        backoff = new_backoff();
+                        continue;
+                    }
                     Ok(Place::Lost) => return Ok(Place::Lost),
                     Err(failure) => failure,
                 }

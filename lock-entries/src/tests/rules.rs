@@ -1,11 +1,14 @@
 //! One rule each, through the core.
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, HolderId, LockClient, LossReason};
+use lock_core::{ClientBuilder, Clock, HolderId, LockClient, LockError, LossReason, Mode, Wait};
 
-use super::store::MemoryStore;
-use crate::{Rest, Traces};
+use super::request;
+use super::store::{Failure, MemoryStore};
+use crate::{Place, Rest, Traces, Waiting, wait};
 
 fn client(store: &MemoryStore) -> LockClient {
     let store = store.clone();
@@ -83,4 +86,41 @@ fn a_request_that_may_still_arrive_is_remembered_until_the_end() {
     assert_eq!(traces.rest(), Rest::Unknown, "the last one says nothing of the first");
     traces.gone();
     assert_eq!(traces.rest(), Rest::Nothing);
+}
+
+/// A store that shows the line, and reports no change of it.
+struct Mute {
+    looks: usize,
+}
+
+impl Waiting for Mute {
+    type Failure = Failure;
+
+    async fn look(&mut self) -> Result<Option<Place>, Failure> {
+        self.looks += 1;
+        Ok(None)
+    }
+
+    async fn until_changed(&mut self) -> Result<Place, Failure> {
+        Err(Failure::Lost)
+    }
+
+    async fn in_contact(&mut self) -> Result<Place, LockError> {
+        Ok(Place::Kept)
+    }
+}
+
+#[test]
+fn a_store_that_refuses_each_watch_is_asked_less_and_less_often() {
+    let (clock, time) = Clock::manual();
+    let (request, mut mute) = (request(1, Mode::Exclusive, Wait::Forever), Mute { looks: 0 });
+    {
+        let mut waiting = pin!(wait(&mut mute, &request, &clock));
+        for _ in 0..1_000 {
+            let waits = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(waits, Poll::Pending));
+            time.advance(Duration::from_millis(10));
+        }
+    }
+    assert!(mute.looks < 50, "{} looks in ten seconds", mute.looks);
 }
