@@ -9,6 +9,7 @@ use distlock::status::HolderInfo;
 use distlock::{LockClient, LockError};
 use humantime::format_duration;
 use serde_json::json;
+use tokio::task::JoinSet;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::arguments::Common;
@@ -20,6 +21,9 @@ use crate::report::write_output;
 const ROUND_TRIPS: u32 = 20;
 /// How many of the slowest of them a lease should have room for.
 const ROOM: u32 = 20;
+/// How many clients try at once to have one lock, and how often.
+const RIVALS: usize = 6;
+const RACES: u32 = 3;
 /// How long a lock that no other client knows may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -61,6 +65,9 @@ pub(crate) async fn run(common: &Common) -> Result<Ending, Failure> {
                 (address.shown().unwrap_or_else(|| "file:".to_owned()), shown(begun.elapsed()));
             findings.add("connect", Ok::<_, Failure>(Fine(format!("connected to {server} in {took}"))))?;
             findings.examine(&locks, address.lease()?, &warnings).await?;
+            if locks.capabilities().reach == Reach::Network {
+                findings.add("exclusion", exclusion(&address).await)?;
+            }
             connection::close(&locks).await;
         }
     }
@@ -184,6 +191,40 @@ async fn lock(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
             "acquired and released in {took}, and no fencing token came with it: late writes are not refused (ask for tokens in the URL, if the backend has them)"
         )),
     })
+}
+
+/// A server that checks and writes in two steps grants a lock to several clients that ask at the same time.
+async fn exclusion(address: &Address) -> Result<Finding, Failure> {
+    let (name, mut rivals) = (name(), Vec::new());
+    for _ in 0..RIVALS {
+        rivals.push(address.open(Duration::ZERO).await?);
+    }
+    let mut most = 0;
+    for _ in 0..RACES {
+        let mut trying = JoinSet::new();
+        for locks in &rivals {
+            let lock = locks.mutex(&name)?;
+            trying.spawn(async move { lock.try_acquire().await });
+        }
+        let mut holders = Vec::new();
+        while let Some(tried) = trying.join_next().await {
+            let tried = tried.map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
+            holders.extend(tried?);
+        }
+        most = most.max(holders.len());
+        for holder in holders {
+            // Of several, all but one have lost it.
+            let _ = holder.release().await;
+        }
+    }
+    for locks in rivals {
+        connection::close(&locks).await;
+    }
+    if most <= 1 {
+        return Ok(Fine(format!("of {RIVALS} clients that tried at once one had the lock")));
+    }
+    let fault = format!("{most} of {RIVALS} clients had the lock at once: do not keep locks on this server");
+    Err(Failure::new(exit::INTERNAL, fault))
 }
 
 async fn status(locks: &LockClient, name: &str) -> Result<Finding, LockError> {

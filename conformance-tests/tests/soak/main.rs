@@ -19,14 +19,14 @@ mod soak {
     use std::process::ExitCode;
     use std::time::Duration;
 
-    use conformance_tests::{Contested, Failure, Outcome, contend_if_told};
+    use conformance_tests::{Contest, Contested, Failure, Outcome, contend_if_told};
     use libtest_mimic::{Arguments, Trial};
     use tokio::signal::unix::{SignalKind, signal};
     use tokio::time::Instant;
 
-    use super::connection::Connection;
-    use super::place::Kind;
-    use super::round::Round;
+    use super::connection::{self, Connection};
+    use super::place::{Kind, LEASE, Server};
+    use super::round::{PATIENCE, Round};
 
     /// How often harm is done in a round.
     const HARMS: usize = 6;
@@ -52,6 +52,10 @@ mod soak {
             Trial::test("processes_with_a_lock_each_are_found_and_their_history_is_kept", || {
                 run(not_excluded())
             }),
+            Trial::test("processes_at_a_store_that_checks_and_writes_in_two_steps_are_found", || {
+                run(in_two_steps())
+            }),
+            Trial::test("processes_that_wait_for_a_third_of_a_lease_are_found", || run(with_fast_clocks())),
         ];
         libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
     }
@@ -98,13 +102,41 @@ mod soak {
         let folder = tempfile::tempdir()?;
         let played = play(Kind::None, 7, 1, folder.path()).await?;
         let kept = std::fs::read_to_string(played.kept.unwrap_or_default())?;
-        match played.outcome {
-            Err(failure) if failure.to_string().starts_with("exclusion: ") => {
-                let is_whole = kept.contains(&failure.to_string()) && kept.contains("contender-1 asked ");
-                if is_whole { Ok(()) } else { Err(Failure::new(format!("kept:\n{kept}"))) }
-            }
-            other => Err(Failure::new(format!("three who held at once came out as {other:?}"))),
+        let is_whole = |text: &str| kept.contains(text) && kept.contains("contender-1 asked ");
+        match found(played.outcome)? {
+            text if is_whole(&text) => Ok(()),
+            _ => Err(Failure::new(format!("kept:\n{kept}"))),
         }
+    }
+
+    /// What a contest says of those who held at once.
+    fn found(outcome: Outcome<Contested>) -> Outcome<String> {
+        match outcome {
+            Err(failure) if failure.to_string().starts_with("exclusion: ") => Ok(failure.to_string()),
+            other => Err(Failure::new(format!("those who held at once came out as {other:?}"))),
+        }
+    }
+
+    async fn in_two_steps() -> Outcome {
+        let server = Server::start(Kind::TwoSteps).await?;
+        let mut contest = Contest::start(&[server.url(None)?, server.url(None)?], PATIENCE).await?;
+        contest.all_go_on(3).await?;
+        found(contest.end().await).map(drop)
+    }
+
+    /// The holder stands still for less than its lease, which is over by the clocks of the others.
+    async fn with_fast_clocks() -> Outcome {
+        let server = Server::start(Kind::ObjectStore).await?;
+        let url = server.url(None)?;
+        let mut contest =
+            Contest::start(&[url.clone(), connection::with_a_fast_clock(&url)], PATIENCE).await?;
+        contest.all_go_on(3).await?;
+        contest.cling(0, LEASE).await?;
+        contest.stop(0)?;
+        contest.go_on(&[1], 2).await?;
+        contest.resume(0)?;
+        contest.all_go_on(1).await?;
+        found(contest.end().await).map(drop)
     }
 
     fn start(time: Duration, seed: u64, folder: &Path) -> ExitCode {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use conformance_tests::{Failure, Outcome};
 use tempfile::TempDir;
 use test_servers::{
-    Data, MySqlFlavour, MySqlOptions, MySqlServer, PostgresOptions, PostgresServer, RedisOptions,
+    Data, EtcdServer, MySqlFlavour, MySqlOptions, MySqlServer, PostgresOptions, PostgresServer, RedisOptions,
     RedisServer, S3Faults, S3Server, TcpProxy, ZooKeeperServer, left_out,
 };
 
@@ -17,9 +17,12 @@ pub(crate) const LEASE: Duration = Duration::from_secs(5);
 pub(crate) enum Kind {
     /// No lock between the processes: each has one of its own.
     None,
+    /// An object store that checks a condition and writes in two steps.
+    TwoSteps,
     File,
     Redis,
     ZooKeeper,
+    Etcd,
     MariaDb,
     MySql57,
     Postgres,
@@ -27,14 +30,20 @@ pub(crate) enum Kind {
 }
 
 /// Some writes to the object store are late, for longer than a lease, and some are carried out and not answered.
-const FAULTS: S3Faults =
-    S3Faults { latency: Duration::from_millis(6), late: 15, late_by: Duration::from_secs(8), cut: 15 };
+const FAULTS: S3Faults = S3Faults {
+    latency: Duration::from_millis(6),
+    late: 15,
+    late_by: Duration::from_secs(8),
+    cut: 15,
+    apart: Duration::ZERO,
+};
 
 impl Kind {
-    pub(crate) const SOAKED: [Self; 7] = [
+    pub(crate) const SOAKED: [Self; 8] = [
         Self::File,
         Self::Redis,
         Self::ZooKeeper,
+        Self::Etcd,
         Self::MariaDb,
         Self::MySql57,
         Self::Postgres,
@@ -43,7 +52,8 @@ impl Kind {
 
     pub(crate) fn is_left_out(self) -> bool {
         let reason = match self {
-            Self::None | Self::File | Self::ObjectStore => None,
+            Self::None | Self::TwoSteps | Self::File | Self::ObjectStore => None,
+            Self::Etcd => left_out("etcd"),
             Self::Redis => left_out("redis"),
             Self::ZooKeeper => left_out("zookeeper"),
             Self::MariaDb => MySqlFlavour::MariaDb.left_out(),
@@ -65,6 +75,7 @@ pub(crate) enum Server {
     File(TempDir),
     Redis(RedisServer),
     ZooKeeper(ZooKeeperServer),
+    Etcd(EtcdServer),
     MySql(MySqlServer),
     Postgres(PostgresServer),
     ObjectStore(S3Server),
@@ -77,6 +88,7 @@ macro_rules! with_server {
             Server::None | Server::File(_) => Err(Failure::new("there is no server")),
             Server::Redis($server) => $what,
             Server::ZooKeeper($server) => $what,
+            Server::Etcd($server) => $what,
             Server::MySql($server) => $what,
             Server::Postgres($server) => $what,
             Server::ObjectStore($server) => $what,
@@ -90,22 +102,25 @@ impl Server {
             let options = MySqlOptions::new(flavour).user("plain", "secret", &[]);
             Outcome::Ok(Self::MySql(MySqlServer::start_with(options).await?))
         };
+        let store = |faults| {
+            let server = S3Server::start()?;
+            server.set_faults(faults);
+            Ok(Self::ObjectStore(server))
+        };
         match kind {
             Kind::None => Ok(Self::None),
             Kind::File => Ok(Self::File(tempfile::tempdir()?)),
             Kind::Redis => Ok(Self::Redis(RedisServer::start_with(RedisOptions::new().append_only()).await?)),
             Kind::ZooKeeper => Ok(Self::ZooKeeper(ZooKeeperServer::start().await?)),
+            Kind::Etcd => Ok(Self::Etcd(EtcdServer::start().await?)),
             Kind::MariaDb => mysql(MySqlFlavour::MariaDb).await,
             Kind::MySql57 => mysql(MySqlFlavour::MySql57).await,
             Kind::Postgres => {
                 let options = PostgresOptions::new().user("plain", "secret", &[]);
                 Ok(Self::Postgres(PostgresServer::start_with(options).await?))
             }
-            Kind::ObjectStore => {
-                let server = S3Server::start()?;
-                server.set_faults(FAULTS);
-                Ok(Self::ObjectStore(server))
-            }
+            Kind::ObjectStore => store(FAULTS),
+            Kind::TwoSteps => store(S3Faults { apart: Duration::from_millis(20), ..S3Faults::default() }),
         }
     }
 
@@ -134,6 +149,7 @@ impl Server {
             Self::None | Self::File(_) => String::new(),
             Self::Redis(server) => with_lease(server.url_at(through)),
             Self::ZooKeeper(server) => server.url_of(&[through], "/locks", &[("session_timeout", &lease)]),
+            Self::Etcd(server) => with_lease(server.url_at(&[through], "locks")),
             Self::MySql(server) => with_lease(server.url_at(through)),
             Self::Postgres(server) => with_lease(server.url_at(through)),
             Self::ObjectStore(_) => with_lease(S3Server::url_at(through, "locks") + "&poll=50ms"),
@@ -157,6 +173,7 @@ impl Server {
             Self::None | Self::File(_) => Ok(()),
             Self::Redis(server) => server.restart(Data::Kept).await,
             Self::ZooKeeper(server) => server.restart(Data::Kept).await,
+            Self::Etcd(server) => server.restart(Data::Kept).await,
             Self::MySql(server) => server.restart().await,
             Self::Postgres(server) => server.restart().await,
             Self::ObjectStore(server) => server.resume(),
@@ -168,6 +185,7 @@ impl Server {
             Self::None | Self::File(_) | Self::ObjectStore(_) => None,
             Self::Redis(server) => Some(server.log()),
             Self::ZooKeeper(server) => Some(server.log()),
+            Self::Etcd(server) => Some(server.log()),
             Self::MySql(server) => Some(server.log()),
             Self::Postgres(server) => Some(server.log()),
         }

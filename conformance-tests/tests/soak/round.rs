@@ -18,7 +18,7 @@ const CONTENDERS: usize = 4;
 const VISITS: usize = 30;
 
 /// The value is generous: it costs time only when something is wrong.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Harm {

@@ -6,12 +6,21 @@
     reason = "a helper of tests that unwraps fails the test, as it should"
 )]
 
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "object-store",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 mod at_a_server;
 mod breaking;
 #[cfg(target_os = "linux")]
 mod descendants;
 mod election;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod exclusion;
 mod exit_codes;
 mod guide;
@@ -23,6 +32,8 @@ mod metrics;
 mod mysql;
 #[cfg(target_os = "linux")]
 mod numbers;
+#[cfg(feature = "object-store")]
+mod object_store;
 mod once;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -32,7 +43,14 @@ mod redis;
 mod saying;
 mod secrets;
 mod signals;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "object-store",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 mod steady;
 mod support;
 mod terminal;

@@ -37,7 +37,14 @@ impl Sandbox {
     }
 
     /// A sandbox with the locks of a server.
-    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+    #[cfg(any(
+        feature = "etcd",
+        feature = "mysql",
+        feature = "object-store",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zookeeper"
+    ))]
     pub(crate) fn at(url: String) -> Self {
         Self { server: Some(url), ..Self::new() }
     }

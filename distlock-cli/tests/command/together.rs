@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::{PATIENCE, Running, Sandbox, assert_code, lives, said, until};
 
 /// The backends that must have readers and permits. Others refuse them.
-const HAVE: [&str; 5] = ["file", "mysql", "postgres", "redis", "zookeeper"];
+const HAVE: [&str; 7] = ["etcd", "file", "mysql", "postgres", "redis", "s3", "zookeeper"];
 
 /// The locks of one backend.
 pub(crate) struct Places {

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use conformance_tests::{Failure, Outcome};
-use test_servers::EtcdServer;
+use conformance_tests::Outcome;
+use test_servers::{Data, EtcdServer};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
@@ -12,6 +12,7 @@ use crate::stage::{PREFIX, ROOM, Waiter, reach, soon, waiting, with_options};
 
 cases!("clusters":
     a_leader_that_stops_costs_no_hold_and_no_place,
+    a_leader_that_is_killed_costs_no_hold_and_no_place,
     without_a_majority_a_hold_ends_in_time_and_a_wait_goes_on,
 );
 
@@ -20,23 +21,25 @@ async fn client_of(members: &[&EtcdServer], options: &str) -> Outcome<lock_core:
     reach(&with_options(&members[0].url_at(&addresses, PREFIX), options)).await
 }
 
-/// The number of the member that is the leader.
-async fn leader(members: &[EtcdServer]) -> Outcome<usize> {
-    for (number, member) in members.iter().enumerate() {
-        let status = member.command(&["endpoint", "status", "-w", "fields"]).await?;
-        let field = |name: &str| {
-            status.lines().find_map(|line| line.strip_prefix(&format!("\"{name}\" : "))).map(str::to_owned)
-        };
-        if field("MemberID").is_some() && field("MemberID") == field("Leader") {
-            return Ok(number);
-        }
-    }
-    Err(Failure::new("no member is the leader"))
-}
-
 async fn a_leader_that_stops_costs_no_hold_and_no_place() -> Outcome {
     let members = EtcdServer::start_cluster().await?;
-    let leads = leader(&members).await?;
+    let leads = EtcdServer::leader(&members).await?;
+    without_its_leader(&members, leads, EtcdServer::stop).await?;
+    members[leads].resume()
+}
+
+async fn a_leader_that_is_killed_costs_no_hold_and_no_place() -> Outcome {
+    let members = EtcdServer::start_cluster().await?;
+    let leads = EtcdServer::leader(&members).await?;
+    without_its_leader(&members, leads, EtcdServer::kill).await?;
+    members[leads].restart(Data::Kept).await
+}
+
+async fn without_its_leader(
+    members: &[EtcdServer],
+    leads: usize,
+    harm: impl Fn(&EtcdServer) -> Outcome,
+) -> Outcome {
     // The one that is about to stop is tried first.
     let order: Vec<_> = (0..3).map(|offset| &members[(leads + offset) % 3]).collect();
     let client = client_of(&order, "lease=20s&timeout=2s").await?;
@@ -46,14 +49,13 @@ async fn a_leader_that_stops_costs_no_hold_and_no_place() -> Outcome {
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&other)?;
     waiting(&client, 1).await?;
-    members[leads].stop()?;
+    harm(&members[leads])?;
     recorder.suspect().await?;
     recorder.restored().await?;
     ensure!(guard.hold().is_valid() && !waiter.is_finished(), "{:?}", recorder.events());
     soon("the release", guard.release()).await??;
     let (next, _) = waiter.granted().await?;
     next.release().await?;
-    members[leads].resume()?;
     ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
     Ok(())
 }

@@ -8,7 +8,7 @@ use test_servers::Data;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, lease_of, soon, until};
 
 cases!("leases":
     a_revoked_lease_is_a_loss_at_once_and_another_follows,
@@ -45,8 +45,7 @@ async fn a_waiter_whose_lease_is_revoked_waits_again() -> Outcome {
     let waiter = Waiter::of(&client)?;
     stage.in_line(2).await?;
     let place = stage.line().await?[1].clone();
-    let lease = place.rsplit('/').next().and_then(|key| key.split('-').next()).unwrap_or_default();
-    stage.server.command(&["lease", "revoke", lease]).await?;
+    stage.server.command(&["lease", "revoke", lease_of(&place)]).await?;
     until("another place", || async {
         let line = stage.line().await?;
         Ok(line.len() == 2 && line[1] != place)

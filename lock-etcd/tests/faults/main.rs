@@ -11,9 +11,11 @@ mod late;
 mod leases;
 mod lines;
 mod peers;
+mod versions;
 
 use std::process::ExitCode;
 
+use conformance_tests::Tier;
 use conformance_tests::faults::{Program, case, event_recorder, logs};
 use test_servers::left_out;
 
@@ -22,6 +24,11 @@ fn main() -> ExitCode {
     let all =
         [lines::cases(), clusters::cases(), access::cases(), late::cases(), leases::cases(), peers::cases()];
     let mut program = Program::default();
-    program.add("etcd", left_out("etcd").as_deref(), all.into_iter().flatten());
+    let left_out = left_out("etcd");
+    program.add("etcd", left_out.as_deref(), all.into_iter().flatten());
+    // It comes from another place, which takes time.
+    if Tier::of_this_run() == Tier::All {
+        program.add("etcd", left_out.as_deref(), versions::cases());
+    }
     program.run()
 }

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::LockClient;
+use lock_core::{LockClient, Participant};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -14,6 +14,7 @@ cases!("peers":
     etcdctl_waits_for_us_and_we_for_it,
     etcdctl_waits_for_all_readers_and_readers_for_it,
     a_candidate_of_etcdctl_excludes_and_is_shown,
+    candidates_of_etcdctl_and_of_ours_lead_in_turn,
     a_value_of_another_program_takes_all_permits,
     an_entry_of_a_newer_version_is_named,
 );
@@ -36,7 +37,7 @@ impl Peer {
         Self::start(stage, &["lock", &format!("{PREFIX}/{ROOM}")])
     }
 
-    /// Waits until it has the lock, and returns the key that it names.
+    /// Waits until it has the lock, and returns the key that it names; then the next line.
     async fn holds(&mut self) -> Outcome<String> {
         let line = soon("what etcdctl prints", self.lines.next_line()).await??;
         line.ok_or_else(|| Failure::new("etcdctl has ended"))
@@ -69,9 +70,13 @@ async fn etcdctl_waits_for_us_and_we_for_it() -> Outcome {
     let status = client.status(ROOM).await?;
     ensure!(status.holders.len() == 1 && status.waiters.len() == 2, "{status:?}");
     let token = guard.token();
+    let ours = format!("{PREFIX}/{ROOM}/{}", guard.hold().id());
+    ensure!(stage.line().await?.first() == Some(&ours), "{ours} is not the first");
+    ensure!(stage.has_lease(&ours).await?, "{ours} is not named by its lease");
     guard.release().await?;
     let key = peer.holds().await?;
     ensure!(stage.line().await?.first() == Some(&key), "etcdctl is not the first");
+    ensure!(stage.has_lease(&key).await?, "{key} is not named by its lease");
     is_refused(&client).await?;
     ensure!(!waiter.is_finished(), "granted beside etcdctl");
     peer.release().await?;
@@ -112,6 +117,38 @@ async fn a_candidate_of_etcdctl_excludes_and_is_shown() -> Outcome {
     let broken = client.break_holder(ROOM, &holder.id).await?;
     ensure!(broken.taken_away, "{broken:?}");
     stage.is_free(&client, "after the break").await
+}
+
+async fn candidates_of_etcdctl_and_of_ours_lead_in_turn() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let name = format!("{PREFIX}/{ROOM}");
+    let (election, mut watch) = (client.election(ROOM)?, other.election(ROOM)?.observe().await?);
+    let leadership = election.campaign("box-1").await?;
+    let ours = format!("{name}/{}", leadership.hold().id());
+    let mut observer = Peer::start(&stage, &["elect", "--listen", &name])?;
+    ensure!(observer.holds().await? == ours, "etcdctl sees another leader than {ours}");
+    let value = observer.holds().await?;
+    ensure!(value.contains(r#""value":"box-1""#), "etcdctl sees the value {value}");
+    let mut peer = Peer::start(&stage, &["elect", &name, "box-2"])?;
+    stage.in_line(2).await?;
+    leadership.resign().await?;
+    let theirs = peer.holds().await?;
+    ensure!(stage.line().await? == [theirs.as_str()], "etcdctl does not lead");
+    while observer.holds().await? != theirs {}
+    ensure!(observer.holds().await? == "box-2", "etcdctl sees another value");
+    let sees = |leader: Option<Participant>| leader.and_then(|leader| leader.value);
+    while sees(watch.leader()).as_deref() != Some("box-2") {
+        soon("the leader of etcdctl", watch.changed()).await??;
+    }
+    let (again, ()) = tokio::try_join!(async { Ok(election.campaign("box-3").await?) }, async {
+        stage.in_line(2).await?;
+        peer.release().await
+    })?;
+    while sees(watch.leader()).as_deref() != Some("box-3") {
+        soon("our leader", watch.changed()).await??;
+    }
+    Ok(again.resign().await?)
 }
 
 async fn a_value_of_another_program_takes_all_permits() -> Outcome {

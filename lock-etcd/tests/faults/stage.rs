@@ -32,6 +32,12 @@ pub async fn waiting(client: &LockClient, count: usize) -> Outcome {
     until(&format!("{count} wait"), || async { Ok(client.status(ROOM).await?.waiters.len() == count) }).await
 }
 
+/// The lease that the name of a key says: that of `etcdctl` ends with it.
+pub fn lease_of(key: &str) -> &str {
+    let name = key.rsplit('/').next().unwrap_or_default();
+    name.split('-').next().unwrap_or_default()
+}
+
 /// The server of one case.
 pub struct Stage {
     pub server: EtcdServer,
@@ -69,8 +75,14 @@ impl Stage {
     /// The number of the lease of the first in the line.
     pub async fn lease_of_holder(&self) -> Outcome<String> {
         let line = self.line().await?;
-        let lease = line.first().and_then(|key| key.rsplit('/').next()?.split('-').next());
+        let lease = line.first().map(|key| lease_of(key));
         lease.map(str::to_owned).ok_or_else(|| Failure::new("the lock is free"))
+    }
+
+    /// Whether a key has the lease that its name says.
+    pub async fn has_lease(&self, key: &str) -> Outcome<bool> {
+        let told = self.server.command(&["lease", "timetolive", "--keys", lease_of(key)]).await?;
+        Ok(told.contains(key))
     }
 
     /// Checks that the lock can be had, and that nothing is left then.

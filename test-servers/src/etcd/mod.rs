@@ -103,8 +103,29 @@ impl EtcdServer {
         on_free_ports(None, start).await
     }
 
+    /// Returns which of the members of a cluster is its leader.
+    ///
+    /// # Errors
+    /// When none is, or one does not answer.
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at any time.
+    pub async fn leader(members: &[Self]) -> Outcome<usize> {
+        for (number, member) in members.iter().enumerate() {
+            let status = member.command(&["endpoint", "status", "-w", "fields"]).await?;
+            let field = |name: &str| {
+                let beginning = format!("\"{name}\" : ");
+                status.lines().find_map(|line| line.strip_prefix(&beginning)).map(str::to_owned)
+            };
+            if field("MemberID").is_some() && field("MemberID") == field("Leader") {
+                return Ok(number);
+            }
+        }
+        Err(Failure::new("no member is the leader"))
+    }
+
     fn start_member(options: &EtcdOptions, ports: Ports, all: &[Ports]) -> Outcome<Self> {
-        let programs = program::folder()?;
+        let programs = if options.is_oldest { program::oldest()? } else { program::folder()? };
         let folder = tempfile::Builder::new().prefix("distlock-etcd-").tempdir()?;
         let place = folder.path();
         let certificates = match options.encryption {
@@ -191,8 +212,7 @@ impl EtcdServer {
 
     /// Returns the command that runs `etcdctl` with these words, bypassing all proxies, as a user with all permissions.
     pub fn etcdctl(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(self.programs.join("etcdctl"));
-        command.env("ETCDCTL_API", "3").stdin(Stdio::null());
+        let mut command = Self::etcdctl_in(&self.programs);
         let scheme = if self.certificates.is_some() { "https" } else { "http" };
         command.arg(format!("--endpoints={scheme}://{}", self.address()));
         if let Some(files) = &self.certificates {
@@ -200,6 +220,20 @@ impl EtcdServer {
             command.arg("--cert").arg(&files.client.certificate).arg("--key").arg(&files.client.key);
         }
         command.args(words);
+        command
+    }
+
+    /// Returns the command `etcdctl` that belongs to the servers of tests, for any server.
+    ///
+    /// # Errors
+    /// When there is none: what to install.
+    pub fn etcdctl_of_tests() -> Outcome<Command> {
+        Ok(Self::etcdctl_in(&program::folder()?))
+    }
+
+    fn etcdctl_in(programs: &Path) -> Command {
+        let mut command = Command::new(programs.join("etcdctl"));
+        command.env("ETCDCTL_API", "3").stdin(Stdio::null());
         command
     }
 
@@ -271,7 +305,9 @@ fn command(options: &EtcdOptions, programs: &Path, folder: &Path, own: Ports, al
     command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
     command.args(["--initial-cluster", &cluster.join(",")]);
     // The data has to survive the kill of the server, but not a crash of the machine, so nothing waits for the disk.
-    command.arg("--unsafe-no-fsync");
+    if !options.is_oldest {
+        command.arg("--unsafe-no-fsync");
+    }
     // A login that costs the usual tenth of a second of the processor would be most of a test.
     command.args(["--bcrypt-cost", "4"]);
     for (name, value) in &options.settings {

@@ -9,6 +9,7 @@ pub struct EtcdOptions {
     pub(super) encryption: Encryption,
     pub(super) users: Vec<User>,
     pub(super) settings: Vec<(String, String)>,
+    pub(super) is_oldest: bool,
 }
 
 /// A user who may read and write what begins with a prefix.
@@ -29,6 +30,12 @@ impl EtcdOptions {
     /// Creates the default options.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Uses a server of etcd 3.4, which has known faults.
+    #[must_use]
+    pub fn oldest(self) -> Self {
+        Self { is_oldest: true, ..self }
     }
 
     /// Adds a user who may read and write what begins with `prefix`, and refuses clients without a login from then on. The server's

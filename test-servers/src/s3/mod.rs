@@ -1,5 +1,5 @@
-//! An object store for tests that speaks as much of S3 as locks need, and keeps its word: of two writes on the same condition one is
-//! carried out.
+//! An object store for tests that speaks as much of S3 as locks need, and keeps its word, unless it is told not to: of two writes on
+//! the same condition one is carried out.
 
 mod conversation;
 mod http;
@@ -37,6 +37,9 @@ pub struct S3Faults {
     pub late_by: Duration,
     /// Of a thousand writes, so many are carried out and not answered.
     pub cut: u32,
+    /// How much later than its condition is checked a write that is answered is carried out. Anything but zero is a store that does
+    /// not keep its word: of several writes on one condition each is carried out.
+    pub apart: Duration,
 }
 
 /// An object store with one bucket, in this process. Any signature is accepted. Dropping this ends it.
@@ -213,7 +216,7 @@ impl Shared {
             if !latency.is_zero() {
                 tokio::time::sleep(latency / 2).await;
             }
-            let Some((status, tag, content)) = self.answer(&request) else { return };
+            let Some((status, tag, content)) = self.answer(&request).await else { return };
             let length = request.length;
             if !latency.is_zero() {
                 tokio::time::sleep(latency / 2).await;
@@ -230,7 +233,7 @@ impl Shared {
     }
 
     /// Carries a request out; `None` if its connection is to end without an answer.
-    fn answer(self: &Arc<Self>, request: &Message<'_>) -> Option<Answer> {
+    async fn answer(self: &Arc<Self>, request: &Message<'_>) -> Option<Answer> {
         let mut words = request.start.split(' ');
         let (method, path) = (words.next()?, words.next()?);
         let below = path.strip_prefix('/')?.strip_prefix(S3Server::BUCKET);
@@ -248,9 +251,16 @@ impl Shared {
         }
         self.counts.lock().1 += 1;
         let condition = request.header("if-match").map(str::to_owned);
-        let write = Write { key, content: request.body.to_vec(), condition };
+        let mut write = Write { key, content: request.body.to_vec(), condition };
         match self.fate() {
-            Fate::Answered => Some(self.write(write)),
+            Fate::Answered => {
+                let apart = self.faults.lock().apart;
+                if !apart.is_zero() && write.is_met_in(&self.objects.lock()) {
+                    tokio::time::sleep(apart).await;
+                    write.condition = self.objects.lock().get(&write.key).map(|content| tag(content));
+                }
+                Some(self.write(write))
+            }
             Fate::Cut => {
                 self.write(write);
                 None
@@ -279,17 +289,13 @@ impl Shared {
         }
     }
 
-    /// Writes if the condition is met: that the object has this tag, or that there is none.
+    /// Writes if the condition is met.
     fn write(&self, write: Write) -> Answer {
         let mut objects = self.objects.lock();
-        let now = objects.get(&write.key).map(|content| tag(content));
-        if now != write.condition {
-            let is_gone = now.is_none();
-            return if is_gone {
-                ("404 Not Found", None, Vec::new())
-            } else {
-                ("412 Precondition Failed", None, Vec::new())
-            };
+        if !write.is_met_in(&objects) {
+            let status =
+                if objects.contains_key(&write.key) { "412 Precondition Failed" } else { "404 Not Found" };
+            return (status, None, Vec::new());
         }
         let tag = tag(&write.content);
         objects.insert(write.key, write.content);
@@ -300,7 +306,14 @@ impl Shared {
 struct Write {
     key: String,
     content: Vec<u8>,
+    /// The tag that the object has to have; `None` if there must be none.
     condition: Option<String>,
+}
+
+impl Write {
+    fn is_met_in(&self, objects: &BTreeMap<String, Vec<u8>>) -> bool {
+        objects.get(&self.key).map(|content| tag(content)) == self.condition
+    }
 }
 
 impl fmt::Debug for S3Conversation {

@@ -50,6 +50,13 @@ async fn of_many_writers_on_one_condition_one_writes() {
 }
 
 #[tokio::test]
+async fn a_store_that_checks_and_writes_in_two_steps_has_several_winners() {
+    let server = Arc::new(S3Server::start().unwrap());
+    server.set_faults(S3Faults { apart: std::time::Duration::from_millis(500), ..S3Faults::default() });
+    assert!(winners(&server, "If-None-Match: *", 0).await > 1);
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_not_found() {
     let server = S3Server::start().unwrap();
     assert_eq!(ask(&server, "GET /bucket/a HTTP/1.1\r\n\r\n").await, Some((404, None)));

@@ -28,7 +28,7 @@ pub(crate) fn the_doctor_finds_what_there_is_to_find<S: Server>(server: &S) {
     let (level, findings) = doctor(&sandbox);
     assert!(level.is_some_and(|code| code <= 1), "{findings:?}");
     let checks: Vec<_> = findings.iter().map(|finding| finding["check"].as_str().unwrap()).collect();
-    for check in ["connect", "round trip", "lock", "status", "slots", "election", "break"] {
+    for check in ["connect", "round trip", "lock", "status", "slots", "election", "break", "exclusion"] {
         assert!(checks.contains(&check), "{check}: {findings:?}");
     }
     assert!(findings.iter().all(|finding| finding["level"] != "fault"), "{findings:?}");

@@ -1,7 +1,14 @@
 //! The command with every kind of server. Each kind implements the trait below and has tests of its own besides these.
 // Each kind of server uses some of the cases, and each kind can be left out.
 #![cfg_attr(
-    not(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper")),
+    not(all(
+        feature = "etcd",
+        feature = "mysql",
+        feature = "object-store",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zookeeper"
+    )),
     allow(dead_code)
 )]
 

@@ -1,0 +1,47 @@
+//! A server of the oldest version that can be used, which has known faults.
+
+use conformance_tests::{Failure, Outcome};
+use lock_core::ErrorKind;
+use test_servers::EtcdOptions;
+
+use crate::case::{cases, ensure};
+use crate::logs;
+use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, connect, soon, with_options};
+
+cases!("versions":
+    a_server_with_known_faults_is_named_and_refused_if_that_is_strict,
+    the_oldest_server_has_all_that_locks_need,
+);
+
+/// What it says of them.
+const FAULT: &str = "may answer reads with old data";
+
+async fn a_server_with_known_faults_is_named_and_refused_if_that_is_strict() -> Outcome {
+    let stage = Stage::with(EtcdOptions::new().oldest()).await?;
+    drop(stage.client(LONG).await?);
+    ensure!(!logs::lines_with(&[FAULT, "WARN"]).is_empty(), "there is no warning");
+    let refused = connect(&with_options(&stage.server.url(PREFIX), "strict=on")).await;
+    let error = refused.err().ok_or_else(|| Failure::new("the client uses it"))?;
+    ensure!(error.kind() == ErrorKind::Unsupported && !error.is_retryable(), "{error:?}");
+    ensure!(error.to_string().contains(FAULT), "{error}");
+    ensure!(error.to_string().contains("update the servers to 3."), "{error}");
+    let sound = Stage::new().await?;
+    drop(soon("a client", sound.client("strict=on")).await??);
+    Ok(())
+}
+
+/// Its user is not told the version, and so there is no warning.
+async fn the_oldest_server_has_all_that_locks_need() -> Outcome {
+    let stage = Stage::with(EtcdOptions::new().oldest().user("app", "secret", "locks/")).await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    ensure!(other.mutex(ROOM)?.try_acquire().await?.is_none(), "two hold it");
+    let waiter = Waiter::of(&other)?;
+    stage.in_line(2).await?;
+    let token = guard.token();
+    guard.release().await?;
+    let (next, _) = waiter.granted().await?;
+    ensure!(next.token() > token, "{:?} follows {token:?}", next.token());
+    next.release().await?;
+    stage.is_free(&client, "then").await
+}
