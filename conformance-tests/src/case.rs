@@ -25,6 +25,8 @@ pub enum Need {
     Sessions,
     /// A backend that shows who holds a lock, and who waits for it.
     Holder,
+    /// A backend that names the locks of its server.
+    Listing,
     /// A backend whose locks can be broken.
     Breaking,
     /// A backend that shows the value of a leader.
@@ -57,6 +59,7 @@ impl Need {
             Self::Holder => {
                 declared(capabilities.inspection == Inspection::HolderAndQueue, "inspection of the holder")
             }
+            Self::Listing => declared(capabilities.listing, "that locks are listed"),
             Self::Breaking => declared(capabilities.breaking == Breaking::Supported, "breaking"),
             Self::Values => declared(capabilities.describing, "a leader's value"),
             Self::Remembering => declared(capabilities.remembering, "that slots are remembered"),
@@ -79,6 +82,7 @@ impl fmt::Display for Need {
             Self::Tokens => "with_fencing(…)",
             Self::Sessions => "with_inspection(…)",
             Self::Holder => "with_inspection(Inspection::HolderAndQueue)",
+            Self::Listing => "with_listing()",
             Self::Breaking => "with_breaking(Breaking::Supported)",
             Self::Values => "with_describing()",
             Self::Remembering => "with_remembering()",

@@ -72,6 +72,9 @@ pub(crate) enum Task {
     /// Show who holds a lock and who waits for it
     #[command(after_help = status_examples())]
     Status(Status),
+    /// List the locks and semaphores that are held or waited for
+    #[command(after_help = LIST_EXAMPLES)]
+    List(List),
     /// Take a lock away from its holder
     #[command(after_help = BREAK_EXAMPLES)]
     Break(Break),
@@ -329,6 +332,22 @@ pub(crate) struct Status {
     pub(crate) target: Target,
 }
 
+/// The arguments of `list`.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Only those whose names begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+
+    /// Only those that are held
+    #[arg(long)]
+    pub(crate) held: bool,
+
+    /// Only those that have waiters
+    #[arg(long)]
+    pub(crate) waiting: bool,
+}
+
 /// What is looked at or taken away.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
@@ -490,6 +509,12 @@ Examples:
   distlock status --semaphore render         (who runs with `exec --limit`)",
     )
 }
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  distlock list
+  distlock list orders/ --waiting            (where work piles up)
+  distlock list --json | jq -r .name";
 
 const BREAK_EXAMPLES: &str = "\
 Examples:

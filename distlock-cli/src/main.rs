@@ -31,6 +31,7 @@ mod hold;
 mod input;
 mod job;
 mod limits;
+mod list;
 mod metrics_file;
 mod named;
 mod output_writer;
@@ -111,6 +112,7 @@ async fn carry_out(arguments: &Arguments, report: &Report) -> Result<Ending, Fai
         Task::Elect(elect) => elect::run(common, elect, report).await,
         Task::Hold(hold) => hold::run(common, hold, report).await,
         Task::Status(status) => status::run(common, status).await,
+        Task::List(list) => list::run(common, list, report).await,
         Task::Break(arguments) => breaking::run(common, arguments).await,
         Task::Doctor => doctor::run(common).await,
         Task::Completions { shell } => completions(*shell),

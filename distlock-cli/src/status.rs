@@ -40,7 +40,7 @@ async fn output(locks: &LockClient, named: Named<'_>, common: &Common) -> Result
     Ok(to_text(named, &status, locks.capabilities(), SystemTime::now()))
 }
 
-fn to_json(named: Named<'_>, status: &LockStatus) -> Value {
+pub(crate) fn to_json(named: Named<'_>, status: &LockStatus) -> Value {
     let mut object = with_head(
         &[("name", named.name)],
         json!({
@@ -88,7 +88,7 @@ fn to_text(named: Named<'_>, status: &LockStatus, capabilities: &Capabilities, n
     lines.join("\n") + "\n"
 }
 
-fn is_held(mode: Mode) -> String {
+pub(crate) fn is_held(mode: Mode) -> String {
     match mode {
         Mode::Shared => "is shared by".to_owned(),
         Mode::Permits { take: NonZeroU32::MIN, .. } => "has given 1 permit to".to_owned(),

@@ -57,5 +57,5 @@ pub use types::name::{CharacterSet, LockName, NameRules, PhysicalName};
 pub use types::origin::ProcessOrigin;
 pub use types::owner::Owner;
 pub use types::password::{Password, Secret};
-pub use types::status::{Broken, HolderId, HolderInfo, LockStatus, Participant};
+pub use types::status::{Broken, HolderId, HolderInfo, LockList, LockStatus, Participant};
 pub use types::token::FencingToken;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::spi::within;
 use lock_core::{
     AcquireRequest, Backend, Broken, Capabilities, Downgraded, Grant, GroupId, HolderId, HolderInfo,
-    InspectRequest, LeaseState, LockError, LockStatus, LossReason, Memo, Mode, Operation, Released,
+    InspectRequest, LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Mode, Operation, Released,
     Remembered, Updated, Wait,
 };
 use tokio::sync::mpsc;
@@ -57,8 +57,9 @@ impl<S: Entries> EntriesBackend<S> {
 
     async fn status_of(&self, request: &InspectRequest) -> Result<LockStatus, S::Failure> {
         let line = self.store.line(request).await?;
+        let name = line.entries.iter().find_map(|entry| LockName::new(entry.name.as_ref()?).ok());
+        let mut status = LockStatus::free(name.unwrap_or_else(|| request.name().clone()));
         let mut entries = line.entries.into_iter().map(|entry| entry.participant);
-        let mut status = LockStatus::free(request.name().clone());
         status.holders = entries.by_ref().take(line.holding).collect();
         status.waiters = entries.map(|waiter| waiter.with_token(None)).collect();
         Ok(status)
@@ -161,14 +162,18 @@ impl<S: Entries> Backend for EntriesBackend<S> {
         status.map_err(|failure| failure.explain(Operation::Inspect).on(request.name()))
     }
 
+    async fn list(&self) -> Result<Vec<InspectRequest>, LockError> {
+        self.store.list().await.map_err(|failure| failure.explain(Operation::Inspect))
+    }
+
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
         let broken = self.take_from(request, holder).await;
         broken.map_err(|failure| failure.explain(Operation::Break).on(request.name()))
     }
 
     async fn update_holder(&self, lease: &Self::Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
-        let margin = self.store.context().abort_margin();
-        let record = Record::new(holder, lease.attempt().mode(), margin)?.with_token(lease.token());
+        let record =
+            Record::of(lease.attempt(), self.store.context())?.with_token(lease.token()).shown_as(holder);
         let value = record.text()?;
         let lost = rewrite(Operation::Describe, &value, || lease.claim().replace(&value)).await?;
         Ok(lost.map_or(Updated::Done, Updated::Lost))

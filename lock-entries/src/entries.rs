@@ -79,6 +79,10 @@ pub trait Lines: Send + Sync + 'static {
         request: &InspectRequest,
     ) -> impl Future<Output = Result<Line<Self::Key>, Self::Failure>> + Send;
 
+    /// Returns requests to inspect the locks and semaphores that the store knows, as
+    /// [`Backend::list`](lock_core::Backend::list) has it.
+    fn list(&self) -> impl Future<Output = Result<Vec<InspectRequest>, Self::Failure>> + Send;
+
     /// Marks the hold of an entry as broken.
     fn mark(&self, key: &Self::Key) -> impl Future<Output = Result<Marked, Self::Failure>> + Send;
 
@@ -114,6 +118,8 @@ pub struct Line<K> {
 pub struct Shown<K> {
     /// The one whose entry it is.
     pub participant: Participant,
+    /// The lock's name as its user wrote it, if it is another one at the store.
+    pub name: Option<String>,
     /// What it takes to find it again.
     pub key: K,
 }

@@ -42,6 +42,9 @@ pub struct Record {
     /// The fencing token, where it may not be that of the entry.
     #[serde(default, skip_serializing_if = "is_default")]
     token: Option<u64>,
+    /// The lock's name as its user wrote it, if it is another one at the store.
+    #[serde(default, skip_serializing_if = "is_default")]
+    name: Option<String>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -75,6 +78,14 @@ impl Told {
         match self {
             Self::Ours(record) => record.mode(),
             Self::Newer | Self::Foreign(_) => Mode::Exclusive,
+        }
+    }
+
+    /// Returns the lock's name as its user wrote it, if the entry says that it is another one at the store.
+    pub fn name(&self) -> Option<String> {
+        match self {
+            Self::Ours(record) => record.name.clone(),
+            Self::Newer | Self::Foreign(_) => None,
         }
     }
 
@@ -122,7 +133,9 @@ impl Record {
     /// # Errors
     /// See [`Record::new`].
     pub fn of(request: &AcquireRequest, context: &BackendContext) -> Result<Self, LockError> {
-        Self::new(request.holder(), request.mode(), context.abort_margin())
+        let record = Self::new(request.holder(), request.mode(), context.abort_margin())?;
+        let is_mapped = request.name().as_str() != request.physical().as_str();
+        Ok(Self { name: is_mapped.then(|| request.name().as_str().to_owned()), ..record })
     }
 
     /// Creates the record of a holder of which nothing is known: it may need the longest time to stop.
@@ -140,6 +153,13 @@ impl Record {
     #[must_use]
     pub fn with_token(mut self, token: Option<FencingToken>) -> Self {
         self.token = token.map(FencingToken::get);
+        self
+    }
+
+    /// Returns the same for a client that says this of itself.
+    #[must_use]
+    pub fn shown_as(mut self, holder: &HolderInfo) -> Self {
+        self.client = holder.into();
         self
     }
 

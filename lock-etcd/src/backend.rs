@@ -88,6 +88,7 @@ pub(crate) fn capabilities(options: &EtcdOptions, interval: Duration) -> Capabil
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing()
+        .with_listing()
         .with_remembering()
         .with_reserving(Reserving::Refused(
             "they are the revisions of its store, which other clients get too",

@@ -1,5 +1,6 @@
 //! Finds, marks and removes the keys of others: who holds a lock and who waits for it, and taking a lock away from its holder.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lock_core::{InspectRequest, LockKind};
@@ -7,7 +8,7 @@ use lock_entries::{InLine, Line, Lines, Marked, Shown, Told, how_many_hold, newe
 
 use crate::attempt::view_of;
 use crate::backend::{EtcdEntries, participant};
-use crate::claim::replace;
+use crate::claim::{Directory, replace};
 use crate::failure::Failure;
 use crate::line::Entry;
 use crate::messages::{Compare, Range, Step, Txn};
@@ -28,8 +29,17 @@ impl Lines for EtcdEntries {
             return Err(Failure::Refused(newer(&entry.key)));
         }
         let holding = how_many_hold(&line.iter().map(InLine::mode).collect::<Vec<_>>());
-        let shown = |key: Entry| Shown { participant: participant(&key), key };
+        let shown = |key: Entry| Shown { participant: participant(&key), name: key.told.name(), key };
         Ok(Line { entries: line.into_iter().map(shown).collect(), holding })
+    }
+
+    async fn list(&self) -> Result<Vec<InspectRequest>, Failure> {
+        self.link.soon().await?;
+        let directory = Directory::new(self.link.options.prefix.clone());
+        let keys = self.link.ask(Range { keys_only: true, ..directory.range(0) }).await?.found;
+        let keys: Vec<_> = keys.into_iter().filter_map(|found| String::from_utf8(found.key).ok()).collect();
+        let owners: BTreeSet<_> = keys.iter().filter_map(|key| self.link.options.owner_of(key)).collect();
+        Ok(owners.into_iter().filter_map(|(name, kind)| InspectRequest::found(name, kind).ok()).collect())
     }
 
     /// Another program would not understand the mark.

@@ -75,6 +75,9 @@ pub(crate) struct Range {
     /// By what: 2 is the revision of the creation.
     #[prost(int32, tag = "6")]
     pub(crate) order_by: i32,
+    /// Without the values.
+    #[prost(bool, tag = "8")]
+    pub(crate) keys_only: bool,
     /// Nothing that was created later; zero for no limit.
     #[prost(int64, tag = "13")]
     pub(crate) created_by: i64,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, LockClient, LockError, Password, PhysicalName};
+use lock_core::{ClientBuilder, LockClient, LockError, LockKind, Password, PhysicalName};
 use lock_kit::{
     Authorities, BackendOptions, Driver, LONGEST_LEASE, LockUrl, TlsOptions, UrlOptions, connect_backend,
     invalid, split_port,
@@ -54,6 +54,9 @@ const DEFAULT_PORT: &str = "2379";
 
 /// The prefix if the URL names none.
 const DEFAULT_PREFIX: &str = "distlock";
+
+/// What keys of semaphores stand below.
+const PERMITS: &str = "permits";
 
 /// The shortest that a server grants.
 const SHORTEST_LEASE: Duration = Duration::from_secs(2);
@@ -127,10 +130,20 @@ impl EtcdOptions {
     /// The keys of a lock, or of a semaphore.
     pub(crate) fn directory(&self, name: &PhysicalName, is_semaphore: bool) -> Directory {
         Directory::new(if is_semaphore {
-            self.special("permits", name.as_str())
+            self.special(PERMITS, name.as_str())
         } else {
             format!("{}/{name}", self.prefix)
         })
+    }
+
+    /// What this key belongs to, if that is a lock or a semaphore.
+    pub(crate) fn owner_of<'a>(&self, key: &'a str) -> Option<(&'a str, LockKind)> {
+        let (first, rest) = key.strip_prefix(&self.prefix)?.strip_prefix('/')?.split_once('/')?;
+        match first.strip_prefix('~') {
+            None => Some((first, LockKind::Lock)),
+            Some(PERMITS) => Some((rest.split_once('/')?.0, LockKind::Semaphore)),
+            Some(_) => None,
+        }
     }
 
     /// A key for something else than a lock. No lock has such a name: in one that contains a `~`, a longer hash follows.
@@ -260,6 +273,11 @@ mod tests {
     fn no_lock_has_the_keys_of_something_else() {
         let options = EtcdOptions::at("h1", "locks");
         assert_eq!(options.special("undone", "1-2"), "locks/~undone/1-2");
+        assert_eq!(options.owner_of("locks/a/1-2"), Some(("a", LockKind::Lock)));
+        assert_eq!(options.owner_of("locks/~permits/a/1-2"), Some(("a", LockKind::Semaphore)));
+        for other in ["locks/~undone/1-2", "locks/a", "locks2/a/1-2", "locks/~permits/a"] {
+            assert_eq!(options.owner_of(other), None, "{other}");
+        }
         let directory = Directory::new("locks/a".to_owned());
         assert_eq!((directory.start(), directory.end().as_str()), ("locks/a/", "locks/a0"));
     }

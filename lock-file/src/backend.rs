@@ -27,7 +27,7 @@ use crate::members::{Member, Members};
 use crate::options::FileOptions;
 use crate::slots;
 use crate::subject::Subject;
-use crate::sweep::sweep;
+use crate::sweep::{find, sweep};
 use crate::watcher::{Registration, WatchedTask, Watcher};
 
 /// Longer names become a readable prefix and a hash. File systems allow 255 bytes, some encrypted ones 143.
@@ -167,6 +167,7 @@ fn capabilities() -> Capabilities {
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing()
+        .with_listing()
         .with_remembering()
         .with_reserving(Reserving::AtMost(MOST_SECTIONS))
         .with_shared()
@@ -178,6 +179,14 @@ fn status(gate: &Gate, name: LockName, subject: &Subject) -> Result<(LockStatus,
     status.holders = holders::all(gate, subject)?;
     let waiting = Members::of_queue(gate.folder(), subject).list()?;
     Ok((status, waiting))
+}
+
+/// The request to inspect what has files, by the name that one of them tells.
+fn request(gate: &Gate, subject: &Subject, rules: NameRules) -> Option<InspectRequest> {
+    let found = subject.inspection().ok()?;
+    let name = holders::name_of(gate, subject).and_then(|name| LockName::new(name).ok());
+    let told = name.map(|name| InspectRequest::new(name.clone(), rules.apply(&name)).about(found.kind()));
+    Some(told.filter(|told| told.physical() == found.physical()).unwrap_or(found))
 }
 
 impl Backend for FileBackend {
@@ -266,6 +275,15 @@ impl Backend for FileBackend {
         let folder = self.resources.lock_folder.folder();
         status.waiters = Members::of_queue(&folder, &subject).waiters(&waiting).map_err(error)?;
         Ok(status)
+    }
+
+    async fn list(&self) -> Result<Vec<InspectRequest>, LockError> {
+        let rules = self.capabilities.names;
+        let found = gated_action::run(&self.resources, move |gate| {
+            Ok(find(gate.folder())?.iter().filter_map(|subject| request(gate, subject, rules)).collect())
+        });
+        let found = found.await;
+        found.map_err(|failure| failure.into_error(Operation::Inspect, None))
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {

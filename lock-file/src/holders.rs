@@ -47,6 +47,18 @@ pub(crate) fn all(gate: &Gate, subject: &Subject) -> Result<Vec<Participant>, Fa
     }
 }
 
+/// The lock's name as its user wrote it, from the first record of a holder or waiter.
+pub(crate) fn name_of(gate: &Gate, subject: &Subject) -> Option<String> {
+    let folder = gate.folder();
+    let inside = |directory: String| {
+        let names = folder.list(&directory).ok().flatten().unwrap_or_default();
+        names.into_iter().map(move |name| format!("{directory}/{name}"))
+    };
+    let files = [subject.held()].into_iter().chain(inside(subject.shares())).chain(inside(subject.queue()));
+    let mut records = files.filter_map(|file| Record::read(folder.open_to_look(&file).ok()??));
+    records.next().map(|record| record.name)
+}
+
 /// One of the holders.
 pub(crate) fn any(gate: &Gate, subject: &Subject) -> Result<Option<Participant>, Failure> {
     match alone(gate, subject)? {

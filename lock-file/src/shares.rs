@@ -133,3 +133,21 @@ pub(crate) fn break_holder(gate: &Gate, subject: &Subject, id: &str) -> Result<b
     gate.folder().keep_folder(&subject.shares());
     Ok(true)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn permits(take: u32, of: u32) -> Permits {
+        Permits { take: NonZeroU32::new(take).unwrap(), of: NonZeroU32::new(of).unwrap() }
+    }
+
+    #[test]
+    fn all_permits_that_were_taken_count_and_each_holder_has_to_use_the_same_number() {
+        let held = [permits(2, 5), permits(1, 5)].map(|permits| Member { number: 1, permits: Some(permits) });
+        assert!(leave_room_for(permits(2, 5), &held) && !leave_room_for(permits(3, 5), &held));
+        assert!(!leave_room_for(permits(1, 6), &held));
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{AcquireRequest, InspectRequest, LockKind};
+use lock_core::{AcquireRequest, InspectRequest, LockError, LockKind};
 
 /// The subfolders of the folder, which exist as long as it is in use.
 pub(crate) const FOLDERS: [&str; 5] = [HELD, SHARED, QUEUE, PERMITS, PERMITS_QUEUE];
@@ -40,6 +40,11 @@ impl Subject {
             _ => LockKind::Lock,
         };
         Self::new(kind, physical)
+    }
+
+    /// A request to inspect it.
+    pub(crate) fn inspection(&self) -> Result<InspectRequest, LockError> {
+        InspectRequest::found(&self.physical, self.kind)
     }
 
     pub(crate) fn is_semaphore(&self) -> bool {

@@ -30,7 +30,8 @@ pub(crate) fn sweep(gate: &Gate) {
     }
 }
 
-fn find(folder: &Folder) -> Result<Vec<Subject>, Failure> {
+/// Finds the locks and semaphores that have files, in use or not.
+pub(crate) fn find(folder: &Folder) -> Result<Vec<Subject>, Failure> {
     let mut found = BTreeSet::new();
     for relative in FOLDERS {
         let names = folder.list(relative)?.unwrap_or_default();

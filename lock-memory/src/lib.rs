@@ -291,6 +291,7 @@ fn capabilities() -> Capabilities {
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing()
+        .with_listing()
         .with_remembering()
         .with_leasing(Leasing::PerHold { shortest: Duration::ZERO, longest: Duration::MAX })
         .with_reserving(Reserving::AtMost(NonZeroU32::MAX))
@@ -425,6 +426,10 @@ impl Backend for MemoryBackend {
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
         self.call(Operation::Inspect, |server| server.inspect(request)).await
+    }
+
+    async fn list(&self) -> Result<Vec<InspectRequest>, LockError> {
+        self.call(Operation::Inspect, Server::list).await
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {

@@ -320,6 +320,12 @@ impl Server {
         status
     }
 
+    pub(super) fn list(&self) -> Vec<InspectRequest> {
+        let locks = self.locks.lock();
+        let in_use = locks.iter().filter(|(_, lock)| !lock.is_empty());
+        in_use.filter_map(|((name, kind), _)| InspectRequest::found(name.as_str(), *kind).ok()).collect()
+    }
+
     /// Returns one of the holders.
     pub(super) fn holder(&self, requested: &Requested) -> Option<Participant> {
         let locks = self.locks.lock();

@@ -1,5 +1,6 @@
 //! The Redis implementation of the core's `Backend`: one short function for each operation.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::attempt::Attempt;
 use crate::connection::Connection;
 use crate::failure::{explain, is_refused};
 use crate::groups::Membership;
-use crate::keys::{IdAtServer, Keys};
+use crate::keys::{self, IdAtServer, Keys};
 use crate::messages::Address;
 use crate::options::{RedisOptions, SHORTEST_LEASE};
 use crate::record::{self, handed_over, holder_text, loss};
@@ -38,6 +39,9 @@ const BROKEN_IS_REMEMBERED: Duration = Duration::from_secs(60 * 60);
 /// The most tokens of one grant. They follow the server's clock, and so many last for a millisecond: those of a grant after the
 /// fence was lost are above them.
 const MOST_TOKENS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
+/// How many keys one request of a list looks at: some 0.1 ms of the server's time.
+const SCANNED_AT_ONCE: u32 = 500;
 
 /// The server refuses a time to live whose end is no 64-bit number of milliseconds.
 const LONGEST_MEMORY: Duration = Duration::from_secs(1000 * 366 * 24 * 60 * 60);
@@ -115,6 +119,7 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing()
+        .with_listing()
         .with_remembering()
         .with_leasing(Leasing::PerHold { shortest: SHORTEST_LEASE, longest: lock_kit::LONGEST_LEASE })
         .with_leftovers_gone_after(options.server.lease)
@@ -184,6 +189,26 @@ impl Backend for RedisBackend {
         let keys = self.keys(request.physical(), request.kind());
         let answer: Vec<String> = link.call(&INSPECT, keys.call(&INSPECT)).await?;
         record::status(request.name(), &answer)
+    }
+
+    /// In many requests, none of which keeps the server from others for long.
+    async fn list(&self) -> Result<Vec<InspectRequest>, LockError> {
+        let prefix = &self.connection.options.server.prefix;
+        let (pattern, mut cursor, mut found) = (keys::pattern(prefix), 0_u64, BTreeSet::new());
+        loop {
+            let link = self.connection.link(Operation::Inspect)?;
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED_AT_ONCE);
+            let scanned: (u64, Vec<Vec<u8>>) =
+                link.send(&scan).await.map_err(|error| explain(Operation::Inspect, error))?;
+            let keys = scanned.1.iter().filter_map(|key| std::str::from_utf8(key).ok());
+            found.extend(keys.filter_map(|key| keys::owner_of(prefix, key)));
+            cursor = scanned.0;
+            if cursor == 0 {
+                break;
+            }
+        }
+        Ok(found.iter().filter_map(|(name, kind)| InspectRequest::found(name, *kind).ok()).collect())
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {

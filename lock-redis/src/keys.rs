@@ -42,6 +42,29 @@ impl Keys {
     }
 }
 
+/// The pattern of the keys that show which locks are in use: their holds and queues.
+pub(crate) fn pattern(prefix: &str) -> String {
+    let mut pattern = String::new();
+    for character in prefix.chars() {
+        if matches!(character, '*' | '?' | '[' | ']' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern + ":{*}*:[lq]"
+}
+
+/// The name and kind of what has this hold or queue.
+pub(crate) fn owner_of(prefix: &str, key: &str) -> Option<(String, LockKind)> {
+    let (name, part) = key.strip_prefix(prefix)?.strip_prefix(":{")?.split_once('}')?;
+    let kind = match part {
+        ":l" | ":q" => LockKind::Lock,
+        ":s:l" | ":s:q" => LockKind::Semaphore,
+        _ => return None,
+    };
+    Some((name.to_owned(), kind))
+}
+
 /// The id of an attempt at the server, which says how it holds or waits, and for how many sections it reserves tokens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IdAtServer {
@@ -111,6 +134,19 @@ mod tests {
     fn the_keys_of_a_lock_share_one_hash_tag() {
         assert_eq!(keys("orders/42")[0], "distlock:{orders/42}:l");
         assert_eq!(keys("orders/42").len(), 5);
+    }
+
+    #[test]
+    fn a_key_says_which_lock_is_in_use() {
+        let owner = |key| owner_of("distlock", key);
+        assert_eq!(owner("distlock:{a:b}:l"), Some(("a:b".to_owned(), LockKind::Lock)));
+        assert_eq!(owner("distlock:{a}:s:q"), Some(("a".to_owned(), LockKind::Semaphore)));
+        for other in
+            ["distlock:{a}:f", "distlock:{a}:m:x:l", "distlock2:{a}:l", "other:{a}:l", "distlock:a:l"]
+        {
+            assert_eq!(owner(other), None, "{other}");
+        }
+        assert_eq!(pattern("a*b"), r"a\*b:{*}*:[lq]");
     }
 
     #[test]

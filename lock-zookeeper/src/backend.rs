@@ -113,6 +113,7 @@ pub(crate) fn capabilities(
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing()
+        .with_listing()
         .with_remembering()
         .with_reserving(reserving)
         .with_answers_within(request_timeout(options.session_timeout, interval))

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::node::token_of;
 use crate::queue::{in_order, refuse_strangers};
 use crate::session::{News, Session};
+use crate::slots::REMEMBERED;
 
 /// The pause before another check of a node that is about to go, after a failed one.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -46,6 +47,21 @@ impl Lines for ZooKeeperEntries {
             }
         };
         session.patiently(look).await
+    }
+
+    /// The directories of locks stay for a while when they are empty, and a semaphore's is that of the lock with its name.
+    async fn list(&self) -> Result<Vec<InspectRequest>, Failure> {
+        let session = self.sessions.any(Operation::Inspect).await.map_err(Failure::Refused)?;
+        let look = || async {
+            session.catch_up(&self.root).await?;
+            session.list(&self.root).await
+        };
+        let mut names = session.patiently(look).await?;
+        names.retain(|name| name != REMEMBERED);
+        let both = |name: &String| {
+            [LockKind::Lock, LockKind::Semaphore].map(|kind| InspectRequest::found(name, kind).ok())
+        };
+        Ok(names.iter().flat_map(both).flatten().collect())
     }
 
     async fn mark(&self, nodes: &Nodes) -> Result<Marked, Failure> {
@@ -123,7 +139,8 @@ impl ZooKeeperEntries {
                 let name = first.rsplit('/').next().unwrap_or_default();
                 if let Some((participant, told)) = self.participant(name, *mode, found) {
                     let (session, paths) = (Arc::clone(session), paths.clone());
-                    all.push(Shown { participant, key: Nodes { session, paths, told } });
+                    let name = told.as_ref().and_then(Told::name);
+                    all.push(Shown { participant, name, key: Nodes { session, paths, told } });
                 }
             }
         }

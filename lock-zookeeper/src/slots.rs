@@ -26,7 +26,7 @@ use crate::failure::{Failure, nonsense, unexpected};
 use crate::session::Session;
 use crate::session_liveness::Proof;
 
-const REMEMBERED: &str = "~remembered";
+pub(crate) const REMEMBERED: &str = "~remembered";
 
 /// How often other clients may change a slot meanwhile.
 const MOST_ROUNDS: usize = 8;

@@ -1,7 +1,7 @@
 //! Cases: what `status` shows about a lock.
 
 use crate::{Outcome, ensure};
-use lock_core::{ClientBuilder, HolderInfo, Participant, ProcessOrigin};
+use lock_core::{ClientBuilder, HolderInfo, LockClient, LockError, LockStatus, Participant, ProcessOrigin};
 
 use super::exclusion::quit;
 use super::order::take_turns;
@@ -14,6 +14,8 @@ cases!("inspection":
     the_holder_is_shown [Need::Holder],
     the_queue_is_shown_in_order [Need::Holder],
     looking_changes_nothing [Need::Holder],
+    those_in_use_are_listed_and_no_others [Need::Listing, Need::Holder],
+    a_semaphore_is_listed_beside_the_lock_of_its_name [Need::Listing, Need::Permits],
 );
 
 async fn a_lock_that_was_never_used_is_free(stage: &Stage) -> Outcome {
@@ -87,4 +89,57 @@ async fn looking_changes_nothing(stage: &Stage) -> Outcome {
     stage.is_held(&theirs, "room").await?;
     guard.release().await?;
     stage.is_free(&theirs, "room").await
+}
+
+/// The names of what is listed below a prefix, and how many hold it and wait for it.
+async fn listed(client: &LockClient, prefix: &str) -> Result<Vec<(String, usize, usize)>, LockError> {
+    let found = client.scoped(prefix).list().await?;
+    let in_use = |lock: LockStatus| (lock.name.as_str().to_owned(), lock.holders.len(), lock.waiters.len());
+    match found.failures.into_iter().next() {
+        None => Ok(found.locks.into_iter().map(in_use).collect()),
+        Some(error) => Err(error),
+    }
+}
+
+async fn those_in_use_are_listed_and_no_others(stage: &Stage) -> Outcome {
+    let (client, observer) = (stage.client().await?, stage.client().await?);
+    let free = client.mutex("list/free")?.acquire().await?;
+    free.release().await?;
+    // Not each server accepts these characters in a name.
+    let names = ["list/a:b", "list/plain", "list/with space"];
+    let mut guards = Vec::new();
+    for name in names {
+        guards.push(client.mutex(name)?.acquire().await?);
+    }
+    let other = client.mutex("other")?.acquire().await?;
+    let waits = observer.mutex(names[1])?;
+    let waiting = tokio::spawn(async move { waits.acquire().await });
+    stage.queued(&client, names[1], 1).await?;
+    let found = listed(&observer, "list/").await?;
+    let expected = names.map(|name| (name.to_owned(), 1, usize::from(name == names[1])));
+    ensure!(found == expected, "listed are {found:?}");
+    for guard in guards {
+        guard.release().await?;
+    }
+    waiting.await??.release().await?;
+    let found = listed(&observer, "list/").await?;
+    ensure!(found.is_empty(), "listed are {found:?}, which are free");
+    let found = listed(&observer, "").await?;
+    ensure!(found.iter().any(|(name, ..)| name == "other"), "listed are {found:?}");
+    Ok(other.release().await?)
+}
+
+async fn a_semaphore_is_listed_beside_the_lock_of_its_name(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    let lock = client.mutex("list/both")?.acquire().await?;
+    let semaphore = client.semaphore("list/both", 3)?;
+    let permits = [semaphore.permits(1)?.acquire().await?, semaphore.permits(2)?.acquire().await?];
+    let found = listed(&client, "list/").await?;
+    let mut held: Vec<_> = found.iter().map(|(_, holders, _)| *holders).collect();
+    held.sort_unstable();
+    ensure!(held == [1, 2], "listed are {found:?}");
+    for permit in permits {
+        permit.release().await?;
+    }
+    Ok(lock.release().await?)
 }

@@ -41,13 +41,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The minimum permissions of a client, with which the suite runs.
 const LEAST: &str = "~distlock:* resetchannels &distlock:* -@all \
     +evalsha +script|load +ping +info +client|id +client|kill +client|setname +subscribe +publish +pubsub|numsub \
-    +time +get +set +del +exists +pexpire +pttl \
+    +scan +time +get +set +del +exists +pexpire +pttl \
     +zadd +zcard +zincrby +zscore +zrange +zcount +zrem +hset +hget +hmget +hdel";
 
 /// The same without messages: a waiter has to poll.
 const WITHOUT_MESSAGES: &str = "~distlock:* resetchannels -@all \
     +evalsha +script|load +ping +info +client|id +client|kill +client|setname \
-    +time +get +set +del +exists +pexpire +pttl \
+    +scan +time +get +set +del +exists +pexpire +pttl \
     +zadd +zcard +zincrby +zscore +zrange +zcount +zrem +hset +hget +hmget +hdel";
 
 /// A server that permits a client everything that it needs.

@@ -185,7 +185,7 @@ fn help_version_and_completions_are_0() {
     for shell in ["bash", "zsh", "fish"] {
         let output = bare().args(["completions", shell]).output().unwrap();
         let script = String::from_utf8(output.stdout).unwrap();
-        for subcommand in ["exec", "elect", "watch", "hold", "status", "break"] {
+        for subcommand in ["exec", "elect", "watch", "hold", "status", "list", "break"] {
             assert!(script.contains(subcommand), "{shell}: {subcommand}");
         }
     }

@@ -128,3 +128,32 @@ fn an_input_that_does_not_block_is_not_at_its_end() {
     drop(writer);
     assert_eq!(holder.code(), 0);
 }
+
+#[test]
+fn those_in_use_are_listed() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.run(["list"]);
+    assert_code(&output, 0, "nothing");
+    assert_eq!(output.stdout, b"no lock is in use\n");
+    let holders = ["orders/1", "orders/2", "jobs/1"].map(|name| sandbox.hold(name));
+    let waiter = Running::start(&mut sandbox.distlock(["hold", "orders/2"]));
+    sandbox.until_waiting("orders/2", 1);
+
+    let output = sandbox.run(["list", "orders/"]);
+    let lines: Vec<_> = std::str::from_utf8(&output.stdout).unwrap().lines().collect();
+    let pid = |number: usize| holders[number].pid();
+    assert!(lines[0].starts_with(&format!("lock \"orders/1\" is held by pid {} on ", pid(0))), "{lines:?}");
+    assert!(lines[1].starts_with(&format!("lock \"orders/2\" is held by pid {} on ", pid(1))), "{lines:?}");
+    assert!(lines[1].ends_with("; 1 waiting") && lines.len() == 2, "{lines:?}");
+
+    let names = |options: &[&'static str]| {
+        let output = sandbox.run(["list", "--json"].into_iter().chain(options.iter().copied()));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let name = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["name"].clone();
+        text.lines().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&[]), ["jobs/1", "orders/1", "orders/2"]);
+    assert_eq!(names(&["--waiting"]), ["orders/2"]);
+    assert_eq!(names(&["--held", "jobs"]), ["jobs/1"]);
+    drop(waiter);
+}

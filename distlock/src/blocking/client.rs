@@ -10,7 +10,7 @@ use super::sharing::{RwLock, Semaphore};
 use super::wait;
 use crate::capabilities::Capabilities;
 use crate::events::Subscription;
-use crate::status::{Broken, HolderId, LockStatus};
+use crate::status::{Broken, HolderId, LockList, LockStatus};
 use crate::{LockError, LockListener, LockOptions, Operation};
 
 /// A client of one backend whose methods block, see [`connect`](super::connect). It is cheap to clone; all clones are the
@@ -241,6 +241,24 @@ impl LockClient {
     /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
     pub fn status(&self, name: impl AsRef<str>) -> Result<LockStatus, LockError> {
         wait::for_result(Operation::Inspect, self.0.status(name))
+    }
+
+    /// Returns the locks and semaphores that are held or waited for now.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// let _guard = locks.mutex("orders/42")?.acquire()?;
+    /// assert_eq!(locks.list()?.locks[0].name.as_str(), "orders/42");
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`distlock::LockClient::list`](crate::LockClient::list);
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn list(&self) -> Result<LockList, LockError> {
+        wait::for_result(Operation::Inspect, self.0.list())
     }
 
     /// Takes the lock away from `holder`, which reports it as lost. Does nothing if `holder` does not hold the lock any

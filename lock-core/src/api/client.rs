@@ -41,7 +41,7 @@ use crate::types::status::{Broken, HolderId, LockStatus};
 pub struct LockClient {
     client: Arc<Client>,
     /// What every name begins with.
-    prefix: Arc<str>,
+    pub(super) prefix: Arc<str>,
 }
 
 /// What all clones of a client share, and its locks.

@@ -13,6 +13,7 @@ mod in_use;
 mod joint;
 mod joint_hold;
 pub(crate) mod listener;
+mod listing;
 mod local_handoff;
 pub(crate) mod lock;
 mod mailbox;

@@ -35,6 +35,7 @@ pub(crate) trait AnyBackend: fmt::Debug + Send + Sync {
         request: &AcquireRequest,
     ) -> Result<Downgraded<AnyLease>, LockError>;
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError>;
+    async fn list(&self) -> Result<Vec<InspectRequest>, LockError>;
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError>;
     async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError>;
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError>;
@@ -115,6 +116,10 @@ impl<B: Backend> AnyBackend for Erased<B> {
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
         self.request(Operation::Inspect, async { self.backend.inspect(request).await }).await
+    }
+
+    async fn list(&self) -> Result<Vec<InspectRequest>, LockError> {
+        self.request(Operation::Inspect, async { self.backend.list().await }).await
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {

@@ -1,5 +1,6 @@
 //! The request that a backend gets when a lock is inspected, or taken away from its holder.
 
+use crate::types::error::LockError;
 use crate::types::mode::LockKind;
 use crate::types::name::{LockName, PhysicalName};
 
@@ -27,6 +28,15 @@ impl InspectRequest {
     /// Creates a request about a lock, to test a backend without the core.
     pub fn new(name: LockName, physical: PhysicalName) -> Self {
         Self { name, physical, kind: LockKind::Lock }
+    }
+
+    /// Creates a request about what the server knows by this name, for [`Backend::list`](crate::Backend::list).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName) for what cannot be the name of a lock.
+    pub fn found(physical: &str, kind: LockKind) -> Result<Self, LockError> {
+        let name = LockName::new(physical)?;
+        Ok(Self { physical: PhysicalName::of_server(&name), name, kind })
     }
 
     /// Makes the request one about a lock or about a semaphore.

@@ -163,6 +163,8 @@ pub struct Capabilities {
     pub fairness: Fairness,
     /// How much `status` can show.
     pub inspection: Inspection,
+    /// Whether the server can name the locks that it knows, for [`LockClient::list`](crate::LockClient::list).
+    pub listing: bool,
     /// Whether `break_holder` works.
     pub breaking: Breaking,
     /// Whether the status of a lock shows the value of a leader, and the leader can change it.
@@ -204,6 +206,7 @@ impl Capabilities {
             fencing: Fencing::None,
             fairness: Fairness::Unordered,
             inspection: Inspection::None,
+            listing: false,
             breaking: Breaking::Unsupported,
             describing: false,
             remembering: false,
@@ -227,6 +230,9 @@ impl Capabilities {
 
         /// Sets how much `status` can show.
         with_inspection(inspection: Inspection) { inspection = inspection }
+
+        /// Declares that the locks of the server can be listed.
+        with_listing() { listing = true }
 
         /// Sets how long leftovers last. An attempt that cannot be undone for that long is left to the server, and so is a
         /// release that is not answered before its lease is over.

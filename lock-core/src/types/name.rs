@@ -122,6 +122,11 @@ impl FromStr for LockName {
 pub struct PhysicalName(Arc<str>);
 
 impl PhysicalName {
+    /// The name, as a server has spelt it.
+    pub(crate) fn of_server(name: &LockName) -> Self {
+        Self(Arc::clone(&name.0))
+    }
+
     /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::types::error::LockError;
 use crate::types::mode::Mode;
 use crate::types::name::LockName;
 use crate::types::origin::ProcessOrigin;
@@ -222,6 +223,16 @@ pub struct LockStatus {
     /// How long the holder's lease runs if it is not renewed, if there is a lease; with several holders, the lease that
     /// ends last.
     pub remaining: Option<Duration>,
+}
+
+/// The locks and semaphores of a server that are in use.
+#[derive(Debug, Clone, Default)]
+pub struct LockList {
+    /// Those that are held or waited for, in the order of their names. The [mode](Participant::mode) of a participant tells a
+    /// semaphore from a lock.
+    pub locks: Vec<LockStatus>,
+    /// Why others could not be inspected, each with its lock.
+    pub failures: Vec<LockError>,
 }
 
 impl LockStatus {

@@ -525,9 +525,13 @@ impl Lines for Client {
             if let Told::Ours(record) = &key.told {
                 record.clone().describe(&mut participant);
             }
-            Shown { participant, key }
+            Shown { participant, name: key.told.name(), key }
         };
         Ok(Line { entries: line.into_iter().map(shown).collect(), holding })
+    }
+
+    async fn list(&self) -> Result<Vec<InspectRequest>, Failure> {
+        Ok(Vec::new())
     }
 
     async fn mark(&self, key: &Kept) -> Result<Marked, Failure> {

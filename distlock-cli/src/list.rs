@@ -1,0 +1,54 @@
+//! `distlock list`: shows which locks are in use.
+
+use std::time::{Duration, SystemTime};
+
+use distlock::status::{LockKind, LockStatus};
+
+use crate::arguments::{Common, List};
+use crate::connection::{self, Address};
+use crate::exit::{self, Ending, Failure};
+use crate::named::Named;
+use crate::participants;
+use crate::report::{Report, write_output};
+use crate::status::{is_held, to_json};
+
+/// Asks the backend and prints the answer: one lock on each line.
+pub(crate) async fn run(common: &Common, list: &List, report: &Report) -> Result<Ending, Failure> {
+    let locks = Address::find(common)?.open(Duration::ZERO).await?;
+    let found = locks.scoped(&list.prefix).list().await;
+    connection::close(&locks).await;
+    let found = found?;
+    let is_wanted =
+        |lock: &&LockStatus| (!list.held || lock.is_held()) && (!list.waiting || !lock.waiters.is_empty());
+    let now = SystemTime::now();
+    let line = |lock: &LockStatus| {
+        let named = named(lock);
+        if common.json { to_json(named, lock).to_string() } else { to_text(named, lock, now) }
+    };
+    let mut lines: Vec<_> = found.locks.iter().filter(is_wanted).map(line).collect();
+    if lines.is_empty() && !common.json {
+        lines.push("no lock is in use".to_owned());
+    }
+    // Each line ends.
+    lines.push(String::new());
+    write_output(&lines.join("\n"))?;
+    for error in &found.failures {
+        report.failure(&Failure::from(error.clone()));
+    }
+    Ok(Ending::Code(if found.failures.is_empty() { exit::SUCCESS } else { exit::WARNINGS }))
+}
+
+fn named(lock: &LockStatus) -> Named<'_> {
+    let kind = lock.holders.iter().chain(&lock.waiters).next().map_or(LockKind::Lock, |one| one.mode.kind());
+    Named { name: lock.name.as_str(), kind }
+}
+
+fn to_text(named: Named<'_>, lock: &LockStatus, now: SystemTime) -> String {
+    let holders = match lock.holders.first() {
+        None => "is free".to_owned(),
+        Some(first) => format!("{} {}", is_held(first.mode), participants::describe_all(&lock.holders, now)),
+    };
+    let waiting =
+        if lock.waiters.is_empty() { String::new() } else { format!("; {} waiting", lock.waiters.len()) };
+    format!("{named} {holders}{waiting}")
+}

@@ -1,0 +1,83 @@
+//! Which locks of a server are in use.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use crate::api::client::LockClient;
+use crate::policy::context::ClientContext;
+use crate::runtime::engine::no_answer;
+use crate::spi::InspectRequest;
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::status::{LockList, LockStatus};
+
+#[cfg(doc)]
+use crate::types::capabilities::Capabilities;
+
+/// How many locks of a list are inspected at the same time.
+const TOGETHER: usize = 32;
+
+/// Inspects all locks that the server knows.
+async fn inspect_all(context: Arc<ClientContext>) -> Result<LockList, LockError> {
+    let mut requests = context.backend.list().await?.into_iter();
+    let (mut asked, mut found) = (JoinSet::new(), LockList::default());
+    loop {
+        for request in requests.by_ref().take(TOGETHER - asked.len()) {
+            let context = Arc::clone(&context);
+            asked.spawn(async move { inspect_found(&context, &request).await });
+        }
+        match asked.join_next().await {
+            None => return Ok(found),
+            Some(Ok(Ok(lock))) if lock.holders.is_empty() && lock.waiters.is_empty() => {}
+            Some(Ok(Ok(lock))) => found.locks.push(lock),
+            Some(Ok(Err(error))) => found.failures.push(error),
+            Some(Err(error)) => return Err(no_answer(Operation::Inspect, error)),
+        }
+    }
+}
+
+async fn inspect_found(context: &ClientContext, request: &InspectRequest) -> Result<LockStatus, LockError> {
+    let about = |error: LockError| error.on(request.name()).of(request.kind()).at(&context.server);
+    let mut lock = context.backend.inspect(request).await.map_err(about)?;
+    if context.backend.capabilities().names.apply(&lock.name) != request.physical {
+        lock.name = request.name.clone();
+    }
+    Ok(lock)
+}
+
+impl LockClient {
+    /// Returns the locks and semaphores that are held or waited for now, in the order of their names; of a [scoped](Self::scoped)
+    /// client, those whose names begin with its prefix. They are looked at one after the other, so that the list is no picture of one
+    /// moment.
+    ///
+    /// A name that the server does not accept has another one there. The list has the name that its user wrote if the holder or a waiter
+    /// tells the server; otherwise the one at the server.
+    ///
+    /// ```
+    /// # lock_memory::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let found = locks.list().await?;
+    /// assert_eq!(found.locks[0].name.as_str(), "orders/42");
+    /// guard.release().await?;
+    /// assert!(locks.list().await?.locks.is_empty());
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the backend [cannot list](Capabilities::listing) locks; [`ErrorKind::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at any time; it changes nothing.
+    pub async fn list(&self) -> Result<LockList, LockError> {
+        let capabilities = self.capabilities();
+        if !capabilities.listing {
+            let unsupported = LockError::new(ErrorKind::Unsupported, Operation::Inspect).at(self.server());
+            let cause = format!("the backend {:?} cannot name the locks of its server", capabilities.backend);
+            return Err(unsupported.because(cause).remedy("ask for each lock by its name"));
+        }
+        let mut found = self.on_engine(Operation::Inspect, inspect_all).await?;
+        found.locks.retain(|lock| lock.name.as_str().starts_with(&*self.prefix));
+        found.locks.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(found)
+    }
+}
