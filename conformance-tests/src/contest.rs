@@ -117,13 +117,16 @@ impl Contest {
     /// Dropping the future only stops the waiting.
     pub async fn go_on(&mut self, who: &[usize], times: usize) -> Outcome {
         self.hear()?;
-        let goals: Vec<_> =
-            who.iter().map(|index| (*index, self.contenders[*index].visits + times)).collect();
-        let what = format!("{times} more visits of each of {who:?}");
-        self.until(&what, |contest| {
-            goals.iter().all(|(index, goal)| contest.contenders[*index].visits >= *goal)
-        })
-        .await
+        let before: Vec<_> = who.iter().map(|index| (*index, self.contenders[*index].visits)).collect();
+        // The patience is for one visit of each: how long many of them take says only how busy the machine is.
+        for more in 1..=times {
+            let what = format!("{more} more visits of each of {who:?}");
+            let goes_on = |contest: &Self| {
+                before.iter().all(|(index, before)| contest.contenders[*index].visits >= before + more)
+            };
+            self.until(&what, goes_on).await?;
+        }
+        Ok(())
     }
 
     /// Tells a contender to keep the lock for this long when it next has it, or until it has lost it, and waits until
