@@ -1,11 +1,13 @@
-//! The smallest backend that passes distlock's conformance suite: a shelf in the memory of a program that says which attempt has
-//! which lock.
+//! Two backends that pass distlock's conformance suite, as their authors write them. The smallest is a shelf in the memory of a
+//! program that says which attempt has which lock; [`folder`] is one over a store with conditional writes.
 //!
 //! * **Holding**: the shelf names an attempt's id for each lock that is held. An attempt that asks again finds itself.
 //! * **Waiting**: each change wakes all who wait, and the first that looks gets the lock. So there is no order, and none is declared.
 //! * **Loss**: only the shelf's owner takes a lock away, which the next renewal finds out.
 //! * **Failure**: none. The shelf always answers, and is gone with the program.
 #![forbid(unsafe_code)]
+
+pub mod folder;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
