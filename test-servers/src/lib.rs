@@ -12,6 +12,7 @@
 //! * [`MySqlServer`]: a MariaDB or a MySQL, with users, TLS and settings on request.
 //! * [`PostgresServer`]: a PostgreSQL, with users, TLS and settings on request, also as a standby; and [`PgBouncer`] in front of one.
 //! * [`S3Server`]: an object store in this process, with writes that are late or unanswered on request.
+//! * [`AzuriteServer`]: an object store that speaks as Azure Blob Storage does.
 //! * [`CuratorPeer`]: a program in Java that locks with Apache Curator.
 //! * [`TcpProxy`]: sits between a client and a server, and cuts, refuses, swallows, delays and slices the traffic. With
 //!   a [`Conversation`] it distinguishes requests from replies, so that it can lose or hold back the next request of
@@ -22,6 +23,8 @@
 //! Every error is a [`Failure`], as the suite in `conformance-tests` reports it.
 #![forbid(unsafe_code)]
 
+#[cfg(unix)]
+mod azurite;
 #[cfg(unix)]
 mod certificates;
 #[cfg(unix)]
@@ -56,6 +59,8 @@ mod url;
 #[cfg(unix)]
 mod zookeeper;
 
+#[cfg(unix)]
+pub use azurite::AzuriteServer;
 #[cfg(unix)]
 pub use certificates::{Certificates, Pair};
 pub use conformance_tests::{During, Failure, Outcome, ensure};

@@ -20,15 +20,15 @@ use test_servers::{Direction, S3Conversation, S3Server, TcpProxy};
 use tokio::sync::Mutex;
 
 /// The shortest.
-const LEASE: Duration = Duration::from_secs(5);
+pub(crate) const LEASE: Duration = Duration::from_secs(5);
 
 /// Outlasts every case.
-const LASTING: Duration = Duration::from_secs(600);
+pub(crate) const LASTING: Duration = Duration::from_secs(600);
 
 /// No busy machine takes this long for an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-const fn lacks(ability: Ability) -> Option<&'static str> {
+pub(crate) const fn lacks(ability: Ability) -> Option<&'static str> {
     match ability {
         Ability::CheckedGrants => Some("a grant says since when it lasts"),
         Ability::SeenDeaths => Some("the lock of a dead client is kept until its lease ends"),
@@ -49,7 +49,7 @@ struct Fixture {
 static RUNNING: Mutex<Running<S3Server>> = Running::none();
 
 /// The object says what it was written for.
-fn operation_of(content: &[u8]) -> Option<Operation> {
+pub(crate) fn operation_of(content: &[u8]) -> Option<Operation> {
     let written: Value = serde_json::from_slice(content).ok()?;
     let operations = [
         Operation::Acquire,

@@ -63,6 +63,11 @@ impl Kind {
         reason.inspect(|reason| println!("{self:?}: {reason}")).is_some()
     }
 
+    /// Returns how many processes contend: more where each of them writes the same object.
+    pub(crate) fn contenders(self) -> usize {
+        if self == Self::ObjectStore { 8 } else { 4 }
+    }
+
     /// Returns whether a lock ends with the connection of its holder, so that another client may have it before the
     /// holder has learned that the connection has ended.
     pub(crate) fn ends_with_connections(self) -> bool {

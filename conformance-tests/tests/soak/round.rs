@@ -11,9 +11,6 @@ use tokio::time::sleep;
 use crate::dice::Dice;
 use crate::place::{Kind, LEASE, Server};
 
-/// Half of them reach the server through the proxy: those with an even number.
-const CONTENDERS: usize = 4;
-
 /// How often each contender has the lock between two kinds of harm.
 const VISITS: usize = 30;
 
@@ -64,6 +61,8 @@ impl Harm {
 pub(crate) struct Round {
     seed: u64,
     kind: Kind,
+    /// Half of them reach the server through the proxy: those with an even number.
+    contenders: usize,
     dice: Dice,
     contest: Contest,
     proxy: Option<TcpProxy>,
@@ -77,11 +76,13 @@ impl Round {
         let server = Server::start(kind).await?;
         let proxy = server.proxy()?;
         let (through, past) = (server.url(proxy.as_ref())?, server.url(None)?);
-        let addresses: Vec<_> = (0..CONTENDERS)
+        let contenders = kind.contenders();
+        let addresses: Vec<_> = (0..contenders)
             .map(|number| if number.is_multiple_of(2) { through.clone() } else { past.clone() })
             .collect();
         let contest = Contest::start(&addresses, PATIENCE).await?;
-        Ok(Self { seed, kind, dice: Dice::new(seed), contest, proxy, server, harms: BTreeMap::new() })
+        let (dice, harms) = (Dice::new(seed), BTreeMap::new());
+        Ok(Self { seed, kind, contenders, dice, contest, proxy, server, harms })
     }
 
     /// Does harm this often.
@@ -108,7 +109,8 @@ impl Round {
 
     async fn strike(&mut self, harm: Harm) -> Outcome {
         // Which are behind the proxy, and which not.
-        let (holder, waiter) = (self.dice.below(CONTENDERS / 2) * 2, self.dice.below(CONTENDERS / 2) * 2 + 1);
+        let half = self.contenders / 2;
+        let (holder, waiter) = (self.dice.below(half) * 2, self.dice.below(half) * 2 + 1);
         let (clings, time) = (self.dice.time(LEASE * 2), self.dice.time(LEASE * 2));
         self.contest.cling(holder, clings).await?;
         let began = self.contest.note(format!("{} for {time:?}; contender {holder} holds", harm.name()));
