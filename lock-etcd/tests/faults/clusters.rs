@@ -13,6 +13,7 @@ use crate::stage::{PREFIX, ROOM, Waiter, reach, soon, waiting, with_options};
 cases!("clusters":
     a_leader_that_stops_costs_no_hold_and_no_place,
     a_leader_that_is_killed_costs_no_hold_and_no_place,
+    a_follower_that_stops_costs_no_hold_and_no_place,
     without_a_majority_a_hold_ends_in_time_and_a_wait_goes_on,
 );
 
@@ -24,24 +25,27 @@ async fn client_of(members: &[&EtcdServer], options: &str) -> Outcome<lock_core:
 async fn a_leader_that_stops_costs_no_hold_and_no_place() -> Outcome {
     let members = EtcdServer::start_cluster().await?;
     let leads = EtcdServer::leader(&members).await?;
-    without_its_leader(&members, leads, EtcdServer::stop).await?;
+    without(&members, leads, EtcdServer::stop).await?;
     members[leads].resume()
 }
 
 async fn a_leader_that_is_killed_costs_no_hold_and_no_place() -> Outcome {
     let members = EtcdServer::start_cluster().await?;
     let leads = EtcdServer::leader(&members).await?;
-    without_its_leader(&members, leads, EtcdServer::kill).await?;
+    without(&members, leads, EtcdServer::kill).await?;
     members[leads].restart(Data::Kept).await
 }
 
-async fn without_its_leader(
-    members: &[EtcdServer],
-    leads: usize,
-    harm: impl Fn(&EtcdServer) -> Outcome,
-) -> Outcome {
-    // The one that is about to stop is tried first.
-    let order: Vec<_> = (0..3).map(|offset| &members[(leads + offset) % 3]).collect();
+async fn a_follower_that_stops_costs_no_hold_and_no_place() -> Outcome {
+    let members = EtcdServer::start_cluster().await?;
+    let follows = (EtcdServer::leader(&members).await? + 1) % 3;
+    without(&members, follows, EtcdServer::stop).await?;
+    members[follows].resume()
+}
+
+async fn without(members: &[EtcdServer], harmed: usize, harm: impl Fn(&EtcdServer) -> Outcome) -> Outcome {
+    // The one that is about to be harmed is tried first.
+    let order: Vec<_> = (0..3).map(|offset| &members[(harmed + offset) % 3]).collect();
     let client = client_of(&order, "lease=20s&timeout=2s").await?;
     let other = client_of(&order[1..], "lease=20s&timeout=2s").await?;
     let lock = client.mutex(ROOM)?;
@@ -49,7 +53,7 @@ async fn without_its_leader(
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&other)?;
     waiting(&client, 1).await?;
-    harm(&members[leads])?;
+    harm(&members[harmed])?;
     recorder.suspect().await?;
     recorder.restored().await?;
     ensure!(guard.hold().is_valid() && !waiter.is_finished(), "{:?}", recorder.events());
