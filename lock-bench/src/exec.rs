@@ -1,5 +1,5 @@
-//! The workload *exec*: the command distlock runs a program that does nothing under a lock of the file backend, beside
-//! flock(1), from the start of the process to its end.
+//! The workload *exec*: the command distlock runs a program that does nothing under a lock, beside the command that others use at
+//! such a server, from the start of the process to its end.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,17 +9,21 @@ use crate::contender::Family;
 use crate::failure::{Context, Failure, Outcome};
 use crate::plan::{Options, Plan, Workload};
 use crate::samples::Samples;
+use crate::subject::Subject;
 use crate::turns::Row;
 
 const DISTLOCK: &str = "distlock exec";
-pub(crate) const FLOCK: &str = "flock";
 /// The program by itself, without a lock.
 const ALONE: &str = "true";
 
 /// Runs the commands in turns, each a process of its own.
-pub(crate) fn run(plan: &Plan, options: &Options) -> Vec<Row> {
-    let command = |name| command(name, &plan.target.url, options.distlock.as_deref());
-    let mut all = [DISTLOCK, FLOCK, ALONE].map(|name| Runs::new(name, command(name)));
+pub(crate) fn run(subject: &Subject, plan: &Plan, options: &Options) -> Vec<Row> {
+    let url = &plan.target.url;
+    let mut all = vec![
+        Runs::new(DISTLOCK, distlock(url, options.distlock.as_deref())),
+        Runs::new(ALONE, Ok(Command::new(ALONE))),
+    ];
+    all.extend(subject.command.map(|(name, peer)| Runs::new(name, peer(url))));
     for round in 0..plan.rounds {
         let mut times: Vec<_> = all.iter().map(|_| Samples::default()).collect();
         for run in 0..plan.lengths.commands {
@@ -82,28 +86,16 @@ impl Runs {
 }
 
 fn time_of(command: &mut Command) -> Outcome<Duration> {
+    command.stdin(Stdio::null()).stdout(Stdio::null());
     let begun = Instant::now();
     let status = command.status().context("starting it")?;
     let time = begun.elapsed();
     if status.success() { Ok(time) } else { Err(Failure::new(format!("it ended with {status}"))) }
 }
 
-fn command(name: &str, url: &str, distlock: Option<&Path>) -> Outcome<Command> {
-    let mut command = match name {
-        DISTLOCK => {
-            let mut command = Command::new(distlock_at(distlock)?);
-            command.args(["exec", "bench-exec", "--", "true"]).env("DISTLOCK_URL", url);
-            command
-        }
-        FLOCK => {
-            let folder = url.strip_prefix("file:").context("the URL is not that of a folder")?;
-            let mut command = Command::new("flock");
-            command.arg(Path::new(folder.split('?').next().unwrap_or(folder)).join("flock")).arg("true");
-            command
-        }
-        _ => Command::new(ALONE),
-    };
-    command.stdin(Stdio::null()).stdout(Stdio::null());
+fn distlock(url: &str, named: Option<&Path>) -> Outcome<Command> {
+    let mut command = Command::new(distlock_at(named)?);
+    command.args(["exec", "bench-exec", "--", "true"]).env("DISTLOCK_URL", url);
     Ok(command)
 }
 

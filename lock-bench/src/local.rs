@@ -2,13 +2,14 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::aims::{Aim, Measure, Other};
-use crate::exec;
-use crate::failure::Context;
+use crate::failure::{Context, Outcome};
 use crate::plan::Workload;
 use crate::subject::{Server, Sizes, Subject};
 
@@ -28,7 +29,7 @@ pub(crate) static FILE: Subject = Subject {
     workloads: &[Workload::Cycle, Workload::HandOff, Workload::Sharing, Workload::Exec],
     aims: &[Aim::new(
         "exec beside flock around true",
-        Measure::Beside("exec", Other::Named(exec::FLOCK)),
+        Measure::Beside("exec", Other::Named(FLOCK)),
         Some(1.5),
     )],
     start: || {
@@ -36,8 +37,19 @@ pub(crate) static FILE: Subject = Subject {
         let folder = tempfile::Builder::new().prefix("lock-bench-").permissions(private).tempdir();
         Ok(Box::new(Folder(folder.context("a folder")?)))
     },
+    command: Some((FLOCK, flock)),
     ..COMMON
 };
+
+const FLOCK: &str = "flock";
+
+/// flock(1) in the folder of this URL.
+fn flock(url: &str) -> Outcome<Command> {
+    let folder = url.strip_prefix("file:").context("the URL is not that of a folder")?;
+    let mut command = Command::new("flock");
+    command.arg(Path::new(folder.split('?').next().unwrap_or(folder)).join("flock")).arg("true");
+    Ok(command)
+}
 
 const COMMON: Subject = Subject {
     title: "",
@@ -47,6 +59,7 @@ const COMMON: Subject = Subject {
     lease_option: None,
     sizes: Sizes { rounds: 8, lease: Duration::from_secs(30), ..Sizes::USUAL },
     start: || Ok(Box::new(Memory)),
+    command: None,
 };
 
 struct Memory;

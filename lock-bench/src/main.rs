@@ -9,10 +9,12 @@ mod contender;
 mod crowd;
 mod distlock;
 mod driving;
+mod etcd;
 mod exec;
 mod failure;
 mod local;
 mod mysql;
+mod object_store;
 mod pause;
 mod plan;
 mod postgres;
@@ -64,6 +66,10 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Measures locks at an etcd server, and the command distlock beside etcdctl
+    Etcd(Options),
+    /// Measures locks in an object store
+    ObjectStore(Options),
     /// Measures locks at a Redis server
     Redis(Options),
     /// Measures locks at a ZooKeeper server
@@ -86,6 +92,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Etcd(options) => run::run(&etcd::SUBJECT, options),
+        Command::ObjectStore(options) => run::run(&object_store::SUBJECT, options),
         Command::Redis(options) => run::run(&redis::SUBJECT, options),
         Command::Zookeeper(options) => run::run(&zookeeper::SUBJECT, options),
         Command::Postgres(options) => run::run(&postgres::SUBJECT, options),

@@ -75,6 +75,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     contender: Vec<String>,
 
+    /// How many clients hand on one lock [default: the server's, 2, 16 and 64]
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
+    clients: Vec<usize>,
+
     /// How often each contender has its turn [default: the server's, 3 to 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
@@ -164,7 +168,11 @@ impl Plan {
                 commands: if full { 50 } else { 3 },
             },
             contenders: all.filter(|contender| options.include(contender)).cloned().collect(),
-            clients: sizes.clients.iter().copied().filter(|&clients| full || clients <= 16).collect(),
+            clients: if options.clients.is_empty() {
+                sizes.clients.iter().copied().filter(|&clients| full || clients <= 16).collect()
+            } else {
+                options.clients.clone()
+            },
             most_tasks: if full { 20_000 } else { 500 },
         }
     }

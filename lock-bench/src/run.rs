@@ -81,7 +81,7 @@ fn measure(subject: &'static Subject, plan: &Plan, options: &Options) -> Outcome
     let mut rows = Vec::new();
     for &workload in &plan.workloads {
         if workload == Workload::Exec {
-            rows.extend(exec::run(plan, options));
+            rows.extend(exec::run(subject, plan, options));
             continue;
         }
         for &runtime in &plan.runtimes {

@@ -1,5 +1,6 @@
 //! A subject: a kind of server that is measured. To add one, add a module beside the others and a row in `main`.
 
+use std::process::Command;
 use std::time::Duration;
 
 use crate::aims::Aim;
@@ -18,7 +19,12 @@ pub(crate) struct Subject {
     pub(crate) sizes: Sizes,
     /// Starts a server that ends when the returned value is dropped.
     pub(crate) start: fn() -> Outcome<Box<dyn Server>>,
+    /// The command that others use at such a server.
+    pub(crate) command: Option<OtherCommand>,
 }
+
+/// A name, and the command that runs `true` under a lock of the server at this URL.
+pub(crate) type OtherCommand = (&'static str, fn(&str) -> Outcome<Command>);
 
 /// The extent of the measurements, unless the command line asks for another.
 #[derive(Debug)]

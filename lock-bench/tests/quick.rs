@@ -38,6 +38,19 @@ fn files_are_measured_and_a_command_that_is_not_there_is_said() {
 }
 
 #[test]
+fn etcd_is_measured_beside_its_contenders() {
+    if left_out("etcd").is_none() {
+        let all = ["distlock-caller", "distlock-own", "raw-caller", "raw-thread"];
+        server_is_measured("etcd", &[], &all, &all);
+    }
+}
+
+#[test]
+fn an_object_store_is_measured_beside_its_requests() {
+    server_is_measured("object-store", &[], &["distlock-caller", "distlock-own", "raw-caller"], &BOTH);
+}
+
+#[test]
 fn redis_is_measured_beside_its_contenders() {
     if left_out("redis").is_none() {
         let raw = ["distlock-caller", "distlock-own", "raw-caller", "raw-thread", "rslock"];

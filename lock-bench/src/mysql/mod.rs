@@ -29,6 +29,7 @@ pub(crate) const GIVEN: Subject = Subject {
     lease_option: Some("lease"),
     sizes: Sizes { rounds: 3, lease: Duration::from_secs(20), ..Sizes::USUAL },
     start: || Err(Failure::new("a server of this kind is named with --url")),
+    command: None,
 };
 
 /// A server that is started for a run.

@@ -23,6 +23,7 @@ pub(crate) static SUBJECT: Subject = Subject {
     lease_option: Some("lease"),
     sizes: Sizes { rounds: 3, lease: Duration::from_secs(20), ..Sizes::USUAL },
     start,
+    command: None,
 };
 
 /// Enough for a client of each waiter with a second connection for requests that do not wait.

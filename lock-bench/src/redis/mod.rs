@@ -23,6 +23,7 @@ pub(crate) static SUBJECT: Subject = Subject {
     lease_option: Some("lease"),
     sizes: Sizes { rounds: 5, lease: Duration::from_secs(30), ..Sizes::USUAL },
     start,
+    command: None,
 };
 
 /// Starts a server that stores nothing, and waits until it answers.

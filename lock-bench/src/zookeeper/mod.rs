@@ -28,6 +28,7 @@ pub(crate) static SUBJECT: Subject = Subject {
         turn_for_a_client: Duration::from_millis(30),
     },
     start,
+    command: None,
 };
 
 /// Starts a server that does not wait for the disk, and waits until it answers.
