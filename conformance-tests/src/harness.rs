@@ -77,6 +77,8 @@ pub enum ServerChange {
 pub enum AfterRestart {
     /// Who holds which lock, and who waits for it.
     Locks,
+    /// Who holds which lock. Who waits for it asks again.
+    Holds,
     /// Nothing of locks: the holders have lost theirs.
     Nothing,
 }

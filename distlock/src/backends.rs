@@ -58,7 +58,12 @@ pub(crate) static BACKENDS: &[Backend] = &[
     backend!("memory", ["memory"], lock_memory::DRIVER, feature = "memory"),
     backend!("file", ["file"], lock_file::DRIVER, all(feature = "file", unix)),
     backend!("etcd", ["etcd", "etcds"], lock_etcd::DRIVER, feature = "etcd"),
-    backend!("redis", ["redis", "rediss", "unix"], lock_redis::DRIVER, feature = "redis"),
+    backend!(
+        "redis",
+        ["redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"],
+        lock_redis::DRIVER,
+        feature = "redis"
+    ),
     backend!("zookeeper", ["zookeeper"], lock_zookeeper::DRIVER, feature = "zookeeper"),
     backend!("mysql", ["mysql", "mariadb"], lock_mysql::DRIVER, feature = "mysql"),
     backend!("postgres", ["postgres", "postgresql"], lock_postgres::DRIVER, feature = "postgres"),

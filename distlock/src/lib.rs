@@ -174,7 +174,8 @@ pub mod metrics {
 /// What a backend can do.
 pub mod capabilities {
     pub use lock_core::{
-        Breaking, Capabilities, Fairness, Fencing, Inspection, Leasing, PermitLimits, Reach, Reserving,
+        Breaking, Capabilities, Failover, Fairness, Fencing, Inspection, Leasing, PermitLimits, Reach,
+        Reserving,
     };
 }
 

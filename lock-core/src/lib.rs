@@ -48,7 +48,7 @@ pub use spi::{
     LeaseState, Memo, Released, Remembered, Term, Updated, Wait,
 };
 pub use types::capabilities::{
-    Breaking, Capabilities, Fairness, Fencing, Inspection, Leasing, PermitLimits, Reach, Reserving,
+    Breaking, Capabilities, Failover, Fairness, Fencing, Inspection, Leasing, PermitLimits, Reach, Reserving,
 };
 pub use types::error::{ErrorKind, LockError, Operation};
 pub use types::loss::{HoldEnd, LossReason};

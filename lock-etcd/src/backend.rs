@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, BackendContext, Breaking, Capabilities, CharacterSet, Fairness, Fencing, FencingToken,
-    GroupId, HolderId, Inspection, LeaseState, LockError, LossReason, Memo, Mode, NameRules, Operation,
-    Participant, PermitLimits, Reach, Remembered, Reserving,
+    AcquireRequest, BackendContext, Breaking, Capabilities, CharacterSet, Failover, Fairness, Fencing,
+    FencingToken, GroupId, HolderId, Inspection, LeaseState, LockError, LossReason, Memo, Mode, NameRules,
+    Operation, Participant, PermitLimits, Reach, Remembered, Reserving,
 };
 use lock_entries::{
     Claim, Claims, Entries, EntriesBackend, EntryLease, Failed, Granted, Record, Told, rewrite,
@@ -84,6 +84,7 @@ pub(crate) fn participant(entry: &Entry) -> Participant {
 pub(crate) fn capabilities(options: &EtcdOptions, interval: Duration) -> Capabilities {
     Capabilities::new("etcd", Reach::Network, NAMES)
         .with_fencing(Fencing::Durable)
+        .with_failover(Failover::KeepsHolds)
         .with_fairness(Fairness::Fifo)
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)

@@ -186,7 +186,7 @@ impl BackendOptions for EtcdOptions {
             "3s, and never more than three quarters of the time between two renewals",
         )?;
         options.choice("strict", &mut self.is_strict, &[("off", false), ("on", true)])?;
-        options.password_file(&mut self.password)?;
+        options.password_file("password_file", &mut self.password)?;
         let was_off = self.tls.is_none();
         TlsOptions::visit(&mut self.tls, options, Authorities::OfFile)?;
         if was_off && self.tls.is_some() {

@@ -57,8 +57,8 @@ impl Driver {
             },
             lease_of: |url| {
                 let mut given = url.options();
-                // No lease depends on a password, so its file is not read.
-                given.take("password_file");
+                // No lease depends on a password, so no file is read.
+                given.leave_out_passwords();
                 Ok(backend_options::take::<O>(url, &mut given)?.lease())
             },
         }

@@ -72,7 +72,7 @@ impl ServerOptions {
             Duration::from_millis(1)..=Duration::MAX,
             "3s, and never more than three quarters of the time between two renewals",
         )?;
-        options.password_file(&mut self.password)
+        options.password_file("password_file", &mut self.password)
     }
 
     /// Visits what SQL servers have besides: `socket`, which [`Endpoint::of_url`] reads, how often holds are checked, and TLS, for

@@ -373,18 +373,26 @@ impl UrlOptions {
         Ok(())
     }
 
-    /// Takes `password_file` into its place.
+    /// Takes the name of a file with a password into its place.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) if there is a password already, and the errors of
     /// [`Password::of_file`].
-    pub fn password_file(&mut self, place: &mut Option<Password>) -> Result<(), LockError> {
-        let Some(file) = self.take("password_file") else { return Ok(()) };
+    pub fn password_file(
+        &mut self,
+        name: &'static str,
+        place: &mut Option<Password>,
+    ) -> Result<(), LockError> {
+        let Some(file) = self.take(name) else { return Ok(()) };
         if place.is_some() {
-            return Err(invalid("there are a password and a password_file").remedy("leave one of them out"));
+            return Err(invalid(format!("there are a password and a {name}")).remedy("leave one of them out"));
         }
         *place = Some(Password::of_file(file)?);
         Ok(())
+    }
+
+    pub(crate) fn leave_out_passwords(&mut self) {
+        self.pairs.retain(|(name, _)| !name.ends_with("password_file"));
     }
 
     /// Notes what applies without an option.

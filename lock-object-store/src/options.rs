@@ -210,7 +210,7 @@ impl BackendOptions for ObjectStoreOptions {
             Duration::from_millis(10)..=Duration::from_secs(60),
         )?;
         self.endpoint = options.take("endpoint").or(self.endpoint.take());
-        options.password_file(&mut self.password)?;
+        options.password_file("password_file", &mut self.password)?;
         if self.prefix.is_empty() || self.prefix.len() > LONGEST_PREFIX {
             return Err(invalid("the prefix is invalid")
                 .remedy(format!("use 1 to {LONGEST_PREFIX} bytes behind the bucket: s3://my-bucket/locks")));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, Backoff, Downgraded, ErrorKind, FencingToken, Grant, HolderId, LockError, Mode, Moment,
-    Operation, Participant, Term, Wait,
+    AcquireRequest, Backoff, Downgraded, FencingToken, Grant, HolderId, LockError, Mode, Moment, Operation,
+    Participant, Term, Wait,
 };
 use redis::Value;
 use tokio::sync::{mpsc, watch};
@@ -163,12 +163,12 @@ impl<'a> Attempt<'a> {
 
     /// Sends a request when its turn comes. Returns the reply and when the request was sent.
     async fn ask(&self, link: &Arc<Link>, intent: Intent) -> Result<(Acquired, Moment), LockError> {
-        self.refuse_before_its_time(link)?;
         // A heartbeat keeps a place that would otherwise be lost.
         let turn =
             if intent == Intent::Beat { Turn::default() } else { link.turn(Operation::Acquire).await? };
         let script = if self.request.mode() == Mode::Exclusive { &ACQUIRE } else { &ACQUIRE_SHARED };
         let sent = self.now();
+        link.grants_at(sent)?;
         let mut command = self.keys.call(script);
         command.arg(self.id).arg(milliseconds(self.lease)).arg(self.who(link));
         if intent != Intent::Try {
@@ -185,10 +185,11 @@ impl<'a> Attempt<'a> {
 
     /// Makes an exclusive hold a shared one, which is that of this attempt.
     pub(crate) async fn downgrade(self, held: &Lease) -> Result<Downgraded<Lease>, LockError> {
+        // Before it is certain that the connection is good for what is sent now.
+        let sent = self.now();
         let link = self.backend.connection.link(Operation::Downgrade)?;
         // Before the request, because the hold may be broken before the client reads the reply.
         let address = self.backend.connection.router.hold(self.request);
-        let sent = self.now();
         let mut command = self.keys.call(&DOWNGRADE);
         command.arg(held.id).arg(self.id).arg(milliseconds(self.lease)).arg(self.who(&link));
         let answer: Value = link.call(&DOWNGRADE, command).await?;
@@ -251,16 +252,6 @@ impl<'a> Attempt<'a> {
     /// Whether enough of a pushed grant's lease is left to renew it in time.
     fn is_fresh(&self, since: Moment) -> bool {
         (since..since.plus(self.interval * 2)).contains(&self.now())
-    }
-
-    fn refuse_before_its_time(&self, link: &Link) -> Result<(), LockError> {
-        if self.now() >= link.usable_from {
-            return Ok(());
-        }
-        Err(LockError::new(ErrorKind::Unreachable, Operation::Acquire)
-            .because("the server was started recently, and may have forgotten locks that are still held")
-            .remedy("wait for the restart_delay to pass")
-            .retryable())
     }
 
     fn grant(self, address: Address, (anchor, token): Granted) -> Grant<Lease> {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use lock_core::Released;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Downgraded,
-    Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState, Leasing,
-    LockError, LockKind, LockStatus, Memo, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach,
-    Remembered, Reserving, Updated,
+    Failover, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
+    LeaseState, Leasing, LockError, LockKind, LockStatus, Memo, Mode, NameRules, Operation, PermitLimits,
+    PhysicalName, Reach, Remembered, Reserving, Updated,
 };
 use redis::Value;
 
@@ -114,6 +114,10 @@ impl RedisBackend {
 pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
     Capabilities::new("redis", Reach::Network, NAMES)
         .with_fencing(Fencing::Durable)
+        .with_failover(match options.sentinels {
+            Some(_) => Failover::LosesHolds,
+            None => Failover::MayOverlap,
+        })
         .with_fairness(Fairness::Fifo)
         .with_answers_within(options.server.longest_request())
         .with_inspection(Inspection::HolderAndQueue)
@@ -121,7 +125,7 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
         .with_describing()
         .with_listing()
         .with_remembering()
-        .with_leasing(Leasing::PerHold { shortest: SHORTEST_LEASE, longest: lock_kit::LONGEST_LEASE })
+        .with_leasing(Leasing::PerHold { shortest: SHORTEST_LEASE, longest: options.longest_lease() })
         .with_leftovers_gone_after(options.server.lease)
         .with_reserving(Reserving::AtMost(MOST_TOKENS))
         .with_pipelining()

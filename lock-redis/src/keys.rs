@@ -36,9 +36,7 @@ impl Keys {
 
     /// Builds the call of `script` for the key of a slot. A slot is any text: it is the end of the key.
     pub(crate) fn call_for_slot(&self, script: &Script, slot: &str) -> Cmd {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(script.digest()).arg(1).arg(format!("{}:m:{slot}", self.0));
-        command
+        call_with(script, format!("{}:m:{slot}", self.0))
     }
 }
 
@@ -63,6 +61,17 @@ pub(crate) fn owner_of(prefix: &str, key: &str) -> Option<(String, LockKind)> {
         _ => return None,
     };
     Some((name.to_owned(), kind))
+}
+
+/// Builds the call of `script` for the note of all locks with this prefix.
+pub(crate) fn call_for_prefix(script: &Script, prefix: &str) -> Cmd {
+    call_with(script, format!("{prefix}:primary"))
+}
+
+fn call_with(script: &Script, key: String) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(script.digest()).arg(1).arg(key);
+    command
 }
 
 /// The id of an attempt at the server, which says how it holds or waits, and for how many sections it reserves tokens.

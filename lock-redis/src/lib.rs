@@ -1,6 +1,6 @@
 //! The Redis backend of distlock: a fair lock with leases, direct hand-off and fencing tokens.
 //!
-//! [`connect`] makes a [`LockClient`](lock_core::LockClient) from a URL (`redis:`, `rediss:`, `unix:`); [`RedisOptions`] makes
+//! [`connect`] makes a [`LockClient`](lock_core::LockClient) from a URL (`redis:`, `rediss:`, `unix:`, `redis+sentinel:`); [`RedisOptions`] makes
 //! one without a URL. `docs/backends/redis.md` describes the promises and their limits, the options, the permissions and
 //! tuning.
 //!
@@ -28,6 +28,7 @@
 //! |---|---|
 //! | where does a lost connection become a loss? | `connection/contact.rs` tells the core that the holds are suspect; the core ends each at its deadline, unless `renewals.rs` has renewed it on a new connection |
 //! | what does a connection need before it is used? | `connection/opening.rs` |
+//! | which server is the primary, and since when? | `connection/sentinels.rs`, `scripts/greet.lua` |
 //! | where is a token minted? | `scripts/parts/token_usual.lua`, and `token.lua` beside it for all other cases |
 //! | what does `break` send? | `scripts/break.lua`, from `break_holder` in `backend.rs` |
 //! | who gets the lock next? | `scripts/parts/promote.lua`; in the usual case `scripts/release.lua` |
@@ -58,10 +59,35 @@
 //! * *An old request arrives late.* It is not carried out: the server has closed its connection.
 //! * *The server stands still.* A hold is lost before its lease ends; a wait that ends meanwhile is an error, not a refusal.
 //! * *The server restarts, or a replica takes over.* With its data, holds go on. Without, they are `Deleted` at the next renewal, and
-//!   another client may have the lock before that, unless `restart_delay` is set. A server that has become a replica is left.
+//!   another client may have the lock before that, unless `restart_delay` is set, or the client asks sentinels. A server that has
+//!   become a replica is left.
 //! * *A key is deleted, overwritten, broken.* The holder learns of it after at most *H*; nothing that it does touches the new key.
 //! * *Scripts are forgotten, memory is short, a script blocks the server, a permission is revoked.* Renewals and releases go on where
 //!   the server permits it; other requests are errors.
+//!
+//! # Behind sentinels: why no two believe
+//! *L* is the longest lease (`max_lease`), *R* twice the renewal interval. A *reign* is the time of a server as primary: its run id and its
+//! replication id, which changes at each promotion. One key for each prefix notes the reign, the longest *L* + *R* of any client
+//! (*M*), and from when the reign grants (`scripts/greet.lua`).
+//! 1. A client asks the sentinels every *R*/4. It sends on a connection only before *t* + *R*, where *t* is the moment **before** it
+//!    asked for the last time that a majority of all named this server, which then said that its reign goes on
+//!    (`Connection::confirm`). Every anchor is the moment of a sending, so it believes in no hold of this reign after
+//!    *t* + *R* + *L* ≤ *t* + *M*.
+//! 2. A client that comes to a primary asks the sentinels first, then checks the role, and calls `greet`. The first one in a reign
+//!    notes it, at *c*. No client takes anything in this reign before *c* + *M* (`Link::usable_from`), nor do the scripts of
+//!    renewals and releases give it to a waiter: its channel, of a connection to the old primary, has no subscriber. So a client
+//!    without messages is refused.
+//! 3. Two majorities of the same sentinels share one, which named the old primary after *t*, and the new one before *c*. So *t* < *c*,
+//!    and by *c* + *M* each hold of an earlier reign is over, or has a record in the new one that its holder has renewed there.
+//! 4. An owner that has released a hold, or whose lease is over, does not renew. So a record that comes back with a stale replica
+//!    lets no one believe; it ends with its lease.
+//! 5. A note is only written in its own reign, so no stale one lifts the pause. A longer *M* than before pauses as a new reign does,
+//!    which gives replicas the time to learn of it.
+//!
+//! Presumed: all clients name the same sentinels, and a promoted replica is behind by less than *M*, or all clients have the same
+//! `max_lease`. Not presumed: that the old primary stops, or that a client hears of the switch. A primary that was stopped, or
+//! deposed by `SENTINEL FAILOVER`, takes writes for ten seconds more (7.0), so following READONLY and closed connections alone
+//! would not do; a question every *R*/4 makes a subscription to `+switch-master` superfluous.
 //!
 //! # Invariants
 //! * **No request of an old connection is executed after its cancel.** A link is used only after the server has closed all earlier ones
@@ -69,6 +95,7 @@
 //! * **No renewal waits for its turn.** Requests that end a hold or a wait do not queue behind those that begin one.
 //! * **No script leaves a living waiter at the head of the queue if the holders leave room for it.**
 //! * **A holder that shares and whose lease is over is gone**: no renewal and no heartbeat revives it.
+//! * **Nothing is sent to a primary that the sentinels have not confirmed for two intervals.**
 //! * **No anchor is the moment of a reply or a message.** It is that at which the client sent the request that the server answered; a
 //!   message names the request by that moment.
 //! * **Correctness never depends on a message**, and no script changes a hold without comparing the id.
@@ -90,5 +117,5 @@ mod renewals;
 mod scripts;
 
 pub use driver::DRIVER;
-pub use options::{RedisOptions, connect};
+pub use options::{RedisOptions, SentinelOptions, connect};
 pub use scripts::{Script, scripts};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, LockClient, LockError};
+use lock_core::{ClientBuilder, LockClient, LockError, Password};
 use lock_kit::{
-    Authorities, BackendOptions, Endpoint, LockUrl, ServerOptions, TlsOptions, UrlOptions, connect_backend,
-    invalid,
+    Authorities, BackendOptions, Endpoint, LONGEST_LEASE, LockUrl, ServerOptions, TlsOptions, UrlOptions,
+    connect_backend, invalid,
 };
 
 use crate::backend::{RedisBackend, capabilities};
@@ -37,10 +37,31 @@ pub struct RedisOptions {
     /// a restart then grants them only after their holders have had the time to notice the loss. If the server does not persist
     /// every write, set it to the longest lease in use.
     pub restart_delay: Duration,
+    /// The sentinels that know the primary. Then the endpoint of `server` means nothing, and its TLS holds for both.
+    pub sentinels: Option<SentinelOptions>,
+    /// The longest lease that a lock may ask for. By default that is the client's, with sentinels, and otherwise a day. With
+    /// sentinels, no client takes a lock from a new primary for a little longer than this, so use the same for all clients.
+    pub max_lease: Option<Duration>,
+}
+
+/// The sentinels that watch over a primary and its replicas. All clients have to name the same ones.
+#[derive(Debug, Clone, Default)]
+pub struct SentinelOptions {
+    /// Where each of them listens. More than half of them have to answer.
+    pub endpoints: Vec<Endpoint>,
+    /// The primary's name in their configuration.
+    pub primary: String,
+    /// The user at the sentinels.
+    pub user: Option<String>,
+    /// The password at the sentinels, or where each new connection gets it. It appears in no output.
+    pub password: Option<Password>,
 }
 
 /// The port of a Redis server, if none is given.
 const DEFAULT_PORT: u16 = 6379;
+
+/// The port of a sentinel, if none is given.
+const SENTINEL_PORT: u16 = 26379;
 
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
@@ -61,7 +82,32 @@ impl RedisOptions {
     /// A server that listens there.
     pub fn listening_at(endpoint: Endpoint) -> Self {
         let server = ServerOptions::at(endpoint, "distlock");
-        Self { server, database: 0, restart_delay: Duration::ZERO }
+        Self { server, database: 0, restart_delay: Duration::ZERO, sentinels: None, max_lease: None }
+    }
+
+    /// The primary that these sentinels know by this name.
+    ///
+    /// ```
+    /// use lock_kit::Endpoint;
+    /// use lock_redis::RedisOptions;
+    ///
+    /// let at = |host: &str| Endpoint::Tcp { host: host.to_owned(), port: 26379 };
+    /// let options = RedisOptions::behind_sentinels([at("s1"), at("s2"), at("s3")], "mymaster");
+    /// assert_eq!(options.sentinels.unwrap().endpoints.len(), 3);
+    /// ```
+    pub fn behind_sentinels(
+        endpoints: impl IntoIterator<Item = Endpoint>,
+        primary: impl Into<String>,
+    ) -> Self {
+        let endpoints = endpoints.into_iter().collect();
+        let sentinels = SentinelOptions { endpoints, primary: primary.into(), ..SentinelOptions::default() };
+        Self { sentinels: Some(sentinels), ..Self::default() }
+    }
+
+    /// The longest lease of a hold.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        let default = if self.sentinels.is_some() { self.server.lease } else { LONGEST_LEASE };
+        self.max_lease.unwrap_or(default)
     }
 
     /// Connects to the server.
@@ -87,8 +133,13 @@ impl RedisOptions {
     }
 
     /// Where the server is, for error messages and the log.
-    fn server(&self) -> String {
+    pub(crate) fn server(&self) -> String {
         let Self { server: ServerOptions { endpoint, tls, .. }, database, .. } = self;
+        if let Some(SentinelOptions { endpoints, primary, .. }) = &self.sentinels {
+            let scheme = if tls.is_some() { "rediss" } else { "redis" };
+            let all = endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            return format!("{scheme}+sentinel://{all}/{primary}/{database}");
+        }
         match endpoint {
             Endpoint::Socket(_) => format!("unix://{endpoint}?db={database}"),
             Endpoint::Tcp { .. } if tls.is_some() => format!("rediss://{endpoint}/{database}"),
@@ -101,19 +152,64 @@ impl RedisOptions {
             return Err(invalid("the user has no password")
                 .remedy("write user:password@ into the URL, or name a password_file"));
         }
+        match &self.sentinels {
+            Some(SentinelOptions { user: Some(_), password: None, .. }) => {
+                Err(invalid("the sentinel_user has no password").remedy("name a sentinel_password_file"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the options of the sentinels, and checks which they are.
+    fn visit_sentinels(&mut self, options: &mut UrlOptions) -> Result<(), LockError> {
+        let mut sentinels = self.sentinels.clone().unwrap_or_default();
+        sentinels.user = options.take("sentinel_user").or(sentinels.user);
+        options.password_file("sentinel_password_file", &mut sentinels.password)?;
+        if self.sentinels.is_none() {
+            let is_given = sentinels.user.is_some() || sentinels.password.is_some();
+            return if is_given {
+                Err(invalid("the options \"sentinel_user\" and \"sentinel_password_file\" are for sentinels")
+                    .remedy(format!("write {SENTINEL_EXAMPLE}, or leave them out")))
+            } else {
+                Ok(())
+            };
+        }
+        let is_twice =
+            |(number, endpoint)| sentinels.endpoints.iter().take(number).any(|other| other == endpoint);
+        if sentinels.endpoints.iter().enumerate().any(is_twice) {
+            return Err(invalid("a sentinel is named twice, and would count twice").remedy("name each once"));
+        }
+        // With an unencoded slash in a password, what follows it would be taken for the name.
+        let name = &sentinels.primary;
+        if sentinels.endpoints.is_empty() || name.is_empty() || name.contains('@') {
+            return Err(invalid("the sentinels, or the name of the primary, are missing")
+                .remedy(format!("write {SENTINEL_EXAMPLE}, and %2F for a slash in a password")));
+        }
+        self.sentinels = Some(sentinels);
         Ok(())
     }
 }
 
+const SENTINEL_EXAMPLE: &str = "redis+sentinel://s1,s2,s3/mymaster";
+
 impl BackendOptions for RedisOptions {
     fn of_url(url: &LockUrl) -> Result<Self, LockError> {
-        let mut options = Self::listening_at(endpoint_of(url)?);
+        let (mut options, database) = if url.scheme().ends_with("+sentinel") {
+            let (primary, database) = match url.path().trim_matches('/').split_once('/') {
+                Some((primary, database)) => (primary, Some(database)),
+                None => (url.path().trim_matches('/'), None),
+            };
+            let sentinels = url.hosts().split(',');
+            let sentinels = sentinels.map(|host| Endpoint::parse(host, SENTINEL_PORT, SENTINEL_EXAMPLE));
+            (Self::behind_sentinels(sentinels.collect::<Result<Vec<_>, _>>()?, primary), database)
+        } else {
+            let database = if is_socket(url) { None } else { url.database()? };
+            (Self::listening_at(endpoint_of(url)?), database)
+        };
         // The scheme says whether there is TLS.
-        options.server.tls = (url.scheme() == "rediss").then(TlsOptions::new);
+        options.server.tls = url.scheme().starts_with("rediss").then(TlsOptions::new);
         options.server.log_in_as(url)?;
-        if !is_socket(url)
-            && let Some(number) = url.database()?
-        {
+        if let Some(number) = database {
             if url.options().take("db").is_some() {
                 return Err(invalid("the database is given twice").remedy("leave ?db= out"));
             }
@@ -130,6 +226,13 @@ impl BackendOptions for RedisOptions {
         self.server.visit(options, SHORTEST_LEASE)?;
         options.number("db", &mut self.database, 0..=u32::MAX)?;
         options.duration("restart_delay", &mut self.restart_delay, Duration::ZERO..=Duration::MAX)?;
+        options.optional_duration(
+            "max_lease",
+            &mut self.max_lease,
+            self.server.lease..=LONGEST_LEASE,
+            "the lease with Sentinel, otherwise 1day",
+        )?;
+        self.visit_sentinels(options)?;
         let was_off = self.server.tls.is_none();
         TlsOptions::visit(&mut self.server.tls, options, Authorities::OfFile)?;
         if was_off && self.server.tls.is_some() && matches!(self.server.endpoint, Endpoint::Tcp { .. }) {
@@ -156,7 +259,8 @@ impl BackendOptions for RedisOptions {
 }
 
 /// Connects to the server that `url` names: `redis://[user:password@]host[:port][/database]`, `rediss://…` for TLS,
-/// `unix:///path/to/socket?db=…` for a Unix socket. `docs/backends/redis.md` has the options.
+/// `unix:///path/to/socket?db=…` for a Unix socket, `redis+sentinel://sentinel[:port],…/primary[/database]` and
+/// `rediss+sentinel://…` for a primary that sentinels know. `docs/backends/redis.md` has the options.
 ///
 /// # Errors
 /// Those of [`lock_kit::connect`].
@@ -209,6 +313,12 @@ mod tests {
         assert_eq!(encrypted.server.tls, Some(files));
         assert_eq!(read("rediss://cache").unwrap().server.tls, Some(TlsOptions::new()));
         assert_eq!(read("redis://cache/3").unwrap().database, 3);
+        for (url, shown) in [
+            ("redis+sentinel://s1,[::1]:7/main", "redis+sentinel://s1:26379,[::1]:7/main/0"),
+            ("rediss+sentinel://a:b@s1:1/main/3?ca=/ca.pem", "rediss+sentinel://s1:1/main/3"),
+        ] {
+            assert_eq!(read(url).unwrap().server(), shown);
+        }
         assert_eq!(read("unix:///run/redis.sock?db=3").unwrap().database, 3);
     }
 
@@ -235,6 +345,14 @@ mod tests {
             ("redis://cache?password_file=/nonexistent/x", "/nonexistent/x"),
             ("redis://cache?timeout=0s", "timeout"),
             ("unix://host/run/redis.sock", "unix:///"),
+            ("redis+sentinel://s1,s2", "mymaster"),
+            ("redis+sentinel://s1,,s2/mymaster", "names no server"),
+            ("redis+sentinel://s1,s2,s1/mymaster", "twice"),
+            ("redis+sentinel://s1/mymaster/first", "not a number"),
+            ("redis+sentinel://me:1/secret@s1/mymaster", "%2F"),
+            ("redis+sentinel://s1/mymaster?sentinel_user=me", "sentinel_password_file"),
+            ("redis+sentinel://s1/mymaster?max_lease=10s", "at least 30s"),
+            ("redis://cache?sentinel_user=me", "redis+sentinel://"),
         ] {
             let text = read(url).unwrap_err().to_string();
             assert!(text.contains(part), "{url}: {text}");
@@ -262,6 +380,8 @@ mod tests {
         let of = |url: &str| (crate::DRIVER.lease_of)(&LockUrl::parse(url).unwrap());
         assert_eq!(of("redis://cache").unwrap(), Some(Duration::from_secs(30)));
         assert_eq!(of("redis://cache?lease=6s").unwrap(), Some(Duration::from_secs(6)));
+        let file = "redis+sentinel://s1/main?sentinel_password_file=/nonexistent/x";
+        assert_eq!(of(file).unwrap(), Some(Duration::from_secs(30)));
         assert!(of("redis://cache?lease=soon").unwrap_err().to_string().contains("lease"));
     }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{
-    AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, Downgraded, Fairness,
-    Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState, Leasing,
+    AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, Downgraded, Failover,
+    Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState, Leasing,
     LockError, LockKind, LockStatus, Moment, NameRules, Operation, PermitLimits, PhysicalName, Reach,
     Released, Reserving, Updated,
 };
@@ -51,6 +51,7 @@ impl RegisterOptions {
     pub fn capabilities(&self, backend: &'static str, names: NameRules, shortest: Duration) -> Capabilities {
         Capabilities::new(backend, Reach::Network, names)
             .with_fencing(Fencing::Durable)
+            .with_failover(Failover::KeepsHolds)
             .with_fairness(Fairness::Fifo)
             .with_inspection(Inspection::HolderAndQueue)
             .with_breaking(Breaking::Supported)

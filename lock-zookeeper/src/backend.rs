@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, BackendContext, Breaking, Capabilities, CharacterSet, Fairness, Fencing, GroupId,
-    Inspection, LeaseState, LockError, LossReason, Memo, Mode, NameRules, Operation, PhysicalName, Reach,
-    Remembered, Reserving,
+    AcquireRequest, BackendContext, Breaking, Capabilities, CharacterSet, Failover, Fairness, Fencing,
+    GroupId, Inspection, LeaseState, LockError, LossReason, Memo, Mode, NameRules, Operation, PhysicalName,
+    Reach, Remembered, Reserving,
 };
 use lock_entries::{Claims, Entries, EntriesBackend, EntryLease, Failed, Granted, InLine};
 use zookeeper_client::Error;
@@ -109,6 +109,7 @@ pub(crate) fn capabilities(
     };
     Capabilities::new("zookeeper", Reach::Network, NAMES)
         .with_fencing(fencing)
+        .with_failover(Failover::KeepsHolds)
         .with_fairness(Fairness::Fifo)
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)

@@ -237,7 +237,7 @@ impl BackendOptions for ZooKeeperOptions {
         options.choice("fencing", &mut self.fencing, &sources)?;
         let programs = [("curator", Accepted::Curator), ("kazoo", Accepted::CuratorAndKazoo)];
         options.choice("accept", &mut self.accepted, &programs)?;
-        options.password_file(&mut self.password)?;
+        options.password_file("password_file", &mut self.password)?;
         TlsOptions::visit_switched(&mut self.tls, options, Authorities::OfFile)?;
         if self.hosts.contains('/') {
             return Err(invalid("the list of servers contains a path")

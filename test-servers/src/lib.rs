@@ -5,6 +5,7 @@
 //! handle. Starting a server waits until it answers. It never outlives the program that started it.
 //!
 //! * [`RedisServer`]: a `redis-server`, with users, TLS, persistence and settings on request.
+//! * [`RedisSentinels`]: a primary with two replicas, watched by three sentinels; [`SayingSentinel`]: one that says what it is told.
 //! * [`EtcdServer`]: an `etcd`, with users, TLS and settings on request, also as a cluster of three; and `etcdctl`.
 //! * [`ZooKeeperServer`]: a single ZooKeeper, run with plain `java`, and the means to inspect its nodes and to close
 //!   the sessions of other clients.
@@ -82,7 +83,10 @@ pub use process::{Data, ServerProcess};
 #[cfg(unix)]
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};
 #[cfg(unix)]
-pub use redis::{Digests, RedisConversation, RedisOptions, RedisServer, Value};
+pub use redis::{
+    Digests, RedisConversation, RedisOptions, RedisSentinel, RedisSentinels, RedisServer, SayingSentinel,
+    Value, sentinel_url,
+};
 #[cfg(unix)]
 pub use s3::{S3Conversation, S3Faults, S3Server};
 #[cfg(unix)]

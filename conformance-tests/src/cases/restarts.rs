@@ -66,7 +66,7 @@ async fn across_a_restart(
     ensure!(waiter.poll().is_none(), "a lock that is held was granted");
     stage.until("the waiter is in the queue", || async { Ok(queued(stage, &client).await? == 1) }).await?;
     stage.harness().change_server(ServerChange::Restart).await?;
-    if stage.harness().after_a_restart() == AfterRestart::Locks {
+    if stage.harness().after_a_restart() != AfterRestart::Nothing {
         let restored = recorder.has(|event| (*event == Event::Restored).then_some(()));
         stage.soon("on_restored", restored).await?;
         ensure!(recorder.count(|event| *event == Event::Suspect) > 0, "{:?}", recorder.events());
@@ -119,8 +119,8 @@ async fn those_who_wait_are_served(stage: &Stage) -> Outcome {
         stage.queued(&holder, NAME, before + 1).await?;
     }
     stage.harness().change_server(ServerChange::Restart).await?;
-    let is_known = stage.harness().after_a_restart() == AfterRestart::Locks;
-    if is_known {
+    let known = stage.harness().after_a_restart();
+    if known != AfterRestart::Nothing {
         // A hand-off skips a waiter that has not reconnected.
         for client in [&holder, &ours, &theirs] {
             stage.until("contact", || async { Ok(client.ping().await.is_ok()) }).await?;
@@ -137,7 +137,7 @@ async fn those_who_wait_are_served(stage: &Stage) -> Outcome {
         }
     });
     let (place, guard) = served.await?;
-    ensure!(!is_known || place == 0, "the second was served first");
+    ensure!(known != AfterRestart::Locks || place == 0, "the second was served first");
     let last = waiting.swap_remove(1 - place);
     ensure!(!last.is_finished(), "both hold");
     guard??.release().await?;

@@ -49,6 +49,8 @@ const RUNS: &[(&str, Run)] = &[
     #[cfg(unix)]
     ("redis-polling", main_with::<redis::Polling>),
     #[cfg(unix)]
+    ("redis-sentinel", main_with::<redis::Sentinels>),
+    #[cfg(unix)]
     ("etcd", main_with::<etcd::Etcd>),
     #[cfg(unix)]
     ("zookeeper", main_with::<zookeeper::Open>),

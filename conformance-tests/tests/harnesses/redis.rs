@@ -16,7 +16,8 @@ use conformance_tests::{
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 use proxied::{Place, Running, Server, unique};
 use test_servers::{
-    Data, Digests, Direction, RedisConversation, RedisOptions, RedisServer, TcpProxy, Value, left_out,
+    Data, Digests, Direction, GivenServer, RedisConversation, RedisOptions, RedisServer, SayingSentinel,
+    TcpProxy, Value, left_out,
 };
 use tokio::sync::Mutex;
 
@@ -56,11 +57,16 @@ pub(crate) struct Messages(Fixture);
 /// A server that sends no messages.
 pub(crate) struct Polling(Fixture);
 
+/// A server that sentinels name as the primary.
+pub(crate) struct Sentinels(Fixture);
+
 /// A part of the server and a proxy that no other case uses.
 struct Fixture {
     server: Server<RedisServer>,
     proxy: TcpProxy,
     prefix: String,
+    /// One that names the proxy, and one that names the server.
+    sentinels: Option<[SayingSentinel; 2]>,
 }
 
 static RUNNING: Mutex<Running<RedisServer>> = Running::none();
@@ -90,7 +96,17 @@ impl Fixture {
         })?;
         // A part of the keys that the rules permit; the channels are not divided.
         let prefix = format!("distlock:{}", unique());
-        Ok(Self { server, proxy, prefix })
+        Ok(Self { server, proxy, prefix, sentinels: None })
+    }
+
+    async fn start_behind_sentinels(place: Place, rules: &str) -> Outcome<Self> {
+        let mut this = Self::start(place, rules).await?;
+        let server = this.server.own()?;
+        // As if clients had used it for long.
+        server.note_primary(&this.prefix, LASTING * 4).await?;
+        let name = |address| SayingSentinel::start(Some(address));
+        this.sentinels = Some([name(this.proxy.address())?, name(server.address())?]);
+        Ok(this)
     }
 
     fn address(&self) -> String {
@@ -102,9 +118,19 @@ impl Fixture {
     }
 
     fn url(&self, address: SocketAddr, lease: Duration) -> String {
+        let sentinel = self.sentinels.as_ref().map(|[first, other]| {
+            if address == self.proxy.address() { first.address() } else { other.address() }
+        });
         let url = match &self.server {
-            Server::Own(server) => server.url_at(address) + "?",
+            Server::Own(server) => server.url_at(sentinel.unwrap_or(address)) + "?",
             Server::Given(server) => server.url_at(address, ""),
+        };
+        let url = match sentinel {
+            Some(_) => {
+                let url = url.replacen("redis:", "redis+sentinel:", 1).replacen("/0?", "/mymaster/0?", 1);
+                format!("{url}max_lease={}s&", (lease * 3).as_secs())
+            }
+            None => url,
         };
         format!(
             "{url}lease={}s&prefix={}&connect_timeout={}s",
@@ -120,7 +146,18 @@ impl Fixture {
     }
 
     async fn restart(&self) -> Outcome {
-        self.server.own()?.restart(Data::Kept).await
+        let server = self.server.own()?;
+        let Some([first, other]) = &self.sentinels else { return server.restart(Data::Kept).await };
+        // Until the server looks as if no lease had been longer: clients wait for the longest one that it knows of.
+        let nowhere = Some(SocketAddr::from(([127, 0, 0, 1], 1)));
+        first.say(nowhere);
+        other.say(nowhere);
+        server.restart(Data::Kept).await?;
+        let note = format!("before {} 0", (LEASE * 4).as_millis());
+        server.command(&["SET", &format!("{}:primary", self.prefix), &note]).await?;
+        first.say(Some(self.proxy.address()));
+        other.say(Some(server.address()));
+        Ok(())
     }
 
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
@@ -149,13 +186,14 @@ impl Fixture {
         Ok(self.server.own()?.command(&["SET", key, &stolen]).await?.as_text() == Some("OK"))
     }
 
-    /// All keys except the fences and the marks of broken holds, which stay for a while; and the subscribers.
+    /// All keys except the fences, the marks of broken holds and the note of the primary, which stay for a while; and the subscribers.
     async fn leftovers(&self) -> Outcome<Vec<String>> {
         let pattern = format!("{}:*", self.prefix);
         let keys = self.server.own()?.command(&["KEYS", &pattern]).await.during("list the keys")?;
         let channels = self.server.own()?.command(&["PUBSUB", "CHANNELS", &pattern]).await?;
         let is_slot = |key: &str| key.contains("}:m:");
-        let stays = |key: &str| [":f", ":b"].iter().any(|ending| key.ends_with(ending)) || is_slot(key);
+        let stays =
+            |key: &str| [":f", ":b", ":primary"].iter().any(|ending| key.ends_with(ending)) || is_slot(key);
         let keys = keys.items().iter().filter_map(Value::as_text).filter(|key| !stays(key));
         let channels = channels.items().iter().filter_map(Value::as_text);
         let mut left: Vec<_> = keys.map(str::to_owned).collect();
@@ -171,13 +209,16 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
 /// What a waiter that polls does differently.
 const WAITING: &[&str] = &["waiting", "order", "options", "local_handoff"];
 
-/// The two harnesses differ in what the server permits, and in how long a hand-off takes.
+/// What sentinels make different.
+const SWITCHING: &[&str] = &["connecting", "options", "outages", "restarts"];
+
+/// The harnesses differ in what the server permits, in how long a hand-off takes, and in how a client finds the server.
 macro_rules! harness {
-    ($harness:ident, $rules:expr, $fewer:expr, $differs:expr) => {
+    ($harness:ident, $left_out:expr, $start:expr, $fewer:expr, $differs:expr) => {
         proxied_harness! {
             $harness,
-            left_out: left_out("redis"),
-            start: |place| Fixture::start(place, $rules),
+            left_out: $left_out,
+            start: $start,
             requests: Outcome::Ok,
 
             fn differs_in() -> Option<&'static [&'static str]> {
@@ -185,7 +226,8 @@ macro_rules! harness {
             }
 
             fn after_a_restart(&self) -> AfterRestart {
-                AfterRestart::Locks
+                // The pause after it is longer than a place lasts.
+                if self.0.sentinels.is_some() { AfterRestart::Holds } else { AfterRestart::Locks }
             }
 
             fn rounds(&self, many: u32) -> u32 {
@@ -200,5 +242,17 @@ macro_rules! harness {
     };
 }
 
-harness!(Messages, LEAST, 1, None);
-harness!(Polling, WITHOUT_MESSAGES, 4, Some(WAITING));
+fn left_out_with_sentinels() -> Option<String> {
+    let is_given = || GivenServer::of("redis", &["redis"]).is_ok_and(|given| given.is_some());
+    left_out("redis").or_else(|| is_given().then(|| proxied::ONLY_A_CLIENT.to_owned()))
+}
+
+harness!(Messages, left_out("redis"), |place| Fixture::start(place, LEAST), 1, None);
+harness!(Polling, left_out("redis"), |place| Fixture::start(place, WITHOUT_MESSAGES), 4, Some(WAITING));
+harness!(
+    Sentinels,
+    left_out_with_sentinels(),
+    |place| Fixture::start_behind_sentinels(place, LEAST),
+    1,
+    Some(SWITCHING)
+);

@@ -43,6 +43,18 @@ pub enum Fencing {
     Durable,
 }
 
+/// What becomes of the locks when another server takes over, or the server restarts without its latest data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Failover {
+    /// A lock may be granted again while its holder believes that it has it.
+    MayOverlap,
+    /// Holds may be lost. Their holders learn of it before others get the locks.
+    LosesHolds,
+    /// The holds go on.
+    KeepsHolds,
+}
+
 /// The order in which waiters get the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -159,6 +171,8 @@ pub struct Capabilities {
     pub reach: Reach,
     /// What the fencing tokens guarantee.
     pub fencing: Fencing,
+    /// What becomes of the locks when another server takes over.
+    pub failover: Failover,
     /// The order in which waiters get the lock.
     pub fairness: Fairness,
     /// How much `status` can show.
@@ -204,6 +218,7 @@ impl Capabilities {
             backend,
             reach,
             fencing: Fencing::None,
+            failover: Failover::MayOverlap,
             fairness: Fairness::Unordered,
             inspection: Inspection::None,
             listing: false,
@@ -224,6 +239,9 @@ impl Capabilities {
     setters! {
         /// Sets what the fencing tokens guarantee.
         with_fencing(fencing: Fencing) { fencing = fencing }
+
+        /// Sets what becomes of the locks when another server takes over.
+        with_failover(failover: Failover) { failover = failover }
 
         /// Sets the order in which waiters get the lock.
         with_fairness(fairness: Fairness) { fairness = fairness }

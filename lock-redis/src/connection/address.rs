@@ -1,7 +1,7 @@
 //! Turns the options into the settings of the `redis` crate.
 
 use lock_core::{LockError, Operation, Secret};
-use lock_kit::{Endpoint, TlsFiles};
+use lock_kit::{Endpoint, TlsFiles, TlsOptions};
 use redis::io::tcp::TcpSettings;
 use redis::{
     Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
@@ -9,17 +9,21 @@ use redis::{
 };
 
 use crate::failure::explain;
-use crate::options::RedisOptions;
 
-/// Makes the `redis` client that opens this client's connections.
-pub(crate) fn client(
-    options: &RedisOptions,
-    password: Option<&Secret>,
-    language: ProtocolVersion,
-) -> Result<Client, LockError> {
+/// A server, and who the client is there.
+pub(super) struct Login<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) tls: Option<&'a TlsOptions>,
+    pub(super) user: Option<&'a str>,
+    pub(super) password: Option<&'a Secret>,
+    pub(super) database: u32,
+}
+
+/// Makes the `redis` client that opens connections to the server.
+pub(super) fn client(login: &Login<'_>, language: ProtocolVersion) -> Result<Client, LockError> {
     let failed = |error| explain(Operation::Connect, error);
-    let address = match &options.server.endpoint {
-        Endpoint::Tcp { host, port } if options.server.tls.is_some() => {
+    let address = match login.endpoint {
+        Endpoint::Tcp { host, port } if login.tls.is_some() => {
             ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
         }
         Endpoint::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
@@ -28,10 +32,10 @@ pub(crate) fn client(
     let info = address
         .into_connection_info()
         .map_err(failed)?
-        .set_redis_settings(settings(options, password, language))
+        .set_redis_settings(settings(login, language))
         // A request is one small packet, and the client waits for its reply.
         .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    match &options.server.tls {
+    match login.tls {
         Some(tls) => {
             use_a_crypto_provider();
             Client::build_with_tls(info, certificates(tls.read()?)).map_err(failed)
@@ -40,19 +44,15 @@ pub(crate) fn client(
     }
 }
 
-fn settings(
-    options: &RedisOptions,
-    password: Option<&Secret>,
-    language: ProtocolVersion,
-) -> RedisConnectionInfo {
+fn settings(login: &Login<'_>, language: ProtocolVersion) -> RedisConnectionInfo {
     let mut settings = RedisConnectionInfo::default()
         .set_protocol(language)
-        .set_db(i64::from(options.database))
+        .set_db(i64::from(login.database))
         .set_lib_name("distlock", env!("CARGO_PKG_VERSION"));
-    if let Some(password) = password {
+    if let Some(password) = login.password {
         settings = settings.set_password(password.reveal());
     }
-    if let Some(user) = &options.server.user {
+    if let Some(user) = login.user {
         settings = settings.set_username(user);
     }
     settings

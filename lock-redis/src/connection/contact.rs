@@ -19,12 +19,15 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use lock_core::spi::{Mutex, random_bytes};
-use lock_core::{BackendContext, Backoff, ErrorKind, LockError, Operation};
-use lock_kit::gone;
+use lock_core::{BackendContext, Backoff, ErrorKind, LockError, Moment, Operation};
+use lock_kit::{gone, unreachable};
 use tokio::sync::{Notify, watch};
 
 use super::earlier::Earlier;
 use super::link::Link;
+use super::sentinels::Sentinels;
+use super::server::Facts;
+use crate::failure::explain;
 use crate::groups::Groups;
 use crate::messages::Router;
 use crate::options::RedisOptions;
@@ -54,6 +57,8 @@ pub(crate) struct Connection {
     pub(super) channels: String,
     pub(super) connections: AtomicU64,
     pub(super) request_timeout: Duration,
+    /// Those that know the primary; without them the server is the one that the options name.
+    pub(super) sentinels: Option<Arc<Sentinels>>,
     contact: watch::Sender<Contact>,
     /// Ends the connection for good.
     closing: Notify,
@@ -80,6 +85,7 @@ impl Connection {
             router: Arc::default(),
             groups: Arc::default(),
             warned: Mutex::default(),
+            sentinels: Sentinels::of(&options),
             context,
             options,
             interval,
@@ -93,7 +99,8 @@ impl Connection {
     /// The connection, if there is one.
     pub(crate) fn link(&self, operation: Operation) -> Result<Arc<Link>, LockError> {
         match &*self.contact.borrow() {
-            Contact::Good(link) => Ok(Arc::clone(link)),
+            Contact::Good(link) if link.is_trusted_at(self.context.clock().now()) => Ok(Arc::clone(link)),
+            Contact::Good(_) => Err(gone(operation)),
             Contact::Lost(error) => Err(error.clone().during(operation)),
         }
     }
@@ -132,7 +139,7 @@ impl Connection {
             let since = clock.now();
             self.watch_over(&link).await;
             self.contact.send_replace(Contact::Lost(gone(Operation::Connect)));
-            tracing::warn!(target: "distlock", server = %self.options.server.endpoint, "contact lost");
+            tracing::warn!(target: "distlock", server = %link.address, "contact lost");
             self.groups.all().for_each(|group| self.context.group_suspect(group));
             if clock.now().since(since) > LONGEST_PAUSE {
                 backoff = new_backoff();
@@ -149,7 +156,7 @@ impl Connection {
                 earlier.forget_run(&identity.run);
             }
             self.contact.send_replace(Contact::Good(Arc::clone(&link)));
-            tracing::info!(target: "distlock", server = %self.options.server.endpoint, "contact restored");
+            tracing::info!(target: "distlock", server = %link.address, "contact restored");
             self.groups.all().for_each(|group| self.context.group_restored(group));
         }
     }
@@ -172,7 +179,46 @@ impl Connection {
         tokio::select! {
             () = link.broken() => {}
             () = ask => {}
+            () = self.follow(link) => {}
         }
+    }
+
+    /// Returns when the sentinels name another primary, or no majority of them has named this one for too long.
+    async fn follow(&self, link: &Link) {
+        if self.sentinels.is_none() {
+            return std::future::pending().await;
+        }
+        let clock = self.context.clock();
+        while link.is_trusted_at(clock.now()) {
+            clock.sleep_until(clock.now().plus(self.interval / 2)).await;
+            if let Err(error) = self.confirm(link).await {
+                tracing::debug!(target: "distlock", server = %link.address, %error, "the primary is not confirmed");
+            }
+        }
+    }
+
+    /// How long a client relies on a server after the sentinels have named it: a process that stands still for an interval, or
+    /// sentinels that do not answer for as long, cost it no connection.
+    pub(super) fn reliance(&self) -> Duration {
+        self.interval * 2
+    }
+
+    /// Relies on the server from now on, if a majority of the sentinels names it as the primary, and it has been that ever since
+    /// the connection was opened.
+    pub(super) async fn confirm(&self, link: &Link) -> Result<(), LockError> {
+        let Some(sentinels) = &self.sentinels else { return Ok(()) };
+        let asked = self.context.clock().now();
+        let primary = sentinels.primary(&self.context, self.request_timeout).await?;
+        let info = link.send::<String>(redis::cmd("INFO").arg("replication")).await;
+        let info = info.map_err(|error| explain(Operation::Connect, error))?;
+        let is_same =
+            primary == link.address && Facts::read(&info).replication() == link.replication.as_deref();
+        link.trust_until(if is_same { asked.plus(self.reliance()) } else { Moment::from_nanoseconds(0) });
+        if is_same {
+            return Ok(());
+        }
+        let cause = format!("the primary has changed from {} to {primary}", link.address);
+        Err(unreachable(Operation::Connect, cause))
     }
 
     async fn reconnect(&self, earlier: &Earlier, backoff: &mut Backoff) -> Arc<Link> {
@@ -183,7 +229,7 @@ impl Connection {
                 Err(error) => {
                     let reason = error.to_string();
                     if reason != told {
-                        tracing::warn!(target: "distlock", server = %self.options.server.endpoint, %error, "no contact yet");
+                        tracing::warn!(target: "distlock", server = %self.options.server(), %error, "no contact yet");
                         told = reason;
                     }
                     // A request in the meantime fails with this reason, as an error that may be retried.
@@ -198,7 +244,7 @@ impl Connection {
     pub(super) fn warn(&self, text: String) {
         let mut warned = self.warned.lock();
         if !warned.contains(&text) {
-            tracing::warn!(target: "distlock", server = %self.options.server.endpoint, "{text}");
+            tracing::warn!(target: "distlock", server = %self.options.server(), "{text}");
             warned.insert(text);
         }
     }

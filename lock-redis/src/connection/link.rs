@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_core::spi::within;
-use lock_core::{BackendContext, LockError, Moment, Operation};
-use lock_kit::gone;
+use lock_core::{BackendContext, ErrorKind, LockError, Moment, Operation};
+use lock_kit::{Endpoint, gone};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -25,10 +25,17 @@ const UNDER_WAY: usize = 256;
 /// A connection, usable until it is [broken](Link::broken). It is never repaired: its replacement is another link.
 pub(crate) struct Link {
     connection: MultiplexedConnection,
+    /// Where the server listens.
+    pub(crate) address: Endpoint,
+    /// The id of the replication that the server began as the primary, behind sentinels.
+    pub(crate) replication: Option<String>,
+    /// Until when it is certain that no later primary grants what this one has granted, in nanoseconds of the clock: what the client
+    /// sends from then on counts for nothing.
+    trusted_until: AtomicU64,
     /// The channel for messages to this connection; `None` if the server sends no messages and waiters poll.
     pub(crate) channel: Option<String>,
     /// The client acquires nothing on this connection before this moment.
-    pub(crate) usable_from: Moment,
+    pub(super) usable_from: Moment,
     /// `None` if the server does not report it.
     pub(crate) identity: Option<Identity>,
     breakage: Arc<Breakage>,
@@ -69,13 +76,50 @@ pub(crate) struct Turn {
 impl Link {
     pub(crate) fn new(
         connection: MultiplexedConnection,
+        address: Endpoint,
         breakage: Arc<Breakage>,
         patience: Duration,
         context: BackendContext,
     ) -> Self {
         let heard = AtomicU64::new(context.clock().now().as_nanoseconds());
         let usable_from = Moment::from_nanoseconds(0);
-        Self { connection, channel: None, usable_from, identity: None, breakage, patience, context, heard }
+        let trusted_until = AtomicU64::new(Moment::FOREVER.as_nanoseconds());
+        Self {
+            connection,
+            address,
+            replication: None,
+            trusted_until,
+            channel: None,
+            usable_from,
+            identity: None,
+            breakage,
+            patience,
+            context,
+            heard,
+        }
+    }
+
+    /// Whether what the client sends at this moment counts.
+    pub(crate) fn is_trusted_at(&self, moment: Moment) -> bool {
+        moment < Moment::from_nanoseconds(self.trusted_until.load(Ordering::Relaxed))
+    }
+
+    /// Refuses an acquisition that is sent at this moment, if it does not count, or the server may lack locks.
+    pub(crate) fn grants_at(&self, sent: Moment) -> Result<(), LockError> {
+        if !self.is_trusted_at(sent) {
+            return Err(gone(Operation::Acquire));
+        }
+        if sent >= self.usable_from {
+            return Ok(());
+        }
+        Err(LockError::new(ErrorKind::Unreachable, Operation::Acquire)
+            .because("the server was started or promoted recently, and may lack locks that are still held")
+            .remedy("wait for the restart_delay, or with Sentinel for the longest lease, to pass")
+            .retryable())
+    }
+
+    pub(super) fn trust_until(&self, moment: Moment) {
+        self.trusted_until.store(moment.as_nanoseconds(), Ordering::Relaxed);
     }
 
     /// Waits until the connection is no longer usable.

@@ -7,6 +7,7 @@ mod contact;
 mod earlier;
 mod link;
 mod opening;
+mod sentinels;
 mod server;
 mod under_way;
 

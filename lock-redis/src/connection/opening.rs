@@ -7,17 +7,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lock_core::spi::within;
-use lock_core::{ErrorKind, LockError, Operation, Secret};
+use lock_core::{ErrorKind, LockError, Operation};
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisError, Value};
 
-use super::address::client;
+use super::address::{Login, client};
 use super::contact::Connection;
 use super::earlier::{Earlier, Identity};
 use super::link::{Breakage, Link};
 use super::server::Facts;
+use crate::backend::milliseconds;
 use crate::failure::{explain, is_refused};
+use crate::keys::call_for_prefix;
 use crate::messages::Router;
-use crate::scripts::scripts;
+use crate::scripts::{GREET, scripts};
 
 /// How long an attempt to connect takes if the server accepts the connection and then says nothing.
 const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
@@ -29,11 +31,21 @@ impl Connection {
     pub(super) async fn open(&self, earlier: &Earlier) -> Result<Arc<Link>, LockError> {
         let limit = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
         let password = self.context.password(self.options.server.password.as_ref(), limit).await?;
-        let password = password.as_ref();
-        let mut link = match self.open_in(ProtocolVersion::RESP3, password, limit).await {
+        let endpoint = match &self.sentinels {
+            Some(sentinels) => sentinels.primary(&self.context, limit).await?,
+            None => self.options.server.endpoint.clone(),
+        };
+        let login = Login {
+            endpoint: &endpoint,
+            tls: self.options.server.tls.as_ref(),
+            user: self.options.server.user.as_deref(),
+            password: password.as_ref(),
+            database: self.options.database,
+        };
+        let mut link = match self.open_in(ProtocolVersion::RESP3, &login, limit).await {
             // For a server, or a proxy in front of it, that does not know RESP3. There are no messages then.
             Ok(Err(error)) if is_about_the_language(&error) => {
-                self.open_in(ProtocolVersion::RESP2, password, limit).await
+                self.open_in(ProtocolVersion::RESP2, &login, limit).await
             }
             opened => opened,
         }?
@@ -43,16 +55,17 @@ impl Connection {
             self.end(number, &link).await?;
         }
         self.listen(&mut link).await?;
+        self.confirm(&link).await?;
         Ok(Arc::new(link))
     }
 
     async fn open_in(
         &self,
         language: ProtocolVersion,
-        password: Option<&Secret>,
+        login: &Login<'_>,
         limit: Duration,
     ) -> Result<Result<Link, RedisError>, LockError> {
-        let client = client(&self.options, password, language)?;
+        let client = client(login, language)?;
         let breakage = Breakage::new();
         let mut config = AsyncConnectionConfig::new()
             // This client limits both itself.
@@ -70,7 +83,9 @@ impl Connection {
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let connected = within(clock, clock.now().plus(limit), connecting).await;
         let connected = connected.unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
-        let new = |connection| Link::new(connection, breakage, self.request_timeout, self.context.clone());
+        let address = login.endpoint.clone();
+        let new =
+            |connection| Link::new(connection, address, breakage, self.request_timeout, self.context.clone());
         Ok(connected.map(new))
     }
 
@@ -103,21 +118,43 @@ impl Connection {
             (_, Some(_)) => self.warn_of_late_requests("CLIENT ID"),
             _ => self.warn_of_late_requests("INFO (version, role and eviction are not checked)"),
         }
-        match facts {
-            Some(facts) => {
-                facts.check()?;
-                if let Some(warning) = facts.warning() {
-                    self.warn(warning);
-                }
-                let settled_in = self.options.restart_delay.saturating_sub(facts.least_uptime());
-                link.usable_from = self.context.clock().now().plus(settled_in);
-                Ok(())
+        if let Some(facts) = &facts {
+            facts.check()?;
+            if let Some(warning) = facts.warning() {
+                self.warn(warning);
             }
-            None if self.options.restart_delay.is_zero() => Ok(()),
-            None => Err(LockError::new(ErrorKind::Denied, Operation::Connect)
+            let settled_in = self.options.restart_delay.saturating_sub(facts.least_uptime());
+            link.usable_from = self.context.clock().now().plus(settled_in);
+        } else if !self.options.restart_delay.is_zero() {
+            return Err(LockError::new(ErrorKind::Denied, Operation::Connect)
                 .because("INFO is refused, and restart_delay needs the server's uptime")
-                .remedy("give the user INFO, or leave restart_delay out")),
+                .remedy("give the user INFO, or leave restart_delay out"));
         }
+        if self.sentinels.is_some() {
+            self.greet(facts.as_ref(), link).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes nothing from a new primary for as long as a hold may last that an earlier one has granted.
+    async fn greet(&self, facts: Option<&Facts>, link: &mut Link) -> Result<(), LockError> {
+        let known = facts.and_then(|facts| Some((&facts.run, facts.replication()?)));
+        let (run, replication) = known.ok_or_else(|| {
+            LockError::new(ErrorKind::Denied, Operation::Connect)
+                .because("INFO does not tell since when the server is the primary")
+                .remedy("give the user INFO")
+        })?;
+        let longest = self.options.longest_lease() + self.reliance();
+        let mut request = call_for_prefix(&GREET, &self.options.server.prefix);
+        request.arg(format!("{run}/{replication}")).arg(milliseconds(longest).saturating_add(1));
+        let left = link.send(&request).await.map_err(|error| explain(Operation::Connect, error))?;
+        let left = Duration::from_millis(left);
+        if !left.is_zero() {
+            tracing::warn!(target: "distlock", server = %link.address, ?left, "a new primary: it grants nothing yet");
+        }
+        link.usable_from = link.usable_from.max(self.context.clock().now().plus(left));
+        link.replication = Some(replication.to_owned());
+        Ok(())
     }
 
     /// Makes sure that the server carries out nothing more from an earlier connection.
@@ -144,8 +181,11 @@ impl Connection {
         let channel = format!("{}:{number}", self.channels);
         match link.subscribe(&channel).await {
             Ok(()) => link.channel = Some(channel),
-            // The client crate has no messages in RESP2.
-            Err(error) if is_refused(&error) || error.kind() == redis::ErrorKind::InvalidClientConfig => {
+            // The client crate has no messages in RESP2. A new primary would hand a lock over to a waiter that polls before it may.
+            Err(error)
+                if self.sentinels.is_none()
+                    && (is_refused(&error) || error.kind() == redis::ErrorKind::InvalidClientConfig) =>
+            {
                 self.warn(
                     "the server sends no messages (RESP3 or SUBSCRIBE is refused): waiters ask for their locks \
                      again and again"

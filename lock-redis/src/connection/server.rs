@@ -13,6 +13,7 @@ pub(crate) struct Facts {
     /// Different after each start of the server.
     pub(crate) run: String,
     pub(crate) uptime: Duration,
+    replication: String,
     version: String,
     role: String,
     is_cluster_node: bool,
@@ -33,12 +34,18 @@ impl Facts {
         Self {
             run: value("run_id"),
             uptime: Duration::from_secs(value("uptime_in_seconds").parse().unwrap_or(0)),
+            replication: value("master_replid"),
             version: value("redis_version"),
             role: value("role"),
             is_cluster_node: value("cluster_enabled") == "1",
             memory_limit: value("maxmemory").parse().unwrap_or(0),
             eviction: value("maxmemory_policy"),
         }
+    }
+
+    /// The id of its replication, which is another one after each promotion; `None` if it is no primary, or does not say so.
+    pub(crate) fn replication(&self) -> Option<&str> {
+        Some(self.replication.as_str()).filter(|id| self.role == "master" && !id.is_empty())
     }
 
     /// The minimum time that the server has run: it counts whole seconds, and the first one may have been short.

@@ -13,6 +13,8 @@
 //! | `:b` | sorted set | the ids of broken holds, for their next renewal | an hour after the last break |
 //! | `:m:SLOT` | string | a slot that is remembered, empty for the pause after a hold | as long as the call said |
 //!
+//! Behind sentinels a prefix has one key more, `PREFIX:primary`: a string that names the primary (`greet.lua`), and stays.
+//!
 //! An id has 128 random bits and identifies one *attempt*. It ends with the mode: nothing for an exclusive attempt, `+99` for one
 //! that reserves 99 tokens more than its own, `:r` for a reader, `:2/5` for two of five permits. `v1` is the layout of all keys: a
 //! client that finds another one in `:l` or `:f` refuses the lock, so a release that changes the layout leaves its mark in both.
@@ -50,7 +52,7 @@
 use std::sync::OnceLock;
 
 use lock_core::Operation::{
-    self, Acquire, Break, Cancel, Describe, Downgrade, Inspect, Release, Remember, Renew,
+    self, Acquire, Break, Cancel, Connect, Describe, Downgrade, Inspect, Release, Remember, Renew,
 };
 
 /// One script: what the server does in one step for one operation.
@@ -75,7 +77,7 @@ impl Script {
     }
 
     /// The script's name: `acquire` and `release`, each also with `_shared`; `renew`, `downgrade`, `cancel`, `inspect`, `break`,
-    /// `describe` or `remember`.
+    /// `describe`, `remember` or `greet`.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -138,7 +140,9 @@ pub(crate) static BREAK: Script = Script::new(Break, "break", include_str!("brea
 pub(crate) static DESCRIBE: Script = Script::new(Describe, "describe", include_str!("describe.lua"));
 pub(crate) static REMEMBER: Script = Script::new(Remember, "remember", include_str!("remember.lua"));
 
-static SCRIPTS: [&Script; 11] = [
+pub(crate) static GREET: Script = Script::new(Connect, "greet", include_str!("greet.lua"));
+
+static SCRIPTS: [&Script; 12] = [
     &ACQUIRE,
     &ACQUIRE_SHARED,
     &RENEW,
@@ -150,6 +154,7 @@ static SCRIPTS: [&Script; 11] = [
     &BREAK,
     &DESCRIBE,
     &REMEMBER,
+    &GREET,
 ];
 
 /// All scripts, so that an operator can tell what an `EVALSHA` in the server's slow log is.

@@ -19,6 +19,7 @@ mod processes;
 mod queue;
 mod replies;
 mod restarts;
+mod sentinel;
 mod sharing;
 mod silence;
 mod states;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         queue::cases(),
         replies::cases(),
         restarts::cases(),
+        sentinel::cases(),
         sharing::cases(),
         silence::cases(),
         states::cases(),

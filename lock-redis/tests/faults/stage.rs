@@ -25,7 +25,7 @@ pub const FROZEN: &str = "lease=5m&timeout=4m";
 pub const INTERVAL: Duration = Duration::from_secs(76);
 
 /// A client of the server that `url` names. A busy machine may keep the server from answering for a while.
-async fn reach(url: &str) -> Outcome<LockClient> {
+pub async fn reach(url: &str) -> Outcome<LockClient> {
     let builder = ClientBuilder::new().connect_timeout(PATIENCE);
     Ok(lock_redis::connect(&LockUrl::parse(url)?, builder).await?)
 }

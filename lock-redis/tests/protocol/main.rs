@@ -97,5 +97,5 @@ fn the_crate_sends_these_scripts() {
     for script in lock_redis::scripts() {
         assert_eq!(script.text(), scripts.text(script.name()));
     }
-    assert_eq!(lock_redis::scripts().len(), 11);
+    assert_eq!(lock_redis::scripts().len(), 12);
 }

@@ -1,7 +1,7 @@
 //! The texts of the scripts, as shipped or with one rule removed.
 use std::collections::BTreeMap;
 
-const TRUE: [(&str, &str); 23] = [
+const TRUE: [(&str, &str); 24] = [
     (BEGIN, include_str!("../../src/scripts/parts/begin.lua")),
     (GRANT, include_str!("../../src/scripts/parts/grant.lua")),
     (PROMOTE, include_str!("../../src/scripts/parts/promote.lua")),
@@ -25,6 +25,7 @@ const TRUE: [(&str, &str); 23] = [
     (BREAK, include_str!("../../src/scripts/break.lua")),
     (DESCRIBE, include_str!("../../src/scripts/describe.lua")),
     (REMEMBER, include_str!("../../src/scripts/remember.lua")),
+    (GREET, include_str!("../../src/scripts/greet.lua")),
 ];
 
 pub(crate) const BEGIN: &str = "begin";
@@ -50,6 +51,7 @@ pub(crate) const INSPECT: &str = "inspect";
 pub(crate) const BREAK: &str = "break";
 pub(crate) const DESCRIBE: &str = "describe";
 pub(crate) const REMEMBER: &str = "remember";
+pub(crate) const GREET: &str = "greet";
 
 /// A complete set of scripts.
 #[derive(Clone)]

@@ -3,6 +3,7 @@
 mod conversation;
 mod options;
 mod resp;
+mod sentinel;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use lock_core::Operation;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use crate::options::Encryption;
@@ -28,6 +29,7 @@ use options::OWN_USER;
 pub use conversation::{Digests, RedisConversation};
 pub use options::RedisOptions;
 pub use resp::Value;
+pub use sentinel::{RedisSentinel, RedisSentinels, SayingSentinel, sentinel_url};
 
 const PROGRAM: &str = "redis-server";
 
@@ -171,6 +173,26 @@ impl RedisServer {
         }
     }
 
+    /// Makes it look as if clients behind sentinels had used the locks with this prefix for long: they do not wait before they take
+    /// a lock. `longest` is a little more than the longest lease and two renewal intervals.
+    ///
+    /// # Errors
+    /// Those of [`RedisServer::command`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it is not known whether it looks so.
+    pub async fn note_primary(&self, prefix: &str, longest: Duration) -> Outcome {
+        let info = self.command(&["INFO"]).await?;
+        let of = |name: &str| {
+            let mut lines = info.as_text().unwrap_or_default().lines();
+            lines.find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned()
+        };
+        let (run, replication) = (of("run_id:"), of("master_replid:"));
+        let note = format!("{run}/{replication} {} 0", longest.as_millis());
+        self.command(&["SET", &format!("{prefix}:primary"), &note]).await?;
+        Ok(())
+    }
+
     /// Kills it, starts it again on the same port, and waits until it answers.
     ///
     /// # Errors
@@ -207,7 +229,7 @@ async fn ask(socket: &Path, password: &str, words: &[&str]) -> Outcome<Value> {
     }
 }
 
-async fn next(stream: &mut UnixStream, bytes: &mut Vec<u8>) -> Outcome<Value> {
+async fn next(stream: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>) -> Outcome<Value> {
     loop {
         if let Some((value, length)) = resp::parse(bytes)? {
             bytes.drain(..length);

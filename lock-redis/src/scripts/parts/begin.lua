@@ -1,4 +1,4 @@
--- The beginning of every script. All scripts but `remember` take the same keys, those of one lock or one semaphore, which
+-- The beginning of every script. All scripts but `remember` and `greet` take the same keys, those of one lock or one semaphore, which
 -- share one hash tag.
 local KEYS, ARGV = KEYS, ARGV
 local HOLD, QUEUE, WAITERS, FENCE, BROKEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

@@ -1,0 +1,322 @@
+//! Sentinels: real ones over a primary with two replicas, and one that says what it is told.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::sync::Arc;
+
+use lock_core::spi::Mutex;
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::{MISSING, OWN_USER, PROGRAM, RedisOptions, RedisServer, Value, ask, next, resp};
+use crate::ports::{on_free_ports, random_word};
+use crate::process::process_methods;
+use crate::service::Service;
+use crate::{Failure, Outcome, ServerProcess, free_port};
+
+/// The primary's name at the sentinels.
+const NAME: &str = "mymaster";
+
+/// How long a primary is silent before a sentinel counts it as down: longer than a busy machine keeps it waiting.
+const DOWN_AFTER: &str = "1000";
+
+/// After twice this time there may be another failover.
+const FAILOVER_TIMEOUT: &str = "3000";
+
+/// A primary with two replicas, watched by three sentinels. Dropping this ends all of them.
+#[derive(Debug)]
+pub struct RedisSentinels {
+    servers: Vec<RedisServer>,
+    sentinels: Vec<RedisSentinel>,
+    password: Option<String>,
+}
+
+impl RedisSentinels {
+    /// Starts all of them, and waits until they know each other. With a password, the sentinels ask clients for it, and the
+    /// servers ask for none.
+    ///
+    /// # Errors
+    /// When a process does not start: the end of its log, or what to install.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends them.
+    pub async fn start(password: Option<&str>) -> Outcome<Self> {
+        let options = RedisOptions::new().setting("repl-diskless-sync-delay", "0");
+        let primary = RedisServer::start_with(options.clone()).await?;
+        let port = primary.address().port();
+        let replica = options.setting("replicaof", &format!("{} {port}", Ipv4Addr::LOCALHOST));
+        let mut servers = vec![primary];
+        for _ in 0..2 {
+            servers.push(RedisServer::start_with(replica.clone()).await?);
+        }
+        let mut sentinels = Vec::new();
+        for _ in 0..3 {
+            sentinels.push(RedisSentinel::start(port, password).await?);
+        }
+        let this = Self { servers, sentinels, password: password.map(str::to_owned) };
+        this.settled().await?;
+        Ok(this)
+    }
+
+    /// Waits until each sentinel knows the others, and two replicas that follow the primary.
+    ///
+    /// # Errors
+    /// When that takes too long: the end of a sentinel's log.
+    ///
+    /// # Cancel safety
+    /// Dropping the future only stops the waiting.
+    pub async fn settled(&self) -> Outcome {
+        for sentinel in &self.sentinels {
+            sentinel.process.ready(|| sentinel.knows_the_others()).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes another server the primary, although nothing is wrong with this one, which goes on for some seconds.
+    ///
+    /// # Errors
+    /// When the sentinels refuse for long.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it is not known whether the change begins.
+    pub async fn depose(&self) -> Outcome {
+        let [first, ..] = self.sentinels.as_slice() else { return Err(Failure::new("no sentinels")) };
+        first.process.ready(|| first.command(&["SENTINEL", "FAILOVER", NAME])).await?;
+        Ok(())
+    }
+
+    /// Returns the URL of the primary for a client that knows all sentinels; it has no password.
+    pub fn url(&self) -> String {
+        sentinel_url(self.sentinels.iter().map(RedisSentinel::address))
+    }
+
+    /// Returns the password at the sentinels.
+    pub fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
+    /// Returns the servers; the first one was the first primary.
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// Returns the sentinels.
+    pub fn sentinels(&self) -> &[RedisSentinel] {
+        &self.sentinels
+    }
+
+    /// Waits until all sentinels name the same primary, and returns it.
+    ///
+    /// # Errors
+    /// When one does not answer, or they do not agree for long.
+    ///
+    /// # Cancel safety
+    /// Dropping the future only stops the waiting.
+    pub async fn primary(&self) -> Outcome<&RedisServer> {
+        let [first, others @ ..] = self.sentinels.as_slice() else {
+            return Err(Failure::new("no sentinels"));
+        };
+        let agree = || async {
+            let address = first.primary().await?;
+            for other in others {
+                crate::ensure!(other.primary().await? == address, "the sentinels do not agree");
+            }
+            let named = self.servers.iter().find(|server| server.address().to_string() == address);
+            named.ok_or_else(|| Failure::new(format!("the primary is the stranger {address}")))
+        };
+        first.process.ready(agree).await
+    }
+
+    /// Waits until all sentinels name another primary than this one, and returns it.
+    ///
+    /// # Errors
+    /// Same as [`RedisSentinels::primary`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future only stops the waiting.
+    pub async fn primary_after(&self, old: SocketAddr) -> Outcome<&RedisServer> {
+        let changed = || async {
+            let primary = self.primary().await?;
+            crate::ensure!(primary.address() != old, "the primary is the same");
+            Ok(primary)
+        };
+        self.sentinels[0].process.ready(changed).await
+    }
+}
+
+/// Returns the URL of a primary for a client that knows these sentinels.
+pub fn sentinel_url(sentinels: impl IntoIterator<Item = SocketAddr>) -> String {
+    let all: Vec<_> = sentinels.into_iter().map(|address| address.to_string()).collect();
+    format!("redis+sentinel://{}/{NAME}", all.join(","))
+}
+
+/// A sentinel. Dropping this ends it.
+#[derive(Debug)]
+pub struct RedisSentinel {
+    port: u16,
+    own_password: String,
+    /// Declared before the folder, so that it is dropped first.
+    process: ServerProcess,
+    folder: TempDir,
+}
+
+impl RedisSentinel {
+    async fn start(primary: u16, password: Option<&str>) -> Outcome<Self> {
+        on_free_ports(None, || Self::start_once(primary, password)).await
+    }
+
+    async fn start_once(primary: u16, password: Option<&str>) -> Outcome<Self> {
+        let (port, own_password) = (free_port()?, random_word());
+        let folder = tempfile::Builder::new().prefix("distlock-sentinel-").tempdir()?;
+        let place = folder.path();
+        let configuration = place.join("sentinel.conf");
+        let here = place.display();
+        let asks = password.map_or_else(String::new, |password| {
+            format!("requirepass {password}\nsentinel sentinel-pass {password}\n")
+        });
+        let lines = format!(
+            "bind 127.0.0.1\nport {port}\ndir {here}\nunixsocket {here}/redis.sock\n\
+             user {OWN_USER} on >{own_password} ~* &* +@all\n\
+             sentinel monitor {NAME} 127.0.0.1 {primary} 2\n\
+             sentinel down-after-milliseconds {NAME} {DOWN_AFTER}\n\
+             sentinel failover-timeout {NAME} {FAILOVER_TIMEOUT}\n{asks}"
+        );
+        fs::write(&configuration, lines)?;
+        let mut command = Command::new(PROGRAM);
+        command.arg(configuration).arg("--sentinel");
+        let process = ServerProcess::start("redis-sentinel", command, place, MISSING)?;
+        let this = Self { port, own_password, process, folder };
+        this.process.ready(|| this.command(&["PING"])).await?;
+        Ok(this)
+    }
+
+    /// Returns the address on which it listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// Runs a command on it as a user with all permissions.
+    ///
+    /// # Errors
+    /// When there is no answer, or it refuses.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it is not known whether the command is run.
+    pub async fn command(&self, words: &[&str]) -> Outcome<Value> {
+        match ask(&self.folder.path().join("redis.sock"), &self.own_password, words).await? {
+            Value::Error(text) => Err(Failure::new(format!("{words:?} was refused: {text}"))),
+            value => Ok(value),
+        }
+    }
+
+    /// Returns the address of the primary that it names.
+    ///
+    /// # Errors
+    /// Those of [`RedisSentinel::command`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future only ends the question.
+    pub async fn primary(&self) -> Outcome<String> {
+        let answer = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).await?;
+        let parts: Vec<_> = answer.items().iter().filter_map(Value::as_text).collect();
+        Ok(parts.join(":"))
+    }
+
+    async fn knows_the_others(&self) -> Outcome {
+        let known = self.command(&["SENTINEL", "MASTER", NAME]).await?;
+        let words: Vec<_> = known.items().iter().filter_map(Value::as_text).collect();
+        let has = |name: &str, count: &str| words.windows(2).any(|pair| pair == [name, count]);
+        crate::ensure!(has("num-slaves", "2") && has("num-other-sentinels", "2"), "it knows {words:?}");
+        let replicas = self.command(&["SENTINEL", "REPLICAS", NAME]).await?;
+        let up = |replica: &&Value| {
+            let words: Vec<_> = replica.items().iter().filter_map(Value::as_text).collect();
+            words.windows(2).any(|pair| pair == ["master-link-status", "ok"])
+        };
+        crate::ensure!(replicas.items().iter().filter(up).count() == 2, "a replica has no data yet");
+        Ok(())
+    }
+}
+
+process_methods!(RedisSentinel);
+
+/// A sentinel that only names the primary that it is told. Dropping this ends it.
+#[derive(Debug)]
+pub struct SayingSentinel {
+    says: Arc<Mutex<Option<SocketAddr>>>,
+    service: Service,
+}
+
+impl SayingSentinel {
+    /// Starts one that names this primary; with `None`, it knows none.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn start(primary: Option<SocketAddr>) -> Outcome<Self> {
+        let says = Arc::new(Mutex::new(primary));
+        let its = Arc::clone(&says);
+        let service = Service::start("sentinel", move |_, listener| async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                // The client has gone, or sends what is no request.
+                tokio::spawn(answer(stream, Arc::clone(&its)));
+            }
+        })?;
+        Ok(Self { says, service })
+    }
+
+    /// Makes it name this primary from now on.
+    pub fn say(&self, primary: Option<SocketAddr>) {
+        *self.says.lock() = primary;
+    }
+
+    /// Returns the address on which it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.service.address()
+    }
+}
+
+async fn answer(mut stream: TcpStream, says: Arc<Mutex<Option<SocketAddr>>>) -> Outcome {
+    let mut bytes = Vec::new();
+    loop {
+        let request = next(&mut stream, &mut bytes).await?;
+        let said = *says.lock();
+        let reply = match (request.items().first().and_then(Value::as_text), said) {
+            (Some("SENTINEL"), Some(primary)) => {
+                resp::request(&[&primary.ip().to_string(), &primary.port().to_string()])
+            }
+            (Some("SENTINEL"), None) => b"*-1\r\n".to_vec(),
+            _ => b"+OK\r\n".to_vec(),
+        };
+        stream.write_all(&reply).await?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn sentinels_follow_the_primary() {
+        if let Some(reason) = crate::left_out("redis") {
+            eprintln!("redis: {reason}");
+            return;
+        }
+        let sentinels = RedisSentinels::start(None).await.unwrap();
+        let old = sentinels.primary().await.unwrap();
+        assert_eq!(old.address(), sentinels.servers()[0].address());
+        old.command(&["SET", "k", "v"]).await.unwrap();
+        for server in sentinels.servers() {
+            let has_it = || async {
+                crate::ensure!(server.command(&["EXISTS", "k"]).await? == Value::Integer(1), "it is late");
+                Ok(())
+            };
+            server.process.ready(has_it).await.unwrap();
+        }
+        old.kill().unwrap();
+        let new = sentinels.primary_after(old.address()).await.unwrap();
+        assert_eq!(new.command(&["GET", "k"]).await, Ok(Value::Text("v".to_owned())));
+    }
+}
