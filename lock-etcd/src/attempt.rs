@@ -199,32 +199,45 @@ impl Waiting for Waiter<'_> {
         self.attempt.look_at(&self.view).await
     }
 
-    /// Waits until nothing is in the way, or the line has to be read again.
+    /// Waits until nothing is in the way, or the line has to be read again. The watch begins now and the line is read behind it: of
+    /// what happened before, a server reports only every tenth of a second.
     async fn until_changed(&mut self) -> Result<Place, Failure> {
         let Self { attempt, view, is_stale } = self;
         let (connection, _) = attempt.backend.link.now()?;
-        let (claim, from) = (&attempt.claim, view.revision + 1);
-        let nearest = match standing(&view.entries, &claim.key) {
-            Standing::Waits { nearest, .. } if attempt.watches_one(view) => Some(&nearest.key),
+        let claim = &attempt.claim;
+        let one = match standing(&view.entries, &claim.key) {
+            Standing::Waits { nearest, .. } if attempt.watches_one(view) => Some(nearest.key.clone()),
             _ => None,
         };
-        let is_alone = nearest.is_some();
-        let mut watching = match nearest {
-            Some(nearest) => connection.watch(nearest, "", from),
-            None => connection.watch(claim.directory.start(), &claim.directory.end(), from),
+        let mut watching = match &one {
+            Some(nearest) => connection.watch(nearest, "", 0),
+            None => connection.watch(claim.directory.start(), &claim.directory.end(), 0),
         };
         drop(connection);
-        while let Some(events) = attempt.woken(&mut watching).await.filter(|_| !is_alone) {
-            // All of them, and only then a look: the own key may have gone with those before it.
-            if note(view, events) {
-                match standing(&view.entries, &claim.key) {
-                    Standing::Waits { before, .. } => attempt.name_holder(before),
-                    _ => return Ok(Place::Kept),
+        *is_stale = true;
+        // The first answer says that it watches.
+        if attempt.woken(&mut watching).await.is_none() {
+            return Ok(Place::Kept);
+        }
+        *view = attempt.look().await?;
+        loop {
+            match standing(&view.entries, &claim.key) {
+                Standing::Waits { before, nearest, .. }
+                    if one.as_ref().is_none_or(|one| *one == nearest.key) =>
+                {
+                    attempt.name_holder(before);
+                }
+                _ => {
+                    *is_stale = false;
+                    return Ok(Place::Kept);
                 }
             }
+            // All of them, and only then a look: the own key may have gone with those before it.
+            match attempt.woken(&mut watching).await {
+                Some(events) if one.is_none() => note(view, events),
+                _ => return Ok(Place::Kept),
+            }
         }
-        *is_stale = true;
-        Ok(Place::Kept)
     }
 
     async fn in_contact(&mut self) -> Result<Place, LockError> {
@@ -236,18 +249,16 @@ impl Waiting for Waiter<'_> {
     }
 }
 
-/// Notes events. Returns whether one is about an entry of the view.
-fn note(view: &mut View, events: Vec<Event>) -> bool {
-    let mut is_news = false;
+/// Notes events that the view does not know.
+fn note(view: &mut View, events: Vec<Event>) {
     for Event { kind, entry } in events {
-        let Some(entry) = entry else { continue };
-        is_news |= if kind == DELETION {
-            view.remove(&String::from_utf8_lossy(&entry.key))
+        let Some(entry) = entry.filter(|entry| entry.changed > view.revision) else { continue };
+        if kind == DELETION {
+            view.remove(&String::from_utf8_lossy(&entry.key));
         } else {
-            view.change(entry_of(&entry))
-        };
+            view.change(entry_of(&entry));
+        }
     }
-    is_news
 }
 
 fn entry_of(found: &KeyValue) -> Entry {

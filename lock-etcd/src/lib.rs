@@ -55,7 +55,8 @@
 //! # Invariants
 //! * **Nothing is sent without contact.** The claim of an attempt exists before its first request.
 //! * **No key moves to another lease**, and no key is created twice.
-//! * **What a waiter relies on is what it has read and every event after that**; where one may be missing, it reads again.
+//! * **What a waiter relies on is what it has read since it watches and every event after that**; where one may be missing, it reads
+//!   again.
 //! * **A value is only replaced if it is still the one that was read**: the mark of a break stays.
 //!
 //! # Why it is built this way
