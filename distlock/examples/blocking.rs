@@ -103,11 +103,11 @@ mod tests {
     #[cfg(all(feature = "mysql", unix))]
     #[tokio::test]
     async fn numbers_all_at_mariadb() {
-        use test_servers::{MySqlFlavour, MySqlOptions, MySqlServer};
+        use test_servers::{MySqlFlavour, MySqlServer, ServerOptions};
         if let Some(reason) = MySqlFlavour::MariaDb.left_out() {
             return eprintln!("mariadb: {reason}");
         }
-        let options = MySqlOptions::new(MySqlFlavour::MariaDb).database("locks");
+        let options = ServerOptions::new().flavour(MySqlFlavour::MariaDb).database("locks");
         let options = options.user("app", "password", &["ALL ON locks.*"]);
         let server = MySqlServer::start_with(options).await.unwrap();
         numbers_all_at(server.url()).await;

@@ -67,11 +67,11 @@ mod tests {
     #[cfg(all(feature = "memory", unix))]
     #[tokio::test(flavor = "multi_thread")]
     async fn the_table_refuses_a_token_from_before() {
-        use test_servers::{MySqlFlavour, MySqlOptions, MySqlServer};
+        use test_servers::{MySqlFlavour, MySqlServer, ServerOptions};
         if let Some(reason) = MySqlFlavour::MariaDb.left_out() {
             return eprintln!("mariadb: {reason}");
         }
-        let options = MySqlOptions::new(MySqlFlavour::MariaDb).database("app");
+        let options = ServerOptions::new().flavour(MySqlFlavour::MariaDb).database("app");
         let server =
             MySqlServer::start_with(options.user("app", "password", &["ALL ON app.*"])).await.unwrap();
         let url = server.url();

@@ -66,14 +66,14 @@ fn without_options(url: &str) -> String {
 
 #[cfg(all(test, unix))]
 mod tests {
-    use test_servers::{PostgresOptions, PostgresServer};
+    use test_servers::{PostgresServer, ServerOptions};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_payment_and_a_job_exclude_each_other() {
         if let Some(reason) = test_servers::left_out("postgres") {
             return println!("{reason}");
         }
-        let options = PostgresOptions::new().user("app", "secret", &["CREATE ON SCHEMA public"]);
+        let options = ServerOptions::new().user("app", "secret", &["CREATE ON SCHEMA public"]);
         let server = PostgresServer::start_with(options).await.unwrap();
         super::run(&server.url()).await.unwrap();
     }

@@ -10,10 +10,9 @@ mod run {
     use std::path::Path;
     use std::process::ExitCode;
 
-    use test_servers::Outcome;
     use test_servers::{
-        EtcdOptions, EtcdServer, MySqlFlavour, MySqlOptions, MySqlServer, PostgresOptions, PostgresServer,
-        RedisOptions, RedisServer, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
+        Certificates, EtcdServer, MySqlFlavour, MySqlServer, Outcome, PostgresServer, RedisServer,
+        ServerOptions, ZooKeeperEnsemble, ZooKeeperServer,
     };
     use tokio::signal::unix::{SignalKind, signal};
 
@@ -33,14 +32,17 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
     /// Exit code for a wrong command line.
     const USAGE_ERROR: u8 = 64;
 
-    /// Which server to start.
-    enum Order {
-        Etcd(EtcdOptions),
-        Redis(RedisOptions),
-        ZooKeeper(ZooKeeperOptions),
-        ZooKeeperEnsemble(ZooKeeperOptions),
-        MySql(MySqlFlavour, MySqlOptions),
-        Postgres(PostgresOptions),
+    /// Which server to start, and how.
+    type Order = (Kind, ServerOptions);
+
+    #[derive(PartialEq)]
+    enum Kind {
+        Etcd,
+        Redis,
+        ZooKeeper,
+        ZooKeeperEnsemble,
+        MySql(MySqlFlavour),
+        Postgres,
     }
 
     pub(super) fn main() -> ExitCode {
@@ -67,63 +69,38 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
 
     fn understand(arguments: &[String]) -> Result<Order, String> {
         let mut arguments = arguments.iter().map(String::as_str);
-        let mut order = match arguments.next() {
-            Some("etcd") => Order::Etcd(EtcdOptions::new()),
-            Some("redis") => Order::Redis(RedisOptions::new()),
-            Some("zookeeper") => Order::ZooKeeper(ZooKeeperOptions::new()),
-            Some("mysql") => Order::mysql(MySqlFlavour::MySql57),
-            Some("mariadb") => Order::mysql(MySqlFlavour::MariaDb),
-            // In whose schema the user may create tables, for the tokens that are kept in one.
-            Some("postgres") => {
-                Order::Postgres(PostgresOptions::new().user("app", "secret", &["CREATE ON SCHEMA public"]))
-            }
+        let mut kind = match arguments.next() {
+            Some("etcd") => Kind::Etcd,
+            Some("redis") => Kind::Redis,
+            Some("zookeeper") => Kind::ZooKeeper,
+            Some("mysql") => Kind::MySql(MySqlFlavour::MySql57),
+            Some("mariadb") => Kind::MySql(MySqlFlavour::MariaDb),
+            Some("postgres") => Kind::Postgres,
             Some(other) => return Err(format!("there is no server {other:?} here")),
             None => return Err("which server?".to_owned()),
         };
+        // Where the user may create tables, for the tokens that are kept in one.
+        let mut options = match kind {
+            Kind::MySql(flavour) => ServerOptions::new().flavour(flavour).database("locks").user(
+                "app",
+                "secret",
+                &["ALL ON locks.*", "PROCESS ON *.*"],
+            ),
+            Kind::Postgres => ServerOptions::new().user("app", "secret", &["CREATE ON SCHEMA public"]),
+            _ => ServerOptions::new(),
+        };
         while let Some(argument) = arguments.next() {
-            order = match (argument, order) {
-                ("--tls", order) => order.with_tls(),
-                ("--port", order) => {
+            match argument {
+                "--tls" => options = options.tls_with_client_certificates(),
+                "--port" => {
                     let port = arguments.next().and_then(|port| port.parse().ok());
-                    order.on(port.ok_or("--port wants a number between 1 and 65535")?)
+                    options = options.port(port.ok_or("--port wants a number between 1 and 65535")?);
                 }
-                ("--ensemble", Order::ZooKeeper(options)) => Order::ZooKeeperEnsemble(options),
-                (other, _) => return Err(format!("{other:?} is not understood")),
-            };
-        }
-        Ok(order)
-    }
-
-    impl Order {
-        /// With a database in which the user may create tables, for the tokens that are kept in one.
-        fn mysql(flavour: MySqlFlavour) -> Self {
-            let options = MySqlOptions::new(flavour).database("locks");
-            Self::MySql(flavour, options.user("app", "secret", &["ALL ON locks.*", "PROCESS ON *.*"]))
-        }
-
-        fn with_tls(self) -> Self {
-            match self {
-                Self::Etcd(options) => Self::Etcd(options.tls_with_client_certificates()),
-                Self::Redis(options) => Self::Redis(options.tls_with_client_certificates()),
-                Self::ZooKeeper(options) => Self::ZooKeeper(options.tls_with_client_certificates()),
-                Self::ZooKeeperEnsemble(options) => {
-                    Self::ZooKeeperEnsemble(options.tls_with_client_certificates())
-                }
-                Self::MySql(flavour, options) => Self::MySql(flavour, options.tls_with_client_certificates()),
-                Self::Postgres(options) => Self::Postgres(options.tls_with_client_certificates()),
+                "--ensemble" if kind == Kind::ZooKeeper => kind = Kind::ZooKeeperEnsemble,
+                other => return Err(format!("{other:?} is not understood")),
             }
         }
-
-        fn on(self, port: u16) -> Self {
-            match self {
-                Self::Etcd(options) => Self::Etcd(options.port(port)),
-                Self::Redis(options) => Self::Redis(options.port(port)),
-                Self::ZooKeeper(options) => Self::ZooKeeper(options.port(port)),
-                Self::ZooKeeperEnsemble(options) => Self::ZooKeeperEnsemble(options.port(port)),
-                Self::MySql(flavour, options) => Self::MySql(flavour, options.port(port)),
-                Self::Postgres(options) => Self::Postgres(options.port(port)),
-            }
-        }
+        Ok((kind, options))
     }
 
     fn serve(order: Order) -> Outcome {
@@ -153,18 +130,16 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
     }
 
     impl Running {
-        async fn start(order: Order) -> Outcome<Self> {
-            Ok(match order {
-                Order::Etcd(options) => Self::Etcd(EtcdServer::start_with(options).await?),
-                Order::Redis(options) => Self::Redis(RedisServer::start_with(options).await?),
-                Order::ZooKeeper(options) => Self::ZooKeeper(ZooKeeperServer::start_with(options).await?),
-                Order::ZooKeeperEnsemble(options) => {
+        async fn start((kind, options): Order) -> Outcome<Self> {
+            Ok(match kind {
+                Kind::Etcd => Self::Etcd(EtcdServer::start_with(options).await?),
+                Kind::Redis => Self::Redis(RedisServer::start_with(options).await?),
+                Kind::ZooKeeper => Self::ZooKeeper(ZooKeeperServer::start_with(options).await?),
+                Kind::ZooKeeperEnsemble => {
                     Self::ZooKeeperEnsemble(ZooKeeperEnsemble::start_with(options).await?)
                 }
-                Order::MySql(flavour, options) => {
-                    Self::MySql(flavour, MySqlServer::start_with(options).await?)
-                }
-                Order::Postgres(options) => Self::Postgres(PostgresServer::start_with(options).await?),
+                Kind::MySql(flavour) => Self::MySql(flavour, MySqlServer::start_with(options).await?),
+                Kind::Postgres => Self::Postgres(PostgresServer::start_with(options).await?),
             })
         }
 
@@ -194,11 +169,14 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
 
     fn introduction_of_redis(server: &RedisServer) -> String {
         let (url, port) = (server.url(), server.address().port());
-        let encryption = server.certificates().map_or_else(String::new, |files| {
-            let path = |path: &Path| path.display().to_string();
-            let (certificate, key) = (path(&files.client.certificate), path(&files.client.key));
-            format!(" --tls --cacert {} --cert {certificate} --key {key}", path(&files.authority))
-        });
+        let path = |path: &Path| path.display().to_string();
+        let Certificates { authority, client, .. } = server.certificates();
+        let (authority, certificate, key) = (path(authority), path(&client.certificate), path(&client.key));
+        let encryption = if url.starts_with("rediss:") {
+            format!(" --tls --cacert {authority} --cert {certificate} --key {key}")
+        } else {
+            String::new()
+        };
         format!(
             "redis-server is ready, until Ctrl-C:
 

@@ -22,78 +22,50 @@
 //! If a program is not installed, the error says what to install. [`left_out`] says whether the user leaves a server out.
 //!
 //! Every error is a [`Failure`], as the suite in `conformance-tests` reports it.
+#![cfg(unix)]
 #![forbid(unsafe_code)]
 
-#[cfg(unix)]
 mod azurite;
-#[cfg(unix)]
 mod certificates;
-#[cfg(unix)]
 mod curator;
-#[cfg(unix)]
 mod etcd;
-#[cfg(unix)]
 mod folders;
 mod given;
-#[cfg(unix)]
 mod mysql;
-#[cfg(unix)]
 mod options;
-#[cfg(unix)]
 mod ports;
-#[cfg(unix)]
 mod postgres;
-#[cfg(unix)]
 mod process;
-#[cfg(unix)]
 mod proxy;
-#[cfg(unix)]
 mod redis;
-#[cfg(unix)]
 mod s3;
-#[cfg(unix)]
+mod server;
 mod service;
-#[cfg(unix)]
 mod sql;
-#[cfg(unix)]
 mod url;
-#[cfg(unix)]
 mod zookeeper;
 
-#[cfg(unix)]
-pub use azurite::AzuriteServer;
-#[cfg(unix)]
+pub use azurite::{Azurite, AzuriteServer};
 pub use certificates::{Certificates, Pair};
 pub use conformance_tests::{During, Failure, Outcome, ensure};
-#[cfg(unix)]
 pub use curator::{CuratorHold, CuratorLock, CuratorPeer};
-#[cfg(unix)]
-pub use etcd::{EtcdConversation, EtcdOptions, EtcdRequest, EtcdServer};
+pub use etcd::{Etcd, EtcdConversation, EtcdRequest, EtcdServer};
 pub use given::GivenServer;
-#[cfg(unix)]
-pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession};
-#[cfg(unix)]
+pub use mysql::{MySql, MySqlConversation, MySqlFlavour, MySqlServer, MySqlSession};
+pub use options::ServerOptions;
 pub use ports::free_port;
-#[cfg(unix)]
-pub use postgres::{
-    PgBouncer, PoolMode, PostgresConversation, PostgresOptions, PostgresServer, PostgresSession,
-};
-#[cfg(unix)]
+pub use postgres::{PgBouncer, Postgres, PostgresConversation, PostgresServer, PostgresSession};
 pub use process::{Data, ServerProcess};
-#[cfg(unix)]
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};
-#[cfg(unix)]
 pub use redis::{
-    Digests, RedisConversation, RedisOptions, RedisSentinel, RedisSentinels, RedisServer, SayingSentinel,
-    Value, sentinel_url,
+    Digests, Redis, RedisConversation, RedisSentinel, RedisSentinels, RedisServer, SayingSentinel, Value,
+    sentinel_url,
 };
-#[cfg(unix)]
 pub use s3::{S3Conversation, S3Faults, S3Server};
-#[cfg(unix)]
+pub use server::{Kind, Place, Server};
 pub use sql::{OperationOf, Row};
-#[cfg(unix)]
 pub use zookeeper::{
-    Access, NodeKind, Role, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperNode, ZooKeeperOptions,
+    Access, NodeKind, Role, ZooKeeper, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperNode,
     ZooKeeperRequest, ZooKeeperServer,
 };
 

@@ -4,12 +4,12 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use conformance_tests::signals;
 use lock_core::spi::Mutex;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
 use crate::{During, Failure, Outcome};
@@ -20,8 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// wrong.
 const READY_WITHIN: Duration = Duration::from_mins(2);
 
-/// How long a server may take to end in order.
-const QUITS_WITHIN: Duration = Duration::from_secs(10);
+/// How long a server may take to end in order, and what it has started to end after it.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 const LINES_OF_LOG: usize = 15;
 
@@ -33,21 +33,10 @@ const WATCH: &str =
 /// What happens to a server's data when it is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
-    /// The data that it has written to the disk survives: with ZooKeeper all data, with Redis what
-    /// [`RedisOptions::append_only`](crate::RedisOptions::append_only) makes it write.
+    /// The data that it has written to the disk survives: with Redis only what the setting `appendonly` makes it write.
     Kept,
     /// Nothing survives.
     Lost,
-}
-
-impl Data {
-    /// Removes the folder of the data, unless it is kept.
-    pub(crate) fn remove_unless_kept(self, folder: &Path) -> Outcome {
-        match self {
-            Self::Lost if folder.exists() => fs::remove_dir_all(folder).during(folder.display()),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// The process of a server. It is killed when this is dropped, and when the program that started it ends.
@@ -74,28 +63,11 @@ impl ServerProcess {
     /// # Errors
     /// When it cannot be started; `missing` is the text for a program that does not exist.
     pub fn start(name: &str, mut command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
-        command.stdin(Stdio::null()).stdout(log(name, folder)?);
-        Self::start_piped(name, command, folder, missing)
-    }
-
-    /// The same for a command whose input and output are set, and whose log is what it writes as errors.
-    pub(crate) fn start_piped(
-        name: &str,
-        mut command: Command,
-        folder: &Path,
-        missing: &str,
-    ) -> Outcome<Self> {
         // In process groups of their own: signals of a terminal to the program's group are only for the program.
-        command.stderr(log(name, folder)?).process_group(0);
+        command.stdin(Stdio::null()).stdout(log(name, folder)?).stderr(log(name, folder)?).process_group(0);
         let (server, watch) = spawn(&mut command, name, folder, missing)?;
         let running = Mutex::new(Running { command, server, watch });
         Ok(Self { name: name.to_owned(), missing: missing.to_owned(), folder: folder.to_owned(), running })
-    }
-
-    /// Returns the other ends of its input and output, if these are pipes that have not been taken yet.
-    pub(crate) fn take_pipes(&self) -> Option<(ChildStdin, ChildStdout)> {
-        let server = &mut self.running.lock().server;
-        server.stdin.take().zip(server.stdout.take())
     }
 
     /// Kills the process, and starts it again.
@@ -158,28 +130,35 @@ impl ServerProcess {
         lines[lines.len().saturating_sub(LINES_OF_LOG)..].join("\n")
     }
 
-    /// Kills the process with a signal that it cannot catch, and waits until it is gone. Does nothing if it is already
-    /// gone.
+    /// Kills the process with a signal that it cannot catch, and waits until it and the processes that it has started are gone. Does
+    /// nothing if it is already gone.
     ///
     /// # Errors
     /// When the system does not permit it.
     pub fn kill(&self) -> Outcome {
+        let others = self.others();
         // The watchdog first: later it might kill another process with the same process id.
         let mut running = self.running.lock();
         end(&mut running.watch).during("end what watches over the server")?;
-        end(&mut running.server).during(format_args!("kill {}", self.name))
+        end(&mut running.server).during(format_args!("kill {}", self.name))?;
+        // They notice by themselves, unless they are suspended.
+        signal_all(&others, Signal::CONT);
+        wait_until(|| !others.iter().any(|process| is_running(*process)));
+        Ok(())
     }
 
-    /// Asks the process to end at once, but in order, and kills it if it does not.
+    /// Returns the processes that it has started: PostgreSQL has one for each connection, and some more.
+    pub(crate) fn others(&self) -> Vec<Pid> {
+        let pid = self.pid();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        children.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
+    }
+
+    /// Asks the process to end at once, but in order, and kills it if it does not. It may be suspended.
     pub(crate) fn quit(&self) -> Outcome {
-        {
-            let mut running = self.running.lock();
-            let deadline = Instant::now() + QUITS_WITHIN;
-            if quit(&running.server).is_ok() {
-                while running.server.try_wait()?.is_none() && Instant::now() < deadline {
-                    std::thread::sleep(LOOK_EVERY);
-                }
-            }
+        let asked = kill_process(Pid::from_child(&self.running.lock().server), Signal::QUIT);
+        if asked.is_ok() && self.resume().is_ok() {
+            wait_until(|| !matches!(self.running.lock().server.try_wait(), Ok(None)));
         }
         self.kill()
     }
@@ -189,7 +168,9 @@ impl ServerProcess {
     /// # Errors
     /// When it has ended.
     pub fn stop(&self) -> Outcome {
-        signals::stop(&self.running.lock().server).during(format_args!("stop {}", self.name))
+        signals::stop(&self.running.lock().server).during(format_args!("stop {}", self.name))?;
+        signal_all(&self.others(), Signal::STOP);
+        Ok(())
     }
 
     /// Resumes a stopped process.
@@ -197,7 +178,29 @@ impl ServerProcess {
     /// # Errors
     /// When it has ended.
     pub fn resume(&self) -> Outcome {
+        signal_all(&self.others(), Signal::CONT);
         signals::resume(&self.running.lock().server).during(format_args!("resume {}", self.name))
+    }
+}
+
+fn signal_all(processes: &[Pid], signal: Signal) {
+    for process in processes {
+        // It may have ended meanwhile.
+        let _ = kill_process(*process, signal);
+    }
+}
+
+pub(crate) fn is_running(process: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
+    // The process that adopts orphans may leave a zombie for a while.
+    status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// Waits for the end of a process, as long as it may take.
+fn wait_until(has_ended: impl Fn() -> bool) {
+    let deadline = Instant::now() + ENDS_WITHIN;
+    while !has_ended() && Instant::now() < deadline {
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 
@@ -230,55 +233,6 @@ impl Drop for ServerProcess {
         // A destructor cannot report an error.
         let _ = self.kill();
     }
-}
-
-/// Gives a server the methods that concern its `process`.
-macro_rules! process_methods {
-    ($server:ident) => {
-        impl $server {
-            /// Returns its process id.
-            pub fn pid(&self) -> u32 {
-                self.process.pid()
-            }
-
-            /// Returns its log file, to which it appends after a restart.
-            pub fn log(&self) -> std::path::PathBuf {
-                self.process.log()
-            }
-
-            /// Kills it with a signal that it cannot catch, and waits until it is gone.
-            ///
-            /// # Errors
-            /// When the system does not permit it.
-            pub fn kill(&self) -> $crate::Outcome {
-                self.process.kill()
-            }
-
-            /// Suspends it: it keeps its connections, the system accepts new ones for it, and it answers none of them.
-            ///
-            /// # Errors
-            /// When it has ended.
-            pub fn stop(&self) -> $crate::Outcome {
-                self.process.stop()
-            }
-
-            /// Resumes it after `stop`.
-            ///
-            /// # Errors
-            /// When it has ended.
-            pub fn resume(&self) -> $crate::Outcome {
-                self.process.resume()
-            }
-        }
-    };
-}
-
-pub(crate) use process_methods;
-
-/// Asks the process to end at once, but in order. It may be suspended.
-fn quit(child: &Child) -> io::Result<()> {
-    rustix::process::kill_process(Pid::from_child(child), Signal::QUIT)?;
-    signals::resume(child)
 }
 
 #[cfg(test)]

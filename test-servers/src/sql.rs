@@ -1,11 +1,10 @@
 //! What the fixtures of the SQL databases have in common.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::Operation;
 
+use crate::options::User;
 use crate::proxy::{Request, Subject};
 use crate::{Failure, Outcome, ServerProcess};
 
@@ -17,55 +16,25 @@ pub type OperationOf = dyn Fn(&str) -> Option<Operation> + Send + Sync;
 /// One row: a text for each column, `None` for NULL.
 pub type Row = Vec<Option<String>>;
 
-/// A user of a server.
-#[derive(Debug, Clone)]
-pub(crate) struct User {
-    pub(crate) name: String,
-    pub(crate) password: String,
-    pub(crate) grants: Vec<String>,
-}
-
-impl User {
-    pub(crate) fn new(name: &str, password: &str, grants: &[&str]) -> Self {
-        let grants = grants.iter().map(|&grant| grant.to_owned()).collect();
-        Self { name: name.to_owned(), password: password.to_owned(), grants }
+/// Gives a server without users one that has no privileges.
+pub(crate) fn at_least_one(users: &mut Vec<User>) {
+    if users.is_empty() {
+        users.push(User { name: "locks".to_owned(), password: "secret".to_owned(), rights: Vec::new() });
     }
 }
 
-/// Returns the users of a server that is to have these, the first of which is in its URL: one without any privileges
-/// unless there are others.
-pub(crate) fn at_least_one(users: &[User]) -> Vec<User> {
-    if users.is_empty() { vec![User::new("locks", "secret", &[])] } else { users.to_vec() }
-}
+/// The number of all statements of a connection, which are answered in their order.
+pub(crate) const STATEMENT: Option<u64> = Some(0);
 
-/// The statements of a connection, and which of them have been answered.
-pub(crate) struct Statements {
-    operation_of: Arc<OperationOf>,
-    asked: u64,
-    /// The numbers of those that have not been answered yet, the oldest first.
-    open: VecDeque<u64>,
-}
-
-impl Statements {
-    pub(crate) fn new(operation_of: Arc<OperationOf>) -> Self {
-        Self { operation_of, asked: 0, open: VecDeque::new() }
-    }
-
-    /// Creates the next request. It is for the operation of the statement `text`, if it is one.
-    pub(crate) fn request(&mut self, length: usize, is_answered: bool, text: Option<&[u8]>) -> Request {
-        let number = self.asked;
-        self.asked += 1;
-        if is_answered {
-            self.open.push_back(number);
-        }
-        let operation = text.and_then(|text| (self.operation_of)(&String::from_utf8_lossy(text)));
-        Request { length, number, subject: operation.map(Subject::from) }
-    }
-
-    /// Returns the number of the request that an answer completes.
-    pub(crate) fn answered(&mut self) -> Option<u64> {
-        self.open.pop_front()
-    }
+/// Returns a request. It is for the operation of the statement `text`, if it is one.
+pub(crate) fn request(
+    length: usize,
+    is_answered: bool,
+    text: Option<&[u8]>,
+    operation_of: &OperationOf,
+) -> Request {
+    let operation = text.and_then(|text| operation_of(&String::from_utf8_lossy(text)));
+    Request { length, number: STATEMENT.filter(|_| is_answered), subject: operation.map(Subject::from) }
 }
 
 /// Waits for the answer to a statement, and explains what went wrong with the log of the server.
@@ -126,16 +95,6 @@ macro_rules! sql_server {
         }
 
         impl $server {
-            /// Returns the address on which it listens for TCP.
-            pub fn address(&self) -> SocketAddr {
-                SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
-            }
-
-            /// Returns the files of its authority.
-            pub fn certificates(&self) -> &Certificates {
-                &self.certificates
-            }
-
             /// Returns the URL of the server, including everything that a client needs to log in.
             pub fn url(&self) -> String {
                 self.url_at(self.address())
@@ -143,21 +102,19 @@ macro_rules! sql_server {
 
             /// Returns the same URL for a client that goes through a proxy at `address`.
             pub fn url_at(&self, address: SocketAddr) -> String {
-                let encryption = self.options.encryption;
-                let off = (encryption == Encryption::None).then(|| ("tls", "off".to_owned()));
-                let files = encryption.url_options("extra_ca", &self.certificates);
-                url::with_options(self.url_to(&address.to_string()), off.into_iter().chain(files))
+                let off = (!self.place.options.speaks_tls()).then(|| ("tls", "off".to_owned()));
+                let options = off.into_iter().chain(self.files("extra_ca"));
+                self.url_to($scheme, &format!("{address}/{}", self.database()), options)
             }
 
             /// Returns the URL for a client on this machine that does not use TCP.
             pub fn unix_url(&self) -> String {
-                format!("{}?socket={}", self.url_to("localhost"), self.unix_socket().display())
+                let socket = ("socket", self.unix_socket().display().to_string());
+                self.url_to($scheme, &format!("localhost/{}", self.database()), [socket])
             }
 
-            fn url_to(&self, host: &str) -> String {
-                let login = &self.options.users()[0];
-                let login = url::login(&login.name, &login.password);
-                format!("{}://{login}{host}/{}", $scheme, self.database())
+            fn database(&self) -> &str {
+                self.place.options.database.as_deref().unwrap_or_default()
             }
 
             /// Starts a proxy in front of it that finds the operation of a statement with `operation_of`.

@@ -56,9 +56,9 @@ fn run(arguments: &[String]) -> Result<()> {
 fn chosen(words: &[String], tier: Tier) -> Result<Vec<&'static Step>> {
     let mut chosen = Vec::new();
     for word in words.iter().filter(|word| *word != "--all") {
-        match steps::ALL.iter().find(|step| step.name == word) {
+        match steps::ALL.iter().find(|(_, name, ..)| name == word) {
             Some(step) => chosen.push(step),
-            None if word == "test" => chosen.extend(steps::of(tier)),
+            None if word == "test" => chosen.extend(steps::ALL.iter().filter(|(wants, ..)| *wants <= tier)),
             None if ["help", "-h", "--help"].contains(&word.as_str()) => return Ok(Vec::new()),
             None => bail!("there is no step {word:?}\n\n{}", help()),
         }
@@ -67,7 +67,7 @@ fn chosen(words: &[String], tier: Tier) -> Result<Vec<&'static Step>> {
 }
 
 fn help() -> String {
-    let rows = steps::ALL.iter().map(|Step { tier, name, summary, .. }| {
+    let rows = steps::ALL.iter().map(|(tier, name, _, summary)| {
         let wide = if *tier == Tier::All { " (with --all)" } else { "" };
         format!("\n  {name:<10} {summary}{wide}")
     });
@@ -80,7 +80,7 @@ fn run_steps(steps: &[&Step], context: &Context) -> Result<()> {
         return Ok(());
     }
     let start = Instant::now();
-    if steps.len() > 1 && steps.iter().any(|step| step.name == "suite") {
+    if steps.len() > 1 && steps.iter().any(|(_, name, ..)| *name == "suite") {
         say(DETAIL, ANNOUNCEMENT);
         if context.tier == Tier::Default {
             context.skipped.borrow_mut().push(left_out());
@@ -99,7 +99,7 @@ const ANNOUNCEMENT: &str = "on two processors this takes 8 to 17 minutes with an
 
 /// Returns what the default leaves out, which a reader of the last line must not take for checked.
 fn left_out() -> String {
-    let wide = steps::ALL.iter().filter(|step| step.tier == Tier::All).map(|step| step.name);
+    let wide = steps::ALL.iter().filter(|(tier, ..)| *tier == Tier::All).map(|(_, name, ..)| *name);
     format!("{}, and the rest of the suite (cargo xtask test --all)", wide.collect::<Vec<_>>().join(", "))
 }
 
@@ -108,11 +108,10 @@ fn last_line(count: usize, took: &str, without: &[String]) -> String {
     format!("{count} passed in {took}{not_checked}{}", without.join("\n    "))
 }
 
-fn run_one(step: &Step, context: &Context) -> Result<()> {
+fn run_one((_, name, run, summary): &Step, context: &Context) -> Result<()> {
     let (start, skipped) = (Instant::now(), context.skipped.borrow().len());
-    let Step { name, summary, .. } = step;
     say(("1", &format!("\n==> {name}:")), summary);
-    let outcome = (step.run)(context);
+    let outcome = run(context);
     let took = readable(start.elapsed());
     match outcome {
         Ok(()) if context.skipped.borrow().len() > skipped => say(PARTLY, format!("{name} in {took}")),
@@ -131,14 +130,14 @@ mod tests {
         let tier = if words.contains(&"--all".to_owned()) { Tier::All } else { Tier::Default };
         match chosen(&words, tier) {
             Ok(steps) if steps.is_empty() => vec!["(help)"],
-            Ok(steps) => steps.iter().map(|step| step.name).collect(),
+            Ok(steps) => steps.iter().map(|(_, name, ..)| *name).collect(),
             Err(_) => vec!["(unknown)"],
         }
     }
 
     #[test]
     fn test_means_the_steps_of_its_tier_in_the_order_of_the_table() {
-        let all: Vec<&str> = steps::ALL.iter().map(|step| step.name).collect();
+        let all: Vec<&str> = steps::ALL.iter().map(|(_, name, ..)| *name).collect();
         assert_eq!(names(&["test", "--all"]), all);
         assert_eq!(names(&["--all", "test"]), all);
         let default = names(&["test"]);
@@ -169,6 +168,6 @@ mod tests {
     #[test]
     fn no_step_hides_behind_the_name_for_all_of_them() {
         let taken = ["test", "mutants", "soak", "dist", "servers"];
-        assert!(steps::ALL.iter().all(|step| !taken.contains(&step.name)));
+        assert!(steps::ALL.iter().all(|(_, name, ..)| !taken.contains(name)));
     }
 }

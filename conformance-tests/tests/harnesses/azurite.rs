@@ -39,6 +39,7 @@ struct Fixture {
 
 static RUNNING: Mutex<Running<AzuriteServer>> = Running::none();
 
+#[allow(clippy::unused_async, reason = "other harnesses wait for their servers here")]
 impl Fixture {
     async fn start(place: Place) -> Outcome<Self> {
         let start = async || AzuriteServer::start().await;

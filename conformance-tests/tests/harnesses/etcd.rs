@@ -15,7 +15,7 @@ use conformance_tests::{
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 use proxied::{Place, Running, Server, unique};
 use test_servers::{
-    Data, Direction, EtcdConversation, EtcdOptions, EtcdRequest, EtcdServer, TcpProxy, left_out,
+    Data, Direction, EtcdConversation, EtcdRequest, EtcdServer, ServerOptions, TcpProxy, left_out,
 };
 use tokio::sync::Mutex;
 
@@ -51,13 +51,14 @@ static RUNNING: Mutex<Running<EtcdServer>> = Running::none();
 
 impl Fixture {
     async fn start(place: Place) -> Outcome<Self> {
-        let start = async || EtcdServer::start_with(EtcdOptions::new().user("app", "secret", "locks/")).await;
+        let start =
+            async || EtcdServer::start_with(ServerOptions::new().user("app", "secret", &["locks/"])).await;
         let server = Server::find(place, "etcd", &["etcd"], &RUNNING, start).await?;
         let address = match &server {
             Server::Own(server) => server.address(),
             Server::Given(server) => server.address(),
         };
-        let proxy = TcpProxy::with_conversation(address, || Box::new(EtcdConversation::new()))?;
+        let proxy = TcpProxy::with_conversation(address, || Box::new(EtcdConversation::default()))?;
         Ok(Self { server, proxy, prefix: format!("locks/{}", unique()) })
     }
 

@@ -15,7 +15,7 @@ use conformance_tests::{Ability, Failure, Harness, Losing, Outcome, Removal, Rou
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
 use proxied::{Place, Running, Server, unique};
 use test_servers::{
-    Direction, MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy,
+    Data, Direction, MySqlConversation, MySqlFlavour, MySqlServer, MySqlSession, ServerOptions, TcpProxy,
 };
 use tokio::sync::Mutex;
 
@@ -68,7 +68,8 @@ async fn server(place: Place, flavour: MySqlFlavour) -> Outcome<Server<MySqlServ
         MySqlFlavour::MariaDb => ("plugin-load-add", "metadata_lock_info", "mariadb"),
         MySqlFlavour::MySql57 => ("performance-schema-instrument", "wait/lock/metadata/sql/mdl=ON", "mysql"),
     };
-    let options = MySqlOptions::new(flavour)
+    let options = ServerOptions::new()
+        .flavour(flavour)
         .database("locks")
         .user("plain", "secret", &[])
         .user("locks", "secret", &["CREATE, SELECT, INSERT, UPDATE, DELETE ON locks.*"])
@@ -138,7 +139,7 @@ impl Fixture {
     }
 
     async fn restart(&self) -> Outcome {
-        self.server.own()?.restart().await
+        self.server.own()?.restart(Data::Kept).await
     }
 
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {

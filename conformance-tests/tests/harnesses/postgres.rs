@@ -14,7 +14,7 @@ use conformance_tests::{Ability, Failure, Harness, Losing, Outcome, Removal, Rou
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
 use proxied::{Place, Running, Server, unique};
 use test_servers::{
-    Direction, PostgresConversation, PostgresOptions, PostgresServer, PostgresSession, TcpProxy, left_out,
+    Data, Direction, PostgresConversation, PostgresServer, PostgresSession, ServerOptions, TcpProxy, left_out,
 };
 use tokio::sync::Mutex;
 
@@ -60,7 +60,7 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
 static RUNNING: Mutex<Running<PostgresServer>> = Running::none();
 
 async fn server(place: Place) -> Outcome<Server<PostgresServer>> {
-    let options = PostgresOptions::new()
+    let options = ServerOptions::new()
         .user("plain", "secret", &[])
         .user("locks", "secret", &[])
         .setting("max_connections", "1000");
@@ -89,7 +89,7 @@ async fn database(server: &PostgresServer) -> Outcome<String> {
         }
     }
     let name = unique();
-    server.create_database(&name, "locks").await?;
+    server.query(&format!("CREATE DATABASE {name} OWNER locks")).await?;
     server.session_in(&name).await?.query("GRANT CREATE ON SCHEMA public TO plain").await?;
     Ok(name)
 }
@@ -167,7 +167,7 @@ impl Fixture {
     }
 
     async fn restart(&self) -> Outcome {
-        self.server.own()?.restart().await
+        self.server.own()?.restart(Data::Kept).await
     }
 
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {

@@ -230,12 +230,12 @@ macro_rules! proxied_harness {
             }
 
             async fn reply_is_held(&self) -> Outcome {
-                self.0.proxy.reply_is_held().await;
+                self.0.proxy.is_held().await;
                 Ok(())
             }
 
             async fn let_replies_go(&self) -> Outcome {
-                self.0.proxy.let_replies_go();
+                self.0.proxy.let_go();
                 Ok(())
             }
 

@@ -16,7 +16,7 @@ use conformance_tests::{
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 use proxied::{Place, Running, Server, unique};
 use test_servers::{
-    Data, Digests, Direction, GivenServer, RedisConversation, RedisOptions, RedisServer, SayingSentinel,
+    Data, Digests, Direction, GivenServer, RedisConversation, RedisServer, SayingSentinel, ServerOptions,
     TcpProxy, Value, left_out,
 };
 use tokio::sync::Mutex;
@@ -73,9 +73,9 @@ static RUNNING: Mutex<Running<RedisServer>> = Running::none();
 
 async fn server(place: Place, rules: &str) -> Outcome<Server<RedisServer>> {
     let options = match place {
-        Place::Shared => RedisOptions::new().user("locks", "secret", rules),
+        Place::Shared => ServerOptions::new().user("locks", "secret", &[rules]),
         // When it is started again, Redis 7.0 refuses what it has written itself if the default user may not do that.
-        Place::Alone => RedisOptions::new().append_only(),
+        Place::Alone => ServerOptions::new().setting("appendonly", "yes"),
     };
     Server::find(place, "redis", &["redis"], &RUNNING, async || RedisServer::start_with(options).await).await
 }

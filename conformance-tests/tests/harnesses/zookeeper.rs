@@ -17,7 +17,7 @@ use conformance_tests::{
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 use proxied::{Place, Running, Server, unique};
 use test_servers::{
-    Data, Direction, NodeKind, TcpProxy, ZooKeeperConversation, ZooKeeperOptions, ZooKeeperRequest,
+    Data, Direction, NodeKind, ServerOptions, TcpProxy, ZooKeeperConversation, ZooKeeperRequest,
     ZooKeeperServer, left_out,
 };
 use tokio::sync::Mutex;
@@ -64,9 +64,9 @@ const SEMAPHORE: [&str; 2] = ["locks", "leases"];
 static RUNNING: Mutex<Running<ZooKeeperServer>> = Running::none();
 
 async fn server(place: Place) -> Outcome<Server<ZooKeeperServer>> {
-    let options = ZooKeeperOptions::new()
-        .digest_user("locks", "secret")
-        .containers_checked_every(CONTAINERS_CHECKED_EVERY);
+    let options = ServerOptions::new()
+        .user("locks", "secret", &["digest"])
+        .property("znode.container.checkIntervalMs", &CONTAINERS_CHECKED_EVERY.as_millis().to_string());
     let start = async || ZooKeeperServer::start_with(options).await;
     Server::find(place, "zookeeper", &["zookeeper"], &RUNNING, start).await
 }
@@ -78,7 +78,7 @@ impl Fixture {
             Server::Own(server) => server.address(),
             Server::Given(server) => server.address(),
         };
-        let proxy = TcpProxy::with_conversation(address, || Box::new(ZooKeeperConversation::new()))?;
+        let proxy = TcpProxy::with_conversation(address, || Box::new(ZooKeeperConversation::default()))?;
         let root = format!("/locks/{}", unique());
         Ok(Self { server, proxy, root, options })
     }

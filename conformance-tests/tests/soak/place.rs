@@ -6,8 +6,8 @@ use std::time::Duration;
 use conformance_tests::{Failure, Outcome};
 use tempfile::TempDir;
 use test_servers::{
-    Data, EtcdServer, MySqlFlavour, MySqlOptions, MySqlServer, PostgresOptions, PostgresServer, RedisOptions,
-    RedisServer, S3Faults, S3Server, TcpProxy, ZooKeeperServer, left_out,
+    Data, EtcdServer, MySqlFlavour, MySqlServer, PostgresServer, RedisServer, S3Faults, S3Server,
+    ServerOptions, TcpProxy, ZooKeeperServer, left_out,
 };
 
 /// Short, so that harm lasts longer than it. A busy machine only causes more losses.
@@ -104,7 +104,7 @@ macro_rules! with_server {
 impl Server {
     pub(crate) async fn start(kind: Kind) -> Outcome<Self> {
         let mysql = async |flavour| {
-            let options = MySqlOptions::new(flavour).user("plain", "secret", &[]);
+            let options = ServerOptions::new().flavour(flavour).user("plain", "secret", &[]);
             Outcome::Ok(Self::MySql(MySqlServer::start_with(options).await?))
         };
         let store = |faults| {
@@ -115,13 +115,15 @@ impl Server {
         match kind {
             Kind::None => Ok(Self::None),
             Kind::File => Ok(Self::File(tempfile::tempdir()?)),
-            Kind::Redis => Ok(Self::Redis(RedisServer::start_with(RedisOptions::new().append_only()).await?)),
+            Kind::Redis => Ok(Self::Redis(
+                RedisServer::start_with(ServerOptions::new().setting("appendonly", "yes")).await?,
+            )),
             Kind::ZooKeeper => Ok(Self::ZooKeeper(ZooKeeperServer::start().await?)),
             Kind::Etcd => Ok(Self::Etcd(EtcdServer::start().await?)),
             Kind::MariaDb => mysql(MySqlFlavour::MariaDb).await,
             Kind::MySql57 => mysql(MySqlFlavour::MySql57).await,
             Kind::Postgres => {
-                let options = PostgresOptions::new().user("plain", "secret", &[]);
+                let options = ServerOptions::new().user("plain", "secret", &[]);
                 Ok(Self::Postgres(PostgresServer::start_with(options).await?))
             }
             Kind::ObjectStore => store(FAULTS),
@@ -179,8 +181,8 @@ impl Server {
             Self::Redis(server) => server.restart(Data::Kept).await,
             Self::ZooKeeper(server) => server.restart(Data::Kept).await,
             Self::Etcd(server) => server.restart(Data::Kept).await,
-            Self::MySql(server) => server.restart().await,
-            Self::Postgres(server) => server.restart().await,
+            Self::MySql(server) => server.restart(Data::Kept).await,
+            Self::Postgres(server) => server.restart(Data::Kept).await,
             Self::ObjectStore(server) => server.resume(),
         }
     }

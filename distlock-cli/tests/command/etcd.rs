@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
-use test_servers::{EtcdOptions, EtcdServer, TcpProxy, left_out};
+use test_servers::{EtcdServer, ServerOptions, TcpProxy, left_out};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server::failures::{is_64, is_77};
@@ -29,15 +29,15 @@ struct Server {
 impl Server {
     /// A part of a server without access control that other tests use as well; `None` if the user left its tests out.
     fn start() -> Option<Self> {
-        Self::of(|start| shared(&RUNNING, || start(EtcdOptions::new())))
+        Self::of(|start| shared(&RUNNING, || start(ServerOptions::new())))
     }
 
     /// A server of this test alone, with a user who may use the prefix of the locks.
     fn with_user() -> Option<Self> {
-        Self::of(|start| Arc::new(start(EtcdOptions::new().user("app", SECRET, "locks/"))))
+        Self::of(|start| Arc::new(start(ServerOptions::new().user("app", SECRET, &["locks/"]))))
     }
 
-    fn of(server: impl FnOnce(&dyn Fn(EtcdOptions) -> EtcdServer) -> Arc<EtcdServer>) -> Option<Self> {
+    fn of(server: impl FnOnce(&dyn Fn(ServerOptions) -> EtcdServer) -> Arc<EtcdServer>) -> Option<Self> {
         if let Some(reason) = left_out("etcd") {
             eprintln!("etcd: {reason}");
             return None;

@@ -43,13 +43,13 @@ async fn counts_at_zookeeper() {
 #[cfg(all(feature = "mysql", unix))]
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_at_mariadb_and_mysql() {
-    use test_servers::{MySqlFlavour, MySqlOptions, MySqlServer};
+    use test_servers::{MySqlFlavour, MySqlServer, ServerOptions};
     for (flavour, scheme) in [(MySqlFlavour::MariaDb, "mariadb:"), (MySqlFlavour::MySql57, "mysql:")] {
         if let Some(reason) = flavour.left_out() {
             eprintln!("{flavour:?}: {reason}");
             continue;
         }
-        let options = MySqlOptions::new(flavour).database("locks");
+        let options = ServerOptions::new().flavour(flavour).database("locks");
         let options = options.user("app", "password", &["ALL ON locks.*"]);
         let server = MySqlServer::start_with(options).await.unwrap();
         let url = server.url().replace("mysql:", scheme);
@@ -62,11 +62,11 @@ async fn counts_at_mariadb_and_mysql() {
 #[cfg(all(feature = "postgres", unix))]
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_at_postgres() {
-    use test_servers::{PostgresOptions, PostgresServer};
+    use test_servers::{PostgresServer, ServerOptions};
     if let Some(reason) = test_servers::left_out("postgres") {
         return eprintln!("postgres: {reason}");
     }
-    let options = PostgresOptions::new().user("app", "password", &["CREATE ON SCHEMA public"]);
+    let options = ServerOptions::new().user("app", "password", &["CREATE ON SCHEMA public"]);
     let server = PostgresServer::start_with(options).await.unwrap();
     for tokens in ["clock", "sequence", "table"] {
         let url = format!("{}&fencing={tokens}", server.url());

@@ -5,7 +5,7 @@ mod raw;
 
 use std::time::Duration;
 
-use test_servers::{MySqlFlavour, MySqlOptions, MySqlServer};
+use test_servers::{MySqlFlavour, MySqlServer, ServerOptions};
 
 use crate::aims::{Aim, Measure, Other};
 use crate::contender::{Contender, Driving, Family, Waits};
@@ -56,7 +56,7 @@ const MAX_CONNECTIONS: &str = "4000";
 
 /// Starts a server, and waits until it answers.
 fn start(flavour: MySqlFlavour) -> Outcome<Box<dyn Server>> {
-    let options = MySqlOptions::new(flavour).setting("max_connections", MAX_CONNECTIONS);
+    let options = ServerOptions::new().flavour(flavour).setting("max_connections", MAX_CONNECTIONS);
     let starting = async {
         let server = MySqlServer::start_with(options).await;
         server.context("no server of its own (--url names another)")

@@ -6,7 +6,7 @@ mod sqlx_lock;
 
 use std::time::Duration;
 
-use test_servers::{PostgresOptions, PostgresServer};
+use test_servers::{PostgresServer, ServerOptions};
 
 use crate::aims::{Aim, Measure, Other};
 use crate::contender::{Contender, Driving, Family, Waits};
@@ -31,7 +31,7 @@ const MAX_CONNECTIONS: &str = "500";
 
 /// Starts a server, and waits until it answers.
 fn start() -> Outcome<Box<dyn Server>> {
-    let options = PostgresOptions::new().setting("max_connections", MAX_CONNECTIONS);
+    let options = ServerOptions::new().setting("max_connections", MAX_CONNECTIONS);
     let starting = async {
         let server = PostgresServer::start_with(options).await;
         server.context("no server of its own (--url names another)")

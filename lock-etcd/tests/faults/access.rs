@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, LockClient, LockError};
-use test_servers::EtcdOptions;
+use test_servers::ServerOptions;
 
 use crate::case::{cases, ensure};
 use crate::logs;
@@ -22,8 +22,8 @@ fn refusal(answer: Result<LockClient, LockError>) -> Outcome<LockError> {
     answer.err().ok_or_else(|| Failure::new("the client was let in"))
 }
 
-fn with_user() -> EtcdOptions {
-    EtcdOptions::new().user("app", "right-9a77", "locks/")
+fn with_user() -> ServerOptions {
+    ServerOptions::new().user("app", "right-9a77", &["locks/"])
 }
 
 async fn a_wrong_password_is_refused_and_shown_nowhere() -> Outcome {
@@ -63,11 +63,13 @@ async fn a_login_that_has_expired_is_renewed() -> Outcome {
 }
 
 async fn tls_needs_the_authority_and_the_clients_certificate() -> Outcome {
-    let stage = Stage::with(EtcdOptions::new().tls_with_client_certificates()).await?;
+    let stage = Stage::with(ServerOptions::new().tls_with_client_certificates()).await?;
     let client = stage.client(LONG).await?;
-    stage.is_free(&client, "with TLS").await?;
+    soon("the lock", client.mutex(ROOM)?.acquire()).await??.release().await?;
+    let left = stage.server.command(&["get", "--prefix", "--keys-only", PREFIX]).await?;
+    ensure!(left.trim().is_empty(), "{left} is left");
     let bare = format!("etcds://{}/{PREFIX}?connect_timeout=2s", stage.server.address());
-    let files = stage.server.certificates().ok_or_else(|| Failure::new("no certificates"))?;
+    let files = stage.server.certificates();
     let with_authority = format!("{bare}&ca={}", files.authority.display());
     for url in [bare, with_authority] {
         let error = refusal(connect(&url).await)?;

@@ -29,7 +29,7 @@ const ROUNDS: usize = 5;
 
 /// Lets go what the proxy has held back, and waits until it can have arrived.
 async fn let_it_arrive(client: &LockClient, proxy: &TcpProxy) -> Outcome {
-    proxy.let_requests_go();
+    proxy.let_go();
     soon("an answer", client.ping()).await??;
     tokio::time::sleep(Duration::from_millis(100)).await;
     Ok(())
@@ -49,7 +49,7 @@ async fn a_request_that_arrives_after_its_undoing_creates_nothing() -> Outcome {
     for round in 1..=ROUNDS {
         proxy.hold_request(EtcdRequest::Create);
         let refused = client.mutex(ROOM)?.acquire_for(Duration::from_millis(200)).await;
-        proxy.request_is_held().await;
+        proxy.is_held().await;
         let error = refused.err().ok_or_else(|| Failure::new("granted, or refused, without an answer"))?;
         ensure!(error.is_retryable(), "{error}");
         soon("the undoing", client.idle()).await?;
@@ -68,7 +68,7 @@ async fn a_request_that_arrives_after_the_release_creates_nothing() -> Outcome {
     for round in 1..=ROUNDS {
         proxy.hold_request(EtcdRequest::Create);
         let waiter = Waiter::of(&client)?;
-        proxy.request_is_held().await;
+        proxy.is_held().await;
         let (guard, _) = waiter.granted().await?;
         guard.release().await?;
         let_it_arrive(&client, &proxy).await?;

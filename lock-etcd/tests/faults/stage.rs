@@ -6,7 +6,7 @@ pub use conformance_tests::faults::{PATIENCE, ROOM, Waiter, drop_after, soon, un
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ClientBuilder, LockClient, LockError};
 use lock_kit::LockUrl;
-use test_servers::{EtcdOptions, EtcdServer};
+use test_servers::{EtcdServer, ServerOptions};
 
 use crate::case::ensure;
 
@@ -45,10 +45,10 @@ pub struct Stage {
 
 impl Stage {
     pub async fn new() -> Outcome<Self> {
-        Self::with(EtcdOptions::new()).await
+        Self::with(ServerOptions::new()).await
     }
 
-    pub async fn with(options: EtcdOptions) -> Outcome<Self> {
+    pub async fn with(options: ServerOptions) -> Outcome<Self> {
         Ok(Self { server: EtcdServer::start_with(options).await? })
     }
 

@@ -2,7 +2,7 @@
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::ErrorKind;
-use test_servers::EtcdOptions;
+use test_servers::ServerOptions;
 
 use crate::case::{cases, ensure};
 use crate::logs;
@@ -17,7 +17,7 @@ cases!("versions":
 const FAULT: &str = "may answer reads with old data";
 
 async fn a_server_with_known_faults_is_named_and_refused_if_that_is_strict() -> Outcome {
-    let stage = Stage::with(EtcdOptions::new().oldest()).await?;
+    let stage = Stage::with(ServerOptions::new().oldest()).await?;
     drop(stage.client(LONG).await?);
     ensure!(!logs::lines_with(&[FAULT, "WARN"]).is_empty(), "there is no warning");
     let refused = connect(&with_options(&stage.server.url(PREFIX), "strict=on")).await;
@@ -32,7 +32,7 @@ async fn a_server_with_known_faults_is_named_and_refused_if_that_is_strict() -> 
 
 /// Its user is not told the version, and so there is no warning.
 async fn the_oldest_server_has_all_that_locks_need() -> Outcome {
-    let stage = Stage::with(EtcdOptions::new().oldest().user("app", "secret", "locks/")).await?;
+    let stage = Stage::with(ServerOptions::new().oldest().user("app", "secret", &["locks/"])).await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let guard = client.mutex(ROOM)?.acquire().await?;
     ensure!(other.mutex(ROOM)?.try_acquire().await?.is_none(), "two hold it");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, Password, Secret};
 use lock_kit::LockUrl;
-use test_servers::{MySqlFlavour, MySqlOptions};
+use test_servers::{MySqlFlavour, ServerOptions};
 
 use crate::case::{cases, ensure};
 use crate::logs;
@@ -34,7 +34,7 @@ fn refusal(answer: Result<LockClient, LockError>) -> Outcome<LockError> {
 
 async fn a_wrong_password_is_refused_and_shown_nowhere(flavour: MySqlFlavour) -> Outcome {
     let canary = "canary-5f1c";
-    let stage = Stage::with(MySqlOptions::new(flavour).user("app", "right-41d0", &[])).await?;
+    let stage = Stage::with(ServerOptions::new().flavour(flavour).user("app", "right-41d0", &[])).await?;
     let error = refusal(connect(&format!("mysql://app:{canary}@{}", stage.place())).await)?;
     ensure!(error.kind() == ErrorKind::Denied && !error.is_retryable(), "{error:?}");
     let shown = format!("{error} {error:?} {error:#?}");
@@ -80,7 +80,7 @@ async fn rotate(stage: &Stage, password: &str) -> Outcome {
 }
 
 async fn a_password_that_is_changed_in_its_file(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::with(MySqlOptions::new(flavour).user("app", "old-4d20", &[])).await?;
+    let stage = Stage::with(ServerOptions::new().flavour(flavour).user("app", "old-4d20", &[])).await?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("password");
     std::fs::write(&file, "old-4d20\n")?;
@@ -107,7 +107,7 @@ async fn a_password_that_is_changed_in_its_file(flavour: MySqlFlavour) -> Outcom
 }
 
 async fn a_password_of_the_program_is_asked_for_by_each_connection(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::with(MySqlOptions::new(flavour).user("app", "token-0-c1d9", &[])).await?;
+    let stage = Stage::with(ServerOptions::new().flavour(flavour).user("app", "token-0-c1d9", &[])).await?;
     let number = Arc::new(AtomicU32::new(0));
     let issued = Arc::clone(&number);
     let token = Password::from_fn(move || {
@@ -133,7 +133,7 @@ async fn a_password_of_the_program_is_asked_for_by_each_connection(flavour: MySq
 
 async fn a_table_that_may_not_be_made_is_named(flavour: MySqlFlavour) -> Outcome {
     let grants = ["SELECT ON locks.other"];
-    let options = MySqlOptions::new(flavour).database("locks");
+    let options = ServerOptions::new().flavour(flavour).database("locks");
     let stage = Stage::with(options.user("app", "secret", &[]).user("reader", "secret", &[])).await?;
     stage.server.query("CREATE TABLE locks.other (a INT)").await?;
     stage.server.query(&format!("GRANT {} TO 'app'@'127.0.0.1'", grants[0])).await?;
@@ -146,7 +146,7 @@ async fn a_table_that_may_not_be_made_is_named(flavour: MySqlFlavour) -> Outcome
 async fn a_table_that_is_there_needs_no_permission_to_make_it(flavour: MySqlFlavour) -> Outcome {
     let grants = ["SELECT, INSERT, UPDATE ON locks.*"];
     let maker = ["ALL ON locks.*"];
-    let options = MySqlOptions::new(flavour).database("locks").user("app", "secret", &grants);
+    let options = ServerOptions::new().flavour(flavour).database("locks").user("app", "secret", &grants);
     let stage = Stage::with(options.user("maker", "secret", &maker)).await?;
     connect(&format!("mysql://maker:secret@{}/locks?fencing=table", stage.place())).await?;
     let client = stage.client("fencing=table").await?;
@@ -156,7 +156,8 @@ async fn a_table_that_is_there_needs_no_permission_to_make_it(flavour: MySqlFlav
 }
 
 async fn a_table_that_may_not_be_written_is_named(flavour: MySqlFlavour) -> Outcome {
-    let options = MySqlOptions::new(flavour).database("locks").user("app", "secret", &["SELECT ON locks.*"]);
+    let options =
+        ServerOptions::new().flavour(flavour).database("locks").user("app", "secret", &["SELECT ON locks.*"]);
     let stage = Stage::with(options.user("maker", "secret", &["ALL ON locks.*"])).await?;
     connect(&format!("mysql://maker:secret@{}/locks?fencing=table", stage.place())).await?;
     let error = refusal(connect(&with_options(&stage.server.url(), "fencing=table")).await)?;
@@ -183,14 +184,17 @@ async fn a_server_without_innodb_has_locks(flavour: MySqlFlavour) -> Outcome {
         // This server always has InnoDB.
         return Ok(());
     }
-    let options =
-        MySqlOptions::new(flavour).setting("innodb", "OFF").setting("default-storage-engine", "Aria");
+    let options = ServerOptions::new()
+        .flavour(flavour)
+        .setting("innodb", "OFF")
+        .setting("default-storage-engine", "Aria");
     let stage = Stage::with(options).await?;
     stage.works(&stage.client(LONG).await?).await
 }
 
 async fn a_database_that_is_not_there_is_named(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::with(MySqlOptions::new(flavour).user("app", "secret", &["ALL ON *.*"])).await?;
+    let stage =
+        Stage::with(ServerOptions::new().flavour(flavour).user("app", "secret", &["ALL ON *.*"])).await?;
     let error = refusal(connect(&format!("mysql://app:secret@{}/nowhere", stage.place())).await)?;
     ensure!(error.kind() == ErrorKind::InvalidOption, "{error:?}");
     ensure!(error.to_string().contains("nowhere"), "{error}");

@@ -52,12 +52,12 @@ async fn a_grant_that_is_being_checked_is_not_given_up(flavour: MySqlFlavour) ->
     // The wait has lasted longer than an interval, so the client checks its grant.
     proxy.hold_reply(Operation::Renew);
     held.release().await?;
-    soon("the check", proxy.reply_is_held()).await?;
+    soon("the check", proxy.is_held()).await?;
     // The wait is due again after two intervals; then a tenth of a second lies between two looks.
     time.advance(INTERVAL * 2);
     let looked = || async { Ok(proxy.requests(Operation::Inspect) >= looks + 5) };
     as_time_passes(&time, "looks", until("it was looked at often", looked)).await??;
-    proxy.let_replies_go();
+    proxy.let_go();
     let (guard, _) = waiter.granted().await?;
     ensure!(proxy.requests(Operation::Acquire) == waits, "it was given up, and acquired again");
     Ok(guard.release().await?)
@@ -75,12 +75,12 @@ async fn a_grant_whose_answer_is_slow_is_not_given_up(flavour: MySqlFlavour) -> 
     stage.queued(1).await?;
     let waits = proxy.requests(Operation::Acquire);
     held.release().await?;
-    soon("the grant", proxy.reply_is_held()).await?;
+    soon("the grant", proxy.is_held()).await?;
     // The first check comes after an interval; later checks are a tenth of a second apart.
     time.advance(INTERVAL);
     let looked = || async { Ok(proxy.requests(Operation::Inspect) >= 5) };
     as_time_passes(&time, "looks", until("it was looked at often", looked)).await??;
-    proxy.let_replies_go();
+    proxy.let_go();
     let (guard, _) = waiter.granted().await?;
     ensure!(proxy.requests(Operation::Acquire) == waits, "it was given up, and acquired again");
     Ok(guard.release().await?)
@@ -122,7 +122,7 @@ async fn a_release_that_is_sent_again_spares_the_next_hold(flavour: MySqlFlavour
     // The client waits longer before each repetition, and eventually long enough.
     let failed = || async { Ok(logs::lines_with(&["a release failed", name.as_str()]).len() >= 7) };
     until("it has failed often", failed).await?;
-    proxy.let_replies_go();
+    proxy.let_go();
     let again = soon("the lock", lock.acquire()).await??;
     soon("the undoing", client.idle()).await?;
     // An error reports that the server did not answer in time.
@@ -147,14 +147,14 @@ async fn what_is_sent_again_does_not_stand_behind_the_wait_of_another(flavour: M
     let first = client.mutex("first")?.acquire().await?;
     proxy.hold_reply(Operation::Acquire);
     let attempt = Waiter::start(client.mutex(name.as_str())?);
-    soon("the attempt", proxy.reply_is_held()).await?;
+    soon("the attempt", proxy.is_held()).await?;
     let releasing = tokio::spawn(first.release());
     let second = client.mutex("second")?.acquire().await?;
     let other = Waiter::start(client.mutex("another room")?);
     // The client waits longer before each repetition, and eventually long enough.
     let failed = || async { Ok(logs::lines_with(&["an attempt failed", name.as_str()]).len() >= 8) };
     until("it has failed often", failed).await?;
-    proxy.let_replies_go();
+    proxy.let_go();
     stage.queued(1).await?;
     let (guard, _) = attempt.granted().await?;
     soon("the repeated release", client.idle()).await?;

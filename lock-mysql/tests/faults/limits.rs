@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, Operation};
-use test_servers::{Direction, MySqlFlavour, MySqlOptions, MySqlSession};
+use test_servers::{Direction, MySqlFlavour, MySqlSession, ServerOptions};
 
 use crate::case::{cases, ensure};
 use crate::logs;
@@ -175,7 +175,7 @@ async fn waits_beyond_the_bound_are_served_in_order(flavour: MySqlFlavour) -> Ou
 
 /// Error 1040: the wait continues when the server has a free connection again.
 async fn a_server_without_room_is_asked_again(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::with(MySqlOptions::new(flavour).setting("max_connections", "4")).await?;
+    let stage = Stage::with(ServerOptions::new().flavour(flavour).setting("max_connections", "4")).await?;
     let holder = stage.client(LONG).await?;
     let held = holder.mutex("room")?.acquire().await?;
     let client = stage.client(LONG).await?;
@@ -204,7 +204,7 @@ async fn a_server_without_room_is_asked_again(flavour: MySqlFlavour) -> Outcome 
 
 /// Neither by waiters without a connection, nor by those that have one and whose waits cannot be checked.
 async fn a_server_without_room_is_not_asked_all_the_time(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::with(MySqlOptions::new(flavour).setting("max_connections", "10")).await?;
+    let stage = Stage::with(ServerOptions::new().flavour(flavour).setting("max_connections", "10")).await?;
     let holder = stage.client(LONG).await?;
     let client = stage.client("lease=4s").await?;
     let mut held = Vec::new();

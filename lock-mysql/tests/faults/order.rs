@@ -92,11 +92,11 @@ async fn goes_first(
         let held = held_by(&holder).await?;
         proxy.hold_request(Operation::Acquire);
         let first = before.start(first(&client)?);
-        soon("the first wait", proxy.request_is_held()).await?;
+        soon("the first wait", proxy.is_held()).await?;
         let second = Waiter::start(second(&client)?);
         before.happens(&proxy).await?;
         ensure!(stage.waiting().await? == 0, "{before:?}: the second waits before the first");
-        proxy.let_requests_go();
+        proxy.let_go();
         stage.queued(waiting).await?;
         held.release().await?;
         let first = soon("the first", first).await???;

@@ -2,7 +2,7 @@
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, LockClient, LockError};
-use test_servers::{Certificates, MySqlFlavour, MySqlOptions};
+use test_servers::{Certificates, MySqlFlavour, ServerOptions};
 
 use crate::case::{cases, ensure};
 use crate::stage::{Stage, connect};
@@ -20,7 +20,7 @@ fn refusal(answer: Result<LockClient, LockError>) -> Outcome<LockError> {
 }
 
 async fn tls_with_an_authority_of_ones_own(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::with(MySqlOptions::new(flavour).tls()).await?;
+    let stage = Stage::with(ServerOptions::new().flavour(flavour).tls()).await?;
     let client = connect(&stage.server.url()).await?;
     stage.works(&client).await?;
     // The server refuses connections without TLS.
@@ -31,7 +31,7 @@ async fn tls_with_an_authority_of_ones_own(flavour: MySqlFlavour) -> Outcome {
 }
 
 async fn tls_with_the_wrong_authority_is_refused(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::with(MySqlOptions::new(flavour).tls()).await?;
+    let stage = Stage::with(ServerOptions::new().flavour(flavour).tls()).await?;
     let folder = tempfile::tempdir()?;
     let others = Certificates::make_in(folder.path())?;
     for url in [
@@ -51,14 +51,14 @@ async fn tls_is_not_given_up_for_plain_text(flavour: MySqlFlavour) -> Outcome {
         MySqlFlavour::MySql57 => "ssl",
     };
     let value = if name == "ssl" { "0" } else { "1" };
-    let stage = Stage::with(MySqlOptions::new(flavour).setting(name, value)).await?;
+    let stage = Stage::with(ServerOptions::new().flavour(flavour).setting(name, value)).await?;
     let error = refusal(connect(&format!("mysql://locks:secret@{}?tls=on", stage.place())).await)?;
     ensure!(error.to_string().contains("TLS"), "{error}");
     stage.works(&connect(&stage.server.url()).await?).await
 }
 
 async fn client_certificates(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::with(MySqlOptions::new(flavour).tls_with_client_certificates()).await?;
+    let stage = Stage::with(ServerOptions::new().flavour(flavour).tls_with_client_certificates()).await?;
     stage.works(&connect(&stage.server.url()).await?).await?;
     let authority = stage.server.certificates().authority.display();
     let error =

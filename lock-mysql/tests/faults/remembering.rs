@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conformance_tests::Outcome;
 use lock_core::Remembered;
-use test_servers::{MySqlFlavour, MySqlOptions};
+use test_servers::{MySqlFlavour, ServerOptions};
 
 use crate::case::{cases, ensure};
 use crate::middleman::{Middleman, Way};
@@ -23,7 +23,9 @@ const REMEMBER: &str = "INSERT /*distlock remember*/";
 /// `MariaDB` has such a moment whenever it commits a row; here a transaction makes it last.
 async fn a_slot_that_a_snapshot_does_not_show_is_found(flavour: MySqlFlavour) -> Outcome {
     let grants = ["CREATE, SELECT, INSERT, UPDATE, DELETE ON locks.*"];
-    let stage = Stage::with(MySqlOptions::new(flavour).database("locks").user("plain", "", &grants)).await?;
+    let stage =
+        Stage::with(ServerOptions::new().flavour(flavour).database("locks").user("plain", "", &grants))
+            .await?;
     let options = format!("{LONG}&fencing=table");
     let url = |address| format!("mysql://plain@{address}/locks?tls=off&{options}");
     let is_first = AtomicBool::new(true);

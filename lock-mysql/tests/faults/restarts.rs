@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use conformance_tests::Outcome;
-use test_servers::{MySqlFlavour, MySqlOptions};
+use test_servers::{Data, MySqlFlavour, ServerOptions};
 
 use crate::case::{cases, ensure};
 use crate::stage::{ROOM, Stage, soon};
@@ -25,7 +25,7 @@ async fn while_several_connections_are_unused_and_a_try_does_not_notice(flavour:
         guard.release().await?;
     }
     ensure!(stage.connections().await? == 4, "{} connections", stage.connections().await?);
-    stage.server.restart().await?;
+    stage.server.restart(Data::Kept).await?;
     let guard = client.mutex(ROOM)?.try_acquire().await?;
     ensure!(guard.is_some(), "a free lock was refused");
     Ok(())
@@ -39,7 +39,7 @@ async fn and_who_has_the_old_number_is_left_alone(flavour: MySqlFlavour) -> Outc
 /// In that hour each local time of the server belongs to two moments.
 async fn before_summer_time_ends_and_who_has_the_old_number_is_left_alone(flavour: MySqlFlavour) -> Outcome {
     let zone = time_zone_whose_summer_ends_after(Duration::from_mins(30));
-    let stage = Stage::with(MySqlOptions::new(flavour).time_zone(&zone)).await?;
+    let stage = Stage::with(ServerOptions::new().flavour(flavour).property("TZ", &zone)).await?;
     let shift = stage.number("SELECT ROUND((UNIX_TIMESTAMP(NOW()) - UNIX_TIMESTAMP()) / 60)").await?;
     ensure!(shift == 60, "in {zone} the local time is misread by {shift} minutes");
     leaves_the_old_numbers_alone(&stage).await
@@ -72,7 +72,7 @@ async fn leaves_the_old_numbers_alone(stage: &Stage) -> Outcome {
         lost.push(ours.mutex(name.as_str())?.acquire().await?);
         old.extend(connection_of(stage, &name).await?);
     }
-    stage.server.restart().await?;
+    stage.server.restart(Data::Kept).await?;
     let mut held = Vec::new();
     let mut new = Vec::new();
     // Looks at the server also use up numbers.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use test_servers::{MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession};
+use test_servers::{MySqlFlavour, MySqlServer, MySqlSession, ServerOptions};
 
 use crate::stage::{TABLE, number_of};
 
@@ -33,7 +33,7 @@ pub struct Server {
 
 impl Server {
     /// An interchangeable server.
-    pub async fn shared(flavour: MySqlFlavour, options: MySqlOptions) -> Outcome<Self> {
+    pub async fn shared(flavour: MySqlFlavour, options: ServerOptions) -> Outcome<Self> {
         while let Some(server) = take(flavour) {
             if becomes_quiet(&server).await.unwrap_or(false) {
                 return Ok(Self { server, alike: Some(flavour) });
@@ -43,7 +43,7 @@ impl Server {
     }
 
     /// A server that ends with the case.
-    pub async fn alone(options: MySqlOptions) -> Outcome<Self> {
+    pub async fn alone(options: ServerOptions) -> Outcome<Self> {
         Ok(Self { server: Arc::new(MySqlServer::start_with(options).await?), alike: None })
     }
 }

@@ -10,7 +10,7 @@ pub use conformance_tests::faults::{
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ClientBuilder, LockClient, LockError, ManualClock};
 use lock_kit::LockUrl;
-use test_servers::{MySqlFlavour, MySqlOptions, MySqlSession, Row, TcpProxy};
+use test_servers::{MySqlFlavour, MySqlSession, Row, ServerOptions, TcpProxy};
 
 use crate::servers::Server;
 
@@ -33,7 +33,7 @@ pub const KILLABLE: &str = "lease=8s&validation_interval=200ms";
 pub const ENDED_SOON: &str = "lease=30s";
 
 /// Switches `performance_schema` off, which takes more memory than all the rest.
-fn thrifty(options: MySqlOptions) -> MySqlOptions {
+fn thrifty(options: ServerOptions) -> ServerOptions {
     options.setting("performance-schema", "0")
 }
 
@@ -88,7 +88,8 @@ impl Stage {
 
     /// Like [`Self::new`]. There is also a user `plain` without a password.
     async fn shared(flavour: MySqlFlavour, login: (&'static str, &'static str)) -> Outcome<Self> {
-        let options = MySqlOptions::new(flavour)
+        let options = ServerOptions::new()
+            .flavour(flavour)
             .database("locks")
             .user("locks", "secret", &[])
             .user("app", "secret", &["CREATE, SELECT, INSERT, UPDATE ON locks.*"])
@@ -99,17 +100,18 @@ impl Stage {
 
     /// A server of its own, with a user without privileges.
     pub async fn alone(flavour: MySqlFlavour) -> Outcome<Self> {
-        Self::with(MySqlOptions::new(flavour)).await
+        Self::with(ServerOptions::new().flavour(flavour)).await
     }
 
     /// A server of its own, with a user who may keep a table in a database.
     pub async fn alone_with_table(flavour: MySqlFlavour) -> Outcome<Self> {
         let grants = ["CREATE, SELECT, INSERT, UPDATE ON locks.*"];
-        Self::with(MySqlOptions::new(flavour).database("locks").user("app", "secret", &grants)).await
+        Self::with(ServerOptions::new().flavour(flavour).database("locks").user("app", "secret", &grants))
+            .await
     }
 
     /// A server of its own with these options.
-    pub async fn with(options: MySqlOptions) -> Outcome<Self> {
+    pub async fn with(options: ServerOptions) -> Outcome<Self> {
         Ok(Self { idle: Mutex::default(), server: Server::alone(thrifty(options)).await?, login: None })
     }
 

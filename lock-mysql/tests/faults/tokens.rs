@@ -2,7 +2,7 @@
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, Fencing, FencingToken, Reserving};
-use test_servers::MySqlFlavour;
+use test_servers::{Data, MySqlFlavour};
 
 use crate::case::{cases, ensure};
 use crate::stage::{ROOM, Stage, soon};
@@ -85,7 +85,7 @@ async fn rise_across_a_restart(flavour: MySqlFlavour, options: &str, fencing: Fe
     for round in 0..20 {
         // The server counts anew from the second of its start, which may be the same second as that of the previous start.
         if round % 4 == 3 {
-            stage.server.restart().await?;
+            stage.server.restart(Data::Kept).await?;
         }
         let guard = soon("the lock", lock.acquire()).await??;
         ensure!(guard.token() > last, "{last:?} was followed by {:?}", guard.token());

@@ -22,7 +22,7 @@ async fn although_the_cancellation_is_not_answered() -> Outcome {
     proxy.hold_request(Operation::Cancel);
     drop(acquiring);
     stage.queued(0).await?;
-    proxy.let_requests_go();
+    proxy.let_go();
     held.release().await?;
     stage.nothing_is_left(&client, "at the end").await?;
     stage.works(&client).await

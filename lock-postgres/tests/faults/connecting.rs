@@ -9,7 +9,7 @@ use conformance_tests::faults::logs;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ClientBuilder, ErrorKind, Password, Secret};
 use lock_kit::LockUrl;
-use test_servers::PostgresOptions;
+use test_servers::ServerOptions;
 
 use crate::stage::{LONG, ROOM, Stage, cases, connect, ensure, reach, until, with_options};
 
@@ -52,7 +52,7 @@ async fn through_a_socket() -> Outcome {
 }
 
 async fn with_tls() -> Outcome {
-    let options = PostgresOptions::new().user("locks", "secret", &[]).tls_with_client_certificates();
+    let options = ServerOptions::new().user("locks", "secret", &[]).tls_with_client_certificates();
     let stage = Stage::with(options).await?;
     let client = reach(&stage.server.url()).await?;
     let guard = client.mutex(ROOM)?.acquire().await?;

@@ -26,10 +26,10 @@ async fn a_break_that_comes_late_spares_the_next_hold_of_the_session() -> Outcom
     let id = guard.hold().id();
     proxy.hold_request(Operation::Break);
     let breaking = tokio::spawn(async move { breaker.break_holder(ROOM, &id).await });
-    soon("the request", proxy.request_is_held()).await?;
+    soon("the request", proxy.is_held()).await?;
     guard.release().await?;
     let next = lock.acquire().await?;
-    proxy.let_requests_go();
+    proxy.let_go();
     let broken = soon("the break", breaking).await???;
     ensure!(!broken.taken_away, "{broken:?}");
     Ok(next.release().await?)

@@ -2,7 +2,7 @@
 
 use conformance_tests::{Failure, Outcome, Tier};
 use lock_core::ErrorKind;
-use test_servers::PostgresOptions;
+use test_servers::ServerOptions;
 
 use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, soon, until, with_options};
 
@@ -80,7 +80,7 @@ async fn many_holds_share_connections() -> Outcome {
 }
 
 async fn a_server_without_room_is_asked_again() -> Outcome {
-    let options = PostgresOptions::new().user("locks", "secret", &[]);
+    let options = ServerOptions::new().user("locks", "secret", &[]);
     let stage =
         Stage::with(options.setting("max_connections", "8").setting("superuser_reserved_connections", "4"))
             .await?;
@@ -103,8 +103,8 @@ async fn a_server_without_room_is_asked_again() -> Outcome {
 }
 
 /// A table with 240 entries.
-fn small() -> PostgresOptions {
-    let options = PostgresOptions::new().user("locks", "secret", &[]);
+fn small() -> ServerOptions {
+    let options = ServerOptions::new().user("locks", "secret", &[]);
     options.setting("max_connections", "24").setting("max_locks_per_transaction", "10")
 }
 
@@ -192,7 +192,7 @@ async fn the_locks_of_serializable_transactions_do_not_count() -> Outcome {
 /// Some 250 have one connection.
 async fn thousands_of_holds_need_few_connections() -> Outcome {
     let holds = if Tier::of_this_run() == Tier::All { 10_000 } else { 2_000 };
-    let options = PostgresOptions::new().user("locks", "secret", &[]);
+    let options = ServerOptions::new().user("locks", "secret", &[]);
     let stage = Stage::with(options.setting("max_locks_per_transaction", "128")).await?;
     let client = stage.client(LONG).await?;
     let mut taking = Vec::new();

@@ -61,11 +61,11 @@ async fn goes_first(
         let held = held_by(&holder).await?;
         proxy.hold_request(Operation::Acquire);
         let first = start(first(&client)?, before);
-        soon("the first wait", proxy.request_is_held()).await?;
+        soon("the first wait", proxy.is_held()).await?;
         let second = Waiter::start(second(&client)?);
         tokio::time::sleep(TIME_TO_OVERTAKE).await;
         ensure!(!second.is_finished(), "{before:?}: the second was granted before the first waits");
-        proxy.let_requests_go();
+        proxy.let_go();
         until("both wait", || is_in_queue(&holder, 2)).await?;
         held.release().await?;
         let first = soon("the first", first).await???;

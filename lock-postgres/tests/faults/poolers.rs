@@ -3,7 +3,7 @@
 use conformance_tests::Outcome;
 use conformance_tests::faults::event_recorder::EventRecorder;
 use lock_core::{ErrorKind, LossReason};
-use test_servers::{PgBouncer, PoolMode, left_out};
+use test_servers::{PgBouncer, left_out};
 
 use crate::stage::{ROOM, Stage, Waiter, cases, connect, ensure};
 
@@ -13,7 +13,7 @@ cases!("poolers":
     in_session_mode_keep_the_promise,
 );
 
-const MODES: [PoolMode; 3] = [PoolMode::Transaction, PoolMode::Statement, PoolMode::Session];
+const MODES: [&str; 3] = ["transaction", "statement", "session"];
 
 async fn is_refused(stage: &Stage, pooler: &PgBouncer) -> Outcome {
     let error = connect(&stage.url_at(pooler.address())).await.err();
@@ -52,7 +52,7 @@ async fn in_session_mode_keep_the_promise() -> Outcome {
         return Ok(());
     }
     let stage = Stage::new().await?;
-    let pooler = PgBouncer::start(&stage.server, PoolMode::Session, "").await?;
+    let pooler = PgBouncer::start(&stage.server, "session", "").await?;
     let (address, options) = (pooler.address(), "pooler=session&lease=10m&validation_interval=50ms");
     let (ours, theirs) = (stage.client_at(address, options).await?, stage.client_at(address, options).await?);
     let lock = ours.mutex(ROOM)?;

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use test_servers::PostgresOptions;
+use test_servers::ServerOptions;
 
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, cases, ensure, until};
 
@@ -43,7 +43,7 @@ async fn half_a_message_leaves_the_lease_as_it_is() -> Outcome {
 
 /// The server's log says which messages of the extended protocol it got: those could be cut off without their end.
 async fn the_client_sends_whole_messages_only() -> Outcome {
-    let options = PostgresOptions::new().user("locks", "secret", &[]).setting("log_statement", "all");
+    let options = ServerOptions::new().user("locks", "secret", &[]).setting("log_statement", "all");
     let stage = Stage::with(options.setting("log_line_prefix", "%u ")).await?;
     let (holder, client) = (stage.client(WATCHFUL).await?, stage.client(WATCHFUL).await?);
     let held = holder.mutex(ROOM)?.acquire().await?;

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use conformance_tests::{During as _, Failure, Outcome};
 use lock_core::{ErrorKind, LossReason};
+use test_servers::Data;
 
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, cases, connect, ensure, soon, until};
 
@@ -17,7 +18,7 @@ async fn while_nothing_is_held() -> Outcome {
     let stage = Stage::alone().await?;
     let client = stage.client(LONG).await?;
     stage.works(&client).await?;
-    stage.server.restart().await?;
+    stage.server.restart(Data::Kept).await?;
     let guard = client.mutex(ROOM)?.try_acquire().await?;
     ensure!(guard.is_some(), "a free lock was refused");
     Ok(())
@@ -38,7 +39,7 @@ async fn what_a_dying_server_grants_is_lost() -> Outcome {
         ended(&holder).await?;
         signal("CONT", &waits)?;
         ended(&waits).await?;
-        stage.server.restart().await?;
+        stage.server.restart(Data::Kept).await?;
         let (next, _) = waiter.granted().await?;
         let is_held = theirs.status(ROOM).await?.holders.iter().any(|holder| holder.id == next.hold().id());
         let lost = [Some(&held), Some(&next).filter(|_| !is_held)];

@@ -2,7 +2,7 @@
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, FencingToken, LockClient};
-use test_servers::PostgresOptions;
+use test_servers::{Data, ServerOptions};
 
 use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, soon, with_options};
 
@@ -23,7 +23,7 @@ async fn token(client: &LockClient, name: &str) -> Outcome<Option<FencingToken>>
 /// The token is on the disk when the holder has it, under the name that it has.
 async fn of_a_role_change_nothing() -> Outcome {
     const NAME: &str = "it's \\x41 \u{1F512}";
-    let options = PostgresOptions::new().user("locks", "secret", &[]);
+    let options = ServerOptions::new().user("locks", "secret", &[]);
     let stage = Stage::with(options.setting("wal_writer_delay", "10000ms")).await?;
     for setting in [
         "synchronous_commit=off",
@@ -36,14 +36,14 @@ async fn of_a_role_change_nothing() -> Outcome {
     }
     let client = stage.client("lease=10m&fencing=table").await?;
     let token = token(&client, NAME).await?.map(|token| token.to_string());
-    stage.server.restart().await?;
+    stage.server.restart(Data::Kept).await?;
     let rows = stage.query("SELECT token,name FROM public.distlock_tokens_of_locks").await?;
     ensure!(rows == [[token, Some(NAME.to_owned())]], "{rows:?}");
     Ok(())
 }
 
 async fn of_two_search_paths_find_the_same_tokens() -> Outcome {
-    let options = PostgresOptions::new().user("locks", "secret", &[]).user("others", "secret", &[]);
+    let options = ServerOptions::new().user("locks", "secret", &[]).user("others", "secret", &[]);
     let stage = Stage::with(options).await?;
     for user in ["locks", "others"] {
         stage.query(&format!("CREATE SCHEMA {user} AUTHORIZATION {user}")).await?;
@@ -79,7 +79,7 @@ async fn without_a_schema_are_an_error_that_says_what_to_do() -> Outcome {
 }
 
 async fn of_another_encoding_than_the_label_end_no_wait() -> Outcome {
-    let options = PostgresOptions::new().user("locks", "secret", &[]);
+    let options = ServerOptions::new().user("locks", "secret", &[]);
     let stage = Stage::with(options).await?;
     stage.query("CREATE DATABASE latin OWNER locks ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0").await?;
     let address = stage.server.address();

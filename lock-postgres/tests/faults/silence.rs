@@ -44,9 +44,9 @@ async fn a_connection_that_is_given_up_ends_at_the_server() -> Outcome {
     stage.queued(1).await?;
     proxy.hold_request(Operation::Release);
     drop(guard);
-    soon("the release", proxy.request_is_held()).await?;
+    soon("the release", proxy.is_held()).await?;
     let (next, _) = waiter.granted().await?;
     next.release().await?;
-    proxy.let_requests_go();
+    proxy.let_go();
     stage.works(&ours).await
 }

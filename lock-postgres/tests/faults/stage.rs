@@ -10,7 +10,7 @@ use conformance_tests::{Failure, Outcome};
 use lock_core::{ClientBuilder, LockClient, LockError};
 use lock_kit::LockUrl;
 use lock_postgres::key;
-use test_servers::{PostgresOptions, PostgresServer, PostgresSession, Row, TcpProxy};
+use test_servers::{PostgresServer, PostgresSession, Row, ServerOptions, TcpProxy};
 use tokio::sync::Mutex;
 
 /// A lease that outlasts every case, so that nothing happens because it ends.
@@ -42,8 +42,8 @@ pub async fn reach(url: &str) -> Outcome<LockClient> {
     Ok(soon("a connection", connecting).await??)
 }
 
-fn options() -> PostgresOptions {
-    PostgresOptions::new().user("locks", "secret", &[]).setting("max_connections", "300")
+fn options() -> ServerOptions {
+    ServerOptions::new().user("locks", "secret", &[]).setting("max_connections", "300")
 }
 
 /// A database of its own, whose locks are no other's, and the server that has it.
@@ -76,13 +76,13 @@ impl Stage {
     }
 
     /// A server of its own with these options.
-    pub async fn with(options: PostgresOptions) -> Outcome<Self> {
+    pub async fn with(options: ServerOptions) -> Outcome<Self> {
         Self::on(Arc::new(PostgresServer::start_with(options).await?)).await
     }
 
     async fn on(server: Arc<PostgresServer>) -> Outcome<Self> {
         let database = format!("stage{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        server.create_database(&database, "locks").await?;
+        server.query(&format!("CREATE DATABASE {database} OWNER locks")).await?;
         Ok(Self { idle: StdMutex::default(), server, database })
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, FencingToken, LockClient, LockError, Operation, Remembered, Reserving};
-use test_servers::Losing;
+use test_servers::{Data, Losing};
 
 use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, soon, with_options};
 
@@ -39,7 +39,7 @@ async fn rise_across_a_crash_of_the_server() -> Outcome {
         let mut last = None;
         for round in 0..20 {
             if round % 10 == 9 {
-                stage.server.restart().await?;
+                stage.server.restart(Data::Kept).await?;
             }
             let token = next(&client).await?;
             ensure!(token > last, "{fencing}: {last:?} was followed by {token:?} in round {round}");
@@ -169,7 +169,7 @@ async fn a_slot_is_remembered_across_a_crash_of_the_server() -> Outcome {
     let stage = Stage::alone().await?;
     let client = stage.client(LONG).await?;
     ensure!(client.remember(ROOM, "a", DAY).await? == Remembered::Now, "used before");
-    stage.server.restart().await?;
+    stage.server.restart(Data::Kept).await?;
     let again = stage.client("lease=10m&fencing=table").await?;
     let answer = again.remember(ROOM, "a", DAY).await?;
     ensure!(matches!(answer, Remembered::Already { .. }), "forgotten: {answer:?}");

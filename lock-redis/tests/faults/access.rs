@@ -7,7 +7,7 @@ use std::time::Duration;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, Password, Secret};
 use lock_kit::LockUrl;
-use test_servers::RedisOptions;
+use test_servers::ServerOptions;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
@@ -38,7 +38,7 @@ fn refusal(answer: Result<LockClient, LockError>) -> Outcome<LockError> {
 async fn a_wrong_password_is_refused_once_and_shown_nowhere() -> Outcome {
     let canary = "canary-5f1c";
     let stage =
-        Stage::with(RedisOptions::new().password("right-9a77").user("app", "app-right-41d0", "+@all"))
+        Stage::with(ServerOptions::new().password("right-9a77").user("app", "app-right-41d0", &["+@all"]))
             .await?;
     for login in [format!(":{canary}"), format!("app:{canary}")] {
         let url = format!("redis://{login}@{}/0", stage.place());
@@ -85,7 +85,7 @@ async fn a_password_in_a_url_that_cannot_be_read_is_shown_nowhere() -> Outcome {
 }
 
 async fn a_password_that_is_missing_is_asked_for() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().password("right")).await?;
+    let stage = Stage::with(ServerOptions::new().password("right")).await?;
     let error = refusal(connect(&format!("redis://{}/0", stage.place())).await)?;
     ensure!(error.kind() == ErrorKind::Denied && error.to_string().contains("password"), "{error:?}");
     Ok(())
@@ -93,7 +93,7 @@ async fn a_password_that_is_missing_is_asked_for() -> Outcome {
 
 /// The existing connection continues; the server refuses the next one until the old password is valid again.
 async fn a_password_that_is_changed_meanwhile() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().password("old-7c21")).await?;
+    let stage = Stage::with(ServerOptions::new().password("old-7c21")).await?;
     let client = stage.client("lease=3s").await?;
     let lock = client.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
@@ -132,7 +132,7 @@ async fn until_refused(client: &LockClient) -> Outcome {
 }
 
 async fn a_password_that_is_changed_in_its_file() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().password("old-4d20")).await?;
+    let stage = Stage::with(ServerOptions::new().password("old-4d20")).await?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("password");
     std::fs::write(&file, "old-4d20\n")?;
@@ -157,7 +157,7 @@ async fn a_password_that_is_changed_in_its_file() -> Outcome {
 }
 
 async fn a_password_of_the_program_is_asked_for_by_each_connection() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().password("token-0-c1d9")).await?;
+    let stage = Stage::with(ServerOptions::new().password("token-0-c1d9")).await?;
     let url = LockUrl::parse(&with_options(&format!("redis://{}/0", stage.place()), LONG))?;
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);
@@ -189,7 +189,7 @@ async fn a_password_of_the_program_is_asked_for_by_each_connection() -> Outcome 
 /// Three clients of a user that has all permissions but those that `rules` take away: the lock is exclusive, in order, and
 /// handed off.
 async fn works_under(rules: &str, lease: &str) -> Outcome<(Stage, LockClient)> {
-    let stage = Stage::with(RedisOptions::new().user("app", "pw", rules)).await?;
+    let stage = Stage::with(ServerOptions::new().user("app", "pw", &[rules])).await?;
     let holder = stage.client(LONG).await?;
     let (one, other) = (stage.client(lease).await?, stage.client(lease).await?);
     let held = holder.mutex(ROOM)?.acquire().await?;
@@ -257,7 +257,7 @@ async fn without_info_a_client_goes_on() -> Outcome {
 /// It is unknown when the server was started.
 async fn without_info_a_restart_delay_is_refused() -> Outcome {
     let stage =
-        Stage::with(RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all -info")).await?;
+        Stage::with(ServerOptions::new().user("app", "pw", &["~distlock:* &distlock:* +@all -info"])).await?;
     let error = refusal(connect(&with_options(&stage.server.url(), "restart_delay=1h")).await)?;
     ensure!(error.kind() == ErrorKind::Denied && error.to_string().contains("restart_delay"), "{error}");
     Ok(())
@@ -265,7 +265,7 @@ async fn without_info_a_restart_delay_is_refused() -> Outcome {
 
 /// Connecting succeeds, and the connection breaks as soon as it is used.
 async fn without_info_a_replica_is_not_connected_to_without_pause() -> Outcome {
-    let options = RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all -info");
+    let options = ServerOptions::new().user("app", "pw", &["~distlock:* &distlock:* +@all -info"]);
     let stage = Stage::with(options).await?;
     let (ours, theirs) = (stage.client("lease=30s").await?, stage.client("lease=30s").await?);
     let held = ours.mutex(ROOM)?.acquire().await?;
@@ -285,7 +285,7 @@ async fn without_info_a_replica_is_not_connected_to_without_pause() -> Outcome {
 
 async fn without_scripts_the_permission_is_named() -> Outcome {
     let stage =
-        Stage::with(RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all -@scripting"))
+        Stage::with(ServerOptions::new().user("app", "pw", &["~distlock:* &distlock:* +@all -@scripting"]))
             .await?;
     let error = refusal(connect(&stage.server.url()).await)?;
     ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
@@ -294,7 +294,8 @@ async fn without_scripts_the_permission_is_named() -> Outcome {
 }
 
 async fn a_permission_that_is_taken_away_meanwhile() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all")).await?;
+    let stage =
+        Stage::with(ServerOptions::new().user("app", "pw", &["~distlock:* &distlock:* +@all"])).await?;
     let client = stage.client("lease=3s").await?;
     let lock = client.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);

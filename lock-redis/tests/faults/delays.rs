@@ -5,7 +5,7 @@ use std::time::Duration;
 use conformance_tests::Outcome;
 use conformance_tests::faults::as_time_passes;
 use lock_core::{LossReason, Operation};
-use test_servers::Direction;
+use test_servers::{Direction, Losing};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::{Event, EventRecorder};
@@ -79,10 +79,10 @@ async fn of_a_tenth_of_the_lease_are_borne() -> Outcome {
         proxy.hold_reply(Operation::Renew);
         // Less than a request may take, as a heartbeat may be on its way.
         time.advance(Duration::from_secs(45));
-        as_time_passes(&time, "a renewal", proxy.reply_is_held()).await?;
+        as_time_passes(&time, "a renewal", proxy.is_held()).await?;
         time.advance(Duration::from_secs(30));
         let before = left();
-        proxy.let_replies_go();
+        proxy.let_go();
         until("the reply arrives", || async { Ok(left() > before) }).await?;
     }
     ensure!(recorder.aborts() == 0, "lost: {:?}", recorder.events());
@@ -168,10 +168,10 @@ async fn replies_are_reset_halfway() -> Outcome {
     let lock = client.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     for _ in 0..5 {
-        proxy.reset_next_reply();
+        proxy.lose_reply(Operation::Acquire, Losing::ResetHalfway);
         let guard = soon("the lock", lock.acquire()).await??;
         ensure!(stage.holder().await?.is_some(), "held, and the server does not know it");
-        proxy.reset_next_reply();
+        proxy.lose_reply(Operation::Release, Losing::ResetHalfway);
         soon("the release", guard.release()).await??;
         client.idle().await;
         stage.nothing_is_left("after a release").await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLock, ErrorKind, LockClient, LockGuard, Operation};
-use test_servers::{Direction, Losing, RedisOptions, TcpProxy};
+use test_servers::{Direction, Losing, ServerOptions, TcpProxy};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::{Event, EventRecorder};
@@ -115,14 +115,14 @@ async fn the_attempt_leaves_before_the_answer_to_the_release() -> Outcome {
     let asked = proxy.requests(Operation::Acquire);
     proxy.hold_reply(Operation::Release);
     let releasing = tokio::spawn(held.release());
-    soon("the reply", proxy.reply_is_held()).await?;
+    soon("the reply", proxy.is_held()).await?;
     until("the attempt has left", || async { Ok(proxy.requests(Operation::Acquire) > asked) }).await?;
     until("the server has granted it", || async {
         Ok(stage.holder().await?.is_some_and(|(_, token)| token > before))
     })
     .await?;
     ensure!(!releasing.is_finished() && !next.is_finished(), "the release has not been answered");
-    proxy.let_replies_go();
+    proxy.let_go();
     soon("the release", releasing).await???;
     let (guard, _) = next.granted().await?;
     until("all events have arrived", || async { Ok(recorder.events().len() >= 3) }).await?;
@@ -203,7 +203,8 @@ async fn the_reply_to_the_attempt_is_lost() -> Outcome {
 
 /// The attempt queues behind the hold that still stands, and the release is repeated until it succeeds.
 async fn the_release_is_refused() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().user("locks", "pw", "~distlock:* &distlock:* +@all")).await?;
+    let stage =
+        Stage::with(ServerOptions::new().user("locks", "pw", &["~distlock:* &distlock:* +@all"])).await?;
     let client = stage.client(LONG).await?;
     let lock = client.mutex(ROOM)?;
     let held = lock.acquire().await?;
@@ -300,10 +301,10 @@ async fn the_waiter_is_dropped_while_the_answers_are_on_their_way() -> Outcome {
         let mut releasing = Box::pin(held.release());
         poll_times(releasing.as_mut(), polls).await?;
         drop(releasing);
-        soon("the reply", proxy.reply_is_held()).await?;
+        soon("the reply", proxy.is_held()).await?;
         until("the attempt has left", || async { Ok(proxy.requests(Operation::Acquire) > asked) }).await?;
         next.give_up().await?;
-        proxy.let_replies_go();
+        proxy.let_go();
         soon("the undoing", client.idle()).await?;
         stage.nothing_is_left("both were dropped").await?;
         stage.works(client).await?;

@@ -2,7 +2,7 @@
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::ErrorKind;
-use test_servers::{Certificates, RedisOptions};
+use test_servers::{Certificates, ServerOptions};
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, connect, soon, until, with_options};
@@ -37,20 +37,20 @@ async fn is_refused(url: &str, kinds: &[ErrorKind]) -> Outcome {
 }
 
 async fn behind_tls_with_an_authority_of_its_own() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().tls().password("pw")).await?;
+    let stage = Stage::with(ServerOptions::new().tls().password("pw")).await?;
     works(&stage, &with_options(&stage.server.url(), LONG)).await
 }
 
 async fn behind_tls_that_wants_a_certificate() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().tls_with_client_certificates()).await?;
+    let stage = Stage::with(ServerOptions::new().tls_with_client_certificates()).await?;
     works(&stage, &with_options(&stage.server.url(), LONG)).await?;
-    let files = stage.server.certificates().ok_or_else(|| Failure::new("no certificates"))?;
+    let files = stage.server.certificates();
     let unknown = format!("rediss://{}/0?ca={}", stage.place(), files.authority.display());
     is_refused(&unknown, &[ErrorKind::Unreachable, ErrorKind::Denied]).await
 }
 
 async fn behind_tls_of_a_stranger() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().tls()).await?;
+    let stage = Stage::with(ServerOptions::new().tls()).await?;
     let folder = tempfile::tempdir()?;
     let others = Certificates::make_in(folder.path())?;
     let url = format!("rediss://{}/0?ca={}", stage.place(), others.authority.display());
@@ -61,13 +61,13 @@ async fn behind_tls_of_a_stranger() -> Outcome {
 }
 
 async fn behind_unexpected_tls() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().tls()).await?;
+    let stage = Stage::with(ServerOptions::new().tls()).await?;
     is_refused(&format!("redis://{}/0", stage.place()), &[ErrorKind::Unreachable, ErrorKind::Server]).await
 }
 
 /// The client does not fall back to an unencrypted connection.
 async fn in_plain_text_where_tls_is_expected() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().password("pw")).await?;
+    let stage = Stage::with(ServerOptions::new().password("pw")).await?;
     let kinds = [ErrorKind::Unreachable, ErrorKind::Server];
     is_refused(&format!("rediss://:pw@{}/0", stage.place()), &kinds).await?;
     ensure!(stage.connections().await?.is_empty(), "something was said in plain text");
@@ -80,7 +80,7 @@ async fn at_a_socket() -> Outcome {
 }
 
 async fn at_a_socket_with_a_password() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().password("p@w:1")).await?;
+    let stage = Stage::with(ServerOptions::new().password("p@w:1")).await?;
     works(&stage, &with_options(&stage.server.unix_url(), LONG)).await
 }
 

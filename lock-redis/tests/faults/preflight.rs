@@ -2,7 +2,7 @@
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, LockError};
-use test_servers::RedisOptions;
+use test_servers::ServerOptions;
 
 use crate::case::{cases, ensure};
 use crate::logs;
@@ -16,20 +16,20 @@ cases!("preflight":
     a_server_without_client_commands,
 );
 
-async fn refused(options: RedisOptions) -> Outcome<LockError> {
+async fn refused(options: ServerOptions) -> Outcome<LockError> {
     let stage = Stage::with(options).await?;
     connect(&stage.server.url()).await.err().ok_or_else(|| Failure::new("the server was taken for good"))
 }
 
 async fn a_replica_is_refused() -> Outcome {
-    let error = refused(RedisOptions::new().setting("replicaof", "127.0.0.1 1")).await?;
+    let error = refused(ServerOptions::new().setting("replicaof", "127.0.0.1 1")).await?;
     ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
     ensure!(error.to_string().contains("primary"), "{error}");
     Ok(())
 }
 
 async fn a_node_of_a_cluster_is_refused() -> Outcome {
-    let error = refused(RedisOptions::new().setting("cluster-enabled", "yes")).await?;
+    let error = refused(ServerOptions::new().setting("cluster-enabled", "yes")).await?;
     ensure!(error.kind() == ErrorKind::Unsupported && !error.is_retryable(), "{error:?}");
     ensure!(error.to_string().contains("Cluster"), "{error}");
     Ok(())
@@ -37,14 +37,14 @@ async fn a_node_of_a_cluster_is_refused() -> Outcome {
 
 async fn a_server_that_evicts_is_warned_of() -> Outcome {
     let evicting =
-        RedisOptions::new().setting("maxmemory", "100mb").setting("maxmemory-policy", "allkeys-lru");
+        ServerOptions::new().setting("maxmemory", "100mb").setting("maxmemory-policy", "allkeys-lru");
     let stage = Stage::with(evicting).await?;
     let client = stage.client(LONG).await?;
     stage.works(&client).await?;
     let warnings = logs::lines_with(&["WARN", &stage.place(), "maxmemory-policy"]);
     ensure!(warnings.len() == 1, "{warnings:?}");
     ensure!(warnings[0].contains("allkeys-lru") && warnings[0].contains("noeviction"), "{warnings:?}");
-    let sound = Stage::with(RedisOptions::new().setting("maxmemory", "100mb")).await?;
+    let sound = Stage::with(ServerOptions::new().setting("maxmemory", "100mb")).await?;
     sound.client(LONG).await?;
     let warnings = logs::lines_with(&["WARN", &sound.place()]);
     ensure!(warnings.is_empty(), "{warnings:?}");
@@ -52,7 +52,7 @@ async fn a_server_that_evicts_is_warned_of() -> Outcome {
 }
 
 /// The lock is handed off by polling, in order, and to a waiter that lives.
-async fn polls(options: RedisOptions) -> Outcome<Stage> {
+async fn polls(options: ServerOptions) -> Outcome<Stage> {
     let stage = Stage::with(options).await?;
     let (holder, one, other) =
         (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
@@ -72,7 +72,7 @@ async fn polls(options: RedisOptions) -> Outcome<Stage> {
 }
 
 async fn a_server_without_the_newer_protocol_is_polled() -> Outcome {
-    for options in [RedisOptions::new(), RedisOptions::new().password("pw")] {
+    for options in [ServerOptions::new(), ServerOptions::new().password("pw")] {
         let stage = polls(options.setting("rename-command", "HELLO \"\"")).await?;
         let warnings = logs::lines_with(&["WARN", &stage.place(), "sends no messages"]);
         ensure!(warnings.len() == 3, "three clients said so {} times: {warnings:?}", warnings.len());
@@ -82,7 +82,7 @@ async fn a_server_without_the_newer_protocol_is_polled() -> Outcome {
 
 /// Some providers remove these commands.
 async fn a_server_without_client_commands() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().setting("rename-command", "CLIENT \"\"")).await?;
+    let stage = Stage::with(ServerOptions::new().setting("rename-command", "CLIENT \"\"")).await?;
     let client = stage.client(LONG).await?;
     stage.works(&client).await
 }

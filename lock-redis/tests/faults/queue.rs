@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::Outcome;
 use lock_core::Operation;
-use test_servers::RedisOptions;
+use test_servers::ServerOptions;
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, key, soon, until};
@@ -75,7 +75,7 @@ async fn a_blip_across_a_hand_off_costs_no_place() -> Outcome {
 
 /// The server hands the lock off without a message, because the user that releases may not publish.
 async fn a_push_that_is_not_sent_is_found_by_the_heartbeat() -> Outcome {
-    let silent = RedisOptions::new().user("silent", "pw", "~distlock:* &distlock:* +@all -publish");
+    let silent = ServerOptions::new().user("silent", "pw", &["~distlock:* &distlock:* +@all -publish"]);
     let stage = Stage::with(silent).await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client("lease=12s").await?);
     let held = holder.mutex(ROOM)?.acquire().await?;

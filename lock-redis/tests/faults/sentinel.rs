@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, LockClient, LossReason};
 use test_servers::{
-    Data, Direction, RedisOptions, RedisSentinels, RedisServer, SayingSentinel, TcpProxy, Value, sentinel_url,
+    Data, Direction, RedisSentinels, RedisServer, SayingSentinel, ServerOptions, TcpProxy, Value,
+    sentinel_url,
 };
 
 use crate::case::{cases, ensure};
@@ -160,7 +161,7 @@ async fn a_primary_that_stood_still_grants_nothing() -> Outcome {
 
 /// Nor does one that restarts, or that a client with a longer lease comes to.
 async fn a_new_primary_grants_nothing_at_first() -> Outcome {
-    let server = RedisServer::start_with(RedisOptions::new().append_only()).await?;
+    let server = RedisServer::start_with(ServerOptions::new().setting("appendonly", "yes")).await?;
     let (_sentinels, url) = saying(&[Some(server.address()); 3])?;
     let began = Instant::now();
     let first = client(&url, "lease=1s").await?;
@@ -188,7 +189,7 @@ async fn a_new_primary_grants_nothing_at_first() -> Outcome {
 
 /// Even if the sentinels name it all the time, and it closes no connection.
 async fn a_primary_that_begins_anew_grants_nothing_at_first() -> Outcome {
-    let server = RedisServer::start_with(RedisOptions::new().setting("enable-debug-command", "yes")).await?;
+    let server = RedisServer::start_with(ServerOptions::new().setting("enable-debug-command", "yes")).await?;
     settle(&server, 4).await?;
     let (_sentinels, url) = saying(&[Some(server.address()); 3])?;
     let client = client(&url, "lease=4s").await?;
@@ -285,7 +286,7 @@ async fn what_is_wrong_with_the_sentinels_is_said() -> Outcome {
     let (_unknowing, url) = saying(&[None, None, right])?;
     let error = refused(url).await?;
     ensure!(error.to_string().contains("\"mymaster\"") && !error.is_retryable(), "{error}");
-    let replica = RedisOptions::new().setting("replicaof", "127.0.0.1 1");
+    let replica = ServerOptions::new().setting("replicaof", "127.0.0.1 1");
     let replica = RedisServer::start_with(replica).await?;
     let (_wrong, url) = saying(&[Some(replica.address()); 3])?;
     let error = refused(url).await?;
@@ -295,7 +296,7 @@ async fn what_is_wrong_with_the_sentinels_is_said() -> Outcome {
 
 /// Such a waiter could be granted a lock by any script, before the new primary may.
 async fn a_primary_without_messages_is_refused() -> Outcome {
-    let options = RedisOptions::new().user("locks", "secret", "~* resetchannels +@all -subscribe");
+    let options = ServerOptions::new().user("locks", "secret", &["~* resetchannels +@all -subscribe"]);
     let server = RedisServer::start_with(options).await?;
     let (_sentinels, url) = saying(&[Some(server.address()); 3])?;
     let error = connect(&url.replace("://", "://locks:secret@")).await.err();

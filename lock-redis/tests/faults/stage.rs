@@ -11,7 +11,7 @@ pub use conformance_tests::faults::{
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ClientBuilder, DistributedLock, LockClient, LockError, ManualClock};
 use lock_kit::LockUrl;
-use test_servers::{RedisOptions, RedisServer, TcpProxy, Value};
+use test_servers::{RedisServer, ServerOptions, TcpProxy, Value};
 
 use crate::case::ensure;
 
@@ -47,10 +47,10 @@ pub struct Stage {
 
 impl Stage {
     pub async fn new() -> Outcome<Self> {
-        Self::with(RedisOptions::new()).await
+        Self::with(ServerOptions::new()).await
     }
 
-    pub async fn with(options: RedisOptions) -> Outcome<Self> {
+    pub async fn with(options: ServerOptions) -> Outcome<Self> {
         Ok(Self { server: RedisServer::start_with(options).await? })
     }
 

@@ -2,7 +2,7 @@
 use std::time::Duration;
 
 use redis::{Client, Connection};
-use test_servers::{Data, RedisOptions, RedisServer};
+use test_servers::{Data, RedisServer, ServerOptions};
 use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
@@ -24,7 +24,7 @@ impl Server {
     pub(crate) fn start(settings: &[(&str, &str)]) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let options =
-            settings.iter().fold(RedisOptions::new(), |options, (name, value)| options.setting(name, value));
+            settings.iter().fold(ServerOptions::new(), |options, (name, value)| options.setting(name, value));
         let redis = runtime.block_on(RedisServer::start_with(options))?;
         Ok(Self { redis, runtime })
     }

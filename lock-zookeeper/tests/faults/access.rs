@@ -7,7 +7,7 @@ use std::time::Duration;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ClientBuilder, ErrorKind, LockError, Password, Secret};
 use lock_kit::LockUrl;
-use test_servers::{Access, NodeKind, ZooKeeperOptions, ZooKeeperRequest};
+use test_servers::{Access, NodeKind, ServerOptions, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::logs;
@@ -242,7 +242,7 @@ async fn a_refused_cancel_blocks_no_client_for_long() -> Outcome {
         let dropped = stage.in_line(&client, 2).await?;
         let waiter = stage.in_line(&other, 3).await?;
         dropped.give_up().await?;
-        proxy.let_replies_go();
+        proxy.let_go();
         stage.server.delete(&held).await?;
         let (next, _) = waiter.granted().await?;
         stage.server.set_access(&directory, &Access::anybody()).await?;
@@ -322,7 +322,7 @@ async fn a_quota_that_is_used_up() -> Outcome {
 
 /// The server refuses requests that have waited for longer than a millisecond, and handles one request at a time.
 async fn a_server_that_has_too_much_to_do() -> Outcome {
-    let options = ZooKeeperOptions::new()
+    let options = ServerOptions::new()
         .property("zookeeper.request_throttle_max_requests", "1")
         .property("zookeeper.request_throttle_stall_time", "20")
         .property("zookeeper.throttled_op_wait_time", "1");
@@ -357,8 +357,8 @@ async fn a_server_that_has_too_much_to_do() -> Outcome {
     Ok(())
 }
 
-fn users_of_sasl() -> ZooKeeperOptions {
-    ZooKeeperOptions::new().sasl_user("app", "p@ss/wo:rd%").sasl_user("other", "word")
+fn users_of_sasl() -> ServerOptions {
+    ServerOptions::new().user("app", "p@ss/wo:rd%", &["sasl"]).user("other", "word", &["sasl"])
 }
 
 async fn sasl_lets_its_users_in() -> Outcome {

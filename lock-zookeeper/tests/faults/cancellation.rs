@@ -46,12 +46,12 @@ async fn while_on_its_way(request: ZooKeeperRequest, message: Held) -> Outcome {
         }
         let waiter = Waiter::of(&client)?;
         match message {
-            Held::Request => soon("the request", proxy.request_is_held()).await?,
-            Held::Answer => soon("the answer", proxy.reply_is_held()).await?,
+            Held::Request => soon("the request", proxy.is_held()).await?,
+            Held::Answer => soon("the answer", proxy.is_held()).await?,
         }
         waiter.give_up().await?;
         tokio::time::sleep(Duration::from_millis(20)).await;
-        proxy.let_requests_go();
+        proxy.let_go();
         soon("the undoing", client.idle()).await?;
         let nodes = stage.nodes().await?;
         ensure!(nodes.len() == usize::from(is_held), "{request:?} {message:?}: {nodes:?}");

@@ -151,9 +151,9 @@ async fn a_look_that_a_slow_server_does_not_answer_is_repeated() -> Outcome {
         let client = client.clone();
         async move { client.status(ROOM).await }
     });
-    soon("the look", proxy.request_is_held()).await?;
+    soon("the look", proxy.is_held()).await?;
     time.advance(SLOW);
-    proxy.let_requests_go();
+    proxy.let_go();
     let status = soon("the answer", looking).await???;
     ensure!(status.holders.len() == 1, "{status:?}");
     Ok(guard.release().await?)
@@ -169,9 +169,9 @@ async fn a_description_that_a_slow_server_does_not_answer_is_repeated() -> Outco
         let proclaimed = leader.proclaim("two").await;
         (leader, proclaimed)
     });
-    soon("the new value", proxy.request_is_held()).await?;
+    soon("the new value", proxy.is_held()).await?;
     time.advance(SLOW);
-    proxy.let_requests_go();
+    proxy.let_go();
     let (leader, proclaimed) = soon("the answer", proclaiming).await??;
     proclaimed?;
     let status = client.status(ROOM).await?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{LockClient, LockGuard};
 use test_servers::{
-    Direction, Role, TcpProxy, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperRequest,
+    Direction, Role, ServerOptions, TcpProxy, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperRequest,
 };
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
@@ -37,8 +37,8 @@ pub fn end_shared() {
 async fn ensemble() -> Outcome<MappedMutexGuard<'static, ZooKeeperEnsemble>> {
     let mut shared = SHARED.lock().await;
     if shared.is_none() {
-        let stubborn = ZooKeeperOptions::new().setting("syncLimit", "120");
-        let options = [ZooKeeperOptions::new(), ZooKeeperOptions::new(), stubborn];
+        let stubborn = ServerOptions::new().setting("syncLimit", "120");
+        let options = [ServerOptions::new(), ServerOptions::new(), stubborn];
         *shared = Some(ZooKeeperEnsemble::start_each(options).await?);
     }
     let ensemble = MutexGuard::try_map(shared, Option::as_mut).map_err(|_| Failure::new("no ensemble"))?;
@@ -68,7 +68,7 @@ fn url_of(ensemble: &ZooKeeperEnsemble, members: &[usize], options: &str) -> Str
 
 fn proxy_of(ensemble: &ZooKeeperEnsemble, member: usize) -> Outcome<TcpProxy> {
     let target = ensemble.member(member).address();
-    TcpProxy::with_conversation(target, || Box::new(ZooKeeperConversation::new()))
+    TcpProxy::with_conversation(target, || Box::new(ZooKeeperConversation::default()))
 }
 
 /// A client that holds a lock, and one that waits for it at another member.

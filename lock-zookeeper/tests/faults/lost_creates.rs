@@ -61,9 +61,9 @@ async fn second_is_lost(stage: &Stage, proxy: &TcpProxy, loss: Loss) -> Outcome 
     let other = stage.client(LONG).await?;
     proxy.hold_reply(CREATE);
     let waiter = Waiter::of(&client)?;
-    soon("the first answer", proxy.reply_is_held()).await?;
+    soon("the first answer", proxy.is_held()).await?;
     loss.of_next(proxy, CREATE);
-    proxy.let_replies_go();
+    proxy.let_go();
     let (guard, _) = waiter.granted().await?;
     stage.is_held_by(&guard, format_args!("{loss:?}")).await?;
     ensure!(stage.nodes().await?.len() == 1, "{loss:?}: {:?}", stage.nodes().await?);

@@ -167,10 +167,10 @@ async fn of_the_watch_over_the_predecessor() -> Outcome {
         let held = other.mutex(ROOM)?.acquire().await?;
         proxy.hold_reply(ZooKeeperRequest::List);
         let waiter = stage.in_line(&client, 2).await?;
-        soon("the listing", proxy.reply_is_held()).await?;
+        soon("the listing", proxy.is_held()).await?;
         let asked = proxy.requests(ZooKeeperRequest::Read);
         loss.of_next(&proxy, ZooKeeperRequest::Read);
-        proxy.let_replies_go();
+        proxy.let_go();
         until("it was lost", || async { Ok(proxy.requests(ZooKeeperRequest::Read) > asked) }).await?;
         is_served(&stage, waiter, held, loss).await?;
     }

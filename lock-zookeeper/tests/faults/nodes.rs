@@ -204,10 +204,10 @@ async fn the_own_node_deleted_before_the_grant_is_read() -> Outcome {
     let recorder = EventRecorder::of(&lock);
     proxy.hold_reply(ZooKeeperRequest::Create);
     let waiter = Waiter::of(&client)?;
-    soon("the answer", proxy.reply_is_held()).await?;
+    soon("the answer", proxy.is_held()).await?;
     stage.delete_all_of(0).await?;
     let next = soon("the lock", other.mutex(ROOM)?.acquire()).await??;
-    proxy.let_replies_go();
+    proxy.let_go();
     let (guard, _) = waiter.granted().await?;
     time.advance(NO_LONGER_NEW);
     let (reason, _) = recorder.abort().await?;
@@ -252,11 +252,11 @@ async fn a_release_reports_a_loss_that_was_not_noticed_before() -> Outcome {
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     proxy.hold_reply(ZooKeeperRequest::Read);
-    soon("the watch", proxy.reply_is_held()).await?;
+    soon("the watch", proxy.is_held()).await?;
     stage.server.delete(&stage.path(0).await?).await?;
     let releasing = tokio::spawn(guard.release());
     until("the release is asked for", || async { Ok(proxy.requests(ZooKeeperRequest::Delete) > 1) }).await?;
-    proxy.let_replies_go();
+    proxy.let_go();
     let released = soon("the release", releasing).await??.map_err(|error| (error.kind(), error.loss()));
     ensure!(released == Err((ErrorKind::Lost, Some(LossReason::Deleted))), "answered {released:?}");
     // The owner ended the hold itself, so no listener hears of a loss.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conformance_tests::Outcome;
 use lock_core::ErrorKind;
-use test_servers::{NodeKind, ZooKeeperOptions};
+use test_servers::{NodeKind, ServerOptions};
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, connect_patiently, refusal, soon, until};
@@ -25,7 +25,7 @@ cases!("paths":
 
 /// A server that removes empty directories at once, and the topmost of the missing directories.
 async fn quick() -> Outcome<(Stage, String)> {
-    let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_millis(30));
+    let options = ServerOptions::new().property("znode.container.checkIntervalMs", "30");
     let mut stage = Stage::sharing(options).await?;
     let missing = stage.root.clone();
     stage.root += "/so/far";

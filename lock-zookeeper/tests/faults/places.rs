@@ -1,8 +1,8 @@
 //! TLS connections, and authentication with certificates.
 
-use conformance_tests::{Failure, Outcome};
+use conformance_tests::Outcome;
 use lock_core::ErrorKind;
-use test_servers::{Certificates, ZooKeeperOptions, ZooKeeperServer};
+use test_servers::{Certificates, ServerOptions};
 use tokio::net::TcpStream;
 
 use crate::case::{cases, ensure};
@@ -26,10 +26,6 @@ async fn works(stage: &Stage, options: &str) -> Outcome {
     stage.nothing_is_left_now("after both").await
 }
 
-fn files(server: &ZooKeeperServer) -> Outcome<&Certificates> {
-    server.certificates().ok_or_else(|| Failure::new("no certificates"))
-}
-
 async fn is_refused(url: &str) -> Outcome {
     let error = refusal(soon("the answer", connect(url)).await?)?;
     let kind = error.kind();
@@ -41,7 +37,7 @@ async fn is_refused(url: &str) -> Outcome {
 }
 
 async fn behind_tls_with_an_authority_of_its_own() -> Outcome {
-    let stage = Stage::with(ZooKeeperOptions::new().tls()).await?;
+    let stage = Stage::with(ServerOptions::new().tls()).await?;
     works(&stage, LONG).await?;
     let place = format!("zookeeper://{}/locks?session_timeout=2s", stage.server.address());
     // The client does not trust the server's authority.
@@ -50,11 +46,11 @@ async fn behind_tls_with_an_authority_of_its_own() -> Outcome {
     is_refused(&format!("{place}&ca={}", others.authority.display())).await?;
     // The client does not fall back to another way.
     is_refused(&place).await?;
-    let ca = files(&stage.server)?.authority.display().to_string();
+    let ca = stage.server.certificates().authority.display().to_string();
     let plain = stage.server.plain_address();
     is_refused(&format!("zookeeper://{plain}/locks?session_timeout=2s&ca={ca}")).await?;
     // A certificate that the server did not ask for identifies no user.
-    let client = &files(&stage.server)?.client;
+    let client = &stage.server.certificates().client;
     let options = format!("acl=creator&cert={}&key={}", client.certificate.display(), client.key.display());
     let nameless = connect_patiently(&format!("{}&{options}", stage.url(""))).await?;
     let answer = soon("the answer", nameless.mutex("mine")?.acquire()).await?.map(drop);
@@ -64,10 +60,10 @@ async fn behind_tls_with_an_authority_of_its_own() -> Outcome {
 }
 
 async fn behind_tls_that_wants_a_certificate() -> Outcome {
-    let stage = Stage::with(ZooKeeperOptions::new().tls_with_client_certificates()).await?;
+    let stage = Stage::with(ServerOptions::new().tls_with_client_certificates()).await?;
     works(&stage, "session_timeout=60s&acl=creator").await?;
     let place = format!("zookeeper://{}/locks?session_timeout=2s", stage.server.address());
-    let ca = files(&stage.server)?.authority.display().to_string();
+    let ca = stage.server.certificates().authority.display().to_string();
     is_refused(&format!("{place}&ca={ca}")).await?;
     // A certificate of another authority.
     let folder = tempfile::tempdir()?;

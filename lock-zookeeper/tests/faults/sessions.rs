@@ -177,10 +177,10 @@ async fn ended_while_releasing() -> Outcome {
     let waiter = stage.in_line(&other, 2).await?;
     proxy.hold_request(ZooKeeperRequest::Delete);
     let releasing = tokio::spawn(guard.release());
-    soon("the release", proxy.request_is_held()).await?;
+    soon("the release", proxy.is_held()).await?;
     stage.server.close_session(stage.session(0).await?).await?;
     let (next, _) = waiter.granted().await?;
-    proxy.let_requests_go();
+    proxy.let_go();
     let released = soon("the answer", releasing).await??.map_err(|error| error.kind());
     ensure!(matches!(released, Ok(()) | Err(ErrorKind::Lost)), "answered {released:?}");
     soon("the rest", client.idle()).await?;
@@ -210,11 +210,11 @@ async fn ended_around_a_creation(kept_back: Lost) -> Outcome {
     }
     let waiter = Waiter::start(Arc::clone(&wanted));
     match kept_back {
-        Lost::Request => soon("the request", proxy.request_is_held()).await?,
-        Lost::Answer => soon("the answer", proxy.reply_is_held()).await?,
+        Lost::Request => soon("the request", proxy.is_held()).await?,
+        Lost::Answer => soon("the answer", proxy.is_held()).await?,
     }
     stage.server.close_session(session).await?;
-    proxy.let_requests_go();
+    proxy.let_go();
     let (guard, _) = waiter.granted().await?;
     soon("the loss", mine.lost()).await?;
     drop(mine);

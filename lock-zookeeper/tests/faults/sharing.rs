@@ -357,14 +357,14 @@ async fn a_writer_that_is_broken_leaves_no_heir() -> Outcome {
     let id = writer.hold().id();
     proxy.hold_request(ZooKeeperRequest::Create);
     let releasing = tokio::spawn(writer.release());
-    soon("the downgrade", proxy.request_is_held()).await?;
+    soon("the downgrade", proxy.is_held()).await?;
     let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &id).await });
     until("the mark", || async {
         let node = stage.server.node(&path).await?;
         Ok(node.is_none_or(|node| String::from_utf8_lossy(&node.data).contains("broken")))
     })
     .await?;
-    proxy.let_requests_go();
+    proxy.let_go();
     let released = soon("the end of the write side", releasing).await??.map_err(|error| error.kind());
     ensure!(released == Err(ErrorKind::Lost), "answered {released:?}");
     soon("the loss of the reader", reader.lost()).await?;

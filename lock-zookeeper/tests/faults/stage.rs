@@ -14,7 +14,7 @@ use lock_core::{
     ClientBuilder, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LossReason, ManualClock,
 };
 use lock_kit::LockUrl;
-use test_servers::{Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer};
+use test_servers::{Losing, ServerOptions, TcpProxy, ZooKeeperNode, ZooKeeperRequest, ZooKeeperServer};
 use tokio::sync::OnceCell;
 
 use crate::case::ensure;
@@ -36,7 +36,7 @@ pub const NODES_OF_A_HOLD: usize = 2;
 type Shared = Arc<OnceCell<Arc<ZooKeeperServer>>>;
 
 /// The servers that cases share: cases with the same options get the same server.
-static SHARED: Mutex<Vec<(ZooKeeperOptions, Shared)>> = Mutex::new(Vec::new());
+static SHARED: Mutex<Vec<(ServerOptions, Shared)>> = Mutex::new(Vec::new());
 
 /// Held by the case whose clients log in.
 static LOGINS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -113,12 +113,12 @@ pub fn end_shared() {
     drop(shared);
 }
 
-fn shared() -> MutexGuard<'static, Vec<(ZooKeeperOptions, Shared)>> {
+fn shared() -> MutexGuard<'static, Vec<(ServerOptions, Shared)>> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The shared server with these options.
-async fn shared_with(options: ZooKeeperOptions) -> Outcome<Arc<ZooKeeperServer>> {
+async fn shared_with(options: ServerOptions) -> Outcome<Arc<ZooKeeperServer>> {
     let server = {
         let mut shared = shared();
         if let Some((_, server)) = shared.iter().find(|(of_server, _)| *of_server == options) {
@@ -148,24 +148,24 @@ impl Stage {
     /// A folder of its own at the shared server.
     pub async fn new() -> Outcome<Self> {
         // Empty directories stay, so that the requests that cases count do not depend on when the server last removed them.
-        let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_secs(3600));
-        Self::sharing(options.enforced_quotas()).await
+        let options = ServerOptions::new().property("znode.container.checkIntervalMs", "3600000");
+        Self::sharing(options.setting("enforceQuota", "true")).await
     }
 
     /// A folder of its own at the shared server with these options.
-    pub async fn sharing(options: ZooKeeperOptions) -> Outcome<Self> {
+    pub async fn sharing(options: ServerOptions) -> Outcome<Self> {
         Ok(Self { server: shared_with(options).await?, root: new_root(), _turn: None })
     }
 
     /// A server that such cases share, in turns: an older one that checks two logins at the same moment may mix
     /// them up and refuse a password that is right (ZOOKEEPER-4839).
-    pub async fn sharing_logins(options: ZooKeeperOptions) -> Outcome<Self> {
+    pub async fn sharing_logins(options: ServerOptions) -> Outcome<Self> {
         let turn = LOGINS.lock().await;
         Ok(Self { server: shared_with(options).await?, root: new_root(), _turn: Some(turn) })
     }
 
     /// A server of its own.
-    pub async fn with(options: ZooKeeperOptions) -> Outcome<Self> {
+    pub async fn with(options: ServerOptions) -> Outcome<Self> {
         let server = Arc::new(ZooKeeperServer::start_with(options).await?);
         Ok(Self { server, root: "/locks".to_owned(), _turn: None })
     }

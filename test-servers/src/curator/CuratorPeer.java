@@ -1,12 +1,11 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
@@ -20,19 +19,14 @@ import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * Locks with Curator's InterProcessMutex, InterProcessReadWriteLock and InterProcessSemaphoreV2 on behalf of a program that sends it
- * commands.
+ * Locks with Curator's InterProcessMutex, InterProcessReadWriteLock and InterProcessSemaphoreV2 on behalf of a program that connects to
+ * it, once for each lock.
  *
- * <p>A command is one line of its input: a number, a verb and its arguments, separated by tabs. The answer is one line of its output:
- * that number and `true`, `false`, or `failed` and the reason. Each command has a thread of its own, so that many can wait at once. The
- * process ends with its input.
+ * <p>The first line of a connection is what to acquire, with tabs between the words. It is answered with one line: `true`, `false`, or
+ * `failed` and the reason. A second line releases the lock, and is answered likewise.
  */
 public final class CuratorPeer {
-    private final PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
     private final CuratorFramework client;
-
-    /** By the number of the command that acquired: where the number of the command that releases is expected. */
-    private final Map<String, SynchronousQueue<String>> holds = new ConcurrentHashMap<>();
 
     private interface Task {
         void run() throws Exception;
@@ -42,19 +36,13 @@ public final class CuratorPeer {
         this.client = client;
     }
 
-    /** Arguments: the servers, the session timeout in milliseconds. */
+    /** Arguments: the servers, the session timeout in milliseconds, the port on which to listen. */
     public static void main(String[] arguments) throws Exception {
-        try {
-            CuratorPeer peer = new CuratorPeer(connect(arguments[0], Integer.parseInt(arguments[1])));
-            peer.say("0", "true");
-            var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-                String[] words = line.split("\t");
-                new Thread(() -> peer.report(words[0], () -> peer.carryOut(words)), words[1]).start();
-            }
-        } finally {
-            // Threads that still wait or hold have no program to report to.
-            Runtime.getRuntime().halt(0);
+        CuratorPeer peer = new CuratorPeer(connect(arguments[0], Integer.parseInt(arguments[1])));
+        var listener = new ServerSocket(Integer.parseInt(arguments[2]), 100, InetAddress.getLoopbackAddress());
+        while (true) {
+            Socket socket = listener.accept();
+            new Thread(() -> peer.serve(socket)).start();
         }
     }
 
@@ -72,36 +60,42 @@ public final class CuratorPeer {
         return client;
     }
 
-    private void say(String number, String answer) {
-        synchronized (answers) {
-            answers.println(number + "\t" + answer);
-        }
-    }
-
-    /** Answers the command with what the task throws, if it fails. */
-    private void report(String number, Task task) {
-        try {
-            task.run();
-        } catch (Throwable error) {
+    /** A mutex belongs to the thread that acquired it, so one thread serves a connection to its end. */
+    private void serve(Socket socket) {
+        try (socket;
+                var lines = new BufferedReader(new InputStreamReader(socket.getInputStream(), StandardCharsets.UTF_8));
+                var answers = new PrintStream(socket.getOutputStream(), true, StandardCharsets.UTF_8)) {
+            try {
+                String line = lines.readLine();
+                if (line == null) {
+                    return;
+                }
+                String[] words = line.split("\t");
+                if (words[0].equals("lead")) {
+                    lead(words[1], () -> hold(lines, answers));
+                    answers.println(true);
+                    return;
+                }
+                Task release = take(words[0], words[1], Long.parseLong(words[2]));
+                if (release != null) {
+                    hold(lines, answers);
+                    release.run();
+                }
+                answers.println(release != null);
+            } catch (Throwable error) {
+                error.printStackTrace();
+                answers.println("failed\t" + error.toString().replaceAll("\\s", " "));
+            }
+        } catch (Exception error) {
             error.printStackTrace();
-            say(number, "failed\t" + error.toString().replaceAll("\\s", " "));
         }
     }
 
-    private void carryOut(String[] words) throws Exception {
-        switch (words[1]) {
-            case "acquire":
-                acquire(words[0], take(words[2], words[3], Long.parseLong(words[4])));
-                break;
-            case "lead":
-                lead(words[0], words[2]);
-                break;
-            case "release":
-                holds.remove(words[2]).put(words[0]);
-                break;
-            default:
-                count(words[2], Path.of(words[3]), Integer.parseInt(words[4]));
-                say(words[0], "true");
+    /** Answers that the lock is held, and waits for the line that releases it: without it, the lock is held for ever. */
+    private static void hold(BufferedReader lines, PrintStream answers) throws Exception {
+        answers.println(true);
+        if (lines.readLine() == null) {
+            new CountDownLatch(1).await();
         }
     }
 
@@ -135,48 +129,16 @@ public final class CuratorPeer {
         return lock.acquire(milliseconds, TimeUnit.MILLISECONDS) ? lock::release : null;
     }
 
-    /** Answers that the lock is held, and waits for the command that releases it: a mutex belongs to the thread that acquired it. */
-    private String hold(String number) throws InterruptedException {
-        SynchronousQueue<String> toRelease = new SynchronousQueue<>();
-        holds.put(number, toRelease);
-        say(number, "true");
-        return toRelease.take();
-    }
-
-    private void acquire(String number, Task release) throws Exception {
-        if (release == null) {
-            say(number, "false");
-            return;
-        }
-        String releasing = hold(number);
-        report(releasing, () -> {
-            release.run();
-            say(releasing, "true");
-        });
-    }
-
-    /** Leads with a LeaderSelector until the command that releases comes, and answers that first. */
-    private void lead(String number, String path) {
+    /** Leads with a LeaderSelector until the task has ended; the leadership ends a moment later. */
+    private void lead(String path, Task task) throws Exception {
+        var ended = new CountDownLatch(1);
         new LeaderSelector(client, path, new LeaderSelectorListenerAdapter() {
             @Override
             public void takeLeadership(CuratorFramework leading) throws Exception {
-                say(hold(number), "true");
+                task.run();
+                ended.countDown();
             }
         }).start();
-    }
-
-    /** Increments the number in a file repeatedly; only the lock protects it. */
-    private void count(String path, Path file, int rounds) throws Exception {
-        InterProcessMutex mutex = new InterProcessMutex(client, path);
-        for (int round = 0; round < rounds; round++) {
-            mutex.acquire();
-            try {
-                long number = Long.parseLong(Files.readString(file).strip());
-                Thread.sleep(1);
-                Files.writeString(file, Long.toString(number + 1));
-            } finally {
-                mutex.release();
-            }
-        }
+        ended.await();
     }
 }

@@ -5,20 +5,20 @@
 //! `libcurator-recipes-java`, and runs in a process of its own, which can be killed and stopped.
 
 mod classes;
-mod connection;
 
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::net::Ipv4Addr;
+use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 
-use crate::process::process_methods;
-use crate::{Failure, Outcome, ServerProcess};
-use connection::Connection;
+use crate::ports::on_free_ports;
+use crate::{Failure, Outcome, ServerProcess, free_port};
 
 const MISSING: &str = "Apache Curator is not installed: install it with a JDK (on Debian and Ubuntu: apt-get install \
                        libcurator-recipes-java libslf4j-java default-jdk-headless), or leave the tests that need it out with \
@@ -28,7 +28,7 @@ const MISSING: &str = "Apache Curator is not installed: install it with a JDK (o
 /// timeout.
 #[derive(Debug)]
 pub struct CuratorPeer {
-    connection: Connection,
+    port: u16,
     /// Declared before the folder, so that it is dropped first.
     process: ServerProcess,
     _folder: TempDir,
@@ -59,9 +59,9 @@ impl CuratorLock {
     }
 }
 
-/// A lock that the Java process holds: the number of the command that acquired it.
+/// A lock that the Java process holds, and the connection that releases it.
 #[derive(Debug)]
-pub struct CuratorHold(u64);
+pub struct CuratorHold(BufReader<TcpStream>);
 
 impl CuratorPeer {
     /// Starts a process that is connected to `servers`, separated by commas, with this session timeout.
@@ -74,17 +74,23 @@ impl CuratorPeer {
     /// Dropping the future ends the process.
     pub async fn start(servers: &str, session_timeout: Duration) -> Outcome<Self> {
         let classes = tokio::task::spawn_blocking(classes::compiled).await??;
+        on_free_ports(None, || Self::start_once(&classes, servers, session_timeout)).await
+    }
+
+    async fn start_once(classes: &str, servers: &str, session_timeout: Duration) -> Outcome<Self> {
         let folder = tempfile::Builder::new().prefix("distlock-curator-").tempdir()?;
         let mut command = Command::new("java");
-        command.args(["-cp", &classes, "-Xshare:auto"]);
+        command.args(["-cp", classes, "-Xshare:auto"]);
         // Otherwise each end of a session is logged with a stack trace.
         command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
         command.arg("-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.ClientCnxn=error");
-        command.args(["CuratorPeer", servers, &session_timeout.as_millis().to_string()]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let process = ServerProcess::start_piped("curator", command, folder.path(), MISSING)?;
-        let connection = Connection::begin(&process).await?;
-        Ok(Self { connection, process, _folder: folder })
+        let port = free_port()?;
+        let timeout = session_timeout.as_millis().to_string();
+        command.args(["CuratorPeer", servers, &timeout, &port.to_string()]);
+        let process = ServerProcess::start("curator", command, folder.path(), MISSING)?;
+        // It listens when it is connected.
+        process.ready(|| async { Ok(connect(port).await.map(drop)?) }).await?;
+        Ok(Self { port, process, _folder: folder })
     }
 
     /// Waits for a lock of this kind on `path`.
@@ -95,7 +101,7 @@ impl CuratorPeer {
     /// # Cancel safety
     /// Dropping the future leaves the Java process waiting, and then holding, until it ends.
     pub async fn acquire(&self, lock: CuratorLock, path: &str) -> Outcome<CuratorHold> {
-        let hold = self.acquire_for(lock, path, "-1").await?;
+        let hold = self.begin(&format!("{}\t{path}\t-1", lock.word())).await?;
         hold.ok_or_else(|| Failure::new("Curator waited for ever, and gave up"))
     }
 
@@ -112,12 +118,7 @@ impl CuratorPeer {
         path: &str,
         timeout: Duration,
     ) -> Outcome<Option<CuratorHold>> {
-        self.acquire_for(lock, path, &timeout.as_millis().to_string()).await
-    }
-
-    async fn acquire_for(&self, lock: CuratorLock, path: &str, time: &str) -> Outcome<Option<CuratorHold>> {
-        let (number, answer) = self.ask(&["acquire", &lock.word(), path, time]).await?;
-        Ok((answer == "true").then_some(CuratorHold(number)))
+        self.begin(&format!("{}\t{path}\t{}", lock.word(), timeout.as_millis())).await
     }
 
     /// Campaigns with a `LeaderSelector` until it leads; [`CuratorPeer::release`] ends the leadership a moment after its answer.
@@ -128,41 +129,51 @@ impl CuratorPeer {
     /// # Cancel safety
     /// Dropping the future leaves the Java process campaigning, and then leading, until it ends.
     pub async fn lead(&self, path: &str) -> Outcome<CuratorHold> {
-        Ok(CuratorHold(self.ask(&["lead", path]).await?.0))
+        let hold = self.begin(&format!("lead\t{path}")).await?;
+        hold.ok_or_else(|| Failure::new("Curator does not lead"))
     }
 
-    /// Releases the lock.
+    /// Releases the lock. A hold that is dropped lasts as long as the process.
     ///
     /// # Errors
     /// What Curator throws; or the process has ended.
     ///
     /// # Cancel safety
     /// If the future is dropped, it is not known when the lock is released.
-    pub async fn release(&self, hold: CuratorHold) -> Outcome {
-        self.ask(&["release", &hold.0.to_string()]).await.map(drop)
+    pub async fn release(&self, mut hold: CuratorHold) -> Outcome {
+        self.ask(&mut hold.0, "release").await.map(drop)
     }
 
-    /// Increments the decimal number in `file` this many times, each time under the lock and without any other
-    /// protection.
+    /// Kills the process, and waits until it is gone.
     ///
     /// # Errors
-    /// What Curator throws; a file without a number; or the process has ended.
-    ///
-    /// # Cancel safety
-    /// Dropping the future does not stop the counting.
-    pub async fn count(&self, path: &str, file: &Path, rounds: u32) -> Outcome {
-        let file = file.to_str().ok_or_else(|| Failure::new(format!("{} is not UTF-8", file.display())))?;
-        self.ask(&["count", path, file, &rounds.to_string()]).await.map(drop)
+    /// When the system does not permit it.
+    pub fn kill(&self) -> Outcome {
+        self.process.kill()
     }
 
-    async fn ask(&self, words: &[&str]) -> Outcome<(u64, String)> {
-        let answered = self.connection.ask(words).await;
-        let (number, answer) = answered.ok_or_else(|| self.process.failure("has ended"))?;
-        match answer.strip_prefix("failed\t") {
-            Some(reason) => Err(Failure::new(format!("Curator, {}: {reason}", words[0]))),
-            None => Ok((number, answer)),
+    async fn begin(&self, line: &str) -> Outcome<Option<CuratorHold>> {
+        let mut connection = BufReader::new(connect(self.port).await?);
+        Ok(self.ask(&mut connection, line).await?.then_some(CuratorHold(connection)))
+    }
+
+    /// Sends a line, and returns what the answer says.
+    async fn ask(&self, connection: &mut BufReader<TcpStream>, line: &str) -> Outcome<bool> {
+        let mut answer = String::new();
+        let asked = async {
+            connection.write_all(format!("{line}\n").as_bytes()).await?;
+            connection.read_line(&mut answer).await
+        };
+        if !asked.await.is_ok_and(|length| length > 0) {
+            return Err(self.process.failure("has ended"));
+        }
+        match answer.trim_end().strip_prefix("failed\t") {
+            Some(reason) => Err(Failure::new(format!("Curator, {line:?}: {reason}"))),
+            None => Ok(answer.trim_end() == "true"),
         }
     }
 }
 
-process_methods!(CuratorPeer);
+async fn connect(port: u16) -> std::io::Result<TcpStream> {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await
+}

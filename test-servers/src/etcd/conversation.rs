@@ -2,8 +2,6 @@
 //!
 //! Headers are compressed, so the kind of a request is told from its message: which fields it has, and what a transaction does first.
 
-use std::collections::HashSet;
-
 use crate::proxy::{Conversation, Reply, Request, Subject};
 
 /// What a client sends before its first frame.
@@ -44,22 +42,6 @@ impl From<EtcdRequest> for Subject {
 #[derive(Debug, Default)]
 pub struct EtcdConversation {
     has_begun: bool,
-    /// The streams whose requests are not answered yet.
-    open: HashSet<u64>,
-    others: u64,
-}
-
-impl EtcdConversation {
-    /// Creates the conversation of a new connection.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// A number that no stream has.
-    fn other(&mut self) -> u64 {
-        self.others += 1;
-        u64::MAX - self.others
-    }
 }
 
 impl Conversation for EtcdConversation {
@@ -67,22 +49,18 @@ impl Conversation for EtcdConversation {
         if !self.has_begun {
             let length = (bytes.len() >= PREFACE.len()).then_some(PREFACE.len())?;
             self.has_begun = true;
-            return Some(Request { length, number: self.other(), subject: None });
+            return Some(Request { length, number: None, subject: None });
         }
         let frame = Frame::first_in(bytes)?;
         let message = frame.payload.get(MESSAGE_HEADER..).filter(|_| frame.kind == DATA);
         let subject = message.and_then(kind_of).map(Subject::from);
-        if subject.is_some() {
-            self.open.insert(frame.stream);
-            return Some(Request { length: frame.length, number: frame.stream, subject });
-        }
-        Some(Request { length: frame.length, number: self.other(), subject: None })
+        Some(Request { length: frame.length, number: subject.map(|_| frame.stream), subject })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
         let frame = Frame::first_in(bytes)?;
         // The first frame of the answer; the others follow it.
-        Some(Reply::new(frame.length, self.open.take(&frame.stream)))
+        Some(Reply::new(frame.length, Some(frame.stream)))
     }
 }
 
@@ -186,7 +164,7 @@ mod tests {
     }
 
     fn begun() -> EtcdConversation {
-        let mut conversation = EtcdConversation::new();
+        let mut conversation = EtcdConversation::default();
         assert_eq!(conversation.request(&PREFACE[..7]), None);
         assert_eq!(conversation.request(PREFACE).unwrap().length, PREFACE.len());
         conversation
@@ -215,16 +193,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_frame_of_its_stream_answers_a_request() {
+    fn a_frame_of_its_stream_answers_a_request() {
         let mut conversation = begun();
         let asked = data(5, &[1 << 3, 5]);
         assert_eq!(conversation.request(&asked[..12]), None);
-        assert_eq!(conversation.request(&asked).unwrap().number, 5);
-        let answers = |conversation: &mut EtcdConversation, stream| {
-            conversation.reply(&frame(1, stream, b"x")).unwrap().answers
-        };
-        assert_eq!(answers(&mut conversation, 3), None);
-        assert_eq!(answers(&mut conversation, 5), Some(5));
-        assert_eq!(answers(&mut conversation, 5), None);
+        assert_eq!(conversation.request(&asked).unwrap().number, Some(5));
+        assert_eq!(conversation.reply(&frame(1, 5, b"x")).unwrap().answers, Some(5));
     }
 }

@@ -1,87 +1,129 @@
 //! An etcd server for one test.
 
 mod conversation;
-mod options;
 mod program;
 #[cfg(test)]
 mod tests;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use tempfile::TempDir;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::options::Encryption;
+use crate::options::{Encryption, User};
 use crate::ports::{on_free_ports, random_word};
-use crate::process::process_methods;
-use crate::{Certificates, Data, Failure, Outcome, ServerProcess, TcpProxy, free_port, url};
+use crate::server::{Kind, Place};
+use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy, free_port};
 
 pub use conversation::{EtcdConversation, EtcdRequest};
-pub use options::EtcdOptions;
 
 /// How many members a cluster has.
 const MEMBERS: usize = 3;
 
-/// An `etcd` on a port of its own, with its data in a temporary folder. Dropping this ends it.
+/// What an etcd has of its own.
 #[derive(Debug)]
-pub struct EtcdServer {
-    options: EtcdOptions,
+pub struct Etcd {
     programs: PathBuf,
-    ports: Ports,
-    certificates: Option<Certificates>,
+    /// Where it listens for other members.
+    peers: u16,
+    /// That of each member.
+    all: Vec<u16>,
     /// Of the user `root`, if there are users.
     own_password: String,
-    /// Declared before the folder, so that it is dropped first.
-    process: ServerProcess,
-    folder: TempDir,
 }
 
-/// Where a member listens for clients and for other members.
-#[derive(Debug, Clone, Copy)]
-struct Ports {
-    clients: u16,
-    peers: u16,
-}
+/// An `etcd`. By default it allows every client everything.
+pub type EtcdServer = Server<Etcd>;
 
-impl Ports {
-    fn free(chosen: Option<u16>) -> Outcome<Self> {
-        Ok(Self { clients: chosen.map_or_else(free_port, Ok)?, peers: free_port()? })
+impl Etcd {
+    fn member(options: &ServerOptions, peers: u16, all: Vec<u16>) -> Outcome<Self> {
+        let programs = if options.is_oldest { program::oldest()? } else { program::folder()? };
+        Ok(Self { programs, peers, all, own_password: random_word() })
     }
+}
+
+impl Kind for Etcd {
+    const NAME: &str = "etcd";
+    const MISSING: &str = program::MISSING;
+    const DATA: &str = "data";
+
+    fn find(options: &mut ServerOptions) -> Outcome<Self> {
+        let peers = free_port()?;
+        Self::member(options, peers, vec![peers])
+    }
+
+    fn command(&self, place: &Place) -> Outcome<Command> {
+        let options = &place.options;
+        let clients = format!("{}://127.0.0.1:{}", scheme(options), place.port);
+        let url_of = |peers: u16| format!("http://127.0.0.1:{peers}");
+        let own = url_of(self.peers);
+        let cluster: Vec<_> = self.all.iter().map(|peers| format!("at{peers}={}", url_of(*peers))).collect();
+        let mut command = Command::new(self.programs.join("etcd"));
+        command.args(["--name", &format!("at{}", self.peers), "--log-level", "warn"]);
+        command.args(["--data-dir", &place.path(Self::DATA)]);
+        command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+        command.args(["--listen-peer-urls", &own, "--initial-advertise-peer-urls", &own]);
+        command.args(["--initial-cluster", &cluster.join(",")]);
+        // The data has to survive the kill of the server, but not a crash of the machine, so nothing waits for the disk.
+        if !options.is_oldest {
+            command.arg("--unsafe-no-fsync");
+        }
+        // A login that costs the usual tenth of a second of the processor would be most of a test.
+        command.args(["--bcrypt-cost", "4"]);
+        if options.speaks_tls() {
+            command.arg("--cert-file").arg(&place.certificates.server.certificate);
+            command.arg("--key-file").arg(&place.certificates.server.key);
+        }
+        if options.encryption == Encryption::TlsWithClientCertificates {
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(&place.certificates.authority);
+        }
+        command.args(options.arguments());
+        Ok(command)
+    }
+
+    async fn check(server: &Server<Self>) -> Outcome {
+        if server.place.options.speaks_tls() {
+            return server.run(&["endpoint", "status"]).await.map(drop);
+        }
+        let answer = server.http("GET /health HTTP/1.0\r\n\r\n").await?;
+        if answer.contains(r#""health":"true""#) { Ok(()) } else { Err(Failure::new(answer)) }
+    }
+
+    async fn prepare(server: &Server<Self>) -> Outcome {
+        let users = &server.place.options.users;
+        if users.is_empty() {
+            return Ok(());
+        }
+        server.run(&["user", "add", &format!("root:{}", server.kind.own_password)]).await?;
+        server.run(&["user", "grant-role", "root", "root"]).await?;
+        for User { name, password, rights } in users {
+            server.run(&["user", "add", &format!("{name}:{password}")]).await?;
+            server.run(&["role", "add", name]).await?;
+            for prefix in rights {
+                let grant = ["role", "grant-permission", "--prefix=true", name, "readwrite", prefix];
+                server.run(&grant).await?;
+            }
+            server.run(&["user", "grant-role", name, name]).await?;
+        }
+        server.run(&["auth", "enable"]).await.map(drop)
+    }
+}
+
+fn etcdctl_in(programs: &Path) -> Command {
+    let mut command = Command::new(programs.join("etcdctl"));
+    command.env("ETCDCTL_API", "3").stdin(Stdio::null());
+    command
+}
+
+fn scheme(options: &ServerOptions) -> &'static str {
+    if options.speaks_tls() { "https" } else { "http" }
 }
 
 impl EtcdServer {
-    /// Starts a server that allows every client everything, and waits until it answers.
-    ///
-    /// # Errors
-    /// When it does not start: the end of its log, or what to install.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the server.
-    pub async fn start() -> Outcome<Self> {
-        Self::start_with(EtcdOptions::new()).await
-    }
-
-    /// Starts a server with these options, and waits until it answers.
-    ///
-    /// # Errors
-    /// When it does not start: the end of its log, or what to install.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the server.
-    pub async fn start_with(options: EtcdOptions) -> Outcome<Self> {
-        let start = || async {
-            let ports = Ports::free(options.port)?;
-            let server = Self::start_member(&options, ports, &[ports])?;
-            server.ready().await?;
-            server.add_users().await?;
-            Ok(server)
-        };
-        on_free_ports(options.port, start).await
-    }
-
     /// Starts the servers of a cluster of three on loopback ports, and waits until they answer.
     ///
     /// # Errors
@@ -91,10 +133,15 @@ impl EtcdServer {
     /// Dropping the future ends the servers.
     pub async fn start_cluster() -> Outcome<Vec<Self>> {
         let start = || async {
-            let ports: Vec<_> = (0..MEMBERS).map(|_| Ports::free(None)).collect::<Outcome<_>>()?;
-            let options = EtcdOptions::new();
-            let members: Vec<_> =
-                ports.iter().map(|own| Self::start_member(&options, *own, &ports)).collect::<Outcome<_>>()?;
+            let all = (0..MEMBERS).map(|_| free_port()).collect::<Outcome<Vec<_>>>()?;
+            let launch = |peers: &u16| {
+                Self::launch(
+                    ServerOptions::new(),
+                    Etcd::member(&ServerOptions::new(), *peers, all.clone())?,
+                    None,
+                )
+            };
+            let members = all.iter().map(launch).collect::<Outcome<Vec<_>>>()?;
             for member in &members {
                 member.ready().await?;
             }
@@ -112,78 +159,12 @@ impl EtcdServer {
     /// The future may be dropped at any time.
     pub async fn leader(members: &[Self]) -> Outcome<usize> {
         for (number, member) in members.iter().enumerate() {
-            let status = member.command(&["endpoint", "status", "-w", "fields"]).await?;
-            let field = |name: &str| {
-                let beginning = format!("\"{name}\" : ");
-                status.lines().find_map(|line| line.strip_prefix(&beginning)).map(str::to_owned)
-            };
-            if field("MemberID").is_some() && field("MemberID") == field("Leader") {
+            let status = member.post("maintenance/status", &json!({}), "").await?;
+            if status["leader"] == status["header"]["member_id"] {
                 return Ok(number);
             }
         }
         Err(Failure::new("no member is the leader"))
-    }
-
-    fn start_member(options: &EtcdOptions, ports: Ports, all: &[Ports]) -> Outcome<Self> {
-        let programs = if options.is_oldest { program::oldest()? } else { program::folder()? };
-        let folder = tempfile::Builder::new().prefix("distlock-etcd-").tempdir()?;
-        let place = folder.path();
-        let certificates = match options.encryption {
-            Encryption::None => None,
-            _ => Some(Certificates::make_in(place)?),
-        };
-        let mut command = command(options, &programs, place, ports, all);
-        if let Some(files) = &certificates {
-            command.arg("--cert-file").arg(&files.server.certificate);
-            command.arg("--key-file").arg(&files.server.key);
-            if options.encryption == Encryption::TlsWithClientCertificates {
-                command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(&files.authority);
-            }
-        }
-        let process = ServerProcess::start("etcd", command, place, program::MISSING)?;
-        let (options, own_password) = (options.clone(), random_word());
-        Ok(Self { options, programs, ports, certificates, own_password, process, folder })
-    }
-
-    /// Waits until it answers.
-    async fn ready(&self) -> Outcome {
-        let check = || async {
-            if self.certificates.is_some() {
-                return self.run(&["endpoint", "status"]).await.map(drop);
-            }
-            let mut stream = TcpStream::connect(self.address()).await?;
-            stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await?;
-            if answer.contains(r#""health":"true""#) { Ok(()) } else { Err(Failure::new(answer)) }
-        };
-        self.process.ready(check).await
-    }
-
-    async fn add_users(&self) -> Outcome {
-        if self.options.users.is_empty() {
-            return Ok(());
-        }
-        self.run(&["user", "add", &format!("root:{}", self.own_password)]).await?;
-        self.run(&["user", "grant-role", "root", "root"]).await?;
-        for user in &self.options.users {
-            let name = &user.name;
-            self.run(&["user", "add", &format!("{name}:{}", user.password)]).await?;
-            self.run(&["role", "add", name]).await?;
-            self.run(&["role", "grant-permission", "--prefix=true", name, "readwrite", &user.prefix]).await?;
-            self.run(&["user", "grant-role", name, name]).await?;
-        }
-        self.run(&["auth", "enable"]).await.map(drop)
-    }
-
-    /// Returns the address on which it listens for clients.
-    pub fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.clients))
-    }
-
-    /// Returns the files of its authority, if it speaks TLS.
-    pub fn certificates(&self) -> Option<&Certificates> {
-        self.certificates.as_ref()
     }
 
     /// Returns the URL of the locks below a prefix, including everything that a client needs to log in.
@@ -193,13 +174,9 @@ impl EtcdServer {
 
     /// Returns the same URL for a client that goes through proxies at these addresses.
     pub fn url_at(&self, addresses: &[SocketAddr], prefix: &str) -> String {
-        let login = self.options.users.first();
-        let login = login.map_or_else(String::new, |user| url::login(&user.name, &user.password));
-        let scheme = if self.certificates.is_some() { "etcds" } else { "etcd" };
+        let scheme = if self.place.options.speaks_tls() { "etcds" } else { "etcd" };
         let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-        let options =
-            self.certificates.iter().flat_map(|files| self.options.encryption.url_options("ca", files));
-        url::with_options(format!("{scheme}://{login}{}/{prefix}", addresses.join(",")), options)
+        self.url_to(scheme, &format!("{}/{prefix}", addresses.join(",")), self.files("ca"))
     }
 
     /// Starts a proxy in front of it that knows what its requests are for.
@@ -207,15 +184,15 @@ impl EtcdServer {
     /// # Errors
     /// When it cannot listen.
     pub fn proxy(&self) -> Outcome<TcpProxy> {
-        TcpProxy::with_conversation(self.address(), || Box::new(EtcdConversation::new()))
+        TcpProxy::with_conversation(self.address(), || Box::new(EtcdConversation::default()))
     }
 
     /// Returns the command that runs `etcdctl` with these words, bypassing all proxies, as a user with all permissions.
     pub fn etcdctl(&self, words: &[&str]) -> Command {
-        let mut command = Self::etcdctl_in(&self.programs);
-        let scheme = if self.certificates.is_some() { "https" } else { "http" };
-        command.arg(format!("--endpoints={scheme}://{}", self.address()));
-        if let Some(files) = &self.certificates {
+        let mut command = etcdctl_in(&self.kind.programs);
+        command.arg(format!("--endpoints={}://{}", scheme(&self.place.options), self.address()));
+        if self.place.options.speaks_tls() {
+            let files = &self.place.certificates;
             command.arg("--cacert").arg(&files.authority);
             command.arg("--cert").arg(&files.client.certificate).arg("--key").arg(&files.client.key);
         }
@@ -228,13 +205,7 @@ impl EtcdServer {
     /// # Errors
     /// When there is none: what to install.
     pub fn etcdctl_of_tests() -> Outcome<Command> {
-        Ok(Self::etcdctl_in(&program::folder()?))
-    }
-
-    fn etcdctl_in(programs: &Path) -> Command {
-        let mut command = Command::new(programs.join("etcdctl"));
-        command.env("ETCDCTL_API", "3").stdin(Stdio::null());
-        command
+        Ok(etcdctl_in(&program::folder()?))
     }
 
     /// Runs `etcdctl` with these words and returns what it prints.
@@ -245,10 +216,10 @@ impl EtcdServer {
     /// # Cancel safety
     /// If the future is dropped, it is not known whether the command is run.
     pub async fn command(&self, words: &[&str]) -> Outcome<String> {
-        if self.options.users.is_empty() {
+        if self.place.options.users.is_empty() {
             return self.run(words).await;
         }
-        let login = format!("--user=root:{}", self.own_password);
+        let login = format!("--user=root:{}", self.kind.own_password);
         self.run(&[&[login.as_str()], words].concat()).await
     }
 
@@ -262,56 +233,49 @@ impl EtcdServer {
         Err(Failure::new(format!("etcdctl {what}: {}", said.lines().last().unwrap_or_default())))
     }
 
-    /// Returns the keys that begin with this.
+    /// Returns the keys that begin with this, the oldest first, if it speaks plain text. It asks by itself, because many tests ask
+    /// again and again, and to start `etcdctl` for that costs more than the rest of them.
     ///
     /// # Errors
-    /// Those of [`EtcdServer::command`].
+    /// When there is no answer, or the server refuses.
     ///
     /// # Cancel safety
-    /// The future may be dropped at any time.
+    /// Nothing changes at the server.
     pub async fn keys(&self, prefix: &str) -> Outcome<Vec<String>> {
-        let printed = self.command(&["get", "--prefix", "--keys-only", "--sort-by=CREATE", prefix]).await?;
-        Ok(printed.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
+        let login = json!({ "name": "root", "password": self.kind.own_password });
+        let token = match self.place.options.users[..] {
+            [] => json!(""),
+            _ => self.post("auth/authenticate", &login, "").await?["token"].take(),
+        };
+        let mut end = prefix.as_bytes().to_vec();
+        end.last_mut().into_iter().for_each(|last| *last += 1);
+        let [key, range_end] = [prefix.as_bytes(), &end].map(|bytes| BASE64_STANDARD.encode(bytes));
+        let question =
+            json!({ "key": key, "range_end": range_end, "keys_only": true, "sort_target": "CREATE" });
+        let answer = self.post("kv/range", &question, token.as_str().unwrap_or_default()).await?;
+        let keys = answer["kvs"].as_array().into_iter().flatten().filter_map(|found| found["key"].as_str());
+        let keys = keys.filter_map(|key| BASE64_STANDARD.decode(key).ok());
+        Ok(keys.map(|key| String::from_utf8_lossy(&key).into_owned()).collect())
     }
 
-    /// Kills it, starts it again on the same port, and waits until it answers.
-    ///
-    /// # Errors
-    /// When it does not start: the end of its log.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves a server that is about to answer, or none.
-    pub async fn restart(&self, data: Data) -> Outcome {
-        self.kill()?;
-        data.remove_unless_kept(&self.folder.path().join("data"))?;
-        self.process.restart()?;
-        self.ready().await
+    async fn post(&self, path: &str, question: &Value, token: &str) -> Outcome<Value> {
+        let body = question.to_string();
+        let head = format!(
+            "POST /v3/{path} HTTP/1.0\r\nAuthorization: {token}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let answer = self.http(&(head + &body)).await?;
+        match answer.split_once("\r\n\r\n").map(|(_head, body)| serde_json::from_str::<Value>(body)) {
+            Some(Ok(answer)) if answer["error"].is_null() => Ok(answer),
+            _ => Err(self.process.failure(&format!("did not carry out {path} ({answer})"))),
+        }
     }
-}
 
-process_methods!(EtcdServer);
-
-fn command(options: &EtcdOptions, programs: &Path, folder: &Path, own: Ports, all: &[Ports]) -> Command {
-    let scheme = if options.encryption == Encryption::None { "http" } else { "https" };
-    let clients = format!("{scheme}://127.0.0.1:{}", own.clients);
-    let peer_url = |ports: &Ports| format!("http://127.0.0.1:{}", ports.peers);
-    let name = |ports: &Ports| format!("at{}", ports.peers);
-    let cluster: Vec<_> = all.iter().map(|ports| format!("{}={}", name(ports), peer_url(ports))).collect();
-    let mut command = Command::new(programs.join("etcd"));
-    command.args(["--name", &name(&own), "--log-level", "warn"]);
-    command.arg("--data-dir").arg(folder.join("data"));
-    command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
-    let peers = peer_url(&own);
-    command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-    command.args(["--initial-cluster", &cluster.join(",")]);
-    // The data has to survive the kill of the server, but not a crash of the machine, so nothing waits for the disk.
-    if !options.is_oldest {
-        command.arg("--unsafe-no-fsync");
+    async fn http(&self, request: &str) -> Outcome<String> {
+        let mut stream = TcpStream::connect(self.address()).await?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
     }
-    // A login that costs the usual tenth of a second of the processor would be most of a test.
-    command.args(["--bcrypt-cost", "4"]);
-    for (name, value) in &options.settings {
-        command.arg(format!("--{name}={value}"));
-    }
-    command
 }

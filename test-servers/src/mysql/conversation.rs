@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::packet::{ERROR, MORE_RESULTS, NO_END_OF_COLUMNS, OK, Packet, QUERY, QUIT, SPEAKS_TLS, number};
 use crate::proxy::{Conversation, Reply, Request};
-use crate::sql::{OperationOf, Statements};
+use crate::sql::{OperationOf, STATEMENT, request};
 
 /// A conversation that finds the operation of a statement from its text.
 ///
 /// TLS hides the statements: then no operation is recognised.
 pub struct MySqlConversation {
-    statements: Statements,
+    operation_of: Arc<OperationOf>,
     /// Whether there is a packet between columns and rows.
     columns_have_end: bool,
     part: Part,
@@ -32,7 +32,7 @@ enum Part {
 impl MySqlConversation {
     /// Creates the conversation of a new connection.
     pub fn new(operation_of: Arc<OperationOf>) -> Self {
-        Self { statements: Statements::new(operation_of), columns_have_end: true, part: Part::Login }
+        Self { operation_of, columns_have_end: true, part: Part::Login }
     }
 
     fn read_login(&mut self, payload: &[u8]) {
@@ -84,10 +84,10 @@ impl Conversation for MySqlConversation {
             if packet.sequence == 1 {
                 self.read_login(packet.payload);
             }
-            return Some(self.statements.request(length, false, None));
+            return Some(request(length, false, None, &*self.operation_of));
         }
         let text = packet.payload.split_first().filter(|(kind, _)| **kind == QUERY).map(|(_, text)| text);
-        Some(self.statements.request(length, packet.kind() != Some(QUIT), text))
+        Some(request(length, packet.kind() != Some(QUIT), text, &*self.operation_of))
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
@@ -95,7 +95,7 @@ impl Conversation for MySqlConversation {
             return Reply::whole(bytes);
         }
         let (packet, length) = Packet::first(bytes)?;
-        let answers = if self.ends_answer(&packet) { self.statements.answered() } else { None };
+        let answers = STATEMENT.filter(|_| self.ends_answer(&packet));
         Some(Reply::new(length, answers))
     }
 }
@@ -137,7 +137,10 @@ mod tests {
         for (abilities, marked) in [(0, true), (NO_END_OF_COLUMNS, false)] {
             let mut conversation = conversation(abilities);
             let request = ask(&mut conversation, "SELECT release");
-            assert_eq!(request.subject, Some(Subject::from(Operation::Release)));
+            assert_eq!(
+                (request.number, request.subject),
+                (STATEMENT, Some(Subject::from(Operation::Release)))
+            );
             assert_eq!(hear(&mut conversation, b"\x02"), None);
             assert_eq!(hear(&mut conversation, b"\x03def"), None);
             assert_eq!(hear(&mut conversation, b"\x03def"), None);
@@ -145,7 +148,7 @@ mod tests {
                 assert_eq!(hear(&mut conversation, b"\xfe\0\0\x02\0"), None);
             }
             assert_eq!(hear(&mut conversation, b"\x011\x012"), None);
-            assert_eq!(hear(&mut conversation, b"\xfe\0\0\x02\0"), Some(request.number));
+            assert_eq!(hear(&mut conversation, b"\xfe\0\0\x02\0"), STATEMENT);
         }
     }
 
@@ -153,9 +156,9 @@ mod tests {
     fn errors_and_short_answers_answer() {
         let mut conversation = conversation(0);
         let first = ask(&mut conversation, "KILL 1");
-        assert_eq!((first.subject, hear(&mut conversation, b"\0\0\0\x02\0\0\0")), (None, Some(first.number)));
-        let second = ask(&mut conversation, "KILL 1");
-        assert_eq!(hear(&mut conversation, b"\xff\x46\x04#HY000no"), Some(second.number));
+        assert_eq!((first.subject, hear(&mut conversation, b"\0\0\0\x02\0\0\0")), (None, STATEMENT));
+        ask(&mut conversation, "KILL 1");
+        assert_eq!(hear(&mut conversation, b"\xff\x46\x04#HY000no"), STATEMENT);
     }
 
     #[test]

@@ -1,31 +1,27 @@
 //! A MySQL or MariaDB server for one test.
 
 mod conversation;
-mod options;
 mod packet;
 mod program;
 #[cfg(test)]
 mod tests;
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::Operation;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
-use tempfile::TempDir;
 
-use crate::options::Encryption;
-use crate::ports::on_free_ports;
-use crate::process::process_methods;
-use crate::sql::{OperationOf, Row, sql_server};
-use crate::{Certificates, Outcome, ServerProcess, TcpProxy, free_port, url};
+use crate::options::{Encryption, User};
+use crate::server::{Kind, Place};
+use crate::sql::{OperationOf, Row, at_least_one, sql_server};
+use crate::{Outcome, Server, ServerOptions, TcpProxy, left_out};
 use program::Program;
 
 pub use conversation::MySqlConversation;
-pub use options::{MySqlFlavour, MySqlOptions};
 
 /// How long a killed connection may take to end.
 const ENDED_WITHIN: Duration = Duration::from_mins(1);
@@ -33,53 +29,87 @@ const ENDED_WITHIN: Duration = Duration::from_mins(1);
 /// How long it has to end before it is killed again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A server on a port of its own, with its files in a temporary folder. Dropping this ends it.
-#[derive(Debug)]
-pub struct MySqlServer {
-    options: MySqlOptions,
-    port: u16,
-    certificates: Certificates,
-    /// Declared before the folder, so that it is dropped first.
-    process: ServerProcess,
-    folder: TempDir,
+const SOCKET: &str = "s.sock";
+
+/// The servers that speak the protocol.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum MySqlFlavour {
+    /// The installed `mariadbd`.
+    #[default]
+    MariaDb,
+    /// `MySQL` 5.7, from an npm package.
+    MySql57,
 }
 
-impl MySqlServer {
-    /// Starts a server with a user without any privileges, and waits until it answers.
-    ///
-    /// # Errors
-    /// When it does not start: the end of its log, or what to install.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the server.
-    pub async fn start(flavour: MySqlFlavour) -> Outcome<Self> {
-        Self::start_with(MySqlOptions::new(flavour)).await
+impl MySqlFlavour {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::MariaDb, Self::MySql57];
+
+    /// Returns the word that leaves its tests out in `DISTLOCK_SKIP`.
+    pub fn skip_word(self) -> &'static str {
+        match self {
+            Self::MariaDb => "mariadb",
+            Self::MySql57 => "mysql57",
+        }
     }
 
-    /// Starts a server with these options, and waits until it answers.
-    ///
-    /// # Errors
-    /// When it does not start: the end of its log, or what to install.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the server.
-    pub async fn start_with(options: MySqlOptions) -> Outcome<Self> {
-        let flavour = options.flavour;
-        // A missing program may have to be downloaded and prepared, which blocks.
-        let program = tokio::task::spawn_blocking(move || Program::find(flavour)).await??;
-        on_free_ports(options.port, || Self::start_once(&options, &program)).await
+    /// Returns why its tests are to be left out, if the user wants that: by its own word, or by `mysql`, which applies
+    /// to both.
+    pub fn left_out(self) -> Option<String> {
+        left_out(self.skip_word()).or_else(|| left_out("mysql"))
+    }
+}
+
+/// What a MySQL or a MariaDB has of its own.
+#[derive(Debug)]
+pub struct MySql {
+    program: Program,
+}
+
+/// A `MySQL` or a `MariaDB`.
+pub type MySqlServer = Server<MySql>;
+
+impl Kind for MySql {
+    const NAME: &str = "mysql";
+    const MISSING: &str = program::MARIADB_MISSING;
+    const DATA: &str = "data";
+
+    fn find(options: &mut ServerOptions) -> Outcome<Self> {
+        at_least_one(&mut options.users);
+        Ok(Self { program: Program::find(options.flavour)? })
     }
 
-    async fn start_once(options: &MySqlOptions, program: &Program) -> Outcome<Self> {
-        let port = options.port.map_or_else(free_port, Ok)?;
-        let folder = tempfile::Builder::new().prefix("distlock-mysql-").tempdir()?;
-        let certificates = Certificates::make_in(folder.path())?;
-        let (filled, data) = (program.clone(), folder.path().join("data"));
-        tokio::task::spawn_blocking(move || filled.fill(&data)).await??;
-        let command = command(program, options, &certificates, folder.path(), port);
-        let process = ServerProcess::start(program.name(), command, folder.path(), program.missing())?;
-        let server = Self { options: options.clone(), port, certificates, process, folder };
-        let mut admin = server.ready().await?;
+    fn command(&self, place: &Place) -> Outcome<Command> {
+        let data = place.folder.path().join(Self::DATA);
+        self.program.fill(&data)?;
+        let mut command = self.program.command(&data);
+        let files = &place.certificates;
+        command
+            .arg(format!("--port={}", place.port))
+            .arg(format!("--tmpdir={}", place.folder.path().display()))
+            .arg("--bind-address=127.0.0.1")
+            .arg(format!("--socket={}", place.path(SOCKET)))
+            .arg(format!("--pid-file={}", place.path("s.pid")))
+            .arg(format!("--ssl-ca={}", files.authority.display()))
+            .arg(format!("--ssl-cert={}", files.server.certificate.display()))
+            .arg(format!("--ssl-key={}", files.server.key.display()))
+            .args(place.options.arguments())
+            .envs(place.options.properties.iter().cloned());
+        Ok(command)
+    }
+
+    /// It is ready when the second of its start is over: clients wait for that by their own clock, which may stand still.
+    async fn check(server: &Server<Self>) -> Outcome {
+        let mut session = server.session().await?;
+        let is_new = "SHOW GLOBAL STATUS WHERE Variable_name = 'Uptime' AND Value = '0'";
+        while !session.query(is_new).await?.is_empty() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    async fn prepare(server: &Server<Self>) -> Outcome {
+        let mut admin = server.session().await?;
         // The port is open to every user of the machine, so root, which has no password, may connect only through the
         // socket.
         for host in
@@ -88,29 +118,36 @@ impl MySqlServer {
             let host = host.into_iter().flatten().next().unwrap_or_default();
             admin.query(&format!("DROP USER 'root'@'{host}'")).await?;
         }
-        for statement in options.statements() {
+        for statement in statements(&server.place.options) {
             admin.query(&statement).await?;
         }
-        Ok(server)
+        Ok(())
     }
+}
 
-    /// Waits until it answers, and the second of its start is over: clients wait for that by their own clock, which may stand still.
-    async fn ready(&self) -> Outcome<MySqlSession> {
-        let mut session = self.process.ready(|| self.session()).await?;
-        let is_new = "SHOW GLOBAL STATUS WHERE Variable_name = 'Uptime' AND Value = '0'";
-        while !session.query(is_new).await?.is_empty() {
-            tokio::time::sleep(PAUSE).await;
+/// Returns the statements that create the database and the users.
+fn statements(options: &ServerOptions) -> Vec<String> {
+    let create = |name| format!("CREATE DATABASE IF NOT EXISTS `{name}`");
+    let mut statements: Vec<_> = options.database.iter().map(create).collect();
+    let requires = match options.encryption {
+        Encryption::None => "",
+        Encryption::Tls => " REQUIRE SSL",
+        Encryption::TlsWithClientCertificates => " REQUIRE X509",
+    };
+    for User { name, password, rights } in &options.users {
+        for (host, requires) in [("127.0.0.1", requires), ("localhost", "")] {
+            let account = format!("'{name}'@'{host}'");
+            statements.push(format!("CREATE USER {account} IDENTIFIED BY '{password}'{requires}"));
+            statements.extend(rights.iter().map(|right| format!("GRANT {right} TO {account}")));
         }
-        Ok(session)
     }
+    statements
+}
 
+impl MySqlServer {
     /// Returns the Unix socket on which it also listens.
     pub fn unix_socket(&self) -> PathBuf {
-        self.folder.path().join("s.sock")
-    }
-
-    fn database(&self) -> &str {
-        self.options.databases.first().map_or("", String::as_str)
+        self.place.folder.path().join(SOCKET)
     }
 
     /// Opens a connection of its own, as a user with all privileges.
@@ -151,43 +188,6 @@ impl MySqlServer {
             .await
             .unwrap_or_else(|_| Err(self.process.failure(&format!("did not end the connection {id}"))))
     }
-
-    /// Kills it, starts it again on the same port, and waits until it answers. Its tables survive; its named locks do
-    /// not.
-    ///
-    /// # Errors
-    /// When it does not start: the end of its log.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves a server that is about to answer, or none.
-    pub async fn restart(&self) -> Outcome {
-        self.process.restart()?;
-        self.ready().await.map(drop)
-    }
 }
 
 sql_server!(MySqlServer, MySqlSession, MySqlConnection, MySqlConversation, "mysql");
-process_methods!(MySqlServer);
-
-fn command(
-    program: &Program,
-    options: &MySqlOptions,
-    certificates: &Certificates,
-    folder: &Path,
-    port: u16,
-) -> Command {
-    let mut command = program.command(&folder.join("data"));
-    let path = |name: &str| folder.join(name).display().to_string();
-    command
-        .arg(format!("--port={port}"))
-        .arg(format!("--tmpdir={}", folder.display()))
-        .arg("--bind-address=127.0.0.1")
-        .arg(format!("--socket={}", path("s.sock")))
-        .arg(format!("--pid-file={}", path("s.pid")))
-        .arg(format!("--ssl-ca={}", certificates.authority.display()))
-        .arg(format!("--ssl-cert={}", certificates.server.certificate.display()))
-        .arg(format!("--ssl-key={}", certificates.server.key.display()))
-        .args(options.arguments())
-        .envs(options.time_zone.iter().map(|zone| ("TZ", zone)));
-    command
-}

@@ -14,7 +14,7 @@ use crate::{During, Failure, Outcome};
 
 const MARIADB: &str = "mariadbd";
 
-const MARIADB_MISSING: &str = "mariadbd is not installed: install MariaDB 10.5 or newer (on Debian and Ubuntu: apt-get \
+pub(super) const MARIADB_MISSING: &str = "mariadbd is not installed: install MariaDB 10.5 or newer (on Debian and Ubuntu: apt-get \
                                install mariadb-server), or leave its tests out with DISTLOCK_SKIP=mariadb";
 
 /// The npm package that contains the program of `MySQL` 5.7.29.
@@ -63,14 +63,7 @@ impl Program {
         }
     }
 
-    pub(super) fn name(&self) -> &'static str {
-        match self.flavour {
-            MySqlFlavour::MariaDb => MARIADB,
-            MySqlFlavour::MySql57 => "mysqld",
-        }
-    }
-
-    pub(super) fn missing(&self) -> &'static str {
+    fn missing(&self) -> &'static str {
         match self.flavour {
             MySqlFlavour::MariaDb => MARIADB_MISSING,
             MySqlFlavour::MySql57 => NPM_MISSING,
@@ -91,7 +84,8 @@ impl Program {
 
     /// Copies a fresh data folder to `data`. The first call creates it, which takes seconds.
     pub(super) fn fill(&self, data: &Path) -> Outcome {
-        let template = kept(&format!("{}-data-2-{}", self.name(), self.version()?), |made| self.make(made))?;
+        let name = self.path.file_name().unwrap_or_default().display();
+        let template = kept(&format!("{name}-data-2-{}", self.version()?), |made| self.make(made))?;
         copy(&template, data).during("copy the data folder")
     }
 

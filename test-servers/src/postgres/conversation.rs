@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::message::{ENCRYPTION, Message, QUERY, READY, SYNC, VERSION_3, length};
 use crate::proxy::{Conversation, Reply, Request};
-use crate::sql::{OperationOf, Statements};
+use crate::sql::{OperationOf, STATEMENT, request};
 
 /// A conversation that finds the operation of a statement from its text.
 ///
 /// TLS hides the statements: then no operation is recognised.
 pub struct PostgresConversation {
-    statements: Statements,
+    operation_of: Arc<OperationOf>,
     part: Part,
 }
 
@@ -28,7 +28,7 @@ enum Part {
 impl PostgresConversation {
     /// Creates the conversation of a new connection.
     pub fn new(operation_of: Arc<OperationOf>) -> Self {
-        Self { statements: Statements::new(operation_of), part: Part::Beginning }
+        Self { operation_of, part: Part::Beginning }
     }
 
     /// Processes the first message of a connection, which has no kind.
@@ -50,13 +50,13 @@ impl Conversation for PostgresConversation {
             Part::Encrypted => Request::whole(bytes),
             Part::Beginning => {
                 let length = self.begin(bytes)?;
-                Some(self.statements.request(length, false, None))
+                Some(request(length, false, None, &*self.operation_of))
             }
             part => {
                 let (message, length) = Message::first(bytes)?;
                 let is_answered = part == Part::Statements && matches!(message.kind, QUERY | SYNC);
                 let text = (message.kind == QUERY).then_some(message.content);
-                Some(self.statements.request(length, is_answered, text))
+                Some(request(length, is_answered, text, &*self.operation_of))
             }
         }
     }
@@ -76,7 +76,7 @@ impl Conversation for PostgresConversation {
                 self.part = Part::Statements;
                 None
             }
-            (READY, _) => self.statements.answered(),
+            (READY, _) => STATEMENT,
             _ => None,
         };
         Some(Reply::new(length, answers))
@@ -121,11 +121,11 @@ mod tests {
     fn a_statement_is_answered_when_the_server_is_ready_for_the_next() {
         let mut conversation = logged_in();
         let request = conversation.request(&message(QUERY, b"SELECT release\0")).unwrap();
-        assert_eq!(request.subject, Some(Subject::from(Operation::Release)));
+        assert_eq!((request.number, request.subject), (STATEMENT, Some(Subject::from(Operation::Release))));
         for kind in [b'T', b'D', b'C'] {
             assert_eq!(conversation.reply(&message(kind, b"\0\0")).unwrap().answers, None);
         }
-        assert_eq!(conversation.reply(&message(READY, b"I")).unwrap().answers, Some(request.number));
+        assert_eq!(conversation.reply(&message(READY, b"I")).unwrap().answers, STATEMENT);
         assert_eq!(conversation.request(&message(QUERY, b"SELECT\0")).unwrap().subject, None);
     }
 

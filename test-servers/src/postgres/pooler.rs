@@ -20,17 +20,6 @@ const MISSING: &str = "pgbouncer is not installed: install it (on Debian and Ubu
 /// Debian installs it where only administrators have it in their path.
 const PATH: &str = "/usr/sbin/pgbouncer";
 
-/// When a pooler gives a session of the server to the next client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PoolMode {
-    /// When the client disconnects.
-    Session,
-    /// After each transaction.
-    Transaction,
-    /// After each statement.
-    Statement,
-}
-
 /// A pgbouncer on a port of its own, for the first user of a server. Dropping this ends it.
 #[derive(Debug)]
 pub struct PgBouncer {
@@ -41,25 +30,25 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts a pooler, with these lines in its configuration, and waits until it accepts connections.
+    /// Starts a pooler, which gives a session of the server to the next client after a `session`, a `transaction` or a `statement`,
+    /// with these lines in its configuration, and waits until it accepts connections.
     ///
     /// # Errors
     /// When it does not start: the end of its log, or what to install.
     ///
     /// # Cancel safety
     /// Dropping the future ends it.
-    pub async fn start(server: &PostgresServer, mode: PoolMode, lines: &str) -> Outcome<Self> {
+    pub async fn start(server: &PostgresServer, mode: &str, lines: &str) -> Outcome<Self> {
         on_free_ports(None, || Self::start_once(server, mode, lines)).await
     }
 
-    async fn start_once(server: &PostgresServer, mode: PoolMode, lines: &str) -> Outcome<Self> {
+    async fn start_once(server: &PostgresServer, mode: &str, lines: &str) -> Outcome<Self> {
         let port = free_port()?;
         let folder = tempfile::Builder::new().prefix("distlock-pgbouncer-").tempdir()?;
-        let login = &server.options.users()[0];
+        let login = &server.place.options.users[0];
         let users = folder.path().join("users");
         fs::write(&users, format!("\"{}\" \"{}\"\n", login.name, login.password)).during(users.display())?;
         let configuration = folder.path().join("pgbouncer.ini");
-        let mode = format!("{mode:?}").to_lowercase();
         let address = server.address();
         let text = format!(
             "[databases]\n* = host={} port={}\n\

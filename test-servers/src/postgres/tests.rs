@@ -1,7 +1,10 @@
 //! Tests of the fixture itself.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::time::Duration;
+
 use super::*;
+use crate::process::is_running;
 
 #[tokio::test]
 async fn a_server_answers_is_restarted_and_ends_with_its_handle() {
@@ -16,14 +19,14 @@ async fn a_server_answers_is_restarted_and_ends_with_its_handle() {
     let failure = server.query("SELECT * FROM nowhere").await.unwrap_err().to_string();
     assert!(failure.contains("42P01") && failure.contains("nowhere"), "{failure}");
     let first = server.pid();
-    server.restart().await.unwrap();
+    server.restart(Data::Kept).await.unwrap();
     assert_ne!(server.pid(), first);
     server.stop().unwrap();
     let mut asked = Box::pin(server.query("SELECT 1"));
     tokio::time::timeout(Duration::from_millis(300), &mut asked).await.unwrap_err();
     server.resume().unwrap();
     assert_eq!(asked.await.unwrap().len(), 1);
-    let (folder, others) = (server.folder.path().to_owned(), server.others());
+    let (folder, others) = (server.place.folder.path().to_owned(), server.process.others());
     assert!(!others.is_empty());
     drop(server);
     assert!(!folder.exists());

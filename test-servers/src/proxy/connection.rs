@@ -1,14 +1,15 @@
 //! One connection of a proxy: what it reads on one side it writes on the other, later, in part, or not at all.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use rustix::net::Shutdown;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
@@ -19,8 +20,6 @@ use super::shared::{Direction, Ends, Fault, Losing, Part, Shared, Way};
 /// The maximum number of pieces into which data that arrives at once is sliced, with a pause after each.
 const MOST_PIECES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(1);
-
-static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// What to write next.
 enum Item {
@@ -52,8 +51,8 @@ impl From<io::Error> for Ended {
 /// The state that both directions share.
 struct State {
     conversation: Box<dyn Conversation>,
-    /// The faults for the replies to these requests.
-    faults: HashMap<u64, (Subject, Fault)>,
+    /// The faults for the replies to requests that have not been answered, the oldest first, by the number that they share.
+    open: HashMap<u64, VecDeque<Option<(Subject, Fault)>>>,
 }
 
 struct Connection {
@@ -69,62 +68,62 @@ pub(super) fn spawn(client: TcpStream, shared: &Arc<Shared>) {
     tokio::spawn(async move {
         let target = *shared.target.lock();
         // Without a server, the client sees its connection end.
-        let Ok(server) = TcpStream::connect(target).await else { return };
-        if client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).is_err() {
-            return;
+        let server = TcpStream::connect(target).await?;
+        let (client, client_end) = with_end(client)?;
+        let (server, server_end) = with_end(server)?;
+        let ends = Arc::new(Ends::new(client_end, server_end));
+        let state = State { conversation: (shared.make_conversation)(), open: HashMap::new() };
+        let (state, client_ended) = (Mutex::new(state), Notify::new());
+        let connection =
+            Connection { ends: Arc::clone(&ends), state, shared: Arc::clone(&shared), client_ended };
+        // The proxy may accept no more connections meanwhile.
+        let mut links = shared.links.lock();
+        if *shared.is_open.borrow() {
+            let task = tokio::spawn(async move { connection.run(client, server).await });
+            links.push((ends, task.abort_handle()));
         }
-        let ends = Arc::new(Ends { client, server, is_closed_by_client: AtomicBool::new(false) });
-        let state = State { conversation: (shared.make_conversation)(), faults: HashMap::new() };
-        let (mine, state, client_ended) = (Arc::clone(&shared), Mutex::new(state), Notify::new());
-        let connection = Connection { ends: Arc::clone(&ends), state, shared: mine, client_ended };
-        let id = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let (registered, may_go_on) = tokio::sync::oneshot::channel();
-        let task = tokio::spawn(async move {
-            if may_go_on.await == Ok(true) {
-                connection.run().await;
-                connection.shared.links.lock().remove(&id);
-            }
-        });
-        // This fails only if the task has been aborted, which is fine.
-        let _ = registered.send(shared.register(id, ends, task.abort_handle()));
+        io::Result::Ok(())
     });
 }
 
+/// Returns the socket together with the means to end it while it is used.
+fn with_end(socket: TcpStream) -> io::Result<(TcpStream, std::net::TcpStream)> {
+    socket.set_nodelay(true)?;
+    let socket = socket.into_std()?;
+    let end = socket.try_clone()?;
+    Ok((TcpStream::from_std(socket)?, end))
+}
+
 impl Connection {
-    async fn run(&self) {
+    async fn run(&self, mut client: TcpStream, mut server: TcpStream) {
         let (to_server, from_client) = mpsc::unbounded_channel();
         let (to_client, from_server) = mpsc::unbounded_channel();
+        let (client_reader, client_writer) = client.split();
+        let (server_reader, server_writer) = server.split();
         let ended = tokio::try_join!(
-            self.read(Direction::ToServer, to_server),
-            self.write(Direction::ToServer, from_client),
-            self.read(Direction::ToClient, to_client),
-            self.write(Direction::ToClient, from_server),
+            self.read(client_reader, Direction::ToServer, to_server),
+            self.write(server_writer, Direction::ToServer, from_client),
+            self.read(server_reader, Direction::ToClient, to_client),
+            self.write(client_writer, Direction::ToClient, from_server),
         );
         if let Err(Ended::Reset) = ended {
-            for socket in [&self.ends.client, &self.ends.server] {
+            for socket in [&client, &server] {
                 // If this fails, the connection is closed instead.
                 let _ = socket.set_zero_linger();
             }
         }
+        self.shared.links.lock().retain(|(ends, _)| !Arc::ptr_eq(ends, &self.ends));
     }
 
-    /// Returns the socket from which this direction comes, and the one to which it leads.
-    fn sockets(&self, direction: Direction) -> (&TcpStream, &TcpStream) {
-        let Ends { client, server, .. } = &*self.ends;
-        match direction {
-            Direction::ToServer => (client, server),
-            Direction::ToClient => (server, client),
-        }
-    }
-
-    async fn read(&self, direction: Direction, queue: UnboundedSender<Item>) -> Result<(), Ended> {
-        let (socket, is_to_server) = (self.sockets(direction).0, direction == Direction::ToServer);
+    async fn read(
+        &self,
+        mut socket: ReadHalf<'_>,
+        direction: Direction,
+        queue: UnboundedSender<Item>,
+    ) -> Result<(), Ended> {
+        let is_to_server = direction == Direction::ToServer;
         let mut bytes = Vec::new();
-        while read(socket, &mut bytes).await? {
-            if !is_to_server && self.shared.resets_next_reply.swap(false, Ordering::SeqCst) {
-                self.pass_half(direction, &queue, bytes);
-                return Ok(());
-            }
+        while socket.read_buf(&mut bytes).await? > 0 {
             while let Some((length, way)) =
                 if is_to_server { self.take_request(&bytes) } else { self.take_reply(&bytes) }
             {
@@ -141,7 +140,7 @@ impl Connection {
                         return Ok(());
                     }
                     Some(Way::Lose(Losing::Silence)) => {
-                        drain(socket).await?;
+                        tokio::io::copy(&mut socket, &mut tokio::io::sink()).await?;
                         if is_to_server {
                             break;
                         }
@@ -166,15 +165,11 @@ impl Connection {
         let mut state = self.state.lock();
         let request = state.conversation.request(bytes)?;
         let noted = request.subject.and_then(|subject| Some((subject, self.shared.note_request(subject)?)));
-        let way = match noted {
-            Some((_, Fault { to: Part::Request, way })) => Some(way),
-            Some((subject, fault)) => {
-                state.faults.insert(request.number, (subject, fault));
-                None
-            }
-            None => None,
-        };
-        Some((request.length, way))
+        let is_its_own = noted.is_some_and(|(_, fault)| fault.to == Part::Request);
+        if let Some(number) = request.number {
+            state.open.entry(number).or_default().push_back(noted.filter(|_| !is_its_own));
+        }
+        Some((request.length, noted.filter(|_| is_its_own).map(|(_, fault)| fault.way)))
     }
 
     /// Holds back everything that comes after this.
@@ -187,7 +182,7 @@ impl Connection {
     fn take_reply(&self, bytes: &[u8]) -> Option<(usize, Option<Way>)> {
         let mut state = self.state.lock();
         let reply = state.conversation.reply(bytes)?;
-        let fault = reply.answers.and_then(|number| state.faults.remove(&number));
+        let fault = reply.answers.and_then(|number| state.open.get_mut(&number)?.pop_front()?);
         let way = fault.and_then(|(subject, fault)| match reply.execution {
             Execution::Done => Some(fault.way),
             Execution::NotUnderstood => {
@@ -210,14 +205,18 @@ impl Connection {
         push(queue, Item::Reset);
     }
 
-    async fn write(&self, direction: Direction, mut queue: UnboundedReceiver<Item>) -> Result<(), Ended> {
-        let socket = self.sockets(direction).1;
+    async fn write(
+        &self,
+        mut socket: WriteHalf<'_>,
+        direction: Direction,
+        mut queue: UnboundedReceiver<Item>,
+    ) -> Result<(), Ended> {
         while let Some(item) = queue.recv().await {
             match item {
                 Item::Bytes { due, bytes } => {
                     tokio::time::sleep_until(due).await;
                     self.no_blackhole(direction).await;
-                    self.write_bytes(direction, socket, &bytes).await?;
+                    self.write_bytes(direction, &mut socket, &bytes).await?;
                 }
                 Item::Hold(number) => {
                     // The proxy keeps the other end of this for as long as there are connections.
@@ -225,7 +224,7 @@ impl Connection {
                 }
                 Item::End => {
                     self.no_blackhole(direction).await;
-                    rustix::net::shutdown(socket, Shutdown::Write).map_err(io::Error::from)?;
+                    socket.shutdown().await?;
                 }
                 Item::Cut => return Err(Ended::Cut),
                 Item::Reset => return Err(Ended::Reset),
@@ -241,12 +240,17 @@ impl Connection {
         let _ = flows.wait_for(|flows| !flows[direction as usize].is_blackhole).await;
     }
 
-    async fn write_bytes(&self, direction: Direction, socket: &TcpStream, bytes: &[u8]) -> io::Result<()> {
+    async fn write_bytes(
+        &self,
+        direction: Direction,
+        socket: &mut WriteHalf<'_>,
+        bytes: &[u8],
+    ) -> io::Result<()> {
         if !self.shared.flows.borrow()[direction as usize].is_sliced {
-            return write_all(socket, bytes).await;
+            return socket.write_all(bytes).await;
         }
         for piece in bytes.chunks(bytes.len().div_ceil(MOST_PIECES).max(1)) {
-            write_all(socket, piece).await?;
+            socket.write_all(piece).await?;
             tokio::time::sleep(PAUSE).await;
         }
         Ok(())
@@ -256,37 +260,4 @@ impl Connection {
 /// The receiving task may have ended; then the item is not needed.
 fn push(queue: &UnboundedSender<Item>, item: Item) {
     let _ = queue.send(item);
-}
-
-/// Appends the bytes that have arrived. Returns whether more may follow.
-async fn read(socket: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<bool> {
-    loop {
-        socket.readable().await?;
-        match socket.try_read_buf(bytes) {
-            Ok(count) => return Ok(count > 0),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Reads and drops all bytes until the connection ends.
-async fn drain(socket: &TcpStream) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    while read(socket, &mut bytes).await? {
-        bytes.clear();
-    }
-    Ok(())
-}
-
-async fn write_all(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        socket.writable().await?;
-        match socket.try_write(bytes) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -9,8 +9,8 @@ use crate::Failure;
 pub struct Request {
     /// Its length in bytes.
     pub length: usize,
-    /// A number that no other request of this connection has.
-    pub number: u64,
+    /// The number that its reply has; requests of one number are answered in their order. `None` if it is not answered.
+    pub number: Option<u64>,
     /// The kind of request, if known.
     pub subject: Option<Subject>,
 }
@@ -44,7 +44,7 @@ pub enum Execution {
 pub struct Reply {
     /// Its length in bytes.
     pub length: usize,
-    /// The number of the request that this reply completes.
+    /// The number of the request that this reply completes, the oldest that has not been answered.
     pub answers: Option<u64>,
     /// What the server did with that request.
     pub execution: Execution,
@@ -53,7 +53,7 @@ pub struct Reply {
 impl Request {
     /// Returns what is one request as a whole, because it cannot be understood; `None` when there is nothing.
     pub fn whole(bytes: &[u8]) -> Option<Self> {
-        (!bytes.is_empty()).then_some(Self { length: bytes.len(), number: u64::MAX, subject: None })
+        (!bytes.is_empty()).then_some(Self { length: bytes.len(), number: None, subject: None })
     }
 }
 

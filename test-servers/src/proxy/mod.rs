@@ -76,7 +76,7 @@ impl TcpProxy {
     /// nothing from those that it accepted before it was ready.
     pub fn connected_clients(&self) -> usize {
         let links = self.shared.links.lock();
-        links.values().filter(|(ends, _)| !ends.is_closed_by_client.load(Ordering::SeqCst)).count()
+        links.iter().filter(|(ends, _)| !ends.is_closed_by_client.load(Ordering::SeqCst)).count()
     }
 
     /// Returns how many requests of this kind it has seen so far.
@@ -131,11 +131,6 @@ impl TcpProxy {
         self.shared.flows.send_modify(|flows| change(&mut flows[direction as usize]));
     }
 
-    /// Forwards half of the server's next data, and then resets that connection.
-    pub fn reset_next_reply(&self) {
-        self.shared.resets_next_reply.store(true, Ordering::SeqCst);
-    }
-
     /// Loses the reply to the next request of this kind, which the server carries out.
     pub fn lose_reply(&self, subject: impl Into<Subject>, losing: Losing) {
         self.arm(subject.into(), Part::Reply, Way::Lose(losing));
@@ -147,13 +142,13 @@ impl TcpProxy {
     }
 
     /// Holds back the reply to the next request of this kind, which the server carries out, and everything after that
-    /// reply on the same connection, until [`TcpProxy::let_replies_go`].
+    /// reply on the same connection, until [`TcpProxy::let_go`].
     pub fn hold_reply(&self, subject: impl Into<Subject>) {
         self.hold(subject.into(), Part::Reply);
     }
 
     /// Holds back the next request of this kind, and everything after it on the same connection, until
-    /// [`TcpProxy::let_requests_go`].
+    /// [`TcpProxy::let_go`].
     pub fn hold_request(&self, subject: impl Into<Subject>) {
         self.hold(subject.into(), Part::Request);
     }
@@ -167,40 +162,27 @@ impl TcpProxy {
         self.shared.armed.lock().push((subject, Fault { to, way }));
     }
 
-    /// Waits until the reply has arrived that the last [`TcpProxy::hold_reply`] holds back.
+    /// Waits until the message has arrived that the last hold is for.
     ///
     /// # Cancel safety
     /// Dropping the future only stops the waiting.
-    pub async fn reply_is_held(&self) {
+    pub async fn is_held(&self) {
         let last = self.shared.holds.load(Ordering::SeqCst);
         // This proxy keeps the other end.
         let _ = self.shared.reached.subscribe().wait_for(|reached| *reached >= last).await;
     }
 
-    /// Waits until the request has arrived that the last [`TcpProxy::hold_request`] holds back.
-    ///
-    /// # Cancel safety
-    /// Dropping the future only stops the waiting.
-    pub async fn request_is_held(&self) {
-        self.reply_is_held().await;
-    }
-
     /// Releases everything that is held back, and cancels holds that have not begun yet.
-    pub fn let_replies_go(&self) {
+    pub fn let_go(&self) {
         let last = self.shared.holds.load(Ordering::SeqCst);
         self.shared.over.send_modify(|over| *over = last.max(*over));
     }
 
-    /// Releases everything that is held back, and cancels holds that have not begun yet.
-    pub fn let_requests_go(&self) {
-        self.let_replies_go();
-    }
-
     /// Ends every fault: what arrives from now on, and what was held back, is forwarded. What was lost stays lost.
     pub fn heal(&self) {
-        self.shared.disarm_all();
+        self.shared.armed.lock().clear();
         self.shared.forget_abandoned();
-        self.let_replies_go();
+        self.let_go();
         self.shared.flows.send_replace(Default::default());
         self.shared.is_open.send_replace(true);
     }

@@ -1,14 +1,12 @@
 //! The state that the handle of a proxy shares with its connections.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use rustix::net::Shutdown;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -56,17 +54,26 @@ pub(super) struct Flow {
 
 /// The two sockets of a connection.
 pub(super) struct Ends {
-    pub(super) client: TcpStream,
-    pub(super) server: TcpStream,
+    client: TcpStream,
+    server: TcpStream,
     pub(super) is_closed_by_client: AtomicBool,
+}
+
+impl Ends {
+    pub(super) fn new(client: TcpStream, server: TcpStream) -> Self {
+        Self { client, server, is_closed_by_client: AtomicBool::new(false) }
+    }
 }
 
 /// Ends both directions of a connection. It may already have ended.
 fn shut(socket: &TcpStream) {
-    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+    let _ = socket.shutdown(Shutdown::Both);
 }
 
-fn cut((ends, task): &(Arc<Ends>, AbortHandle)) {
+/// A connection, and the task that forwards between its ends.
+pub(super) type Link = (Arc<Ends>, AbortHandle);
+
+fn cut((ends, task): &Link) {
     task.abort();
     shut(&ends.client);
     shut(&ends.server);
@@ -84,11 +91,9 @@ pub(super) struct Shared {
     /// The number of the last hold that has a message, and of the last one that is over.
     pub(super) reached: watch::Sender<u64>,
     pub(super) over: watch::Sender<u64>,
-    pub(super) resets_next_reply: AtomicBool,
     pub(super) holds: AtomicU64,
     pub(super) armed: Mutex<Vec<(Subject, Fault)>>,
-    /// The connections, and the task of each that forwards between its ends.
-    pub(super) links: Mutex<HashMap<u64, (Arc<Ends>, AbortHandle)>>,
+    pub(super) links: Mutex<Vec<Link>>,
     /// Connections that have ended at the server, and whose client side is kept open.
     abandoned: Mutex<Vec<Arc<Ends>>>,
     pub(super) counts: Mutex<HashMap<Subject, u64>>,
@@ -103,18 +108,12 @@ impl Shared {
             flows: watch::Sender::default(),
             reached: watch::Sender::new(0),
             over: watch::Sender::new(0),
-            resets_next_reply: AtomicBool::new(false),
             holds: AtomicU64::new(0),
             armed: Mutex::default(),
             links: Mutex::default(),
             abandoned: Mutex::default(),
             counts: Mutex::default(),
         }
-    }
-
-    pub(super) fn disarm_all(&self) {
-        self.armed.lock().clear();
-        self.resets_next_reply.store(false, Ordering::SeqCst);
     }
 
     /// Counts a request, and takes the fault for it or for its reply.
@@ -125,26 +124,15 @@ impl Shared {
         Some(armed.remove(position).1)
     }
 
-    /// Registers a connection, so that it can be cut with all others. Returns whether it may continue: the proxy may
-    /// accept no more of them meanwhile.
-    pub(super) fn register(&self, id: u64, ends: Arc<Ends>, task: AbortHandle) -> bool {
-        let mut links = self.links.lock();
-        let is_open = *self.is_open.borrow();
-        if is_open {
-            links.insert(id, (ends, task));
-        }
-        is_open
-    }
-
     /// Ends every connection, immediately and on both sides.
     pub(super) fn cut(&self) {
-        self.links.lock().drain().for_each(|(_, link)| cut(&link));
+        self.links.lock().drain(..).for_each(|link| cut(&link));
     }
 
     /// Ends every connection at the server, and leaves its client waiting.
     pub(super) fn cut_at_server(&self) {
         let mut abandoned = self.abandoned.lock();
-        for (_, (ends, task)) in self.links.lock().drain() {
+        for (ends, task) in self.links.lock().drain(..) {
             task.abort();
             shut(&ends.server);
             abandoned.push(ends);
@@ -159,6 +147,6 @@ impl Shared {
     pub(super) fn cut_from(&self, port: u16) -> bool {
         let comes_from = |ends: &Ends| ends.server.local_addr().is_ok_and(|address| address.port() == port);
         let mut links = self.links.lock();
-        links.extract_if(|_, (ends, _)| comes_from(ends)).map(|(_, link)| cut(&link)).count() > 0
+        links.extract_if(.., |(ends, _)| comes_from(ends)).map(|link| cut(&link)).count() > 0
     }
 }

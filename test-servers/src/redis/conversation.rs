@@ -17,22 +17,17 @@ pub type Digests = HashMap<String, Operation>;
 #[derive(Debug)]
 pub struct RedisConversation {
     digests: Arc<Digests>,
-    asked: u64,
-    /// The requests that have not been answered yet, the oldest first.
-    open: VecDeque<Open>,
+    /// How many messages answer each request that has not been answered yet, one for each channel; `None` for one reply.
+    open: VecDeque<Option<usize>>,
 }
 
-#[derive(Debug)]
-struct Open {
-    number: u64,
-    /// How many messages answer it, one for each channel; `None` for one reply.
-    messages: Option<usize>,
-}
+/// All requests of a connection are answered in their order.
+const NUMBER: Option<u64> = Some(0);
 
 impl RedisConversation {
     /// Creates the conversation of a new connection.
     pub fn new(digests: Arc<Digests>) -> Self {
-        Self { digests, asked: 0, open: VecDeque::new() }
+        Self { digests, open: VecDeque::new() }
     }
 
     fn operation_of(&self, words: &[Value]) -> Option<Operation> {
@@ -45,7 +40,7 @@ impl RedisConversation {
     fn answered_by(&mut self, value: &Value) -> Option<u64> {
         if is_about_a_subscription(value) {
             // Without messages, it is the end of a subscription that ended by itself.
-            let left = self.open.front_mut()?.messages.as_mut()?;
+            let left = self.open.front_mut()?.as_mut()?;
             *left -= 1;
             if *left > 0 {
                 return None;
@@ -54,7 +49,7 @@ impl RedisConversation {
             return None;
         }
         // A refused subscription also has one reply.
-        self.open.pop_front().map(|open| open.number)
+        NUMBER.filter(|_| self.open.pop_front().is_some())
     }
 }
 
@@ -62,10 +57,9 @@ impl Conversation for RedisConversation {
     fn request(&mut self, bytes: &[u8]) -> Option<Request> {
         let Ok(parsed) = parse(bytes) else { return Request::whole(bytes) };
         let (value, length) = parsed?;
-        let (words, number) = (value.items(), self.asked);
-        self.asked += 1;
-        self.open.push_back(Open { number, messages: messages_for(words) });
-        Some(Request { length, number, subject: self.operation_of(words).map(Subject::from) })
+        let words = value.items();
+        self.open.push_back(messages_for(words));
+        Some(Request { length, number: NUMBER, subject: self.operation_of(words).map(Subject::from) })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
@@ -142,13 +136,13 @@ mod tests {
     #[test]
     fn replies_answer_requests_in_order() {
         let mut conversation = conversation();
-        for number in 0..3 {
-            assert_eq!(ask(&mut conversation, &["PING"]).number, number);
+        for _ in 0..3 {
+            assert_eq!(ask(&mut conversation, &["PING"]).number, NUMBER);
         }
-        assert_eq!(answers(&mut conversation, "+PONG\r\n"), Some(0));
+        assert_eq!(answers(&mut conversation, "+PONG\r\n"), NUMBER);
         assert_eq!(answers(&mut conversation, ">3\r\n+message\r\n+c\r\n+text\r\n"), None);
-        assert_eq!(answers(&mut conversation, "-ERR no\r\n"), Some(1));
-        assert_eq!(answers(&mut conversation, "*1\r\n+x\r\n"), Some(2));
+        assert_eq!(answers(&mut conversation, "-ERR no\r\n"), NUMBER);
+        assert_eq!(answers(&mut conversation, "*1\r\n+x\r\n"), NUMBER);
         assert_eq!(answers(&mut conversation, "+PONG\r\n"), None);
     }
 
@@ -159,9 +153,10 @@ mod tests {
         ask(&mut conversation, &["SUBSCRIBE", "c"]);
         ask(&mut conversation, &["PING"]);
         assert_eq!(answers(&mut conversation, ">3\r\n+subscribe\r\n+a\r\n:1\r\n"), None);
-        assert_eq!(answers(&mut conversation, ">3\r\n+subscribe\r\n+b\r\n:2\r\n"), Some(0));
-        assert_eq!(answers(&mut conversation, "-NOPERM no channels for you\r\n"), Some(1));
-        assert_eq!(answers(&mut conversation, "+PONG\r\n"), Some(2));
+        assert_eq!(answers(&mut conversation, ">3\r\n+subscribe\r\n+b\r\n:2\r\n"), NUMBER);
+        assert_eq!(answers(&mut conversation, "-NOPERM no channels for you\r\n"), NUMBER);
+        assert_eq!(answers(&mut conversation, "+PONG\r\n"), NUMBER);
+        assert_eq!(answers(&mut conversation, "+PONG\r\n"), None);
     }
 
     #[test]
@@ -169,7 +164,7 @@ mod tests {
         let mut conversation = conversation();
         ask(&mut conversation, &["EVALSHA", DIGEST, "0"]);
         let reply = conversation.reply(b"-NOSCRIPT No matching script.\r\n").unwrap();
-        assert_eq!((reply.answers, reply.execution), (Some(0), Execution::NotUnderstood));
+        assert_eq!((reply.answers, reply.execution), (NUMBER, Execution::NotUnderstood));
     }
 
     #[test]

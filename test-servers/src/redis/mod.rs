@@ -1,119 +1,117 @@
 //! A Redis server for one test.
 
 mod conversation;
-mod options;
 mod resp;
 mod sentinel;
 #[cfg(test)]
 mod tests;
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::Operation;
-use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::options::Encryption;
-use crate::ports::{on_free_ports, random_word};
-use crate::process::process_methods;
-use crate::{Certificates, Data, ServerProcess, TcpProxy, free_port, url};
-use crate::{Failure, Outcome};
-use options::OWN_USER;
+use crate::options::{Encryption, User};
+use crate::ports::random_word;
+use crate::server::{Kind, Place};
+use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy};
 
 pub use conversation::{Digests, RedisConversation};
-pub use options::RedisOptions;
 pub use resp::Value;
 pub use sentinel::{RedisSentinel, RedisSentinels, SayingSentinel, sentinel_url};
 
-const PROGRAM: &str = "redis-server";
-
-const MISSING: &str = "redis-server is not installed: install Redis 6.2 or newer (on Debian and Ubuntu: apt-get install \
-                       redis-server), or leave its tests out with DISTLOCK_SKIP=redis";
-
 const ANSWERS_WITHIN: Duration = Duration::from_mins(1);
 
-/// A `redis-server` on a port of its own, with its files in a temporary folder. Dropping this ends it.
+/// The user of the fixture itself.
+const OWN_USER: &str = "fixture";
+
+const SOCKET: &str = "redis.sock";
+
+/// What a Redis has of its own.
 #[derive(Debug)]
-pub struct RedisServer {
-    options: RedisOptions,
-    port: u16,
-    certificates: Option<Certificates>,
+pub struct Redis {
     own_password: String,
-    /// Declared before the folder, so that it is dropped first.
-    process: ServerProcess,
-    folder: TempDir,
+}
+
+/// A `redis-server`. By default it allows every client everything, and keeps no data when it ends.
+pub type RedisServer = Server<Redis>;
+
+impl Kind for Redis {
+    const NAME: &str = "redis-server";
+    const MISSING: &str = "redis-server is not installed: install Redis 6.2 or newer (on Debian and Ubuntu: apt-get install \
+                       redis-server), or leave its tests out with DISTLOCK_SKIP=redis";
+    const DATA: &str = "appendonlydir";
+
+    fn find(_options: &mut ServerOptions) -> Outcome<Self> {
+        Ok(Self { own_password: random_word() })
+    }
+
+    fn command(&self, place: &Place) -> Outcome<Command> {
+        fs::write(place.path("users.acl"), self.access_list(&place.options.users))?;
+        fs::write(place.path("redis.conf"), configuration(place))?;
+        let mut command = Command::new(Self::NAME);
+        command.arg(place.path("redis.conf"));
+        Ok(command)
+    }
+
+    /// It does not answer while it still loads its data.
+    async fn check(server: &Server<Self>) -> Outcome {
+        match server.ask(&["PING"]).await? {
+            Value::Text(text) if text == "PONG" => Ok(()),
+            other => Err(Failure::new(format!("PING was answered {other:?}"))),
+        }
+    }
+}
+
+impl Redis {
+    /// Returns the users, in the format of an ACL file. The user without a name is the default one.
+    fn access_list(&self, users: &[User]) -> String {
+        let own = format!("user {OWN_USER} on >{} ~* &* +@all\n", self.own_password);
+        let default = match users {
+            [] => "user default on nopass ~* &* +@all\n",
+            _ if users.iter().any(|user| user.name.is_empty()) => "",
+            _ => "user default off\n",
+        };
+        let lines = users.iter().map(|User { name, password, rights }| {
+            let name = if name.is_empty() { "default" } else { name };
+            format!("user {name} on >{password} {}\n", rights.join(" "))
+        });
+        [own, default.to_owned()].into_iter().chain(lines).collect()
+    }
+}
+
+/// Returns the server's configuration, with all its files in its folder. It writes to the disk before it answers, if it writes at all.
+fn configuration(place: &Place) -> String {
+    let Place { options, port, certificates, .. } = place;
+    let listens = if options.speaks_tls() {
+        let needs = options.encryption == Encryption::TlsWithClientCertificates;
+        format!(
+            "port 0\ntls-port {port}\ntls-auth-clients {}\n\
+             tls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\n",
+            if needs { "yes" } else { "no" },
+            certificates.server.certificate.display(),
+            certificates.server.key.display(),
+            certificates.authority.display(),
+        )
+    } else {
+        format!("port {port}\n")
+    };
+    let always = "bind 127.0.0.1\ndaemonize no\nsave \"\"\nappendfsync always\n";
+    let (folder, socket, users) = (place.path(""), place.path(SOCKET), place.path("users.acl"));
+    let files = format!("dir {folder}\nunixsocket {socket}\naclfile {users}\n");
+    [always, &files, &listens, &options.lines(' ')].concat()
 }
 
 impl RedisServer {
-    /// Starts a server that allows every client everything, and waits until it answers.
-    ///
-    /// # Errors
-    /// When it does not start: the end of its log, or what to install.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the server.
-    pub async fn start() -> Outcome<Self> {
-        Self::start_with(RedisOptions::new()).await
-    }
-
-    /// Starts a server with these options, and waits until it answers.
-    ///
-    /// # Errors
-    /// When it does not start: the end of its log, or what to install.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the server.
-    pub async fn start_with(options: RedisOptions) -> Outcome<Self> {
-        on_free_ports(options.port, || Self::start_once(&options)).await
-    }
-
-    async fn start_once(options: &RedisOptions) -> Outcome<Self> {
-        let port = options.port.map_or_else(free_port, Ok)?;
-        let folder = tempfile::Builder::new().prefix("distlock-redis-").tempdir()?;
-        let place = folder.path();
-        let certificates = match options.encryption {
-            Encryption::None => None,
-            _ => Some(Certificates::make_in(place)?),
-        };
-        let own_password = random_word();
-        fs::write(place.join("users.acl"), options.access_list(&own_password))?;
-        fs::write(place.join("redis.conf"), options.configuration(place, port, certificates.as_ref()))?;
-        let process = ServerProcess::start(PROGRAM, command(place), place, MISSING)?;
-        let server = Self { options: options.clone(), port, certificates, own_password, process, folder };
-        server.ready().await?;
-        Ok(server)
-    }
-
-    /// Waits until it answers, which it does not do while it still loads its data.
-    async fn ready(&self) -> Outcome {
-        let check = || async {
-            match ask(&self.unix_socket(), &self.own_password, &["PING"]).await? {
-                Value::Text(text) if text == "PONG" => Ok(()),
-                other => Err(Failure::new(format!("PING was answered {other:?}"))),
-            }
-        };
-        self.process.ready(check).await
-    }
-
-    /// Returns the address on which it listens for TCP.
-    pub fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
-    }
-
     /// Returns the Unix socket on which it also listens, in plain text.
     pub fn unix_socket(&self) -> PathBuf {
-        self.folder.path().join("redis.sock")
-    }
-
-    /// Returns the files of its authority, if it speaks TLS.
-    pub fn certificates(&self) -> Option<&Certificates> {
-        self.certificates.as_ref()
+        self.place.folder.path().join(SOCKET)
     }
 
     /// Returns the URL of the server, including everything that a client needs to log in.
@@ -123,23 +121,13 @@ impl RedisServer {
 
     /// Returns the same URL for a client that goes through a proxy at `address`.
     pub fn url_at(&self, address: SocketAddr) -> String {
-        let login = self.login();
-        let scheme = if self.certificates.is_some() { "rediss" } else { "redis" };
-        let options =
-            self.certificates.iter().flat_map(|files| self.options.encryption.url_options("ca", files));
-        url::with_options(format!("{scheme}://{login}{address}/0"), options)
+        let scheme = if self.place.options.speaks_tls() { "rediss" } else { "redis" };
+        self.url_to(scheme, &format!("{address}/0"), self.files("ca"))
     }
 
     /// Returns the URL for a client on this machine that does not use TCP.
     pub fn unix_url(&self) -> String {
-        format!("unix://{}{}?db=0", self.login(), self.unix_socket().display())
-    }
-
-    /// Returns the part of a URL before the host.
-    fn login(&self) -> String {
-        self.options.login.as_ref().map_or_else(String::new, |login| {
-            url::login(login.user.as_deref().unwrap_or_default(), &login.password)
-        })
+        self.url_to("unix", &self.place.path(SOCKET), [("db", "0".to_owned())])
     }
 
     /// Starts a proxy in front of it that finds the operation of a script with `digests`.
@@ -161,11 +149,8 @@ impl RedisServer {
     /// # Cancel safety
     /// If the future is dropped, it is not known whether the command is run.
     pub async fn command(&self, words: &[&str]) -> Outcome<Value> {
-        let socket = self.unix_socket();
-        let answer = ask(&socket, &self.own_password, words);
-        let answer = tokio::time::timeout(ANSWERS_WITHIN, answer).await;
         let what = words.first().copied().unwrap_or_default();
-        match answer {
+        match tokio::time::timeout(ANSWERS_WITHIN, self.ask(words)).await {
             Ok(Ok(Value::Error(text))) => Err(Failure::new(format!("{what} was refused: {text}"))),
             Ok(Ok(value)) => Ok(value),
             Ok(Err(failure)) => Err(self.process.failure(&format!("did not answer {what} ({failure})"))),
@@ -193,27 +178,9 @@ impl RedisServer {
         Ok(())
     }
 
-    /// Kills it, starts it again on the same port, and waits until it answers.
-    ///
-    /// # Errors
-    /// When it does not start: the end of its log.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves a server that is about to answer, or none.
-    pub async fn restart(&self, data: Data) -> Outcome {
-        self.kill()?;
-        data.remove_unless_kept(&self.folder.path().join("appendonlydir"))?;
-        self.process.restart()?;
-        self.ready().await
+    async fn ask(&self, words: &[&str]) -> Outcome<Value> {
+        ask(&self.unix_socket(), &self.kind.own_password, words).await
     }
-}
-
-process_methods!(RedisServer);
-
-fn command(folder: &Path) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command.arg(folder.join("redis.conf"));
-    command
 }
 
 /// Sends one request, on a connection of its own.

@@ -10,11 +10,11 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::{MISSING, OWN_USER, PROGRAM, RedisOptions, RedisServer, Value, ask, next, resp};
+use super::{OWN_USER, Redis, RedisServer, Value, ask, next, resp};
 use crate::ports::{on_free_ports, random_word};
-use crate::process::process_methods;
+use crate::server::Kind as _;
 use crate::service::Service;
-use crate::{Failure, Outcome, ServerProcess, free_port};
+use crate::{Failure, Outcome, ServerOptions, ServerProcess, free_port};
 
 /// The primary's name at the sentinels.
 const NAME: &str = "mymaster";
@@ -43,7 +43,7 @@ impl RedisSentinels {
     /// # Cancel safety
     /// Dropping the future ends them.
     pub async fn start(password: Option<&str>) -> Outcome<Self> {
-        let options = RedisOptions::new().setting("repl-diskless-sync-delay", "0");
+        let options = ServerOptions::new().setting("repl-diskless-sync-delay", "0");
         let primary = RedisServer::start_with(options.clone()).await?;
         let port = primary.address().port();
         let replica = options.setting("replicaof", &format!("{} {port}", Ipv4Addr::LOCALHOST));
@@ -184,9 +184,9 @@ impl RedisSentinel {
              sentinel failover-timeout {NAME} {FAILOVER_TIMEOUT}\n{asks}"
         );
         fs::write(&configuration, lines)?;
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(Redis::NAME);
         command.arg(configuration).arg("--sentinel");
-        let process = ServerProcess::start("redis-sentinel", command, place, MISSING)?;
+        let process = ServerProcess::start("redis-sentinel", command, place, Redis::MISSING)?;
         let this = Self { port, own_password, process, folder };
         this.process.ready(|| this.command(&["PING"])).await?;
         Ok(this)
@@ -238,8 +238,6 @@ impl RedisSentinel {
         Ok(())
     }
 }
-
-process_methods!(RedisSentinel);
 
 /// A sentinel that only names the primary that it is told. Dropping this ends it.
 #[derive(Debug)]

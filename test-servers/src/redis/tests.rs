@@ -1,8 +1,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::path::Path;
 use std::process::Stdio;
 
 use super::*;
+use crate::Data;
 
 fn is_left_out() -> bool {
     crate::left_out("redis").inspect(|reason| eprintln!("redis: {reason}")).is_some()
@@ -31,7 +33,7 @@ async fn a_server_answers_and_ends_with_its_handle() {
     assert_eq!(server.url(), format!("redis://127.0.0.1:{port}/0"));
     let refusal = server.command(&["NOSUCH"]).await.unwrap_err().to_string();
     assert!(refusal.contains("unknown command"), "{refusal}");
-    let folder = server.folder.path().to_owned();
+    let folder = server.place.folder.path().to_owned();
     drop(server);
     assert!(cli(&["-p", &port, "PING"]).contains("refused"));
     assert!(!folder.exists());
@@ -42,7 +44,7 @@ async fn a_wrong_setting_is_reported_with_the_log() {
     if is_left_out() {
         return;
     }
-    let options = RedisOptions::new().setting("no-such-setting", "1");
+    let options = ServerOptions::new().setting("no-such-setting", "1");
     let failure = RedisServer::start_with(options).await.unwrap_err().to_string();
     assert!(failure.contains("no-such-setting"), "{failure}");
 }
@@ -52,7 +54,7 @@ async fn users_are_let_in_and_kept_to_their_rules() {
     if is_left_out() {
         return;
     }
-    let options = RedisOptions::new().user("app", "se/cret", "~mine:* +get").setting("maxmemory", "5mb");
+    let options = ServerOptions::new().user("app", "se/cret", &["~mine:* +get"]).setting("maxmemory", "5mb");
     let server = RedisServer::start_with(options).await.unwrap();
     let port = server.address().port().to_string();
     assert_eq!(server.url(), format!("redis://app:se%2Fcret@127.0.0.1:{port}/0"));
@@ -72,7 +74,7 @@ async fn a_password_is_asked_of_everybody() {
     if is_left_out() {
         return;
     }
-    let server = RedisServer::start_with(RedisOptions::new().password("pw")).await.unwrap();
+    let server = RedisServer::start_with(ServerOptions::new().password("pw")).await.unwrap();
     let port = server.address().port().to_string();
     assert!(cli(&["-p", &port, "PING"]).contains("NOAUTH"));
     assert_eq!(cli(&["-p", &port, "--no-auth-warning", "-a", "pw", "PING"]), "PONG");
@@ -86,9 +88,9 @@ async fn tls_is_spoken_with_certificates_of_its_own() {
     if is_left_out() {
         return;
     }
-    let options = RedisOptions::new().tls_with_client_certificates();
+    let options = ServerOptions::new().tls_with_client_certificates();
     let server = RedisServer::start_with(options).await.unwrap();
-    let files = server.certificates().unwrap();
+    let files = server.certificates();
     let path = |path: &Path| path.display().to_string();
     let (authority, port) = (path(&files.authority), server.address().port().to_string());
     let client = [path(&files.client.certificate), path(&files.client.key)];
@@ -106,7 +108,7 @@ async fn a_restart_keeps_or_loses_what_was_written() {
     if is_left_out() {
         return;
     }
-    let server = RedisServer::start_with(RedisOptions::new().append_only()).await.unwrap();
+    let server = RedisServer::start_with(ServerOptions::new().setting("appendonly", "yes")).await.unwrap();
     let (pid, address) = (server.pid(), server.address());
     server.command(&["SET", "k", "v"]).await.unwrap();
     server.restart(Data::Kept).await.unwrap();

@@ -6,16 +6,18 @@ use super::http::Message;
 use crate::proxy::{Conversation, Reply, Request, Subject};
 
 /// A conversation in which `operation_of` finds the operation of a `PUT` from its content.
+#[derive(Debug)]
 pub struct S3Conversation {
     operation_of: fn(&[u8]) -> Option<Operation>,
-    asked: u64,
-    answered: u64,
 }
+
+/// All requests of a connection are answered in their order.
+const NUMBER: Option<u64> = Some(0);
 
 impl S3Conversation {
     /// Creates the conversation of a new connection.
     pub fn new(operation_of: fn(&[u8]) -> Option<Operation>) -> Self {
-        Self { operation_of, asked: 0, answered: 0 }
+        Self { operation_of }
     }
 }
 
@@ -23,19 +25,14 @@ impl Conversation for S3Conversation {
     fn request(&mut self, bytes: &[u8]) -> Option<Request> {
         let Ok(parsed) = Message::parse(bytes) else { return Request::whole(bytes) };
         let message = parsed?;
-        let number = self.asked;
-        self.asked += 1;
         let operation =
             message.start.starts_with("PUT ").then(|| (self.operation_of)(message.body)).flatten();
-        Some(Request { length: message.length, number, subject: operation.map(Subject::from) })
+        Some(Request { length: message.length, number: NUMBER, subject: operation.map(Subject::from) })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
         let Ok(parsed) = Message::parse(bytes) else { return Reply::whole(bytes) };
-        let message = parsed?;
-        let number = self.answered;
-        self.answered += 1;
-        Some(Reply::new(message.length, Some(number)))
+        Some(Reply::new(parsed?.length, NUMBER))
     }
 }
 
@@ -55,10 +52,10 @@ mod tests {
         let put = b"PUT /b/k HTTP/1.1\r\nContent-Length: 7\r\n\r\nrenewalGET /";
         assert!(conversation.request(&put[..45]).is_none(), "it is not complete");
         let request = conversation.request(put).unwrap();
-        assert_eq!((request.length, request.number), (put.len() - 5, 0));
+        assert_eq!((request.length, request.number), (put.len() - 5, NUMBER));
         assert_eq!(request.subject, Some(Operation::Renew.into()));
         let get = conversation.request(b"GET /b/k HTTP/1.1\r\n\r\n").unwrap();
-        assert_eq!((get.number, get.subject), (1, None));
+        assert_eq!((get.number, get.subject), (NUMBER, None));
     }
 
     #[test]
@@ -66,8 +63,8 @@ mod tests {
         let mut conversation = conversation();
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP";
         let reply = conversation.reply(answer).unwrap();
-        assert_eq!((reply.length, reply.answers), (answer.len() - 4, Some(0)));
+        assert_eq!((reply.length, reply.answers), (answer.len() - 4, NUMBER));
         let empty = b"HTTP/1.1 412 Precondition Failed\r\n\r\n";
-        assert_eq!(conversation.reply(empty).unwrap().answers, Some(1));
+        assert_eq!(conversation.reply(empty).unwrap().answers, NUMBER);
     }
 }

@@ -7,7 +7,7 @@ mod http;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,13 +154,6 @@ impl S3Server {
 /// An answer: the status, the entity tag, the content.
 type Answer = (&'static str, Option<String>, Vec<u8>);
 
-/// What becomes of a write.
-enum Fate {
-    Answered,
-    Cut,
-    Late(Duration),
-}
-
 /// A hash of the content, as with S3: the same content has the same tag.
 fn tag(content: &[u8]) -> String {
     let digest = Sha256::digest(content);
@@ -252,50 +245,30 @@ impl Shared {
         self.counts.lock().1 += 1;
         let condition = request.header("if-match").map(str::to_owned);
         let mut write = Write { key, content: request.body.to_vec(), condition };
-        match self.fate() {
-            Fate::Answered => {
-                let apart = self.faults.lock().apart;
-                if !apart.is_zero() && write.is_met_in(&self.objects.lock()) {
-                    tokio::time::sleep(apart).await;
-                    write.condition = self.objects.lock().get(&write.key).map(|content| tag(content));
-                }
-                Some(self.write(write))
-            }
-            Fate::Cut => {
-                self.write(write);
-                None
-            }
-            Fate::Late(by) => {
-                let shared = Arc::clone(self);
-                tokio::spawn(async move {
-                    tokio::time::sleep(by).await;
-                    shared.write(write);
-                });
-                None
-            }
-        }
-    }
-
-    fn fate(&self) -> Fate {
         let faults = *self.faults.lock();
-        if faults.late + faults.cut == 0 {
-            return Fate::Answered;
-        }
         let random = u32::from_str_radix(&random_word()[..7], 16).unwrap_or_default();
-        match random % 1000 {
-            number if number < faults.late => Fate::Late(faults.late_by * (random % 97) / 97),
-            number if number < faults.late + faults.cut => Fate::Cut,
-            _ => Fate::Answered,
+        if random % 1000 < faults.late {
+            let shared = Arc::clone(self);
+            tokio::spawn(async move {
+                tokio::time::sleep(faults.late_by * (random % 97) / 97).await;
+                shared.write(write);
+            });
+            return None;
         }
+        if !faults.apart.is_zero() && write.is_met_in(&self.objects.lock()) {
+            tokio::time::sleep(faults.apart).await;
+            write.condition = self.objects.lock().get(&write.key).map(|content| tag(content));
+        }
+        let answer = self.write(write);
+        (random % 1000 >= faults.late + faults.cut).then_some(answer)
     }
 
     /// Writes if the condition is met.
     fn write(&self, write: Write) -> Answer {
         let mut objects = self.objects.lock();
         if !write.is_met_in(&objects) {
-            let status =
-                if objects.contains_key(&write.key) { "412 Precondition Failed" } else { "404 Not Found" };
-            return (status, None, Vec::new());
+            let is_there = objects.contains_key(&write.key);
+            return (if is_there { "412 Precondition Failed" } else { "404 Not Found" }, None, Vec::new());
         }
         let tag = tag(&write.content);
         objects.insert(write.key, write.content);
@@ -313,11 +286,5 @@ struct Write {
 impl Write {
     fn is_met_in(&self, objects: &BTreeMap<String, Vec<u8>>) -> bool {
         objects.get(&self.key).map(|content| tag(content)) == self.condition
-    }
-}
-
-impl fmt::Debug for S3Conversation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("S3Conversation")
     }
 }

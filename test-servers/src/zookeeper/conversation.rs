@@ -1,7 +1,5 @@
 //! Matches replies to the requests of a ZooKeeper connection, and finds the kind of a request.
 
-use std::collections::{HashMap, VecDeque};
-
 use super::jute::{self, Reader};
 use crate::proxy::{Conversation, Malformed, Reply, Request, Subject};
 
@@ -138,63 +136,44 @@ const NOTIFICATION: i32 = -1;
 /// TLS hides the requests: then no request is recognised.
 #[derive(Debug, Default)]
 pub struct ZooKeeperConversation {
-    asked: u64,
-    /// The requests that have not been answered, by the number that client and server use; pings and some others share
-    /// a number.
-    open: HashMap<i32, VecDeque<u64>>,
-    greeting: Greeting,
+    has_asked: bool,
+    has_answered: bool,
 }
 
 /// The first message of each side has no number.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Greeting {
-    #[default]
-    NotYet,
-    /// The client has sent its message, which is the request with this number.
-    Asked(u64),
-    Answered,
-}
+const GREETING: Option<u64> = Some(u64::MAX);
 
 impl ZooKeeperConversation {
-    /// Creates the conversation of a new connection.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    fn request_in(&mut self, message: &[u8], number: u64) -> ZooKeeperRequest {
-        if self.greeting == Greeting::NotYet {
-            self.greeting = Greeting::Asked(number);
-            return ZooKeeperRequest::Connect;
+    /// Returns the number that client and server use for a request, and its kind. Pings and some others share a number.
+    fn request_in(&mut self, message: &[u8]) -> (Option<u64>, ZooKeeperRequest) {
+        if !std::mem::replace(&mut self.has_asked, true) {
+            return (GREETING, ZooKeeperRequest::Connect);
         }
         let mut reader = Reader::new(message);
         match (reader.int(), reader.int()) {
-            (Ok(shared), Ok(operation)) => {
-                self.open.entry(shared).or_default().push_back(number);
-                ZooKeeperRequest::of(operation, reader)
-            }
-            _ => ZooKeeperRequest::Other,
+            (Ok(shared), Ok(operation)) => (Some(number(shared)), ZooKeeperRequest::of(operation, reader)),
+            _ => (None, ZooKeeperRequest::Other),
         }
     }
 
     fn answered_by(&mut self, message: &[u8]) -> Option<u64> {
-        if let Greeting::Asked(number) = self.greeting {
-            self.greeting = Greeting::Answered;
-            return Some(number);
+        if !std::mem::replace(&mut self.has_answered, true) {
+            return GREETING;
         }
-        match Reader::new(message).int() {
-            Ok(NOTIFICATION) | Err(_) => None,
-            Ok(shared) => self.open.get_mut(&shared)?.pop_front(),
-        }
+        Reader::new(message).int().ok().filter(|shared| *shared != NOTIFICATION).map(number)
     }
+}
+
+fn number(shared: i32) -> u64 {
+    u64::from(shared.cast_unsigned())
 }
 
 impl Conversation for ZooKeeperConversation {
     fn request(&mut self, bytes: &[u8]) -> Option<Request> {
         let Ok(message) = jute::message(bytes) else { return Request::whole(bytes) };
         let (message, length) = message?;
-        let number = self.asked;
-        self.asked += 1;
-        Some(Request { length, number, subject: Some(self.request_in(message, number).into()) })
+        let (number, kind) = self.request_in(message);
+        Some(Request { length, number, subject: Some(kind.into()) })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
@@ -216,10 +195,10 @@ mod tests {
 
     /// Creates a conversation in which both sides have sent their first message.
     fn conversation() -> ZooKeeperConversation {
-        let mut conversation = ZooKeeperConversation::new();
+        let mut conversation = ZooKeeperConversation::default();
         let request = conversation.request(&Writer::new().int(0).long(0).message()).unwrap();
-        assert_eq!((request.number, request.subject), (0, Some(Connect.into())));
-        assert_eq!(answers(&mut conversation, 0), Some(0));
+        assert_eq!((request.number, request.subject), (GREETING, Some(Connect.into())));
+        assert_eq!(answers(&mut conversation, 0), GREETING);
         conversation
     }
 
@@ -280,19 +259,20 @@ mod tests {
     fn replies_are_distinguished_by_their_numbers() {
         let mut conversation = conversation();
         for (shared, operation) in [(1, 1), (-2, 11), (2, 4), (-2, 11)] {
-            ask(&mut conversation, shared, operation, Writer::new());
+            let request = ask(&mut conversation, shared, operation, Writer::new());
+            assert_eq!(request.number, Some(number(shared)));
         }
-        assert_eq!(answers(&mut conversation, -2), Some(2));
+        assert_eq!(answers(&mut conversation, -2), Some(number(-2)));
         assert_eq!(answers(&mut conversation, NOTIFICATION), None);
-        assert_eq!(answers(&mut conversation, 1), Some(1));
-        assert_eq!(answers(&mut conversation, 2), Some(3));
-        assert_eq!(answers(&mut conversation, -2), Some(4));
-        assert_eq!(answers(&mut conversation, 2), None);
+        assert_eq!(
+            [1, 2, -2].map(|shared| answers(&mut conversation, shared)),
+            [1, 2, -2].map(|shared| Some(number(shared)))
+        );
     }
 
     #[test]
     fn what_is_not_understood_passes_as_a_whole() {
-        let mut conversation = ZooKeeperConversation::new();
+        let mut conversation = ZooKeeperConversation::default();
         let hello = b"\x16\x03\x01\x02\x00\x01\x00";
         let request = conversation.request(b"ruok").unwrap();
         assert_eq!((request.length, request.subject), (4, None));

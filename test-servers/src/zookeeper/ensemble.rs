@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::network::{Network, PeerPorts};
-use super::{Membership, Role, ZooKeeperOptions, ZooKeeperServer};
+use super::{Role, ZooKeeper, ZooKeeperServer};
 use crate::ports::on_free_ports;
-use crate::{Failure, Outcome};
+use crate::{Failure, Outcome, ServerOptions, free_port};
 
 const MEMBERS: usize = 3;
 
@@ -35,7 +35,7 @@ impl ZooKeeperEnsemble {
     /// # Cancel safety
     /// Dropping the future ends the servers.
     pub async fn start() -> Outcome<Self> {
-        Self::start_with(ZooKeeperOptions::new()).await
+        Self::start_with(ServerOptions::new()).await
     }
 
     /// Starts an ensemble in which all members have these options, and waits until they serve clients. A port in the
@@ -46,7 +46,7 @@ impl ZooKeeperEnsemble {
     ///
     /// # Cancel safety
     /// Dropping the future ends the servers.
-    pub async fn start_with(options: ZooKeeperOptions) -> Outcome<Self> {
+    pub async fn start_with(options: ServerOptions) -> Outcome<Self> {
         let first = options.port;
         let of_member = |member: u16| match first {
             Some(port) => options.clone().port(port.saturating_add(member)),
@@ -63,24 +63,21 @@ impl ZooKeeperEnsemble {
     ///
     /// # Cancel safety
     /// Dropping the future ends the servers.
-    pub async fn start_each(options: [ZooKeeperOptions; MEMBERS]) -> Outcome<Self> {
+    pub async fn start_each(options: [ServerOptions; MEMBERS]) -> Outcome<Self> {
         on_free_ports(None, || Self::start_once(&options)).await
     }
 
-    async fn start_once(options: &[ZooKeeperOptions; MEMBERS]) -> Outcome<Self> {
-        let ports = (0..MEMBERS).map(|_| PeerPorts::free()).collect::<Outcome<Vec<_>>>()?;
+    async fn start_once(options: &[ServerOptions; MEMBERS]) -> Outcome<Self> {
+        let ports = (0..MEMBERS).map(|_| Ok([free_port()?, free_port()?])).collect::<Outcome<Vec<_>>>()?;
         let network = Network::start(&ports)?;
         let lines: Vec<_> = ports.iter().enumerate().map(|(member, ports)| line(member, *ports)).collect();
         let mut members: Vec<ZooKeeperServer> = Vec::new();
         for (member, options) in options.iter().enumerate() {
-            let membership = Membership {
-                number: Some(member + 1),
-                configuration: lines.concat(),
-                properties: [quick_elections(), network.properties(member)].concat(),
-                // All of them have one authority.
-                certificates: members.first().and_then(|first| first.certificates().cloned()),
-            };
-            members.push(ZooKeeperServer::launch(options, &membership)?);
+            let properties = [quick_elections(), network.properties(member)].concat();
+            let kind = ZooKeeper::new(Some((member + 1, lines.concat(), properties)))?;
+            // All of them have one authority.
+            let certificates = members.first().map(|first| first.certificates().clone());
+            members.push(ZooKeeperServer::launch(options.clone(), kind, certificates)?);
         }
         for member in &members {
             member.ready().await?;
@@ -184,7 +181,7 @@ impl ZooKeeperEnsemble {
     }
 }
 
-fn line(member: usize, PeerPorts { quorum, election }: PeerPorts) -> String {
+fn line(member: usize, [quorum, election]: PeerPorts) -> String {
     format!("server.{}=127.0.0.1:{quorum}:{election}\n", member + 1)
 }
 

@@ -40,7 +40,7 @@ pub(super) const MISSING: &str = "ZooKeeper is not installed: install ZooKeeper 
      zookeeper), or leave its tests out with DISTLOCK_SKIP=zookeeper";
 
 /// Returns the command that runs a server with its configuration in `file`.
-pub(super) fn server(file: &Path, properties: &[String]) -> Outcome<Command> {
+pub(super) fn server(file: &str, properties: &[String]) -> Outcome<Command> {
     if !Path::new(FOLDER).join(JARS[0]).exists() {
         return Err(Failure::new(MISSING));
     }

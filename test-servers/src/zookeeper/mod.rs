@@ -8,147 +8,171 @@ mod java;
 mod jute;
 mod network;
 mod node;
-mod options;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::process::Command;
 
-use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-use crate::Outcome;
-use crate::options::Encryption;
-use crate::ports::on_free_ports;
-use crate::process::process_methods;
-use crate::{Certificates, Data, ServerProcess, TcpProxy, free_port, url};
-use access::Visit;
-use options::{DATA, KEY_STORE, Means, Ports, USERS};
+use crate::options::{Encryption, User};
+use crate::server::{Kind, Place};
+use crate::{Outcome, Server, ServerOptions, TcpProxy, free_port};
+use access::{SUPER_DIGEST, Visit};
 
 pub use conversation::{ZooKeeperConversation, ZooKeeperRequest};
 pub use ensemble::ZooKeeperEnsemble;
 pub use four_letter_words::Role;
 pub use node::{Access, NodeKind, ZooKeeperNode};
-pub use options::ZooKeeperOptions;
 
-const NAME: &str = "zookeeper";
 const CONFIGURATION: &str = "zoo.cfg";
+const KEY_STORE: &str = "server-with-key.pem";
+const USERS: &str = "users.jaas";
+
+/// The right of a user who logs in with SASL DIGEST-MD5.
+const SASL: &str = "sasl";
 
 /// The node above the locks, in the URLs of servers.
 const ROOT: &str = "/locks";
 
 const CLOSES_TRIED: usize = 20;
 
-/// A ZooKeeper server on a port of its own, with its files in a temporary folder. Dropping this ends it.
+/// What a ZooKeeper has of its own.
 #[derive(Debug)]
-pub struct ZooKeeperServer {
-    options: ZooKeeperOptions,
-    ports: Ports,
-    certificates: Option<Certificates>,
-    /// Declared before the folder, so that it is dropped first.
-    process: ServerProcess,
-    folder: TempDir,
+pub struct ZooKeeper {
+    /// For plain text, where it speaks TLS.
+    second_port: u16,
+    /// The number of a member of an ensemble, with its lines in the configuration and its properties.
+    membership: Option<(usize, String, Vec<String>)>,
 }
 
-/// What makes a server a member of an ensemble.
-#[derive(Debug, Clone, Default)]
-struct Membership {
-    number: Option<usize>,
-    configuration: String,
-    properties: Vec<String>,
-    certificates: Option<Certificates>,
+/// A ZooKeeper server. By default it allows every client everything. Sessions last between one second and one minute, as their
+/// clients request. An acknowledged change has been passed to the operating system, but is not necessarily on the disk.
+pub type ZooKeeperServer = Server<ZooKeeper>;
+
+impl Kind for ZooKeeper {
+    const NAME: &str = "zookeeper";
+    const MISSING: &str = java::MISSING;
+    const DATA: &str = "data/version-2";
+
+    fn find(_options: &mut ServerOptions) -> Outcome<Self> {
+        Self::new(None)
+    }
+
+    fn command(&self, place: &Place) -> Outcome<Command> {
+        let (mut lines, mut properties) = (self.configuration(place), properties(place));
+        fs::create_dir(place.path("data"))?;
+        if let Some((number, more_lines, more_properties)) = &self.membership {
+            fs::write(place.path("data/myid"), number.to_string())?;
+            lines.push_str(more_lines);
+            properties.extend_from_slice(more_properties);
+        }
+        fs::write(place.path(CONFIGURATION), lines)?;
+        fs::write(place.path(USERS), users(&place.options))?;
+        // Java needs one file with both the server's certificate and its key.
+        let server = &place.certificates.server;
+        let both = fs::read_to_string(&server.key)? + &fs::read_to_string(&server.certificate)?;
+        fs::write(place.path(KEY_STORE), both)?;
+        java::server(&place.path(CONFIGURATION), &properties)
+    }
+
+    /// A member of an ensemble serves clients when it has found a leader.
+    async fn check(server: &Server<Self>) -> Outcome {
+        four_letter_words::serves(server.plain_address()).await?;
+        // The TLS port is opened a moment later.
+        TcpStream::connect(server.address()).await?;
+        Ok(())
+    }
+}
+
+impl ZooKeeper {
+    fn new(membership: Option<(usize, String, Vec<String>)>) -> Outcome<Self> {
+        Ok(Self { second_port: free_port()?, membership })
+    }
+
+    fn plain_port(&self, place: &Place) -> u16 {
+        if place.options.speaks_tls() { self.second_port } else { place.port }
+    }
+
+    /// Returns the server's configuration, with all its files in its folder. Sessions end at a multiple of the tick.
+    fn configuration(&self, place: &Place) -> String {
+        let Place { options, port, certificates, .. } = place;
+        let (data, plain_port) = (place.path("data"), self.plain_port(place));
+        let own = format!("dataDir={data}\nclientPort={plain_port}\n");
+        let tls = if options.speaks_tls() {
+            let wants = options.encryption == Encryption::TlsWithClientCertificates;
+            format!(
+                "{WITH_TLS}secureClientPort={port}\nssl.keyStore.location={}\nssl.trustStore.location={}\n\
+                 ssl.clientAuth={}\n",
+                place.path(KEY_STORE),
+                certificates.authority.display(),
+                if wants { "need" } else { "none" },
+            )
+        } else {
+            String::new()
+        };
+        let sasl = if uses_sasl(options) { WITH_SASL } else { "" };
+        [ALWAYS, &own, &tls, sasl, &options.lines('=')].concat()
+    }
+}
+
+const WITH_SASL: &str = "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n";
+
+const ALWAYS: &str = "\
+clientPortAddress=127.0.0.1
+maxClientCnxns=0
+tickTime=500
+minSessionTimeout=1000
+maxSessionTimeout=60000
+initLimit=20
+syncLimit=4
+admin.enableServer=false
+4lw.commands.whitelist=*
+";
+
+/// The certificate of a client contains no host name.
+const WITH_TLS: &str = "\
+serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+secureClientPortAddress=127.0.0.1
+ssl.keyStore.type=PEM
+ssl.trustStore.type=PEM
+ssl.hostnameVerification=false
+";
+
+fn uses_sasl(options: &ServerOptions) -> bool {
+    options.users.iter().any(|user| user.rights == [SASL])
+}
+
+/// Returns the users, in Java's format.
+fn users(options: &ServerOptions) -> String {
+    let users =
+        options.users.iter().map(|User { name, password, .. }| format!("\n    user_{name}=\"{password}\""));
+    let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
+    format!("Server {{\n    {module} required{};\n}};\n", users.collect::<String>())
+}
+
+/// Returns the properties for the Java command line: `-Dname=value`.
+fn properties(place: &Place) -> Vec<String> {
+    let mut all = vec![
+        "-Dzookeeper.forceSync=no".to_owned(),
+        format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={SUPER_DIGEST}"),
+        // In kilobytes: the initial size of the transaction log.
+        "-Dzookeeper.preAllocSize=1024".to_owned(),
+    ];
+    if uses_sasl(&place.options) {
+        all.push(format!("-Djava.security.auth.login.config={}", place.path(USERS)));
+    }
+    all.extend(place.options.properties.iter().map(|(name, value)| format!("-D{name}={value}")));
+    all
 }
 
 impl ZooKeeperServer {
-    /// Starts a server that allows every client everything, and waits until it answers.
-    ///
-    /// # Errors
-    /// When it does not start: the end of its log, or what to install.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the server.
-    pub async fn start() -> Outcome<Self> {
-        Self::start_with(ZooKeeperOptions::new()).await
-    }
-
-    /// Starts a server with these options, and waits until it answers.
-    ///
-    /// # Errors
-    /// When it does not start: the end of its log, or what to install.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the server.
-    pub async fn start_with(options: ZooKeeperOptions) -> Outcome<Self> {
-        let start = || async {
-            let server = Self::launch(&options, &Membership::default())?;
-            server.ready().await?;
-            Ok(server)
-        };
-        on_free_ports(options.port, start).await
-    }
-
-    /// Starts a server without waiting for it.
-    fn launch(options: &ZooKeeperOptions, membership: &Membership) -> Outcome<Self> {
-        let folder = tempfile::Builder::new().prefix("distlock-zookeeper-").tempdir()?;
-        let place = folder.path();
-        let (certificates, ports) = if options.encryption == Encryption::None {
-            (None, Ports { plain: options.port.map_or_else(free_port, Ok)?, secure: None })
-        } else {
-            let secure = options.port.map_or_else(free_port, Ok)?;
-            (Some(certificates_in(place, membership)?), Ports { plain: free_port()?, secure: Some(secure) })
-        };
-        let configuration = options.configuration(place, ports, certificates.as_ref());
-        fs::create_dir(place.join(DATA))?;
-        fs::write(place.join(CONFIGURATION), configuration + &membership.configuration)?;
-        if let Some(number) = membership.number {
-            fs::write(place.join(DATA).join("myid"), number.to_string())?;
-        }
-        if let Some(users) = options.users() {
-            fs::write(place.join(USERS), users)?;
-        }
-        let properties = [options.properties(place), membership.properties.clone()].concat();
-        let process = ServerProcess::start(
-            NAME,
-            java::server(&place.join(CONFIGURATION), &properties)?,
-            place,
-            java::MISSING,
-        )?;
-        Ok(Self { options: options.clone(), ports, certificates, process, folder })
-    }
-
-    /// Waits until it serves clients; a member of an ensemble does that when it has found a leader.
-    ///
-    /// # Errors
-    /// When it ends first, or takes too long: the end of its log.
-    ///
-    /// # Cancel safety
-    /// Dropping the future only stops the waiting.
-    pub async fn ready(&self) -> Outcome {
-        let serves = || async {
-            four_letter_words::serves(self.plain_address()).await?;
-            // The TLS port is opened a moment later.
-            TcpStream::connect(self.address()).await?;
-            Ok(())
-        };
-        self.process.ready(serves).await
-    }
-
-    /// Returns its address for clients: the TLS port, if it has one.
-    pub fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.secure.unwrap_or(self.ports.plain)))
-    }
-
     /// Returns its address for plain text, which it always has.
     pub fn plain_address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.plain))
-    }
-
-    /// Returns the files of its authority, if it speaks TLS.
-    pub fn certificates(&self) -> Option<&Certificates> {
-        self.certificates.as_ref()
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.kind.plain_port(&self.place)))
     }
 
     /// Returns the URL of the server, including everything that a client needs to log in. The locks are below `/locks`.
@@ -160,14 +184,10 @@ impl ZooKeeperServer {
     /// locks below `path`, and also has these options: `&[("session_timeout", "4s")]`.
     pub fn url_of(&self, addresses: &[SocketAddr], path: &str, options: &[(&str, &str)]) -> String {
         let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-        let login = self.options.login.as_ref();
-        let name = login.map_or_else(String::new, |login| url::login(&login.user, &login.password));
-        let sasl = login.filter(|login| login.means == Means::Sasl).map(|_| ("auth", "sasl".to_owned()));
-        let files =
-            self.certificates.iter().flat_map(|files| self.options.encryption.url_options("ca", files));
+        let sasl = uses_sasl(&self.place.options).then(|| ("auth", SASL.to_owned()));
         let others = options.iter().map(|(name, value)| (*name, (*value).to_owned()));
-        let url = format!("zookeeper://{name}{}{path}", hosts.join(","));
-        url::with_options(url, sasl.into_iter().chain(files).chain(others))
+        let options = sasl.into_iter().chain(self.files("ca")).chain(others);
+        self.url_to("zookeeper", &format!("{}{path}", hosts.join(",")), options)
     }
 
     /// Starts a proxy in front of it that recognises requests and replies, unless TLS hides them.
@@ -175,7 +195,7 @@ impl ZooKeeperServer {
     /// # Errors
     /// When it cannot listen.
     pub fn proxy(&self) -> Outcome<TcpProxy> {
-        TcpProxy::with_conversation(self.address(), || Box::new(ZooKeeperConversation::new()))
+        TcpProxy::with_conversation(self.address(), || Box::new(ZooKeeperConversation::default()))
     }
 
     /// Returns its role in the ensemble.
@@ -347,37 +367,4 @@ impl ZooKeeperServer {
         let outcome = Visit::pay(self.plain_address(), what).await;
         outcome.map_err(|failure| self.process.failure(&format!("did not do it at {path} ({failure})")))
     }
-
-    /// Kills it, starts it again on the same port, and waits until it serves clients.
-    ///
-    /// # Errors
-    /// When it does not start: the end of its log.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves a server that is about to answer, or none.
-    pub async fn restart(&self, data: Data) -> Outcome {
-        self.begin_restart(data)?;
-        self.ready().await
-    }
-
-    /// Like `restart`, without waiting: a member of an ensemble without a majority does not serve clients.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn begin_restart(&self, data: Data) -> Outcome {
-        self.kill()?;
-        let folder = self.folder.path();
-        data.remove_unless_kept(&folder.join(DATA).join("version-2"))?;
-        self.process.restart()
-    }
-}
-
-process_methods!(ZooKeeperServer);
-
-/// Creates the certificates, and also one file with both the server's certificate and its key, as Java needs it.
-fn certificates_in(folder: &Path, membership: &Membership) -> Outcome<Certificates> {
-    let files = membership.certificates.clone().map_or_else(|| Certificates::make_in(folder), Ok)?;
-    let both = fs::read_to_string(&files.server.key)? + &fs::read_to_string(&files.server.certificate)?;
-    fs::write(folder.join(KEY_STORE), both)?;
-    Ok(files)
 }

@@ -15,24 +15,10 @@ use tokio::net::TcpStream;
 
 use crate::Outcome;
 use crate::service::Service;
-use crate::{Direction, TcpProxy, free_port};
+use crate::{Direction, TcpProxy};
 
-/// The ports on which a member listens for the others.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PeerPorts {
-    pub(super) quorum: u16,
-    pub(super) election: u16,
-}
-
-impl PeerPorts {
-    pub(super) fn free() -> Outcome<Self> {
-        Ok(Self { quorum: free_port()?, election: free_port()? })
-    }
-
-    fn all(self) -> [u16; 2] {
-        [self.quorum, self.election]
-    }
-}
+/// The ports on which a member listens for the others: of the quorum and of elections.
+pub(super) type PeerPorts = [u16; 2];
 
 /// The proxies between the members.
 #[derive(Debug)]
@@ -50,7 +36,7 @@ impl Network {
             let mut routes = HashMap::new();
             for (to, ports) in members.iter().enumerate().filter(|(to, _)| *to != from) {
                 let mut proxies = Vec::new();
-                for port in ports.all() {
+                for port in *ports {
                     let proxy = TcpProxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
                     routes.insert(port, proxy.address());
                     proxies.push(proxy);

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::*;
-use crate::Losing;
+use crate::{Data, Losing};
 
 fn is_left_out() -> bool {
     crate::left_out("zookeeper").inspect(|reason| eprintln!("zookeeper: {reason}")).is_some()
@@ -23,7 +23,7 @@ async fn a_server_answers_and_ends_with_its_handle() {
     assert_eq!(server.word("ruok").await.unwrap(), "imok");
     assert!(server.figures().await.unwrap().contains_key("zk_watch_count"));
     assert!(fs::read_to_string(server.log()).unwrap().contains("Starting server"));
-    let folder = server.folder.path().to_owned();
+    let folder = server.place.folder.path().to_owned();
     drop(server);
     assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     assert!(!folder.exists());
@@ -153,7 +153,7 @@ async fn a_wrong_setting_is_reported_with_the_log() {
     if is_left_out() {
         return;
     }
-    let options = ZooKeeperOptions::new().setting("tickTime", "soon");
+    let options = ServerOptions::new().setting("tickTime", "soon");
     let failure = ZooKeeperServer::start_with(options).await.unwrap_err().to_string();
     assert!(failure.contains("soon"), "{failure}");
 }
@@ -163,7 +163,7 @@ async fn containers_are_removed_after_their_children() {
     if is_left_out() {
         return;
     }
-    let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_millis(50));
+    let options = ServerOptions::new().property("znode.container.checkIntervalMs", "50");
     let server = ZooKeeperServer::start_with(options).await.unwrap();
     server.create("/c", b"", NodeKind::Container).await.unwrap();
     server.create("/c/child", b"", NodeKind::Lasting).await.unwrap();
@@ -177,7 +177,7 @@ async fn tls_is_spoken_beside_plain_text() {
     if is_left_out() {
         return;
     }
-    let options = ZooKeeperOptions::new().tls_with_client_certificates().digest_user("me", "se/c:ret");
+    let options = ServerOptions::new().tls_with_client_certificates().user("me", "se/c:ret", &["digest"]);
     let server = ZooKeeperServer::start_with(options).await.unwrap();
     assert_ne!(server.address(), server.plain_address());
     server.create("/a", b"", NodeKind::Lasting).await.unwrap();
@@ -185,7 +185,7 @@ async fn tls_is_spoken_beside_plain_text() {
     assert!(url.starts_with("zookeeper://me:se%2Fc%3Aret@127.0.0.1:"), "{url}");
     assert!(url.contains("/locks?ca=/") && url.contains("&cert=/") && url.contains("&key=/"), "{url}");
     let hello = |arguments: &[&str]| {
-        let files = server.certificates().unwrap();
+        let files = server.certificates();
         let output = std::process::Command::new("openssl")
             .args(["s_client", "-brief", "-verify_return_error", "-connect"])
             .arg(server.address().to_string())
@@ -197,7 +197,7 @@ async fn tls_is_spoken_beside_plain_text() {
             .unwrap();
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     };
-    let client = &server.certificates().unwrap().client;
+    let client = &server.certificates().client;
     let (certificate, key) = (client.certificate.display().to_string(), client.key.display().to_string());
     let known = hello(&["-cert", &certificate, "-key", &key]);
     assert!(known.contains("Verification: OK"), "{known}");
@@ -208,7 +208,7 @@ async fn users_of_sasl_are_known_to_the_server() {
     if is_left_out() {
         return;
     }
-    let options = ZooKeeperOptions::new().sasl_user("app", "secret").sasl_user("other", "word");
+    let options = ServerOptions::new().user("app", "secret", &["sasl"]).user("other", "word", &["sasl"]);
     let server = ZooKeeperServer::start_with(options).await.unwrap();
     let address = server.address();
     assert_eq!(server.url(), format!("zookeeper://app:secret@{address}/locks?auth=sasl"));

@@ -15,39 +15,23 @@ use crate::context::{Context, Tier};
 use crate::process::{self, succeeds};
 use crate::{suite, tidy};
 
-pub(crate) struct Step {
-    /// The smallest tier that runs it.
-    pub(crate) tier: Tier,
-    pub(crate) name: &'static str,
-    pub(crate) run: Run,
-    pub(crate) summary: &'static str,
-}
-
-type Run = fn(&Context) -> Result<()>;
-
-const fn step(tier: Tier, name: &'static str, run: Run, summary: &'static str) -> Step {
-    Step { tier, name, run, summary }
-}
+/// The smallest tier that runs it, its name, what it does, and the words for that.
+pub(crate) type Step = (Tier, &'static str, fn(&Context) -> Result<()>, &'static str);
 
 pub(crate) const ALL: &[Step] = &[
-    step(Tier::Default, "install", install::run, "what the checks need is on this machine, or is installed"),
-    step(Tier::Default, "fmt", fmt, "the code is formatted"),
-    step(Tier::Default, "tidy", tidy::run, "the rules of this workspace that no compiler knows"),
-    step(Tier::Default, "lint", lint, "clippy on every target, warnings are errors"),
-    step(Tier::All, "docs", docs, "the API documentation builds, warnings are errors"),
-    step(Tier::All, "book", book, "the pages make a book, and the alerts fire when they should"),
-    step(Tier::All, "package", package::run, "each published crate can be packed, and lacks nothing"),
-    step(Tier::All, "readme", readme::run, "the README's first command does what it says"),
-    step(Tier::Default, "suite", suite::run, "every test of the workspace, doctests included"),
-    step(Tier::All, "features", features::run, "each feature of the facade, and nothing of another in it"),
-    step(Tier::All, "outside", outside, "a backend outside of the workspace passes the suite"),
-    step(Tier::All, "deny", deny, "licences, bans, sources and advisories of the dependencies"),
+    (Tier::Default, "install", install::run, "what the checks need is on this machine, or is installed"),
+    (Tier::Default, "fmt", fmt, "the code is formatted"),
+    (Tier::Default, "tidy", tidy::run, "the rules of this workspace that no compiler knows"),
+    (Tier::Default, "lint", lint, "clippy on every target, warnings are errors"),
+    (Tier::All, "docs", docs, "the API documentation builds, warnings are errors"),
+    (Tier::All, "book", book, "the pages make a book, and the alerts fire when they should"),
+    (Tier::All, "package", package::run, "each published crate can be packed, and lacks nothing"),
+    (Tier::All, "readme", readme::run, "the README's first command does what it says"),
+    (Tier::Default, "suite", suite::run, "every test of the workspace, doctests included"),
+    (Tier::All, "features", features::run, "each feature of the facade, and nothing of another in it"),
+    (Tier::All, "outside", outside, "a backend outside of the workspace passes the suite"),
+    (Tier::All, "deny", deny, "licences, bans, sources and advisories of the dependencies"),
 ];
-
-/// Returns the steps of a tier, in their order.
-pub(crate) fn of(tier: Tier) -> impl Iterator<Item = &'static Step> {
-    ALL.iter().filter(move |step| step.tier == Tier::Default || tier == Tier::All)
-}
 
 fn fmt(context: &Context) -> Result<()> {
     process::run(&mut context.cargo("fmt --all --check"))

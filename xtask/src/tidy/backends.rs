@@ -10,8 +10,6 @@ const TITLE: &str = "## In this repository";
 
 /// Crates that are named like a backend but are none, and the reference backend, which tests and examples of all crates use.
 const NO_BACKENDS: [&str; 7] = ["core", "kit", "sql", "register", "entries", "bench", "memory"];
-/// Backends whose name is a common word: the rule looks for the name of the crate instead.
-const COMMON_WORDS: [&str; 1] = ["file"];
 
 pub(super) fn are_known_by_few_files(workspace: &Workspace) -> Vec<Finding> {
     let listed = workspace.file(PAGE).map(|page| listed(&page.text)).unwrap_or_default();
@@ -40,7 +38,8 @@ fn listed(page: &str) -> BTreeSet<&str> {
 
 /// Returns the files that mention the backend at the beginning of a word and are not its own, each with the place where it does.
 fn knowing<'a>(backend: &str, workspace: &'a Workspace) -> Vec<(&'a File, usize)> {
-    let prefix = if COMMON_WORDS.contains(&backend) { "lock[-_]" } else { "" };
+    // Where the name is a common word, the rule looks for the name of the crate.
+    let prefix = if backend == "file" { "lock[-_]" } else { "" };
     let mention = regex(&format!("(?i)(?:^|[^a-z0-9]){prefix}{backend}"));
     let others = workspace.files.iter().filter(|file| !is_own(&file.path, backend));
     let place = |file: &File| Some(mention.find(file.text.split("\n#[cfg(test)]").next()?)?.end() - 1);

@@ -1,6 +1,6 @@
 //! The exit codes of failures at the server.
 
-use test_servers::{MySqlFlavour, MySqlOptions};
+use test_servers::{MySqlFlavour, ServerOptions};
 
 use super::server::{Server, Tokens};
 use crate::at_a_server::failures::{is_64, is_77, lengths_and_graces};
@@ -40,7 +40,7 @@ mod mysql57_with_table {
 
 /// A server with a user `app` who has these privileges and no others.
 fn for_user_with(flavour: MySqlFlavour, grants: &[&str]) -> Option<Server> {
-    let options = MySqlOptions::new(flavour).database("locks").user("app", "right", grants);
+    let options = ServerOptions::new().flavour(flavour).database("locks").user("app", "right", grants);
     Server::start_with(flavour, Tokens::Minted, options)
 }
 

@@ -1,6 +1,6 @@
 //! A password reaches the server and appears nowhere else.
 
-use test_servers::{MySqlFlavour, MySqlOptions};
+use test_servers::{MySqlFlavour, ServerOptions};
 
 use super::server::{Server, Tokens};
 use crate::at_a_server::secrets::{
@@ -9,7 +9,8 @@ use crate::at_a_server::secrets::{
 use crate::support::Sandbox;
 
 fn guarded(flavour: MySqlFlavour, tokens: Tokens) -> Option<Server> {
-    let options = MySqlOptions::new(flavour).database("locks").user("app", SECRET, &["ALL ON locks.*"]);
+    let options =
+        ServerOptions::new().flavour(flavour).database("locks").user("app", SECRET, &["ALL ON locks.*"]);
     Server::start_with(flavour, tokens, options)
 }
 

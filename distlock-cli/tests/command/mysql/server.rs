@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use nix::unistd::Pid;
 use serde_json::Value;
-use test_servers::{Certificates, MySqlFlavour, MySqlOptions, MySqlServer, TcpProxy};
+use test_servers::{Certificates, MySqlFlavour, MySqlServer, ServerOptions, TcpProxy};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server::{self, place, shared};
@@ -66,14 +66,14 @@ impl Server {
     }
 
     /// A server of this test alone.
-    pub(super) fn start_with(flavour: MySqlFlavour, tokens: Tokens, options: MySqlOptions) -> Option<Self> {
+    pub(super) fn start_with(flavour: MySqlFlavour, tokens: Tokens, options: ServerOptions) -> Option<Self> {
         Self::of(flavour, tokens, |start| Arc::new(start(options)))
     }
 
     fn of(
         flavour: MySqlFlavour,
         tokens: Tokens,
-        server: impl FnOnce(&dyn Fn(MySqlOptions) -> MySqlServer) -> Arc<MySqlServer>,
+        server: impl FnOnce(&dyn Fn(ServerOptions) -> MySqlServer) -> Arc<MySqlServer>,
     ) -> Option<Self> {
         if let Some(reason) = flavour.left_out() {
             eprintln!("{flavour:?}: {reason}");
@@ -126,7 +126,7 @@ impl Server {
 
     /// Starts the server anew, which has to be of this test alone.
     pub(super) fn start_anew(&self) {
-        self.runtime.block_on(self.mysql.restart()).unwrap();
+        self.runtime.block_on(self.mysql.restart(test_servers::Data::Kept)).unwrap();
     }
 
     /// Turns the server, which has to be of this test alone, into a replica, or into a primary again.
@@ -183,6 +183,6 @@ impl at_a_server::Server for Server {
     }
 }
 
-fn options(flavour: MySqlFlavour) -> MySqlOptions {
-    MySqlOptions::new(flavour).database(DATABASE).user("app", "right", &["ALL ON locks.*"])
+fn options(flavour: MySqlFlavour) -> ServerOptions {
+    ServerOptions::new().flavour(flavour).database(DATABASE).user("app", "right", &["ALL ON locks.*"])
 }

@@ -1,6 +1,6 @@
 //! Which authorities a client trusts.
 
-use test_servers::{Certificates, MySqlFlavour, MySqlOptions};
+use test_servers::{Certificates, MySqlFlavour, ServerOptions};
 
 use super::server::{Server, Tokens};
 use crate::support::{assert_code, said, status_where_the_system_trusts};
@@ -9,7 +9,7 @@ use crate::support::{assert_code, said, status_where_the_system_trusts};
 #[test]
 fn the_systems_authorities_are_trusted_with_and_without_a_ca() {
     let flavour = MySqlFlavour::MariaDb;
-    let options = MySqlOptions::new(flavour).tls().user("app", "right", &[]);
+    let options = ServerOptions::new().flavour(flavour).tls().user("app", "right", &[]);
     let Some(server) = Server::start_with(flavour, Tokens::Minted, options) else { return };
     let folder = tempfile::tempdir().unwrap();
     let other = Certificates::make_in(folder.path()).unwrap().authority;

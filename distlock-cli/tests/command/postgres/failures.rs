@@ -1,6 +1,6 @@
 //! The exit codes of failures at the server.
 
-use test_servers::PostgresOptions;
+use test_servers::ServerOptions;
 
 use super::server::Server;
 use crate::at_a_server::cases;
@@ -68,7 +68,7 @@ fn a_standby_is_69_and_says_where_to_go() {
 /// The first statement of a session needs more than the server has.
 #[test]
 fn a_server_without_room_is_69_and_says_what_to_raise() {
-    let options = PostgresOptions::new().user("app", "right", &[]);
+    let options = ServerOptions::new().user("app", "right", &[]);
     let options = options.setting("max_connections", "4").setting("superuser_reserved_connections", "3");
     let Some(server) = Server::start_with(options) else { return };
     let sandbox = server.place_with(&[("connect_timeout", "0s")]);

@@ -1,6 +1,6 @@
 //! A password reaches the server and appears nowhere else.
 
-use test_servers::PostgresOptions;
+use test_servers::ServerOptions;
 
 use super::server::Server;
 use crate::at_a_server::secrets::{
@@ -9,7 +9,7 @@ use crate::at_a_server::secrets::{
 use crate::support::Sandbox;
 
 fn guarded() -> Option<Server> {
-    Server::start_with(PostgresOptions::new().user("app", SECRET, &[]))
+    Server::start_with(ServerOptions::new().user("app", SECRET, &[]))
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use nix::unistd::Pid;
 use serde_json::Value;
-use test_servers::{Certificates, PostgresOptions, PostgresServer, TcpProxy, left_out};
+use test_servers::{Certificates, PostgresServer, ServerOptions, TcpProxy, left_out};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server::{self, place, shared};
@@ -32,7 +32,7 @@ impl Server {
 
     /// The same with a user who may create tables; clients keep records in one.
     pub(super) fn with_table() -> Option<Self> {
-        let options = || PostgresOptions::new().user("app", "right", &["CREATE ON SCHEMA public"]);
+        let options = || ServerOptions::new().user("app", "right", &["CREATE ON SCHEMA public"]);
         let server = Self::of(|start| shared(&WITH_TABLES, || start(options())))?;
         Some(Self { options: "&fencing=table", ..server })
     }
@@ -43,12 +43,12 @@ impl Server {
     }
 
     /// A server of this test alone.
-    pub(super) fn start_with(options: PostgresOptions) -> Option<Self> {
+    pub(super) fn start_with(options: ServerOptions) -> Option<Self> {
         Self::of(|start| Arc::new(start(options)))
     }
 
     fn of(
-        server: impl FnOnce(&dyn Fn(PostgresOptions) -> PostgresServer) -> Arc<PostgresServer>,
+        server: impl FnOnce(&dyn Fn(ServerOptions) -> PostgresServer) -> Arc<PostgresServer>,
     ) -> Option<Self> {
         if let Some(reason) = left_out("postgres") {
             eprintln!("postgres: {reason}");
@@ -95,7 +95,7 @@ impl Server {
     }
 
     pub(super) fn start_anew(&self) {
-        self.runtime.block_on(self.postgres.restart()).unwrap();
+        self.runtime.block_on(self.postgres.restart(test_servers::Data::Kept)).unwrap();
     }
 
     pub(super) fn promote(&self) {
@@ -136,6 +136,6 @@ impl at_a_server::Server for Server {
     }
 }
 
-fn without_rights() -> PostgresOptions {
-    PostgresOptions::new().user("app", "right", &[])
+fn without_rights() -> ServerOptions {
+    ServerOptions::new().user("app", "right", &[])
 }

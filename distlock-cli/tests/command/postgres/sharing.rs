@@ -1,7 +1,7 @@
 //! Holders, waiters, and how they are distinguished.
 
 use nix::sys::signal::Signal;
-use test_servers::PostgresOptions;
+use test_servers::ServerOptions;
 
 use super::server::Server;
 use crate::at_a_server::Server as _;
@@ -17,7 +17,7 @@ cases!(Server::start(), sharing: [
 
 #[test]
 fn without_any_option_the_command_runs() {
-    let options = PostgresOptions::new().user("app", "right", &["CREATE ON SCHEMA public"]);
+    let options = ServerOptions::new().user("app", "right", &["CREATE ON SCHEMA public"]);
     let Some(server) = Server::start_with(options) else { return };
     runs_and_has_name_and_token(&Sandbox::at(server.url()));
     for fencing in ["sequence", "table"] {

@@ -1,6 +1,6 @@
 //! Which authorities a client trusts.
 
-use test_servers::{Certificates, PostgresOptions};
+use test_servers::{Certificates, ServerOptions};
 
 use super::server::Server;
 use crate::support::{assert_code, said, status_where_the_system_trusts};
@@ -8,7 +8,7 @@ use crate::support::{assert_code, said, status_where_the_system_trusts};
 /// The client crate knows no other way to trust one authority alone than to replace the system's.
 #[test]
 fn the_systems_authorities_are_trusted_with_and_without_a_ca() {
-    let Some(server) = Server::start_with(PostgresOptions::new().tls().user("app", "right", &[])) else {
+    let Some(server) = Server::start_with(ServerOptions::new().tls().user("app", "right", &[])) else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! The exit codes of failures at the server.
 
-use test_servers::RedisOptions;
+use test_servers::ServerOptions;
 
 use super::server::Server;
 use crate::at_a_server::cases;
@@ -23,7 +23,7 @@ cases!(Server::start(), failures: [
 
 #[test]
 fn the_doctor_warns_of_a_server_that_evicts() {
-    let Some(server) = Server::start_with(RedisOptions::new()) else { return };
+    let Some(server) = Server::start_with(ServerOptions::new()) else { return };
     server.command(&["CONFIG", "SET", "maxmemory", "1gb"]);
     server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     let (code, findings) = doctor(&Sandbox::at(server.url()));
@@ -34,7 +34,7 @@ fn the_doctor_warns_of_a_server_that_evicts() {
 
 #[test]
 fn the_doctor_names_a_permission_that_is_missing() {
-    let options = RedisOptions::new().user("app", "right", "~other:* &* +@all");
+    let options = ServerOptions::new().user("app", "right", &["~other:* &* +@all"]);
     let Some(server) = Server::start_with(options) else { return };
     let (code, findings) = doctor(&Sandbox::at(server.url()));
     assert_eq!(code, Some(77), "{findings:?}");
@@ -45,7 +45,7 @@ fn the_doctor_names_a_permission_that_is_missing() {
 #[test]
 fn a_refused_login_or_permission_exits_with_77() {
     let rules = "~other:* &* +@all";
-    let options = RedisOptions::new().user("app", "right", rules);
+    let options = ServerOptions::new().user("app", "right", &[rules]);
     let Some(server) = Server::start_with(options) else { return };
     let address = server.url().rsplit_once('@').unwrap().1.to_owned();
     for (login, part) in [

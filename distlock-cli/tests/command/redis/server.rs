@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
 
-use test_servers::{Certificates, RedisOptions, RedisServer, TcpProxy, Value, left_out};
+use test_servers::{Certificates, RedisServer, ServerOptions, TcpProxy, Value, left_out};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server::{self, place, shared};
@@ -21,15 +21,15 @@ pub(super) struct Server {
 impl Server {
     /// A part of a server without access control that other tests use as well; `None` if the user left its tests out.
     pub(super) fn start() -> Option<Self> {
-        Self::of(|start| shared(&RUNNING, || start(RedisOptions::new())))
+        Self::of(|start| shared(&RUNNING, || start(ServerOptions::new())))
     }
 
     /// A server of this test alone.
-    pub(super) fn start_with(options: RedisOptions) -> Option<Self> {
+    pub(super) fn start_with(options: ServerOptions) -> Option<Self> {
         Self::of(|start| Arc::new(start(options)))
     }
 
-    fn of(server: impl FnOnce(&dyn Fn(RedisOptions) -> RedisServer) -> Arc<RedisServer>) -> Option<Self> {
+    fn of(server: impl FnOnce(&dyn Fn(ServerOptions) -> RedisServer) -> Arc<RedisServer>) -> Option<Self> {
         if let Some(reason) = left_out("redis") {
             eprintln!("redis: {reason}");
             return None;
@@ -51,7 +51,7 @@ impl Server {
 
     /// The files of a server with TLS.
     pub(super) fn certificates(&self) -> &Certificates {
-        self.redis.certificates().unwrap()
+        self.redis.certificates()
     }
 
     pub(super) fn command(&self, words: &[&str]) -> Value {

@@ -1,13 +1,13 @@
 //! Which authorities a client trusts.
 
-use test_servers::{Certificates, RedisOptions};
+use test_servers::{Certificates, ServerOptions};
 
 use super::server::Server;
 use crate::support::{assert_code, said, status_where_the_system_trusts};
 
 #[test]
 fn a_ca_is_trusted_alone_and_the_systems_authorities_only_without_one() {
-    let Some(server) = Server::start_with(RedisOptions::new().tls()) else { return };
+    let Some(server) = Server::start_with(ServerOptions::new().tls()) else { return };
     let folder = tempfile::tempdir().unwrap();
     let other = Certificates::make_in(folder.path()).unwrap().authority;
     let known = &server.certificates().authority;

@@ -1,6 +1,6 @@
 //! The exit codes of failures at the server.
 
-use test_servers::ZooKeeperOptions;
+use test_servers::ServerOptions;
 
 use super::server::Server;
 use crate::at_a_server::Server as _;
@@ -20,7 +20,7 @@ cases!(Server::start(), failures: [
 
 #[test]
 fn a_refused_permission_exits_with_77() {
-    let Some(server) = Server::start_with(ZooKeeperOptions::new().digest_user("app", "right")) else {
+    let Some(server) = Server::start_with(ServerOptions::new().user("app", "right", &["digest"])) else {
         return;
     };
     let own = server.place_with(&[("acl", "creator")]);
@@ -33,7 +33,9 @@ fn a_refused_permission_exits_with_77() {
 
 #[test]
 fn a_refused_login_exits_with_77() {
-    let Some(server) = Server::start_with(ZooKeeperOptions::new().sasl_user("app", "right")) else { return };
+    let Some(server) = Server::start_with(ServerOptions::new().user("app", "right", &["sasl"])) else {
+        return;
+    };
     assert_code(&server.place_with(&[]).run(["exec", "job", "--", "true"]), 0, "the user");
     is_77(server.url().replace("app:right@", "app:wrong@"), "password");
 }

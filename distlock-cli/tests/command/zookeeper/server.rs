@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use test_servers::{TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperServer, left_out};
+use test_servers::{ServerOptions, TcpProxy, ZooKeeperNode, ZooKeeperServer, left_out};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server::{self, place, shared};
@@ -23,16 +23,16 @@ pub(super) struct Server {
 impl Server {
     /// A part of a server without access control that other tests use as well; `None` if the user left its tests out.
     pub(super) fn start() -> Option<Self> {
-        Self::of(|start| shared(&RUNNING, || start(ZooKeeperOptions::new())))
+        Self::of(|start| shared(&RUNNING, || start(ServerOptions::new())))
     }
 
     /// A server of this test alone.
-    pub(super) fn start_with(options: ZooKeeperOptions) -> Option<Self> {
+    pub(super) fn start_with(options: ServerOptions) -> Option<Self> {
         Self::of(|start| Arc::new(start(options)))
     }
 
     fn of(
-        server: impl FnOnce(&dyn Fn(ZooKeeperOptions) -> ZooKeeperServer) -> Arc<ZooKeeperServer>,
+        server: impl FnOnce(&dyn Fn(ServerOptions) -> ZooKeeperServer) -> Arc<ZooKeeperServer>,
     ) -> Option<Self> {
         if let Some(reason) = left_out("zookeeper") {
             eprintln!("zookeeper: {reason}");
