@@ -152,9 +152,9 @@ async fn a_try_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
     stage.becomes_free(&theirs, "room").await
 }
 
-/// No lease ends before the case. The client takes the silence for what it is after a minute, which passes in a second.
+/// No lease ends before the case, by any clock. The client takes the silence for what it is after a minute, which passes in a second.
 async fn a_cancel_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
-    let ((ours, time), theirs) = (stage.frozen().await?, stage.client().await?);
+    let ((ours, time), theirs) = (stage.frozen().await?, stage.bystander().await?);
     let_run(&time, 50);
     let lock = ours.mutex("room")?;
     for losing in Losing::ALL {
