@@ -91,6 +91,12 @@ impl Stage {
         Ok((self.opened(client.during("make a client whose clock stands still")?), time))
     }
 
+    /// Creates a client whose lease outlasts the case at the server, as that of a [`Stage::frozen`] one does.
+    pub(crate) async fn lasting(&self) -> Outcome<LockClient> {
+        let client = self.harness.lasting_client(ClientBuilder::new()).await;
+        Ok(self.opened(client.during("make a client whose lease lasts")?))
+    }
+
     /// Creates a client that connects directly, and that [`Harness::silence`] does not affect.
     pub(crate) async fn bystander(&self) -> Outcome<LockClient> {
         let bystander = self.harness.bystander(ClientBuilder::new()).await;

@@ -154,7 +154,7 @@ async fn a_try_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
 
 /// No lease ends before the case, by any clock. The client takes the silence for what it is after a minute, which passes in a second.
 async fn a_cancel_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
-    let ((ours, time), theirs) = (stage.frozen().await?, stage.bystander().await?);
+    let ((ours, time), theirs) = (stage.frozen().await?, stage.lasting().await?);
     let_run(&time, 50);
     let lock = ours.mutex("room")?;
     for losing in Losing::ALL {
