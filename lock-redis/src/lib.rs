@@ -66,19 +66,21 @@
 //!   the server permits it; other requests are errors.
 //!
 //! # Behind sentinels: why no two believe
-//! *L* is the longest lease (`max_lease`), *R* twice the renewal interval. A *reign* is the time of a server as primary: its run id and its
-//! replication id, which changes at each promotion. One key for each prefix notes the reign, the longest *L* + *R* of any client
-//! (*M*), and from when the reign grants (`scripts/greet.lua`).
+//! *L* is the longest lease (`max_lease`), *R* twice the renewal interval. A *reign* is the time of a server as primary: its run id, its
+//! replication id, which changes at each promotion, and the epoch that the sentinels give the failover, which tells a primary that
+//! becomes one again before it was demoted. One key for each prefix notes the reign, the longest *L* + *R* of any client (*M*), and
+//! from when the reign grants (`scripts/greet.lua`).
 //! 1. A client asks the sentinels every *R*/4. It sends on a connection only before *t* + *R*, where *t* is the moment **before** it
-//!    asked for the last time that a majority of all named this server, which then said that its reign goes on
+//!    asked for the last time that a majority of all named this server in this epoch, which then said that its reign goes on
 //!    (`Connection::confirm`). Every anchor is the moment of a sending, so it believes in no hold of this reign after
 //!    *t* + *R* + *L* ≤ *t* + *M*.
 //! 2. A client that comes to a primary asks the sentinels first, then checks the role, and calls `greet`. The first one in a reign
 //!    notes it, at *c*. No client takes anything in this reign before *c* + *M* (`Link::usable_from`), nor do the scripts of
 //!    renewals and releases give it to a waiter: its channel, of a connection to the old primary, has no subscriber. So a client
 //!    without messages is refused.
-//! 3. Two majorities of the same sentinels share one, which named the old primary after *t*, and the new one before *c*. So *t* < *c*,
-//!    and by *c* + *M* each hold of an earlier reign is over, or has a record in the new one that its holder has renewed there.
+//! 3. Two majorities of the same sentinels share one, whose epoch only rises. It named the old primary after *t*, and the new one, in a
+//!    later epoch, before *c*; a server that restarts in one epoch says so itself. So *t* < *c*, and by *c* + *M* each hold of an
+//!    earlier reign is over, or has a record in the new one that its holder has renewed there.
 //! 4. An owner that has released a hold, or whose lease is over, does not renew. So a record that comes back with a stale replica
 //!    lets no one believe; it ends with its lease.
 //! 5. A note is only written in its own reign, so no stale one lifts the pause. A longer *M* than before pauses as a new reign does,

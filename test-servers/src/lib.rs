@@ -5,7 +5,7 @@
 //! handle. Starting a server waits until it answers. It never outlives the program that started it.
 //!
 //! * [`RedisServer`]: a `redis-server`, with users, TLS, persistence and settings on request.
-//! * [`RedisSentinels`]: a primary with two replicas, watched by three sentinels; [`SayingSentinel`]: one that says what it is told.
+//! * [`RedisSentinels`]: a primary with two replicas, watched by three sentinels; [`SayingSentinel`]: one whose answers a test sets.
 //! * [`EtcdServer`]: an `etcd`, with users, TLS and settings on request, also as a cluster of three; and `etcdctl`.
 //! * [`ZooKeeperServer`]: a single ZooKeeper, run with plain `java`, and the means to inspect its nodes and to close
 //!   the sessions of other clients.

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, watch};
 
 use super::earlier::Earlier;
 use super::link::Link;
-use super::sentinels::Sentinels;
+use super::sentinels::{Primary, Sentinels};
 use super::server::Facts;
 use crate::failure::explain;
 use crate::groups::Groups;
@@ -208,16 +208,16 @@ impl Connection {
     pub(super) async fn confirm(&self, link: &Link) -> Result<(), LockError> {
         let Some(sentinels) = &self.sentinels else { return Ok(()) };
         let asked = self.context.clock().now();
-        let primary = sentinels.primary(&self.context, self.request_timeout).await?;
+        let Primary { address, epoch } = sentinels.primary(&self.context, self.request_timeout).await?;
         let info = link.send::<String>(redis::cmd("INFO").arg("replication")).await;
         let info = info.map_err(|error| explain(Operation::Connect, error))?;
-        let is_same =
-            primary == link.address && Facts::read(&info).replication() == link.replication.as_deref();
+        let is_same = (&address, epoch) == (&link.address, link.epoch)
+            && Facts::read(&info).replication() == link.replication.as_deref();
         link.trust_until(if is_same { asked.plus(self.reliance()) } else { Moment::from_nanoseconds(0) });
         if is_same {
             return Ok(());
         }
-        let cause = format!("the primary has changed from {} to {primary}", link.address);
+        let cause = format!("{} is not the primary that it was; the sentinels name {address}", link.address);
         Err(unreachable(Operation::Connect, cause))
     }
 

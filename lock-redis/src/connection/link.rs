@@ -29,6 +29,8 @@ pub(crate) struct Link {
     pub(crate) address: Endpoint,
     /// The id of the replication that the server began as the primary, behind sentinels.
     pub(crate) replication: Option<String>,
+    /// The failover that has made it the primary, behind sentinels.
+    pub(super) epoch: u64,
     /// Until when it is certain that no later primary grants what this one has granted, in nanoseconds of the clock: what the client
     /// sends from then on counts for nothing.
     trusted_until: AtomicU64,
@@ -88,6 +90,7 @@ impl Link {
             connection,
             address,
             replication: None,
+            epoch: 0,
             trusted_until,
             channel: None,
             usable_from,

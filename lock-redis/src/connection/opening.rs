@@ -14,6 +14,7 @@ use super::address::{Login, client};
 use super::contact::Connection;
 use super::earlier::{Earlier, Identity};
 use super::link::{Breakage, Link};
+use super::sentinels::Primary;
 use super::server::Facts;
 use crate::backend::milliseconds;
 use crate::failure::{explain, is_refused};
@@ -31,12 +32,12 @@ impl Connection {
     pub(super) async fn open(&self, earlier: &Earlier) -> Result<Arc<Link>, LockError> {
         let limit = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
         let password = self.context.password(self.options.server.password.as_ref(), limit).await?;
-        let endpoint = match &self.sentinels {
+        let primary = match &self.sentinels {
             Some(sentinels) => sentinels.primary(&self.context, limit).await?,
-            None => self.options.server.endpoint.clone(),
+            None => Primary { address: self.options.server.endpoint.clone(), epoch: 0 },
         };
         let login = Login {
-            endpoint: &endpoint,
+            endpoint: &primary.address,
             tls: self.options.server.tls.as_ref(),
             user: self.options.server.user.as_deref(),
             password: password.as_ref(),
@@ -50,6 +51,7 @@ impl Connection {
             opened => opened,
         }?
         .map_err(|error| explain(Operation::Connect, error))?;
+        link.epoch = primary.epoch;
         self.introduce(&mut link).await?;
         for number in link.identity.iter().flat_map(|identity| earlier.of_run(&identity.run)) {
             self.end(number, &link).await?;
@@ -146,7 +148,9 @@ impl Connection {
         })?;
         let longest = self.options.longest_lease() + self.reliance();
         let mut request = call_for_prefix(&GREET, &self.options.server.prefix);
-        request.arg(format!("{run}/{replication}")).arg(milliseconds(longest).saturating_add(1));
+        request
+            .arg(format!("{run}/{replication}/{}", link.epoch))
+            .arg(milliseconds(longest).saturating_add(1));
         let left = link.send(&request).await.map_err(|error| explain(Operation::Connect, error))?;
         let left = Duration::from_millis(left);
         if !left.is_zero() {

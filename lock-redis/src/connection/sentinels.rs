@@ -1,5 +1,6 @@
 //! Asks the sentinels which server is the primary.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use redis::{AsyncConnectionConfig, ProtocolVersion};
 use tokio::sync::{Mutex, mpsc};
 
 use super::address::{Login, client};
-use crate::failure::explain;
+use crate::failure::{explain, nonsense};
 use crate::options::{RedisOptions, SentinelOptions};
 
 /// The sentinels of a client.
@@ -20,6 +21,14 @@ pub(super) struct Sentinels {
     options: SentinelOptions,
     tls: Option<TlsOptions>,
     all: Vec<Arc<Sentinel>>,
+}
+
+/// A server, and the failover that has made it the primary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Primary {
+    pub(super) address: Endpoint,
+    /// Each failover has a higher one: it also tells a primary that becomes one again without having been demoted in between.
+    pub(super) epoch: u64,
 }
 
 struct Sentinel {
@@ -42,7 +51,7 @@ impl Sentinels {
         self: &Arc<Self>,
         context: &BackendContext,
         limit: Duration,
-    ) -> Result<Endpoint, LockError> {
+    ) -> Result<Primary, LockError> {
         let (tell, mut told) = mpsc::unbounded_channel();
         for sentinel in &self.all {
             let (this, sentinel, tell) = (Arc::clone(self), Arc::clone(sentinel), tell.clone());
@@ -77,7 +86,7 @@ impl Sentinels {
         sentinel: &Sentinel,
         context: &BackendContext,
         limit: Duration,
-    ) -> Result<Option<Endpoint>, LockError> {
+    ) -> Result<Option<Primary>, LockError> {
         let endpoint = &sentinel.endpoint;
         let failed = |error| explain(Operation::Connect, error);
         let asking = async {
@@ -88,10 +97,14 @@ impl Sentinels {
                 None => self.open(endpoint, context, limit).await?,
             };
             let mut question = redis::cmd("SENTINEL");
-            question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.options.primary);
-            let named: Option<(String, u16)> = question.query_async(&mut connection).await.map_err(failed)?;
+            question.arg("MASTER").arg(&self.options.primary);
+            let named = match question.query_async(&mut connection).await {
+                Ok(facts) => Some(primary_of(&facts)?),
+                Err(error) if error.detail().is_some_and(|text| text.starts_with(UNKNOWN)) => None,
+                Err(error) => return Err(failed(error)),
+            };
             *kept = Some(connection);
-            Ok(named.map(|(host, port)| Endpoint::Tcp { host, port }))
+            Ok(named)
         };
         let clock = context.clock();
         let answer = within(clock, clock.now().plus(limit), asking).await;
@@ -128,7 +141,7 @@ impl Sentinels {
             .remedy("use the name that follows `sentinel monitor` in their configuration")
     }
 
-    fn no_majority(&self, answers: &[Option<Endpoint>], failures: &[LockError]) -> LockError {
+    fn no_majority(&self, answers: &[Option<Primary>], failures: &[LockError]) -> LockError {
         let all = self.all.len();
         // What does not pass by itself says more than silence.
         if let Some(lasting) = failures.iter().find(|failure| !failure.is_retryable()) {
@@ -136,7 +149,7 @@ impl Sentinels {
         }
         let mut told: Vec<_> = failures.iter().map(ToString::to_string).collect();
         told.extend(answers.iter().map(|named| match named {
-            Some(primary) => format!("one names {primary}"),
+            Some(Primary { address, epoch }) => format!("one names {address}, in epoch {epoch}"),
             None => "one knows no such primary".to_owned(),
         }));
         unreachable(
@@ -145,4 +158,17 @@ impl Sentinels {
         )
         .remedy("check that most of the sentinels run, can be reached, and agree")
     }
+}
+
+/// How a sentinel begins its answer about a primary that it does not know.
+const UNKNOWN: &str = "No such master";
+
+fn primary_of(facts: &HashMap<String, String>) -> Result<Primary, LockError> {
+    let number = |name: &str| facts.get(name)?.parse::<u64>().ok();
+    let read = || {
+        let port = number("port")?.try_into().ok()?;
+        let address = Endpoint::Tcp { host: facts.get("ip")?.clone(), port };
+        Some(Primary { address, epoch: number("config-epoch")? })
+    };
+    read().ok_or_else(|| nonsense(Operation::Connect, "a sentinel does not say where the primary is"))
 }

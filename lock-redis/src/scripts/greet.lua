@@ -2,7 +2,7 @@
 -- it before it takes anything on a connection.
 --
 -- KEYS: the note of the prefix, instead of a lock's: "reign longest from"
---   reign    the run of the server, and its replication id, which changes at each promotion
+--   reign    the run of the server, its replication id, which changes at each promotion, and the epoch of the failover
 --   longest  how long the hold of any client may outlast its last contact (ms)
 --   from     when this reign begins to grant, by its own clock (ms)
 -- ARGV: reign, longest

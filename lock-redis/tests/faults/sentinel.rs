@@ -21,6 +21,7 @@ cases!("sentinel":
     a_new_primary_grants_nothing_at_first,
     a_hold_that_the_new_primary_lacks_is_over_before_another_begins,
     a_primary_that_begins_anew_grants_nothing_at_first,
+    a_primary_that_is_promoted_again_grants_nothing_at_first,
     a_minority_may_be_wrong_or_away,
     a_connection_ends_when_no_majority_names_its_server,
     what_is_wrong_with_the_sentinels_is_said,
@@ -149,11 +150,12 @@ async fn a_primary_that_stood_still_grants_nothing() -> Outcome {
     sentinels.primary_after(old.address()).await?;
     until("it has no trust left", || takes_nothing(&lonely)).await?;
     old.resume()?;
-    for _ in 0..20 {
+    until("it is demoted, and has granted nothing before", || async {
         let role = old.command(&["ROLE"]).await?;
         ensure!(takes_nothing(&lonely).await?, "the old primary, which is {role:?}, granted a lock");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        Ok(role.items().first().and_then(Value::as_text) == Some("slave"))
+    })
+    .await?;
     soon("the lock", other.mutex("another")?.acquire()).await??.release().await?;
     ensure!(!has(old, &key("another", 'f')).await?, "the old primary has granted the lock");
     Ok(())
@@ -196,6 +198,21 @@ async fn a_primary_that_begins_anew_grants_nothing_at_first() -> Outcome {
     let guard = client.mutex(ROOM)?.acquire().await?;
     server.command(&["DEBUG", "CHANGE-REPL-ID"]).await?;
     until("the new replication is noticed", || takes_nothing(&client)).await?;
+    ensure!(guard.hold().is_valid(), "the hold is lost");
+    Ok(guard.release().await?)
+}
+
+/// Another server was the primary in between, and this one was cut off and never demoted: nothing at it has changed.
+async fn a_primary_that_is_promoted_again_grants_nothing_at_first() -> Outcome {
+    let server = RedisServer::start().await?;
+    settle(&server, 4).await?;
+    let (sentinels, url) = saying(&[Some(server.address()); 3])?;
+    let before = client(&url, "lease=4s").await?;
+    let guard = before.mutex(ROOM)?.acquire().await?;
+    sentinels.iter().for_each(SayingSentinel::say_anew);
+    let after = client(&url, "lease=4s").await?;
+    ensure!(takes_nothing(&after).await?, "a client that comes now takes a lock");
+    until("the new epoch is noticed", || takes_nothing(&before)).await?;
     ensure!(guard.hold().is_valid(), "the hold is lost");
     Ok(guard.release().await?)
 }

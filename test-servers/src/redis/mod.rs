@@ -173,7 +173,7 @@ impl RedisServer {
             lines.find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned()
         };
         let (run, replication) = (of("run_id:"), of("master_replid:"));
-        let note = format!("{run}/{replication} {} 0", longest.as_millis());
+        let note = format!("{run}/{replication}/0 {} 0", longest.as_millis());
         self.command(&["SET", &format!("{prefix}:primary"), &note]).await?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Sentinels: real ones over a primary with two replicas, and one that says what it is told.
+//! Sentinels: real ones over a primary with two replicas, and one whose answers a test sets.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -239,10 +239,10 @@ impl RedisSentinel {
     }
 }
 
-/// A sentinel that only names the primary that it is told. Dropping this ends it.
+/// A sentinel that only names the primary that a test sets. Dropping this ends it.
 #[derive(Debug)]
 pub struct SayingSentinel {
-    says: Arc<Mutex<Option<SocketAddr>>>,
+    says: Arc<Mutex<(Option<SocketAddr>, u64)>>,
     service: Service,
 }
 
@@ -252,7 +252,7 @@ impl SayingSentinel {
     /// # Errors
     /// When it cannot listen.
     pub fn start(primary: Option<SocketAddr>) -> Outcome<Self> {
-        let says = Arc::new(Mutex::new(primary));
+        let says = Arc::new(Mutex::new((primary, 0)));
         let its = Arc::clone(&says);
         let service = Service::start("sentinel", move |_, listener| async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -265,7 +265,12 @@ impl SayingSentinel {
 
     /// Makes it name this primary from now on.
     pub fn say(&self, primary: Option<SocketAddr>) {
-        *self.says.lock() = primary;
+        self.says.lock().0 = primary;
+    }
+
+    /// Makes it name its primary as that of another failover.
+    pub fn say_anew(&self) {
+        self.says.lock().1 += 1;
     }
 
     /// Returns the address on which it listens.
@@ -274,16 +279,18 @@ impl SayingSentinel {
     }
 }
 
-async fn answer(mut stream: TcpStream, says: Arc<Mutex<Option<SocketAddr>>>) -> Outcome {
+async fn answer(mut stream: TcpStream, says: Arc<Mutex<(Option<SocketAddr>, u64)>>) -> Outcome {
     let mut bytes = Vec::new();
     loop {
         let request = next(&mut stream, &mut bytes).await?;
         let said = *says.lock();
         let reply = match (request.items().first().and_then(Value::as_text), said) {
-            (Some("SENTINEL"), Some(primary)) => {
-                resp::request(&[&primary.ip().to_string(), &primary.port().to_string()])
+            (Some("SENTINEL"), (Some(primary), epoch)) => {
+                let (host, port, epoch) =
+                    (primary.ip().to_string(), primary.port().to_string(), epoch.to_string());
+                resp::request(&["ip", &host, "port", &port, "config-epoch", &epoch])
             }
-            (Some("SENTINEL"), None) => b"*-1\r\n".to_vec(),
+            (Some("SENTINEL"), (None, _)) => b"-ERR No such master with that name\r\n".to_vec(),
             _ => b"+OK\r\n".to_vec(),
         };
         stream.write_all(&reply).await?;

@@ -1,4 +1,4 @@
-//! An object store for tests that speaks as much of S3 as locks need, and keeps its word, unless it is told not to: of two writes on
+//! An object store for tests that speaks as much of S3 as locks need, and keeps its word, unless a test sets a fault: of two writes on
 //! the same condition one is carried out.
 
 mod conversation;
