@@ -27,7 +27,8 @@ pub(crate) async fn run(common: &Common, list: &List, report: &Report) -> Result
     };
     let mut lines: Vec<_> = found.locks.iter().filter(is_wanted).map(line).collect();
     if lines.is_empty() && !common.json {
-        lines.push("no lock is in use".to_owned());
+        let is_filtered = list.held || list.waiting || !list.prefix.is_empty();
+        lines.push(format!("no {}lock is in use", if is_filtered { "such " } else { "" }));
     }
     // Each line ends.
     lines.push(String::new());

@@ -154,6 +154,7 @@ fn those_in_use_are_listed() {
     };
     assert_eq!(names(&[]), ["jobs/1", "orders/1", "orders/2"]);
     assert_eq!(names(&["--waiting"]), ["orders/2"]);
+    assert_eq!(sandbox.run(["list", "jobs/", "--waiting"]).stdout, b"no such lock is in use\n");
     assert_eq!(names(&["--held", "jobs"]), ["jobs/1"]);
     drop(waiter);
 }

@@ -9,6 +9,7 @@ use crate::policy::context::ClientContext;
 use crate::runtime::engine::no_answer;
 use crate::spi::InspectRequest;
 use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::name::{LockName, NameRules};
 use crate::types::status::{LockList, LockStatus};
 
 #[cfg(doc)]
@@ -39,16 +40,18 @@ async fn inspect_all(context: Arc<ClientContext>) -> Result<LockList, LockError>
 async fn inspect_found(context: &ClientContext, request: &InspectRequest) -> Result<LockStatus, LockError> {
     let about = |error: LockError| error.on(request.name()).of(request.kind()).at(&context.server);
     let mut lock = context.backend.inspect(request).await.map_err(about)?;
-    if context.backend.capabilities().names.apply(&lock.name) != request.physical {
-        lock.name = request.name.clone();
-    }
+    lock.name = name_of(lock.name, request, context.backend.capabilities().names);
     Ok(lock)
+}
+
+/// The name that a server tells, if that is the name of the lock that was asked for: it comes from other clients.
+fn name_of(told: LockName, request: &InspectRequest, rules: NameRules) -> LockName {
+    if rules.apply(&told) == request.physical { told } else { request.name.clone() }
 }
 
 impl LockClient {
     /// Returns the locks and semaphores that are held or waited for now, in the order of their names; of a [scoped](Self::scoped)
-    /// client, those whose names begin with its prefix. They are looked at one after the other, so that the list is no picture of one
-    /// moment.
+    /// client, those whose names begin with its prefix. Each is inspected by itself, so that the list is no picture of one moment.
     ///
     /// A name that the server does not accept has another one there. The list has the name that its user wrote if the holder or a waiter
     /// tells the server; otherwise the one at the server.
@@ -79,5 +82,24 @@ impl LockClient {
         found.locks.retain(|lock| lock.name.as_str().starts_with(&*self.prefix));
         found.locks.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::mode::LockKind;
+    use crate::types::name::CharacterSet;
+
+    #[test]
+    fn a_name_that_a_client_tells_counts_only_for_its_own_lock() {
+        let rules = NameRules::new(CharacterSet::PORTABLE, 200);
+        let [ours, other] = ["orders/42", "orders/43"].map(|name| LockName::new(name).unwrap());
+        let physical = rules.apply(&ours);
+        let found = InspectRequest::found(physical.as_str(), LockKind::Lock).unwrap();
+        assert_eq!(name_of(ours.clone(), &found, rules), ours);
+        for told in [other, found.name().clone()] {
+            assert_eq!(name_of(told, &found, rules).as_str(), physical.as_str());
+        }
     }
 }

@@ -52,7 +52,7 @@ impl InspectRequest {
         self.kind
     }
 
-    /// Returns the name of the lock, as the user wrote it.
+    /// Returns the name of the lock, as the user wrote it; of what was [found](Self::found), the one at the server.
     pub fn name(&self) -> &LockName {
         &self.name
     }

@@ -231,7 +231,7 @@ pub struct LockList {
     /// Those that are held or waited for, in the order of their names. The [mode](Participant::mode) of a participant tells a
     /// semaphore from a lock.
     pub locks: Vec<LockStatus>,
-    /// Why others could not be inspected, each with its lock.
+    /// Why others could not be inspected, each with its lock; also those without the client's prefix.
     pub failures: Vec<LockError>,
 }
 
