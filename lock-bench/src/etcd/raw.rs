@@ -1,5 +1,6 @@
 //! The fewest requests for such a lock: a transaction that creates a key under the client's lease and reads the key before it, the
-//! watch of that key, and a transaction that deletes the own one. A client has one place in a line at a time, and never gives it up.
+//! watch of that key with a read behind it, and a transaction that deletes the own one. A client has one place in a line at a
+//! time, and never gives it up.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -102,15 +103,25 @@ impl Session {
         Ok(Arc::new(Self { grpc, prefix, lease, keys, watches }))
     }
 
-    /// Waits until this key is deleted.
-    async fn is_gone(&self, key: String, from: i64) -> Outcome<()> {
+    /// Waits until this key is deleted. The watch begins now and the key is read behind it, as of a watch that begins in the past a
+    /// server reports only every tenth of a second.
+    async fn is_gone(&self, key: String) -> Outcome<()> {
         let mut watches = self.watches.lock().await;
         watches.last += 1;
         let id = watches.last;
-        let create = WatchCreate { key, from, id, ..WatchCreate::default() };
+        let create = WatchCreate { key: key.clone(), id, ..WatchCreate::default() };
+        let mut watches_it = false;
         watches.requests.send(WatchRequest { create: Some(create), cancel: None }).context("a watch")?;
         while let Some(answer) = watches.answers.message().await.context("a watch")? {
-            if answer.id == id && answer.events.iter().any(|event| event.kind != 0) {
+            if answer.id != id {
+                continue;
+            }
+            let mut is_gone = answer.events.iter().any(|event| event.kind != 0);
+            if !std::mem::replace(&mut watches_it, true) && !is_gone {
+                let read = Range { key: key.clone(), ..Range::default() };
+                is_gone = ask(&self.grpc, read).await?.found.is_empty();
+            }
+            if is_gone {
                 let cancel = WatchRequest { create: None, cancel: Some(WatchCancel { id }) };
                 return watches.requests.send(cancel).context("a watch");
             }
@@ -154,7 +165,7 @@ impl Lock for Directory {
         let revision = answer.revision();
         if let Some(before) = answer.range().found.pop().filter(|found| found.key != key.as_bytes()) {
             let before = String::from_utf8(before.key).context("a key")?;
-            session.is_gone(before, revision + 1).await?;
+            session.is_gone(before).await?;
         }
         Ok(Box::new(Entry { session, key, revision }))
     }
