@@ -78,6 +78,9 @@ pub(crate) enum Task {
     /// Take a lock away from its holder
     #[command(after_help = BREAK_EXAMPLES)]
     Break(Break),
+    /// Make the server forget that a slot of --once has run, or the pause of --at-least
+    #[command(after_help = FORGET_EXAMPLES)]
+    Forget(Forget),
     /// Connect as a program would, and try on a lock of its own what programs need
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor,
@@ -330,6 +333,21 @@ pub(crate) struct Hold {
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) target: Target,
+
+    /// Show also whether this slot of --once has run
+    #[arg(long, value_name = "SLOT", conflicts_with = "semaphore")]
+    pub(crate) once: Option<String>,
+}
+
+/// The arguments of `forget`.
+#[derive(Debug, Args)]
+pub(crate) struct Forget {
+    /// The lock's name
+    pub(crate) name: String,
+
+    /// The slot, as --once has it; without it, the pause of --at-least
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) slot: String,
 }
 
 /// The arguments of `list`.
@@ -524,6 +542,11 @@ Examples:
   distlock break --semaphore --holder ID render
 
 The program that held the lock may keep running for a while. Only a fencing token keeps out what it still writes.";
+
+const FORGET_EXAMPLES: &str = "\
+Examples:
+  distlock forget nightly-report 2026-11-22  (so that --once 2026-11-22 runs again)
+  distlock forget nightly-report             (ends the pause of --at-least)";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:

@@ -246,11 +246,12 @@ async fn slots(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
     if !locks.capabilities().remembering {
         return Ok(Warning("nothing is remembered here: --once and --at-least end with 64".to_owned()));
     }
-    let once = locks.once(name, "doctor")?.keep(Duration::from_secs(1));
+    let once = locks.once(name, "doctor")?.keep(PATIENCE);
     match once.acquire_for(PATIENCE).await? {
         Some(guard) => guard.release().await?,
         None => return Ok(Warning("a slot of this process was used before it asked".to_owned())),
     }
+    locks.forget(name, "doctor").await?;
     Ok(Fine("a slot was taken: --once and --at-least work".to_owned()))
 }
 

@@ -21,23 +21,45 @@ use crate::report::write_output;
 pub(crate) async fn run(common: &Common, status: &Status) -> Result<Ending, Failure> {
     let locks = Address::find(common)?.open(Duration::ZERO).await?;
     let named = status.target.named();
-    let output = output(&locks, named, common).await;
+    let output = output(&locks, named, status.once.as_deref(), common).await;
     connection::close(&locks).await;
     write_output(&output?)?;
     Ok(Ending::Code(exit::SUCCESS))
 }
 
-async fn output(locks: &LockClient, named: Named<'_>, common: &Common) -> Result<String, Failure> {
+async fn output(
+    locks: &LockClient,
+    named: Named<'_>,
+    slot: Option<&str>,
+    common: &Common,
+) -> Result<String, Failure> {
     let status = named.status(locks).await?;
+    let slot = match slot {
+        Some(slot) => Some((slot, locks.remembered(named.name, slot).await?)),
+        None => None,
+    };
     if common.json {
-        return Ok(format!("{}\n", to_json(named, &status)));
+        let mut object = to_json(named, &status);
+        if let Some((slot, left)) = slot {
+            object["slot"] =
+                json!({ "slot": slot, "has_run": left.is_some(), "remembered_ms": left.map(milliseconds) });
+        }
+        return Ok(format!("{object}\n"));
     }
+    let mut text = to_text(named, &status, locks.capabilities(), SystemTime::now());
     if !is_in_use(&status)
         && let Some(hint) = named.hint(locks).await
     {
-        return Ok(format!("{named} is free ({hint})\n"));
+        text = format!("{named} is free ({hint})\n");
     }
-    Ok(to_text(named, &status, locks.capabilities(), SystemTime::now()))
+    match slot {
+        Some((slot, Some(left))) => {
+            let left = humantime::format_duration(Duration::from_millis(milliseconds(left)));
+            Ok(format!("{text}slot {slot:?} has run; it is remembered for {left} more\n"))
+        }
+        Some((slot, None)) => Ok(format!("{text}slot {slot:?} has not run\n")),
+        None => Ok(text),
+    }
 }
 
 pub(crate) fn to_json(named: Named<'_>, status: &LockStatus) -> Value {

@@ -186,8 +186,8 @@ pub mod capabilities {
 pub mod spi {
     pub use lock_core::spi::{
         AcquireRequest, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant, GroupId,
-        InspectRequest, LeaseState, Memo, Mutex, Released, Remembered, Term, Updated, Wait, contained,
-        within,
+        InspectRequest, LeaseState, Memo, Mutex, Recall, Released, Remembered, Term, Updated, Wait,
+        contained, within,
     };
     pub use lock_core::{
         CharacterSet, Clock, Moment, NameRules, PhysicalName, Sleep, Unconnected, with_waker,

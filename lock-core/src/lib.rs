@@ -45,7 +45,7 @@ pub use runtime::metrics::METRIC_BUCKETS;
 pub use runtime::waker::with_waker;
 pub use spi::{
     AcquireRequest, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant, GroupId, InspectRequest,
-    LeaseState, Memo, Released, Remembered, Term, Updated, Wait,
+    LeaseState, Memo, Recall, Released, Remembered, Term, Updated, Wait,
 };
 pub use types::capabilities::{
     Breaking, Capabilities, Failover, Fairness, Fencing, Inspection, Leasing, PermitLimits, Reach, Reserving,

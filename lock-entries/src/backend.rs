@@ -7,8 +7,8 @@ use std::time::Duration;
 use lock_core::spi::within;
 use lock_core::{
     AcquireRequest, Backend, Broken, Capabilities, Downgraded, Grant, GroupId, HolderId, HolderInfo,
-    InspectRequest, LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Mode, Operation, Released,
-    Remembered, Updated, Wait,
+    InspectRequest, LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Mode, Operation, Recall,
+    Released, Remembered, Updated, Wait,
 };
 use tokio::sync::mpsc;
 
@@ -181,6 +181,10 @@ impl<S: Entries> Backend for EntriesBackend<S> {
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         self.store.remember(memo, keep).await
+    }
+
+    async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
+        self.store.recall(memo, recall).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {

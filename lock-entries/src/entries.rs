@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lock_core::{
     AcquireRequest, BackendContext, Capabilities, FencingToken, GroupId, HolderId, InspectRequest,
-    LeaseState, LockError, LossReason, Memo, Participant, Remembered,
+    LeaseState, LockError, LossReason, Memo, Participant, Recall, Remembered,
 };
 
 use crate::claim::{Claim, Claims, Failed};
@@ -55,6 +55,13 @@ pub trait Entries: Lines + fmt::Debug {
         memo: &Memo,
         keep: Duration,
     ) -> impl Future<Output = Result<Remembered, LockError>> + Send;
+
+    /// Looks a slot up, or forgets it, as [`Backend::recall`](lock_core::Backend::recall) has it.
+    fn recall(
+        &self,
+        memo: &Memo,
+        recall: Recall,
+    ) -> impl Future<Output = Result<Option<Duration>, LockError>> + Send;
 
     /// Asks the store for a sign of life.
     fn ping(&self) -> impl Future<Output = Result<(), LockError>> + Send;

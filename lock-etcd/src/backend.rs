@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{
     AcquireRequest, BackendContext, Breaking, Capabilities, CharacterSet, Failover, Fairness, Fencing,
     FencingToken, GroupId, HolderId, Inspection, LeaseState, LockError, LossReason, Memo, Mode, NameRules,
-    Operation, Participant, PermitLimits, Reach, Remembered, Reserving,
+    Operation, Participant, PermitLimits, Reach, Recall, Remembered, Reserving,
 };
 use lock_entries::{
     Claim, Claims, Entries, EntriesBackend, EntryLease, Failed, Granted, Record, Told, rewrite,
@@ -153,6 +153,11 @@ impl Entries for EtcdEntries {
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         let remembered = self.remembered(memo, keep).await;
         remembered.map_err(|failure| failure.explain(Operation::Remember).on(memo.name()))
+    }
+
+    async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
+        let recalled = self.recalled(memo, recall).await;
+        recalled.map_err(|failure| failure.explain(Operation::Remember).on(memo.name()))
     }
 
     async fn ping(&self) -> Result<(), LockError> {

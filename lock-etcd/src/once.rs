@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Memo, Operation, Remembered};
+use lock_core::{Memo, Operation, Recall, Remembered};
 use serde::Serialize;
 
 use crate::backend::EtcdEntries;
@@ -33,10 +33,8 @@ impl EtcdEntries {
         let read = Range { key: key.clone(), ..Range::default() };
         for _ in 0..MOST_ROUNDS {
             // Mostly it is remembered already; then nothing is written.
-            if let Some(found) = self.link.ask(read.clone()).await?.found.pop() {
-                // The server rounds down, and the end of a time that is over takes it a moment.
-                let left = self.link.ask(LeaseTimeToLive { id: found.lease }).await?.ttl.max(1);
-                return Ok(Remembered::Already { remaining: seconds(left).min(keep) });
+            if let Some((_, left)) = self.find(read.clone()).await? {
+                return Ok(Remembered::Already { remaining: left.min(keep) });
             }
             let clock = self.link.context.clock();
             let sent = clock.now();
@@ -61,5 +59,26 @@ impl EtcdEntries {
         }
         let busy = nonsense(Operation::Remember, "other clients change the slot again and again");
         Err(Failure::Refused(busy))
+    }
+
+    /// A slot goes with its lease.
+    pub(crate) async fn recalled(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, Failure> {
+        self.link.soon().await?;
+        let key = self.link.options.special("remembered", &memo.key());
+        let Some((lease, left)) = self.find(Range { key, ..Range::default() }).await? else {
+            return Ok(None);
+        };
+        if recall == Recall::Forget {
+            self.link.ask(LeaseRevoke { id: lease }).await?;
+        }
+        Ok(Some(left))
+    }
+
+    /// The lease of a slot, and how long it lasts.
+    async fn find(&self, read: Range) -> Result<Option<(i64, Duration)>, Failure> {
+        let Some(found) = self.link.ask(read).await?.found.pop() else { return Ok(None) };
+        // The server rounds down, and the end of a time that is over takes it a moment.
+        let left = self.link.ask(LeaseTimeToLive { id: found.lease }).await?.ttl.max(1);
+        Ok(Some((found.lease, seconds(left))))
     }
 }

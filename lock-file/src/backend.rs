@@ -12,7 +12,7 @@ use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
     LeaseState, LockError, LockName, LockStatus, LossReason, Memo, NameRules, Operation, PermitLimits, Reach,
-    Released, Remembered, Reserving, Term, Updated,
+    Recall, Released, Remembered, Reserving, Term, Updated,
 };
 
 use crate::attempt::{Attempt, Outcome, Resources};
@@ -309,6 +309,13 @@ impl Backend for FileBackend {
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         let key = memo.key();
         gated_action::run(&self.resources, move |gate| slots::remember(gate, &key, keep))
+            .await
+            .map_err(|failure| failure.into_error(Operation::Remember, Some(memo.name())))
+    }
+
+    async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
+        let key = memo.key();
+        gated_action::run(&self.resources, move |gate| slots::recall(gate, &key, recall))
             .await
             .map_err(|failure| failure.into_error(Operation::Remember, Some(memo.name())))
     }

@@ -6,7 +6,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use lock_core::Remembered;
+use lock_core::{Recall, Remembered};
 
 use crate::failure::Failure;
 use crate::folder::Folder;
@@ -20,8 +20,7 @@ const SWEPT_AT_ONCE: usize = 8;
 
 /// Remembers the slot with this key, unless it is remembered.
 pub(crate) fn remember(gate: &Gate, key: &str, keep: Duration) -> Result<Remembered, Failure> {
-    let (folder, now) = (gate.folder(), clock());
-    let bucket = format!("{REMEMBERED}/{}", key.chars().take(1).collect::<String>());
+    let (folder, now, bucket) = (gate.folder(), clock(), bucket(key));
     let relative = format!("{bucket}/{key}");
     let left = left(folder, &relative, now)?;
     if left > 0 {
@@ -30,6 +29,20 @@ pub(crate) fn remember(gate: &Gate, key: &str, keep: Duration) -> Result<Remembe
     write(folder, &relative, now, u64::try_from(keep.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX))?;
     sweep(folder, &bucket, now);
     Ok(Remembered::Now)
+}
+
+/// Returns for how much longer the slot with this key is remembered, and removes its file if it is to be forgotten.
+pub(crate) fn recall(gate: &Gate, key: &str, recall: Recall) -> Result<Option<Duration>, Failure> {
+    let (folder, relative) = (gate.folder(), format!("{}/{key}", bucket(key)));
+    let left = left(folder, &relative, clock())?;
+    if recall == Recall::Forget {
+        folder.remove(&relative)?;
+    }
+    Ok((left > 0).then(|| Duration::from_micros(left)))
+}
+
+fn bucket(key: &str) -> String {
+    format!("{REMEMBERED}/{}", key.chars().take(1).collect::<String>())
 }
 
 /// Remembers a slot for so many microseconds from now on. The file contains the end first, then the beginning.

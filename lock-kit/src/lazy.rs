@@ -9,8 +9,8 @@ use std::time::Duration;
 use lock_core::spi::{Mutex, contained};
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Broken, Capabilities, Downgraded, ErrorKind, Grant, GroupId,
-    HolderId, HolderInfo, InspectRequest, LeaseState, LockError, LockStatus, Memo, Operation, Released,
-    Remembered, Updated,
+    HolderId, HolderInfo, InspectRequest, LeaseState, LockError, LockStatus, Memo, Operation, Recall,
+    Released, Remembered, Updated,
 };
 use tokio::sync::watch;
 
@@ -160,6 +160,10 @@ impl<B: Backend> Backend for Lazy<B> {
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         self.backend(Operation::Remember).await?.remember(memo, keep).await
+    }
+
+    async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
+        self.backend(Operation::Remember).await?.recall(memo, recall).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {

@@ -40,8 +40,8 @@ use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Clock, Downgraded,
     Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState, Leasing,
-    LockError, LockName, LockStatus, Memo, Moment, NameRules, Operation, PermitLimits, Reach, Released,
-    Remembered, Reserving, Term, Updated, Wait,
+    LockError, LockName, LockStatus, Memo, Moment, NameRules, Operation, PermitLimits, Reach, Recall,
+    Released, Remembered, Reserving, Term, Updated, Wait,
 };
 
 #[cfg(feature = "testing")]
@@ -443,6 +443,10 @@ impl Backend for MemoryBackend {
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         self.call(Operation::Remember, |server| server.memos.remember(memo, keep, server.clock())).await
+    }
+
+    async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
+        self.call(Operation::Remember, |server| server.memos.recall(memo, recall, server.clock())).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {

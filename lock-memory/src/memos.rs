@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use lock_core::{Clock, Memo, Moment, Remembered};
+use lock_core::{Clock, Memo, Moment, Recall, Remembered};
 
 /// Until when which slot is remembered.
 #[derive(Debug, Default)]
@@ -22,5 +22,15 @@ impl Memos {
         }
         memos.insert(key, now.plus(keep));
         Remembered::Now
+    }
+
+    pub(super) fn recall(&self, memo: &Memo, recall: Recall, clock: &Clock) -> Option<Duration> {
+        let mut memos = self.0.lock();
+        let (key, now) = (memo.key(), clock.now());
+        let until = match recall {
+            Recall::Look => memos.get(&key).copied(),
+            Recall::Forget => memos.remove(&key),
+        };
+        until.filter(|until| *until > now).map(|until| until.since(now))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::{
     BackendContext, Breaking, Capabilities, CharacterSet, Fairness, Fencing, Inspection, LockError, LockKind,
-    LockName, Memo, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Reserving, Secret,
+    LockName, Memo, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Recall, Reserving, Secret,
 };
 use lock_kit::ClientRecord;
 use lock_sql::{Answer, Connecting, Dialect, Explained, Failure, Seen, create_if_missing};
@@ -239,6 +239,10 @@ impl Dialect for MySql {
 
     fn remember(&self, memo: &Memo, writer: &str, keep: Duration) -> Result<String, LockError> {
         Ok(statement::remember(&self.name(memo.physical()), memo, writer, keep))
+    }
+
+    fn recall(&self, memo: &Memo, recall: Recall) -> Result<String, LockError> {
+        Ok(statement::recall(&self.name(memo.physical()), memo, recall))
     }
 
     fn forget_slots() -> String {

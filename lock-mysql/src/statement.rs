@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Mode, Operation};
+use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Mode, Operation, Recall};
 use lock_kit::ClientRecord;
 use lock_sql::{COMMENT, comment, hex, nonsense, word_of};
 use serde::{Deserialize, Serialize};
@@ -309,8 +309,29 @@ pub(crate) fn remember(name: &str, memo: &Memo, writer: &str, keep: Duration) ->
          VALUES ('{name}','{id}',x'{slot}','{writer}',{NOW}+{keep}) \
          ON DUPLICATE KEY UPDATE writer=IF(kept_until<={NOW},VALUES(writer),writer),\
          kept_until=IF(writer=VALUES(writer),{NOW}+{keep},kept_until);\
-         SELECT {comment} writer,CAST(kept_until AS CHAR),CAST({NOW} AS CHAR) \
-         FROM {SLOTS} WHERE name='{name}' AND id='{id}' LOCK IN SHARE MODE"
+         {}",
+        read_slot(name, &id, "")
+    )
+}
+
+/// Reads the same of a slot whose time is not over, and removes its row if it is to be forgotten.
+pub(crate) fn recall(name: &str, memo: &Memo, recall: Recall) -> String {
+    let id = memo.key();
+    let read = read_slot(name, &id, &format!("AND kept_until>{NOW} "));
+    match recall {
+        Recall::Look => read,
+        Recall::Forget => format!(
+            "{read};DELETE {} FROM {SLOTS} WHERE name='{name}' AND id='{id}'",
+            comment(Operation::Remember)
+        ),
+    }
+}
+
+fn read_slot(name: &str, id: &str, condition: &str) -> String {
+    format!(
+        "SELECT {} writer,CAST(kept_until AS CHAR),CAST({NOW} AS CHAR) \
+         FROM {SLOTS} WHERE name='{name}' AND id='{id}' {condition}LOCK IN SHARE MODE",
+        comment(Operation::Remember)
     )
 }
 

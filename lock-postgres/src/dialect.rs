@@ -10,7 +10,7 @@ use std::time::Duration;
 use lock_core::{
     BackendContext, Breaking, Capabilities, CharacterSet, ErrorKind, Fairness, Fencing, Inspection,
     LockError, LockKind, LockName, Memo, Mode, NameRules, Operation, Participant, PermitLimits, PhysicalName,
-    Reach, Reserving, Secret,
+    Reach, Recall, Reserving, Secret,
 };
 use lock_kit::ClientRecord;
 use lock_sql::{
@@ -301,6 +301,11 @@ impl Dialect for Postgres {
     fn remember(&self, memo: &Memo, writer: &str, keep: Duration) -> Result<String, LockError> {
         let key = self.key(memo.name(), memo.physical(), LockKind::Lock)?;
         Ok(table::remember(key, memo, writer, keep))
+    }
+
+    fn recall(&self, memo: &Memo, recall: Recall) -> Result<String, LockError> {
+        let key = self.key(memo.name(), memo.physical(), LockKind::Lock)?;
+        Ok(table::recall(key, memo, recall))
     }
 
     fn check_slot(row: &Row) -> Result<(), LockError> {

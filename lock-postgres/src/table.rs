@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Memo, Operation};
+use lock_core::{Memo, Operation, Recall};
 use lock_kit::ClientRecord;
 use lock_sql::{ascii_json, comment, hex};
 
@@ -185,9 +185,24 @@ pub(crate) fn remember(key: Key, memo: &Memo, writer: &str, keep: Duration) -> S
          VALUES ({key},'{id}',{name},{slot},'{writer}',{NOW}+{keep}) \
          ON CONFLICT (key,id) DO UPDATE SET writer=excluded.writer,kept_until=excluded.kept_until \
          WHERE kept.kept_until<={NOW};\
-         SELECT writer,kept_until::text,{NOW}::text,obj_description('{SLOTS}'::regclass,'pg_class') \
-         FROM {SLOTS} WHERE key={key} AND id='{id}'"
+         SELECT {} FROM {SLOTS} WHERE key={key} AND id='{id}'",
+        columns_of_slot()
     )
+}
+
+/// Reads the same of a slot whose time is not over, and removes its row if it is to be forgotten.
+pub(crate) fn recall(key: Key, memo: &Memo, recall: Recall) -> String {
+    let (comment, id) = (comment(Operation::Remember), memo.key());
+    let (read, columns) =
+        (format!("FROM {SLOTS} WHERE key={key} AND id='{id}' AND kept_until>{NOW}"), columns_of_slot());
+    match recall {
+        Recall::Look => format!("{comment}SELECT {columns} {read}"),
+        Recall::Forget => format!("{comment}DELETE {read} RETURNING {columns}"),
+    }
+}
+
+fn columns_of_slot() -> String {
+    format!("writer,kept_until::text,{NOW}::text,obj_description('{SLOTS}'::regclass,'pg_class')")
 }
 
 /// Removes some slots whose time is over.

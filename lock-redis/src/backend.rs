@@ -12,7 +12,7 @@ use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Downgraded,
     Failover, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
     LeaseState, Leasing, LockError, LockKind, LockStatus, Memo, Mode, NameRules, Operation, PermitLimits,
-    PhysicalName, Reach, Remembered, Reserving, Updated,
+    PhysicalName, Reach, Recall, Remembered, Reserving, Updated,
 };
 use redis::Value;
 
@@ -85,6 +85,15 @@ impl RedisBackend {
 
     pub(crate) fn keys(&self, name: &PhysicalName, kind: LockKind) -> Keys {
         Keys::of(&self.connection.options.server.prefix, name, kind)
+    }
+
+    /// Asks the server for a slot, with the argument of the script. Returns for how much longer it is remembered, if it already was.
+    async fn ask_for_slot(&self, memo: &Memo, wish: &str) -> Result<Option<Duration>, LockError> {
+        let link = self.connection.link(Operation::Remember)?;
+        let mut command = self.keys(memo.physical(), LockKind::Lock).call_for_slot(&REMEMBER, memo.slot());
+        command.arg(wish);
+        let left: u64 = link.call(&REMEMBER, command).await?;
+        Ok((left > 0).then(|| Duration::from_millis(left)))
     }
 
     /// Continues to look for live waiters, if one call has not checked all of them.
@@ -239,14 +248,13 @@ impl Backend for RedisBackend {
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
-        let link = self.connection.link(Operation::Remember)?;
         let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1_000_000).max(1);
-        let mut command = self.keys(memo.physical(), LockKind::Lock).call_for_slot(&REMEMBER, memo.slot());
-        command.arg(keep.to_string());
-        match link.call::<u64>(&REMEMBER, command).await? {
-            0 => Ok(Remembered::Now),
-            left => Ok(Remembered::Already { remaining: Duration::from_millis(left) }),
-        }
+        let already = self.ask_for_slot(memo, &keep.to_string()).await?;
+        Ok(already.map_or(Remembered::Now, |remaining| Remembered::Already { remaining }))
+    }
+
+    async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
+        self.ask_for_slot(memo, if recall == Recall::Forget { "forget" } else { "look" }).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {

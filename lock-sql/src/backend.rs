@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lock_core::{
     AcquireRequest, Backend, Broken, Capabilities, Downgraded, ErrorKind, Grant, GroupId, HolderId,
-    HolderInfo, InspectRequest, LeaseState, LockError, LockStatus, LossReason, Memo, Operation, Released,
-    Remembered, Updated,
+    HolderInfo, InspectRequest, LeaseState, LockError, LockStatus, LossReason, Memo, Operation, Recall,
+    Released, Remembered, Updated,
 };
 use lock_kit::ClientRecord;
 
@@ -142,6 +142,10 @@ impl<D: Dialect> Backend for Client<D> {
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         once::remember(&self.auxiliary, memo, keep).await
+    }
+
+    async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
+        once::recall(&self.auxiliary, memo, recall).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lock_core::{
     AttemptId, HolderId, LeaseState, LockError, LockKind, LockName, Memo, Mode, Operation, Participant,
-    PhysicalName, Released, Secret,
+    PhysicalName, Recall, Released, Secret,
 };
 use lock_kit::ClientRecord;
 use sqlx::error::DatabaseError;
@@ -160,6 +160,12 @@ pub trait Dialect: Holds<Self> + Breaks<Self> + Send + Sync + Sized + 'static {
     /// # Errors
     /// That the lock has a name which the server cannot have.
     fn remember(&self, memo: &Memo, writer: &str, keep: Duration) -> Result<String, LockError>;
+
+    /// Returns the statements that read the same of a slot whose time is not over, and then remove its row if it is to be forgotten.
+    ///
+    /// # Errors
+    /// That the lock has a name which the server cannot have.
+    fn recall(&self, memo: &Memo, recall: Recall) -> Result<String, LockError>;
 
     /// Checks a row that was read so.
     ///

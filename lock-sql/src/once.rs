@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::spi::random_bytes;
-use lock_core::{LockError, Memo, Operation, Remembered};
+use lock_core::{LockError, Memo, Operation, Recall, Remembered};
 
 use crate::control::Control;
 use crate::dialect::Dialect;
@@ -78,14 +78,47 @@ async fn ask<D: Dialect>(
     }
 }
 
+/// Returns for how much longer a slot is remembered, and removes its row if it is to be forgotten.
+///
+/// # Errors
+/// Why it is not known.
+///
+/// # Cancel safety
+/// The slot may be forgotten.
+pub(crate) async fn recall<D: Dialect>(
+    auxiliary: &Control<D>,
+    memo: &Memo,
+    recall: Recall,
+) -> Result<Option<Duration>, LockError> {
+    let settings = auxiliary.settings();
+    let statement = settings.dialect.recall(memo, recall)?;
+    let asking = async {
+        match auxiliary.try_to_ask(Operation::Remember, statement, None).await {
+            Ok((_, answer)) => {
+                let Some(row) = answer.rows.first() else { return Ok(None) };
+                D::check_slot(row)?;
+                Ok(left(row))
+            }
+            Err(failure) if failure.why() == Some(Why::MissingTable) => Ok(None),
+            Err(failure) => Err(failure.into_error()),
+        }
+    };
+    let limit = settings.time_to_connect() + settings.time_for(Operation::Remember);
+    settings.in_time(limit, Operation::Remember, asking).await
+}
+
 /// Reads the row that the slot has now: its writer, the end of its time, and the server's time, in microseconds.
 fn read(row: &Row, writer: &str) -> Option<Remembered> {
-    let [found, until, now, ..] = row.as_slice() else { return None };
-    if found.as_deref()? == writer {
+    if row.first()?.as_deref()? == writer {
         return Some(Remembered::Now);
     }
+    left(row).map(|remaining| Remembered::Already { remaining })
+}
+
+fn left(row: &Row) -> Option<Duration> {
+    let [_, until, now, ..] = row.as_slice() else { return None };
     let (until, now): (u64, u64) = (until.as_deref()?.parse().ok()?, now.as_deref()?.parse().ok()?);
-    Some(Remembered::Already { remaining: Duration::from_micros(until.saturating_sub(now).max(1)) })
+    Some(Duration::from_micros(until.saturating_sub(now).max(1)))
 }
 
 /// Removes some rows whose time is over, in the background. A later call removes more.

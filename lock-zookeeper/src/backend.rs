@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_core::{
     AcquireRequest, BackendContext, Breaking, Capabilities, CharacterSet, Failover, Fairness, Fencing,
     GroupId, Inspection, LeaseState, LockError, LossReason, Memo, Mode, NameRules, Operation, PhysicalName,
-    Reach, Remembered, Reserving,
+    Reach, Recall, Remembered, Reserving,
 };
 use lock_entries::{Claims, Entries, EntriesBackend, EntryLease, Failed, Granted, InLine};
 use zookeeper_client::Error;
@@ -189,6 +189,12 @@ impl Entries for ZooKeeperEntries {
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         let session = self.sessions.any(Operation::Remember).await?;
         Slots { backend: self, session }.remember(memo, keep).await
+    }
+
+    async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
+        let session = self.sessions.any(Operation::Remember).await?;
+        let recalled = Slots { backend: self, session }.recall(memo, recall).await;
+        recalled.map_err(|failure| failure.explain(Operation::Remember))
     }
 
     async fn ping(&self) -> Result<(), LockError> {

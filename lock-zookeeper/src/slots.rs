@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{LockError, Memo, Operation, Remembered};
+use lock_core::{LockError, Memo, Operation, Recall, Remembered};
 use lock_entries::Failed;
 use serde::{Deserialize, Serialize};
 use zookeeper_client::{Client, CreateMode, Error, MultiReadResult, MultiWriteResult};
@@ -76,10 +76,7 @@ impl Slots<'_> {
         let text =
             serde_json::to_vec(&record).map_err(|error| nonsense(Operation::Remember, &error.to_string()))?;
         let record_name = format!("{:032x}", random(Operation::Remember)?);
-        let key = memo.key();
-        let bucket =
-            format!("{}/{REMEMBERED}/{}", self.backend.root, key.chars().take(2).collect::<String>());
-        let slot = format!("{bucket}/{key}");
+        let (bucket, slot) = self.paths(memo);
         let explained = |failure: Failure| failure.explain(Operation::Remember);
         for _ in 0..MOST_ROUNDS {
             match self.create(&slot, &record_name, &text).await {
@@ -100,6 +97,26 @@ impl Slots<'_> {
             }
         }
         Err(nonsense(Operation::Remember, "other clients change the slot again and again"))
+    }
+
+    pub(crate) async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, Failure> {
+        let (_, slot) = self.paths(memo);
+        loop {
+            let Some((found, now)) = look(&self.session, &slot).await? else { return Ok(None) };
+            let left = found.as_ref().and_then(|found| found.remaining(now));
+            if recall == Recall::Look || remove(&self.session, &slot, found.as_ref()).await? {
+                return Ok(left);
+            }
+        }
+    }
+
+    /// The paths of a slot's bucket and of the slot.
+    fn paths(&self, memo: &Memo) -> (String, String) {
+        let key = memo.key();
+        let bucket =
+            format!("{}/{REMEMBERED}/{}", self.backend.root, key.chars().take(2).collect::<String>());
+        let slot = format!("{bucket}/{key}");
+        (bucket, slot)
     }
 
     fn remembered(&self, bucket: &str, slot: &str, record_name: &str) -> Remembered {
@@ -185,6 +202,17 @@ async fn find(session: &Session, slot: &str) -> Result<Option<Found>, Failure> {
     }
 }
 
+/// Removes a slot, with the record that was found. Returns whether no other client has changed it meanwhile.
+async fn remove(session: &Session, slot: &str, found: Option<&Found>) -> Result<bool, Failure> {
+    let removed = session.change(|writer| {
+        if let Some(found) = found {
+            writer.add_delete(&format!("{slot}/{}", found.name), None)?;
+        }
+        writer.add_delete(slot, None)
+    });
+    is_unchanged(removed.await)
+}
+
 /// Looks at some slots near the one that was used just now, and removes those that may be forgotten.
 async fn sweep(session: &Session, bucket: &str, used: &str, record_name: &str) -> Result<(), Failure> {
     let Some(stat) = session.stat(&format!("{used}/{record_name}")).await? else { return Ok(()) };
@@ -197,13 +225,7 @@ async fn sweep(session: &Session, bucket: &str, used: &str, record_name: &str) -
         let slot = format!("{bucket}/{name}");
         let found = find(session, &slot).await?;
         if found.as_ref().is_some_and(|found| found.remaining(stat.ctime).is_none()) {
-            let removed = session.change(|writer| {
-                if let Some(found) = &found {
-                    writer.add_delete(&format!("{slot}/{}", found.name), None)?;
-                }
-                writer.add_delete(&slot, None)
-            });
-            is_unchanged(removed.await)?;
+            remove(session, &slot, found.as_ref()).await?;
         }
     }
     Ok(())

@@ -14,6 +14,7 @@ cases!("remembering":
     of_two_clients_one_gets_the_slot [Need::Remembering],
     slots_of_one_lock_and_of_others_are_apart [Need::Remembering],
     a_slot_is_forgotten_after_its_time_and_not_before [Need::Remembering],
+    a_slot_that_is_recalled_stays_until_it_is_to_be_forgotten [Need::Remembering],
     a_slot_outlives_the_client_that_used_it [Need::Remembering],
     holding_and_remembering_have_nothing_to_do_with_each_other [Need::Remembering],
     a_slot_whose_answer_is_lost_is_not_used_twice [Need::Remembering, Need::Ability(Ability::LostReplies)],
@@ -96,6 +97,26 @@ async fn a_slot_is_forgotten_after_its_time_and_not_before(stage: &Stage) -> Out
         used_at = *looked.lock();
     }
     Ok(())
+}
+
+async fn a_slot_that_is_recalled_stays_until_it_is_to_be_forgotten(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    ensure!(uses(&ours, NAME, "b", DAY).await?, "used before");
+    for client in [&ours, &theirs] {
+        ensure!(client.remembered(NAME, "a").await?.is_none(), "remembered before it was used");
+        ensure!(!client.forget(NAME, "a").await?, "forgotten before it was used");
+        ensure!(uses(&ours, NAME, "a", DAY).await?, "used before");
+        for asked in [&ours, &theirs] {
+            let left = asked.remembered(NAME, "a").await?;
+            ensure!(left.is_some_and(|left| !left.is_zero() && left <= DAY), "{left:?} of a day are left");
+        }
+        ensure!(client.forget(NAME, "a").await?, "it was not there to be forgotten");
+    }
+    ensure!(ours.remembered(NAME, "a").await?.is_none(), "it is still remembered");
+    ensure!(theirs.remembered(NAME, "b").await?.is_some(), "another slot was forgotten with it");
+    ensure!(uses(&theirs, NAME, "a", Duration::from_millis(100)).await?, "it cannot be used again");
+    let passes = || async { Ok(ours.remembered(NAME, "a").await?.is_none()) };
+    stage.until("the end of its time", passes).await
 }
 
 async fn a_slot_outlives_the_client_that_used_it(stage: &Stage) -> Outcome {

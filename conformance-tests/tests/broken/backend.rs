@@ -10,7 +10,7 @@ use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     ClientBuilder, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, InspectRequest, Inspection,
     LeaseState, LockClient, LockError, LockName, LockStatus, LossReason, Memo, NameRules, Operation, Reach,
-    Released, Remembered, Reserving, Term, Wait,
+    Recall, Released, Remembered, Reserving, Term, Wait,
 };
 
 use super::table::{Answer, Defect, Table, Waiting};
@@ -156,6 +156,11 @@ impl Backend for TableBackend {
         let remembered = self.table.remember(memo, keep);
         self.table.reply(Operation::Remember)?;
         Ok(remembered)
+    }
+
+    async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
+        self.table.reach(Operation::Remember)?;
+        Ok(self.table.recall(memo, recall))
     }
 
     async fn ping(&self) -> Result<(), LockError> {

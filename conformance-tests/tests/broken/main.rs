@@ -75,6 +75,11 @@ const CAUGHT: &[(Defect, &str, &str)] = &[
         "remembering::a_slot_is_forgotten_after_its_time_and_not_before",
         "forgotten after",
     ),
+    (
+        Defect::ForgetsNothing,
+        "remembering::a_slot_that_is_recalled_stays_until_it_is_to_be_forgotten",
+        "remembered before it was used",
+    ),
     (Defect::RemembersNames, "remembering::slots_of_one_lock_and_of_others_are_apart", "was used before"),
     (Defect::ShowsNobody, "inspection::the_holder_is_shown", "host is None"),
 ];

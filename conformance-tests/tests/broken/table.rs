@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lock_core::{
     AcquireRequest, AttemptId, Broken, HolderId, HolderInfo, LockError, LockName, LockStatus, LossReason,
-    Memo, Operation, Participant, Remembered,
+    Memo, Operation, Participant, Recall, Remembered,
 };
 use tokio::sync::Notify;
 
@@ -65,6 +65,8 @@ pub(crate) enum Defect {
     ForgetsEarly,
     /// All slots of a lock are one.
     RemembersNames,
+    /// A slot that is to be forgotten is looked up.
+    ForgetsNothing,
     /// The client answers a ping itself.
     PingUnasked,
     /// The holder counts its lease from a moment when the server has been counting for a long time.
@@ -202,6 +204,16 @@ impl Table {
         let keep = if self.has(Defect::ForgetsEarly) { keep / 2 } else { keep };
         state.slots.insert(key, now + keep.min(FOR_EVER));
         Remembered::Now
+    }
+
+    pub(crate) fn recall(&self, memo: &Memo, recall: Recall) -> Option<Duration> {
+        let key = (memo.name().as_str().to_owned(), memo.slot().to_owned());
+        let mut state = self.state();
+        let until = match recall {
+            Recall::Forget if !self.has(Defect::ForgetsNothing) => state.slots.remove(&key),
+            _ => state.slots.get(&key).copied(),
+        };
+        until.map(|until| until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 
     fn give(&self, state: &mut State, key: &str, to: Waiting) -> u64 {

@@ -50,6 +50,33 @@ pub(crate) fn a_failed_run_is_repeated_for_its_slot_until_it_succeeds(sandbox: &
     assert!(!sandbox.file("ran").exists());
 }
 
+pub(crate) fn a_slot_is_shown_and_forgotten(sandbox: &Sandbox) {
+    let run = || sandbox.run(["exec", "--once", "monday", "--skipped-exit-code", "99", "job", "--", "true"]);
+    let output = |arguments: &[&str]| {
+        let output = sandbox.run(arguments.iter().copied());
+        assert_code(&output, 0, arguments.join(" "));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let shown = || output(&["status", "job", "--once", "monday"]);
+    assert_eq!(shown(), "lock \"job\" is free\nslot \"monday\" has not run\n");
+    for _ in 0..2 {
+        assert_code(&run(), 0, "it runs");
+        assert_code(&run(), 99, "it has run");
+        assert!(shown().contains("slot \"monday\" has run; it is remembered for 23h 59m "), "{}", shown());
+        let shown = output(&["status", "--json", "job", "--once", "monday"]);
+        assert!(shown.contains(r#""slot":{"slot":"monday","has_run":true,"remembered_ms":86"#), "{shown}");
+        assert_eq!(output(&["forget", "job", "monday"]), "slot \"monday\" of \"job\" is forgotten\n");
+    }
+    let forgotten = r#"{"event":"forgotten","name":"job","slot":"monday","was_remembered":false}"#;
+    assert_eq!(output(&["forget", "--json", "job", "monday"]), format!("{forgotten}\n"));
+    let kept = ["exec", "--at-least", "10m", "--no-wait", "job", "--", "true"];
+    for code in [0, 75] {
+        assert_code(&sandbox.run(kept), code, "the pause");
+    }
+    assert_eq!(output(&["forget", "job"]), "the pause of \"job\" is forgotten\n");
+    assert_code(&sandbox.run(kept), 0, "after the pause");
+}
+
 pub(crate) fn two_slots_do_not_run_at_the_same_time(sandbox: &Sandbox) {
     let mut first = sandbox.exec(&["--once", "monday"], "echo ready; mkfifo pipe; read line < pipe");
     assert_eq!(first.output_line(), "ready");
@@ -126,6 +153,7 @@ macro_rules! with_files {
 with_files!(
     a_slot_runs_once_and_a_failure_consumes_it,
     a_failed_run_is_repeated_for_its_slot_until_it_succeeds,
+    a_slot_is_shown_and_forgotten,
     two_slots_do_not_run_at_the_same_time,
     a_slot_whose_lock_is_lost_ends_its_command_with_its_grace,
     a_lock_is_kept_after_its_release,

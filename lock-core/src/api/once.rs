@@ -9,7 +9,7 @@ use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::lock::DistributedLock;
 use crate::api::options::check_remembering;
-use crate::spi::{Memo, Remembered};
+use crate::spi::{Memo, Recall, Remembered};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
 
@@ -44,11 +44,6 @@ pub struct Once {
 /// How long a slot is remembered by default.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// For how long a slot is taken to find out whether it has run: a server answers no other question.
-const MOMENT: Duration = Duration::from_millis(1);
-/// What is left of a slot that was taken for a moment, or is all but forgotten. Some servers count whole seconds, two at least.
-const PASSES: Duration = Duration::from_secs(3);
-
 impl LockClient {
     /// Returns work that runs at most once for `slot` among all clients: a minute, a date, the number of a batch. It runs under
     /// the lock called `name`.
@@ -69,16 +64,14 @@ impl LockClient {
     /// [`ErrorKind::InvalidOption`] for an empty slot or one of more than 200 bytes; [`ErrorKind::InvalidName`];
     /// [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn once(&self, name: impl AsRef<str>, slot: impl Into<String>) -> Result<Once, LockError> {
-        let (lock, slot) = (self.mutex(name)?, slot.into());
-        let about = |error: LockError| error.on(lock.name()).at(self.server());
-        check_remembering(self.capabilities()).map_err(about)?;
-        if slot.is_empty() {
-            return Err(about(LockError::new(ErrorKind::InvalidOption, Operation::Remember))
+        let (lock, memo) = (self.mutex(&name)?, self.memo(name, slot)?);
+        if memo.slot().is_empty() {
+            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Remember)
+                .on(lock.name())
+                .at(self.server())
                 .because("the slot is empty")
                 .remedy("name what is to run once, such as a date or a minute"));
         }
-        let physical = self.capabilities().names.apply(lock.name());
-        let memo = Memo::new(lock.name().clone(), physical, slot).map_err(about)?;
         Ok(Once { client: self.clone(), lock, memo, keep: KEEP, retries_failed: false })
     }
 
@@ -98,10 +91,69 @@ impl LockClient {
         slot: impl Into<String>,
         keep: Duration,
     ) -> Result<Remembered, LockError> {
+        self.take_slot(&self.memo(name, slot)?, keep).await
+    }
+
+    /// Returns for how much longer the server remembers a slot of the [work](Self::once) called `name`: it has run, or runs; `None` if
+    /// the slot is free. The empty slot is the pause that [`at_least`](crate::LockOptions::at_least) keeps.
+    ///
+    /// ```
+    /// # use lock_core::LockError;
+    /// # lock_memory::example(async |locks| {
+    /// locks.once("reports", "2026-11-22")?.run(async |_| Ok::<_, LockError>(())).await?;
+    /// assert!(locks.remembered("reports", "2026-11-22").await?.is_some());
+    /// assert!(locks.remembered("reports", "2026-11-23").await?.is_none());
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the backend [cannot remember](crate::Capabilities::remembering);
+    /// [`ErrorKind::InvalidName`]; [`ErrorKind::InvalidOption`] for a slot of more than 200 bytes; [`ErrorKind::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at any time; it changes nothing.
+    pub async fn remembered(
+        &self,
+        name: impl AsRef<str>,
+        slot: impl Into<String>,
+    ) -> Result<Option<Duration>, LockError> {
+        self.recall(&self.memo(name, slot)?, Recall::Look).await
+    }
+
+    /// Makes the server forget a slot, so that its work may run again, or the pause of the empty slot. Returns whether it was remembered.
+    ///
+    /// ```
+    /// # use lock_core::LockError;
+    /// # lock_memory::example(async |locks| {
+    /// let nightly = locks.once("reports", "2026-11-22")?;
+    /// nightly.run(async |_| Ok::<_, LockError>(())).await?;
+    /// assert!(locks.forget("reports", "2026-11-22").await?);
+    /// assert!(nightly.run(async |_| Ok::<_, LockError>(())).await?.is_some());
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`remembered`](Self::remembered).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped after its first poll, the slot may or may not be forgotten.
+    pub async fn forget(&self, name: impl AsRef<str>, slot: impl Into<String>) -> Result<bool, LockError> {
+        Ok(self.recall(&self.memo(name, slot)?, Recall::Forget).await?.is_some())
+    }
+
+    fn memo(&self, name: impl AsRef<str>, slot: impl Into<String>) -> Result<Memo, LockError> {
         let name = self.full_name(name)?;
-        check_remembering(self.capabilities()).map_err(|error| error.on(&name))?;
-        let memo = Memo::new(name.clone(), self.capabilities().names.apply(&name), slot)?;
-        self.take_slot(&memo, keep).await
+        let about = |error: LockError| error.on(&name).at(self.server());
+        check_remembering(self.capabilities()).map_err(about)?;
+        Memo::new(name.clone(), self.capabilities().names.apply(&name), slot).map_err(about)
+    }
+
+    async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
+        let asked = memo.clone();
+        let recalled = self.on_engine(Operation::Remember, move |context| async move {
+            context.backend.recall(&asked, recall).await
+        });
+        recalled.await.map_err(|error| error.on(memo.name()))
     }
 
     /// Makes the server remember a slot.
@@ -296,7 +348,7 @@ impl Once {
     /// # Cancel safety
     /// If the future is dropped, the slot may or may not be taken.
     pub async fn succeeded(&self) -> Result<(), LockError> {
-        self.take_at_last(self.keep).await.map(drop)
+        self.client.take_slot(&self.memo, self.keep).await.map(drop)
     }
 
     /// Takes the slot under the lock. If it has run, the lock is released in the background.
@@ -330,40 +382,25 @@ impl Once {
 
     /// Returns whether the work is to run: the slot was free, and is now taken if this is the time for it.
     async fn takes_slot(&self) -> Result<bool, LockError> {
-        let taken = if self.retries_failed {
-            self.take_at_last(MOMENT).await?
+        let is_free = if self.retries_failed {
+            self.client.recall(&self.memo, Recall::Look).await?.is_none()
         } else {
-            self.client.take_slot(&self.memo, self.keep).await?
+            self.client.take_slot(&self.memo, self.keep).await? == Remembered::Now
         };
-        let is_free = taken == Remembered::Now;
         if !is_free {
             self.client.count_skipped(self.name());
         }
         Ok(is_free)
     }
 
-    /// Takes the slot for so long, after what was taken for a moment.
-    async fn take_at_last(&self, keep: Duration) -> Result<Remembered, LockError> {
-        loop {
-            match self.client.take_slot(&self.memo, keep).await? {
-                Remembered::Already { remaining } if remaining <= PASSES => {
-                    let clock = self.lock.clock();
-                    clock.sleep_until(clock.now().plus(remaining)).await;
-                }
-                taken => return Ok(taken),
-            }
-        }
-    }
-
     /// Returns the lock, unless a slot cannot be remembered for so long.
     fn checked(&self) -> Result<&dyn DistributedLock, LockError> {
-        let shortest = if self.retries_failed { PASSES } else { Duration::ZERO };
-        if self.keep > shortest {
+        if !self.keep.is_zero() {
             return Ok(&*self.lock);
         }
         Err(LockError::new(ErrorKind::InvalidOption, Operation::Remember)
             .on(self.name())
-            .because(format!("the time to remember a slot is {}", humantime::format_duration(self.keep)))
+            .because("the time to remember a slot is zero")
             .remedy("keep a slot for longer than the last replica may be late"))
     }
 }

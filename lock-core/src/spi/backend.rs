@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AcquireRequest, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo, Released, Remembered,
-    Updated,
+    AcquireRequest, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo, Recall, Released,
+    Remembered, Updated,
 };
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -160,6 +160,20 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         keep: Duration,
     ) -> impl Future<Output = Result<Remembered, LockError>> + Send {
         let _ = keep;
+        async { Err(LockError::new(ErrorKind::Unsupported, Operation::Remember).on(memo.name())) }
+    }
+
+    /// Returns for how much longer the server remembers the slot of a lock, never zero; `None` if it does not. Then it does with the slot
+    /// what `recall` says. A backend that [remembers](Capabilities::remembering) implements it.
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at every await; a slot that is to be forgotten may or may not be.
+    fn recall(
+        &self,
+        memo: &Memo,
+        recall: Recall,
+    ) -> impl Future<Output = Result<Option<Duration>, LockError>> + Send {
+        let _ = recall;
         async { Err(LockError::new(ErrorKind::Unsupported, Operation::Remember).on(memo.name())) }
     }
 

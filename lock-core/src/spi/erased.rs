@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    AcquireRequest, Backend, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo, Released,
+    AcquireRequest, Backend, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo, Recall, Released,
     Remembered, Updated,
 };
 use crate::runtime::engine::contained;
@@ -39,6 +39,7 @@ pub(crate) trait AnyBackend: fmt::Debug + Send + Sync {
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError>;
     async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError>;
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError>;
+    async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError>;
     async fn ping(&self) -> Result<(), LockError>;
     async fn close(&self);
 }
@@ -133,6 +134,10 @@ impl<B: Backend> AnyBackend for Erased<B> {
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         self.request(Operation::Remember, async { self.backend.remember(memo, keep).await }).await
+    }
+
+    async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
+        self.request(Operation::Remember, async { self.backend.recall(memo, recall).await }).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {

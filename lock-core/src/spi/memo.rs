@@ -85,6 +85,15 @@ pub enum Remembered {
     },
 }
 
+/// What [`Backend::recall`] does with a slot that it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recall {
+    /// Leaves it as it is.
+    Look,
+    /// Removes it, so that the next [`Backend::remember`] takes it anew.
+    Forget,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

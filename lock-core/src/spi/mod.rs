@@ -248,7 +248,7 @@ pub use backoff::Backoff;
 pub use context::BackendContext;
 pub use grant::{Downgraded, Grant, GroupId, LeaseState, Released, Term, Updated};
 pub use inspect_request::InspectRequest;
-pub use memo::{Memo, Remembered};
+pub use memo::{Memo, Recall, Remembered};
 pub use random::random_bytes;
 
 pub use crate::types::mode::{LockKind, Mode};

@@ -93,7 +93,7 @@ pub enum Operation {
     Break,
     /// Changing what the server shows of a holder.
     Describe,
-    /// Remembering a slot of a lock.
+    /// Remembering a slot of a lock, looking it up or forgetting it.
     Remember,
     /// Asking the server for a sign of life.
     Ping,
@@ -115,7 +115,7 @@ impl fmt::Display for Operation {
             Self::Inspect => "inspect",
             Self::Break => "break",
             Self::Describe => "describe",
-            Self::Remember => "remember a slot of",
+            Self::Remember => "use a slot of",
             Self::Ping => "ping",
             Self::Close => "close",
         })

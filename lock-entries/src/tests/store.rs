@@ -12,7 +12,7 @@ use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, BackendContext, Breaking, Capabilities, Fairness, Fencing, FencingToken, GroupId,
     HolderId, InspectRequest, Inspection, LeaseState, LockError, LossReason, Memo, Mode, Moment, Operation,
-    Participant, PermitLimits, Reach, Remembered, Term, Wait,
+    Participant, PermitLimits, Reach, Recall, Remembered, Term, Wait,
 };
 use tokio::sync::watch;
 
@@ -501,6 +501,10 @@ impl Entries for Client {
     }
 
     async fn remember(&self, memo: &Memo, _: Duration) -> Result<Remembered, LockError> {
+        Err(LockError::new(lock_core::ErrorKind::Unsupported, Operation::Remember).on(memo.name()))
+    }
+
+    async fn recall(&self, memo: &Memo, _: Recall) -> Result<Option<Duration>, LockError> {
         Err(LockError::new(lock_core::ErrorKind::Unsupported, Operation::Remember).on(memo.name()))
     }
 
