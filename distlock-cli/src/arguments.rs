@@ -75,6 +75,9 @@ pub(crate) enum Task {
     /// List the locks and semaphores that are held or waited for
     #[command(after_help = LIST_EXAMPLES)]
     List(List),
+    /// Print who gets, holds no more and waits for which lock, as it happens
+    #[command(after_help = WATCH_EXAMPLES)]
+    Watch(Watch),
     /// Take a lock away from its holder
     #[command(after_help = BREAK_EXAMPLES)]
     Break(Break),
@@ -366,6 +369,18 @@ pub(crate) struct List {
     pub(crate) waiting: bool,
 }
 
+/// The arguments of `watch`.
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// Only locks whose names begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+
+    /// Ask the server for all locks once in this time, at most ten times a second
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
+    pub(crate) interval: Duration,
+}
+
 /// What is looked at or taken away.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
@@ -533,6 +548,14 @@ Examples:
   distlock list
   distlock list orders/ --waiting            (where work piles up)
   distlock list --json | jq -r .name";
+
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  distlock watch
+  distlock watch orders/ --interval 5s
+  distlock watch --json | jq -r 'select(.event == \"ended\") | .name'
+
+What begins and ends between two looks is not seen.";
 
 const BREAK_EXAMPLES: &str = "\
 Examples:

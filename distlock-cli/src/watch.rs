@@ -43,11 +43,19 @@ async fn run_with(
         watch = election.observe() => watch?,
         signal = signals.next() => return Ok(interrupted(signal)),
     };
+    until_unwanted(signals, follow(watch, &elect.name, report)).await
+}
+
+/// Prints until a signal ends it, or until the reader of standard output has gone.
+pub(crate) async fn until_unwanted(
+    signals: &mut Signals,
+    printing: impl Future<Output = Result<(), Failure>>,
+) -> Result<Ending, Failure> {
     tokio::select! {
         biased;
         () = signals.next_that_ends() => signals.ask_to_end(),
         () = reader_goes() => {}
-        followed = follow(watch, &elect.name, report) => followed?,
+        printed = printing => printed?,
     }
     Ok(Ending::Code(exit::SUCCESS))
 }
@@ -57,9 +65,8 @@ async fn follow(mut watch: LeaderWatch, name: &str, report: &Report) -> Result<(
     loop {
         let seen = leader.as_ref();
         let line = if report.is_json() { to_json(name, seen) } else { to_text(name, seen) };
-        match print(line).await {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            printed => printed.map_err(|error| Failure::of_system("write the leader", error))?,
+        if !print(line).await? {
+            return Ok(());
         }
         leader = other_than(leader, &mut watch).await?;
     }
@@ -93,13 +100,16 @@ async fn reader_goes() {
     }
 }
 
-/// Writes on another thread: a full pipe must not keep a signal from ending this.
-async fn print(line: String) -> io::Result<()> {
+/// Writes on another thread: a full pipe must not keep a signal from ending this. Returns whether there is a reader.
+pub(crate) async fn print(line: String) -> Result<bool, Failure> {
     let write = move || {
         let mut output = io::stdout();
         output.write_all(line.as_bytes()).and_then(|()| output.flush())
     };
-    spawn_blocking(write).await.map_err(io::Error::other)?
+    match spawn_blocking(write).await.map_err(io::Error::other).and_then(|written| written) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true).map_err(|error| Failure::of_system("write", error)),
+    }
 }
 
 fn to_text(name: &str, leader: Option<&Participant>) -> String {

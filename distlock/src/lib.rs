@@ -161,7 +161,8 @@ pub mod events {
 /// Who holds a lock and who waits for it, and what breaking a lock returns.
 pub mod status {
     pub use lock_core::{
-        Broken, HolderId, HolderInfo, LockKind, LockList, LockStatus, Mode, Participant, ProcessOrigin,
+        Broken, ChangeKind, HolderId, HolderInfo, LockChange, LockKind, LockList, LockStatus, LockWatch,
+        Mode, Participant, ProcessOrigin,
     };
 }
 

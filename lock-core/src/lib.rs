@@ -35,6 +35,7 @@ pub use api::once::Once;
 pub use api::options::LockOptions;
 pub use api::several::MultiLock;
 pub use api::sharing::{RwLock, Semaphore};
+pub use api::watching::{ChangeKind, LockChange, LockWatch};
 
 pub use runtime::clock::{AlarmHandle, Clock, Moment, Sleep};
 pub use runtime::engine::EngineChoice;

@@ -1,7 +1,11 @@
 //! Cases: what `status` shows about a lock.
 
-use crate::{Outcome, ensure};
-use lock_core::{ClientBuilder, HolderInfo, LockClient, LockError, LockStatus, Participant, ProcessOrigin};
+use std::time::Duration;
+
+use crate::{Failure, Outcome, ensure};
+use lock_core::{
+    ChangeKind, ClientBuilder, HolderInfo, LockClient, LockError, LockStatus, Participant, ProcessOrigin,
+};
 
 use super::exclusion::quit;
 use super::order::take_turns;
@@ -15,6 +19,7 @@ cases!("inspection":
     the_queue_is_shown_in_order [Need::Holder],
     looking_changes_nothing [Need::Holder],
     those_in_use_are_listed_and_no_others [Need::Listing, Need::Holder],
+    a_watch_shows_a_wait_a_hand_off_and_the_end [Need::Listing, Need::Holder],
     a_semaphore_is_listed_beside_the_lock_of_its_name [Need::Listing, Need::Permits],
 );
 
@@ -126,6 +131,37 @@ async fn those_in_use_are_listed_and_no_others(stage: &Stage) -> Outcome {
     ensure!(found.is_empty(), "listed are {found:?}, which are free");
     let found = listed(&observer, "").await?;
     ensure!(found.iter().any(|(name, ..)| name == "other"), "listed are {found:?}");
+    Ok(other.release().await?)
+}
+
+async fn a_watch_shows_a_wait_a_hand_off_and_the_end(stage: &Stage) -> Outcome {
+    let (ours, theirs, observer) = (stage.client().await?, stage.client().await?, stage.client().await?);
+    let mut watch = observer.scoped("watched/").watch(Duration::ZERO)?;
+    let other = ours.mutex("other")?.acquire().await?;
+    let first = ours.mutex("watched/room")?.acquire().await?;
+    // A process may be seen to hold the lock before it has written who it is.
+    let mut next = async |kind| loop {
+        let changes = stage.soon("a change of the lock", watch.changes()).await??;
+        if changes.iter().any(|one| one.kind == ChangeKind::Left || one.name.as_str() != "watched/room") {
+            return Err(Failure::new(format!("seen are {changes:?}")));
+        }
+        if let Some(change) = changes.into_iter().find(|one| one.kind == kind) {
+            return Ok(change.participant);
+        }
+    };
+    let holder = next(ChangeKind::Granted).await?;
+    let waits = theirs.mutex("watched/room")?;
+    let waiting = tokio::spawn(async move { waits.acquire().await });
+    let waiter = next(ChangeKind::Waiting).await?;
+    ensure!(waiter.id != holder.id, "{waiter:?} has the id of the holder");
+    first.release().await?;
+    let second = waiting.await??;
+    let granted = next(ChangeKind::Granted).await?;
+    ensure!(granted.id != holder.id, "{granted:?} has the id of the first holder");
+    second.release().await?;
+    let ended = next(ChangeKind::Ended).await?;
+    ensure!(watch.locks().is_empty(), "in use is {:?}", watch.locks());
+    ensure!(ended.id == granted.id, "{ended:?} has ended, and {granted:?} was granted");
     Ok(other.release().await?)
 }
 

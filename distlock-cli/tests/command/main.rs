@@ -56,5 +56,6 @@ mod support;
 mod terminal;
 mod together;
 mod unread;
+mod watching;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;

@@ -20,6 +20,7 @@ use crate::api::reentrant::ReentrantLock;
 use crate::api::several::{MultiLock, in_order};
 use crate::policy::context::ClientContext;
 use crate::policy::entry::Entry;
+use crate::runtime::clock::Clock;
 use crate::runtime::engine::{AbortOnDrop, Engine, no_answer};
 use crate::runtime::race::within;
 use crate::spi::{InspectRequest, LockKind, Mode};
@@ -540,6 +541,10 @@ impl LockClient {
     /// Counts work of this name that was not done, because its slot had been used.
     pub(super) fn count_skipped(&self, name: &LockName) {
         self.client.context.metrics.of(name, Mode::Exclusive).skipped();
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.client.context.clock
     }
 
     pub(super) fn engine(&self) -> &Engine {

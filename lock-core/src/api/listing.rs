@@ -72,16 +72,21 @@ impl LockClient {
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
     pub async fn list(&self) -> Result<LockList, LockError> {
-        let capabilities = self.capabilities();
-        if !capabilities.listing {
-            let unsupported = LockError::new(ErrorKind::Unsupported, Operation::Inspect).at(self.server());
-            let cause = format!("the backend {:?} cannot name the locks of its server", capabilities.backend);
-            return Err(unsupported.because(cause).remedy("ask for each lock by its name"));
-        }
+        self.check_listing()?;
         let mut found = self.on_engine(Operation::Inspect, inspect_all).await?;
         found.locks.retain(|lock| lock.name.as_str().starts_with(&*self.prefix));
         found.locks.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(found)
+    }
+
+    pub(super) fn check_listing(&self) -> Result<(), LockError> {
+        let capabilities = self.capabilities();
+        if capabilities.listing {
+            return Ok(());
+        }
+        let unsupported = LockError::new(ErrorKind::Unsupported, Operation::Inspect).at(self.server());
+        let cause = format!("the backend {:?} cannot name the locks of its server", capabilities.backend);
+        Err(unsupported.because(cause).remedy("ask for each lock by its name"))
     }
 }
 

@@ -27,3 +27,4 @@ pub(crate) mod several;
 pub(crate) mod sharing;
 #[cfg(test)]
 mod tests;
+pub(crate) mod watching;

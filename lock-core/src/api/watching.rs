@@ -1,0 +1,204 @@
+//! Which locks of a server change hands.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::api::client::LockClient;
+use crate::runtime::clock::Moment;
+use crate::types::error::LockError;
+use crate::types::mode::LockKind;
+use crate::types::name::LockName;
+use crate::types::status::{HolderId, LockList, LockStatus, Participant};
+
+#[cfg(doc)]
+use crate::types::error::ErrorKind;
+
+/// The shortest time between two looks: each asks for all locks.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a [`LockWatch`] has seen of a holder or a waiter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockChange {
+    /// The lock or semaphore.
+    pub name: LockName,
+    /// What has changed.
+    pub kind: ChangeKind,
+    /// Who holds it or waits for it, or did so when it was last seen. Its mode tells a semaphore from a lock.
+    pub participant: Participant,
+}
+
+/// What has changed between two looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChangeKind {
+    /// It waits for the lock.
+    Waiting,
+    /// It holds the lock.
+    Granted,
+    /// It does not hold the lock any more. Servers do not say whether it has released or lost it.
+    Ended,
+    /// It does not wait any more: it has given up, or it has had the lock between two looks.
+    Left,
+}
+
+/// A view of all locks of a server that are in use, of all clients: differences between one [list](LockClient::list) and the next. What
+/// begins and ends between two looks is not seen.
+#[derive(Debug)]
+#[must_use = "it looks when it is asked for changes"]
+pub struct LockWatch {
+    client: LockClient,
+    interval: Duration,
+    next: Moment,
+    seen: Vec<LockStatus>,
+}
+
+impl LockClient {
+    /// Returns a view of the changes of the server's locks, which asks for a list once in each `interval`, at most ten times a second;
+    /// that of a [scoped](Self::scoped) client sees the names that begin with its prefix.
+    ///
+    /// ```
+    /// # use lock_core::ChangeKind;
+    /// # use std::time::Duration;
+    /// # lock_memory::example(async |locks| {
+    /// let mut watch = locks.watch(Duration::from_secs(1))?;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert_eq!(watch.changes().await?[0].kind, ChangeKind::Granted);
+    /// guard.release().await?;
+    /// assert_eq!(watch.changes().await?[0].kind, ChangeKind::Ended);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the backend [cannot list](crate::Capabilities::listing) locks.
+    pub fn watch(&self, interval: Duration) -> Result<LockWatch, LockError> {
+        self.check_listing()?;
+        let interval = interval.max(SHORTEST_INTERVAL);
+        Ok(LockWatch { client: self.clone(), interval, next: self.clock().now(), seen: Vec::new() })
+    }
+}
+
+impl LockWatch {
+    /// Waits until a look shows other holders or waiters than the last one; the first shows all that there are. Of one lock,
+    /// what has ended comes first. While the server cannot be reached, it waits.
+    ///
+    /// A lock that cannot be inspected is taken to be as it was, and so are others that are missing from the same list.
+    ///
+    /// # Errors
+    /// Those of [`LockClient::list`] that do not pass by themselves; [`ErrorKind::Closed`] after [`LockClient::close`].
+    ///
+    /// # Cancel safety
+    /// The future may be dropped and the method called again at any time.
+    pub async fn changes(&mut self) -> Result<Vec<LockChange>, LockError> {
+        let clock = self.client.clock().clone();
+        loop {
+            clock.sleep_until(self.next).await;
+            self.client.refuse_when_closing()?;
+            let found = self.client.list().await;
+            self.next = clock.now().plus(self.interval);
+            match found {
+                Ok(found) => {
+                    let changes = self.see(found);
+                    if !changes.is_empty() {
+                        return Ok(changes);
+                    }
+                }
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!(target: "distlock", %error, "not looked at");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Returns the locks in use as the last look has shown them, in the order of their names.
+    pub fn locks(&self) -> &[LockStatus] {
+        &self.seen
+    }
+
+    fn see(&mut self, found: LockList) -> Vec<LockChange> {
+        let mut locks = found.locks;
+        if !found.failures.is_empty() {
+            let is_missing = |lock: &LockStatus| !locks.iter().any(|now| key(now) == key(lock));
+            let missing: Vec<_> = self.seen.iter().filter(|lock| is_missing(lock)).cloned().collect();
+            locks.extend(missing);
+            locks.sort_by(|one, other| one.name.cmp(&other.name));
+        }
+        let changes = differences(&self.seen, &locks);
+        self.seen = locks;
+        changes
+    }
+}
+
+fn key(lock: &LockStatus) -> (&LockName, Option<LockKind>) {
+    (&lock.name, lock.holders.iter().chain(&lock.waiters).next().map(|one| one.mode.kind()))
+}
+
+/// A participant of a lock, and whether it holds it.
+type Place<'a> = (&'a LockName, LockKind, &'a HolderId, bool);
+
+fn places(locks: &[LockStatus]) -> impl Iterator<Item = (Place<'_>, &Participant)> {
+    locks.iter().flat_map(|lock| {
+        let holders = lock.holders.iter().map(|one| (one, true));
+        let waiters = lock.waiters.iter().map(|one| (one, false));
+        holders.chain(waiters).map(|(one, holds)| ((&lock.name, one.mode.kind(), &one.id, holds), one))
+    })
+}
+
+fn differences(old: &[LockStatus], new: &[LockStatus]) -> Vec<LockChange> {
+    let (before, after): (HashMap<_, _>, HashMap<_, _>) = (places(old).collect(), places(new).collect());
+    let change = |(name, ..): Place<'_>, kind, participant: &Participant| LockChange {
+        name: name.clone(),
+        kind,
+        participant: participant.clone(),
+    };
+    // Some servers give one id to all holds of a connection.
+    let goes_on = |now: &HashMap<Place<'_>, &Participant>, place: &Place<'_>, one: &Participant| {
+        now.get(place).is_some_and(|other| other.token == one.token || other.token.xor(one.token).is_some())
+    };
+    let ended = places(old).filter(|(place, one)| !goes_on(&after, place, one)).filter_map(|(place, one)| {
+        let (name, kind, id, holds) = place;
+        let is_granted = !holds && after.contains_key(&(name, kind, id, true));
+        let kind = if holds { ChangeKind::Ended } else { ChangeKind::Left };
+        (!is_granted).then(|| change(place, kind, one))
+    });
+    let begun = places(new).filter(|(place, one)| !goes_on(&before, place, one)).map(|(place, one)| {
+        change(place, if place.3 { ChangeKind::Granted } else { ChangeKind::Waiting }, one)
+    });
+    let mut changes: Vec<_> = ended.chain(begun).collect();
+    changes.sort_by(|one, other| one.name.cmp(&other.name));
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::token::FencingToken;
+
+    fn lock(holders: &[(&str, u64)], waiters: &[&str]) -> Vec<LockStatus> {
+        let mut lock = LockStatus::free(LockName::new("a").unwrap());
+        let one = |id: &str| Participant::new(HolderId::new(id));
+        let token = |token| (token > 0).then(|| FencingToken::new(token));
+        lock.holders = holders.iter().map(|(id, number)| one(id).with_token(token(*number))).collect();
+        lock.waiters = waiters.iter().map(|id| one(id)).collect();
+        vec![lock]
+    }
+
+    #[test]
+    fn two_lists_differ_in_who_holds_and_who_waits() {
+        use ChangeKind::{Ended, Granted, Left, Waiting};
+        let held = lock(&[("one", 1)], &["two", "three"]);
+        for (new, expected) in [
+            (lock(&[("one", 1)], &["three", "two"]), &[] as &[(ChangeKind, &str)]),
+            (lock(&[("one", 0)], &["two", "three"]), &[]),
+            (lock(&[("two", 2)], &["three"]), &[(Ended, "one"), (Granted, "two")]),
+            (lock(&[("one", 1)], &["two", "four"]), &[(Left, "three"), (Waiting, "four")]),
+            (lock(&[("one", 5)], &["two", "three"]), &[(Ended, "one"), (Granted, "one")]),
+            (Vec::new(), &[(Ended, "one"), (Left, "two"), (Left, "three")]),
+        ] {
+            let changes = differences(&held, &new);
+            let seen: Vec<_> = changes.iter().map(|one| (one.kind, one.participant.id.as_str())).collect();
+            assert_eq!(seen, expected);
+        }
+    }
+}
