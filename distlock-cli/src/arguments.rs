@@ -69,7 +69,7 @@ pub(crate) enum Task {
     /// Hold a lock until standard input closes, or until SIGINT or SIGTERM
     #[command(after_help = HOLD_EXAMPLES)]
     Hold(Hold),
-    /// Show who holds a lock and who waits for it
+    /// Show who holds a lock and who waits for it; without a name, what you hold and wait for on this machine
     #[command(after_help = status_examples())]
     Status(Status),
     /// List the locks and semaphores that are held or waited for
@@ -334,11 +334,15 @@ pub(crate) struct Hold {
 /// The arguments of `status`.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    #[command(flatten)]
-    pub(crate) target: Target,
+    /// The lock's name; without it, all that processes of yours on this machine hold or wait for
+    name: Option<String>,
+
+    /// The semaphore of that name, which has nothing to do with the lock: see --limit of exec
+    #[arg(long, requires = "name")]
+    semaphore: bool,
 
     /// Show also whether this slot of --once has run
-    #[arg(long, value_name = "SLOT", conflicts_with = "semaphore")]
+    #[arg(long, value_name = "SLOT", requires = "name", conflicts_with = "semaphore")]
     pub(crate) once: Option<String>,
 }
 
@@ -394,9 +398,19 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn named(&self) -> Named<'_> {
-        let kind = if self.semaphore { LockKind::Semaphore } else { LockKind::Lock };
-        Named { name: &self.name, kind }
+        named(&self.name, self.semaphore)
     }
+}
+
+impl Status {
+    /// What is looked at, if it is one lock or semaphore.
+    pub(crate) fn named(&self) -> Option<Named<'_>> {
+        self.name.as_deref().map(|name| named(name, self.semaphore))
+    }
+}
+
+fn named(name: &str, is_semaphore: bool) -> Named<'_> {
+    Named { name, kind: if is_semaphore { LockKind::Semaphore } else { LockKind::Lock } }
 }
 
 /// The arguments of `break`.

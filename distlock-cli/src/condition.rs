@@ -28,12 +28,7 @@ impl Condition {
     }
 
     fn as_seen_by(us: &HolderInfo, participant: &Participant) -> Option<Self> {
-        let is_in_sight = match &participant.origin {
-            Some(theirs) => us.origin.as_ref().is_some_and(|ours| ours.numbering == theirs.numbering),
-            None => participant.host.as_ref() == Some(&us.host),
-        };
-        let pid = participant.pid.filter(|_| is_in_sight)?;
-        let pid = i32::try_from(pid).ok().filter(|&pid| pid > 0).map(Pid::from_raw)?;
+        let pid = pid_in_sight(us, participant)?;
         if signal::kill(pid, None) == Err(Errno::ESRCH) {
             return Some(Self::Gone);
         }
@@ -53,6 +48,21 @@ impl Condition {
             _ => None,
         }
     }
+}
+
+/// Whether this user may signal the process of a participant, or could before it ended.
+pub(crate) fn is_ours(participant: &Participant) -> bool {
+    pid_in_sight(&US, participant).is_some_and(|pid| signal::kill(pid, None) != Err(Errno::EPERM))
+}
+
+/// The process of a participant, if its id means the same here.
+fn pid_in_sight(us: &HolderInfo, participant: &Participant) -> Option<Pid> {
+    let is_in_sight = match &participant.origin {
+        Some(theirs) => us.origin.as_ref().is_some_and(|ours| ours.numbering == theirs.numbering),
+        None => participant.host.as_ref() == Some(&us.host),
+    };
+    let pid = participant.pid.filter(|_| is_in_sight)?;
+    i32::try_from(pid).ok().filter(|&pid| pid > 0).map(Pid::from_raw)
 }
 
 impl Display for Condition {

@@ -12,22 +12,32 @@ use crate::participants;
 use crate::report::{Report, write_output};
 use crate::status::{is_held, to_json};
 
-/// Asks the backend and prints the answer: one lock on each line.
+/// Prints the locks that the arguments select.
 pub(crate) async fn run(common: &Common, list: &List, report: &Report) -> Result<Ending, Failure> {
+    let is_wanted =
+        |lock: &LockStatus| (!list.held || lock.is_held()) && (!list.waiting || !lock.waiters.is_empty());
+    print(common, &list.prefix, is_wanted, report).await
+}
+
+/// Asks the backend and prints the answer: one lock on each line.
+pub(crate) async fn print(
+    common: &Common,
+    prefix: &str,
+    is_wanted: impl Fn(&LockStatus) -> bool,
+    report: &Report,
+) -> Result<Ending, Failure> {
     let locks = Address::find(common)?.open(Duration::ZERO).await?;
-    let found = locks.scoped(&list.prefix).list().await;
+    let found = locks.scoped(prefix).list().await;
     connection::close(&locks).await;
     let found = found?;
-    let is_wanted =
-        |lock: &&LockStatus| (!list.held || lock.is_held()) && (!list.waiting || !lock.waiters.is_empty());
     let now = SystemTime::now();
     let line = |lock: &LockStatus| {
         let named = named(lock);
         if common.json { to_json(named, lock).to_string() } else { to_text(named, lock, now) }
     };
-    let mut lines: Vec<_> = found.locks.iter().filter(is_wanted).map(line).collect();
+    let mut lines: Vec<_> = found.locks.iter().filter(|lock| is_wanted(lock)).map(line).collect();
     if lines.is_empty() && !common.json {
-        let is_filtered = list.held || list.waiting || !list.prefix.is_empty();
+        let is_filtered = !prefix.is_empty() || !found.locks.is_empty();
         lines.push(format!("no {}lock is in use", if is_filtered { "such " } else { "" }));
     }
     // Each line ends.

@@ -113,7 +113,7 @@ async fn carry_out(arguments: &Arguments, report: &Report) -> Result<Ending, Fai
         Task::Elect(elect) if elect.watch => watch::run(common, elect, report).await,
         Task::Elect(elect) => elect::run(common, elect, report).await,
         Task::Hold(hold) => hold::run(common, hold, report).await,
-        Task::Status(status) => status::run(common, status).await,
+        Task::Status(status) => status::run(common, status, report).await,
         Task::List(list) => list::run(common, list, report).await,
         Task::Watch(watch) => changes::run(common, watch, report).await,
         Task::Break(arguments) => breaking::run(common, arguments).await,

@@ -9,18 +9,22 @@ use distlock::status::{LockKind, LockStatus, Mode, Participant};
 use serde_json::{Value, json};
 
 use crate::arguments::{Common, Status};
-use crate::condition::Condition;
+use crate::condition::{self, Condition};
 use crate::connection::{self, Address};
 use crate::event::{milliseconds, with_head};
 use crate::exit::{self, Ending, Failure};
+use crate::list;
 use crate::named::{Named, fencing_token, is_in_use};
 use crate::participants;
-use crate::report::write_output;
+use crate::report::{Report, write_output};
 
 /// Asks the backend and prints the answer.
-pub(crate) async fn run(common: &Common, status: &Status) -> Result<Ending, Failure> {
+pub(crate) async fn run(common: &Common, status: &Status, report: &Report) -> Result<Ending, Failure> {
+    let Some(named) = status.named() else {
+        let is_ours = |lock: &LockStatus| lock.holders.iter().chain(&lock.waiters).any(condition::is_ours);
+        return list::print(common, "", is_ours, report).await;
+    };
     let locks = Address::find(common)?.open(Duration::ZERO).await?;
-    let named = status.target.named();
     let output = output(&locks, named, status.once.as_deref(), common).await;
     connection::close(&locks).await;
     write_output(&output?)?;

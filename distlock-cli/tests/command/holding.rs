@@ -156,5 +156,9 @@ fn those_in_use_are_listed() {
     assert_eq!(names(&["--waiting"]), ["orders/2"]);
     assert_eq!(sandbox.run(["list", "jobs/", "--waiting"]).stdout, b"no such lock is in use\n");
     assert_eq!(names(&["--held", "jobs"]), ["jobs/1"]);
+    assert_eq!(sandbox.run(["list", "none"]).stdout, b"no such lock is in use\n");
+    // All that a user of this machine has.
+    assert_eq!(sandbox.run(["status", "--json"]).stdout, sandbox.run(["list", "--json"]).stdout);
+    assert_code(&sandbox.run(["status", "--once", "monday"]), 64, "a slot of no lock");
     drop(waiter);
 }
