@@ -22,12 +22,9 @@ pub(crate) enum Tier {
     All,
 }
 
-impl Tier {
-    /// The options of cargo for the crates of this tier. What only measures, and its dependencies, are in the wider one.
-    pub(crate) fn packages(self) -> &'static str {
-        if self == Self::All { "--workspace" } else { "--workspace --exclude lock-bench" }
-    }
-}
+/// The crate that only measures, and the end of the names of features whose cryptography takes a minute to compile: both are in
+/// the wider tier alone.
+const WIDE: (&str, &str) = ("lock-bench", "tls");
 
 pub(crate) struct Context {
     pub(crate) tier: Tier,
@@ -64,6 +61,16 @@ impl Context {
             command.env("CARGO_INCREMENTAL", "0");
         }
         command
+    }
+
+    /// Returns the options of cargo for the crates and the features of a tier.
+    pub(crate) fn selection(&self, tier: Tier) -> String {
+        if tier == Tier::All {
+            return "--workspace --all-features".to_owned();
+        }
+        let features = self.metadata.packages.iter().flat_map(|package| package.features.keys());
+        let narrow: Vec<_> = features.filter(|name| !name.ends_with(WIDE.1)).map(String::as_str).collect();
+        format!("--workspace --exclude {} --features {}", WIDE.0, narrow.join(","))
     }
 
     /// A script of this workspace.

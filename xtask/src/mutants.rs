@@ -184,7 +184,7 @@ fn broken(
 fn outcome((test, tier): Test<'_>, limit: Duration, context: &Context) -> Result<(Outcome, Duration)> {
     let (copy, log) = (context.target(COPY), context.target("mutants/workspace.log"));
     let (selection, filter) = split(test);
-    let mut cargo = context.cargo(&format!("test -p {selection}"));
+    let mut cargo = context.cargo(&format!("test --all-features -p {selection}"));
     cargo.current_dir(copy).env("CARGO_TARGET_DIR", context.target("")).env(DISTINCTION.0, DISTINCTION.1);
     cargo.stderr(File::create(&log)?);
     let Ok(mut programs) = programs::built(&mut cargo, tier) else {

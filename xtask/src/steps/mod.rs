@@ -38,8 +38,8 @@ fn fmt(context: &Context) -> Result<()> {
 }
 
 fn lint(context: &Context) -> Result<()> {
-    let options = "--all-targets --all-features -- -D warnings";
-    process::run(&mut context.cargo(&format!("clippy {} {options}", context.tier.packages())))
+    let selection = context.selection(context.tier);
+    process::run(&mut context.cargo(&format!("clippy {selection} --all-targets -- -D warnings")))
 }
 
 fn docs(context: &Context) -> Result<()> {

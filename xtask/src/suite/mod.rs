@@ -40,11 +40,11 @@ const RUN_AGAIN: &str = ": run again, ";
 const TIMES: &str = "times.json";
 
 pub(crate) fn run(context: &Context) -> Result<()> {
-    let (metadata, tier) = (&context.metadata, context.tier);
-    let programs = programs::built(&mut context.cargo(&format!("test {}", tier.packages())), tier)?;
+    let (metadata, tier, selection) = (&context.metadata, context.tier, context.selection(context.tier));
+    let programs = programs::built(&mut context.cargo(&format!("test {selection}")), tier)?;
     let mut programs = programs::split(programs, &programs::named(metadata, "runs"))?;
     // With the options of the other build, so that nothing is built twice.
-    let command = context.cargo(&format!("test {} --all-features --doc --no-fail-fast", tier.packages()));
+    let command = context.cargo(&format!("test {selection} --doc --no-fail-fast"));
     programs.push(Program { name: "doctests".to_owned(), repeat: process::line(&command), command });
     let logs = context.target("suite");
     fs::create_dir_all(&logs).with_context(|| format!("{} cannot be made", logs.display()))?;

@@ -19,7 +19,7 @@ use crate::process;
 use crate::tidy::regex;
 
 /// The program whose tests mostly wait, one after the other on each thread, and its number of threads for each processor.
-const WAITING: (&str, usize) = ("distlock-cli --test command", 3);
+const WAITING: (&str, usize) = ("distlock-cli --test command", 5);
 
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -117,8 +117,7 @@ pub(super) fn failures(output: &str) -> &str {
 
 /// Builds the test programs that `cargo test …` selects.
 pub(crate) fn built(cargo: &mut Command, tier: Tier) -> Result<Vec<Program>> {
-    let options = ["--all-features", "--no-run", "--message-format=json-render-diagnostics"];
-    read(&process::output(cargo.args(options))?, tier)
+    read(&process::output(cargo.args(["--no-run", "--message-format=json-render-diagnostics"]))?, tier)
 }
 
 fn read(messages: &str, tier: Tier) -> Result<Vec<Program>> {

@@ -53,7 +53,7 @@ fn built(context: &Context, names: &[String], models: usize) -> Result<Vec<Progr
     let targets: BTreeSet<_> = parts.iter().map(|(_, target)| *target).collect();
     let optimised: BTreeSet<_> = parts[models..].iter().map(|(package, _)| *package).collect();
     let setting = |package| format!("--config=profile.test.package.{package}.opt-level=3");
-    let mut cargo = context.cargo(&format!("test {}", Tier::Default.packages()));
+    let mut cargo = context.cargo(&format!("test {}", context.selection(Tier::Default)));
     cargo.args(targets.into_iter().flat_map(str::split_whitespace));
     cargo.args(optimised.into_iter().map(setting));
     let programs = programs::built(&mut cargo, Tier::All)?;
