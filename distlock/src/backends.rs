@@ -60,7 +60,7 @@ pub(crate) static BACKENDS: &[Backend] = &[
     backend!("etcd", ["etcd", "etcds"], lock_etcd::DRIVER, feature = "etcd"),
     backend!(
         "redis",
-        ["redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"],
+        ["redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"],
         lock_redis::DRIVER,
         feature = "redis"
     ),

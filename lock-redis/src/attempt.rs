@@ -8,11 +8,13 @@ use lock_core::{
     AcquireRequest, Backoff, Downgraded, FencingToken, Grant, HolderId, LockError, Mode, Moment, Operation,
     Participant, Term, Wait,
 };
+use lock_kit::gone;
 use redis::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::backend::{Lease, RedisBackend, milliseconds};
-use crate::connection::{Contact, Link, Turn};
+use crate::connection::{Contact, Link, Nodes, Turn};
+use crate::failure::is_elsewhere;
 use crate::keys::{IdAtServer, Keys};
 use crate::messages::{Address, Granted};
 use crate::record::{Acquired, handed_over, holder_text, loss};
@@ -61,16 +63,16 @@ pub(crate) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(crate) fn new(backend: &'a RedisBackend, request: &'a AcquireRequest) -> Result<Self, LockError> {
-        let connection = &backend.connection;
+        let nodes = &backend.nodes;
         // Most requests are described as their client is.
-        let holder = if Arc::ptr_eq(request.holder(), connection.context.holder()) {
+        let holder = if Arc::ptr_eq(request.holder(), nodes.context.holder()) {
             Cow::Borrowed(&*backend.holder)
         } else {
             Cow::Owned(holder_text(request.holder())?)
         };
         let (lease, interval) = match request.lease() {
-            Some(lease) => (lease, connection.context.renewal_interval(lease)?),
-            None => (connection.options.server.lease, connection.interval),
+            Some(lease) => (lease, nodes.context.renewal_interval(lease)?),
+            None => (nodes.options.server.lease, nodes.interval),
         };
         Ok(Self {
             backend,
@@ -84,16 +86,32 @@ impl<'a> Attempt<'a> {
     }
 
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
-        let link = self.backend.connection.link(Operation::Acquire)?;
-        if self.request.wait() == Wait::Try { self.try_once(&link).await } else { self.wait(link).await }
+        let since = self.now();
+        let link = self.nodes().find(self.keys.hash_slot, Operation::Acquire, since).await?;
+        if self.request.wait() == Wait::Try {
+            self.try_once(link, since).await
+        } else {
+            self.wait(link, since).await
+        }
     }
 
-    async fn try_once(self, link: &Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
+    fn nodes(&self) -> &'a Nodes {
+        &self.backend.nodes
+    }
+
+    async fn try_once(self, mut link: Arc<Link>, since: Moment) -> Result<Option<Grant<Lease>>, LockError> {
         // Before the request, because the hold may be broken before the client reads the reply.
-        let address = self.backend.connection.router.hold(self.request);
+        let address = self.nodes().router.hold(self.request);
         loop {
-            match self.ask(link, Intent::Try).await? {
-                (Acquired::Held(token), sent) => return Ok(Some(self.grant(address, (sent, token)))),
+            let asked = match self.ask(&link, Intent::Try).await {
+                Err(error) if self.nodes().again(&error, since).await => {
+                    link = self.nodes().find(self.keys.hash_slot, Operation::Acquire, since).await?;
+                    continue;
+                }
+                asked => asked?,
+            };
+            match asked {
+                (Acquired::Held(token), sent) => return Ok(Some(self.grant(&link, address, (sent, token)))),
                 // The lock is free: there were more dead waiters than one call checks.
                 (Acquired::Waits { remaining: Some(Duration::ZERO), .. }, _) => {}
                 (Acquired::Waits { holder, .. }, _) => {
@@ -120,15 +138,17 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    async fn wait(self, mut link: Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
-        let mut contact = self.backend.connection.watch();
+    async fn wait(self, mut link: Arc<Link>, since: Moment) -> Result<Option<Grant<Lease>>, LockError> {
+        let mut contact = self.nodes().of(self.keys.hash_slot)?.watch();
         // Before the first request, because the server may push the grant before the client reads the reply.
-        let (address, mut granted) = self.backend.connection.router.wait(self.request);
+        let (address, mut granted) = self.nodes().router.wait(self.request);
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut intent = Intent::Wait;
         loop {
             let pause = match self.ask(&link, intent).await {
-                Ok((Acquired::Held(token), sent)) => return Ok(Some(self.grant(address, (sent, token)))),
+                Ok((Acquired::Held(token), sent)) => {
+                    return Ok(Some(self.grant(&link, address, (sent, token))));
+                }
                 Ok((Acquired::Gone, _)) => return Ok(None),
                 Ok((Acquired::OtherPermits(is), _)) => return Err(self.other_permits(is)),
                 Ok((Acquired::Waits { remaining, before, place, holder }, _)) => {
@@ -143,16 +163,26 @@ impl<'a> Attempt<'a> {
                     }
                     self.pause(&link, remaining, before)
                 }
+                Err(error) if intent == Intent::Wait && self.nodes().again(&error, since).await => {
+                    link = self.nodes().find(self.keys.hash_slot, Operation::Acquire, since).await?;
+                    contact = self.nodes().of(self.keys.hash_slot)?.watch();
+                    continue;
+                }
                 // The client does not know whether it has a place; the core asks again with the same id.
                 Err(error) if intent == Intent::Wait || !error.is_retryable() => return Err(error),
                 Err(error) => {
+                    if is_elsewhere(&error) {
+                        self.nodes().look_again().await;
+                        contact = self.nodes().of(self.keys.hash_slot).map_or(contact, |there| there.watch());
+                        link = self.contact_returns(&mut contact).await;
+                    }
                     self.request.unreachable(error);
                     backoff.next_pause()
                 }
             };
             match self.woken(&mut granted, &mut contact, pause).await {
                 Woken::Granted(granted) if self.is_fresh(granted.0) => {
-                    return Ok(Some(self.grant(address, granted)));
+                    return Ok(Some(self.grant(&link, address, granted)));
                 }
                 // Most of the lease is over: ask the server whether the grant is still valid.
                 Woken::Granted(_) | Woken::TimeToAsk => {}
@@ -168,7 +198,7 @@ impl<'a> Attempt<'a> {
             if intent == Intent::Beat { Turn::default() } else { link.turn(Operation::Acquire).await? };
         let script = if self.request.mode() == Mode::Exclusive { &ACQUIRE } else { &ACQUIRE_SHARED };
         let sent = self.now();
-        link.grants_at(sent)?;
+        link.grants_at(self.keys.hash_slot, sent)?;
         let mut command = self.keys.call(script);
         command.arg(self.id).arg(milliseconds(self.lease)).arg(self.who(link));
         if intent != Intent::Try {
@@ -179,26 +209,35 @@ impl<'a> Attempt<'a> {
             (Intent::Wait, Some(place)) => drop(command.arg(place.get())),
             _ => {}
         }
-        let answer: Value = link.call_in(turn, script, command).await?;
+        let answer: Value = link.call_in(turn, script, &Arc::new(command)).await?;
         Ok((Acquired::read(&answer)?, sent))
     }
 
     /// Makes an exclusive hold a shared one, which is that of this attempt.
     pub(crate) async fn downgrade(self, held: &Lease) -> Result<Downgraded<Lease>, LockError> {
-        // Before it is certain that the connection is good for what is sent now.
-        let sent = self.now();
-        let link = self.backend.connection.link(Operation::Downgrade)?;
         // Before the request, because the hold may be broken before the client reads the reply.
-        let address = self.backend.connection.router.hold(self.request);
-        let mut command = self.keys.call(&DOWNGRADE);
-        command.arg(held.id).arg(self.id).arg(milliseconds(self.lease)).arg(self.who(&link));
-        let answer: Value = link.call(&DOWNGRADE, command).await?;
+        let address = self.nodes().router.hold(self.request);
+        let since = self.now();
+        let (link, sent, answer): (_, _, Value) = loop {
+            let link = self.nodes().find(self.keys.hash_slot, Operation::Downgrade, since).await?;
+            // Before it is certain that the connection is good for what is sent now.
+            let sent = self.now();
+            if !link.is_trusted_at(sent) {
+                return Err(gone(Operation::Downgrade));
+            }
+            let mut command = self.keys.call(&DOWNGRADE);
+            command.arg(held.id).arg(self.id).arg(milliseconds(self.lease)).arg(self.who(&link));
+            match link.call(&DOWNGRADE, &Arc::new(command)).await {
+                Err(error) if self.nodes().again(&error, since).await => {}
+                answer => break (link, sent, answer?),
+            }
+        };
         if let Value::Int(code) = answer {
             return Ok(Downgraded::WasLost(loss(Operation::Downgrade, code)?));
         }
         let (token, more) = handed_over(Operation::Downgrade, answer)?;
         self.backend.try_to_hand_over(&self.keys, held.id, more).await;
-        Ok(Downgraded::Shared(self.grant(address, (sent, FencingToken::new(token.unsigned_abs())))))
+        Ok(Downgraded::Shared(self.grant(&link, address, (sent, FencingToken::new(token.unsigned_abs())))))
     }
 
     /// "channel holder": the channel for a pushed grant, and a readable description of the holder.
@@ -212,7 +251,7 @@ impl<'a> Attempt<'a> {
         contact: &mut watch::Receiver<Contact>,
         pause: Duration,
     ) -> Woken {
-        let clock = self.backend.connection.context.clock();
+        let clock = self.nodes().context.clock();
         tokio::select! {
             biased;
             Some(granted) = granted.recv() => Woken::Granted(granted),
@@ -229,11 +268,16 @@ impl<'a> Attempt<'a> {
         loop {
             match contact.borrow_and_update().clone() {
                 Contact::Good(link) => return link,
+                Contact::Opening => {}
                 Contact::Lost(error) => self.request.unreachable(error.during(Operation::Acquire)),
             }
             if contact.changed().await.is_err() {
                 // The client is gone, so no caller is waiting for this.
                 std::future::pending::<()>().await;
+            }
+            // Its hash slot may be elsewhere by now.
+            if let Ok(there) = self.nodes().of(self.keys.hash_slot) {
+                *contact = there.watch();
             }
         }
     }
@@ -254,8 +298,8 @@ impl<'a> Attempt<'a> {
         (since..since.plus(self.interval * 2)).contains(&self.now())
     }
 
-    fn grant(self, address: Address, (anchor, token): Granted) -> Grant<Lease> {
-        let membership = self.backend.connection.groups.enter();
+    fn grant(self, link: &Link, address: Address, (anchor, token): Granted) -> Grant<Lease> {
+        let membership = link.groups.enter();
         let group = membership.group();
         let sections = self.request.sections();
         let is_told = self.request.mode() != Mode::Exclusive || sections.get() > 1;
@@ -272,6 +316,6 @@ impl<'a> Attempt<'a> {
     }
 
     fn now(&self) -> Moment {
-        self.backend.connection.context.clock().now()
+        self.nodes().context.clock().now()
     }
 }

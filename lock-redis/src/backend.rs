@@ -17,7 +17,7 @@ use lock_core::{
 use redis::Value;
 
 use crate::attempt::Attempt;
-use crate::connection::Connection;
+use crate::connection::Nodes;
 use crate::failure::{explain, is_refused};
 use crate::groups::Membership;
 use crate::keys::{self, IdAtServer, Keys};
@@ -47,7 +47,7 @@ const SCANNED_AT_ONCE: u32 = 500;
 const LONGEST_MEMORY: Duration = Duration::from_secs(1000 * 366 * 24 * 60 * 60);
 
 pub(crate) struct RedisBackend {
-    pub(crate) connection: Arc<Connection>,
+    pub(crate) nodes: Nodes,
     /// How this client describes itself to the server.
     pub(crate) holder: Box<str>,
     capabilities: Capabilities,
@@ -80,19 +80,20 @@ impl RedisBackend {
     pub(crate) async fn connect(context: BackendContext, options: RedisOptions) -> Result<Self, LockError> {
         let holder = holder_text(context.holder())?.into();
         let capabilities = capabilities(&options);
-        Ok(Self { connection: Connection::start(context, options).await?, holder, capabilities })
+        Ok(Self { nodes: Nodes::start(context, options).await?, holder, capabilities })
     }
 
     pub(crate) fn keys(&self, name: &PhysicalName, kind: LockKind) -> Keys {
-        Keys::of(&self.connection.options.server.prefix, name, kind)
+        let options = &self.nodes.options;
+        let keys = Keys::of(&options.server.prefix, name, kind);
+        if options.is_cluster() { keys.in_cluster(name) } else { keys }
     }
 
     /// Asks the server for a slot, with the argument of the script. Returns for how much longer it is remembered, if it already was.
     async fn ask_for_slot(&self, memo: &Memo, wish: &str) -> Result<Option<Duration>, LockError> {
-        let link = self.connection.link(Operation::Remember)?;
-        let mut command = self.keys(memo.physical(), LockKind::Lock).call_for_slot(&REMEMBER, memo.slot());
-        command.arg(wish);
-        let left: u64 = link.call(&REMEMBER, command).await?;
+        let keys = self.keys(memo.physical(), LockKind::Lock);
+        let command = keys.call_for_slot(&REMEMBER, memo.slot()).arg(wish).take();
+        let left: u64 = self.nodes.call(&keys, &REMEMBER, command).await?;
         Ok((left > 0).then(|| Duration::from_millis(left)))
     }
 
@@ -105,8 +106,7 @@ impl RedisBackend {
     ) -> Result<(), LockError> {
         let mut more = more;
         while more == 1 {
-            let link = self.connection.link(Operation::Cancel)?;
-            more = link.call(&CANCEL, keys.call(&CANCEL).arg(id.to_string()).take()).await?;
+            more = self.nodes.call(keys, &CANCEL, keys.call(&CANCEL).arg(id.to_string()).take()).await?;
         }
         Ok(())
     }
@@ -123,10 +123,7 @@ impl RedisBackend {
 pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
     Capabilities::new("redis", Reach::Network, NAMES)
         .with_fencing(Fencing::Durable)
-        .with_failover(match options.sentinels {
-            Some(_) => Failover::LosesHolds,
-            None => Failover::MayOverlap,
-        })
+        .with_failover(if options.follows_primaries() { Failover::LosesHolds } else { Failover::MayOverlap })
         .with_fairness(Fairness::Fifo)
         .with_answers_within(options.server.longest_request())
         .with_inspection(Inspection::HolderAndQueue)
@@ -164,22 +161,17 @@ impl Backend for RedisBackend {
     }
 
     async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
-        // The loss of contact has been reported, and is the same for all groups.
-        let Ok(link) = self.connection.link(Operation::Renew) else {
-            return Ok(vec![LeaseState::Unknown; leases.len()]);
-        };
-        renew(&link, leases).await
+        renew(&self.nodes, leases).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
-        let link = self.connection.link(Operation::Release)?;
         let script = if lease.id.mode == Mode::Exclusive { &RELEASE } else { &RELEASE_SHARED };
         let mut command = lease.keys.call(script);
         command.arg(lease.id);
         if lease.id.sections > NonZeroU32::MIN {
             command.arg(lease.passes.load(Ordering::Acquire));
         }
-        let answer: Value = link.call(script, command).await?;
+        let answer: Value = self.nodes.call(&lease.keys, script, command).await?;
         let (result, more) = handed_over(Operation::Release, answer)?;
         let released = match result {
             1 => Released::Clean,
@@ -198,38 +190,39 @@ impl Backend for RedisBackend {
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        let link = self.connection.link(Operation::Inspect)?;
         let keys = self.keys(request.physical(), request.kind());
-        let answer: Vec<String> = link.call(&INSPECT, keys.call(&INSPECT)).await?;
+        let answer: Vec<String> = self.nodes.call(&keys, &INSPECT, keys.call(&INSPECT)).await?;
         record::status(request.name(), &answer)
     }
 
     /// In many requests, none of which keeps the server from others for long.
     async fn list(&self) -> Result<Vec<InspectRequest>, LockError> {
-        let prefix = &self.connection.options.server.prefix;
-        let (pattern, mut cursor, mut found) = (keys::pattern(prefix), 0_u64, BTreeSet::new());
-        loop {
-            let link = self.connection.link(Operation::Inspect)?;
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED_AT_ONCE);
-            let scanned: (u64, Vec<Vec<u8>>) =
-                link.send(&scan).await.map_err(|error| explain(Operation::Inspect, error))?;
-            let keys = scanned.1.iter().filter_map(|key| std::str::from_utf8(key).ok());
-            found.extend(keys.filter_map(|key| keys::owner_of(prefix, key)));
-            cursor = scanned.0;
-            if cursor == 0 {
-                break;
+        let prefix = &self.nodes.options.server.prefix;
+        let (pattern, mut found) = (keys::pattern(prefix), BTreeSet::new());
+        for slot in self.nodes.primaries().await? {
+            let mut cursor = 0_u64;
+            loop {
+                let link = self.nodes.link(slot, Operation::Inspect).await?;
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED_AT_ONCE);
+                let scanned: (u64, Vec<Vec<u8>>) =
+                    link.send(&scan).await.map_err(|error| explain(Operation::Inspect, error))?;
+                let keys = scanned.1.iter().filter_map(|key| std::str::from_utf8(key).ok());
+                found.extend(keys.filter_map(|key| keys::owner_of(prefix, key)));
+                cursor = scanned.0;
+                if cursor == 0 {
+                    break;
+                }
             }
         }
         Ok(found.iter().filter_map(|(name, kind)| InspectRequest::found(name, *kind).ok()).collect())
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        let link = self.connection.link(Operation::Break)?;
         let keys = self.keys(request.physical(), request.kind());
         let mut command = keys.call(&BREAK);
         command.arg(holder.as_str()).arg(BROKEN_IS_REMEMBERED.as_millis().to_string());
-        let (result, more) = handed_over(Operation::Break, link.call(&BREAK, command).await?)?;
+        let (result, more) = handed_over(Operation::Break, self.nodes.call(&keys, &BREAK, command).await?)?;
         if result != 1 {
             return Ok(Broken::not_held());
         }
@@ -238,10 +231,9 @@ impl Backend for RedisBackend {
     }
 
     async fn update_holder(&self, lease: &Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
-        let link = self.connection.link(Operation::Describe)?;
         let mut command = lease.keys.call(&DESCRIBE);
         command.arg(lease.id).arg(holder_text(holder)?);
-        match link.call::<i64>(&DESCRIBE, command).await? {
+        match self.nodes.call::<i64>(&lease.keys, &DESCRIBE, command).await? {
             1 => Ok(Updated::Done),
             code => Ok(Updated::Lost(loss(Operation::Describe, code)?)),
         }
@@ -258,16 +250,19 @@ impl Backend for RedisBackend {
     }
 
     async fn ping(&self) -> Result<(), LockError> {
-        let link = self.connection.link(Operation::Ping)?;
-        match link.send::<Value>(&redis::cmd("PING")).await {
-            // A user may lack the permission for this alone, and the refusal is a sign of life as well.
-            Err(error) if !is_refused(&error) => Err(explain(Operation::Ping, error)),
-            _ => Ok(()),
+        for slot in self.nodes.in_use() {
+            let link = self.nodes.link(slot, Operation::Ping).await?;
+            match link.send::<Value>(&redis::cmd("PING")).await {
+                // A user may lack the permission for this alone, and the refusal is a sign of life as well.
+                Err(error) if !is_refused(&error) => return Err(explain(Operation::Ping, error)),
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     async fn close(&self) {
-        self.connection.close();
+        self.nodes.close();
     }
 }
 
@@ -275,7 +270,7 @@ impl fmt::Debug for RedisBackend {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("RedisBackend")
-            .field("server", &self.connection.options.server)
+            .field("server", &self.nodes.options.server)
             .finish_non_exhaustive()
     }
 }

@@ -19,9 +19,23 @@ const PASSING: &[(&str, &str)] = &[
     ("MAXCLIENTS", "the server accepts no more connections: raise maxclients"),
     ("MISCONF", "the server cannot save its data: check its log"),
     ("NOSCRIPT", "a client keeps making the server forget its scripts: see SCRIPT FLUSH"),
-    ("TRYAGAIN", "the server moves its keys: wait"),
     ("CLUSTERDOWN", "the cluster is down: check its state"),
 ];
+
+/// The answers of a node that does not execute a request because it does not have the hash slot, or not yet, or no longer.
+const ELSEWHERE: [&str; 4] = ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"];
+
+/// The error for a hash slot that no longer is at the node that had it.
+pub(crate) fn elsewhere(operation: Operation) -> LockError {
+    let text = "the hash slot is no longer at this node".to_owned();
+    explain(operation, redis::make_extension_error("MOVED".to_owned(), Some(text)))
+}
+
+/// Whether the request was certainly not executed, because its hash slot is elsewhere or on its way.
+pub(crate) fn is_elsewhere(error: &LockError) -> bool {
+    let cause = error.underlying().and_then(|cause| cause.downcast_ref());
+    cause.and_then(code_of).is_some_and(|code| ELSEWHERE.contains(&code))
+}
 
 /// Whether the connection is no longer usable.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
@@ -83,8 +97,9 @@ pub(crate) fn explain(operation: Operation, error: RedisError) -> LockError {
         "NOPERM" => {
             new(ErrorKind::Denied).remedy("give the user the permissions that docs/backends/redis.md lists")
         }
-        "MOVED" | "ASK" | "CROSSSLOT" => new(ErrorKind::Unsupported)
-            .remedy("the server is a node of a Redis Cluster; connect to a server that is not"),
+        "MOVED" | "ASK" | "TRYAGAIN" => {
+            new(ErrorKind::Server).remedy("the cluster moves its hash slots: wait").retryable()
+        }
         "WRONGTYPE" => {
             new(ErrorKind::Server).remedy("another program uses these keys: choose another prefix")
         }

@@ -10,14 +10,23 @@ use lock_core::spi::Mutex;
 /// happens to the others.
 const MOST_TOGETHER: usize = 100;
 
-/// The groups of a client, with the number of holds in each. A client with few holds has one group.
+/// The groups of a connection, with the number of holds in each. Few holds are one group.
 #[derive(Default)]
-pub(crate) struct Groups(Mutex<Vec<usize>>);
+pub(crate) struct Groups {
+    /// The first of their numbers.
+    first: u64,
+    holds: Mutex<Vec<usize>>,
+}
 
 impl Groups {
+    /// The groups of the connection with this number.
+    pub(crate) fn numbered(connection: u64) -> Arc<Self> {
+        Arc::new(Self { first: connection << 32, holds: Mutex::default() })
+    }
+
     /// Joins the first group that is not full.
     pub(crate) fn enter(self: &Arc<Self>) -> Membership {
-        let mut groups = self.0.lock();
+        let mut groups = self.holds.lock();
         let number = groups.iter().position(|holds| *holds < MOST_TOGETHER).unwrap_or(groups.len());
         match groups.get_mut(number) {
             Some(holds) => *holds += 1,
@@ -28,12 +37,13 @@ impl Groups {
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = GroupId> + use<> {
-        (0..self.0.lock().len()).map(id)
+        let first = self.first;
+        (0..self.holds.lock().len()).map(move |number| id(first, number))
     }
 }
 
-fn id(number: usize) -> GroupId {
-    GroupId::new(number as u64)
+fn id(first: u64, number: usize) -> GroupId {
+    GroupId::new(first + number as u64)
 }
 
 /// A hold's membership in a group, until it is dropped.
@@ -44,13 +54,13 @@ pub(crate) struct Membership {
 
 impl Membership {
     pub(crate) fn group(&self) -> GroupId {
-        id(self.number)
+        id(self.groups.first, self.number)
     }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        if let Some(holds) = self.groups.0.lock().get_mut(self.number) {
+        if let Some(holds) = self.groups.holds.lock().get_mut(self.number) {
             *holds = holds.saturating_sub(1);
         }
     }
@@ -64,11 +74,11 @@ mod tests {
     fn groups_are_filled_one_after_the_other_and_left() {
         let groups = Arc::<Groups>::default();
         let mut members: Vec<_> = (0..=MOST_TOGETHER).map(|_| groups.enter()).collect();
-        let full = members.iter().filter(|member| member.group() == id(0)).count();
+        let full = members.iter().filter(|member| member.group() == id(0, 0)).count();
         assert_eq!((full, groups.all().count()), (MOST_TOGETHER, 2));
         members.swap_remove(5);
-        assert_eq!(groups.enter().group(), id(0));
+        assert_eq!(groups.enter().group(), id(0, 0));
         drop(members);
-        assert!(groups.0.lock().iter().all(|holds| *holds == 0));
+        assert!(groups.holds.lock().iter().all(|holds| *holds == 0));
     }
 }

@@ -8,8 +8,13 @@ use redis::{Cmd, RedisWrite, ToRedisArgs};
 
 use crate::scripts::Script;
 
-/// The keys of one lock, or of one semaphore: what all of them begin with. They share a hash tag, which keeps them on one node.
-pub(crate) struct Keys(String);
+/// The keys of one lock, or of one semaphore. They share a hash tag, which keeps them on one node.
+pub(crate) struct Keys {
+    /// What all of them begin with.
+    start: String,
+    /// The hash slot that they share in a cluster.
+    pub(crate) hash_slot: u16,
+}
 
 /// The hold, the queue, the waiters, the fence and the marks of broken holds, in the order in which the scripts take them.
 const SUFFIXES: [&str; 5] = [":l", ":q", ":w", ":f", ":b"];
@@ -21,7 +26,12 @@ const BYTES: usize = 512;
 impl Keys {
     pub(crate) fn of(prefix: &str, name: &PhysicalName, kind: LockKind) -> Self {
         let part = if kind == LockKind::Semaphore { ":s" } else { "" };
-        Self(format!("{prefix}:{{{}}}{part}", name.as_str()))
+        Self { start: format!("{prefix}:{{{}}}{part}", name.as_str()), hash_slot: 0 }
+    }
+
+    /// The same keys in a cluster.
+    pub(crate) fn in_cluster(self, name: &PhysicalName) -> Self {
+        Self { hash_slot: hash_slot(name.as_str()), ..self }
     }
 
     /// Builds the call of `script` for this lock, without the script's own arguments.
@@ -29,14 +39,14 @@ impl Keys {
         let mut command = Cmd::with_capacity(WORDS, BYTES);
         command.arg("EVALSHA").arg(script.digest()).arg(SUFFIXES.len());
         for suffix in SUFFIXES {
-            command.write_arg_fmt(format_args!("{}{suffix}", self.0));
+            command.write_arg_fmt(format_args!("{}{suffix}", self.start));
         }
         command
     }
 
     /// Builds the call of `script` for the key of a slot. A slot is any text: it is the end of the key.
     pub(crate) fn call_for_slot(&self, script: &Script, slot: &str) -> Cmd {
-        call_with(script, format!("{}:m:{slot}", self.0))
+        call_with(script, format!("{}:m:{slot}", self.start))
     }
 }
 
@@ -63,9 +73,22 @@ pub(crate) fn owner_of(prefix: &str, key: &str) -> Option<(String, LockKind)> {
     Some((name.to_owned(), kind))
 }
 
-/// Builds the call of `script` for the note of all locks with this prefix.
-pub(crate) fn call_for_prefix(script: &Script, prefix: &str) -> Cmd {
-    call_with(script, format!("{prefix}:primary"))
+/// Builds the call of `script` for the note of all locks with this prefix; in a cluster, of those at the node that has this hash slot.
+pub(crate) fn call_for_prefix(script: &Script, prefix: &str, slot: Option<u16>) -> Cmd {
+    let tag = |slot| (0..1_u32 << 24).map(|number| number.to_string()).find(|tag| hash_slot(tag) == slot);
+    call_with(
+        script,
+        match slot.and_then(tag) {
+            Some(tag) => format!("{prefix}:primary:{{{tag}}}"),
+            None => format!("{prefix}:primary"),
+        },
+    )
+}
+
+/// The slot to which a cluster assigns a hash tag: CRC-16/XMODEM.
+pub(crate) fn hash_slot(tag: &str) -> u16 {
+    let shift = |crc: u16| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+    tag.bytes().fold(0, |crc, byte| (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| shift(crc))) % 16_384
 }
 
 fn call_with(script: &Script, key: String) -> Cmd {
@@ -146,6 +169,13 @@ mod tests {
     }
 
     #[test]
+    fn a_hash_tag_has_the_slot_that_a_cluster_assigns() {
+        for (tag, slot) in [("b", 3300), ("foo", 12182), ("123456789", 0x31c3)] {
+            assert_eq!(hash_slot(tag), slot, "{tag}");
+        }
+    }
+
+    #[test]
     fn a_key_says_which_lock_is_in_use() {
         let owner = |key| owner_of("distlock", key);
         assert_eq!(owner("distlock:{a:b}:l"), Some(("a:b".to_owned(), LockKind::Lock)));
@@ -162,7 +192,7 @@ mod tests {
     fn a_semaphore_has_keys_of_its_own() {
         let physical = NAMES.apply(&LockName::new("render").unwrap());
         let keys = Keys::of("distlock", &physical, LockKind::Semaphore);
-        assert_eq!(keys.0, "distlock:{render}:s");
+        assert_eq!(keys.start, "distlock:{render}:s");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The Redis backend of distlock: a fair lock with leases, direct hand-off and fencing tokens.
 //!
-//! [`connect`] makes a [`LockClient`](lock_core::LockClient) from a URL (`redis:`, `rediss:`, `unix:`, `redis+sentinel:`); [`RedisOptions`] makes
-//! one without a URL. `docs/backends/redis.md` describes the promises and their limits, the options, the permissions and
+//! [`connect`] makes a [`LockClient`](lock_core::LockClient) from a URL (`redis:`, `rediss:`, `unix:`, `redis+sentinel:`,
+//! `redis+cluster:`); [`RedisOptions`] makes one without a URL. `docs/backends/redis.md` describes the promises and their limits, the options, the permissions and
 //! tuning.
 //!
 //! # How it holds the lock
@@ -17,7 +17,7 @@
 //! * *The anchor* of a pushed grant is the moment at which the waiter sent the heartbeat that the message names.
 //! * *The fencing token* is max(last + 1, the server's time in microseconds), so it rises even when the server forgets
 //!   everything.
-//! * *The connection.* A client has one. It replaces a broken connection, and before it uses the new one, the server closes all
+//! * *The connection.* A client has one, or one for each node of a cluster that it uses. It replaces a broken connection, and before it uses the new one, the server closes all
 //!   earlier ones that it knows: **no request of an old connection is carried out after its cancel**. The number of unanswered
 //!   requests is bounded, including requests whose callers have given up: what begins something waits for its turn. Renewals,
 //!   heartbeats, and requests that end a hold or a wait overtake it, and there are no more of them than holds and waits.
@@ -28,7 +28,8 @@
 //! |---|---|
 //! | where does a lost connection become a loss? | `connection/contact.rs` tells the core that the holds are suspect; the core ends each at its deadline, unless `renewals.rs` has renewed it on a new connection |
 //! | what does a connection need before it is used? | `connection/opening.rs` |
-//! | which server is the primary, and since when? | `connection/sentinels.rs`, `scripts/greet.lua` |
+//! | which server is the primary, and since when? | `connection/witnesses.rs`, `scripts/greet.lua` |
+//! | which node of a cluster has a lock? | `connection/nodes.rs` |
 //! | where is a token minted? | `scripts/parts/token_usual.lua`, and `token.lua` beside it for all other cases |
 //! | what does `break` send? | `scripts/break.lua`, from `break_holder` in `backend.rs` |
 //! | who gets the lock next? | `scripts/parts/promote.lua`; in the usual case `scripts/release.lua` |
@@ -59,26 +60,29 @@
 //! * *An old request arrives late.* It is not carried out: the server has closed its connection.
 //! * *The server stands still.* A hold is lost before its lease ends; a wait that ends meanwhile is an error, not a refusal.
 //! * *The server restarts, or a replica takes over.* With its data, holds go on. Without, they are `Deleted` at the next renewal, and
-//!   another client may have the lock before that, unless `restart_delay` is set, or the client asks sentinels. A server that has
-//!   become a replica is left.
+//!   another client may have the lock before that, unless `restart_delay` is set, or the client asks sentinels or
+//!   a cluster. A server that has become a replica is left.
+//! * *A hash slot moves.* A node that does not have all keys of a lock executes nothing, and says so: the client asks where the slot is,
+//!   and sends the request there. Holds go on at the new node.
 //! * *A key is deleted, overwritten, broken.* The holder learns of it after at most *H*; nothing that it does touches the new key.
 //! * *Scripts are forgotten, memory is short, a script blocks the server, a permission is revoked.* Renewals and releases go on where
 //!   the server permits it; other requests are errors.
 //!
-//! # Behind sentinels: why no two believe
-//! *L* is the longest lease (`max_lease`), *R* twice the renewal interval. A *reign* is the time of a server as primary: its run id, its
-//! replication id, which changes at each promotion, and the epoch that the sentinels give the failover, which tells a primary that
-//! becomes one again before it was demoted. One key for each prefix notes the reign, the longest *L* + *R* of any client (*M*), and
-//! from when the reign grants (`scripts/greet.lua`).
-//! 1. A client asks the sentinels every *R*/4. It sends on a connection only before *t* + *R*, where *t* is the moment **before** it
-//!    asked for the last time that a majority of all named this server in this epoch, which then said that its reign goes on
-//!    (`Connection::confirm`). Every anchor is the moment of a sending, so it believes in no hold of this reign after
+//! # Behind sentinels and in a cluster: why no two believe
+//! The *witnesses* are the sentinels, or the nodes that the URL names. *L* is the longest lease (`max_lease`), *R* twice the renewal
+//! interval. A *reign* is the time of a server as primary: its run id, its replication id, which changes at each promotion, and the
+//! epoch that the witnesses give the failover, which tells a primary that becomes one again before it was demoted. One key for
+//! each prefix, in a cluster at each node, notes the reign, the longest *L* + *R* of any client (*M*), and from when the reign grants,
+//! for each hash slot (`scripts/greet.lua`). Without a cluster there is one slot.
+//! 1. A client asks the witnesses every *R*/4. It sends on a connection only before *t* + *R*, where *t* is the moment **before** it
+//!    asked for the last time that a majority of all named this server for the slot in this epoch, which then said that its reign goes
+//!    on (`Connection::confirm`). Every anchor is the moment of a sending, so it believes in no hold of this reign after
 //!    *t* + *R* + *L* ≤ *t* + *M*.
-//! 2. A client that comes to a primary asks the sentinels first, then checks the role, and calls `greet`. The first one in a reign
-//!    notes it, at *c*. No client takes anything in this reign before *c* + *M* (`Link::usable_from`), nor do the scripts of
+//! 2. A client that comes to a primary asks the witnesses first, then checks the role, and calls `greet`. The first one in a reign
+//!    notes it, at *c*. No client takes anything in this reign before *c* + *M* (`Link::grants_at`), nor do the scripts of
 //!    renewals and releases give it to a waiter: its channel, of a connection to the old primary, has no subscriber. So a client
 //!    without messages is refused.
-//! 3. Two majorities of the same sentinels share one, whose epoch only rises. It named the old primary after *t*, and the new one, in a
+//! 3. Two majorities of the same witnesses share one, whose epoch only rises. It named the old primary after *t*, and the new one, in a
 //!    later epoch, before *c*; a server that restarts in one epoch says so itself. So *t* < *c*, and by *c* + *M* each hold of an
 //!    earlier reign is over, or has a record in the new one that its holder has renewed there.
 //! 4. An owner that has released a hold, or whose lease is over, does not renew. So a record that comes back with a stale replica
@@ -86,10 +90,23 @@
 //! 5. A note is only written in its own reign, so no stale one lifts the pause. A longer *M* than before pauses as a new reign does,
 //!    which gives replicas the time to learn of it.
 //!
-//! Presumed: all clients name the same sentinels, and a promoted replica is behind by less than *M*, or all clients have the same
-//! `max_lease`. Not presumed: that the old primary stops, or that a client hears of the switch. A primary that was stopped, or
-//! deposed by `SENTINEL FAILOVER`, takes writes for ten seconds more (7.0), so following READONLY and closed connections alone
-//! would not do; a question every *R*/4 makes a subscription to `+switch-master` superfluous.
+//! In a cluster:
+//! 6. A witness that is told of a new owner, and not yet of its epoch, names it in an earlier one. The node itself has to say the same
+//!    epoch and slots, and its own epoch only rises.
+//! 7. A slot that comes to a primary within its reign pauses alone. Whether all keys came with it, or another node was lost and the
+//!    slot was given away, nothing at the node tells; and it has another clock than the one that wrote the ends of shared leases.
+//! 8. A slot that leaves takes its note with it if it is the last one of the node. That costs a pause, as any lost note does.
+//! 9. While a slot moves, a script is executed only where all five keys of the lock are. Usually some do not exist, so neither node
+//!    executes any, and to follow `ASK` would be useless: `MOVED`, `ASK`, `TRYAGAIN` and `CLUSTERDOWN` all mean that nothing was executed.
+//! 10. A waiter subscribes at the node at which it waits, on the connection on which it asks, so `NUMSUB` counts it. A channel of a shard
+//!    would have to be in the slot of each lock, and needs 7.0; the usual ones only cost a message to each node.
+//!
+//! Presumed: all clients name the same witnesses, each name leads to one witness for ever, which keeps its configuration; a
+//! promoted replica is behind by less than *M*, or all clients have the same `max_lease`; and an operator moves slots as `redis-cli`
+//! does, which raises the new owner's epoch above the old one's. Not presumed: that the old primary stops, or that a client hears
+//! of the switch. A primary that was stopped, or deposed by `SENTINEL FAILOVER`, takes writes for ten seconds more (7.0), so
+//! following READONLY, MOVED and closed connections alone would not do; a question every *R*/4 makes a subscription to
+//! `+switch-master` superfluous.
 //!
 //! # Invariants
 //! * **No request of an old connection is executed after its cancel.** A link is used only after the server has closed all earlier ones
@@ -97,7 +114,7 @@
 //! * **No renewal waits for its turn.** Requests that end a hold or a wait do not queue behind those that begin one.
 //! * **No script leaves a living waiter at the head of the queue if the holders leave room for it.**
 //! * **A holder that shares and whose lease is over is gone**: no renewal and no heartbeat revives it.
-//! * **Nothing is sent to a primary that the sentinels have not confirmed for two intervals.**
+//! * **Nothing is sent to a primary that the witnesses have not confirmed for two intervals.**
 //! * **No anchor is the moment of a reply or a message.** It is that at which the client sent the request that the server answered; a
 //!   message names the request by that moment.
 //! * **Correctness never depends on a message**, and no script changes a hold without comparing the id.

@@ -39,8 +39,11 @@ pub struct RedisOptions {
     pub restart_delay: Duration,
     /// The sentinels that know the primary. Then the endpoint of `server` means nothing, and its TLS holds for both.
     pub sentinels: Option<SentinelOptions>,
-    /// The longest lease that a lock may ask for. By default that is the client's, with sentinels, and otherwise a day. With
-    /// sentinels, no client takes a lock from a new primary for a little longer than this, so use the same for all clients.
+    /// The nodes of a cluster that say which node has what. More than half of them have to answer, each name has to lead to the same
+    /// node for ever, and all clients have to name the same ones. Then the endpoint of `server` means nothing.
+    pub cluster: Vec<Endpoint>,
+    /// The longest lease that a lock may ask for. By default that is the client's, with sentinels or a cluster, and otherwise a day.
+    /// With these, no client takes a lock from a new primary for a little longer than this, so use the same for all clients.
     pub max_lease: Option<Duration>,
 }
 
@@ -82,7 +85,14 @@ impl RedisOptions {
     /// A server that listens there.
     pub fn listening_at(endpoint: Endpoint) -> Self {
         let server = ServerOptions::at(endpoint, "distlock");
-        Self { server, database: 0, restart_delay: Duration::ZERO, sentinels: None, max_lease: None }
+        Self {
+            server,
+            database: 0,
+            restart_delay: Duration::ZERO,
+            sentinels: None,
+            cluster: Vec::new(),
+            max_lease: None,
+        }
     }
 
     /// The primary that these sentinels know by this name.
@@ -104,9 +114,31 @@ impl RedisOptions {
         Self { sentinels: Some(sentinels), ..Self::default() }
     }
 
+    /// A cluster, of which these nodes say which node has what: three or five of them, since more than half of them have to answer.
+    ///
+    /// ```
+    /// use lock_kit::Endpoint;
+    /// use lock_redis::RedisOptions;
+    ///
+    /// let at = |host: &str| Endpoint::Tcp { host: host.to_owned(), port: 6379 };
+    /// assert_eq!(RedisOptions::of_cluster([at("n1"), at("n2"), at("n3")]).cluster.len(), 3);
+    /// ```
+    pub fn of_cluster(nodes: impl IntoIterator<Item = Endpoint>) -> Self {
+        Self { cluster: nodes.into_iter().collect(), ..Self::default() }
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        !self.cluster.is_empty()
+    }
+
+    /// Whether another server may become the primary, and others say which one is.
+    pub(crate) fn follows_primaries(&self) -> bool {
+        self.sentinels.is_some() || self.is_cluster()
+    }
+
     /// The longest lease of a hold.
     pub(crate) fn longest_lease(&self) -> Duration {
-        let default = if self.sentinels.is_some() { self.server.lease } else { LONGEST_LEASE };
+        let default = if self.follows_primaries() { self.server.lease } else { LONGEST_LEASE };
         self.max_lease.unwrap_or(default)
     }
 
@@ -135,15 +167,17 @@ impl RedisOptions {
     /// Where the server is, for error messages and the log.
     pub(crate) fn server(&self) -> String {
         let Self { server: ServerOptions { endpoint, tls, .. }, database, .. } = self;
+        let scheme = if tls.is_some() { "rediss" } else { "redis" };
+        let joined = |all: &[Endpoint]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         if let Some(SentinelOptions { endpoints, primary, .. }) = &self.sentinels {
-            let scheme = if tls.is_some() { "rediss" } else { "redis" };
-            let all = endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-            return format!("{scheme}+sentinel://{all}/{primary}/{database}");
+            return format!("{scheme}+sentinel://{}/{primary}/{database}", joined(endpoints));
+        }
+        if self.is_cluster() {
+            return format!("{scheme}+cluster://{}", joined(&self.cluster));
         }
         match endpoint {
             Endpoint::Socket(_) => format!("unix://{endpoint}?db={database}"),
-            Endpoint::Tcp { .. } if tls.is_some() => format!("rediss://{endpoint}/{database}"),
-            Endpoint::Tcp { .. } => format!("redis://{endpoint}/{database}"),
+            Endpoint::Tcp { .. } => format!("{scheme}://{endpoint}/{database}"),
         }
     }
 
@@ -174,11 +208,7 @@ impl RedisOptions {
                 Ok(())
             };
         }
-        let is_twice =
-            |(number, endpoint)| sentinels.endpoints.iter().take(number).any(|other| other == endpoint);
-        if sentinels.endpoints.iter().enumerate().any(is_twice) {
-            return Err(invalid("a sentinel is named twice, and would count twice").remedy("name each once"));
-        }
+        names_each_once(&sentinels.endpoints)?;
         // With an unencoded slash in a password, what follows it would be taken for the name.
         let name = &sentinels.primary;
         if sentinels.endpoints.is_empty() || name.is_empty() || name.contains('@') {
@@ -190,6 +220,15 @@ impl RedisOptions {
     }
 }
 
+fn names_each_once(endpoints: &[Endpoint]) -> Result<(), LockError> {
+    if (1..endpoints.len()).any(|number| endpoints[..number].contains(&endpoints[number])) {
+        return Err(invalid("a server is named twice, and would count twice").remedy("name each once"));
+    }
+    Ok(())
+}
+
+const CLUSTER_EXAMPLE: &str = "redis+cluster://n1,n2,n3";
+
 const SENTINEL_EXAMPLE: &str = "redis+sentinel://s1,s2,s3/mymaster";
 
 impl BackendOptions for RedisOptions {
@@ -199,9 +238,9 @@ impl BackendOptions for RedisOptions {
                 Some((primary, database)) => (primary, Some(database)),
                 None => (url.path().trim_matches('/'), None),
             };
-            let sentinels = url.hosts().split(',');
-            let sentinels = sentinels.map(|host| Endpoint::parse(host, SENTINEL_PORT, SENTINEL_EXAMPLE));
-            (Self::behind_sentinels(sentinels.collect::<Result<Vec<_>, _>>()?, primary), database)
+            (Self::behind_sentinels(endpoints(url, SENTINEL_PORT, SENTINEL_EXAMPLE)?, primary), database)
+        } else if url.scheme().ends_with("+cluster") {
+            (Self::of_cluster(endpoints(url, DEFAULT_PORT, CLUSTER_EXAMPLE)?), url.database()?)
         } else {
             let database = if is_socket(url) { None } else { url.database()? };
             (Self::listening_at(endpoint_of(url)?), database)
@@ -230,9 +269,14 @@ impl BackendOptions for RedisOptions {
             "max_lease",
             &mut self.max_lease,
             self.server.lease..=LONGEST_LEASE,
-            "the lease with Sentinel, otherwise 1day",
+            "the lease with Sentinel and Cluster, otherwise 1day",
         )?;
         self.visit_sentinels(options)?;
+        names_each_once(&self.cluster)?;
+        if self.is_cluster() && (self.sentinels.is_some() || self.database != 0) {
+            return Err(invalid("a cluster has neither sentinels nor another database than 0")
+                .remedy(format!("write {CLUSTER_EXAMPLE}")));
+        }
         let was_off = self.server.tls.is_none();
         TlsOptions::visit(&mut self.server.tls, options, Authorities::OfFile)?;
         if was_off && self.server.tls.is_some() && matches!(self.server.endpoint, Endpoint::Tcp { .. }) {
@@ -260,7 +304,8 @@ impl BackendOptions for RedisOptions {
 
 /// Connects to the server that `url` names: `redis://[user:password@]host[:port][/database]`, `rediss://…` for TLS,
 /// `unix:///path/to/socket?db=…` for a Unix socket, `redis+sentinel://sentinel[:port],…/primary[/database]` and
-/// `rediss+sentinel://…` for a primary that sentinels know. `docs/backends/redis.md` has the options.
+/// `rediss+sentinel://…` for a primary that sentinels know, `redis+cluster://node[:port],…` and `rediss+cluster://…` for a cluster.
+/// `docs/backends/redis.md` has the options.
 ///
 /// # Errors
 /// Those of [`lock_kit::connect`].
@@ -269,6 +314,10 @@ impl BackendOptions for RedisOptions {
 /// Dropping the future ends the attempt to connect.
 pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
     lock_kit::connect::<RedisOptions>(url, builder).await
+}
+
+fn endpoints(url: &LockUrl, port: u16, example: &str) -> Result<Vec<Endpoint>, LockError> {
+    url.hosts().split(',').map(|host| Endpoint::parse(host, port, example)).collect()
 }
 
 fn is_socket(url: &LockUrl) -> bool {
@@ -314,6 +363,8 @@ mod tests {
         assert_eq!(read("rediss://cache").unwrap().server.tls, Some(TlsOptions::new()));
         assert_eq!(read("redis://cache/3").unwrap().database, 3);
         for (url, shown) in [
+            ("redis+cluster://n1,[::1]:7", "redis+cluster://n1:6379,[::1]:7"),
+            ("rediss+cluster://a:b@n1,n2/0", "rediss+cluster://n1:6379,n2:6379"),
             ("redis+sentinel://s1,[::1]:7/main", "redis+sentinel://s1:26379,[::1]:7/main/0"),
             ("rediss+sentinel://a:b@s1:1/main/3?ca=/ca.pem", "rediss+sentinel://s1:1/main/3"),
         ] {
@@ -345,6 +396,10 @@ mod tests {
             ("redis://cache?password_file=/nonexistent/x", "/nonexistent/x"),
             ("redis://cache?timeout=0s", "timeout"),
             ("unix://host/run/redis.sock", "unix:///"),
+            ("redis+cluster://", "redis+cluster://n1"),
+            ("redis+cluster://n1,n2,n1", "twice"),
+            ("redis+cluster://n1/3", "another database"),
+            ("redis+cluster://n1?sentinel_user=me", "redis+sentinel://"),
             ("redis+sentinel://s1,s2", "mymaster"),
             ("redis+sentinel://s1,,s2/mymaster", "names no server"),
             ("redis+sentinel://s1,s2,s1/mymaster", "twice"),

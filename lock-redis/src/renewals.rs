@@ -6,13 +6,42 @@ use lock_core::{LeaseState, LockError, Operation};
 use redis::{Pipeline, RedisResult, Value};
 
 use crate::backend::{Lease, milliseconds};
-use crate::connection::Link;
+use crate::connection::{Link, Nodes};
 use crate::failure::{explain, is_forgotten_script, nonsense};
 use crate::record::loss;
 use crate::scripts::RENEW;
 
-/// Returns the state of each lease. Sends the calls again if the server has forgotten the script.
-pub(crate) async fn renew(link: &Link, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
+/// Returns the state of each lease. What is at one node is renewed together.
+pub(crate) async fn renew(nodes: &Nodes, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
+    let mut states = vec![LeaseState::Unknown; leases.len()];
+    let mut parts: Vec<(Arc<Link>, Vec<usize>)> = Vec::new();
+    for (number, lease) in leases.iter().enumerate() {
+        // The loss of contact has been reported, and is the same for all that is at this node.
+        let Ok(link) = nodes.link_now(lease.keys.hash_slot, Operation::Renew) else { continue };
+        match parts.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &link)) {
+            Some((_, numbers)) => numbers.push(number),
+            None => parts.push((link, vec![number])),
+        }
+    }
+    let is_one = parts.len() == 1;
+    for (link, numbers) in parts {
+        let part: Vec<_> = numbers.iter().map(|number| &*leases[*number]).collect();
+        match renew_at(&link, &part).await {
+            Ok(renewed) => {
+                numbers.into_iter().zip(renewed).for_each(|(number, state)| states[number] = state);
+            }
+            Err(error) if is_one => return Err(error),
+            // The other nodes may have answered.
+            Err(error) => {
+                tracing::debug!(target: "distlock", %error, "the leases at a node could not be renewed");
+            }
+        }
+    }
+    Ok(states)
+}
+
+/// Sends the calls again if the server has forgotten the script.
+async fn renew_at(link: &Link, leases: &[&Lease]) -> Result<Vec<LeaseState>, LockError> {
     let failed = |error| explain(Operation::Renew, error);
     let mut calls = Pipeline::with_capacity(leases.len());
     for lease in leases {

@@ -6,6 +6,7 @@
 //!
 //! * [`RedisServer`]: a `redis-server`, with users, TLS, persistence and settings on request.
 //! * [`RedisSentinels`]: a primary with two replicas, watched by three sentinels; [`SayingSentinel`]: one whose answers a test sets.
+//! * [`RedisCluster`]: three primaries with a replica each.
 //! * [`EtcdServer`]: an `etcd`, with users, TLS and settings on request, also as a cluster of three; and `etcdctl`.
 //! * [`ZooKeeperServer`]: a single ZooKeeper, run with plain `java`, and the means to inspect its nodes and to close
 //!   the sessions of other clients.
@@ -58,8 +59,8 @@ pub use postgres::{PgBouncer, Postgres, PostgresConversation, PostgresServer, Po
 pub use process::{Data, ServerProcess};
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};
 pub use redis::{
-    Digests, Redis, RedisConversation, RedisSentinel, RedisSentinels, RedisServer, SayingSentinel, Value,
-    sentinel_url,
+    Digests, Redis, RedisCluster, RedisConversation, RedisSentinel, RedisSentinels, RedisServer,
+    SayingSentinel, Value, hash_slot, sentinel_url,
 };
 pub use s3::{S3Conversation, S3Faults, S3Server};
 pub use server::{Kind, Place, Server};

@@ -51,6 +51,8 @@ const RUNS: &[(&str, Run)] = &[
     #[cfg(unix)]
     ("redis-sentinel", main_with::<redis::Sentinels>),
     #[cfg(unix)]
+    ("redis-cluster", main_with::<redis::Cluster>),
+    #[cfg(unix)]
     ("etcd", main_with::<etcd::Etcd>),
     #[cfg(unix)]
     ("zookeeper", main_with::<zookeeper::Open>),

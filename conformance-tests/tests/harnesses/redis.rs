@@ -60,6 +60,9 @@ pub(crate) struct Polling(Fixture);
 /// A server that sentinels name as the primary.
 pub(crate) struct Sentinels(Fixture);
 
+/// A node that has all hash slots of its cluster.
+pub(crate) struct Cluster(Fixture);
+
 /// A part of the server and a proxy that no other case uses.
 struct Fixture {
     server: Server<RedisServer>,
@@ -67,22 +70,37 @@ struct Fixture {
     prefix: String,
     /// One that names the proxy, and one that names the server.
     sentinels: Option<[SayingSentinel; 2]>,
+    is_cluster: bool,
 }
 
 static RUNNING: Mutex<Running<RedisServer>> = Running::none();
 
-async fn server(place: Place, rules: &str) -> Outcome<Server<RedisServer>> {
+/// What a client of a cluster needs besides.
+const IN_CLUSTER: &str = "+cluster|nodes";
+
+async fn server(place: Place, rules: &str, is_cluster: bool) -> Outcome<Server<RedisServer>> {
     let options = match place {
-        Place::Shared => ServerOptions::new().user("locks", "secret", &[rules]),
+        Place::Shared => ServerOptions::new().user("locks", "secret", &[rules, IN_CLUSTER]),
         // When it is started again, Redis 7.0 refuses what it has written itself if the default user may not do that.
         Place::Alone => ServerOptions::new().setting("appendonly", "yes"),
     };
-    Server::find(place, "redis", &["redis"], &RUNNING, async || RedisServer::start_with(options).await).await
+    let start = async || {
+        if !is_cluster {
+            return RedisServer::start_with(options).await;
+        }
+        let node = RedisServer::start_as_node(&options).await?;
+        node.take_all_slots().await?;
+        Ok(node)
+    };
+    Server::find(place, "redis", &["redis"], &RUNNING, start).await
 }
 
 impl Fixture {
     async fn start(place: Place, rules: &str) -> Outcome<Self> {
-        let server = server(place, rules).await?;
+        Self::start_on(server(place, rules, false).await?)
+    }
+
+    fn start_on(server: Server<RedisServer>) -> Outcome<Self> {
         let address = match &server {
             Server::Own(server) => server.address(),
             Server::Given(server) => server.address(),
@@ -96,11 +114,12 @@ impl Fixture {
         })?;
         // A part of the keys that the rules permit; the channels are not divided.
         let prefix = format!("distlock:{}", unique());
-        Ok(Self { server, proxy, prefix, sentinels: None })
+        Ok(Self { server, proxy, prefix, sentinels: None, is_cluster: false })
     }
 
-    async fn start_behind_sentinels(place: Place, rules: &str) -> Outcome<Self> {
-        let mut this = Self::start(place, rules).await?;
+    async fn start_behind_sentinels(place: Place, rules: &str, is_cluster: bool) -> Outcome<Self> {
+        let mut this = Self::start_on(server(place, rules, is_cluster).await?)?;
+        this.is_cluster = is_cluster;
         let server = this.server.own()?;
         // As if clients had used it for long.
         server.note_primary(&this.prefix, LASTING * 4).await?;
@@ -127,7 +146,11 @@ impl Fixture {
         };
         let url = match sentinel {
             Some(_) => {
-                let url = url.replacen("redis:", "redis+sentinel:", 1).replacen("/0?", "/mymaster/0?", 1);
+                let url = if self.is_cluster {
+                    url.replacen("redis:", "redis+cluster:", 1)
+                } else {
+                    url.replacen("redis:", "redis+sentinel:", 1).replacen("/0?", "/mymaster/0?", 1)
+                };
                 format!("{url}max_lease={}s&", (lease * 3).as_secs())
             }
             None => url,
@@ -153,8 +176,10 @@ impl Fixture {
         first.say(nowhere);
         other.say(nowhere);
         server.restart(Data::Kept).await?;
-        let note = format!("before {} 0", (LEASE * 4).as_millis());
-        server.command(&["SET", &format!("{}:primary", self.prefix), &note]).await?;
+        if self.is_cluster {
+            server.serves_slots().await?;
+        }
+        server.note_another_primary(&self.prefix, LEASE * 4).await?;
         first.say(Some(self.proxy.address()));
         other.say(Some(server.address()));
         Ok(())
@@ -192,8 +217,11 @@ impl Fixture {
         let keys = self.server.own()?.command(&["KEYS", &pattern]).await.during("list the keys")?;
         let channels = self.server.own()?.command(&["PUBSUB", "CHANNELS", &pattern]).await?;
         let is_slot = |key: &str| key.contains("}:m:");
-        let stays =
-            |key: &str| [":f", ":b", ":primary"].iter().any(|ending| key.ends_with(ending)) || is_slot(key);
+        let stays = |key: &str| {
+            [":f", ":b"].iter().any(|ending| key.ends_with(ending))
+                || key.contains(":primary")
+                || is_slot(key)
+        };
         let keys = keys.items().iter().filter_map(Value::as_text).filter(|key| !stays(key));
         let channels = channels.items().iter().filter_map(Value::as_text);
         let mut left: Vec<_> = keys.map(str::to_owned).collect();
@@ -209,7 +237,7 @@ async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, Lo
 /// What a waiter that polls does differently.
 const WAITING: &[&str] = &["waiting", "order", "options", "local_handoff"];
 
-/// What sentinels make different.
+/// What sentinels and clusters make different.
 const SWITCHING: &[&str] = &["connecting", "options", "outages", "restarts"];
 
 /// The harnesses differ in what the server permits, in how long a hand-off takes, and in how a client finds the server.
@@ -252,7 +280,14 @@ harness!(Polling, left_out("redis"), |place| Fixture::start(place, WITHOUT_MESSA
 harness!(
     Sentinels,
     left_out_with_sentinels(),
-    |place| Fixture::start_behind_sentinels(place, LEAST),
+    |place| Fixture::start_behind_sentinels(place, LEAST, false),
+    1,
+    Some(SWITCHING)
+);
+harness!(
+    Cluster,
+    left_out_with_sentinels(),
+    |place| Fixture::start_behind_sentinels(place, LEAST, true),
     1,
     Some(SWITCHING)
 );

@@ -21,12 +21,14 @@ use std::time::Duration;
 use lock_core::spi::{Mutex, random_bytes};
 use lock_core::{BackendContext, Backoff, ErrorKind, LockError, Moment, Operation};
 use lock_kit::{gone, unreachable};
+use redis::{RedisResult, Value};
 use tokio::sync::{Notify, watch};
 
 use super::earlier::Earlier;
 use super::link::Link;
-use super::sentinels::{Primary, Sentinels};
+use super::nodes::Nodes;
 use super::server::Facts;
+use super::witnesses::{Witnesses, cluster_nodes, common, itself};
 use crate::failure::explain;
 use crate::groups::Groups;
 use crate::messages::Router;
@@ -41,11 +43,13 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 /// Whether the client is connected.
 #[derive(Clone)]
 pub(crate) enum Contact {
+    /// It has not been connected yet.
+    Opening,
     Good(Arc<Link>),
     Lost(LockError),
 }
 
-/// The connection of a client, whichever it is at the moment, and what depends on it.
+/// The connection of a client, whichever it is at the moment, and what depends on it. At a cluster there is one for each node in use.
 pub(crate) struct Connection {
     pub(crate) context: BackendContext,
     pub(crate) options: RedisOptions,
@@ -58,7 +62,13 @@ pub(crate) struct Connection {
     pub(super) connections: AtomicU64,
     pub(super) request_timeout: Duration,
     /// Those that know the primary; without them the server is the one that the options name.
-    pub(super) sentinels: Option<Arc<Sentinels>>,
+    pub(super) witnesses: Option<Arc<Witnesses>>,
+    /// The connection leads to the server that has this hash slot.
+    pub(super) slot: u16,
+    /// The client's earlier connections, to any server.
+    pub(super) earlier: Arc<Mutex<Earlier>>,
+    /// Held while it is found out whether the server is still that.
+    confirming: tokio::sync::Mutex<()>,
     contact: watch::Sender<Contact>,
     /// Ends the connection for good.
     closing: Notify,
@@ -67,40 +77,57 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects, and from then on keeps the client connected.
-    pub(crate) async fn start(
-        context: BackendContext,
-        options: RedisOptions,
-    ) -> Result<Arc<Self>, LockError> {
-        let interval = context.renewal_interval(options.server.lease)?;
+    /// A connection, not yet opened, to the server that has this hash slot; the number tells it from the client's others.
+    pub(super) fn new(nodes: &Nodes, slot: u16, number: u64) -> Result<Arc<Self>, LockError> {
+        let (context, options) = (nodes.context.clone(), nodes.options.clone());
         let channel = u128::from_ne_bytes(random_bytes(Operation::Connect)?);
-        let this = Arc::new(Self {
+        Ok(Arc::new(Self {
             channels: format!("{}:c:{channel:032x}", options.server.prefix),
             connections: AtomicU64::new(0),
             // Shorter than the interval in which a renewal has to succeed, so that a silent server ends the connection before
             // the core gives up the renewal.
-            request_timeout: options.server.timeout_within(interval),
-            contact: watch::Sender::new(Contact::Lost(gone(Operation::Connect))),
+            request_timeout: nodes.request_timeout,
+            contact: watch::Sender::new(Contact::Opening),
             closing: Notify::new(),
-            router: Arc::default(),
-            groups: Arc::default(),
+            router: Arc::clone(&nodes.router),
+            groups: Groups::numbered(number),
             warned: Mutex::default(),
-            sentinels: Sentinels::of(&options),
+            witnesses: nodes.witnesses.clone(),
+            slot,
+            earlier: Arc::clone(&nodes.earlier),
+            confirming: tokio::sync::Mutex::default(),
             context,
             options,
-            interval,
-        });
-        let link = this.open(&Earlier::default()).await?;
-        this.contact.send_replace(Contact::Good(Arc::clone(&link)));
-        this.context.spawn(Arc::clone(&this).stay_connected(link));
-        Ok(this)
+            interval: nodes.interval,
+        }))
+    }
+
+    /// Connects, and from then on keeps the client connected.
+    pub(super) async fn start(self: &Arc<Self>) -> Result<(), LockError> {
+        let link = self.open().await?;
+        self.begin(Some(link));
+        Ok(())
+    }
+
+    /// Keeps the client connected from now on, beginning with this connection if there is one.
+    pub(super) fn begin(self: &Arc<Self>, link: Option<Arc<Link>>) {
+        if let Some(link) = &link {
+            self.contact.send_replace(Contact::Good(Arc::clone(link)));
+        }
+        self.context.spawn(Arc::clone(self).stay_connected(link));
+    }
+
+    /// Waits until it is connected, or there is a reason why it is not.
+    pub(super) async fn opened(&self) {
+        // The channel lives as long as this.
+        let _ = self.contact.subscribe().wait_for(|contact| !matches!(contact, Contact::Opening)).await;
     }
 
     /// The connection, if there is one.
     pub(crate) fn link(&self, operation: Operation) -> Result<Arc<Link>, LockError> {
         match &*self.contact.borrow() {
             Contact::Good(link) if link.is_trusted_at(self.context.clock().now()) => Ok(Arc::clone(link)),
-            Contact::Good(_) => Err(gone(operation)),
+            Contact::Good(_) | Contact::Opening => Err(gone(operation)),
             Contact::Lost(error) => Err(error.clone().during(operation)),
         }
     }
@@ -122,7 +149,7 @@ impl Connection {
         self.contact.send_replace(Contact::Lost(closed));
     }
 
-    async fn stay_connected(self: Arc<Self>, link: Arc<Link>) {
+    async fn stay_connected(self: Arc<Self>, link: Option<Arc<Link>>) {
         tokio::select! {
             () = self.closing.notified() => {}
             () = self.keep_contact(link) => {}
@@ -131,10 +158,16 @@ impl Connection {
         self.let_go();
     }
 
-    async fn keep_contact(&self, mut link: Arc<Link>) {
+    async fn keep_contact(&self, link: Option<Arc<Link>>) {
         let clock = self.context.clock();
         let mut backoff = new_backoff();
-        let mut earlier = Earlier::default();
+        let mut link = if let Some(link) = link {
+            link
+        } else {
+            let link = self.reconnect(&mut backoff).await;
+            self.contact.send_replace(Contact::Good(Arc::clone(&link)));
+            link
+        };
         loop {
             let since = clock.now();
             self.watch_over(&link).await;
@@ -148,13 +181,9 @@ impl Connection {
                 clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
             }
             if let Some(identity) = &link.identity {
-                earlier.remember(identity.clone());
+                self.earlier.lock().remember(identity.clone());
             }
-            link = self.reconnect(&earlier, &mut backoff).await;
-            // The server has closed them now. Connections of another run stay remembered until the address leads to it again.
-            if let Some(identity) = &link.identity {
-                earlier.forget_run(&identity.run);
-            }
+            link = self.reconnect(&mut backoff).await;
             self.contact.send_replace(Contact::Good(Arc::clone(&link)));
             tracing::info!(target: "distlock", server = %link.address, "contact restored");
             self.groups.all().for_each(|group| self.context.group_restored(group));
@@ -183,48 +212,68 @@ impl Connection {
         }
     }
 
-    /// Returns when the sentinels name another primary, or no majority of them has named this one for too long.
+    /// Returns when another server is the primary, or no majority of the witnesses has named this one for too long.
     async fn follow(&self, link: &Link) {
-        if self.sentinels.is_none() {
+        if self.witnesses.is_none() {
             return std::future::pending().await;
         }
         let clock = self.context.clock();
         while link.is_trusted_at(clock.now()) {
-            clock.sleep_until(clock.now().plus(self.interval / 2)).await;
-            if let Err(error) = self.confirm(link).await {
+            let since = clock.now().plus(self.interval / 4);
+            clock.sleep_until(since.plus(self.interval / 4)).await;
+            if let Err(error) = self.confirm(link, since).await {
                 tracing::debug!(target: "distlock", server = %link.address, %error, "the primary is not confirmed");
             }
         }
     }
 
-    /// How long a client relies on a server after the sentinels have named it: a process that stands still for an interval, or
-    /// sentinels that do not answer for as long, cost it no connection.
+    /// How long a client relies on a server after the witnesses have named it: a process that stands still for an interval, or
+    /// witnesses that do not answer for as long, cost it no connection.
     pub(super) fn reliance(&self) -> Duration {
         self.interval * 2
     }
 
-    /// Relies on the server from now on, if a majority of the sentinels names it as the primary, and it has been that ever since
-    /// the connection was opened.
-    pub(super) async fn confirm(&self, link: &Link) -> Result<(), LockError> {
-        let Some(sentinels) = &self.sentinels else { return Ok(()) };
-        let asked = self.context.clock().now();
-        let Primary { address, epoch } = sentinels.primary(&self.context, self.request_timeout).await?;
-        let info = link.send::<String>(redis::cmd("INFO").arg("replication")).await;
-        let info = info.map_err(|error| explain(Operation::Connect, error))?;
-        let is_same = (&address, epoch) == (&link.address, link.epoch)
-            && Facts::read(&info).replication() == link.replication.as_deref();
-        link.trust_until(if is_same { asked.plus(self.reliance()) } else { Moment::from_nanoseconds(0) });
-        if is_same {
-            return Ok(());
+    /// Relies on the server from now on, if a majority of the witnesses, asked after `since`, names it as the primary, and it has
+    /// been that ever since the connection was opened. A node of a cluster has to say the same of itself.
+    pub(super) async fn confirm(&self, link: &Link, since: Moment) -> Result<(), LockError> {
+        let Some(witnesses) = &self.witnesses else { return Ok(()) };
+        let _alone = self.confirming.lock().await;
+        let (asked, primary) =
+            witnesses.primary(&self.context, self.request_timeout, self.slot, since).await?;
+        let mut questions = redis::pipe();
+        questions.cmd("INFO").arg("replication");
+        if witnesses.are_nodes() {
+            questions.add_command(cluster_nodes());
         }
-        let cause = format!("{} is not the primary that it was; the sentinels name {address}", link.address);
-        Err(unreachable(Operation::Connect, cause))
+        let failed = |error| explain(Operation::Connect, error);
+        let answers: RedisResult<Vec<_>> =
+            link.send_all(&mut questions).await.map_err(failed)?.into_iter().collect();
+        let texts: Vec<String> = redis::from_redis_value(Value::Array(answers.map_err(failed)?))
+            .map_err(|error| failed(error.into()))?;
+        let itself = match texts.get(1) {
+            Some(nodes) => itself(nodes, &link.address),
+            None => Some(primary.clone()),
+        };
+        let info = texts.first().map(|info| Facts::read(info));
+        let is_same = (&primary.address, primary.epoch) == (&link.address, link.epoch)
+            && info.as_ref().and_then(Facts::replication) == link.replication.as_deref();
+        let Some(itself) = itself.filter(|itself| is_same && itself.epoch == link.epoch) else {
+            link.trust_until(Moment::from_nanoseconds(0));
+            let cause = format!("{} is not the primary that it was; {} is", link.address, primary.address);
+            return Err(unreachable(Operation::Connect, cause));
+        };
+        let slots = common(&primary.slots, &itself.slots);
+        if slots != link.slots() {
+            self.greet(link, &slots).await?;
+        }
+        link.trust_until(asked.plus(self.reliance()));
+        Ok(())
     }
 
-    async fn reconnect(&self, earlier: &Earlier, backoff: &mut Backoff) -> Arc<Link> {
+    async fn reconnect(&self, backoff: &mut Backoff) -> Arc<Link> {
         let mut told = String::new();
         loop {
-            match self.open(earlier).await {
+            match self.open().await {
                 Ok(link) => return link,
                 Err(error) => {
                     let reason = error.to_string();

@@ -33,9 +33,9 @@ impl Earlier {
         self.0.iter().filter(move |earlier| earlier.run == run).map(|earlier| earlier.number)
     }
 
-    /// Forgets the connections of this run, which are now closed.
-    pub(crate) fn forget_run(&mut self, run: &str) {
-        self.0.retain(|earlier| earlier.run != run);
+    /// Forgets these connections of the run, which are now closed.
+    pub(crate) fn forget(&mut self, run: &str, closed: &[i64]) {
+        self.0.retain(|earlier| earlier.run != run || !closed.contains(&earlier.number));
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(earlier.of_run("1").collect::<Vec<_>>(), [1]);
         }
-        earlier.forget_run("1");
+        earlier.forget("1", &[1]);
         assert_eq!(earlier.of_run("1").count(), 0);
         assert_eq!(earlier.of_run("2").collect::<Vec<_>>(), [2]);
     }

@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::spi::within;
+use lock_core::spi::{Mutex, within};
 use lock_core::{BackendContext, ErrorKind, LockError, Moment, Operation};
 use lock_kit::{Endpoint, gone};
 use redis::aio::MultiplexedConnection;
@@ -16,7 +17,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::earlier::Identity;
 use super::under_way::UnderWay;
-use crate::failure::{breaks_connection, explain, is_forgotten_script, is_no_primary};
+use super::witnesses::Slots;
+use crate::failure::{breaks_connection, elsewhere, explain, is_forgotten_script, is_no_primary};
+use crate::groups::Groups;
 use crate::scripts::Script;
 
 /// How many requests that begin something may be pending: any other waits for at most that many replies.
@@ -27,19 +30,25 @@ pub(crate) struct Link {
     connection: MultiplexedConnection,
     /// Where the server listens.
     pub(crate) address: Endpoint,
-    /// The id of the replication that the server began as the primary, behind sentinels.
-    pub(crate) replication: Option<String>,
-    /// The failover that has made it the primary, behind sentinels.
+    /// The id of the replication that the server began as the primary, if there may be another one.
+    pub(super) replication: Option<String>,
+    /// The failover that has made it the primary, if there may be another one.
     pub(super) epoch: u64,
+    /// What tells its time as the primary from all others, if there may be others.
+    pub(super) reign: String,
     /// Until when it is certain that no later primary grants what this one has granted, in nanoseconds of the clock: what the client
     /// sends from then on counts for nothing.
     trusted_until: AtomicU64,
     /// The channel for messages to this connection; `None` if the server sends no messages and waiters poll.
     pub(crate) channel: Option<String>,
+    /// The hash slots that the server has, and from when the client acquires locks there.
+    slots: Mutex<Vec<(RangeInclusive<u16>, Moment)>>,
     /// The client acquires nothing on this connection before this moment.
     pub(super) usable_from: Moment,
     /// `None` if the server does not report it.
     pub(crate) identity: Option<Identity>,
+    /// The groups in which the holds of this connection are renewed.
+    pub(crate) groups: Arc<Groups>,
     breakage: Arc<Breakage>,
     /// How long the server may stay silent while it owes a reply.
     patience: Duration,
@@ -79,6 +88,7 @@ impl Link {
     pub(crate) fn new(
         connection: MultiplexedConnection,
         address: Endpoint,
+        groups: Arc<Groups>,
         breakage: Arc<Breakage>,
         patience: Duration,
         context: BackendContext,
@@ -91,10 +101,13 @@ impl Link {
             address,
             replication: None,
             epoch: 0,
+            reign: String::new(),
             trusted_until,
             channel: None,
+            slots: Mutex::default(),
             usable_from,
             identity: None,
+            groups,
             breakage,
             patience,
             context,
@@ -108,17 +121,33 @@ impl Link {
     }
 
     /// Refuses an acquisition that is sent at this moment, if it does not count, or the server may lack locks.
-    pub(crate) fn grants_at(&self, sent: Moment) -> Result<(), LockError> {
+    pub(crate) fn grants_at(&self, slot: u16, sent: Moment) -> Result<(), LockError> {
         if !self.is_trusted_at(sent) {
             return Err(gone(Operation::Acquire));
         }
-        if sent >= self.usable_from {
+        let from = self.from(slot).ok_or_else(|| elsewhere(Operation::Acquire))?;
+        if sent >= from {
             return Ok(());
         }
         Err(LockError::new(ErrorKind::Unreachable, Operation::Acquire)
             .because("the server was started or promoted recently, and may lack locks that are still held")
-            .remedy("wait for the restart_delay, or with Sentinel for the longest lease, to pass")
+            .remedy("wait for the restart_delay, or with Sentinel or Cluster for the longest lease, to pass")
             .retryable())
+    }
+
+    /// From when the client acquires what has this hash slot, if the server has the slot.
+    pub(super) fn from(&self, slot: u16) -> Option<Moment> {
+        let slots = self.slots.lock();
+        slots.iter().find(|(range, _)| range.contains(&slot)).map(|(_, from)| *from)
+    }
+
+    /// The hash slots that the server has.
+    pub(super) fn slots(&self) -> Slots {
+        self.slots.lock().iter().map(|(range, _)| range.clone()).collect()
+    }
+
+    pub(super) fn settle_in(&self, slots: Vec<(RangeInclusive<u16>, Moment)>) {
+        *self.slots.lock() = slots;
     }
 
     pub(super) fn trust_until(&self, moment: Moment) {
@@ -144,7 +173,7 @@ impl Link {
     pub(crate) async fn call<T: FromRedisValue>(
         self: &Arc<Self>,
         script: &'static Script,
-        command: Cmd,
+        command: &Arc<Cmd>,
     ) -> Result<T, LockError> {
         let turn = self.turn(script.operation()).await?;
         self.call_in(turn, script, command).await
@@ -155,17 +184,16 @@ impl Link {
         self: &Arc<Self>,
         turn: Turn,
         script: &'static Script,
-        command: Cmd,
+        command: &Arc<Cmd>,
     ) -> Result<T, LockError> {
         let failed = |error| explain(script.operation(), error);
-        let command = Arc::new(command);
-        let (link, first) = (Arc::clone(self), Arc::clone(&command));
+        let (link, first) = (Arc::clone(self), Arc::clone(command));
         let sent = UnderWay::new(self, async move { (link.send(&first).await, turn) });
         let (mut answer, turn): (RedisResult<Value>, _) = sent.await;
         if answer.as_ref().is_err_and(is_forgotten_script) {
-            let link = Arc::clone(self);
+            let (link, again) = (Arc::clone(self), Arc::clone(command));
             let sent = UnderWay::new(self, async move {
-                let answers = link.load_and_send(&[script], [&*command]).await;
+                let answers = link.load_and_send(&[script], [&*again]).await;
                 drop(turn);
                 answers?.into_iter().next().unwrap_or(Ok(Value::Nil))
             });

@@ -1,4 +1,4 @@
-//! The one connection of a client: how it is opened, watched and replaced, and what is sent on it.
+//! The one connection of a client, or one for each node of a cluster: how it is opened, watched and replaced, and what is sent on it.
 //!
 //! [`contact`] says what becomes of the holds when it is lost, [`opening`] what a connection has to be before the client uses it.
 
@@ -6,10 +6,12 @@ mod address;
 mod contact;
 mod earlier;
 mod link;
+mod nodes;
 mod opening;
-mod sentinels;
 mod server;
 mod under_way;
+mod witnesses;
 
-pub(crate) use contact::{Connection, Contact};
+pub(crate) use contact::Contact;
 pub(crate) use link::{Link, Turn};
+pub(crate) use nodes::Nodes;

@@ -12,10 +12,10 @@ use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisErr
 
 use super::address::{Login, client};
 use super::contact::Connection;
-use super::earlier::{Earlier, Identity};
+use super::earlier::Identity;
 use super::link::{Breakage, Link};
-use super::sentinels::Primary;
 use super::server::Facts;
+use super::witnesses::{Primary, Slots};
 use crate::backend::milliseconds;
 use crate::failure::{explain, is_refused};
 use crate::keys::call_for_prefix;
@@ -29,12 +29,13 @@ const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
 const NOT_WRITTEN_YET: usize = 1 << 28;
 
 impl Connection {
-    pub(super) async fn open(&self, earlier: &Earlier) -> Result<Arc<Link>, LockError> {
+    pub(super) async fn open(&self) -> Result<Arc<Link>, LockError> {
         let limit = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
         let password = self.context.password(self.options.server.password.as_ref(), limit).await?;
-        let primary = match &self.sentinels {
-            Some(sentinels) => sentinels.primary(&self.context, limit).await?,
-            None => Primary { address: self.options.server.endpoint.clone(), epoch: 0 },
+        let now = self.context.clock().now();
+        let primary = match &self.witnesses {
+            Some(witnesses) => witnesses.primary(&self.context, limit, self.slot, now).await?.1,
+            None => Primary::only(self.options.server.endpoint.clone(), 0),
         };
         let login = Login {
             endpoint: &primary.address,
@@ -53,11 +54,19 @@ impl Connection {
         .map_err(|error| explain(Operation::Connect, error))?;
         link.epoch = primary.epoch;
         self.introduce(&mut link).await?;
-        for number in link.identity.iter().flat_map(|identity| earlier.of_run(&identity.run)) {
-            self.end(number, &link).await?;
+        if let Some(Identity { run, .. }) = &link.identity {
+            let earlier: Vec<_> = self.earlier.lock().of_run(run).collect();
+            for number in &earlier {
+                self.end(*number, &link).await?;
+            }
+            // Those of another run stay remembered until there is a connection to it again.
+            self.earlier.lock().forget(run, &earlier);
         }
         self.listen(&mut link).await?;
-        self.confirm(&link).await?;
+        if self.witnesses.is_none() {
+            link.settle_in(primary.slots.into_iter().map(|range| (range, link.usable_from)).collect());
+        }
+        self.confirm(&link, self.context.clock().now()).await?;
         Ok(Arc::new(link))
     }
 
@@ -85,9 +94,10 @@ impl Connection {
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let connected = within(clock, clock.now().plus(limit), connecting).await;
         let connected = connected.unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
-        let address = login.endpoint.clone();
+        let (address, groups, context) =
+            (login.endpoint.clone(), Arc::clone(&self.groups), self.context.clone());
         let new =
-            |connection| Link::new(connection, address, breakage, self.request_timeout, self.context.clone());
+            |connection| Link::new(connection, address, groups, breakage, self.request_timeout, context);
         Ok(connected.map(new))
     }
 
@@ -121,7 +131,7 @@ impl Connection {
             _ => self.warn_of_late_requests("INFO (version, role and eviction are not checked)"),
         }
         if let Some(facts) = &facts {
-            facts.check()?;
+            facts.check(self.options.is_cluster())?;
             if let Some(warning) = facts.warning() {
                 self.warn(warning);
             }
@@ -132,32 +142,38 @@ impl Connection {
                 .because("INFO is refused, and restart_delay needs the server's uptime")
                 .remedy("give the user INFO, or leave restart_delay out"));
         }
-        if self.sentinels.is_some() {
-            self.greet(facts.as_ref(), link).await?;
+        if self.witnesses.is_some() {
+            let known = facts.as_ref().and_then(|facts| Some((&facts.run, facts.replication()?)));
+            let (run, replication) = known.ok_or_else(|| {
+                LockError::new(ErrorKind::Denied, Operation::Connect)
+                    .because("INFO does not tell since when the server is the primary")
+                    .remedy("give the user INFO")
+            })?;
+            link.reign = format!("{run}/{replication}/{}", link.epoch);
+            link.replication = Some(replication.to_owned());
         }
         Ok(())
     }
 
-    /// Takes nothing from a new primary for as long as a hold may last that an earlier one has granted.
-    async fn greet(&self, facts: Option<&Facts>, link: &mut Link) -> Result<(), LockError> {
-        let known = facts.and_then(|facts| Some((&facts.run, facts.replication()?)));
-        let (run, replication) = known.ok_or_else(|| {
-            LockError::new(ErrorKind::Denied, Operation::Connect)
-                .because("INFO does not tell since when the server is the primary")
-                .remedy("give the user INFO")
-        })?;
+    /// Takes nothing from a new primary, or in a hash slot that it did not have before, for as long as a hold may last that an
+    /// earlier one has granted.
+    pub(super) async fn greet(&self, link: &Link, slots: &Slots) -> Result<(), LockError> {
+        let failed = |error| explain(Operation::Connect, error);
         let longest = self.options.longest_lease() + self.reliance();
-        let mut request = call_for_prefix(&GREET, &self.options.server.prefix);
-        request
-            .arg(format!("{run}/{replication}/{}", link.epoch))
-            .arg(milliseconds(longest).saturating_add(1));
-        let left = link.send(&request).await.map_err(|error| explain(Operation::Connect, error))?;
-        let left = Duration::from_millis(left);
-        if !left.is_zero() {
-            tracing::warn!(target: "distlock", server = %link.address, ?left, "a new primary: it grants nothing yet");
+        let last = slots.last().filter(|_| self.options.is_cluster()).map(|range| *range.end());
+        let mut request = call_for_prefix(&GREET, &self.options.server.prefix, last);
+        request.arg(&link.reign).arg(milliseconds(longest).saturating_add(1));
+        for range in slots {
+            request.arg(*range.start()).arg(*range.end());
         }
-        link.usable_from = link.usable_from.max(self.context.clock().now().plus(left));
-        link.replication = Some(replication.to_owned());
+        let noted: Vec<(u16, u16, u64)> = link.send(&request).await.map_err(failed)?;
+        let now = self.context.clock().now();
+        let from = |left| now.plus(Duration::from_millis(left)).max(link.usable_from);
+        let most = noted.iter().map(|(_, _, left)| *left).max().unwrap_or(0);
+        if most > 0 {
+            tracing::warn!(target: "distlock", server = %link.address, left = ?Duration::from_millis(most), "a new primary: it grants nothing yet");
+        }
+        link.settle_in(noted.into_iter().map(|(first, last, left)| (first..=last, from(left))).collect());
         Ok(())
     }
 
@@ -187,7 +203,7 @@ impl Connection {
             Ok(()) => link.channel = Some(channel),
             // The client crate has no messages in RESP2. A new primary would hand a lock over to a waiter that polls before it may.
             Err(error)
-                if self.sentinels.is_none()
+                if self.witnesses.is_none()
                     && (is_refused(&error) || error.kind() == redis::ErrorKind::InvalidClientConfig) =>
             {
                 self.warn(

@@ -54,7 +54,7 @@ impl Facts {
     }
 
     /// Refuses a server that cannot keep the promises of a lock.
-    pub(crate) fn check(&self) -> Result<(), LockError> {
+    pub(crate) fn check(&self, as_cluster_node: bool) -> Result<(), LockError> {
         let unsupported =
             |cause: String| LockError::new(ErrorKind::Unsupported, Operation::Connect).because(cause);
         if self.version_number().is_some_and(|version| version < OLDEST) {
@@ -64,9 +64,10 @@ impl Facts {
             ))
             .remedy("update the server"));
         }
-        if self.is_cluster_node {
-            return Err(unsupported("the server is a node of a Redis Cluster".to_owned())
-                .remedy("connect to a server that is not part of a cluster"));
+        if self.is_cluster_node != as_cluster_node {
+            let is = if as_cluster_node { "no node" } else { "a node" };
+            return Err(unsupported(format!("the server is {is} of a Redis Cluster"))
+                .remedy("use redis+cluster:// with a cluster, and only with one"));
         }
         if self.role == "slave" {
             return Err(LockError::new(ErrorKind::Unreachable, Operation::Connect)
@@ -108,13 +109,15 @@ mod tests {
     #[test]
     fn a_good_server_passes() {
         let facts = info("7.0.15", "master", 0, 0, "noeviction");
-        facts.check().unwrap();
+        facts.check(false).unwrap();
         assert_eq!((facts.run.as_str(), facts.uptime), ("abc", Duration::from_secs(12)));
         assert_eq!(facts.least_uptime(), Duration::from_secs(11));
         assert!(facts.warning().is_none());
         // Without a memory limit the server evicts nothing.
         assert!(info("7.0.15", "master", 0, 0, "allkeys-lru").warning().is_none());
-        info("6.2.0", "master", 0, 0, "noeviction").check().unwrap();
+        info("6.2.0", "master", 0, 0, "noeviction").check(false).unwrap();
+        info("7.0.15", "master", 1, 0, "noeviction").check(true).unwrap();
+        assert!(info("7.0.15", "master", 0, 0, "noeviction").check(true).is_err());
     }
 
     #[test]
@@ -125,7 +128,7 @@ mod tests {
             (info("7.0.15", "slave", 0, 0, "noeviction"), "primary"),
             (info("7.0.15", "master", 1, 0, "noeviction"), "Cluster"),
         ] {
-            let text = facts.check().unwrap_err().to_string();
+            let text = facts.check(false).unwrap_err().to_string();
             assert!(text.contains(part), "{text}");
         }
     }

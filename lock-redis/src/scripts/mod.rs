@@ -13,7 +13,8 @@
 //! | `:b` | sorted set | the ids of broken holds, for their next renewal | an hour after the last break |
 //! | `:m:SLOT` | string | a slot that is remembered, empty for the pause after a hold | as long as the call said |
 //!
-//! Behind sentinels a prefix has one key more, `PREFIX:primary`: a string that names the primary (`greet.lua`), and stays.
+//! Behind sentinels a prefix has one key more, `PREFIX:primary`: a string that names the primary (`greet.lua`), and stays. In a cluster
+//! each node has one, `PREFIX:primary:{TAG}`, with a number for the tag that puts it into the last hash slot of the node.
 //!
 //! An id has 128 random bits and identifies one *attempt*. It ends with the mode: nothing for an exclusive attempt, `+99` for one
 //! that reserves 99 tokens more than its own, `:r` for a reader, `:2/5` for two of five permits. `v1` is the layout of all keys: a

@@ -8,6 +8,7 @@ mod stage;
 
 mod access;
 mod cancellation;
+mod cluster;
 mod connections;
 mod crowds;
 mod delays;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         crowds::cases(),
         access::cases(),
         cancellation::cases(),
+        cluster::cases(),
         connections::cases(),
         delays::cases(),
         loss::cases(),

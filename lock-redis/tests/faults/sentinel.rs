@@ -156,8 +156,9 @@ async fn a_primary_that_stood_still_grants_nothing() -> Outcome {
         Ok(role.items().first().and_then(Value::as_text) == Some("slave"))
     })
     .await?;
-    soon("the lock", other.mutex("another")?.acquire()).await??.release().await?;
+    // Before another client takes the lock: the new primary tells its replica of that.
     ensure!(!has(old, &key("another", 'f')).await?, "the old primary has granted the lock");
+    soon("the lock", other.mutex("another")?.acquire()).await??.release().await?;
     Ok(())
 }
 

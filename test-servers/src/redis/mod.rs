@@ -1,5 +1,6 @@
 //! A Redis server for one test.
 
+mod cluster;
 mod conversation;
 mod resp;
 mod sentinel;
@@ -22,6 +23,7 @@ use crate::ports::random_word;
 use crate::server::{Kind, Place};
 use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy};
 
+pub use cluster::{RedisCluster, hash_slot};
 pub use conversation::{Digests, RedisConversation};
 pub use resp::Value;
 pub use sentinel::{RedisSentinel, RedisSentinels, SayingSentinel, sentinel_url};
@@ -158,7 +160,7 @@ impl RedisServer {
         }
     }
 
-    /// Makes it look as if clients behind sentinels had used the locks with this prefix for long: they do not wait before they take
+    /// Makes it look as if clients behind sentinels, or of its cluster, had used the locks with this prefix for long: they do not wait before they take
     /// a lock. `longest` is a little more than the longest lease and two renewal intervals.
     ///
     /// # Errors
@@ -167,15 +169,33 @@ impl RedisServer {
     /// # Cancel safety
     /// If the future is dropped, it is not known whether it looks so.
     pub async fn note_primary(&self, prefix: &str, longest: Duration) -> Outcome {
+        let (key, epoch, slots) = self.place_of_note(prefix).await;
+        let note = format!("{}/{epoch} {}{slots}", self.reign().await?, longest.as_millis());
+        self.command(&["SET", &key, &note]).await?;
+        Ok(())
+    }
+
+    /// Makes it look as if such clients had used the locks with this prefix for long, until something happened to the server.
+    ///
+    /// # Errors
+    /// Those of [`RedisServer::command`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it is not known whether it looks so.
+    pub async fn note_another_primary(&self, prefix: &str, longest: Duration) -> Outcome {
+        let (key, ..) = self.place_of_note(prefix).await;
+        self.command(&["SET", &key, &format!("before {}", longest.as_millis())]).await?;
+        Ok(())
+    }
+
+    /// Its run and its replication, which tell its time as a primary from others.
+    async fn reign(&self) -> Outcome<String> {
         let info = self.command(&["INFO"]).await?;
         let of = |name: &str| {
             let mut lines = info.as_text().unwrap_or_default().lines();
             lines.find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned()
         };
-        let (run, replication) = (of("run_id:"), of("master_replid:"));
-        let note = format!("{run}/{replication}/0 {} 0", longest.as_millis());
-        self.command(&["SET", &format!("{prefix}:primary"), &note]).await?;
-        Ok(())
+        Ok(format!("{}/{}", of("run_id:"), of("master_replid:")))
     }
 
     async fn ask(&self, words: &[&str]) -> Outcome<Value> {

@@ -239,7 +239,7 @@ impl RedisSentinel {
     }
 }
 
-/// A sentinel that only names the primary that a test sets. Dropping this ends it.
+/// A sentinel that only names the primary that a test sets, and as a node of a cluster, that this has all hash slots. Dropping this ends it.
 #[derive(Debug)]
 pub struct SayingSentinel {
     says: Arc<Mutex<(Option<SocketAddr>, u64)>>,
@@ -289,6 +289,10 @@ async fn answer(mut stream: TcpStream, says: Arc<Mutex<(Option<SocketAddr>, u64)
                 let (host, port, epoch) =
                     (primary.ip().to_string(), primary.port().to_string(), epoch.to_string());
                 resp::request(&["ip", &host, "port", &port, "config-epoch", &epoch])
+            }
+            (Some("CLUSTER"), (Some(primary), epoch)) => {
+                let line = format!("saying {primary}@0 master - 0 0 {epoch} connected 0-16383\n");
+                format!("${}\r\n{line}\r\n", line.len()).into_bytes()
             }
             (Some("SENTINEL"), (None, _)) => b"-ERR No such master with that name\r\n".to_vec(),
             _ => b"+OK\r\n".to_vec(),

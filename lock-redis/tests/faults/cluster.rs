@@ -1,0 +1,453 @@
+//! A cluster: nodes fail over, slots move, while clients hold and wait.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use conformance_tests::Outcome;
+use lock_core::spi::Mutex;
+use lock_core::{Hold, LockClient};
+use lock_kit::LockUrl;
+use test_servers::{
+    Data, RedisCluster, RedisServer, SayingSentinel, ServerOptions, TcpProxy, Value, free_port, hash_slot,
+};
+
+use crate::case::{cases, ensure};
+use crate::event_recorder::EventRecorder;
+use crate::stage::{FROZEN, INTERVAL, ROOM, Waiter, connect, frozen, reach, soon, until, with_options};
+
+cases!("cluster":
+    locks_work_across_the_nodes_and_only_nodes_in_use_are_connected,
+    renewals_are_one_message_for_each_node,
+    a_killed_primary_takes_no_hold_with_it_that_its_replica_has,
+    a_hold_that_the_new_primary_lacks_is_over_before_another_begins,
+    a_primary_that_stood_still_while_it_was_replaced_grants_nothing,
+    a_holder_that_is_cut_off_stops_before_another_begins,
+    a_slot_that_comes_to_a_node_grants_nothing_at_first,
+    a_moved_hold_goes_on_and_a_waiter_gets_the_lock,
+    a_node_that_forgets_all_grants_nothing_at_first,
+    a_node_that_contradicts_the_others_is_not_relied_on,
+    no_two_believe_while_slots_move_and_nodes_fail_over,
+    what_is_wrong_with_the_cluster_is_said,
+);
+
+/// As many hash slots as each of the three nodes has.
+const SHARE: usize = 5462;
+
+/// A cluster, as if clients had used it for long with leases of this many seconds.
+async fn cluster(lease: u64) -> Outcome<RedisCluster> {
+    let cluster = RedisCluster::start().await?;
+    settle(&cluster, lease).await?;
+    Ok(cluster)
+}
+
+async fn settle(cluster: &RedisCluster, lease: u64) -> Outcome {
+    cluster.settled().await?;
+    cluster.note_primaries("distlock", Duration::from_secs(lease) * 3 / 2 + Duration::from_millis(1)).await
+}
+
+async fn client(cluster: &RedisCluster, options: &str) -> Outcome<LockClient> {
+    reach(&with_options(&cluster.url(), options)).await
+}
+
+/// Names of locks of the node with this number.
+fn names(node: usize) -> impl Iterator<Item = String> {
+    let all = (0..).map(|number| format!("room{number}"));
+    all.filter(move |name| usize::from(hash_slot(name)) / SHARE == node)
+}
+
+/// A name of the same node as `ROOM`.
+fn neighbour() -> String {
+    names(usize::from(hash_slot(ROOM)) / SHARE).next().unwrap_or_default()
+}
+
+async fn owner(cluster: &RedisCluster) -> Outcome<&RedisServer> {
+    cluster.owner(hash_slot(ROOM)).await
+}
+
+fn replica_of<'a>(cluster: &'a RedisCluster, primary: &RedisServer) -> &'a RedisServer {
+    let all = cluster.servers();
+    let number = all.iter().position(|server| server.address() == primary.address()).unwrap_or_default();
+    &all[(number + 3) % 6]
+}
+
+async fn owner_after(cluster: &RedisCluster, old: SocketAddr) -> Outcome {
+    until("another node is the primary", || async {
+        Ok(owner(cluster).await.is_ok_and(|owner| owner.address() != old))
+    })
+    .await
+}
+
+/// Whether it neither takes a lock of this name nor finds it taken.
+async fn takes_nothing(client: &LockClient, name: &str) -> Outcome<bool> {
+    match client.mutex(name)?.try_acquire().await {
+        Err(error) => {
+            ensure!(error.is_retryable(), "{error}");
+            Ok(true)
+        }
+        Ok(Some(guard)) => {
+            guard.release().await?;
+            Ok(false)
+        }
+        Ok(None) => Ok(false),
+    }
+}
+
+/// How many connections of the crate's clients each node has.
+async fn connections(cluster: &RedisCluster) -> Outcome<Vec<usize>> {
+    let mut counts = Vec::new();
+    for server in cluster.servers() {
+        let list = server.command(&["CLIENT", "LIST"]).await?;
+        counts.push(list.as_text().unwrap_or_default().matches(" name=distlock ").count());
+    }
+    Ok(counts)
+}
+
+async fn locks_work_across_the_nodes_and_only_nodes_in_use_are_connected() -> Outcome {
+    let cluster = cluster(30).await?;
+    let client = client(&cluster, "lease=30s").await?;
+    let each: Vec<_> = (0..3).filter_map(|node| names(node).next()).collect();
+    // The node that a client comes to first.
+    let first = usize::from(hash_slot("distlock")) / SHARE;
+    let many: Vec<_> = names(first).take(20).collect();
+    soon("the locks of one node", client.mutex_all(&many)?.acquire()).await??.release().await?;
+    let connected = connections(&cluster).await?;
+    ensure!(connected[first] == 1 && connected.iter().sum::<usize>() == 1, "{connected:?}");
+
+    let guard = soon("all", client.mutex_all(&each)?.acquire()).await??;
+    let permits = client.semaphore(&each[0], 3)?.acquire(1).await?;
+    let leader = client.election("leader")?.campaign("me").await?;
+    let listed: Vec<_> = client.list().await?.locks.iter().map(|lock| lock.name.to_string()).collect();
+    ensure!(listed.len() == 5, "{listed:?}");
+    let connected = connections(&cluster).await?;
+    ensure!(connected == [1, 1, 1, 0, 0, 0], "{connected:?}");
+    let holders = client.status(&each[2]).await?.holders;
+    let broken = client.break_holder(&each[2], &holders[0].id).await?;
+    ensure!(broken.taken_away, "{broken:?}");
+    until("the break is noticed", || async { Ok(!guard.hold().is_valid()) }).await?;
+    drop((guard, permits, leader));
+    for name in &each {
+        ensure!(client.once(name, "today")?.acquire().await?.is_some(), "{name} was run before");
+    }
+    Ok(client.ping().await?)
+}
+
+async fn renewals_are_one_message_for_each_node() -> Outcome {
+    const EACH: usize = 100;
+    let cluster = cluster(300).await?;
+    let (builder, time) = frozen();
+    let url = with_options(&cluster.url(), FROZEN);
+    let client = lock_redis::connect(&LockUrl::parse(&url)?, builder).await?;
+    let mut guards = Vec::new();
+    for name in (0..3).flat_map(|node| names(node).take(EACH)) {
+        guards.push(client.mutex(name)?.acquire().await?);
+    }
+    let number = async |server: &RedisServer, section: &str, field: &str| {
+        let info = server.command(&["INFO", section]).await?;
+        let rest = info.as_text().and_then(|info| info.split_once(field)).map_or("", |(_, rest)| rest);
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        Outcome::Ok(digits.parse::<usize>().unwrap_or(0))
+    };
+    for server in &cluster.servers()[..3] {
+        server.command(&["CONFIG", "RESETSTAT"]).await?;
+    }
+    time.advance(INTERVAL);
+    for server in &cluster.servers()[..3] {
+        let calls = async || number(server, "commandstats", "cmdstat_evalsha:calls=").await;
+        until("all are renewed", || async { Ok(calls().await? >= EACH) }).await?;
+        ensure!(calls().await? == EACH, "{} renewals", calls().await?);
+        // Also those of the questions of this case, and those about the primaries.
+        let asked = number(server, "commandstats", "cmdstat_info:calls=").await?;
+        let reads = number(server, "stats", "total_reads_processed:").await?;
+        ensure!(reads < 2 * asked + EACH / 2, "{reads} messages, and {asked} questions");
+    }
+    Ok(())
+}
+
+async fn a_killed_primary_takes_no_hold_with_it_that_its_replica_has() -> Outcome {
+    let cluster = cluster(20).await?;
+    let (holder, other) = (client(&cluster, "lease=20s").await?, client(&cluster, "lease=20s").await?);
+    let lock = holder.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&other)?;
+    let old = owner(&cluster).await?;
+    let replica = replica_of(&cluster, old);
+    let size = async |server: &RedisServer| server.command(&["DBSIZE"]).await;
+    until("the replica has the hold", || async { Ok(size(replica).await? == size(old).await?) }).await?;
+    old.kill()?;
+    recorder.restored().await?;
+    ensure!(owner(&cluster).await?.address() == replica.address(), "another node is the primary");
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "{:?}", recorder.events());
+    ensure!(!waiter.is_finished(), "granted while the hold lasts");
+    ensure!(takes_nothing(&other, &neighbour()).await?, "a new primary granted a lock at once");
+    let elsewhere = names((usize::from(hash_slot(ROOM)) / SHARE + 1) % 3).next().unwrap_or_default();
+    ensure!(!takes_nothing(&other, &elsewhere).await?, "the other nodes grant nothing");
+    Ok(guard.release().await?)
+}
+
+/// That the earlier holder is told before the waiter has the lock, which has a higher token.
+async fn hand_over(
+    harm: impl AsyncFnOnce(&RedisCluster, &RedisServer) -> Outcome,
+    cluster: &RedisCluster,
+    holder: &LockClient,
+) -> Outcome {
+    let other = client(cluster, "lease=4s").await?;
+    let lock = holder.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let old = owner(cluster).await?;
+    // Both have a connection to the node.
+    for each in [holder, &other] {
+        soon("the lock", each.mutex(neighbour())?.acquire()).await??.release().await?;
+    }
+    let replica = replica_of(cluster, old);
+    replica.stop()?;
+    // What is written from now on never reaches it.
+    old.command(&["CLIENT", "KILL", "TYPE", "replica"]).await?;
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&other)?;
+    harm(cluster, old).await?;
+    let (_, told) = recorder.abort().await?;
+    let (next, granted) = waiter.granted().await?;
+    ensure!(told < granted, "granted {:?} before the holder was told", told - granted);
+    ensure!(next.token() > guard.token(), "{:?} was followed by {:?}", guard.token(), next.token());
+    Ok(next.release().await?)
+}
+
+async fn a_hold_that_the_new_primary_lacks_is_over_before_another_begins() -> Outcome {
+    let cluster = cluster(4).await?;
+    let holder = client(&cluster, "lease=4s").await?;
+    let harm = async |cluster: &RedisCluster, old: &RedisServer| {
+        old.kill()?;
+        replica_of(cluster, old).resume()?;
+        owner_after(cluster, old.address()).await
+    };
+    hand_over(harm, &cluster, &holder).await
+}
+
+async fn a_node_that_forgets_all_grants_nothing_at_first() -> Outcome {
+    let cluster = cluster(4).await?;
+    let holder = client(&cluster, "lease=4s").await?;
+    let harm = async |_: &RedisCluster, old: &RedisServer| old.restart(Data::Lost).await;
+    hand_over(harm, &cluster, &holder).await
+}
+
+/// Proxies in front of the nodes that a client asks, and the URL of such a client.
+fn proxied(cluster: &RedisCluster) -> Outcome<(Vec<TcpProxy>, String)> {
+    let each = cluster.servers()[..3].iter();
+    let proxies = each.map(|server| TcpProxy::start(server.address())).collect::<Outcome<Vec<_>>>()?;
+    let all: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
+    Ok((proxies, format!("redis+cluster://{}", all.join(","))))
+}
+
+/// The holder and its node reach each other, and no other node.
+async fn a_holder_that_is_cut_off_stops_before_another_begins() -> Outcome {
+    let cluster = cluster(4).await?;
+    let (proxies, url) = proxied(&cluster)?;
+    let holder = reach(&with_options(&url, "lease=4s")).await?;
+    let harm = async |cluster: &RedisCluster, old: &RedisServer| {
+        proxies.iter().for_each(TcpProxy::sever);
+        old.stop()?;
+        let replica = replica_of(cluster, old);
+        replica.resume()?;
+        replica.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await?;
+        old.resume()
+    };
+    hand_over(harm, &cluster, &holder).await
+}
+
+async fn a_primary_that_stood_still_while_it_was_replaced_grants_nothing() -> Outcome {
+    let cluster = cluster(4).await?;
+    let (proxies, url) = proxied(&cluster)?;
+    let lonely = reach(&with_options(&url, "lease=4s")).await?;
+    let other = client(&cluster, "lease=4s").await?;
+    let name = neighbour();
+    soon("the lock", lonely.mutex(ROOM)?.acquire()).await??.release().await?;
+    let old = owner(&cluster).await?;
+    old.stop()?;
+    proxies.iter().for_each(TcpProxy::sever);
+    replica_of(&cluster, old).command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await?;
+    until("it has no trust left", || takes_nothing(&lonely, &name)).await?;
+    old.resume()?;
+    until("it is demoted, and has granted nothing before", || async {
+        let role = old.command(&["ROLE"]).await?;
+        ensure!(takes_nothing(&lonely, &name).await?, "the old primary, which is {role:?}, granted a lock");
+        Ok(role.items().first().and_then(Value::as_text) == Some("slave"))
+    })
+    .await?;
+    soon("the lock", other.mutex(&name)?.acquire()).await??.release().await.map_err(Into::into)
+}
+
+/// It may have come from a node that is gone; the others of the node go on.
+async fn a_slot_that_comes_to_a_node_grants_nothing_at_first() -> Outcome {
+    let cluster = RedisCluster::start().await?;
+    let there = &cluster.servers()[1];
+    // The first one makes it the node with the highest epoch, which pauses as a new primary.
+    let moved: Vec<_> = names(0).take(3).collect();
+    cluster.move_slot(hash_slot(&moved[0]), there).await?;
+    settle(&cluster, 4).await?;
+    let client = client(&cluster, "lease=4s").await?;
+    let own = names(1).next().unwrap_or_default();
+    ensure!(!takes_nothing(&client, &own).await?, "the node grants nothing");
+    ensure!(!takes_nothing(&client, &moved[1]).await?, "the old owner grants nothing");
+    let began = Instant::now();
+    cluster.move_slot(hash_slot(&moved[1]), there).await?;
+    ensure!(takes_nothing(&client, &moved[1]).await?, "the slot came, and grants at once");
+    soon("the lock", client.mutex(&moved[1])?.acquire()).await??.release().await?;
+    ensure!(began.elapsed() > Duration::from_millis(5500), "granted after {:?}", began.elapsed());
+    ensure!(!takes_nothing(&client, &own).await?, "the node grants nothing");
+    // One that comes later finds it noted.
+    ensure!(!takes_nothing(&self::client(&cluster, "lease=4s").await?, &moved[1]).await?, "not noted");
+    cluster.move_slot(hash_slot(&moved[2]), there).await?;
+    let later = self::client(&cluster, "lease=4s").await?;
+    ensure!(takes_nothing(&later, &moved[2]).await?, "a client that comes later does not know of the slot");
+    ensure!(!takes_nothing(&later, &own).await?, "the node grants nothing");
+    Ok(())
+}
+
+async fn a_moved_hold_goes_on_and_a_waiter_gets_the_lock() -> Outcome {
+    let cluster = cluster(4).await?;
+    let (holder, other) = (client(&cluster, "lease=4s").await?, client(&cluster, "lease=4s").await?);
+    let lock = holder.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let first = Waiter::of(&other)?;
+    let slot = hash_slot(ROOM);
+    let there = cluster.owner((slot + 8000) % 16384).await?;
+    until("the waiter waits", || async { Ok(other.status(ROOM).await?.waiters.len() == 1) }).await?;
+    cluster.move_slot(slot, there).await?;
+    let moved = Instant::now();
+    until("two leases have passed", || async { Ok(moved.elapsed() > Duration::from_secs(8)) }).await?;
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "{:?}", recorder.events());
+    ensure!(!first.is_finished(), "granted while the hold lasts");
+    guard.release().await?;
+    let (next, _) = first.granted().await?;
+    Ok(next.release().await?)
+}
+
+/// Others may have been told of a new owner, and not yet of its epoch.
+async fn a_node_that_contradicts_the_others_is_not_relied_on() -> Outcome {
+    let options = ServerOptions::new().setting("cluster-require-full-coverage", "no");
+    let node = RedisServer::start_as_node(&options).await?;
+    node.take_all_slots().await?;
+    node.command(&["CLUSTER", "DELSLOTS", "16383"]).await?;
+    // It says that the node has all hash slots.
+    let other = SayingSentinel::start(Some(node.address()))?;
+    let url = with_options(&format!("redis+cluster://{}", other.address()), "lease=1s");
+    let client = reach(&url).await?;
+    soon("a lock that the node has", client.mutex(ROOM)?.acquire()).await??.release().await?;
+    node.command(&["CLUSTER", "BUMPEPOCH"]).await?;
+    until("the other epoch is noticed", || takes_nothing(&client, ROOM)).await?;
+    let error = connect(&with_options(&url, "connect_timeout=0s")).await.err();
+    ensure!(error.is_some_and(|error| error.is_retryable()), "a client relies on it");
+    Ok(())
+}
+
+/// Eight clients; each that has the lock looks whether another believes that it has it.
+async fn no_two_believe_while_slots_move_and_nodes_fail_over() -> Outcome {
+    const CLIENTS: usize = 8;
+    let cluster = cluster(2).await?;
+    let slot = hash_slot(ROOM);
+    let believers = Arc::new(Mutex::new(Vec::<Hold>::new()));
+    let (visits, overlaps) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = client(&cluster, "lease=2s").await?;
+        let (believers, visits, overlaps) =
+            (Arc::clone(&believers), Arc::clone(&visits), Arc::clone(&overlaps));
+        let is_over = Arc::clone(&is_over);
+        tasks.push(tokio::spawn(async move {
+            let lock = client.mutex(ROOM)?;
+            while !is_over.load(Ordering::Relaxed) {
+                let guard = match lock.try_acquire_for(Duration::from_secs(20)).await {
+                    Ok(Some(guard)) => guard,
+                    Ok(None) => continue,
+                    Err(error) if error.is_retryable() => continue,
+                    Err(error) => return Outcome::Err(error.into()),
+                };
+                {
+                    let mut all = believers.lock();
+                    all.retain(Hold::is_valid);
+                    if guard.hold().is_valid() {
+                        overlaps.fetch_add(all.len(), Ordering::Relaxed);
+                        all.push(guard.hold().clone());
+                    }
+                }
+                visits.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                // An error is the loss of a hold, which some of these changes bring.
+                let _ = guard.release().await;
+            }
+            Ok(())
+        }));
+    }
+    let go_on = async |what: &str| {
+        let before = visits.load(Ordering::Relaxed);
+        until(&format!("the clients go on after {what}"), || async {
+            ensure!(overlaps.load(Ordering::Relaxed) == 0, "two believed after {what}");
+            Ok(visits.load(Ordering::Relaxed) > before + 3 * CLIENTS)
+        })
+        .await
+    };
+    go_on("the start").await?;
+    for _ in 0..2 {
+        let (home, other) = (owner(&cluster).await?, cluster.owner((slot + 8000) % 16384).await?);
+        cluster.move_slot(slot, other).await?;
+        cluster.move_slot(slot, home).await?;
+        go_on("a slot moved and came back").await?;
+    }
+    for how in [&["CLUSTER", "FAILOVER"][..], &["CLUSTER", "FAILOVER", "TAKEOVER"]] {
+        cluster.settled().await?;
+        let old = owner(&cluster).await?;
+        replica_of(&cluster, old).command(how).await?;
+        owner_after(&cluster, old.address()).await?;
+        go_on("a failover by hand").await?;
+    }
+    cluster.settled().await?;
+    let old = owner(&cluster).await?;
+    old.kill()?;
+    owner_after(&cluster, old.address()).await?;
+    old.restart(Data::Lost).await?;
+    go_on("a primary was killed").await?;
+    cluster.settled().await?;
+    let old = owner(&cluster).await?;
+    old.stop()?;
+    owner_after_the_stopped(&cluster, old).await?;
+    old.resume()?;
+    go_on("a primary stood still").await?;
+    is_over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        soon("the client", task).await???;
+    }
+    ensure!(overlaps.load(Ordering::Relaxed) == 0, "two believed at once");
+    Ok(())
+}
+
+/// It answers no command, so only its replica can say.
+async fn owner_after_the_stopped(cluster: &RedisCluster, old: &RedisServer) -> Outcome {
+    let replica = replica_of(cluster, old);
+    until("the replica takes over", || async {
+        let role = replica.command(&["ROLE"]).await?;
+        Ok(role.items().first().and_then(Value::as_text) == Some("master"))
+    })
+    .await
+}
+
+async fn what_is_wrong_with_the_cluster_is_said() -> Outcome {
+    let refused = async |url: String, part: &str| {
+        let error = connect(&with_options(&url, "connect_timeout=0s")).await.err();
+        let text = error.map(|error| error.to_string()).unwrap_or_default();
+        ensure!(text.contains(part), "{url}: {text}");
+        Outcome::Ok(())
+    };
+    let nowhere: SocketAddr = ([127, 0, 0, 1], free_port()?).into();
+    refused(format!("redis+cluster://{nowhere}"), "no majority of the 1 nodes").await?;
+    let server = RedisServer::start().await?;
+    refused(format!("redis+cluster://{}", server.address()), "cluster support disabled").await?;
+    let node = RedisServer::start_as_node(&ServerOptions::new()).await?;
+    refused(format!("redis+cluster://{}", node.address()), "hash slot").await?;
+    refused(node.url(), "redis+cluster://").await?;
+    Ok(())
+}

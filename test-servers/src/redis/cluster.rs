@@ -1,0 +1,320 @@
+//! Clusters: one node that has all hash slots, and three primaries with a replica each.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::{RedisServer, Value};
+use crate::ports::on_free_ports;
+use crate::{Failure, Outcome, ServerOptions, free_port};
+
+/// The last hash slot.
+const LAST: u16 = 16_383;
+
+/// How long a node is silent before the others count it as down: longer than a busy machine keeps it waiting.
+const DOWN_AFTER: &str = "1500";
+
+const PRIMARIES: usize = 3;
+
+/// What a node says of itself.
+#[derive(Debug)]
+struct Said {
+    id: String,
+    is_primary: bool,
+    epoch: String,
+    slots: Vec<RangeInclusive<u16>>,
+}
+
+/// Three primaries that share the hash slots, and after them three replicas, one of each. Dropping this ends all of them.
+#[derive(Debug)]
+pub struct RedisCluster {
+    servers: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// Starts all of them, and waits until they agree.
+    ///
+    /// # Errors
+    /// When a process does not start: the end of its log, or what to install.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends them.
+    pub async fn start() -> Outcome<Self> {
+        let mut servers = Vec::new();
+        for number in 0..PRIMARIES * 2 {
+            let server = RedisServer::start_as_node(&ServerOptions::new()).await?;
+            server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]).await?;
+            servers.push(server);
+        }
+        let this = Self { servers };
+        let [first, others @ ..] = this.servers.as_slice() else { return Err(Failure::new("no nodes")) };
+        for server in others {
+            let (port, bus) = (server.address().port().to_string(), server.bus().await?);
+            first.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
+        }
+        let share = (usize::from(LAST) + 1).div_ceil(PRIMARIES);
+        for (number, server) in this.servers[..PRIMARIES].iter().enumerate() {
+            let (from, to) = (number * share, ((number + 1) * share - 1).min(usize::from(LAST)));
+            let (from, to) = (from.to_string(), to.to_string());
+            server.command(&["CLUSTER", "ADDSLOTSRANGE", &from, &to]).await?;
+        }
+        for (primary, replica) in this.servers.iter().zip(&this.servers[PRIMARIES..]) {
+            let id = primary.itself().await?.id;
+            let knows_it = || async { replica.command(&["CLUSTER", "REPLICATE", &id]).await.map(drop) };
+            replica.process.ready(knows_it).await?;
+        }
+        this.settled().await?;
+        Ok(this)
+    }
+
+    /// Returns the URL for a client that asks the three nodes that were primaries at first.
+    pub fn url(&self) -> String {
+        let all: Vec<_> = self.servers[..PRIMARIES].iter().map(|one| one.address().to_string()).collect();
+        format!("redis+cluster://{}", all.join(","))
+    }
+
+    /// Returns the nodes; the first three were the first primaries, and the others their replicas, in the same order.
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// Waits until each node that answers has found that all is well, they name the same owners, and replicas follow their primaries.
+    ///
+    /// # Errors
+    /// When that takes too long: the end of a node's log.
+    ///
+    /// # Cancel safety
+    /// Dropping the future only stops the waiting.
+    pub async fn settled(&self) -> Outcome {
+        let agree = || async {
+            let mut views = Vec::new();
+            for server in &self.servers {
+                let Ok(info) = server.command(&["CLUSTER", "INFO"]).await else { continue };
+                let text = info.as_text().unwrap_or_default().to_owned();
+                crate::ensure!(text.contains("cluster_state:ok"), "{text}");
+                let info = server.command(&["INFO", "replication"]).await?;
+                crate::ensure!(
+                    !info.as_text().unwrap_or_default().contains("link_status:down"),
+                    "a replica is late"
+                );
+                let nodes = server.command(&["CLUSTER", "NODES"]).await?;
+                views.push(owners(nodes.as_text().unwrap_or_default()));
+            }
+            crate::ensure!(
+                views.windows(2).all(|pair| pair[0] == pair[1]),
+                "the nodes do not agree: {views:?}"
+            );
+            Ok(())
+        };
+        self.any().process.ready(agree).await
+    }
+
+    fn any(&self) -> &RedisServer {
+        &self.servers[0]
+    }
+
+    /// Returns the node that says it is the primary with this hash slot, once exactly one does so.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    ///
+    /// # Cancel safety
+    /// Dropping the future only stops the waiting.
+    pub async fn owner(&self, slot: u16) -> Outcome<&RedisServer> {
+        let find = || async {
+            let mut owners = Vec::new();
+            for server in &self.servers {
+                let Ok(itself) = server.itself().await else { continue };
+                if itself.is_primary && itself.slots.iter().any(|range| range.contains(&slot)) {
+                    owners.push(server);
+                }
+            }
+            match owners.as_slice() {
+                [owner] => Ok(*owner),
+                owners => Err(Failure::new(format!("{} nodes have the hash slot {slot}", owners.len()))),
+            }
+        };
+        self.any().process.ready(find).await
+    }
+
+    /// As [`RedisServer::note_primary`], at each primary.
+    ///
+    /// # Errors
+    /// Those of [`RedisServer::command`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it is not known which of them look so.
+    pub async fn note_primaries(&self, prefix: &str, longest: Duration) -> Outcome {
+        for server in &self.servers {
+            if server.itself().await?.is_primary {
+                server.note_primary(prefix, longest).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a hash slot with its keys, as the tool of Redis does: key by key, and the new owner is the first to learn of it.
+    ///
+    /// # Errors
+    /// When a node refuses.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a part of the keys may have been moved.
+    pub async fn move_slot(&self, slot: u16, to: &RedisServer) -> Outcome {
+        let from = self.owner(slot).await?;
+        let (source, target) = (from.itself().await?.id, to.itself().await?.id);
+        let (slot, port) = (slot.to_string(), to.address().port().to_string());
+        to.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]).await?;
+        from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]).await?;
+        loop {
+            let keys = from.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "1"]).await?;
+            let Some(key) = keys.items().first().and_then(Value::as_text) else { break };
+            from.command(&["MIGRATE", "127.0.0.1", &port, key, "0", "10000"]).await?;
+        }
+        to.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target]).await?;
+        from.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target]).await?;
+        for server in &self.servers {
+            // Replicas refuse.
+            let _ = server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target]).await;
+        }
+        Ok(())
+    }
+}
+
+/// Who has which hash slots, in the answer of a node.
+fn owners(nodes: &str) -> Vec<String> {
+    let mut owners: Vec<_> = nodes
+        .lines()
+        .filter_map(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let slots = words.get(8..).filter(|slots| !slots.is_empty())?;
+            Some(format!("{} {} {}", words[0], words[6], slots.join(" ")))
+        })
+        .collect();
+    owners.sort();
+    owners
+}
+
+/// The hash slot that a cluster gives to a tag: CRC-16/XMODEM.
+pub fn hash_slot(tag: &str) -> u16 {
+    let shift = |crc: u16| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+    tag.bytes().fold(0, |crc, byte| (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| shift(crc))) & LAST
+}
+
+impl RedisServer {
+    /// Starts a node of a cluster without hash slots.
+    ///
+    /// # Errors
+    /// Those of `start_with`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends it.
+    pub async fn start_as_node(options: &ServerOptions) -> Outcome<Self> {
+        let start = || async {
+            let node = options
+                .clone()
+                .setting("cluster-enabled", "yes")
+                .setting("cluster-port", &free_port()?.to_string())
+                .setting("cluster-node-timeout", DOWN_AFTER)
+                .setting("cluster-replica-validity-factor", "0")
+                .setting("cluster-allow-replica-migration", "no")
+                .setting("cluster-announce-ip", "127.0.0.1")
+                .setting("repl-diskless-sync-delay", "0");
+            Self::start_with(node).await
+        };
+        on_free_ports(None, start).await
+    }
+
+    /// Gives a node all hash slots, and waits until it serves them.
+    ///
+    /// # Errors
+    /// When it does not: the end of its log.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it is not known whether the node has them.
+    pub async fn take_all_slots(&self) -> Outcome {
+        self.command(&["CLUSTER", "ADDSLOTSRANGE", "0", &LAST.to_string()]).await?;
+        self.serves_slots().await
+    }
+
+    /// Waits until a node serves its hash slots: after a start, that takes two seconds.
+    ///
+    /// # Errors
+    /// When it does not: the end of its log.
+    ///
+    /// # Cancel safety
+    /// Dropping the future only stops the waiting.
+    pub async fn serves_slots(&self) -> Outcome {
+        let is_well = || async {
+            let info = self.command(&["CLUSTER", "INFO"]).await?;
+            crate::ensure!(info.as_text().unwrap_or_default().contains("cluster_state:ok"), "{info:?}");
+            Ok(())
+        };
+        self.process.ready(is_well).await
+    }
+
+    /// The key of the note for a prefix, the epoch in which it is the primary, and the hash slots as the note has them.
+    pub(super) async fn place_of_note(&self, prefix: &str) -> (String, String, String) {
+        // A server that is no node refuses.
+        let Ok(Said { epoch, slots, .. }) = self.itself().await else {
+            return (format!("{prefix}:primary"), "0".to_owned(), " 0-0:0".to_owned());
+        };
+        let last = slots.last().map_or(0, |range| *range.end());
+        let tag = (0..1_u32 << 24).map(|number| number.to_string()).find(|tag| hash_slot(tag) == last);
+        let ranges = slots.iter().map(|range| format!(" {}-{}:0", range.start(), range.end()));
+        (format!("{prefix}:primary:{{{}}}", tag.unwrap_or_default()), epoch, ranges.collect())
+    }
+
+    async fn bus(&self) -> Outcome<String> {
+        let port = self.command(&["CONFIG", "GET", "cluster-port"]).await?;
+        Ok(port.items().get(1).and_then(Value::as_text).unwrap_or_default().to_owned())
+    }
+
+    async fn itself(&self) -> Outcome<Said> {
+        let nodes = self.command(&["CLUSTER", "NODES"]).await?;
+        let mut lines = nodes.as_text().unwrap_or_default().lines();
+        let line = lines.find(|line| line.contains("myself")).unwrap_or_default();
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [id, _, flags, _, _, _, epoch, _, slots @ ..] = words.as_slice() else {
+            return Err(Failure::new(format!("a node says {line:?} of itself")));
+        };
+        let range = |word: &&str| {
+            let (first, last) = word.split_once('-').unwrap_or((word, word));
+            Some(first.parse().ok()?..=last.parse().ok()?)
+        };
+        Ok(Said {
+            id: (*id).to_owned(),
+            is_primary: flags.contains("master"),
+            epoch: (*epoch).to_owned(),
+            slots: slots.iter().filter_map(range).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_replica_takes_over_and_a_slot_moves_with_its_keys() {
+        if let Some(reason) = crate::left_out("redis") {
+            eprintln!("redis: {reason}");
+            return;
+        }
+        let cluster = RedisCluster::start().await.unwrap();
+        let slot = hash_slot("k");
+        let old = cluster.owner(slot).await.unwrap();
+        old.command(&["SET", "k", "v"]).await.unwrap();
+        let other = cluster.owner((slot + 8000) % LAST).await.unwrap();
+        assert_ne!(other.address(), old.address());
+        cluster.move_slot(slot, other).await.unwrap();
+        assert_eq!(cluster.owner(slot).await.unwrap().address(), other.address());
+        assert_eq!(other.command(&["GET", "k"]).await, Ok(Value::Text("v".to_owned())));
+        cluster.move_slot(slot, old).await.unwrap();
+        cluster.settled().await.unwrap();
+        old.kill().unwrap();
+        let new = cluster.owner(slot).await.unwrap();
+        assert_eq!(new.command(&["GET", "k"]).await, Ok(Value::Text("v".to_owned())));
+    }
+}
