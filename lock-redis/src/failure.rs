@@ -97,9 +97,9 @@ pub(crate) fn explain(operation: Operation, error: RedisError) -> LockError {
         "NOPERM" => {
             new(ErrorKind::Denied).remedy("give the user the permissions that docs/backends/redis.md lists")
         }
-        "MOVED" | "ASK" | "TRYAGAIN" => {
-            new(ErrorKind::Server).remedy("the cluster moves its hash slots: wait").retryable()
-        }
+        "MOVED" | "ASK" | "TRYAGAIN" => new(ErrorKind::Server)
+            .remedy("the cluster moves its hash slots: wait; without redis+cluster://, use that")
+            .retryable(),
         "WRONGTYPE" => {
             new(ErrorKind::Server).remedy("another program uses these keys: choose another prefix")
         }

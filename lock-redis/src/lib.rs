@@ -102,8 +102,9 @@
 //!    would have to be in the slot of each lock, and needs 7.0; the usual ones only cost a message to each node.
 //!
 //! Presumed: all clients name the same witnesses, each name leads to one witness for ever, which keeps its configuration; a
-//! promoted replica is behind by less than *M*, or all clients have the same `max_lease`; and an operator moves slots as `redis-cli`
-//! does, which raises the new owner's epoch above the old one's. Not presumed: that the old primary stops, or that a client hears
+//! promoted replica is behind by less than *M*, or all clients have the same `max_lease`, as in a cluster they must, where the note of
+//! one node says nothing of another's; and an operator moves slots as `redis-cli` does, which raises the new owner's epoch above
+//! the old one's. Not presumed: that the old primary stops, or that a client hears
 //! of the switch. A primary that was stopped, or deposed by `SENTINEL FAILOVER`, takes writes for ten seconds more (7.0), so
 //! following READONLY, MOVED and closed connections alone would not do; a question every *R*/4 makes a subscription to
 //! `+switch-master` superfluous.
