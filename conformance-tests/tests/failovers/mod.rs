@@ -1,4 +1,6 @@
-//! Makes one server after the other the primary.
+//! Makes one server after the other the primary: as often as `DISTLOCK_FAILOVERS` says, for each kind of harm.
+
+mod holders;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Contenders that reach all sentinels; two more lose contact with them in each round.
 const OTHERS: usize = 6;
 
+/// How often the primary is harmed, unless `DISTLOCK_FAILOVERS` has another number.
 const ROUNDS: usize = 4;
 
 /// What happens to the primary.
@@ -43,16 +46,20 @@ pub(crate) fn main() -> ExitCode {
         ("primaries_that_are_deposed", Harm::Depose),
     ];
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let trials = tests.map(|(name, harm)| {
-        Trial::ignorable_test(name, move || match left_out("redis") {
-            Some(reason) => Ok(Completion::ignored_with(reason)),
-            None => run(name, harm).map(|()| Completion::Completed).map_err(Into::into),
-        })
-    });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+    let mut trials = vec![trial("a_hundred_holders", || Runtime::new()?.block_on(holders::run()))];
+    trials.extend(tests.map(|(name, harm)| trial(name, move || run(name, harm))));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(name: &str, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+    Trial::ignorable_test(name, move || match left_out("redis") {
+        Some(reason) => Ok(Completion::ignored_with(reason)),
+        None => run().map(|()| Completion::Completed).map_err(Into::into),
+    })
 }
 
 fn run(name: &str, harm: Harm) -> Outcome {
+    let rounds = std::env::var("DISTLOCK_FAILOVERS").ok().and_then(|rounds| rounds.parse().ok());
     Runtime::new()?.block_on(async {
         let sentinels = RedisSentinels::start(None).await?;
         let each = sentinels.sentinels().iter();
@@ -63,7 +70,7 @@ fn run(name: &str, harm: Harm) -> Outcome {
         let mut contest = Contest::start(&addresses, PATIENCE).await?;
         contest.all_go_on(3).await?;
         let others: Vec<_> = (2..addresses.len()).collect();
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds.unwrap_or(ROUNDS) {
             let old = sentinels.primary().await?;
             // It relies on the old primary for as long as it may.
             contest.cling(0, CLINGS).await?;
