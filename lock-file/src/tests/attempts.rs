@@ -6,13 +6,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, ClientBuilder, Downgraded, ErrorKind, Grant,
     InspectRequest, LockError, LockName, LossReason, Mode, Moment, Released, Wait,
 };
 
-use super::{Scratch, block_on, eventually};
+use super::{SOON, Scratch, block_on, eventually};
 use crate::backend::{FileBackend, FileLease};
 
 /// A backend and its environment.
@@ -48,6 +49,15 @@ impl Bare {
         let name = LockName::new(name).unwrap();
         let physical = self.backend.capabilities().names.apply(&name);
         self.backend.inspect(&InspectRequest::new(name, physical)).await.unwrap().waiters.len()
+    }
+
+    /// Waits until there are so many, and no more. A place is taken on another thread where the gate is busy for a moment.
+    async fn has_waiters(&self, name: &str, count: usize) {
+        let start = Instant::now();
+        while self.waiters(name).await < count {
+            assert!(start.elapsed() < SOON, "{count} waiters");
+        }
+        assert_eq!(self.waiters(name).await, count);
     }
 }
 
@@ -133,10 +143,8 @@ fn a_dropped_attempt_asked_again_keeps_its_place() -> Result<(), LockError> {
             (bare.request(2, "a", Wait::Forever), bare.request(3, "a", Wait::Until(Moment::FOREVER)));
         for (request, waiters) in [(&first, 1), (&second, 2), (&first, 2)] {
             assert!(poll_once(bare.backend.acquire(request)).await.is_pending());
-            // The place is taken on another thread.
-            while bare.waiters("a").await < waiters {}
+            bare.has_waiters("a", waiters).await;
         }
-        assert_eq!(bare.waiters("a").await, 2);
         bare.backend.release(held.lease()).await?;
         let grant = bare.backend.acquire(&first).await?.unwrap();
         assert!(poll_once(bare.backend.acquire(&second)).await.is_pending());
@@ -164,7 +172,7 @@ fn cancel_undoes_whatever_happened() -> Result<(), LockError> {
         // A place in the queue.
         let queued = bare.request(4, "a", Wait::Forever);
         assert!(poll_once(bare.backend.acquire(&queued)).await.is_pending());
-        assert_eq!(bare.waiters("a").await, 1);
+        bare.has_waiters("a", 1).await;
         bare.backend.cancel(&queued).await?;
         bare.backend.cancel(&queued).await?;
         assert_eq!(bare.waiters("a").await, 0);
