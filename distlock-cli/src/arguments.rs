@@ -78,6 +78,8 @@ pub(crate) enum Task {
     /// Print who gets, holds no more and waits for which lock, as it happens
     #[command(after_help = WATCH_EXAMPLES)]
     Watch(Watch),
+    /// Show the locks that are in use as they change, on a terminal; break one. Without a terminal: once, as plain text
+    Top(Watch),
     /// Take a lock away from its holder
     #[command(after_help = BREAK_EXAMPLES)]
     Break(Break),
@@ -373,7 +375,7 @@ pub(crate) struct List {
     pub(crate) waiting: bool,
 }
 
-/// The arguments of `watch`.
+/// The arguments of `watch` and `top`.
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
     /// Only locks whose names begin with this

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use distlock::capabilities::{Breaking, Capabilities, Reach};
 use distlock::status::{Broken, LockKind, LockStatus, Mode, Participant};
-use distlock::{LockClient, LockName};
+use distlock::{LockClient, LockError, LockName};
 use serde_json::{Value, json};
 
 use crate::arguments::{Break, Common};
@@ -139,10 +139,43 @@ fn is_meant(arguments: &Break, holders: &[&Participant], warning: Option<Warning
             ),
         ));
     }
-    let warning = warning.map_or("the program that holds it may keep running for a while", Warning::text);
-    let named = arguments.target.named();
-    ask(&format!("{named} is held by {who};\n{warning}.\nTake it away? [y/N] "))
+    ask(&question_with(arguments.target.named(), &who, warning))
         .map_err(|error| Failure::of_system("ask", error))
+}
+
+/// What the user is asked before a break, and should know.
+pub(crate) fn question(capabilities: &Capabilities, named: Named<'_>, holder: &Participant) -> String {
+    let who = participants::describe(holder, SystemTime::now());
+    question_with(named, &who, Warning::about(capabilities, &[holder]))
+}
+
+fn question_with(named: Named<'_>, who: &str, warning: Option<Warning>) -> String {
+    let warning = warning.map_or("the program that holds it may keep running for a while", Warning::text);
+    format!("{named} is held by {who};\n{warning}.\nTake it away? [y/N] ")
+}
+
+/// Takes a lock away from its holder, and returns what that has done and cost, in a line.
+pub(crate) async fn take(
+    locks: &LockClient,
+    named: Named<'_>,
+    holder: &Participant,
+) -> Result<String, LockError> {
+    let done = sentence(Outcome::Broken, named, std::slice::from_ref(holder));
+    let broken = named.break_holder(locks, &holder.id).await?;
+    if !broken.taken_away {
+        return Ok(sentence(Outcome::NotHeld, named, &[]));
+    }
+    Ok([done].into_iter().chain(costs(&broken)).collect::<Vec<_>>().join("; "))
+}
+
+/// What a break has cost beside the lock, for people.
+fn costs(broken: &Broken) -> Vec<String> {
+    match &broken.also_lost {
+        Some(names) => {
+            names.iter().map(|lock| format!("lock {:?} was lost with it", lock.as_str())).collect()
+        }
+        None => vec![UNKNOWN_COST.to_owned()],
+    }
 }
 
 fn ask(question: &str) -> io::Result<bool> {
@@ -170,11 +203,8 @@ fn tell_broken(
         lines.push(sentence.to_owned());
     }
     // Reported even with `--quiet`: other programs have lost their locks.
-    lines.extend(
-        broken.also_lost.iter().flatten().map(|lock| format!("lock {:?} was lost with it", lock.as_str())),
-    );
-    if broken.also_lost.is_none() && !common.quiet {
-        lines.push(UNKNOWN_COST.to_owned());
+    if broken.also_lost.is_some() || !common.quiet {
+        lines.extend(costs(broken));
     }
     if warning == Some(Warning::LeftBehind) && !common.quiet {
         lines.push(LEFT_BEHIND.to_owned());

@@ -59,7 +59,12 @@ pub(crate) async fn run(common: &Common) -> Result<Ending, Failure> {
     let mut findings = Findings { common, has_warnings: false, fault: None };
     let begun = Instant::now();
     match address.open(Duration::ZERO).await {
-        Err(failure) => findings.add("connect", Err(failure))?,
+        Err(mut failure) => {
+            if failure.code == exit::UNREACHABLE {
+                failure.message += "; if the server runs: both sides have to use TLS, or neither";
+            }
+            findings.add("connect", Err(failure))?;
+        }
         Ok(locks) => {
             let (server, took) =
                 (address.shown().unwrap_or_else(|| "file:".to_owned()), shown(begun.elapsed()));

@@ -4,7 +4,7 @@
 //! `docs/command.md` describes it for its users. The modules:
 //!
 //! * [`arguments`] parses the command line, [`exit`] has the table of exit codes;
-//! * [`exec`], [`elect`] with [`watch`], [`hold`], [`status`], [`list`], [`changes`], [`breaking`], [`forget`], [`doctor`] are the subcommands;
+//! * [`exec`], [`elect`] with [`watch`], [`hold`], [`status`], [`list`], [`changes`], [`top`], [`breaking`], [`forget`], [`doctor`] are the subcommands;
 //! * [`connection`] and [`wait`] acquire what is [`named`], [`contact`] reports whether its server can be reached;
 //! * [`under_lock`] starts the program that runs under it, [`run`] supervises that: the [`child`] with its [`descendants`], its [`job`] on the
 //!   [`terminal`], the [`witness`] of the keys pressed there, and the [`signals`] sent to it;
@@ -44,6 +44,7 @@ mod signals;
 mod status;
 mod system;
 mod terminal;
+mod top;
 mod under_lock;
 mod wait;
 mod watch;
@@ -116,6 +117,7 @@ async fn carry_out(arguments: &Arguments, report: &Report) -> Result<Ending, Fai
         Task::Status(status) => status::run(common, status, report).await,
         Task::List(list) => list::run(common, list, report).await,
         Task::Watch(watch) => changes::run(common, watch, report).await,
+        Task::Top(top) => top::run(common, top, report).await,
         Task::Break(arguments) => breaking::run(common, arguments).await,
         Task::Forget(arguments) => forget::run(common, arguments).await,
         Task::Doctor => doctor::run(common).await,

@@ -93,7 +93,7 @@ pub(crate) fn describe(participant: &Participant, now: SystemTime) -> String {
     text.trim_end_matches(',').to_owned()
 }
 
-fn who(participant: &Participant) -> String {
+pub(crate) fn who(participant: &Participant) -> String {
     match (&participant.pid, &participant.host) {
         (Some(pid), Some(host)) => format!("pid {pid} on {}", printable(host)),
         (Some(pid), None) => format!("pid {pid}"),
@@ -139,7 +139,7 @@ pub(crate) fn moment(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', " UTC")
 }
 
-fn whole_seconds(duration: std::time::Duration) -> std::time::Duration {
+pub(crate) fn whole_seconds(duration: std::time::Duration) -> std::time::Duration {
     std::time::Duration::from_secs(duration.as_secs())
 }
 

@@ -85,7 +85,12 @@ pub(crate) fn to_json(named: Named<'_>, status: &LockStatus) -> Value {
     object
 }
 
-fn to_text(named: Named<'_>, status: &LockStatus, capabilities: &Capabilities, now: SystemTime) -> String {
+pub(crate) fn to_text(
+    named: Named<'_>,
+    status: &LockStatus,
+    capabilities: &Capabilities,
+    now: SystemTime,
+) -> String {
     let mut lines = Vec::new();
     if status.holders.is_empty() {
         lines.push(format!("{named} is free"));

@@ -55,6 +55,7 @@ mod steady;
 mod support;
 mod terminal;
 mod together;
+mod top;
 mod unread;
 mod watching;
 #[cfg(feature = "zookeeper")]

@@ -42,6 +42,31 @@ fn the_doctor_names_a_permission_that_is_missing() {
     assert!(fault["message"].as_str().unwrap().contains("permissions"), "{fault}");
 }
 
+/// The only finding, and the exit code.
+fn fault_of(url: String) -> (i32, String) {
+    let (code, findings) = doctor(&Sandbox::at(url));
+    let [fault] = findings.as_slice() else { panic!("{findings:?}") };
+    assert_eq!((&fault["check"], &fault["level"]), (&"connect".into(), &"fault".into()));
+    (code.unwrap(), fault["message"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn the_doctor_names_a_login_that_is_refused() {
+    let Some(server) = Server::start_with(ServerOptions::new().password("right")) else { return };
+    let (code, message) = fault_of(server.url().replace("right", "wrong"));
+    assert!(code == 77 && message.contains("check user and password"), "{code}: {message}");
+}
+
+#[test]
+fn the_doctor_names_a_lack_of_tls_and_an_authority_that_is_not_trusted() {
+    let Some(server) = Server::start_with(ServerOptions::new().tls()) else { return };
+    let address = server.url().split_once('?').unwrap().0.to_owned();
+    for (url, part) in [(address.clone(), "certificate"), (address.replace("rediss:", "redis:"), "TLS")] {
+        let (code, message) = fault_of(format!("{url}?connect_timeout=0s"));
+        assert!(code == 69 && message.contains(part), "{code}: {message}");
+    }
+}
+
 #[test]
 fn a_refused_login_or_permission_exits_with_77() {
     let rules = "~other:* &* +@all";

@@ -5,7 +5,7 @@ mod failures;
 mod loss;
 mod once;
 mod secrets;
-mod server;
+pub(crate) mod server;
 mod sharing;
 mod tls;
 mod together;

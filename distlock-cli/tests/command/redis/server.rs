@@ -11,7 +11,7 @@ use crate::support::Sandbox;
 
 static RUNNING: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
 
-pub(super) struct Server {
+pub(crate) struct Server {
     redis: Arc<RedisServer>,
     way: TcpProxy,
     place: String,
@@ -20,7 +20,7 @@ pub(super) struct Server {
 
 impl Server {
     /// A part of a server without access control that other tests use as well; `None` if the user left its tests out.
-    pub(super) fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         Self::of(|start| shared(&RUNNING, || start(ServerOptions::new())))
     }
 
@@ -40,7 +40,7 @@ impl Server {
         Some(Self { redis, way, place: place(), runtime })
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.redis.url_at(self.way.address())
     }
 
