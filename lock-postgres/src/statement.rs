@@ -209,16 +209,18 @@ pub(crate) fn wait_of(id: SessionId) -> String {
 /// How many transactions may have begun since the snapshot of a wait: `VACUUM` removes nothing that they have left behind.
 const OLDEST_SNAPSHOT: u32 = 50_000;
 
-/// Whether a session waits for the snapshot of any wait for an advisory lock, or one of these sessions waits with an old snapshot.
+/// Whether a session waits for the snapshot of any wait for an advisory lock of this database, or one of these sessions waits with an old
+/// snapshot.
 /// `CREATE INDEX CONCURRENTLY` and others wait for the lock of the transaction that has the snapshot, and for one after the
 /// other: so that all of them begin anew together, it does not matter whose it is.
 pub(crate) fn are_in_the_way(ids: &[SessionId]) -> String {
     let pids: Vec<_> = ids.iter().map(|id| id.pid.to_string()).collect();
     format!(
-        "{}WITH seen AS MATERIALIZED (SELECT locktype,virtualxid,pid,granted FROM pg_locks WHERE locktype='virtualxid' OR NOT granted) \
+        "{}WITH seen AS MATERIALIZED (SELECT locktype,database,virtualxid,pid,granted FROM pg_locks WHERE locktype='virtualxid' OR NOT granted) \
          SELECT (EXISTS (SELECT FROM seen AS waits JOIN seen AS theirs USING (virtualxid) \
          WHERE waits.granted AND NOT theirs.granted \
-         AND waits.pid IN (SELECT pid FROM seen WHERE locktype='advisory')) \
+         AND waits.pid IN (SELECT pid FROM seen JOIN pg_database ON oid=database \
+         WHERE locktype='advisory' AND datname=current_database())) \
          OR EXISTS (SELECT FROM pg_stat_activity WHERE pid IN ({}) AND wait_event='advisory' \
          AND age(backend_xmin)>{OLDEST_SNAPSHOT}))::text",
         comment(Operation::Inspect),
