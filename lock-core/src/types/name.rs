@@ -35,9 +35,7 @@
 //! # Ok::<(), lock_core::LockError>(())
 //! ```
 
-use std::borrow::Borrow;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -100,20 +98,6 @@ impl fmt::Debug for LockName {
 impl AsRef<str> for LockName {
     fn as_ref(&self) -> &str {
         &self.0
-    }
-}
-
-impl Borrow<str> for LockName {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for LockName {
-    type Err = LockError;
-
-    fn from_str(text: &str) -> Result<Self, LockError> {
-        Self::new(text)
     }
 }
 
