@@ -119,8 +119,10 @@ impl Connection {
 
     /// Waits until it is connected, or there is a reason why it is not.
     pub(super) async fn opened(&self) {
-        // The channel lives as long as this.
-        let _ = self.contact.subscribe().wait_for(|contact| !matches!(contact, Contact::Opening)).await;
+        if matches!(*self.contact.borrow(), Contact::Opening) {
+            // The channel lives as long as this.
+            let _ = self.contact.subscribe().wait_for(|contact| !matches!(contact, Contact::Opening)).await;
+        }
     }
 
     /// The connection, if there is one.
@@ -250,19 +252,20 @@ impl Connection {
             link.send_all(&mut questions).await.map_err(failed)?.into_iter().collect();
         let texts: Vec<String> = redis::from_redis_value(Value::Array(answers.map_err(failed)?))
             .map_err(|error| failed(error.into()))?;
-        let itself = match texts.get(1) {
-            Some(nodes) => itself(nodes, &link.address),
+        let its = match texts.get(1) {
+            Some(nodes) => itself(nodes, &link.address).filter(|itself| itself.epoch == link.epoch),
             None => Some(primary.clone()),
         };
         let info = texts.first().map(|info| Facts::read(info));
         let is_same = (&primary.address, primary.epoch) == (&link.address, link.epoch)
             && info.as_ref().and_then(Facts::replication) == link.replication.as_deref();
-        let Some(itself) = itself.filter(|itself| is_same && itself.epoch == link.epoch) else {
+        let Some(its) = its.filter(|_| is_same) else {
             link.trust_until(Moment::from_nanoseconds(0));
-            let cause = format!("{} is not the primary that it was; {} is", link.address, primary.address);
+            let cause =
+                format!("{} is not the primary that it was; {} is named", link.address, primary.address);
             return Err(unreachable(Operation::Connect, cause));
         };
-        let slots = common(&primary.slots, &itself.slots);
+        let slots = common(&primary.slots, &its.slots);
         if slots != link.slots() {
             self.greet(link, &slots).await?;
         }

@@ -61,16 +61,16 @@ impl Nodes {
 
     /// The connection for this hash slot. If there is none, it begins.
     pub(crate) fn of(&self, slot: u16) -> Result<Arc<Connection>, LockError> {
+        let said = self.witnesses.as_ref().map(|witnesses| witnesses.said());
+        let owner = said.iter().flat_map(|said| said.iter()).find(|primary| primary.has(slot));
         let mut all = self.all.lock();
-        let together =
-            |other| self.witnesses.as_ref().map_or(Some(true), |all| all.are_together(other, slot));
         let leads_there = |connection: &&Arc<Connection>| {
-            connection.slot == slot || together(connection.slot) == Some(true)
+            connection.slot == slot || owner.is_some_and(|owner| owner.has(connection.slot))
         };
         if let Some(found) = all.iter().find(leads_there) {
             return Ok(Arc::clone(found));
         }
-        if together(slot).is_none() {
+        if owner.is_none() {
             return Err(without_owner(slot));
         }
         let new = Connection::new(self, slot, all.len() as u64)?;

@@ -48,7 +48,7 @@ impl Primary {
         Self { address, epoch, slots: vec![0..=0] }
     }
 
-    fn has(&self, slot: u16) -> bool {
+    pub(super) fn has(&self, slot: u16) -> bool {
         self.slots.iter().any(|range| range.contains(&slot))
     }
 }
@@ -82,10 +82,9 @@ impl Witnesses {
         }))
     }
 
-    /// Whether one server had both hash slots when they were asked last; `None` if they named no owner of the second one.
-    pub(super) fn are_together(&self, one: u16, other: u16) -> Option<bool> {
-        let said = self.said.lock();
-        said.iter().find(|primary| primary.has(other)).map(|owner| owner.has(one))
+    /// What they said last.
+    pub(super) fn said(&self) -> Arc<Vec<Primary>> {
+        Arc::clone(&self.said.lock())
     }
 
     /// Returns when a majority was asked, not before `since`, and the primary that it named then for the slot.
@@ -117,7 +116,7 @@ impl Witnesses {
             *self.said.lock() = Arc::new(said);
             *asked = now;
         }
-        Ok((*asked, Arc::clone(&self.said.lock())))
+        Ok((*asked, self.said()))
     }
 
     /// Returns as soon as more than half of them have answered, and agree on all that they have said.

@@ -25,15 +25,17 @@ local function add(first, last, from)
   text = text .. string.format(' %d-%d:%.0f', first, last, from)
   table.insert(answer, {first, last, math.max(0, math.min(longest, from - now_ms))})
 end
+-- A slot that is new here may have come from a node that is gone.
+local function start(slot)
+  return known[slot] or now_ms + longest
+end
 for index = 3, #ARGV, 2 do
   local first, last = tonumber(ARGV[index]), tonumber(ARGV[index + 1])
-  -- A slot that is new here may have come from a node that is gone.
-  local from = known[first] or now_ms + longest
+  local from = start(first)
   for slot = first + 1, last do
-    local its = known[slot] or now_ms + longest
-    if its ~= from then
+    if start(slot) ~= from then
       add(first, slot - 1, from)
-      first, from = slot, its
+      first, from = slot, start(slot)
     end
   end
   add(first, last, from)

@@ -312,14 +312,18 @@ async fn a_moved_hold_goes_on_and_a_waiter_gets_the_lock() -> Outcome {
     let lock = holder.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
+    // It stays, and was renewed together with the other until then.
+    let stays = holder.mutex(neighbour())?.acquire().await?;
     let first = Waiter::of(&other)?;
     let slot = hash_slot(ROOM);
     let there = cluster.owner((slot + 8000) % 16384).await?;
     until("the waiter waits", || async { Ok(other.status(ROOM).await?.waiters.len() == 1) }).await?;
     cluster.move_slot(slot, there).await?;
+    ensure!(other.status(ROOM).await?.is_held(), "not found at the new node");
     let moved = Instant::now();
     until("two leases have passed", || async { Ok(moved.elapsed() > Duration::from_secs(8)) }).await?;
     ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "{:?}", recorder.events());
+    ensure!(stays.hold().is_valid(), "the hold that was not moved is lost");
     ensure!(!first.is_finished(), "granted while the hold lasts");
     guard.release().await?;
     let (next, _) = first.granted().await?;
