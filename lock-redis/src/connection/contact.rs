@@ -260,9 +260,12 @@ impl Connection {
         let is_same = (&primary.address, primary.epoch) == (&link.address, link.epoch)
             && info.as_ref().and_then(Facts::replication) == link.replication.as_deref();
         let Some(its) = its.filter(|_| is_same) else {
-            link.trust_until(Moment::from_nanoseconds(0));
-            let cause =
-                format!("{} is not the primary that it was; {} is named", link.address, primary.address);
+            link.leave();
+            let (was, is) = (&link.address, &primary.address);
+            let (before, now) = (link.epoch, primary.epoch);
+            let cause = format!(
+                "{was}, the primary in epoch {before}, is that no more: {is} is named, in epoch {now}"
+            );
             return Err(unreachable(Operation::Connect, cause));
         };
         let slots = common(&primary.slots, &its.slots);

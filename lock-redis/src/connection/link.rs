@@ -150,6 +150,12 @@ impl Link {
         *self.slots.lock() = slots;
     }
 
+    /// Makes it count as broken, because the server is no longer the primary that it was.
+    pub(super) fn leave(&self) {
+        self.trust_until(Moment::from_nanoseconds(0));
+        self.breakage.notice();
+    }
+
     pub(super) fn trust_until(&self, moment: Moment) {
         self.trusted_until.store(moment.as_nanoseconds(), Ordering::Relaxed);
     }
