@@ -21,6 +21,7 @@ use crate::arguments::{Common, Watch};
 use crate::breaking;
 use crate::connection::{self, Address};
 use crate::exit::{self, Ending, Failure};
+use crate::list;
 use crate::named::Named;
 use crate::participants::{self, who, whole_seconds};
 use crate::report::{Report, write_output};
@@ -37,10 +38,15 @@ const WIDTHS: [Constraint; 7] = [
     Constraint::Length(12),
     Constraint::Length(6),
 ];
+/// Each look asks for all locks.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const HELP: &str = "q quit  / filter  s sort  up, down  Enter details  b break";
 
 /// Shows the locks until the user has seen enough; once, as plain text, where there is no terminal.
 pub(crate) async fn run(common: &Common, top: &Watch, report: &Report) -> Result<Ending, Failure> {
+    if common.json {
+        return list::print(common, &top.prefix, |_| true, report).await;
+    }
     let address = Address::find(common)?;
     if io::stdin().is_terminal() && io::stdout().is_terminal() {
         let work = async |locks: &LockClient, signals: &mut Signals| show(locks, top, signals).await;
@@ -59,7 +65,7 @@ pub(crate) async fn run(common: &Common, top: &Watch, report: &Report) -> Result
 }
 
 async fn show(locks: &LockClient, top: &Watch, signals: &mut Signals) -> Result<Ending, Failure> {
-    let (scoped, interval) = (locks.scoped(&top.prefix), top.interval);
+    let (scoped, interval) = (locks.scoped(&top.prefix), top.interval.max(SHORTEST_INTERVAL));
     let mut view = View::default();
     view.see(scoped.list().await?);
     let (sender, mut lists) = mpsc::unbounded_channel();

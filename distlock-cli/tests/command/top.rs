@@ -97,6 +97,7 @@ fn locks_are_sorted_filtered_shown_in_detail_and_broken() {
 fn without_a_terminal_it_is_a_table_of_now() {
     let sandbox = Sandbox::new();
     let holder = sandbox.hold("job");
+    assert_eq!(sandbox.run(["top", "--json"]).stdout, sandbox.run(["list", "--json"]).stdout);
     let output = sandbox.run(["top"]);
     assert_code(&output, 0, "top");
     let text = String::from_utf8(output.stdout).unwrap();
