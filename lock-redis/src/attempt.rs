@@ -181,10 +181,10 @@ impl<'a> Attempt<'a> {
                 }
             };
             match self.woken(&mut granted, &mut contact, pause).await {
-                Woken::Granted(granted) if self.is_fresh(granted.0) => {
+                Woken::Granted(granted) if self.is_fresh(granted.0) && !link.may_be_replaced() => {
                     return Ok(Some(self.grant(&link, address, granted)));
                 }
-                // Most of the lease is over: ask the server whether the grant is still valid.
+                // Most of the lease is over, or the grant may be of another time of the server as the primary: ask whether it is valid.
                 Woken::Granted(_) | Woken::TimeToAsk => {}
                 Woken::ContactChanged => link = self.contact_returns(&mut contact).await,
             }
@@ -222,7 +222,7 @@ impl<'a> Attempt<'a> {
             let link = self.nodes().find(self.keys.hash_slot, Operation::Downgrade, since).await?;
             // Before it is certain that the connection is good for what is sent now.
             let sent = self.now();
-            if !link.is_trusted_at(sent) {
+            if !link.is_trusted_at(sent) || !held.may_go_on(&link, sent, self.nodes()) {
                 return Err(gone(Operation::Downgrade));
             }
             let mut command = self.keys.call(&DOWNGRADE);
@@ -305,6 +305,7 @@ impl<'a> Attempt<'a> {
         let is_told = self.request.mode() != Mode::Exclusive || sections.get() > 1;
         let holder = is_told.then(|| HolderId::new(self.id.to_string()));
         let lease = Lease::new(self.keys, self.id, self.lease, address, membership);
+        lease.goes_on(link, anchor);
         let term = Term::Leased { anchor, length: self.lease };
         let passes = Arc::clone(&lease.passes);
         let grant =

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_core::Released;
+use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Downgraded,
     Failover, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
-    LeaseState, Leasing, LockError, LockKind, LockStatus, Memo, Mode, NameRules, Operation, PermitLimits,
-    PhysicalName, Reach, Recall, Remembered, Reserving, Updated,
+    LeaseState, Leasing, LockError, LockKind, LockStatus, Memo, Mode, Moment, NameRules, Operation,
+    PermitLimits, PhysicalName, Reach, Recall, Released, Remembered, Reserving, Updated,
 };
 use redis::Value;
 
 use crate::attempt::Attempt;
-use crate::connection::Nodes;
+use crate::connection::{Link, Nodes};
 use crate::failure::{explain, is_refused};
 use crate::groups::Membership;
 use crate::keys::{self, IdAtServer, Keys};
@@ -32,6 +32,9 @@ pub(crate) const NAMES: NameRules = NameRules::new(
     CharacterSet::of(|character| !matches!(character, '{' | '}') && !character.is_control()),
     512,
 );
+
+/// Clocks of different machines may differ by so much.
+const WITHOUT_DRIFT: f64 = 0.98;
 
 /// How long the server remembers that a hold was broken.
 const BROKEN_IS_REMEMBERED: Duration = Duration::from_secs(60 * 60);
@@ -60,6 +63,8 @@ pub(crate) struct Lease {
     pub(crate) length: Duration,
     /// How many of the tokens after the first one were used.
     pub(crate) passes: Arc<AtomicU32>,
+    /// The reign in which the client has acquired or renewed it last, and how long its record lasts there at least.
+    record: Mutex<(Arc<str>, Moment)>,
     _address: Address,
     _membership: Membership,
 }
@@ -72,7 +77,20 @@ impl Lease {
         address: Address,
         membership: Membership,
     ) -> Self {
-        Self { keys, id, length, passes: Arc::default(), _address: address, _membership: membership }
+        let record = Mutex::new((Arc::default(), Moment::from_nanoseconds(0)));
+        Self { keys, id, length, passes: Arc::default(), record, _address: address, _membership: membership }
+    }
+
+    /// Whether what is sent on this connection may keep the hold. A primary that is replaced may grant something for as long as any client
+    /// relies on it: what its own record of the hold did not outlast may be another client's by then.
+    pub(crate) fn may_go_on(&self, link: &Link, sent: Moment, nodes: &Nodes) -> bool {
+        let (reign, until) = &*self.record.lock();
+        *reign == link.reign || *until >= sent.plus(nodes.options.longest_reliance())
+    }
+
+    /// Records that it was acquired or renewed by what was sent at this moment.
+    pub(crate) fn goes_on(&self, link: &Link, sent: Moment) {
+        *self.record.lock() = (Arc::clone(&link.reign), sent.plus(self.length.mul_f64(WITHOUT_DRIFT)));
     }
 }
 

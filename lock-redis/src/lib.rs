@@ -69,36 +69,40 @@
 //!   the server permits it; other requests are errors.
 //!
 //! # Behind sentinels and in a cluster: why no two believe
-//! The *witnesses* are the sentinels, or the nodes that the URL names. *L* is the longest lease (`max_lease`), *R* twice the renewal
-//! interval. A *reign* is the time of a server as primary: its run id, its replication id, which changes at each promotion, and the
-//! epoch that the witnesses give the failover, which tells a primary that becomes one again before it was demoted. One key for
-//! each prefix, in a cluster at each node, notes the reign, the longest *L* + *R* of any client (*M*), and from when the reign grants,
-//! for each hash slot (`scripts/greet.lua`). Without a cluster there is one slot.
-//! 1. A client asks the witnesses every *R*/4. It sends on a connection only before *t* + *R*, where *t* is the moment **before** it
-//!    asked for the last time that a majority of all named this server for the slot in this epoch, which then said that its reign goes
-//!    on (`Connection::confirm`). Every anchor is the moment of a sending, so it believes in no hold of this reign after
-//!    *t* + *R* + *L* ≤ *t* + *M*.
-//! 2. A client that comes to a primary asks the witnesses first, then checks the role, and calls `greet`. The first one in a reign
-//!    notes it, at *c*. No client takes anything in this reign before *c* + *M* (`Link::grants_at`), nor do the scripts of
-//!    renewals and releases give it to a waiter: its channel, of a connection to the old primary, has no subscriber. So a client
-//!    without messages is refused.
-//! 3. Two majorities of the same witnesses share one, whose epoch only rises. It named the old primary after *t*, and the new one, in a
+//! The *witnesses* are the sentinels, or the nodes that the URL names. *L* is the longest lease (`max_lease`), *R* somewhat less than two
+//! renewal intervals, and than *L*/2. A *reign* is the time of a server as primary: its run id, its replication id, which changes at each
+//! promotion, and the epoch that the witnesses give the failover, which tells a primary that becomes one again before it was demoted. One
+//! key for each prefix, in a cluster at each node, notes the reign, the longest *L* + *L*/2 of any client (*M*), and from when the reign
+//! grants, for each hash slot (`scripts/greet.lua`). Without a cluster there is one slot.
+//! 1. A client asks the witnesses every *R*/4. What it sends counts only if it is sent **and answered** before *t* + *R*, where *t* is the
+//!    moment **before** it asked for the last time that a majority of all named this server for the slot in this epoch, which then said
+//!    that its reign goes on (`Connection::confirm`). Every anchor is the moment of a sending, so it believes in no hold of this reign
+//!    after *t* + *R* + *L* < *t* + *M*.
+//! 2. Behind each request for a lock, or a renewal, the client asks for the replication id (`Link::send_in_reign`): what a server grants
+//!    that was demoted and promoted again since the connection was opened counts for nothing. So a grant that comes by a message costs a
+//!    request, too.
+//! 3. A client that comes to a primary asks the witnesses first, then checks the role, and calls `greet`. The first one in a reign
+//!    notes it, at *c*. No client takes anything in this reign before *c* + *M* (`Link::grants_at`).
+//! 4. Two majorities of the same witnesses share one, whose epoch only rises. It named the old primary after *t*, and the new one, in a
 //!    later epoch, before *c*; a server that restarts in one epoch says so itself. So *t* < *c*, and by *c* + *M* each hold of an
 //!    earlier reign is over, or has a record in the new one that its holder has renewed there.
-//! 4. An owner that has released a hold, or whose lease is over, does not renew. So a record that comes back with a stale replica
+//! 5. What the old primary grants counts until *c* + *R*, and the new one has no part in it. So a hold goes on in another reign only if its
+//!    record in the one before lasts for *L*/2 more when it is renewed there for the first time (`Lease::may_go_on`): until then the old
+//!    primary gives it to no other client.
+//! 6. An owner that has released a hold, or whose lease is over, does not renew. So a record that comes back with a stale replica
 //!    lets no one believe; it ends with its lease.
-//! 5. A note is only written in its own reign, so no stale one lifts the pause. A longer *M* than before pauses as a new reign does,
+//! 7. A note is only written in its own reign, so no stale one lifts the pause. A longer *M* than before pauses as a new reign does,
 //!    which gives replicas the time to learn of it.
 //!
 //! In a cluster:
-//! 6. A witness that is told of a new owner, and not yet of its epoch, names it in an earlier one. The node itself has to say the same
+//! 8. A witness that is told of a new owner, and not yet of its epoch, names it in an earlier one. The node itself has to say the same
 //!    epoch and slots, and its own epoch only rises.
-//! 7. A slot that comes to a primary within its reign pauses alone. Whether all keys came with it, or another node was lost and the
+//! 9. A slot that comes to a primary within its reign pauses alone. Whether all keys came with it, or another node was lost and the
 //!    slot was given away, nothing at the node tells; and it has another clock than the one that wrote the ends of shared leases.
-//! 8. A slot that leaves takes its note with it if it is the last one of the node. That costs a pause, as any lost note does.
-//! 9. While a slot moves, a script is executed only where all five keys of the lock are. Usually some do not exist, so neither node
+//! 10. A slot that leaves takes its note with it if it is the last one of the node. That costs a pause, as any lost note does.
+//! 11. While a slot moves, a script is executed only where all five keys of the lock are. Usually some do not exist, so neither node
 //!    executes any, and to follow `ASK` would be useless: `MOVED`, `ASK`, `TRYAGAIN` and `CLUSTERDOWN` all mean that nothing was executed.
-//! 10. A waiter subscribes at the node at which it waits, on the connection on which it asks, so `NUMSUB` counts it. A channel of a shard
+//! 12. A waiter subscribes at the node at which it waits, on the connection on which it asks, so `NUMSUB` counts it. A channel of a shard
 //!    would have to be in the slot of each lock, and needs 7.0; the usual ones only cost a message to each node.
 //!
 //! Presumed: all clients name the same witnesses, each name leads to one witness for ever, which keeps its configuration; a
@@ -115,7 +119,7 @@
 //! * **No renewal waits for its turn.** Requests that end a hold or a wait do not queue behind those that begin one.
 //! * **No script leaves a living waiter at the head of the queue if the holders leave room for it.**
 //! * **A holder that shares and whose lease is over is gone**: no renewal and no heartbeat revives it.
-//! * **Nothing is sent to a primary that the witnesses have not confirmed for two intervals.**
+//! * **Nothing that is sent to a primary counts if it, and the witnesses, have not confirmed it for two intervals.**
 //! * **No anchor is the moment of a reply or a message.** It is that at which the client sent the request that the server answered; a
 //!   message names the request by that moment.
 //! * **Correctness never depends on a message**, and no script changes a hold without comparing the id.

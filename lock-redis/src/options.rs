@@ -142,6 +142,11 @@ impl RedisOptions {
         self.max_lease.unwrap_or(default)
     }
 
+    /// How long any client relies on a primary without a sign of the witnesses: less than two renewal intervals.
+    pub(crate) fn longest_reliance(&self) -> Duration {
+        self.longest_lease() / 2
+    }
+
     /// Connects to the server.
     ///
     /// # Errors

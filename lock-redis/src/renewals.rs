@@ -18,6 +18,9 @@ pub(crate) async fn renew(nodes: &Nodes, leases: &[Arc<Lease>]) -> Result<Vec<Le
     for (number, lease) in leases.iter().enumerate() {
         // The loss of contact has been reported, and is the same for all that is at this node.
         let Ok(link) = nodes.link_now(lease.keys.hash_slot, Operation::Renew) else { continue };
+        if !lease.may_go_on(&link, nodes.context.clock().now(), nodes) {
+            continue;
+        }
         match parts.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &link)) {
             Some((_, numbers)) => numbers.push(number),
             None => parts.push((link, vec![number])),
@@ -26,9 +29,15 @@ pub(crate) async fn renew(nodes: &Nodes, leases: &[Arc<Lease>]) -> Result<Vec<Le
     let is_one = parts.len() == 1;
     for (link, numbers) in parts {
         let part: Vec<_> = numbers.iter().map(|number| &*leases[*number]).collect();
+        let sent = nodes.context.clock().now();
         match renew_at(&link, &part).await {
             Ok(renewed) => {
-                numbers.into_iter().zip(renewed).for_each(|(number, state)| states[number] = state);
+                for (number, state) in numbers.into_iter().zip(renewed) {
+                    if state == LeaseState::Held {
+                        leases[number].goes_on(&link, sent);
+                    }
+                    states[number] = state;
+                }
             }
             Err(error) if is_one => return Err(error),
             // The other nodes may have answered.
@@ -47,7 +56,7 @@ async fn renew_at(link: &Link, leases: &[&Lease]) -> Result<Vec<LeaseState>, Loc
     for lease in leases {
         calls.add_command(lease.keys.call(&RENEW).arg(lease.id).arg(milliseconds(lease.length)).take());
     }
-    let mut answers = link.send_all(&mut calls).await.map_err(failed)?;
+    let mut answers = link.send_in_reign(calls.clone()).await.map_err(failed)?;
     if answers.iter().any(|answer| answer.as_ref().is_err_and(is_forgotten_script)) {
         answers = link.load_and_send(&[&RENEW], calls.cmd_iter()).await.map_err(failed)?;
     }

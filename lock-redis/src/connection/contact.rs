@@ -230,9 +230,10 @@ impl Connection {
     }
 
     /// How long a client relies on a server after the witnesses have named it: a process that stands still for an interval, or
-    /// witnesses that do not answer for as long, cost it no connection.
+    /// witnesses that do not answer for as long, cost it no connection. It is below the
+    /// [longest](RedisOptions::longest_reliance) by what clocks may differ.
     pub(super) fn reliance(&self) -> Duration {
-        self.interval * 2
+        self.interval.mul_f64(1.92)
     }
 
     /// Relies on the server from now on, if a majority of the witnesses, asked after `since`, names it as the primary, and it has
@@ -240,6 +241,9 @@ impl Connection {
     pub(super) async fn confirm(&self, link: &Link, since: Moment) -> Result<(), LockError> {
         let Some(witnesses) = &self.witnesses else { return Ok(()) };
         let _alone = self.confirming.lock().await;
+        if link.is_confirmed_after(since, self.reliance()) {
+            return Ok(());
+        }
         let (asked, primary) =
             witnesses.primary(&self.context, self.request_timeout, self.slot, since).await?;
         let mut questions = redis::pipe();

@@ -16,8 +16,9 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::earlier::Identity;
+use super::server::Facts;
 use super::under_way::UnderWay;
-use super::witnesses::Slots;
+use super::witnesses::{Slots, merged};
 use crate::failure::{breaks_connection, elsewhere, explain, is_forgotten_script, is_no_primary};
 use crate::groups::Groups;
 use crate::scripts::Script;
@@ -35,7 +36,7 @@ pub(crate) struct Link {
     /// The failover that has made it the primary, if there may be another one.
     pub(super) epoch: u64,
     /// What tells its time as the primary from all others, if there may be others.
-    pub(super) reign: String,
+    pub(crate) reign: Arc<str>,
     /// Until when it is certain that no later primary grants what this one has granted, in nanoseconds of the clock: what the client
     /// sends from then on counts for nothing.
     trusted_until: AtomicU64,
@@ -101,7 +102,7 @@ impl Link {
             address,
             replication: None,
             epoch: 0,
-            reign: String::new(),
+            reign: Arc::default(),
             trusted_until,
             channel: None,
             slots: Mutex::default(),
@@ -118,6 +119,12 @@ impl Link {
     /// Whether what the client sends at this moment counts.
     pub(crate) fn is_trusted_at(&self, moment: Moment) -> bool {
         moment < Moment::from_nanoseconds(self.trusted_until.load(Ordering::Relaxed))
+    }
+
+    /// Whether the witnesses have named the server since this moment: the client relies on that for so long.
+    pub(super) fn is_confirmed_after(&self, since: Moment, reliance: Duration) -> bool {
+        let until = Moment::from_nanoseconds(self.trusted_until.load(Ordering::Relaxed));
+        until != Moment::FOREVER && until >= since.plus(reliance)
     }
 
     /// Refuses an acquisition that is sent at this moment, if it does not count, or the server may lack locks.
@@ -143,7 +150,12 @@ impl Link {
 
     /// The hash slots that the server has.
     pub(super) fn slots(&self) -> Slots {
-        self.slots.lock().iter().map(|(range, _)| range.clone()).collect()
+        merged(self.slots.lock().iter().map(|(range, _)| range.clone()))
+    }
+
+    /// Whether another server may become the primary in its place.
+    pub(crate) fn may_be_replaced(&self) -> bool {
+        self.replication.is_some()
     }
 
     pub(super) fn settle_in(&self, slots: Vec<(RangeInclusive<u16>, Moment)>) {
@@ -194,7 +206,16 @@ impl Link {
     ) -> Result<T, LockError> {
         let failed = |error| explain(script.operation(), error);
         let (link, first) = (Arc::clone(self), Arc::clone(command));
-        let sent = UnderWay::new(self, async move { (link.send(&first).await, turn) });
+        let counts = matches!(script.operation(), Operation::Acquire | Operation::Downgrade);
+        let sent = UnderWay::new(self, async move {
+            if counts && link.may_be_replaced() {
+                let requests = redis::pipe().add_command((*first).clone()).clone();
+                let answers = link.send_in_reign(requests).await;
+                (answers.and_then(|answers| answers.into_iter().next().unwrap_or(Ok(Value::Nil))), turn)
+            } else {
+                (link.send(&first).await, turn)
+            }
+        });
         let (mut answer, turn): (RedisResult<Value>, _) = sent.await;
         if answer.as_ref().is_err_and(is_forgotten_script) {
             let (link, again) = (Arc::clone(self), Arc::clone(command));
@@ -227,7 +248,7 @@ impl Link {
         for request in requests {
             all.add_command(request.clone());
         }
-        let mut answers = self.send_all(&mut all).await?;
+        let mut answers = self.send_in_reign(all).await?;
         let loaded: RedisResult<Vec<_>> = answers.drain(..scripts.len().min(answers.len())).collect();
         loaded?;
         Ok(answers)
@@ -285,6 +306,23 @@ impl Link {
             Err(error) => self.judge(error),
         }
         answers
+    }
+
+    /// Sends requests whose answers count only if the server has been the primary since the connection was opened, and while the client
+    /// relies on it. The answer to one more request says so, because a node of a cluster keeps its connections when another one takes
+    /// its place, and may get it back before the client asks the next time.
+    pub(crate) async fn send_in_reign(&self, mut requests: Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
+        let Some(replication) = &self.replication else { return self.send_all(&mut requests).await };
+        requests.cmd("INFO").arg("replication");
+        let mut answers = self.send_all(&mut requests).await?;
+        let info = answers.pop().and_then(Result::ok);
+        let info = info.and_then(|info| redis::from_redis_value::<String>(info).ok());
+        let is_same = info.is_some_and(|info| Facts::read(&info).replication() == Some(replication));
+        if is_same && self.is_trusted_at(self.context.clock().now()) {
+            return Ok(answers);
+        }
+        self.leave();
+        Err(io::Error::from(io::ErrorKind::ConnectionReset).into())
     }
 
     /// Whether the server replies at all, even with an error.

@@ -65,7 +65,9 @@ impl Nodes {
         let owner = said.iter().flat_map(|said| said.iter()).find(|primary| primary.has(slot));
         let mut all = self.all.lock();
         let leads_there = |connection: &&Arc<Connection>| {
-            connection.slot == slot || owner.is_some_and(|owner| owner.has(connection.slot))
+            connection.slot == slot
+                || owner.is_some_and(|owner| owner.has(connection.slot))
+                || connection.link(Operation::Ping).is_ok_and(|link| link.from(slot).is_some())
         };
         if let Some(found) = all.iter().find(leads_there) {
             return Ok(Arc::clone(found));

@@ -149,7 +149,7 @@ impl Connection {
                     .because("INFO does not tell since when the server is the primary")
                     .remedy("give the user INFO")
             })?;
-            link.reign = format!("{run}/{replication}/{}", link.epoch);
+            link.reign = format!("{run}/{replication}/{}", link.epoch).into();
             link.replication = Some(replication.to_owned());
         }
         Ok(())
@@ -159,14 +159,17 @@ impl Connection {
     /// earlier one has granted.
     pub(super) async fn greet(&self, link: &Link, slots: &Slots) -> Result<(), LockError> {
         let failed = |error| explain(Operation::Connect, error);
-        let longest = self.options.longest_lease() + self.reliance();
+        let longest = self.options.longest_lease() + self.options.longest_reliance();
         let last = slots.last().filter(|_| self.options.is_cluster()).map(|range| *range.end());
         let mut request = call_for_prefix(&GREET, &self.options.server.prefix, last);
-        request.arg(&link.reign).arg(milliseconds(longest).saturating_add(1));
+        request.arg(&*link.reign).arg(milliseconds(longest).saturating_add(1));
         for range in slots {
             request.arg(*range.start()).arg(*range.end());
         }
-        let noted: Vec<(u16, u16, u64)> = link.send(&request).await.map_err(failed)?;
+        let answer = link.load_and_send(&[&GREET], [&request]).await.map_err(failed)?.pop();
+        let noted: Vec<(u16, u16, u64)> =
+            redis::from_redis_value(answer.unwrap_or(Ok(Value::Nil)).map_err(failed)?)
+                .map_err(|error| failed(error.into()))?;
         let now = self.context.clock().now();
         let from = |left| now.plus(Duration::from_millis(left)).max(link.usable_from);
         let most = noted.iter().map(|(_, _, left)| *left).max().unwrap_or(0);

@@ -1,6 +1,6 @@
 //! Asks the sentinels, or the nodes of a cluster that the options name, which servers are primaries.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -161,20 +161,32 @@ impl Witnesses {
         count * 2 > self.all.len()
     }
 
-    /// What a majority has said: each primary with the hash slots that all who name it give it.
+    /// What a majority has said: each primary with the hash slots that a majority gives it.
     fn agreed(&self, answers: &[Vec<Primary>]) -> Vec<Primary> {
-        let mut named: Vec<(Primary, usize)> = Vec::new();
+        let mut agreed: Vec<Primary> = Vec::new();
         for primary in answers.iter().flatten() {
-            let is_same = |one: &Primary| (&one.address, one.epoch) == (&primary.address, primary.epoch);
-            match named.iter_mut().find(|(one, _)| is_same(one)) {
-                Some((one, count)) => {
-                    one.slots = common(&one.slots, &primary.slots);
-                    *count += 1;
-                }
-                None => named.push((primary.clone(), 1)),
+            let is_same = |one: &&Primary| (&one.address, one.epoch) == (&primary.address, primary.epoch);
+            if agreed.iter().any(|one| is_same(&one)) {
+                continue;
+            }
+            let votes: Vec<_> = answers.iter().flatten().filter(is_same).collect();
+            let slots = self.by_majority(&votes);
+            if !slots.is_empty() {
+                agreed.push(Primary { slots, ..primary.clone() });
             }
         }
-        named.into_iter().filter(|(_, count)| self.is_majority(*count)).map(|(primary, _)| primary).collect()
+        agreed
+    }
+
+    /// The slots that a majority gives a primary, each witness in one of these votes.
+    fn by_majority(&self, votes: &[&Primary]) -> Slots {
+        // Where a range of any vote begins, or has ended.
+        let ranges = votes.iter().flat_map(|vote| &vote.slots);
+        let bounds: BTreeSet<_> =
+            ranges.flat_map(|range| [*range.start(), range.end().saturating_add(1)]).collect();
+        let parts = bounds.iter().zip(bounds.iter().skip(1));
+        let has_most = |start: u16| self.is_majority(votes.iter().filter(|vote| vote.has(start)).count());
+        merged(parts.filter(|(start, _)| has_most(**start)).map(|(start, end)| *start..=end - 1))
     }
 
     /// Whether they are nodes of a cluster.
@@ -301,9 +313,16 @@ pub(super) fn cluster_nodes() -> Cmd {
     redis::cmd("CLUSTER").arg("NODES").take()
 }
 
-/// What a node says of itself, if it is a primary.
+/// What a node says of itself, if it is a primary. It has no slot that is on its way to another one.
 pub(super) fn itself(nodes: &str, address: &Endpoint) -> Option<Primary> {
-    nodes.lines().find(|line| line.contains(" myself,")).and_then(|line| primary_in(line, address))
+    let line = nodes.lines().find(|line| line.contains(" myself,"))?;
+    let leaving = line.split_whitespace().filter_map(|word| word.strip_prefix('[')?.split_once("->-"));
+    let mut primary = primary_in(line, address)?;
+    for slot in leaving.filter_map(|(slot, _)| slot.parse::<u16>().ok()) {
+        let others = [0..=slot.saturating_sub(1), slot.saturating_add(1)..=u16::MAX];
+        primary.slots = common(&primary.slots, &others[usize::from(slot == 0)..]);
+    }
+    Some(primary)
 }
 
 /// Reads a line of the answer of the node `asked`: "id host:port@bus,name flags primary sent received epoch link slots…". A node may
@@ -329,6 +348,20 @@ fn primary_in(line: &str, asked: &Endpoint) -> Option<Primary> {
     let slots: Slots = slots.iter().filter_map(range).collect();
     let address = Endpoint::Tcp { host, port: port.parse().ok()? };
     Some(Primary { address, epoch: epoch.parse().ok()?, slots }).filter(|primary| !primary.slots.is_empty())
+}
+
+/// The same slots in as few ranges as there can be; they come in their order.
+pub(super) fn merged(ranges: impl IntoIterator<Item = RangeInclusive<u16>>) -> Slots {
+    let mut merged = Slots::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if last.end().checked_add(1) == Some(*range.start()) => {
+                *last = *last.start()..=*range.end();
+            }
+            _ => merged.push(range),
+        }
+    }
+    merged
 }
 
 /// The slots that are in both.

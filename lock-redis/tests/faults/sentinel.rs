@@ -22,6 +22,8 @@ cases!("sentinel":
     a_hold_that_the_new_primary_lacks_is_over_before_another_begins,
     a_primary_that_begins_anew_grants_nothing_at_first,
     a_primary_that_is_promoted_again_grants_nothing_at_first,
+    what_a_server_grants_after_another_was_the_primary_does_not_count,
+    a_hold_that_was_cut_off_for_long_does_not_go_on_at_a_new_primary,
     a_minority_may_be_wrong_or_away,
     a_connection_ends_when_no_majority_names_its_server,
     what_is_wrong_with_the_sentinels_is_said,
@@ -216,6 +218,51 @@ async fn a_primary_that_is_promoted_again_grants_nothing_at_first() -> Outcome {
     until("the new epoch is noticed", || takes_nothing(&before)).await?;
     ensure!(guard.hold().is_valid(), "the hold is lost");
     Ok(guard.release().await?)
+}
+
+/// Before the client asks the sentinels the next time, which a lease of ten minutes gives it more than a minute for.
+async fn what_a_server_grants_after_another_was_the_primary_does_not_count() -> Outcome {
+    let server = RedisServer::start_with(ServerOptions::new().setting("enable-debug-command", "yes")).await?;
+    settle(&server, 600).await?;
+    let (_sentinels, url) = saying(&[Some(server.address()); 3])?;
+    let (holder, other) = (client(&url, LONG).await?, client(&url, LONG).await?);
+    let guard = holder.mutex(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&other)?;
+    ensure!(!takes_nothing(&other).await?, "it takes nothing before, either");
+    server.command(&["DEBUG", "CHANGE-REPL-ID"]).await?;
+    guard.release().await?;
+    let record = key(ROOM, 'l');
+    until("the server has granted it", || has(&server, &record)).await?;
+    ensure!(takes_nothing(&other).await?, "what was asked for on the connection of before counts");
+    ensure!(!waiter.is_finished(), "what was granted by a message counts");
+    Ok(())
+}
+
+/// The old primary may have granted the lock to another client that has not heard of the new one, when its own record was over.
+async fn a_hold_that_was_cut_off_for_long_does_not_go_on_at_a_new_primary() -> Outcome {
+    let (old, new) = (RedisServer::start().await?, RedisServer::start().await?);
+    settle(&old, 8).await?;
+    let proxy = TcpProxy::start(old.address())?;
+    let (sentinels, url) = saying(&[Some(proxy.address()); 3])?;
+    let lock = client(&url, "lease=8s").await?.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    proxy.blackhole(Direction::ToServer);
+    let half_of_the_lease = Duration::from_secs(4);
+    until("half of the lease is over", || async {
+        Ok(guard.hold().remaining().is_some_and(|remaining| remaining < half_of_the_lease))
+    })
+    .await?;
+    // It has the record, which lasts.
+    let record = key(ROOM, 'l');
+    let value = old.command(&["GET", &record]).await?;
+    new.command(&["SET", &record, value.as_text().unwrap_or_default(), "PX", "60000"]).await?;
+    for sentinel in &sentinels {
+        sentinel.say(Some(new.address()));
+    }
+    let (reason, _) = recorder.abort().await?;
+    ensure!(reason == LossReason::Expired, "lost because {reason}");
+    Ok(())
 }
 
 async fn a_hold_that_the_new_primary_lacks_is_over_before_another_begins() -> Outcome {

@@ -9,7 +9,7 @@
         feature = "redis",
         feature = "zookeeper"
     )),
-    allow(dead_code)
+    allow(dead_code, reason = "some are for one backend alone")
 )]
 
 pub(crate) mod election;
