@@ -17,7 +17,7 @@ use lock_core::{
 use redis::Value;
 
 use crate::attempt::Attempt;
-use crate::connection::{Link, Nodes};
+use crate::connection::{Before, Link, Nodes, Reign};
 use crate::failure::{explain, is_refused};
 use crate::groups::Membership;
 use crate::keys::{self, IdAtServer, Keys};
@@ -63,8 +63,8 @@ pub(crate) struct Lease {
     pub(crate) length: Duration,
     /// How many of the tokens after the first one were used.
     pub(crate) passes: Arc<AtomicU32>,
-    /// The reign in which the client has acquired or renewed it last, and how long its record lasts there at least.
-    record: Mutex<(Arc<str>, Moment)>,
+    /// Where the client has acquired or renewed it last, and how long its record lasts there at least.
+    record: Mutex<(Reign, Moment)>,
     _address: Address,
     _membership: Membership,
 }
@@ -77,20 +77,24 @@ impl Lease {
         address: Address,
         membership: Membership,
     ) -> Self {
-        let record = Mutex::new((Arc::default(), Moment::from_nanoseconds(0)));
+        let record = Mutex::new((Reign::default(), Moment::from_nanoseconds(0)));
         Self { keys, id, length, passes: Arc::default(), record, _address: address, _membership: membership }
     }
 
     /// Whether what is sent on this connection may keep the hold. A primary that is replaced may grant something for as long as any client
-    /// relies on it: what its own record of the hold did not outlast may be another client's by then.
+    /// relies on it, and one that restarts until it ends: what its own record of the hold did not outlast may be another client's by then.
     pub(crate) fn may_go_on(&self, link: &Link, sent: Moment, nodes: &Nodes) -> bool {
         let (reign, until) = &*self.record.lock();
-        *reign == link.reign || *until >= sent.plus(nodes.options.longest_reliance())
+        match reign.before(&link.reign) {
+            Before::Same => true,
+            Before::SameServer => *until >= sent,
+            Before::Another => *until >= sent.plus(nodes.options.longest_reliance()),
+        }
     }
 
     /// Records that it was acquired or renewed by what was sent at this moment.
     pub(crate) fn goes_on(&self, link: &Link, sent: Moment) {
-        *self.record.lock() = (Arc::clone(&link.reign), sent.plus(self.length.mul_f64(WITHOUT_DRIFT)));
+        *self.record.lock() = (link.reign.clone(), sent.plus(self.length.mul_f64(WITHOUT_DRIFT)));
     }
 }
 

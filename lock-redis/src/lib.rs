@@ -88,7 +88,7 @@
 //!    earlier reign is over, or has a record in the new one that its holder has renewed there.
 //! 5. What the old primary grants counts until *c* + *R*, and the new one has no part in it. So a hold goes on in another reign only if its
 //!    record in the one before lasts for *L*/2 more when it is renewed there for the first time (`Lease::may_go_on`): until then the old
-//!    primary gives it to no other client.
+//!    primary gives it to no other client. A server that has begun anew in the same epoch grants nothing any more as what it was before.
 //! 6. An owner that has released a hold, or whose lease is over, does not renew. So a record that comes back with a stale replica
 //!    lets no one believe; it ends with its lease.
 //! 7. A note is only written in its own reign, so no stale one lifts the pause. A longer *M* than before pauses as a new reign does,

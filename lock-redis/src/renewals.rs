@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{LeaseState, LockError, Operation};
+use lock_core::{LeaseState, LockError, LossReason, Operation};
 use redis::{Pipeline, RedisResult, Value};
 
 use crate::backend::{Lease, milliseconds};
@@ -19,6 +19,8 @@ pub(crate) async fn renew(nodes: &Nodes, leases: &[Arc<Lease>]) -> Result<Vec<Le
         // The loss of contact has been reported, and is the same for all that is at this node.
         let Ok(link) = nodes.link_now(lease.keys.hash_slot, Operation::Renew) else { continue };
         if !lease.may_go_on(&link, nodes.context.clock().now(), nodes) {
+            // It ends soon in any case: better told early than late.
+            states[number] = LeaseState::Lost(LossReason::Expired);
             continue;
         }
         match parts.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &link)) {
@@ -78,8 +80,6 @@ fn state(answer: RedisResult<Value>) -> Result<LeaseState, LockError> {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::LossReason;
-
     use super::*;
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{Outcome, ensure};
-use lock_core::{Capabilities, ErrorKind, Leasing, LockListener, LockOptions, LossReason};
+use lock_core::{ErrorKind, Leasing, LockListener, LockOptions, LossReason};
 
 use crate::case::{Need, cases};
 use crate::probe::{ByHand, Event, EventRecorder};
@@ -28,9 +28,14 @@ async fn a_lease_of_ones_own_is_kept_or_refused(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let Some(lease) = stage.harness().lease() else { return Ok(()) };
     let locked = ours.mutex_with("room", LockOptions::new().lease(lease * 3));
-    if per_client(ours.capabilities()) {
+    let refusal = match ours.capabilities().leasing {
+        Leasing::PerHold { longest, .. } if longest >= lease * 3 => None,
+        Leasing::PerHold { .. } => Some(ErrorKind::InvalidOption),
+        _ => Some(ErrorKind::Unsupported),
+    };
+    if let Some(refusal) = refusal {
         let kind = locked.map(|_| ()).map_err(|error| error.kind());
-        ensure!(kind == Err(ErrorKind::Unsupported), "a lease that cannot be kept ended with {kind:?}");
+        ensure!(kind == Err(refusal), "a lease that cannot be kept ended with {kind:?}");
         return Ok(());
     }
     let guard = locked?.acquire().await?;
@@ -49,10 +54,6 @@ async fn a_lease_of_ones_own_is_kept_or_refused(stage: &Stage) -> Outcome {
         .await?;
     stage.is_held(&theirs, "room").await?;
     Ok(guard.release().await?)
-}
-
-fn per_client(capabilities: &Capabilities) -> bool {
-    !matches!(capabilities.leasing, Leasing::PerHold { .. })
 }
 
 async fn a_lease_outside_of_the_bounds_is_refused(stage: &Stage) -> Outcome {

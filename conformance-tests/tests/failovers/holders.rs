@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 const HOLDERS: usize = 100;
 
 /// Longer than it takes until another primary is known, and again each time that one wants a lock of a holder.
-const LEASE: &str = "lease=10s";
+const LEASE: &str = "lease=30s";
 
 /// For the pause of the new primary, and all that is left of a lost hold's lease.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) async fn run() -> Outcome {
     let sentinels = RedisSentinels::start(None).await?;

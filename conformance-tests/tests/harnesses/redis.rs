@@ -122,7 +122,7 @@ impl Fixture {
         this.is_cluster = is_cluster;
         let server = this.server.own()?;
         // As if clients had used it for long.
-        server.note_primary(&this.prefix, LASTING * 4).await?;
+        server.note_primary(&this.prefix, LASTING * 5).await?;
         let name = |address| SayingSentinel::start(Some(address));
         this.sentinels = Some([name(this.proxy.address())?, name(server.address())?]);
         Ok(this)
@@ -151,7 +151,7 @@ impl Fixture {
                 } else {
                     url.replacen("redis:", "redis+sentinel:", 1).replacen("/0?", "/mymaster/0?", 1)
                 };
-                format!("{url}max_lease={}s&", (lease * 3).as_secs())
+                format!("{url}max_lease={}s&", lease.as_secs())
             }
             None => url,
         };

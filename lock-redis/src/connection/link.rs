@@ -16,6 +16,7 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::earlier::Identity;
+use super::reign::Reign;
 use super::server::Facts;
 use super::under_way::UnderWay;
 use super::witnesses::{Slots, merged};
@@ -36,7 +37,7 @@ pub(crate) struct Link {
     /// The failover that has made it the primary, if there may be another one.
     pub(super) epoch: u64,
     /// What tells its time as the primary from all others, if there may be others.
-    pub(crate) reign: Arc<str>,
+    pub(crate) reign: Reign,
     /// Until when it is certain that no later primary grants what this one has granted, in nanoseconds of the clock: what the client
     /// sends from then on counts for nothing.
     trusted_until: AtomicU64,
@@ -102,7 +103,7 @@ impl Link {
             address,
             replication: None,
             epoch: 0,
-            reign: Arc::default(),
+            reign: Reign::default(),
             trusted_until,
             channel: None,
             slots: Mutex::default(),

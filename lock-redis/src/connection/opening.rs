@@ -14,6 +14,7 @@ use super::address::{Login, client};
 use super::contact::Connection;
 use super::earlier::Identity;
 use super::link::{Breakage, Link};
+use super::reign::Reign;
 use super::server::Facts;
 use super::witnesses::{Primary, Slots};
 use crate::backend::milliseconds;
@@ -149,7 +150,7 @@ impl Connection {
                     .because("INFO does not tell since when the server is the primary")
                     .remedy("give the user INFO")
             })?;
-            link.reign = format!("{run}/{replication}/{}", link.epoch).into();
+            link.reign = Reign::new(&link.address, run, replication, link.epoch);
             link.replication = Some(replication.to_owned());
         }
         Ok(())
@@ -162,7 +163,7 @@ impl Connection {
         let longest = self.options.longest_lease() + self.options.longest_reliance();
         let last = slots.last().filter(|_| self.options.is_cluster()).map(|range| *range.end());
         let mut request = call_for_prefix(&GREET, &self.options.server.prefix, last);
-        request.arg(&*link.reign).arg(milliseconds(longest).saturating_add(1));
+        request.arg(&*link.reign.name).arg(milliseconds(longest).saturating_add(1));
         for range in slots {
             request.arg(*range.start()).arg(*range.end());
         }
