@@ -52,7 +52,7 @@ fn is_own(path: &str, backend: &str) -> bool {
     let own = [&format!("lock-{backend}"), backend, "tests"];
     folders.split('/').any(|folder| own.contains(&folder))
         || name == "tests.rs"
-        || path == format!("docs/backends/{backend}.md")
+        || path.starts_with(&format!("docs/backends/{backend}"))
         || path.starts_with("test-servers/")
         || path.starts_with("lock-bench/") && folders != "lock-bench/src"
 }
