@@ -88,7 +88,12 @@ impl Lease {
         match reign.before(&link.reign) {
             Before::Same => true,
             Before::SameServer => *until >= sent,
-            Before::Another => *until >= sent.plus(nodes.options.longest_reliance()),
+            // It grants one and a half of the longest lease after it was found to be the primary, and clients rely on another one for half
+            // of that lease at most.
+            Before::Another => {
+                let from = link.from(self.keys.hash_slot).unwrap_or(Moment::FOREVER);
+                *until >= sent && until.plus(nodes.options.longest_lease()) >= from
+            }
         }
     }
 

@@ -69,10 +69,10 @@
 //!   the server permits it; other requests are errors.
 //!
 //! # Behind sentinels and in a cluster: why no two believe
-//! The *witnesses* are the sentinels, or the nodes that the URL names. *L* is the longest lease (`max_lease`), *R* somewhat less than two
-//! renewal intervals, and than *L*/2. A *reign* is the time of a server as primary: its run id, its replication id, which changes at each
+//! The *witnesses* are the sentinels, or the nodes that the URL names. *L* is the longest lease (`max_lease`), *R* two renewal intervals, at
+//! most *L*/2, with 4 % for clocks. A *reign* is the time of a server as primary: its run id, its replication id, which changes at each
 //! promotion, and the epoch that the witnesses give the failover, which tells a primary that becomes one again before it was demoted. One
-//! key for each prefix, in a cluster at each node, notes the reign, the longest *L* + *L*/2 of any client (*M*), and from when the reign
+//! key for each prefix, in a cluster at each node, notes the reign, the longest *L* + *R* of any client (*M*), and from when the reign
 //! grants, for each hash slot (`scripts/greet.lua`). Without a cluster there is one slot.
 //! 1. A client asks the witnesses every *R*/4. What it sends counts only if it is sent **and answered** before *t* + *R*, where *t* is the
 //!    moment **before** it asked for the last time that a majority of all named this server for the slot in this epoch, which then said
@@ -87,8 +87,7 @@
 //!    later epoch, before *c*; a server that restarts in one epoch says so itself. So *t* < *c*, and by *c* + *M* each hold of an
 //!    earlier reign is over, or has a record in the new one that its holder has renewed there.
 //! 5. What the old primary grants counts until *c* + *R*, and the new one has no part in it. So a hold goes on in another reign only if its
-//!    record in the one before lasts for *L*/2 more when it is renewed there for the first time (`Lease::may_go_on`): until then the old
-//!    primary gives it to no other client. A server that has begun anew in the same epoch grants nothing any more as what it was before.
+//!    record in the one before lasts until *c* + *R* (`Lease::may_go_on`): until then the old primary gives it to no other client. A server that has begun anew in the same epoch grants nothing any more as what it was before.
 //! 6. An owner that has released a hold, or whose lease is over, does not renew. So a record that comes back with a stale replica
 //!    lets no one believe; it ends with its lease.
 //! 7. A note is only written in its own reign, so no stale one lifts the pause. A longer *M* than before pauses as a new reign does,

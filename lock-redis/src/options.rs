@@ -142,9 +142,9 @@ impl RedisOptions {
         self.max_lease.unwrap_or(default)
     }
 
-    /// How long any client relies on a primary without a sign of the witnesses: less than two renewal intervals.
+    /// How long any client relies on a primary without a sign of the witnesses: two renewal intervals, with what clocks may differ.
     pub(crate) fn longest_reliance(&self) -> Duration {
-        self.longest_lease() / 2
+        self.longest_lease() * 13 / 25
     }
 
     /// Connects to the server.

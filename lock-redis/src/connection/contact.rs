@@ -230,10 +230,9 @@ impl Connection {
     }
 
     /// How long a client relies on a server after the witnesses have named it: a process that stands still for an interval, or
-    /// witnesses that do not answer for as long, cost it no connection. It is below the
-    /// [longest](RedisOptions::longest_reliance) by what clocks may differ.
+    /// witnesses that do not answer for as long, cost it no connection.
     pub(super) fn reliance(&self) -> Duration {
-        self.interval.mul_f64(1.92)
+        self.interval * 2
     }
 
     /// Relies on the server from now on, if a majority of the witnesses, asked after `since`, names it as the primary, and it has

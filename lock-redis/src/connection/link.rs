@@ -144,7 +144,7 @@ impl Link {
     }
 
     /// From when the client acquires what has this hash slot, if the server has the slot.
-    pub(super) fn from(&self, slot: u16) -> Option<Moment> {
+    pub(crate) fn from(&self, slot: u16) -> Option<Moment> {
         let slots = self.slots.lock();
         slots.iter().find(|(range, _)| range.contains(&slot)).map(|(_, from)| *from)
     }
@@ -316,13 +316,13 @@ impl Link {
         let Some(replication) = &self.replication else { return self.send_all(&mut requests).await };
         requests.cmd("INFO").arg("replication");
         let mut answers = self.send_all(&mut requests).await?;
-        let info = answers.pop().and_then(Result::ok);
-        let info = info.and_then(|info| redis::from_redis_value::<String>(info).ok());
-        let is_same = info.is_some_and(|info| Facts::read(&info).replication() == Some(replication));
-        if is_same && self.is_trusted_at(self.context.clock().now()) {
+        let info = answers.pop().unwrap_or(Ok(Value::Nil))?;
+        let info: String = redis::from_redis_value(info)?;
+        if Facts::read(&info).replication() != Some(replication) {
+            self.leave();
+        } else if self.is_trusted_at(self.context.clock().now()) {
             return Ok(answers);
         }
-        self.leave();
         Err(io::Error::from(io::ErrorKind::ConnectionReset).into())
     }
 

@@ -44,7 +44,7 @@ async fn cluster(lease: u64) -> Outcome<RedisCluster> {
 
 async fn settle(cluster: &RedisCluster, lease: u64) -> Outcome {
     cluster.settled().await?;
-    cluster.note_primaries("distlock", Duration::from_secs(lease) * 3 / 2 + Duration::from_millis(1)).await
+    cluster.note_primaries("distlock", Duration::from_secs(lease) * 38 / 25 + Duration::from_millis(1)).await
 }
 
 async fn client(cluster: &RedisCluster, options: &str) -> Outcome<LockClient> {

@@ -34,7 +34,7 @@ cases!("sentinel":
 
 /// As if clients had used the server for long, with leases of this many seconds.
 async fn settle(server: &RedisServer, lease: u64) -> Outcome {
-    server.note_primary("distlock", Duration::from_secs(lease) * 3 / 2 + Duration::from_millis(1)).await
+    server.note_primary("distlock", Duration::from_secs(lease) * 38 / 25 + Duration::from_millis(1)).await
 }
 
 /// Sentinels that are told what to say, and the URL of the primary that they name.

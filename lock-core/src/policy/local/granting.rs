@@ -275,7 +275,9 @@ pub(super) fn lasting_of(request: &AcquireRequest, term: Term) -> Result<Lasting
     })
 }
 
-/// A lock that an operator has broken may still exist at the server: the holder gets the abort margin.
+/// A lock that an operator has broken, or that the backend no longer renews, may still exist at the server: the holder gets the abort
+/// margin.
 pub(super) fn declared(reason: LossReason) -> Declared {
-    if reason == LossReason::Broken { Declared::ByCore } else { Declared::ByBackend }
+    let may_exist = matches!(reason, LossReason::Broken | LossReason::Expired);
+    if may_exist { Declared::ByCore } else { Declared::ByBackend }
 }
