@@ -349,7 +349,8 @@ async fn the_return_of_contact_ends_the_pause_before_a_release_or_a_cancel_is_re
 #[tokio::test(flavor = "multi_thread")]
 async fn a_break_leaves_the_holder_the_abort_margin() {
     let margin = Duration::from_secs(3);
-    for (reason, has_margin) in [(LossReason::Broken, true), (LossReason::Deleted, false)] {
+    let reasons = [(LossReason::Broken, true), (LossReason::Expired, true), (LossReason::Deleted, false)];
+    for (reason, has_margin) in reasons {
         let (clock, time) = Clock::manual();
         let script = Arc::new(Script { lease: Some(Duration::from_secs(20)), ..Script::default() });
         let builder = ClientBuilder::new().clock(clock.clone()).abort_margin(margin);
