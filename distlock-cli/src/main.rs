@@ -4,11 +4,11 @@
 //! `docs/command.md` describes it for its users. The modules:
 //!
 //! * [`arguments`] parses the command line, [`exit`] has the table of exit codes;
-//! * [`exec`], [`elect`] with [`watch`], [`hold`], [`status`], [`list`], [`changes`], [`top`], [`breaking`], [`forget`], [`doctor`] are the subcommands;
+//! * [`exec`], [`elect`] with [`leaders`], [`hold`], [`status`], [`list`], [`watch`], [`top`], [`breaking`], [`forget`], [`doctor`] are the subcommands;
 //! * [`connection`] and [`wait`] acquire what is [`named`], [`contact`] reports whether its server can be reached;
 //! * [`under_lock`] starts the program that runs under it, [`run`] supervises that: the [`child`] with its [`descendants`], its [`job`] on the
 //!   [`terminal`], the [`witness`] of the keys pressed there, and the [`signals`] sent to it;
-//! * [`report`] prints what happens ([`event`], [`participants`] and their [`condition`]), through an [`output_writer`];
+//! * [`report`] prints what happens ([`event`], [`participants`] and their [`condition`]), through an [`output_writer`]; [`printing`] prints lines until their reader has gone;
 //! * [`metrics_file`] writes the library's metrics at the end;
 //! * [`limits`] checks that the system has enough resources, [`system`] contains the only unsafe code.
 
@@ -17,7 +17,6 @@ compile_error!("the command distlock needs a Unix system; the library also works
 
 mod arguments;
 mod breaking;
-mod changes;
 mod child;
 mod condition;
 mod connection;
@@ -32,12 +31,14 @@ mod forget;
 mod hold;
 mod input;
 mod job;
+mod leaders;
 mod limits;
 mod list;
 mod metrics_file;
 mod named;
 mod output_writer;
 mod participants;
+mod printing;
 mod report;
 mod run;
 mod signals;
@@ -111,12 +112,12 @@ async fn carry_out(arguments: &Arguments, report: &Report) -> Result<Ending, Fai
     let common = &arguments.common;
     match &arguments.task {
         Task::Exec(exec) => exec::run(common, exec, report).await,
-        Task::Elect(elect) if elect.watch => watch::run(common, elect, report).await,
+        Task::Elect(elect) if elect.watch => leaders::run(common, elect, report).await,
         Task::Elect(elect) => elect::run(common, elect, report).await,
         Task::Hold(hold) => hold::run(common, hold, report).await,
         Task::Status(status) => status::run(common, status, report).await,
         Task::List(list) => list::run(common, list, report).await,
-        Task::Watch(watch) => changes::run(common, watch, report).await,
+        Task::Watch(watch) => watch::run(common, watch, report).await,
         Task::Top(top) => top::run(common, top, report).await,
         Task::Break(arguments) => breaking::run(common, arguments).await,
         Task::Forget(arguments) => forget::run(common, arguments).await,

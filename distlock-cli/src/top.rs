@@ -40,6 +40,8 @@ const WIDTHS: [Constraint; 7] = [
 ];
 /// Each look asks for all locks.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+/// How many locks have a count of their grants at most, unless more are in use.
+const MOST_COUNTED: usize = 50_000;
 const HELP: &str = "q quit  / filter  s sort  up, down  Enter details  b break";
 
 /// Shows the locks until the user has seen enough; once, as plain text, where there is no terminal.
@@ -68,11 +70,12 @@ async fn show(locks: &LockClient, top: &Watch, signals: &mut Signals) -> Result<
     let (scoped, interval) = (locks.scoped(&top.prefix), top.interval.max(SHORTEST_INTERVAL));
     let mut view = View::default();
     view.see(scoped.list().await?);
-    let (sender, mut lists) = mpsc::unbounded_channel();
+    // Not more than one waits to be shown.
+    let (sender, mut lists) = mpsc::channel(1);
     let looking = tokio::spawn(async move {
         loop {
             tokio::time::sleep(interval).await;
-            if sender.send(scoped.list().await).is_err() {
+            if sender.send(scoped.list().await).await.is_err() {
                 return;
             }
         }
@@ -90,7 +93,7 @@ async fn show(locks: &LockClient, top: &Watch, signals: &mut Signals) -> Result<
 async fn interact(
     terminal: &mut DefaultTerminal,
     view: &mut View,
-    lists: &mut mpsc::UnboundedReceiver<Result<LockList, LockError>>,
+    lists: &mut mpsc::Receiver<Result<LockList, LockError>>,
     locks: &LockClient,
     signals: &mut Signals,
 ) -> io::Result<()> {
@@ -108,7 +111,12 @@ async fn interact(
             Wish::Quit => return Ok(()),
             Wish::Break(name, holder) => {
                 let named = Named::in_mode(name.as_str(), holder.mode);
-                let done = breaking::take(locks, named, &holder).await;
+                view.message = Some("breaking it, which may take the abort margin of its holder".to_owned());
+                terminal.draw(|frame| view.draw(frame, capabilities))?;
+                let done = tokio::select! {
+                    () = signals.next_that_ends() => return Ok(()),
+                    done = breaking::take(locks, named, &holder) => done,
+                };
                 view.message = Some(done.unwrap_or_else(|error| error.to_string()));
             }
         }
@@ -177,6 +185,10 @@ impl View {
         self.locks = found.locks;
         self.trouble = found.failures.first().map(ToString::to_string);
         self.since = Some(Instant::now());
+        if self.grants.len() > MOST_COUNTED.max(2 * self.locks.len()) {
+            // Names that are used once would fill the memory.
+            self.grants.clear();
+        }
         for lock in &self.locks {
             let Some(first) = lock.holders.first() else { continue };
             let seen = self.grants.entry((lock.name.clone(), first.mode.kind()));

@@ -1,158 +1,62 @@
-//! `distlock elect --watch`: prints the leader of an election, and again at each change.
+//! `distlock watch`: prints what changes at the locks of a server.
 
-use std::future::pending;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::thread;
 use std::time::{Duration, SystemTime};
 
-use distlock::election::LeaderWatch;
-use distlock::status::Participant;
-use distlock::{LockClient, LockError};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use distlock::LockClient;
+use distlock::status::{ChangeKind, LockChange};
 use serde_json::json;
-use tokio::sync::oneshot;
-use tokio::task::spawn_blocking;
 
-use crate::arguments::{Common, Elect};
+use crate::arguments::{Common, Watch};
 use crate::connection::Address;
 use crate::event::with_head;
-use crate::exit::{self, Ending, Failure};
-use crate::participants;
+use crate::exit::{Ending, Failure};
+use crate::named::Named;
+use crate::participants::{self, ParticipantJson, moment};
+use crate::printing::{print, until_unwanted};
 use crate::report::Report;
 use crate::signals::Signals;
-use crate::wait::interrupted;
 
 /// Prints until a signal ends it, or until the reader of its output has gone.
-pub(crate) async fn run(common: &Common, elect: &Elect, report: &Report) -> Result<Ending, Failure> {
-    let address = Address::find(common)?;
-    let work =
-        async |locks: &LockClient, signals: &mut Signals| run_with(locks, elect, signals, report).await;
-    address.work_with(None, Duration::ZERO, report, work).await
-}
-
-async fn run_with(
-    locks: &LockClient,
-    elect: &Elect,
-    signals: &mut Signals,
-    report: &Report,
-) -> Result<Ending, Failure> {
-    let election = locks.election(&elect.name)?;
-    let watch = tokio::select! {
-        watch = election.observe() => watch?,
-        signal = signals.next() => return Ok(interrupted(signal)),
+pub(crate) async fn run(common: &Common, watch: &Watch, report: &Report) -> Result<Ending, Failure> {
+    let work = async |locks: &LockClient, signals: &mut Signals| {
+        until_unwanted(signals, follow(locks, watch, common.json)).await
     };
-    until_unwanted(signals, follow(watch, &elect.name, report)).await
+    Address::find(common)?.work_with(None, Duration::ZERO, report, work).await
 }
 
-/// Prints until a signal ends it, or until the reader of standard output has gone.
-pub(crate) async fn until_unwanted(
-    signals: &mut Signals,
-    printing: impl Future<Output = Result<(), Failure>>,
-) -> Result<Ending, Failure> {
-    tokio::select! {
-        biased;
-        () = signals.next_that_ends() => signals.ask_to_end(),
-        () = reader_goes() => {}
-        printed = printing => printed?,
-    }
-    Ok(Ending::Code(exit::SUCCESS))
-}
-
-async fn follow(mut watch: LeaderWatch, name: &str, report: &Report) -> Result<(), Failure> {
-    let mut leader = watch.leader();
+async fn follow(locks: &LockClient, arguments: &Watch, json: bool) -> Result<(), Failure> {
+    let mut watch = locks.scoped(&arguments.prefix).watch(arguments.interval)?;
     loop {
-        let seen = leader.as_ref();
-        let line = if report.is_json() { to_json(name, seen) } else { to_text(name, seen) };
-        if !print(line).await? {
+        let (changes, now) = (watch.changes().await?, SystemTime::now());
+        let lines =
+            changes.iter().map(|change| if json { to_json(change, now) } else { to_text(change, now) });
+        if !print(lines.collect()).await? {
             return Ok(());
         }
-        leader = other_than(leader, &mut watch).await?;
     }
 }
 
-/// Waits for another leader than this one.
-async fn other_than(
-    known: Option<Participant>,
-    watch: &mut LeaderWatch,
-) -> Result<Option<Participant>, LockError> {
-    loop {
-        let leader = watch.changed().await?;
-        if leader != known {
-            return Ok(leader);
-        }
-    }
-}
-
-/// Waits until the reader of standard output has gone. A dropped future leaves a thread behind.
-async fn reader_goes() {
-    let (sender, gone) = oneshot::channel();
-    let watching = thread::Builder::new().name("standard output".to_owned()).spawn(move || {
-        let output = io::stdout();
-        // Without an event to wait for, poll reports errors alone: that the other end is closed.
-        let mut errors = [PollFd::new(output.as_fd(), PollFlags::empty())];
-        while poll(&mut errors, PollTimeout::NONE) == Err(Errno::EINTR) {}
-        let _ = sender.send(());
-    });
-    if watching.is_err() || gone.await.is_err() {
-        pending::<()>().await;
-    }
-}
-
-/// Writes on another thread: a full pipe must not keep a signal from ending this. Returns whether there is a reader.
-pub(crate) async fn print(line: String) -> Result<bool, Failure> {
-    let write = move || {
-        let mut output = io::stdout();
-        output.write_all(line.as_bytes()).and_then(|()| output.flush())
+fn to_text(change: &LockChange, now: SystemTime) -> String {
+    let who = participants::describe(&change.participant, now);
+    let what = match change.kind {
+        ChangeKind::Waiting => format!("is waited for by {who}"),
+        ChangeKind::Granted => format!("is held by {who}"),
+        ChangeKind::Ended => format!("is held no more by {who}"),
+        _ => format!("is waited for no more by {who}"),
     };
-    match spawn_blocking(write).await.map_err(io::Error::other).and_then(|written| written) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        written => written.map(|()| true).map_err(|error| Failure::of_system("write", error)),
-    }
+    format!("{} {} {what}\n", moment(now), Named::in_mode(change.name.as_str(), change.participant.mode))
 }
 
-fn to_text(name: &str, leader: Option<&Participant>) -> String {
-    match leader {
-        Some(leader) => {
-            format!(
-                "election {name:?} is led by {}\n",
-                participants::describe_leader(leader, SystemTime::now())
-            )
-        }
-        None => format!("election {name:?} has no leader\n"),
-    }
-}
-
-fn to_json(name: &str, leader: Option<&Participant>) -> String {
-    let leader = json!({ "leader": leader.map(participants::ParticipantJson::of_leader) });
-    format!("{}\n", with_head(&[("event", "leader"), ("name", name)], leader))
-}
-
-#[cfg(test)]
-mod tests {
-    use distlock::FencingToken;
-    use distlock::status::HolderId;
-
-    use super::*;
-
-    #[test]
-    fn a_leader_is_one_line() {
-        let mut leader = Participant::new(HolderId::new("7f")).with_token(Some(FencingToken::new(18)));
-        leader.value = Some("10.0.0.7:8080\n".to_owned());
-        assert_eq!(
-            to_text("a", Some(&leader)),
-            "election \"a\" is led by holder 7f, term 18, value \"10.0.0.7:8080\\n\"\n"
-        );
-        assert_eq!(
-            to_json("a", Some(&leader)),
-            concat!(
-                r#"{"event":"leader","name":"a","leader":{"id":"7f","token":"18","host":null,"pid":null,"#,
-                r#""label":null,"value":"10.0.0.7:8080\n","since":null}}"#,
-                "\n"
-            )
-        );
-        assert_eq!(to_text("a", None), "election \"a\" has no leader\n");
-        assert_eq!(to_json("a", None), "{\"event\":\"leader\",\"name\":\"a\",\"leader\":null}\n");
-    }
+fn to_json(change: &LockChange, now: SystemTime) -> String {
+    let event = match change.kind {
+        ChangeKind::Waiting => "waiting",
+        ChangeKind::Granted => "granted",
+        ChangeKind::Ended => "ended",
+        _ => "left",
+    };
+    let details = json!({
+        "time": humantime::format_rfc3339_millis(now).to_string(),
+        "client": ParticipantJson::from(&change.participant),
+    });
+    format!("{}\n", with_head(&[("event", event), ("name", change.name.as_str())], details))
 }

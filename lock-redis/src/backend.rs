@@ -33,7 +33,7 @@ pub(crate) const NAMES: NameRules = NameRules::new(
     512,
 );
 
-/// Clocks of different machines may differ by so much.
+/// What is left of a time where another machine's clock is fast.
 const WITHOUT_DRIFT: f64 = 0.98;
 
 /// How long the server remembers that a hold was broken.
@@ -88,8 +88,8 @@ impl Lease {
         match reign.before(&link.reign) {
             Before::Same => true,
             Before::SameServer => *until >= sent,
-            // It grants one and a half of the longest lease after it was found to be the primary, and clients rely on another one for half
-            // of that lease at most.
+            // The first client came to the new primary the longest lease and the longest reliance before `from`. Clients relied on the old
+            // one for that reliance after it, and the hold's record kept the lock from them if it lasted as long.
             Before::Another => {
                 let from = link.from(self.keys.hash_slot).unwrap_or(Moment::FOREVER);
                 *until >= sent && until.plus(nodes.options.longest_lease()) >= from

@@ -94,7 +94,7 @@
 //!    which gives replicas the time to learn of it.
 //!
 //! In a cluster:
-//! 8. A witness that is told of a new owner, and not yet of its epoch, names it in an earlier one. The node itself has to say the same
+//! 8. A witness that has heard of a new owner, and not yet of its epoch, names it in an earlier one. The node itself has to say the same
 //!    epoch and slots, and its own epoch only rises.
 //! 9. A slot that comes to a primary within its reign pauses alone. Whether all keys came with it, or another node was lost and the
 //!    slot was given away, nothing at the node tells; and it has another clock than the one that wrote the ends of shared leases.

@@ -19,7 +19,7 @@ pub(crate) async fn renew(nodes: &Nodes, leases: &[Arc<Lease>]) -> Result<Vec<Le
         // The loss of contact has been reported, and is the same for all that is at this node.
         let Ok(link) = nodes.link_now(lease.keys.hash_slot, Operation::Renew) else { continue };
         if !lease.may_go_on(&link, nodes.context.clock().now(), nodes) {
-            // It ends soon in any case: better told early than late.
+            // It would end soon in any case: its holder learns of that early.
             states[number] = LeaseState::Lost(LossReason::Expired);
             continue;
         }

@@ -395,6 +395,39 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_that_leaves_a_node_is_no_longer_its_own() {
+        let asked = Endpoint::Tcp { host: "n1".to_owned(), port: 7000 };
+        let slots_beside = |leaving: &str| {
+            let line = format!("a1 :7000@17000 myself,master - 0 0 3 connected 0-9 20 {leaving}");
+            itself(&line, &asked).unwrap().slots
+        };
+        assert_eq!(slots_beside(""), [0..=9, 20..=20]);
+        assert_eq!(slots_beside("[4->-b2]"), [0..=3, 5..=9, 20..=20]);
+        assert_eq!(slots_beside("[0->-b2] [20->-b2]"), [1..=9]);
+        assert_eq!(slots_beside("[30-<-b2] [x->-b2]"), [0..=9, 20..=20]);
+    }
+
+    #[test]
+    fn a_primary_has_the_slots_that_a_majority_gives_it() {
+        let node = |host: &str| Endpoint::Tcp { host: host.to_owned(), port: 7000 };
+        let witnesses = Witnesses::of(&RedisOptions::of_cluster(["n1", "n2", "n3"].map(node))).unwrap();
+        let address = node("n1");
+        let says = |epoch, slots| vec![Primary { address: address.clone(), epoch, slots }];
+        let agreed = |answers: &[Vec<Primary>]| {
+            let agreed = witnesses.agreed(answers);
+            agreed.into_iter().map(|primary| (primary.epoch, primary.slots)).collect::<Vec<_>>()
+        };
+        let whole = says(3, vec![0..=9]);
+        // One that lags takes no slot away, and gives none.
+        let lags = says(3, vec![0..=4, 6..=12]);
+        assert_eq!(agreed(&[lags.clone(), whole.clone()]), [(3, vec![0..=4, 6..=9])]);
+        assert_eq!(agreed(&[lags, whole.clone(), whole.clone()]), [(3, vec![0..=9])]);
+        assert_eq!(agreed(&[whole.clone(), says(2, vec![0..=9]), Vec::new()]), []);
+        let strange = says(3, vec![65_535..=65_535]);
+        assert_eq!(agreed(&[strange.clone(), strange]), []);
+    }
+
+    #[test]
     fn common_slots_are_in_both() {
         assert_eq!(common(&[0..=9, 20..=29], &[5..=22, 29..=40]), [5..=9, 20..=22, 29..=29]);
         assert_eq!(common(&[0..=9], &[10..=19]), Slots::new());

@@ -12,7 +12,9 @@ use test_servers::{
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{LONG, ROOM, Waiter, connect, key, reach, soon, until, with_options};
+use crate::stage::{
+    LONG, ROOM, Waiter, connect, key, longest_belief, reach, soon, takes_nothing, until, with_options,
+};
 
 cases!("sentinel":
     a_killed_primary_takes_no_hold_with_it_that_a_replica_has,
@@ -34,7 +36,7 @@ cases!("sentinel":
 
 /// As if clients had used the server for long, with leases of this many seconds.
 async fn settle(server: &RedisServer, lease: u64) -> Outcome {
-    server.note_primary("distlock", Duration::from_secs(lease) * 38 / 25 + Duration::from_millis(1)).await
+    server.note_primary("distlock", longest_belief(lease)).await
 }
 
 /// Sentinels that are told what to say, and the URL of the primary that they name.
@@ -50,21 +52,6 @@ async fn client(url: &str, options: &str) -> Outcome<LockClient> {
 
 async fn has(server: &RedisServer, key: &str) -> Outcome<bool> {
     Ok(server.command(&["EXISTS", key]).await? == Value::Integer(1))
-}
-
-/// Whether it neither takes a lock nor finds it taken.
-async fn takes_nothing(client: &LockClient) -> Outcome<bool> {
-    match client.mutex("another")?.try_acquire().await {
-        Err(error) => {
-            ensure!(error.is_retryable(), "{error}");
-            Ok(true)
-        }
-        Ok(Some(guard)) => {
-            guard.release().await?;
-            Ok(false)
-        }
-        Ok(None) => Ok(false),
-    }
 }
 
 async fn a_killed_primary_takes_no_hold_with_it_that_a_replica_has() -> Outcome {
@@ -102,7 +89,7 @@ async fn a_killed_primary_takes_no_hold_with_it_that_a_replica_has() -> Outcome 
         }
         ensure!(!waiter.is_finished(), "{name} was granted while the earlier hold may last");
     }
-    ensure!(takes_nothing(&other).await?, "a new primary granted a lock at once");
+    ensure!(takes_nothing(&other, "another").await?, "a new primary granted a lock at once");
     Ok(())
 }
 
@@ -121,10 +108,10 @@ async fn a_holder_that_is_cut_off_stops_before_another_begins() -> Outcome {
     proxies.iter().for_each(TcpProxy::sever);
     sentinels.depose().await?;
     sentinels.primary_after(old.address()).await?;
-    until("it takes nothing from the old primary", || takes_nothing(&lonely)).await?;
+    until("it takes nothing from the old primary", || takes_nothing(&lonely, "another")).await?;
     let (_, told) = recorder.abort().await?;
     let (next, granted) = waiter.granted().await?;
-    ensure!(told < granted, "granted {:?} before the holder was told", told - granted);
+    ensure!(told < granted, "granted {:?} before the holder knew of its loss", told - granted);
     ensure!(next.token() > guard.token(), "{:?} was followed by {:?}", guard.token(), next.token());
     proxies.iter().for_each(TcpProxy::heal);
     next.release().await?;
@@ -150,11 +137,14 @@ async fn a_primary_that_stood_still_grants_nothing() -> Outcome {
     old.stop()?;
     proxies.iter().for_each(TcpProxy::sever);
     sentinels.primary_after(old.address()).await?;
-    until("it has no trust left", || takes_nothing(&lonely)).await?;
+    until("it has no trust left", || takes_nothing(&lonely, "another")).await?;
     old.resume()?;
     until("it is demoted, and has granted nothing before", || async {
         let role = old.command(&["ROLE"]).await?;
-        ensure!(takes_nothing(&lonely).await?, "the old primary, which is {role:?}, granted a lock");
+        ensure!(
+            takes_nothing(&lonely, "another").await?,
+            "the old primary, which is {role:?}, granted a lock"
+        );
         Ok(role.items().first().and_then(Value::as_text) == Some("slave"))
     })
     .await?;
@@ -170,18 +160,18 @@ async fn a_new_primary_grants_nothing_at_first() -> Outcome {
     let (_sentinels, url) = saying(&[Some(server.address()); 3])?;
     let began = Instant::now();
     let first = client(&url, "lease=1s").await?;
-    ensure!(takes_nothing(&first).await?, "the first client was served at once");
+    ensure!(takes_nothing(&first, "another").await?, "the first client was served at once");
     soon("the lock", first.mutex(ROOM)?.acquire()).await??.release().await?;
     let after = began.elapsed();
     ensure!(after > Duration::from_millis(1400), "granted after {after:?}");
     let second = client(&url, "lease=1s").await?;
-    ensure!(!takes_nothing(&second).await?, "another client had to wait as well");
+    ensure!(!takes_nothing(&second, "another").await?, "another client had to wait as well");
     let longer = client(&url, "lease=1s&max_lease=90s").await?;
-    ensure!(takes_nothing(&longer).await?, "holds of 90 s, as soon as the server knows of them");
+    ensure!(takes_nothing(&longer, "another").await?, "holds of 90 s, as soon as the server knows of them");
     let note = server.command(&["GET", "distlock:primary"]).await?;
     let longest = note.as_text().and_then(|note| note.split(' ').nth(1)?.parse::<u64>().ok());
     ensure!(longest.is_some_and(|longest| longest > 90_400), "{note:?}");
-    ensure!(!takes_nothing(&second).await?, "a client of before had to wait");
+    ensure!(!takes_nothing(&second, "another").await?, "a client of before had to wait");
     server.restart(Data::Kept).await?;
     let lock = second.mutex(ROOM)?;
     until("the pause after the restart", || async {
@@ -200,7 +190,7 @@ async fn a_primary_that_begins_anew_grants_nothing_at_first() -> Outcome {
     let client = client(&url, "lease=4s").await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
     server.command(&["DEBUG", "CHANGE-REPL-ID"]).await?;
-    until("the new replication is noticed", || takes_nothing(&client)).await?;
+    until("the new replication is noticed", || takes_nothing(&client, "another")).await?;
     ensure!(guard.hold().is_valid(), "the hold is lost");
     Ok(guard.release().await?)
 }
@@ -214,26 +204,26 @@ async fn a_primary_that_is_promoted_again_grants_nothing_at_first() -> Outcome {
     let guard = before.mutex(ROOM)?.acquire().await?;
     sentinels.iter().for_each(SayingSentinel::say_anew);
     let after = client(&url, "lease=4s").await?;
-    ensure!(takes_nothing(&after).await?, "a client that comes now takes a lock");
-    until("the new epoch is noticed", || takes_nothing(&before)).await?;
+    ensure!(takes_nothing(&after, "another").await?, "a client that comes now takes a lock");
+    until("the new epoch is noticed", || takes_nothing(&before, "another")).await?;
     ensure!(guard.hold().is_valid(), "the hold is lost");
     Ok(guard.release().await?)
 }
 
-/// Before the client asks the sentinels the next time, which a lease of ten minutes gives it more than a minute for.
+/// Before the client asks the sentinels the next time, half a minute later with this lease.
 async fn what_a_server_grants_after_another_was_the_primary_does_not_count() -> Outcome {
     let server = RedisServer::start_with(ServerOptions::new().setting("enable-debug-command", "yes")).await?;
-    settle(&server, 600).await?;
+    settle(&server, 300).await?;
     let (_sentinels, url) = saying(&[Some(server.address()); 3])?;
     let (holder, other) = (client(&url, LONG).await?, client(&url, LONG).await?);
     let guard = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&other)?;
-    ensure!(!takes_nothing(&other).await?, "it takes nothing before, either");
+    ensure!(!takes_nothing(&other, "another").await?, "it takes nothing before, either");
     server.command(&["DEBUG", "CHANGE-REPL-ID"]).await?;
     guard.release().await?;
     let record = key(ROOM, 'l');
     until("the server has granted it", || has(&server, &record)).await?;
-    ensure!(takes_nothing(&other).await?, "what was asked for on the connection of before counts");
+    ensure!(takes_nothing(&other, "another").await?, "what was asked for on the connection of before counts");
     ensure!(!waiter.is_finished(), "what was granted by a message counts");
     Ok(())
 }
@@ -281,7 +271,7 @@ async fn a_hold_that_the_new_primary_lacks_is_over_before_another_begins() -> Ou
     let (reason, told) = recorder.abort().await?;
     ensure!(reason == LossReason::Deleted, "lost because {reason}");
     let (next, granted) = waiter.granted().await?;
-    ensure!(told < granted, "granted {:?} before the holder was told", told - granted);
+    ensure!(told < granted, "granted {:?} before the holder knew of its loss", told - granted);
     ensure!(granted - switched > Duration::from_millis(5800), "granted after {:?}", granted - switched);
     ensure!(next.token() > guard.token(), "{:?} was followed by {:?}", guard.token(), next.token());
     ensure!(has(&new, &key(ROOM, 'l')).await?, "the new primary has not granted it");
@@ -295,7 +285,7 @@ async fn a_minority_may_be_wrong_or_away() -> Outcome {
     for third in [wrong, None] {
         let (_sentinels, url) = saying(&[third, right, right])?;
         ensure!(
-            !takes_nothing(&client(&url, LONG).await?).await?,
+            !takes_nothing(&client(&url, LONG).await?, "another").await?,
             "one says {third:?}, and nothing is granted"
         );
     }
@@ -304,7 +294,7 @@ async fn a_minority_may_be_wrong_or_away() -> Outcome {
     silent.blackhole(Direction::ToServer);
     let all = [silent.address(), sentinels[0].address(), sentinels[1].address()];
     ensure!(
-        !takes_nothing(&client(&sentinel_url(all), LONG).await?).await?,
+        !takes_nothing(&client(&sentinel_url(all), LONG).await?, "another").await?,
         "one is silent, and nothing is granted"
     );
     Ok(())
@@ -390,6 +380,6 @@ async fn sentinels_have_a_password_of_their_own() -> Outcome {
     std::fs::write(&file, sentinels.password().unwrap_or_default())?;
     let client =
         client(&sentinels.url(), &format!("{LONG}&sentinel_password_file={}", file.display())).await?;
-    ensure!(!takes_nothing(&client).await?, "nothing is granted");
+    ensure!(!takes_nothing(&client, "another").await?, "nothing is granted");
     Ok(())
 }

@@ -182,3 +182,24 @@ pub fn read_side(client: &LockClient) -> Outcome<Arc<dyn DistributedLock>> {
 pub fn key(name: &str, part: char) -> String {
     format!("distlock:{{{name}}}:{part}")
 }
+
+/// How long holds may be believed in where no lease is longer than so many seconds, and a little more.
+pub fn longest_belief(lease: u64) -> Duration {
+    Duration::from_secs(lease) * 38 / 25 + Duration::from_millis(1)
+}
+
+/// Whether it neither takes a lock of this name nor finds it taken.
+pub async fn takes_nothing(client: &LockClient, name: &str) -> Outcome<bool> {
+    match client.mutex(name)?.try_acquire().await {
+        Err(error) => {
+            ensure!(error.is_retryable(), "{error}");
+            Ok(true)
+        }
+        Ok(Some(guard)) => {
+            // What the case waits for may happen right now, and end the connection.
+            let _ = guard.release().await;
+            Ok(false)
+        }
+        Ok(None) => Ok(false),
+    }
+}
