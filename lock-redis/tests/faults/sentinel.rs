@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ErrorKind, LockClient, LossReason};
+use lock_core::{ErrorKind, LockClient, LossReason, Operation};
+use lock_kit::LockUrl;
 use test_servers::{
     Data, Direction, RedisSentinels, RedisServer, SayingSentinel, ServerOptions, TcpProxy, Value,
     sentinel_url,
@@ -13,7 +14,8 @@ use test_servers::{
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::stage::{
-    LONG, ROOM, Waiter, connect, key, longest_belief, reach, soon, takes_nothing, until, with_options,
+    FROZEN, LONG, ROOM, Waiter, connect, frozen, key, longest_belief, proxy_of, reach, soon, takes_nothing,
+    until, with_options,
 };
 
 cases!("sentinel":
@@ -25,6 +27,7 @@ cases!("sentinel":
     a_primary_that_begins_anew_grants_nothing_at_first,
     a_primary_that_is_promoted_again_grants_nothing_at_first,
     what_a_server_grants_after_another_was_the_primary_does_not_count,
+    an_answer_that_comes_when_the_primary_is_no_longer_relied_on_does_not_count,
     a_hold_that_was_cut_off_for_long_does_not_go_on_at_a_new_primary,
     a_minority_may_be_wrong_or_away,
     a_connection_ends_when_no_majority_names_its_server,
@@ -225,6 +228,29 @@ async fn what_a_server_grants_after_another_was_the_primary_does_not_count() -> 
     until("the server has granted it", || has(&server, &record)).await?;
     ensure!(takes_nothing(&other, "another").await?, "what was asked for on the connection of before counts");
     ensure!(!waiter.is_finished(), "what was granted by a message counts");
+    Ok(())
+}
+
+async fn an_answer_that_comes_when_the_primary_is_no_longer_relied_on_does_not_count() -> Outcome {
+    let server = RedisServer::start().await?;
+    settle(&server, 300).await?;
+    let proxy = proxy_of(&server)?;
+    let (sentinels, url) = saying(&[Some(proxy.address()); 3])?;
+    let (builder, time) = frozen();
+    let client = lock_redis::connect(&LockUrl::parse(&with_options(&url, FROZEN))?, builder).await?;
+    let lock = client.mutex(ROOM)?;
+    for sentinel in &sentinels {
+        sentinel.say(None);
+    }
+    // The client relies on the primary for half of the lease, 150 s.
+    time.advance(Duration::from_secs(140));
+    proxy.hold_reply(Operation::Acquire);
+    let attempt = tokio::spawn(async move { lock.try_acquire().await });
+    soon("the reply", proxy.is_held()).await?;
+    time.advance(Duration::from_secs(20));
+    proxy.let_go();
+    let answer = soon("the end of the attempt", attempt).await??;
+    ensure!(answer.is_err(), "the answer counts: {answer:?}");
     Ok(())
 }
 
