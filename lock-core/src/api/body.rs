@@ -1,14 +1,13 @@
 //! Runs a body under a lock.
 
-use std::future::{Future, pending, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
+use std::future::{Future, pending};
 use std::time::Duration;
 
 use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::scope;
+use crate::runtime::race::race;
 use crate::spi::Wait;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -138,7 +137,8 @@ impl dyn DistributedLock + '_ {
         // In a box, so that the future stays small however deep bodies are nested.
         let body = Box::pin(body(hold.clone()));
         let body = scope::body_of(owner, body);
-        let outcome = if hold.0.finishes_body() { Ok(body.await) } else { until(loss_of(&hold), body).await };
+        // The loss comes first: the outcome of a body that completes after it would be discarded.
+        let outcome = if hold.0.finishes_body() { Err(body.await) } else { race(loss_of(&hold), body).await };
         let unlocked_too_often = self.hold_count_of(owner) < entries;
         if unlocked_too_often && hold.loss().is_none() {
             // The entry of this body is gone. Those that are left belong to the code around it.
@@ -147,21 +147,21 @@ impl dyn DistributedLock + '_ {
         }
         let released = guard.release().await;
         match (outcome, released) {
-            (Err(reason), Ok(())) => {
+            (Ok(reason), Ok(())) => {
                 Err(LockError::lost(Operation::Hold, self.name(), reason).of(self.mode().kind()).into())
             }
-            (Err(_), Err(error)) => Err(error.into()),
-            (Ok(_), Err(error)) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotOwner) => {
+            (Ok(_), Err(error)) => Err(error.into()),
+            (Err(_), Err(error)) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotOwner) => {
                 Err(error.into())
             }
-            (Ok(result), Err(error)) => {
+            (Err(result), Err(error)) => {
                 tracing::warn!(
                     target: "distlock", lock = %self.name(), %error,
                     "the release after a body is repeated in the background"
                 );
                 result
             }
-            (Ok(result), Ok(())) => result,
+            (Err(result), Ok(())) => result,
         }
     }
 }
@@ -180,15 +180,4 @@ async fn loss_of(hold: &Hold) -> LossReason {
         Some(reason) => reason,
         None => pending().await,
     }
-}
-
-/// Runs `body` until `end` completes, and drops it then. The end comes first: the outcome of a body that completes after it
-/// would be discarded.
-pub(super) async fn until<T, E>(end: impl Future<Output = E>, body: impl Future<Output = T>) -> Result<T, E> {
-    let (mut end, mut body) = (pin!(end), pin!(body));
-    poll_fn(|context| match end.as_mut().poll(context) {
-        Poll::Ready(end) => Poll::Ready(Err(end)),
-        Poll::Pending => body.as_mut().poll(context).map(Ok),
-    })
-    .await
 }

@@ -8,10 +8,8 @@
 //! It gives up when the client is closed, and some time after the client's last handle was dropped: the end of the
 //! client ends its connections and sessions, and what is left of a lease ends with those.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::policy::entry::{Entry, Place};
@@ -20,7 +18,7 @@ use crate::policy::hold::state::Phase;
 use crate::policy::local::{Declared, Downgrade, EndedHold, LostLease, Number, Release, Reply};
 use crate::runtime::clock::Moment;
 use crate::runtime::outstanding::Pending;
-use crate::runtime::race::first_of;
+use crate::runtime::race::race;
 use crate::spi::{AcquireRequest, AnyLease, Backoff, Downgraded, Grant, Released, TIMER_SLIP};
 use crate::types::error::LockError;
 
@@ -123,18 +121,9 @@ impl Entry {
         // Watched from now on and not from the first poll, because a runtime that has ended never polls.
         let unfinished = counted.until_done();
         async move {
-            let is_done = {
-                let (mut task, mut given_up) = (pin!(task()), None);
-                poll_fn(|context| {
-                    if task.as_mut().poll(context).is_ready() {
-                        return Poll::Ready(true);
-                    }
-                    let given_up = given_up.get_or_insert_with(|| Box::pin(entry.client.gives_up()));
-                    given_up.as_mut().poll(context).map(|()| false)
-                })
-                .await
-            };
-            if !is_done {
+            // In a box, because most tasks are done before it is asked.
+            let given_up = async { Box::pin(entry.client.gives_up()).await };
+            if race(task(), given_up).await.is_err() {
                 entry.log_given_up();
             }
             // After the task has ended: what it reports comes before the end of a close.
@@ -174,7 +163,7 @@ impl Undoing {
             }
             let clock = &client.clock;
             let due = clock.now().plus(backoff.next_pause()).min(self.gone_by);
-            first_of(clock.sleep_until(due), returned).await;
+            let _ = race(returned, clock.sleep_until(due)).await;
             if clock.now() >= self.gone_by {
                 return None;
             }

@@ -16,7 +16,7 @@ use crate::policy::groups::Held;
 use crate::policy::log;
 use crate::runtime::clock::Clock;
 use crate::runtime::metrics::Headroom;
-use crate::runtime::race::{first_of, within};
+use crate::runtime::race::{race, within};
 use crate::spi::{GroupId, LeaseState};
 use crate::types::loss::LossReason;
 
@@ -65,7 +65,7 @@ impl GroupTask {
                 }
                 due
             };
-            first_of(self.clock.sleep_until(due), woken.notified()).await;
+            let _ = race(woken.notified(), self.clock.sleep_until(due)).await;
         }
     }
 
