@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::lock::{DistributedLock, endless_wait_ended};
-use crate::api::scope;
+use crate::api::scope::{self, Scoped};
 use crate::runtime::race::race;
 use crate::spi::Wait;
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -132,24 +132,19 @@ impl dyn DistributedLock + '_ {
         E: From<LockError>,
         F: Future<Output = Result<T, E>>,
     {
-        let (owner, hold) = (guard.owner(), guard.hold().clone());
-        let entries = self.hold_count_of(owner);
+        let hold = guard.hold().clone();
+        let scope = Scoped::body_of(guard);
         // In a box, so that the future stays small however deep bodies are nested.
-        let body = Box::pin(body(hold.clone()));
-        let body = scope::body_of(owner, body);
+        let body = scope.run(Box::pin(body(hold.clone())));
         // The loss comes first: the outcome of a body that completes after it would be discarded.
         let outcome = if hold.0.finishes_body() { Err(body.await) } else { race(loss_of(&hold), body).await };
-        let unlocked_too_often = self.hold_count_of(owner) < entries;
-        if unlocked_too_often && hold.loss().is_none() {
-            // The entry of this body is gone. Those that are left belong to the code around it.
-            guard.forget_entry();
-            return Err(unlocked_inside(self).into());
-        }
-        let released = guard.release().await;
+        let released = match (scope.end(&hold), hold.loss()) {
+            (Some(guard), _) => guard.release().await,
+            (None, Some(reason)) => Err(self.lost(reason)),
+            (None, None) => Err(unlocked_inside(self)),
+        };
         match (outcome, released) {
-            (Ok(reason), Ok(())) => {
-                Err(LockError::lost(Operation::Hold, self.name(), reason).of(self.mode().kind()).into())
-            }
+            (Ok(reason), Ok(())) => Err(self.lost(reason).into()),
             (Ok(_), Err(error)) => Err(error.into()),
             (Err(_), Err(error)) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotOwner) => {
                 Err(error.into())
@@ -163,6 +158,10 @@ impl dyn DistributedLock + '_ {
             }
             (Err(result), Ok(())) => result,
         }
+    }
+
+    fn lost(&self, reason: LossReason) -> LockError {
+        LockError::lost(Operation::Hold, self.name(), reason).of(self.mode().kind())
     }
 }
 
