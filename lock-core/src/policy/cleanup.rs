@@ -15,12 +15,13 @@ use std::time::Duration;
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
-use crate::policy::local::{Declared, Downgrade, EndedHold, LostLease, Number, Release, Reply};
+use crate::policy::local::{Downgrade, EndedHold, LostLease, Number, Release, Reply};
 use crate::runtime::clock::Moment;
 use crate::runtime::outstanding::Pending;
 use crate::runtime::race::race;
 use crate::spi::{AcquireRequest, AnyLease, Backoff, Downgraded, Grant, Released, TIMER_SLIP};
 use crate::types::error::LockError;
+use crate::types::loss::LossReason;
 
 /// The work of the clean-up for one lock.
 impl Entry {
@@ -72,13 +73,14 @@ impl Entry {
 
     /// Removes what is left of a lost lease at the server.
     ///
-    /// If the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: no
-    /// other client may have it while the holder stops.
+    /// Where the server may still have it, it stays there for the holder until the abort margin is over: no other client may have it
+    /// while the holder stops.
     pub(super) fn clear_lost(self: &Arc<Self>, lost: LostLease) {
-        let LostLease { release, holds, declared } = lost;
+        let LostLease { release, holds, reason } = lost;
         let abort_margin = release.request.options().abort_margin;
-        let stops_by =
-            (declared == Declared::ByCore).then(|| self.clock().now().plus(time_to_stop(abort_margin)));
+        // What the core ends early enough for the holder to stop, what an operator has broken, what the backend no longer renews.
+        let may_exist = matches!(reason, LossReason::Expired | LossReason::Broken | LossReason::ClientClosed);
+        let stops_by = may_exist.then(|| self.clock().now().plus(time_to_stop(abort_margin)));
         if let Some(stops_by) = stops_by {
             self.client.stops_by(stops_by);
         }

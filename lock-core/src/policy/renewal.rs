@@ -103,7 +103,11 @@ impl GroupTask {
             match state {
                 LeaseState::Held => entry.renewed(*number, anchor),
                 LeaseState::HeldFrom(moment) => entry.renewed(*number, moment.min(anchor)),
-                LeaseState::Lost(reason) => entry.not_renewed(*number, reason),
+                // Of one whose release has begun it says nothing: the release may have arrived before.
+                LeaseState::Lost(reason) if entry.look(|local| local.is_leased(*number)) => {
+                    entry.lose(*number, reason);
+                }
+                LeaseState::Lost(_) => {}
                 LeaseState::Unknown => {
                     entry.suspect(*number);
                     failed.push(entry.name());
