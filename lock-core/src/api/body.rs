@@ -1,14 +1,13 @@
 //! Runs a body under a lock.
 
-use std::future::{Future, pending, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
+use std::future::{Future, pending};
 use std::time::Duration;
 
 use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::lock::{DistributedLock, endless_wait_ended};
-use crate::api::scope;
+use crate::api::scope::{self, Scoped};
+use crate::runtime::race::race;
 use crate::spi::Wait;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -133,36 +132,36 @@ impl dyn DistributedLock + '_ {
         E: From<LockError>,
         F: Future<Output = Result<T, E>>,
     {
-        let (owner, hold) = (guard.owner(), guard.hold().clone());
-        let entries = self.hold_count_of(owner);
+        let hold = guard.hold().clone();
+        let scope = Scoped::body_of(guard);
         // In a box, so that the future stays small however deep bodies are nested.
-        let body = Box::pin(body(hold.clone()));
-        let body = scope::body_of(owner, body);
-        let outcome = if hold.0.finishes_body() { Ok(body.await) } else { until(loss_of(&hold), body).await };
-        let unlocked_too_often = self.hold_count_of(owner) < entries;
-        if unlocked_too_often && hold.loss().is_none() {
-            // The entry of this body is gone. Those that are left belong to the code around it.
-            guard.forget_entry();
-            return Err(unlocked_inside(self).into());
-        }
-        let released = guard.release().await;
+        let body = scope.run(Box::pin(body(hold.clone())));
+        // The loss comes first: the outcome of a body that completes after it would be discarded.
+        let outcome = if hold.0.finishes_body() { Err(body.await) } else { race(loss_of(&hold), body).await };
+        let released = match (scope.end(&hold), hold.loss()) {
+            (Some(guard), _) => guard.release().await,
+            (None, Some(reason)) => Err(self.lost(reason)),
+            (None, None) => Err(unlocked_inside(self)),
+        };
         match (outcome, released) {
-            (Err(reason), Ok(())) => {
-                Err(LockError::lost(Operation::Hold, self.name(), reason).of(self.mode().kind()).into())
-            }
-            (Err(_), Err(error)) => Err(error.into()),
-            (Ok(_), Err(error)) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotOwner) => {
+            (Ok(reason), Ok(())) => Err(self.lost(reason).into()),
+            (Ok(_), Err(error)) => Err(error.into()),
+            (Err(_), Err(error)) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotOwner) => {
                 Err(error.into())
             }
-            (Ok(result), Err(error)) => {
+            (Err(result), Err(error)) => {
                 tracing::warn!(
                     target: "distlock", lock = %self.name(), %error,
                     "the release after a body is repeated in the background"
                 );
                 result
             }
-            (Ok(result), Ok(())) => result,
+            (Err(result), Ok(())) => result,
         }
+    }
+
+    fn lost(&self, reason: LossReason) -> LockError {
+        LockError::lost(Operation::Hold, self.name(), reason).of(self.mode().kind())
     }
 }
 
@@ -180,15 +179,4 @@ async fn loss_of(hold: &Hold) -> LossReason {
         Some(reason) => reason,
         None => pending().await,
     }
-}
-
-/// Runs `body` until `end` completes, and drops it then. The end comes first: the outcome of a body that completes after it
-/// would be discarded.
-pub(super) async fn until<T, E>(end: impl Future<Output = E>, body: impl Future<Output = T>) -> Result<T, E> {
-    let (mut end, mut body) = (pin!(end), pin!(body));
-    poll_fn(|context| match end.as_mut().poll(context) {
-        Poll::Ready(end) => Poll::Ready(Err(end)),
-        Poll::Pending => body.as_mut().poll(context).map(Ok),
-    })
-    .await
 }

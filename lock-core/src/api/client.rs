@@ -512,7 +512,7 @@ impl LockClient {
         let holds = context.held.all();
         let releases = context.unconfirmed.count();
         for held in &holds {
-            held.entry.revoke(held.number, LossReason::ClientClosed);
+            held.entry.lose(held.number, LossReason::ClientClosed);
         }
         let stopped_by = context.stopped_by().max(context.clock.now());
         let answered_by = stopped_by.plus(CLOSE_BACKEND_WITHIN);

@@ -1,17 +1,38 @@
-//! Calls listeners, on threads of its own.
+//! Calls listeners and drops them, on threads of its own: both run code of users.
 //!
-//! Each listener has a mailbox: its events wait there and are delivered one at a time, in order. Mailboxes with events wait for
-//! a worker. One worker is enough as long as callbacks return; the last one that is free watches the others and delivers
-//! nothing. When mailboxes wait and no callback returns for a moment, it starts more, up to a limit, and these end again when
-//! there is nothing to do. So a callback that blocks delays only its own listener.
+//! Each listener has a mailbox: its events wait there and are delivered one at a time, in order. Mailboxes with events, and what
+//! has left a mailbox, wait for a worker. One worker is enough as long as callbacks return; the last one that is free watches
+//! the others and does nothing else. When jobs wait and none ends for a moment, it starts more, up to a limit, and these end
+//! again when there is nothing to do. So a callback or a destructor that blocks delays only its own listener.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, LazyLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::api::mailbox::Mailbox;
+use crate::api::mailbox::{Mailbox, contained};
 use crate::runtime::sync::Mutex;
+
+/// What a worker does at a time.
+pub(crate) enum Job {
+    /// Delivers the next event of a mailbox.
+    Deliver(Arc<Mailbox>),
+    /// Ends what has left a mailbox: a listener that was removed, events that nothing reads.
+    End(Box<dyn FnOnce() + Send>),
+}
+
+impl Job {
+    /// Returns the job again, if it is not done.
+    fn carry_out(self) -> Option<Self> {
+        match self {
+            Self::Deliver(mailbox) => mailbox.deliver_one().then_some(Self::Deliver(mailbox)),
+            Self::End(end) => {
+                contained(None, end);
+                None
+            }
+        }
+    }
+}
 
 /// The maximum number of workers: this many callbacks can block at once before the events of other listeners have to wait.
 const MOST_WORKERS: usize = 64;
@@ -19,7 +40,7 @@ const MOST_WORKERS: usize = 64;
 /// One that delivers, and one that watches it.
 pub(crate) const FEWEST_WORKERS: usize = 2;
 
-/// How long mailboxes wait without progress before more workers are started.
+/// How long jobs wait without progress before more workers are started.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// How long a surplus worker waits for work before it ends.
@@ -35,31 +56,30 @@ pub(crate) struct Dispatcher {
 
 #[derive(Default)]
 struct Work {
-    mailboxes: VecDeque<Arc<Mailbox>>,
+    jobs: VecDeque<Job>,
     workers: usize,
     /// How many workers wait.
     free: usize,
-    delivered: u64,
+    done: u64,
 }
 
 impl Work {
-    /// Returns whether the worker that asks is the only free one: it starts others if those that deliver are blocked, and
-    /// delivers nothing itself.
+    /// Returns whether the worker that asks is the only free one: it starts others if those at work are blocked, and does no
+    /// job itself.
     fn needs_a_watcher(&self) -> bool {
         self.free == 0 && (FEWEST_WORKERS..MOST_WORKERS).contains(&self.workers)
     }
 
     /// Returns whether the worker that asks may end. One that is free always stays to watch.
     fn has_surplus(&self) -> bool {
-        self.mailboxes.is_empty() && self.free > 0 && self.workers > FEWEST_WORKERS
+        self.jobs.is_empty() && self.free > 0 && self.workers > FEWEST_WORKERS
     }
 }
 
 impl Dispatcher {
-    /// Queues the mailbox for a worker, which delivers its events. The caller may be the deadline thread, or have locked a
-    /// mutex.
-    pub(crate) fn enqueue(&self, mailbox: Arc<Mailbox>) {
-        self.work.lock().mailboxes.push_back(mailbox);
+    /// Queues a job for a worker. The caller may be the deadline thread, or have locked a mutex.
+    pub(crate) fn enqueue(&self, job: Job) {
+        self.work.lock().jobs.push_back(job);
         self.arrived.notify_one();
     }
 
@@ -82,38 +102,31 @@ impl Dispatcher {
     }
 
     fn run(&'static self) {
-        while let Some(mailbox) = self.next() {
-            let again = mailbox.deliver_one();
+        while let Some(job) = self.next() {
+            let again = job.carry_out();
             let mut work = self.work.lock();
-            work.delivered += 1;
-            // Otherwise this may be its end, and that of its listener, when the mutex is unlocked.
-            if again {
-                work.mailboxes.push_back(mailbox);
-            }
+            work.done += 1;
+            work.jobs.extend(again);
         }
     }
 
-    /// Returns the next mailbox for a worker, or `None` when the worker is not needed any more.
-    fn next(&'static self) -> Option<Arc<Mailbox>> {
+    /// Returns the next job of a worker, or `None` when the worker is not needed any more.
+    fn next(&'static self) -> Option<Job> {
         let mut work = self.work.lock();
         loop {
-            let watches = work.needs_a_watcher() && !work.mailboxes.is_empty();
-            if !watches && let Some(mailbox) = work.mailboxes.pop_front() {
-                return Some(mailbox);
+            let watches = work.needs_a_watcher() && !work.jobs.is_empty();
+            if !watches && let Some(job) = work.jobs.pop_front() {
+                return Some(job);
             }
-            let (delivered, longest) = (work.delivered, if watches { PATIENCE } else { IDLE_FOR });
+            let (done, longest) = (work.done, if watches { PATIENCE } else { IDLE_FOR });
             work.free += 1;
             let waiting = self.arrived.wait_timeout_while(work, longest, |work| {
-                if watches {
-                    work.free == 1 && work.delivered == delivered
-                } else {
-                    work.mailboxes.is_empty()
-                }
+                if watches { work.free == 1 && work.done == done } else { work.jobs.is_empty() }
             });
             let waited;
             (work, waited) = waiting.unwrap_or_else(PoisonError::into_inner);
             work.free -= 1;
-            if waited.timed_out() && !work.mailboxes.is_empty() {
+            if waited.timed_out() && !work.jobs.is_empty() {
                 let more = 2 * work.workers;
                 drop(work);
                 self.start(more);
@@ -143,15 +156,15 @@ mod tests {
         }
         impl Drop for EnqueuesAtItsEnd {
             fn drop(&mut self) {
-                self.0.enqueue(Mailbox::new(Topic::Client, Reader::Stream(None)));
+                self.0.enqueue(Job::Deliver(Mailbox::new(Topic::Client, Reader::Stream(None))));
             }
         }
         let dispatcher: &'static Dispatcher = Box::leak(Box::default());
         let listener = EnqueuesAtItsEnd(dispatcher);
-        dispatcher.enqueue(Mailbox::new(Topic::Client, Reader::Listener(Arc::new(listener))));
+        dispatcher.enqueue(Job::Deliver(Mailbox::new(Topic::Client, Reader::Listener(Arc::new(listener)))));
         assert_eq!(dispatcher.work.lock().workers, 0);
         dispatcher.start(FEWEST_WORKERS);
-        while dispatcher.work.lock().delivered < 2 {
+        while dispatcher.work.lock().done < 2 {
             thread::yield_now();
         }
         assert!(dispatcher.work.lock().workers >= FEWEST_WORKERS);

@@ -15,7 +15,7 @@ use crate::api::publisher::Publisher;
 use crate::api::scope;
 use crate::policy::hold::Watcher;
 use crate::runtime::clock::Clock;
-use crate::runtime::race::unless;
+use crate::runtime::race::race;
 use crate::runtime::sync::Mutex;
 use crate::spi::{Backoff, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -143,7 +143,7 @@ impl Joints {
             let mut guards = Vec::with_capacity(self.locks.len());
             for lock in &self.locks {
                 let acquiring = lock.acquire_as(owner, self.wait_by(lock.clock(), wait));
-                let Some(answer) = unless(one_ends(&guards), acquiring).await else { break };
+                let Ok(answer) = race(acquiring, one_ends(&guards)).await else { break };
                 let Some(guard) = answer? else {
                     self.refused.store(guards.len(), Ordering::Relaxed);
                     return Ok(None);

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::api::dispatcher::{DISPATCHER, FEWEST_WORKERS};
+use crate::api::dispatcher::{DISPATCHER, FEWEST_WORKERS, Job};
 use crate::api::event_queue::{EventQueue, Importance};
 use crate::api::events::LockEvent;
 use crate::api::hold::Hold;
@@ -69,21 +69,24 @@ impl Mailbox {
         let dropped = state.waiting.push(importance, event);
         let was_queued = std::mem::replace(&mut state.is_queued, true);
         drop(state);
-        drop(dropped);
+        if let Some(dropped) = dropped {
+            // It may have the last reference to a hold, and that to a listener of its own.
+            DISPATCHER.enqueue(Job::End(Box::new(|| drop(dropped))));
+        }
         if !was_queued {
-            DISPATCHER.enqueue(Arc::clone(self));
+            DISPATCHER.enqueue(Job::Deliver(Arc::clone(self)));
         }
     }
 
-    /// Removes the reader and what waits for it.
+    /// Removes the reader and what waits for it. A worker ends them: the caller may be any thread, under any mutex.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         let ended = (state.reader.take(), std::mem::replace(&mut state.waiting, EventQueue::new(0)));
         drop(state);
-        contained(None, move || match ended.0 {
+        DISPATCHER.enqueue(Job::End(Box::new(|| match ended.0 {
             Some(Reader::Stream(Some(waker))) => waker.wake(),
             _ => drop(ended),
-        });
+        })));
     }
 
     /// Takes the next event for a stream; there is `None` at the end of the client.
@@ -117,7 +120,6 @@ impl Mailbox {
             next
         };
         let lock = event.as_ref().and_then(LockEvent::hold).map(|hold| hold.name().clone());
-        // It may have the last reference to a listener, which is dropped inside as well.
         contained(lock, move || match (reader, event) {
             (Reader::Stream(waker), _) => waker.into_iter().for_each(Waker::wake),
             (Reader::Listener(listener), None) => listener.on_closed(),
@@ -145,7 +147,7 @@ impl fmt::Debug for Mailbox {
 }
 
 /// Runs code of a listener, which may panic, and so may its destructor.
-fn contained(lock: Option<LockName>, call: impl FnOnce()) {
+pub(super) fn contained(lock: Option<LockName>, call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         tracing::error!(target: "distlock", lock = lock.map(display), "a listener panicked");
     }
@@ -168,6 +170,7 @@ mod tests {
     use crate::api::builder::ClientBuilder;
     use crate::api::client::LockClient;
     use crate::api::lock::DistributedLock;
+    use crate::api::options::LockOptions;
     use crate::api::tests::fake::Fake;
 
     type Event = super::Event<LossReason>;
@@ -225,6 +228,70 @@ mod tests {
 
     fn lock(client: &LockClient, name: &str) -> Arc<dyn DistributedLock> {
         client.mutex(name).unwrap()
+    }
+
+    /// Says at its end on which thread that is, and blocks there until it may go on.
+    struct Ends {
+        tells: Sender<Option<String>>,
+        go_on: Receiver<()>,
+    }
+
+    impl Ends {
+        fn new() -> (Self, Receiver<Option<String>>, Sender<()>) {
+            let ((tells, told), (block, go_on)) = (channel(), channel());
+            (Self { tells, go_on }, told, block)
+        }
+
+        fn listener(self) -> Arc<dyn LockListener> {
+            let ends = Mutex::new(self);
+            Arc::new(move |_: &Hold, _: &LossReason| drop(ends.lock()))
+        }
+    }
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            let _ = self.tells.send(std::thread::current().name().map(ToOwned::to_owned));
+            let _ = self.go_on.recv_timeout(SOON);
+        }
+    }
+
+    const WORKER: Option<&str> = Some("distlock-listener");
+
+    /// The events are dropped under mutexes, of the lock and others.
+    #[tokio::test]
+    async fn a_listener_that_ends_with_a_dropped_event_ends_on_a_worker_and_holds_up_no_other() {
+        let client = Fake::default().client(ClientBuilder::new());
+        let lock = lock(&client, "orders/42");
+        let (blocks, go_on) = Blocking::on(&lock);
+        acquire_and_release(&lock, 1).await;
+        assert_eq!(blocks.recv_timeout(SOON).unwrap(), Event::Acquired);
+        let (ends, told, end) = Ends::new();
+        let options = LockOptions::new().listener(ends.listener());
+        let guard = client.mutex_with("orders/42", options).unwrap().acquire().await.unwrap();
+        let hold = Arc::downgrade(&guard.hold().0);
+        guard.release().await.unwrap();
+        // Then only the events that wait for the blocked listener have the hold.
+        while hold.strong_count() > 2 {
+            tokio::task::yield_now().await;
+        }
+        acquire_and_release(&lock, MOST_OF_A_LOCK / 2).await;
+        assert_eq!(told.recv_timeout(SOON).unwrap().as_deref(), WORKER);
+        let (other, others_go_on) = Blocking::on(&self::lock(&client, "orders/43"));
+        acquire_and_release(&self::lock(&client, "orders/43"), 1).await;
+        assert_eq!(other.recv_timeout(SOON).unwrap(), Event::Acquired);
+        drop((end, others_go_on, go_on));
+    }
+
+    #[tokio::test]
+    async fn what_ends_with_its_subscription_or_its_client_ends_on_a_worker() {
+        let client = Fake::default().client(ClientBuilder::new());
+        let (first, first_told, _) = Ends::new();
+        drop(client.add_listener(first.listener()));
+        assert_eq!(first_told.recv_timeout(SOON).unwrap().as_deref(), WORKER);
+        let (second, second_told, _) = Ends::new();
+        client.add_listener(second.listener()).detach();
+        drop(client);
+        assert_eq!(second_told.recv_timeout(SOON).unwrap().as_deref(), WORKER);
     }
 
     #[tokio::test]

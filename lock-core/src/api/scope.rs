@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use tokio::task;
 
 use crate::api::guard::LockGuard;
+use crate::api::hold::Hold;
 use crate::runtime::sync::Mutex;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::owner::{Kind, Owner};
@@ -54,7 +55,7 @@ impl Owner {
     /// # Cancel safety
     /// Dropping the returned future drops `future` and releases what it still holds, in the background.
     pub async fn scope<F: Future>(self, future: F) -> F::Output {
-        run(Scope::new(self, false), future).await
+        Scoped::new(self, None).run(future).await
     }
 
     /// Calls `call` with the calling thread as the owner that it acts for where there is neither a scope nor a task, also
@@ -72,18 +73,6 @@ impl Owner {
     pub fn as_thread<T>(call: impl FnOnce() -> T) -> T {
         THREAD_IS_OWNER.sync_scope((), call)
     }
-}
-
-/// Runs the body of a `with_lock` as `owner`. Unlike in [`Owner::scope`], what the owners around the body hold can be
-/// entered again inside it.
-pub(crate) async fn body_of<F: Future>(owner: Owner, body: F) -> F::Output {
-    run(Scope::new(owner, true), body).await
-}
-
-async fn run<F: Future>(scope: Scope, future: F) -> F::Output {
-    let scope = Arc::new(scope);
-    let _at_end = ReleaseAtEnd(Arc::clone(&scope));
-    SCOPE.scope(scope, future).await
 }
 
 /// Returns the first owner for which `has_it`, from the innermost scope outwards, as far as the scopes reach.
@@ -141,9 +130,39 @@ struct Scope {
     entries: Mutex<Vec<LockGuard>>,
 }
 
-impl Scope {
-    fn new(owner: Owner, is_body: bool) -> Self {
-        Self { owner, is_body, outer: SCOPE.try_with(Arc::clone).ok(), entries: Mutex::default() }
+/// A scope at work. At its end it releases what was locked in it and not unlocked.
+pub(crate) struct Scoped(Arc<Scope>);
+
+impl Scoped {
+    /// The scope of a body that has entered through `guard`. Unlike in [`Owner::scope`], what the owners around the body hold can
+    /// be entered again inside it. The guard is an entry like those that the body makes: whichever of several bodies of one
+    /// owner ends first, it gives back its own.
+    pub(crate) fn body_of(guard: LockGuard) -> Self {
+        Self::new(guard.owner(), Some(guard))
+    }
+
+    fn new(owner: Owner, body: Option<LockGuard>) -> Self {
+        let (is_body, outer) = (body.is_some(), SCOPE.try_with(Arc::clone).ok());
+        Self(Arc::new(Scope { owner, is_body, outer, entries: Mutex::new(body.into_iter().collect()) }))
+    }
+
+    pub(crate) async fn run<F: Future>(&self, future: F) -> F::Output {
+        SCOPE.scope(Arc::clone(&self.0), future).await
+    }
+
+    /// Ends the scope of a body. Returns its entry of `hold`, unless the body has unlocked more often than it locked.
+    pub(crate) fn end(self, hold: &Hold) -> Option<LockGuard> {
+        let mut entries = self.0.entries.lock();
+        let own = entries.iter().position(|guard| guard.hold() == hold)?;
+        Some(entries.remove(own))
+    }
+}
+
+impl Drop for Scoped {
+    fn drop(&mut self) {
+        // Outside of the mutex.
+        let entries = std::mem::take(&mut *self.0.entries.lock());
+        drop(entries);
     }
 }
 
@@ -169,15 +188,5 @@ pub(crate) fn forget(owner: Owner, is_it: impl Fn(&LockGuard) -> bool) {
     // Outside of the mutex: this may be the last reference to a lock of a user.
     if let Some(guard) = guard {
         guard.forget_entry();
-    }
-}
-
-struct ReleaseAtEnd(Arc<Scope>);
-
-impl Drop for ReleaseAtEnd {
-    fn drop(&mut self) {
-        // Outside of the mutex.
-        let entries = std::mem::take(&mut *self.0.entries.lock());
-        drop(entries);
     }
 }

@@ -8,21 +8,20 @@
 //! It gives up when the client is closed, and some time after the client's last handle was dropped: the end of the
 //! client ends its connections and sessions, and what is left of a lease ends with those.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
-use crate::policy::local::{Declared, Downgrade, EndedHold, LostLease, Number, Release, Reply};
+use crate::policy::local::{Downgrade, EndedHold, LostLease, Number, Release, Reply};
 use crate::runtime::clock::Moment;
 use crate::runtime::outstanding::Pending;
-use crate::runtime::race::first_of;
+use crate::runtime::race::race;
 use crate::spi::{AcquireRequest, AnyLease, Backoff, Downgraded, Grant, Released, TIMER_SLIP};
 use crate::types::error::LockError;
+use crate::types::loss::LossReason;
 
 /// The work of the clean-up for one lock.
 impl Entry {
@@ -74,13 +73,14 @@ impl Entry {
 
     /// Removes what is left of a lost lease at the server.
     ///
-    /// If the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: no
-    /// other client may have it while the holder stops.
+    /// Where the server may still have it, it stays there for the holder until the abort margin is over: no other client may have it
+    /// while the holder stops.
     pub(super) fn clear_lost(self: &Arc<Self>, lost: LostLease) {
-        let LostLease { release, holds, declared } = lost;
+        let LostLease { release, holds, reason } = lost;
         let abort_margin = release.request.options().abort_margin;
-        let stops_by =
-            (declared == Declared::ByCore).then(|| self.clock().now().plus(time_to_stop(abort_margin)));
+        // What the core ends early enough for the holder to stop, what an operator has broken, what the backend no longer renews.
+        let may_exist = matches!(reason, LossReason::Expired | LossReason::Broken | LossReason::ClientClosed);
+        let stops_by = may_exist.then(|| self.clock().now().plus(time_to_stop(abort_margin)));
         if let Some(stops_by) = stops_by {
             self.client.stops_by(stops_by);
         }
@@ -123,18 +123,9 @@ impl Entry {
         // Watched from now on and not from the first poll, because a runtime that has ended never polls.
         let unfinished = counted.until_done();
         async move {
-            let is_done = {
-                let (mut task, mut given_up) = (pin!(task()), None);
-                poll_fn(|context| {
-                    if task.as_mut().poll(context).is_ready() {
-                        return Poll::Ready(true);
-                    }
-                    let given_up = given_up.get_or_insert_with(|| Box::pin(entry.client.gives_up()));
-                    given_up.as_mut().poll(context).map(|()| false)
-                })
-                .await
-            };
-            if !is_done {
+            // In a box, because most tasks are done before it is asked.
+            let given_up = async { Box::pin(entry.client.gives_up()).await };
+            if race(task(), given_up).await.is_err() {
                 entry.log_given_up();
             }
             // After the task has ended: what it reports comes before the end of a close.
@@ -174,7 +165,7 @@ impl Undoing {
             }
             let clock = &client.clock;
             let due = clock.now().plus(backoff.next_pause()).min(self.gone_by);
-            first_of(clock.sleep_until(due), returned).await;
+            let _ = race(returned, clock.sleep_until(due)).await;
             if clock.now() >= self.gone_by {
                 return None;
             }

@@ -11,7 +11,7 @@ use crate::policy::context::ClientContext;
 use crate::policy::groups::Held;
 use crate::policy::hold::state::Event;
 use crate::policy::hold::{About, HoldCore, Home};
-use crate::policy::local::{Declared, Effects, LocalLock, Number, Reply, Turn, Work};
+use crate::policy::local::{Effects, LocalLock, Number, Reply, Turn, Work};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::engine::can_begin_here;
 use crate::runtime::metrics::LockMetrics;
@@ -184,21 +184,9 @@ impl Entry {
         self.turn(place, |local, turn| local.answered(turn, number, reply));
     }
 
-    /// The backend has found a lease lost. Of one that is given back, only a reader that still stands by it is lost.
-    pub(crate) fn lost_at_server(self: &Arc<Self>, number: Number, reason: LossReason) {
-        Reports::report(Arc::clone(self), number, Report::Lost(reason));
-    }
-
-    /// A renewal has found a lease lost. Of one whose release has begun, that says nothing: the release may have arrived before.
-    pub(super) fn not_renewed(self: &Arc<Self>, number: Number, reason: LossReason) {
-        if self.look(|local| local.is_leased(number)) {
-            self.lost_at_server(number, reason);
-        }
-    }
-
-    /// The core takes a lease away from its holder, who gets the abort margin to stop.
-    pub(crate) fn revoke(self: &Arc<Self>, number: Number, reason: LossReason) {
-        self.turn(Place::Engine, |local, turn| local.lose(turn, number, reason, Declared::ByCore));
+    /// A lease is lost. Of one that is given back, only a reader that still stands by it is.
+    pub(crate) fn lose(self: &Arc<Self>, number: Number, reason: LossReason) {
+        self.turn(Place::Engine, |local, turn| local.lose(turn, number, reason));
     }
 
     /// The server has acknowledged a renewal that was sent at `anchor`.

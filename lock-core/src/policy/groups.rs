@@ -166,7 +166,7 @@ impl HeldGroups {
             GroupReport::Lost(reason) => {
                 self.remember(group, reason);
                 for held in self.of_group(group) {
-                    held.entry.lost_at_server(held.number, reason);
+                    held.entry.lose(held.number, reason);
                 }
             }
         }

@@ -16,7 +16,7 @@ use crate::policy::groups::Held;
 use crate::policy::log;
 use crate::runtime::clock::Clock;
 use crate::runtime::metrics::Headroom;
-use crate::runtime::race::{first_of, within};
+use crate::runtime::race::{race, within};
 use crate::spi::{GroupId, LeaseState};
 use crate::types::loss::LossReason;
 
@@ -65,7 +65,7 @@ impl GroupTask {
                 }
                 due
             };
-            first_of(self.clock.sleep_until(due), woken.notified()).await;
+            let _ = race(woken.notified(), self.clock.sleep_until(due)).await;
         }
     }
 
@@ -103,7 +103,11 @@ impl GroupTask {
             match state {
                 LeaseState::Held => entry.renewed(*number, anchor),
                 LeaseState::HeldFrom(moment) => entry.renewed(*number, moment.min(anchor)),
-                LeaseState::Lost(reason) => entry.not_renewed(*number, reason),
+                // Of one whose release has begun it says nothing: the release may have arrived before.
+                LeaseState::Lost(reason) if entry.look(|local| local.is_leased(*number)) => {
+                    entry.lose(*number, reason);
+                }
+                LeaseState::Lost(_) => {}
                 LeaseState::Unknown => {
                     entry.suspect(*number);
                     failed.push(entry.name());

@@ -1,6 +1,6 @@
 //! Futures that race each other, or the clock.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
@@ -27,20 +27,18 @@ use super::clock::{Clock, Moment};
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run());
 /// ```
 pub async fn within<T>(clock: &Clock, deadline: Moment, future: impl Future<Output = T>) -> Option<T> {
-    unless(clock.sleep_until(deadline), future).await
+    race(future, clock.sleep_until(deadline)).await.ok()
 }
 
-/// Returns the output of `future`, unless `end` completes before.
-pub(crate) async fn unless<T>(end: impl Future, future: impl Future<Output = T>) -> Option<T> {
-    let (mut end, mut future) = (pin!(end), pin!(future));
-    std::future::poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => end.as_mut().poll(context).map(|_| None),
+/// Returns the output of the future that completes first, of both at once that of `first`. The other one is dropped.
+pub(crate) async fn race<A, B>(
+    first: impl Future<Output = A>,
+    second: impl Future<Output = B>,
+) -> Result<A, B> {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    poll_fn(|context| match first.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending => second.as_mut().poll(context).map(Err),
     })
     .await
-}
-
-/// Waits until one of them completes.
-pub(crate) async fn first_of(one: impl Future, other: impl Future) {
-    unless(other, one).await;
 }

@@ -10,6 +10,7 @@ use lock_core::{
     ClientBuilder, DistributedLock, ErrorKind, LockClient, LockError, LockName, LossReason, Operation, Owner,
 };
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
+use tokio::sync::Notify;
 
 const NAME: &str = "orders/42";
 const SHORT: Duration = Duration::from_millis(5);
@@ -169,6 +170,42 @@ async fn bodies_in_the_branches_of_one_task_exclude_each_other_unless_the_task_h
         })
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn bodies_of_one_owner_side_by_side_give_back_each_its_own_entry_whichever_ends_first() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    for lock in [client.mutex(NAME).unwrap(), client.mutex_all(["a", "b"]).unwrap()] {
+        for (last, unlocks) in [(0, None), (1, None), (0, Some(0)), (0, Some(1)), (1, Some(0)), (1, Some(1))]
+        {
+            let one_has_ended = Notify::new();
+            let branch = async |number| {
+                let ended = lock.with_lock(async |_| {
+                    tokio::task::yield_now().await;
+                    if number == last {
+                        one_has_ended.notified().await;
+                    }
+                    if unlocks == Some(number) { lock.unlock().await } else { Ok::<_, LockError>(()) }
+                });
+                let kind = ended.await.err().map(|error| error.kind());
+                one_has_ended.notify_one();
+                assert_eq!(
+                    kind,
+                    (unlocks == Some(number)).then_some(ErrorKind::NotOwner),
+                    "{last} {unlocks:?}"
+                );
+            };
+            let outer = lock.with_lock(async |hold| {
+                tokio::join!(branch(0), branch(1));
+                assert_eq!((lock.hold_count(), hold.is_valid()), (1, true), "{last} {unlocks:?}");
+                Ok::<_, LockError>(())
+            });
+            outer.await.unwrap();
+            client.idle().await;
+            assert!(!lock.is_locked() && server.is_empty(), "{last} {unlocks:?}: something is left");
+        }
+    }
 }
 
 #[tokio::test]

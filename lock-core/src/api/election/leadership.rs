@@ -166,7 +166,7 @@ impl Leading {
                 Ok(())
             }
             Updated::Lost(reason) => {
-                entry.lost_at_server(self.hold.0.grant().lease, reason);
+                entry.lose(self.hold.0.grant().lease, reason);
                 Err(self.over())
             }
         }

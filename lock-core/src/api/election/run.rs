@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use super::{Election, Leadership, Leading};
-use crate::api::body::until;
+use crate::runtime::race::race;
 use crate::spi::Backoff;
 use crate::types::error::{ErrorKind, LockError};
 
@@ -41,7 +41,7 @@ impl Election {
             match self.campaign(self.value.clone()).await {
                 Ok(leadership) => {
                     let led = body(Leading::clone(&leadership));
-                    if let Ok(output) = until(leadership.hold().ended(), led).await {
+                    if let Err(output) = race(leadership.hold().ended(), led).await {
                         return self.resigned(leadership, output).await;
                     }
                     if leadership.hold().held_for() > LONGEST_PAUSE {

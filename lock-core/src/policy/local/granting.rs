@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::asks::{Ask, Ending, Is, Lasting, Lease, Number, Seen};
 use super::line::{At, Ticket};
-use super::losing::Declared;
 use super::releasing::Reply;
 use super::turn::Turn;
 use super::{LocalLock, Outcome, Settled};
@@ -66,7 +65,7 @@ impl LocalLock {
                 Ok(lasting) => {
                     let group_end = self.granted(turn, number, ticket, lasting, grant);
                     if let Some(reason) = lost.or(group_end) {
-                        self.lose(turn, number, reason, declared(reason));
+                        self.lose(turn, number, reason);
                     } else if !self.answers.are_before(number) {
                         self.give(turn, ticket, number);
                     }
@@ -273,11 +272,4 @@ pub(super) fn lasting_of(request: &AcquireRequest, term: Term) -> Result<Lasting
             Lasting::Leased { anchor, validity: Validity::new(length, request.options().abort_margin)? }
         }
     })
-}
-
-/// A lock that an operator has broken, or that the backend no longer renews, may still exist at the server: the holder gets the abort
-/// margin.
-pub(super) fn declared(reason: LossReason) -> Declared {
-    let may_exist = matches!(reason, LossReason::Broken | LossReason::Expired);
-    if may_exist { Declared::ByCore } else { Declared::ByBackend }
 }

@@ -13,15 +13,6 @@ use crate::runtime::clock::Moment;
 use crate::spi::{AcquireRequest, AnyLease, Mode};
 use crate::types::loss::LossReason;
 
-/// Which side found that a lease is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Declared {
-    /// The backend: the server does not have it any more.
-    ByBackend,
-    /// The core, early enough for the holder to stop: the server may still have it.
-    ByCore,
-}
-
 impl LocalLock {
     /// Ends what is over by now.
     pub(crate) fn pass_time(&mut self, turn: &mut Turn<'_>) {
@@ -46,7 +37,7 @@ impl LocalLock {
         let mode = ask.mode();
         let ending = match &mut ask.is {
             Is::Out(_) => return,
-            Is::Leased(_) => return self.lose(turn, number, LossReason::Expired, Declared::ByCore),
+            Is::Leased(_) => return self.lose(turn, number, LossReason::Expired),
             Is::Ending(ending) => ending,
         };
         if !ending.is_answered && !ending.is_overdue && turn.now >= ending.sent.plus(OVERDUE) {
@@ -90,13 +81,7 @@ impl LocalLock {
     }
 
     /// A lease is lost, and with it what its owner holds by it.
-    pub(crate) fn lose(
-        &mut self,
-        turn: &mut Turn<'_>,
-        number: Number,
-        reason: LossReason,
-        declared: Declared,
-    ) {
+    pub(crate) fn lose(&mut self, turn: &mut Turn<'_>, number: Number, reason: LossReason) {
         let number = self.downgraded_to(number).unwrap_or(number);
         let Some(ask) = self.asks.get_mut(&number) else { return };
         match &mut ask.is {
@@ -130,7 +115,7 @@ impl LocalLock {
             Seen::NotYet(ticket) => self.lost_unseen(turn, ticket, &request, reason),
         }
         let release = Release { request, lease: lease.kept, gone_by, counted };
-        turn.effects.work.push(Work::Clear(LostLease { release, holds, declared }));
+        turn.effects.work.push(Work::Clear(LostLease { release, holds, reason }));
     }
 
     /// No code has used the lease: its request waits again, in its place.

@@ -50,10 +50,8 @@ use answers::Answers;
 pub(crate) use asks::Number;
 use asks::{Ask, Is, Lease, Seen, Word};
 pub(crate) use granting::Leftovers;
-use granting::declared;
 pub(crate) use line::Ticket;
 use line::{At, Line, Request};
-pub(crate) use losing::Declared;
 use owners::Owners;
 pub(crate) use releasing::Reply;
 pub(crate) use turn::{Downgrade, Effects, EndedHold, LostLease, Pause, Release, Turn, Work};
@@ -353,7 +351,7 @@ impl LocalLock {
     /// A backend reports on an attempt, or on the lease that it led to.
     pub(crate) fn report(&mut self, turn: &mut Turn<'_>, number: Number, report: Report) {
         if let Report::Lost(reason) = report {
-            return self.lose(turn, number, reason, declared(reason));
+            return self.lose(turn, number, reason);
         }
         if let Report::HeldBy(holder) = report {
             self.last_holder = Some(Box::new(holder));

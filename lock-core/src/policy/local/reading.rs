@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::LocalLock;
 use super::asks::{Ask, Ending, Heir, Is, Lease, Number, Seen};
-use super::granting::{declared, granted_of, lasting_of};
+use super::granting::{granted_of, lasting_of};
 use super::releasing::Reply;
 use super::turn::{Downgrade, EndedHold, Turn, Work};
 use crate::policy::hold::{Granted, HoldCore};
@@ -105,7 +105,7 @@ impl LocalLock {
         let group_end = self.hold_lease(turn, shared.clone(), lease);
         self.answered(turn, number, &Reply::Done);
         if let Some(reason) = group_end {
-            self.lose(turn, to, reason, declared(reason));
+            self.lose(turn, to, reason);
         }
         None
     }

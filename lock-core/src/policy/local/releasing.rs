@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::LocalLock;
 use super::asks::{Ask, Ending, Heir, Is, Lasting, Lease, Number, Seen, Series};
-use super::losing::Declared;
 use super::turn::{Release, Turn, Work};
 use crate::policy::hold::{Granted, HoldCore};
 use crate::runtime::clock::Moment;
@@ -189,7 +188,7 @@ impl LocalLock {
         };
         let ticket = *ticket;
         if will_never_come {
-            self.lose(turn, follower, LossReason::ConnectionLost, Declared::ByBackend);
+            self.lose(turn, follower, LossReason::ConnectionLost);
         } else {
             self.give(turn, ticket, follower);
         }

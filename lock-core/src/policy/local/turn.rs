@@ -5,7 +5,6 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::asks::{Lasting, Lease, Number, Out, Series, Word};
-use super::losing::Declared;
 use crate::policy::entry::Entry;
 use crate::policy::hold::state::Known;
 use crate::policy::hold::{Granted, HoldCore, Home};
@@ -88,7 +87,7 @@ pub(crate) struct Downgrade {
 pub(crate) struct LostLease {
     pub(crate) release: Release,
     pub(crate) holds: Vec<EndedHold>,
-    pub(crate) declared: Declared,
+    pub(crate) reason: LossReason,
 }
 
 /// A hold that has ended, for the log and the metrics.
