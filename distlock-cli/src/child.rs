@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{self, SigSet, Signal};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use rustix::io::{Errno as WaitError, retry_on_intr};
+use rustix::process::{WaitOptions, WaitStatus, wait};
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::descendants::{self, Process};
@@ -25,8 +26,8 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) enum Change {
     /// The child exited with a code.
     Exited(u8),
-    /// A signal ended it.
-    Killed(Signal),
+    /// The signal with this number ended it, which need not have a name: there are real-time signals.
+    Killed(i32),
     /// A signal stopped it.
     Stopped(Signal),
 }
@@ -83,26 +84,26 @@ impl Child {
     pub(crate) async fn change(&mut self) -> io::Result<Change> {
         loop {
             // Waits for all children: orphaned descendants become children of this process, and no other process reaps them.
-            match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
-                Ok(WaitStatus::StillAlive) => {
+            match retry_on_intr(|| wait(WaitOptions::NOHANG | WaitOptions::UNTRACED)) {
+                Ok(None) => {
                     self.changes.recv().await;
                 }
-                Ok(status) if status.pid() == Some(self.pid) => {
+                Ok(Some((pid, status))) if pid.as_raw_pid() == self.pid.as_raw() => {
                     if let Some(change) = change_of(status) {
                         self.has_ended = !matches!(change, Change::Stopped(_));
                         return Ok(change);
                     }
                 }
-                Ok(status) => self.note(status),
-                Err(Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
+                Ok(Some(ended)) => {
+                    if let Some(witness) = &mut self.witness {
+                        witness.note(ended);
+                    }
+                }
+                Err(error) => {
+                    self.has_ended = error == WaitError::CHILD;
+                    return Err(error.into());
+                }
             }
-        }
-    }
-
-    fn note(&mut self, status: WaitStatus) {
-        if let Some(witness) = &mut self.witness {
-            witness.note(status);
         }
     }
 
@@ -222,24 +223,23 @@ pub(crate) fn all() -> Vec<Process> {
     if has_children() { descendants::children() } else { Vec::new() }
 }
 
-/// Whether this process has children that have not ended; reaps those that have.
+/// Whether this process has children that have not ended, as far as the system tells; reaps those that have.
 fn has_children() -> bool {
     loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) => return true,
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(_) => return false,
+        match retry_on_intr(|| wait(WaitOptions::NOHANG)) {
+            Ok(Some(_)) => {}
+            Ok(None) => return true,
+            Err(error) => return error != WaitError::CHILD,
         }
     }
 }
 
 fn change_of(status: WaitStatus) -> Option<Change> {
-    match status {
-        WaitStatus::Exited(_, code) => Some(Change::Exited(low_byte(code))),
-        WaitStatus::Signaled(_, signal, _) => Some(Change::Killed(signal)),
-        WaitStatus::Stopped(_, signal) => Some(Change::Stopped(signal)),
-        _ => None,
-    }
+    let exited = status.exit_status().map(|code| Change::Exited(low_byte(code)));
+    let killed = || status.terminating_signal().map(Change::Killed);
+    // Only signals with a name stop.
+    let stopped = || Some(Change::Stopped(Signal::try_from(status.stopping_signal()?).ok()?));
+    exited.or_else(killed).or_else(stopped)
 }
 
 fn low_byte(code: i32) -> u8 {

@@ -46,7 +46,7 @@ pub(crate) enum Event<'a> {
     /// The command exited with a code.
     Exited { code: u8 },
     /// A signal ended the command.
-    Killed { signal: Signal },
+    Killed { signal: i32 },
     /// The lock was released.
     Released,
     /// The lock was given up, but the server has not confirmed it.
@@ -124,7 +124,7 @@ impl Event<'_> {
             }
             Self::Survived { pids } => ("survived", json!({ "pids": numbers(pids) })),
             Self::Exited { code } => ("exited", json!({ "code": code })),
-            Self::Killed { signal } => ("exited", json!({ "signal": signal.as_str() })),
+            Self::Killed { signal } => ("exited", json!({ "signal": name_of(*signal) })),
             Self::Released => ("released", json!({})),
             Self::Unconfirmed { message } => ("unconfirmed", json!({ "message": message })),
         };
@@ -176,11 +176,16 @@ impl Event<'_> {
                 listed(pids)
             ),
             Self::Exited { code } => format!("the command ended with code {code}"),
-            Self::Killed { signal } => format!("the command was ended by {}", signal.as_str()),
+            Self::Killed { signal } => format!("the command was ended by {}", name_of(*signal)),
             Self::Released => format!("{named} is released"),
             Self::Unconfirmed { message } => message.clone(),
         }
     }
+}
+
+/// Real-time signals have no name: which one a number is differs between C libraries.
+fn name_of(signal: i32) -> String {
+    Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.to_string())
 }
 
 fn numbers(pids: &[Pid]) -> Vec<i32> {

@@ -46,7 +46,7 @@ pub(crate) enum Ending {
     /// With an exit code.
     Code(u8),
     /// With 128 + the number of a signal.
-    Signal(Signal),
+    Signal(i32),
     /// By the signal of Ctrl-C itself, so that the shell knows that the user wants to end the whole loop or script. The shell
     /// still sees 128 + 2.
     Interrupted(Reach),
@@ -67,13 +67,13 @@ impl Ending {
         match self {
             Self::Code(code) => code,
             Self::Signal(signal) => code_of_signal(signal),
-            Self::Interrupted(_) => code_of_signal(Signal::SIGINT),
+            Self::Interrupted(_) => code_of_signal(Signal::SIGINT as i32),
         }
     }
 }
 
-fn code_of_signal(signal: Signal) -> u8 {
-    u8::try_from(signal as i32).map_or(INTERNAL, |number| number.saturating_add(128))
+fn code_of_signal(signal: i32) -> u8 {
+    u8::try_from(signal).map_or(INTERNAL, |number| number.saturating_add(128))
 }
 
 /// Why distlock has not done what the user asked for.
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_signal_is_128_and_its_number() {
-        assert_eq!(Ending::Signal(Signal::SIGTERM).code(), 143);
+        assert_eq!(Ending::Signal(Signal::SIGTERM as i32).code(), 143);
         assert_eq!(Ending::Interrupted(Reach::Process).code(), 130);
     }
 

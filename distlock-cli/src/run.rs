@@ -90,7 +90,16 @@ enum Happening {
 impl Run<'_> {
     pub(crate) async fn until_the_end(mut self) -> Result<End, Failure> {
         loop {
-            match self.next().await? {
+            let next = match self.next().await {
+                Ok(next) => next,
+                // When the command ends would stay unknown, and nothing of it may run on after the release.
+                Err(failure) => {
+                    self.kill();
+                    self.end_rest().await;
+                    return Err(failure);
+                }
+            };
+            match next {
                 Happening::Lost(reason) => self.lost(reason),
                 Happening::KillDue => self.kill(),
                 Happening::Signal(signal) => self.pass_on(signal),
@@ -245,7 +254,7 @@ impl Run<'_> {
     async fn ended(mut self, ending: Ending) -> End {
         let reach = self.job.child_ended(&self.child);
         let by_keyboard = self.child.may_have_been_interrupted_with_its_group();
-        let interrupted = reach.filter(|_| by_keyboard && ending == Ending::Signal(Signal::SIGINT));
+        let interrupted = reach.filter(|_| by_keyboard && ending == Ending::Signal(Signal::SIGINT as i32));
         match self.loss {
             Loss::None | Loss::Ignored => End::Ended(interrupted.map_or(ending, Ending::Interrupted)),
             Loss::Terminating(_) | Loss::Killing(_) | Loss::Killed => {

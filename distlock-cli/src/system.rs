@@ -110,8 +110,9 @@ mod linux {
     use nix::errno::Errno;
     use nix::libc::{self, c_char};
     use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-    use nix::sys::wait::waitpid;
     use nix::unistd::Pid;
+    use rustix::io::retry_on_intr;
+    use rustix::process::{WaitOptions, waitpid};
 
     use super::SetUp;
     use crate::signals::{FROM_OTHERS, JOB_CONTROL};
@@ -152,7 +153,8 @@ mod linux {
         mask.thread_set_mask()?;
         let (child, failure) = (child?, start.failure);
         if let Some(failure) = failure {
-            while waitpid(child, None) == Err(Errno::EINTR) {}
+            let ended = rustix::process::Pid::from_raw(child.as_raw());
+            let _ = retry_on_intr(|| waitpid(ended, WaitOptions::empty()));
             return Err(failure.into());
         }
         Ok(child)

@@ -13,7 +13,7 @@ use crate::arguments::{OnDeath, OnLost, Supervision};
 use crate::child::{self, Child};
 use crate::connection;
 use crate::contact::Contact;
-use crate::event::Event;
+use crate::event::{Event, Level};
 use crate::exit::{self, Ending, Failure};
 use crate::job::Job;
 use crate::limits;
@@ -48,7 +48,10 @@ impl UnderLock<'_> {
     ) -> Result<End, Failure> {
         signals.listen_also(&JOB_CONTROL).map_err(|error| Failure::of_system("receive signals", error))?;
         let job = Job::new();
-        let child = self.start(hold, &job)?;
+        let Some(child) = self.start(hold, &job)? else {
+            self.not_started(hold).await;
+            return Ok(End::Stopped);
+        };
         self.report.event(self.named, &Event::Started { pid: child.pid().as_raw() });
         let run = Run {
             child,
@@ -66,7 +69,8 @@ impl UnderLock<'_> {
         run.until_the_end().await
     }
 
-    fn start(&self, hold: &Hold, job: &Job) -> Result<Child, Failure> {
+    /// Starts the command, unless the hold has ended since the grant: then `None`.
+    fn start(&self, hold: &Hold, job: &Job) -> Result<Option<Child>, Failure> {
         let [program, arguments @ ..] = self.command else {
             return Err(Failure::new(
                 exit::USAGE,
@@ -105,8 +109,19 @@ impl UnderLock<'_> {
         let _inherited = self
             .inherited(hold)
             .map_err(|error| Failure::of_system("pass the lock's descriptor on", error))?;
+        if !hold.is_valid() {
+            return Ok(None);
+        }
         Child::spawn(&mut command, set_up, witness, others)
+            .map(Some)
             .map_err(|error| not_started(&program.to_string_lossy(), &error))
+    }
+
+    async fn not_started(&self, hold: &Hold) {
+        if let Some(reason) = hold.lost().await {
+            self.report.event(self.named, &Event::Lost { reason });
+        }
+        self.report.note(Level::Error, "the command was not started");
     }
 
     fn inherited(&self, hold: &Hold) -> io::Result<Option<OwnedFd>> {
@@ -163,5 +178,38 @@ fn not_started(program: &str, error: &io::Error) -> Failure {
             exit::NOT_RUNNABLE,
             format!("cannot run {program:?}: {error} (check that it is executable)"),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::arguments::{Arguments, Task};
+    use crate::output_writer::To;
+
+    #[tokio::test]
+    async fn a_command_whose_hold_is_over_is_not_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = Arguments::try_parse_from(["distlock", "exec", "job", "--", "/no/such/program"]);
+        let Arguments { common, task: Task::Exec(exec) } = arguments.unwrap() else { panic!() };
+        let locks = distlock::connect(format!("file:{}/locks", folder.path().display())).await.unwrap();
+        let lock = locks.mutex("job").unwrap();
+        let guard = lock.acquire().await.unwrap();
+        locks.break_holder("job", &guard.hold().id()).await.unwrap();
+        guard.lost().await.unwrap();
+        let under_lock = UnderLock {
+            named: Named::lock(&exec.name),
+            command: &exec.command,
+            supervision: &exec.supervision,
+            on_lost: exec.on_lost,
+            grace: Duration::ZERO,
+            report: &Report::new(&common, To::Error),
+        };
+        let mut signals = Signals::listen(&[]).unwrap();
+        let contact = Contact::watch(&locks, &*lock);
+        // To start it would fail.
+        assert_eq!(under_lock.run(guard.hold(), contact, &mut signals).await.unwrap(), End::Stopped);
     }
 }

@@ -189,7 +189,7 @@ pub(crate) fn patience(report: &Report) -> Option<(Level, Duration)> {
 pub(crate) fn interrupted(signal: Signal) -> Ending {
     let from_keyboard =
         signal == Signal::SIGINT && Terminal::controlling().is_some_and(|terminal| terminal.is_ours());
-    if from_keyboard { Ending::Interrupted(Reach::Process) } else { Ending::Signal(signal) }
+    if from_keyboard { Ending::Interrupted(Reach::Process) } else { Ending::Signal(signal as i32) }
 }
 
 /// The message about a release that a signal has cut short.

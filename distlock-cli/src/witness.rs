@@ -13,11 +13,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::sys::signal::{self, SigSet, Signal};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{self, Pid};
+use rustix::io::retry_on_intr;
 use rustix::net::{SendFlags, send};
+use rustix::process::{WaitOptions, WaitStatus, waitpid};
 
 /// The witness's process name, by which the program recognises its role.
 pub(crate) const NAME: &str = "distlock-witness";
@@ -89,9 +89,8 @@ impl Witness {
     }
 
     /// Records how a process ended, if it is the witness.
-    pub(crate) fn note(&mut self, status: WaitStatus) {
-        let has_ended = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
-        if has_ended && status.pid() == Some(self.pid) {
+    pub(crate) fn note(&mut self, (pid, status): (rustix::process::Pid, WaitStatus)) {
+        if !status.stopped() && pid.as_raw_pid() == self.pid.as_raw() {
             self.end = Some(status);
         }
     }
@@ -99,23 +98,21 @@ impl Witness {
     /// Ends the witness, and returns whether `group` may have been interrupted as a whole: not if the witness was in it until
     /// now.
     pub(crate) fn may_have_been_interrupted(mut self, group: Pid) -> bool {
-        self.look(Some(WaitPidFlag::WNOHANG));
+        self.look(WaitOptions::NOHANG);
         let stood_there = self.end.is_none() && unistd::getpgid(Some(self.pid)) == Ok(group);
         if self.end.is_none() {
             // Whichever signal arrived first ended it.
             let _ = signal::kill(self.pid, Signal::SIGKILL);
-            self.look(None);
+            self.look(WaitOptions::empty());
         }
-        !(stood_there && matches!(self.end, Some(WaitStatus::Signaled(_, Signal::SIGKILL, _))))
+        let ended_by = self.end.and_then(WaitStatus::terminating_signal);
+        !(stood_there && ended_by == Some(Signal::SIGKILL as i32))
     }
 
-    fn look(&mut self, options: Option<WaitPidFlag>) {
-        loop {
-            match waitpid(self.pid, options) {
-                Err(Errno::EINTR) => {}
-                Ok(status) => return self.note(status),
-                Err(_) => return,
-            }
+    fn look(&mut self, options: WaitOptions) {
+        let pid = rustix::process::Pid::from_raw(self.pid.as_raw());
+        if let Ok(Some(ended)) = retry_on_intr(|| waitpid(pid, options)) {
+            self.note(ended);
         }
     }
 }

@@ -69,13 +69,17 @@ fn it_is_left_alone_when_the_command_ends_by_itself() {
     kill(daemon, Signal::SIGKILL).unwrap();
 }
 
+/// Also one that a real-time signal has ended; the command goes on under its lock.
 #[test]
 fn what_has_lost_its_parent_leaves_no_zombie() {
     let sandbox = Sandbox::new();
-    let mut job = sandbox.exec(&[], "(sh -c 'echo $$' &); mkfifo pipe; read line < pipe; exit 3");
-    let orphan = job.pid_line();
-    until("nothing is left of it", || !std::path::Path::new(&format!("/proc/{orphan}")).exists());
+    let orphans = "(sh -c 'echo $$' &); (sh -c 'echo $$; kill -34 $$' &); (sh -c 'echo $$; kill -64 $$' &)";
+    let mut job = sandbox.exec(&[], &format!("{orphans}; mkfifo pipe; read line < pipe; exit 3"));
+    for orphan in [(); 3].map(|()| job.pid_line()) {
+        until("nothing is left of it", || !std::path::Path::new(&format!("/proc/{orphan}")).exists());
+    }
     until("the command listens", || sandbox.file("pipe").exists());
+    assert_code(&sandbox.run(["exec", "--no-wait", "job", "--", "true"]), 75, "another");
     std::fs::write(sandbox.file("pipe"), "go\n").unwrap();
     assert_eq!(job.code(), 3);
 }

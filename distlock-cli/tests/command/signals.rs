@@ -55,6 +55,16 @@ fn what_ends_the_command_ends_its_helpers_too() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_command_that_dies_by_a_real_time_signal_ends_with_128_and_its_number() {
+    let sandbox = Sandbox::new();
+    let mut job = sandbox.exec(&[], "kill -34 $$");
+    assert_eq!(job.event("exited")["signal"], "signal 34");
+    job.event("released");
+    assert_eq!(job.code(), 162);
+}
+
+#[test]
 fn a_signal_while_waiting_ends_the_wait_and_leaves_the_queue() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("job");
