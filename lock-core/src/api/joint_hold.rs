@@ -8,6 +8,7 @@ use crate::api::joint::Joints;
 use crate::policy::hold::state::{Event, Phase, Woken};
 use crate::policy::hold::{About, Granted, HoldCore, Home, Observer, Watcher};
 use crate::runtime::clock::Moment;
+use crate::runtime::waker::wake_contained;
 use crate::types::loss::LossReason;
 
 /// Joins the holds of `parts`; the loss of any of them is the loss of all as long as the watchers exist.
@@ -43,7 +44,7 @@ impl Wake for LossOfAPart {
         if let Some(reason) = joint.parts.iter().find_map(loss) {
             let mut woken = Woken::default();
             joint.lose(reason, &mut woken);
-            woken.drain(Waker::wake);
+            woken.drain(wake_contained);
         }
     }
 }
@@ -54,7 +55,7 @@ impl Hold {
     pub(super) fn released(&self, loss: Option<LossReason>) {
         let mut woken = Woken::default();
         let known = self.0.finish(loss, None, &mut woken);
-        woken.drain(Waker::wake);
+        woken.drain(wake_contained);
         if let Some(known) = known {
             self.0.record_release(loss, known);
         }

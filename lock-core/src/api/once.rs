@@ -168,7 +168,7 @@ impl LockClient {
 
 impl Once {
     /// Sets how long the server remembers the slot; 24 hours by default. It has to be longer than the time by which the last
-    /// replica may be late. The server measures it, and may remember the slot a little longer. [`Duration::MAX`] is for ever: no
+    /// replica may be late, with its wait for the lock: while another run of the name lasts. The server measures it, and may remember the slot a little longer. [`Duration::MAX`] is for ever: no
     /// server forgets the slot within a thousand years.
     ///
     /// ```
@@ -263,7 +263,7 @@ impl Once {
     /// ```
     ///
     /// # Errors
-    /// Same as for `run`; [`ErrorKind::Busy`] when another slot runs all that time.
+    /// Same as for `run`; [`ErrorKind::Busy`] when another run holds the lock all that time, of this slot or of another.
     ///
     /// # Cancel safety
     /// Same as for `run`.
@@ -318,7 +318,7 @@ impl Once {
     /// ```
     ///
     /// # Errors
-    /// Same as for `acquire`; [`ErrorKind::Busy`] when another slot runs all that time.
+    /// Same as for `acquire`; [`ErrorKind::Busy`] when another run holds the lock all that time, of this slot or of another.
     ///
     /// # Cancel safety
     /// Same as for `acquire`.

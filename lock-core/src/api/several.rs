@@ -27,8 +27,8 @@ use crate::api::client::LockClient;
 
 /// Several locks as one: acquired all or nothing, and lost when one of them is lost.
 ///
-/// [`LockClient::mutex_all`] makes one of the names of a client, and [`MultiLock::of`] of any locks, also those of several
-/// clients. It is a [`DistributedLock`] like any other.
+/// [`LockClient::mutex_all`] makes one of the names of a client, and [`MultiLock::of`] of any locks of clients, also those of
+/// several. It is a [`DistributedLock`] like any other.
 ///
 /// # Order
 /// The locks are acquired one after the other, sorted by name (and locks of one name by the address of their server), so
@@ -80,7 +80,8 @@ impl MultiLock {
     /// # Errors
     /// [`ErrorKind::InvalidOption`] for an empty list, and for two different locks of one name at the same server, because
     /// one would wait for the other: those of two clients, the two sides of a read-write lock, and permits of one
-    /// semaphore, which are taken together with a larger number.
+    /// semaphore, which are taken together with a larger number. Also for a lock that is no client's, such as several that were
+    /// joined before: list the locks that it consists of.
     pub fn of(
         locks: impl IntoIterator<Item = Arc<dyn DistributedLock>>,
     ) -> Result<Arc<dyn DistributedLock>, LockError> {
@@ -97,6 +98,12 @@ pub(super) fn in_order(
     let invalid = || LockError::new(ErrorKind::InvalidOption, Operation::Configure);
     if locks.is_empty() {
         return Err(invalid().because("the list of locks is empty").remedy("name at least one lock"));
+    }
+    if let Some(joint) = locks.iter().find(|lock| lock.server().is_empty()) {
+        return Err(invalid()
+            .on(joint.name())
+            .because("it is no lock of a client, and has no place in the order of the others")
+            .remedy("list the locks that it consists of"));
     }
     locks.sort_by(|one, other| place(&**one).cmp(&place(&**other)));
     locks.dedup_by(|one, other| is_same(&**one, &**other));
@@ -122,7 +129,7 @@ fn is_same(one: &dyn DistributedLock, other: &dyn DistributedLock) -> bool {
     }
     let is_one_object = std::ptr::addr_eq(std::ptr::from_ref(one), std::ptr::from_ref(other));
     // Each client has its own copy of the address.
-    let is_one_client = !one.server().is_empty() && std::ptr::eq(one.server(), other.server());
+    let is_one_client = std::ptr::eq(one.server(), other.server());
     is_one_object || (is_one_client && one.name() == other.name())
 }
 

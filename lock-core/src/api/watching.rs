@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use crate::api::client::LockClient;
 use crate::runtime::clock::Moment;
+use crate::runtime::race::race;
 use crate::types::error::LockError;
 use crate::types::mode::LockKind;
 use crate::types::name::LockName;
 use crate::types::status::{HolderId, LockList, LockStatus, Participant};
 
-#[cfg(doc)]
+#[cfg(any(doc, test))]
 use crate::types::error::ErrorKind;
 
 /// The shortest time between two looks: each asks for all locks.
@@ -82,7 +83,7 @@ impl LockWatch {
     /// Waits until a look shows other holders or waiters than the last one; the first shows all that there are. Of one lock,
     /// what has ended comes first. While the server cannot be reached, it waits.
     ///
-    /// A lock that cannot be inspected is taken to be as it was, and so are others that are missing from the same list.
+    /// A lock that cannot be inspected is taken to be as it was.
     ///
     /// # Errors
     /// Those of [`LockClient::list`] that do not pass by themselves; [`ErrorKind::Closed`] after [`LockClient::close`].
@@ -92,7 +93,7 @@ impl LockWatch {
     pub async fn changes(&mut self) -> Result<Vec<LockChange>, LockError> {
         let clock = self.client.clock().clone();
         loop {
-            clock.sleep_until(self.next).await;
+            let _ = race(self.client.closing(), clock.sleep_until(self.next)).await;
             self.client.refuse_when_closing()?;
             let found = self.client.list().await;
             self.next = clock.now().plus(self.interval);
@@ -117,13 +118,16 @@ impl LockWatch {
     }
 
     fn see(&mut self, found: LockList) -> Vec<LockChange> {
-        let mut locks = found.locks;
-        if !found.failures.is_empty() {
-            let is_missing = |lock: &LockStatus| !locks.iter().any(|now| key(now) == key(lock));
-            let missing: Vec<_> = self.seen.iter().filter(|lock| is_missing(lock)).cloned().collect();
-            locks.extend(missing);
-            locks.sort_by(|one, other| one.name.cmp(&other.name));
-        }
+        let LockList { mut locks, failures } = found;
+        let rules = self.client.capabilities().names;
+        let is_unknown = |lock: &&LockStatus| {
+            let at_server = rules.apply(&lock.name);
+            failures.iter().filter_map(LockError::name).any(|failed| failed.as_str() == at_server.as_str())
+                && !locks.iter().any(|now| key(now) == key(lock))
+        };
+        let unknown: Vec<_> = self.seen.iter().filter(is_unknown).cloned().collect();
+        locks.extend(unknown);
+        locks.sort_by(|one, other| one.name.cmp(&other.name));
         let changes = differences(&self.seen, &locks);
         self.seen = locks;
         changes
@@ -172,7 +176,12 @@ fn differences(old: &[LockStatus], new: &[LockStatus]) -> Vec<LockChange> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
+    use crate::api::builder::ClientBuilder;
+    use crate::api::tests::fake::Fake;
+    use crate::types::error::Operation;
     use crate::types::token::FencingToken;
 
     fn lock(holders: &[(&str, u64)], waiters: &[&str]) -> Vec<LockStatus> {
@@ -200,5 +209,25 @@ mod tests {
             let seen: Vec<_> = changes.iter().map(|one| (one.kind, one.participant.id.as_str())).collect();
             assert_eq!(seen, expected);
         }
+    }
+
+    /// What cannot be inspected may go on for ever, and be another user's.
+    #[test]
+    fn only_a_lock_that_cannot_be_inspected_is_taken_to_be_as_it_was() {
+        let client = Fake::default().client(ClientBuilder::new());
+        let mut watch =
+            LockWatch { next: client.clock().now(), client, interval: SHORTEST_INTERVAL, seen: Vec::new() };
+        let named = |name: &str| {
+            let mut lock = lock(&[("one", 1)], &[]);
+            lock[0].name = LockName::new(name).unwrap();
+            lock
+        };
+        watch.see(LockList { locks: [named("a"), named("b")].concat(), failures: Vec::new() });
+        let unreadable = LockError::new(ErrorKind::Server, Operation::Inspect);
+        let failures = vec![unreadable.on(&LockName::new("a").unwrap())];
+        let changes = watch.see(LockList { locks: Vec::new(), failures });
+        let changed: Vec<_> = changes.iter().map(|change| (change.name.as_str(), change.kind)).collect();
+        assert_eq!(changed, [("b", ChangeKind::Ended)]);
+        assert_eq!(watch.locks(), named("a"));
     }
 }

@@ -380,3 +380,19 @@ async fn a_run_that_is_dropped_leaves_nothing() {
     })
     .await;
 }
+
+/// Its next look is an hour away.
+#[tokio::test]
+async fn those_that_wait_for_a_change_learn_of_the_end_of_the_client() {
+    let client = MemoryServer::new().client().unwrap();
+    let (mut leader, mut locks) = (local_watch(&client).await, client.watch(HOUR).unwrap());
+    let _leadership = client.election(NAME).unwrap().campaign("a").await.unwrap();
+    assert_eq!(next(&mut leader).await.as_deref(), Some("a"));
+    assert_eq!(locks.changes().await.unwrap().len(), 1);
+    let changed = async { (leader.changed().await, locks.changes().await) };
+    let both = async { tokio::join!(changed, client.close(Duration::ZERO)) };
+    let (changed, closed) = tokio::time::timeout(SOON, both).await.expect("the end");
+    drop(closed);
+    assert_eq!(changed.0.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(changed.1.unwrap_err().kind(), ErrorKind::Closed);
+}

@@ -102,12 +102,14 @@ async fn the_order_of_several_clients_is_by_name_and_then_by_server() {
 }
 
 #[test]
-fn an_empty_list_is_an_error_and_so_are_two_clients_of_one_lock() {
+fn an_empty_list_is_an_error_and_so_are_two_clients_of_one_lock_and_several_in_one() {
     let server = MemoryServer::new();
     let (ours, theirs) = (server.client().unwrap(), server.client().unwrap());
     let none: [&str; 0] = [];
     let of_two = MultiLock::of([ours.mutex("a").unwrap(), theirs.mutex("a").unwrap()]);
-    for refused in [ours.mutex_all(none), MultiLock::of([]), of_two] {
+    // It would have a place by its own name, and its parts others: two callers could wait for each other.
+    let nested = MultiLock::of([ours.mutex_all(["a", "z"]).unwrap(), ours.mutex("m").unwrap()]);
+    for refused in [ours.mutex_all(none), MultiLock::of([]), of_two, nested] {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
     }

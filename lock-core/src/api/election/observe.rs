@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::Election;
 use crate::runtime::engine::AbortOnDrop;
-use crate::runtime::race::within;
+use crate::runtime::race::{race, within};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::mode::{LockKind, Mode};
 use crate::types::status::Participant;
@@ -58,8 +58,8 @@ impl Election {
             loop {
                 // Until something changes through this client, or it is time to ask.
                 let clock = election.lock.entry.clock();
-                let _ = within(clock, clock.now().plus(election.interval), changes.changed()).await;
-                if election.lock.client.refuse_when_closing().is_err() {
+                let time = within(clock, clock.now().plus(election.interval), changes.changed());
+                if race(election.lock.client.closing(), time).await.is_ok() {
                     return;
                 }
                 match election.leader().await {
