@@ -35,11 +35,16 @@ impl From<Status> for Failure {
 }
 
 impl Failure {
+    /// Whether nothing was done because the login is of no use any more.
+    pub(crate) fn needs_login(&self) -> bool {
+        matches!(self, Self::Told(status) if needs_login(status))
+    }
+
     /// Whether the connection is of no use any more: it is broken or silent, its server has no leader, or its login has expired.
     pub(crate) fn ends_connection(&self) -> bool {
         match self {
             Self::Silence => true,
-            Self::Told(status) => self.outcome() == Outcome::Unknown || needs_login(status),
+            Self::Told(_) => self.outcome() == Outcome::Unknown || self.needs_login(),
             Self::Unsent(_) | Self::LeaseOver | Self::Refused(_) => false,
         }
     }

@@ -45,7 +45,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects to one of the servers, gets a lease, and keeps both from then on.
+    /// Connects to the first server that answers, gets a lease, and keeps both from then on.
     pub(crate) async fn start(context: BackendContext, options: EtcdOptions) -> Result<Arc<Self>, LockError> {
         let timeout = options.timeout_within(context.renewal_interval(options.lease)?);
         let link = Arc::new(Self {
@@ -56,19 +56,38 @@ impl Link {
             next_host: AtomicUsize::new(0),
             next_group: AtomicU64::new(0),
         });
-        let (connection, session) = link.open(None).await?;
-        if let Err(error) = check_version(&connection, link.options.is_strict).await {
-            connection.end(Failure::Refused(error.clone()));
-            return Err(error);
-        }
+        let mut others = 1..link.options.hosts().len();
+        let (connection, session) = loop {
+            match link.open(None).await {
+                Err(_) if others.next().is_some() => {}
+                opened => break opened?,
+            }
+        };
         link.contact.send_replace(Contact::Good(Arc::clone(&connection), Arc::clone(&session)));
         link.context.spawn(Arc::clone(&link).keep(connection, session));
         Ok(link)
     }
 
-    /// Sends a request and waits for its answer. Without contact nothing is sent.
-    pub(crate) async fn ask<C: Call>(&self, call: C) -> Result<C::Answer, Failure> {
-        self.now()?.0.ask(call).await
+    /// Sends a request and waits for its answer; once more with the next login if this one has expired, which a server only says
+    /// when it is asked. Without contact nothing is sent.
+    pub(crate) async fn ask<C: Call + Clone>(&self, call: C) -> Result<C::Answer, Failure> {
+        let (connection, _) = self.now()?;
+        match connection.ask(call.clone()).await {
+            Err(failure) if failure.needs_login() => {
+                let (clock, mut contact) = (self.context.clock(), self.contact.subscribe());
+                let is_other = |contact: &Contact| match contact {
+                    Contact::Good(other, _) => !Arc::ptr_eq(other, &connection),
+                    Contact::Lost(_) => false,
+                    Contact::Closed => true,
+                };
+                let until = clock.now().plus(self.timeout);
+                if within(clock, until, contact.wait_for(is_other)).await.is_none() {
+                    return Err(failure);
+                }
+                self.now()?.0.ask(call).await
+            }
+            answer => answer,
+        }
     }
 
     /// Renews the lease.
@@ -134,7 +153,12 @@ impl Link {
             let ttl = whole_seconds(self.options.lease);
             Ok(Arc::new(Session::grant(&connection, &self.context, group, ttl).await?))
         };
-        match leased.await {
+        let usable = async {
+            // The lease first: holds may wait for its renewal.
+            let session = leased.await?;
+            check_version(&connection, self.options.is_strict).await.map(|()| session)
+        };
+        match usable.await {
             Ok(session) => Ok((connection, session)),
             Err(failure) => {
                 connection.end(failure.clone());

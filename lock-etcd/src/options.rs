@@ -111,11 +111,10 @@ impl EtcdOptions {
             .await
     }
 
-    /// Where the servers are, for errors and the log. It leaves out what could be the rest of a password that is not encoded.
+    /// Where the servers are, for errors and the log.
     fn server(&self) -> String {
         let scheme = if self.tls.is_some() { "etcds" } else { "etcd" };
-        let prefix = if self.prefix.contains('@') { "" } else { &self.prefix };
-        format!("{scheme}://{}/{prefix}", self.hosts)
+        format!("{scheme}://{}/{}", self.hosts, self.prefix)
     }
 
     /// The servers, each with its port.
@@ -196,6 +195,10 @@ impl BackendOptions for EtcdOptions {
         if self.hosts.contains('/') || self.hosts.split(',').any(str::is_empty) {
             return Err(invalid("a server has no name").remedy("write etcd://host:2379/locks"));
         }
+        if self.prefix.contains('@') {
+            return Err(invalid("the prefix has an @, as if it began in a password")
+                .remedy("write %2F for a slash in a password, and a prefix without @"));
+        }
         let parts = || self.prefix.split('/');
         if parts().any(|part| part.is_empty() || part.contains('~') || part.chars().any(char::is_control)) {
             return Err(invalid("the prefix of the locks is invalid")
@@ -261,6 +264,7 @@ mod tests {
             "etcd://h1,,h2",
             "etcd://h1/a//b",
             "etcd://h1/a~b",
+            "etcd://me:sec/ret@h1/locks",
             "etcd://h1?ca=/ca.pem",
             "etcd://h1?lease=1s",
             "etcd://h1?strict=perhaps",

@@ -59,7 +59,10 @@ async fn a_login_that_has_expired_is_renewed() -> Outcome {
     let guard = client.mutex(ROOM)?.acquire().await?;
     tokio::time::sleep(Duration::from_millis(2500)).await;
     soon("the release", guard.release()).await??;
-    stage.is_free(&client, "with another login").await
+    stage.is_free(&client, "with another login").await?;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    ensure!(client.mutex(ROOM)?.try_acquire().await?.is_some(), "a try is not made again by the core");
+    Ok(())
 }
 
 async fn tls_needs_the_authority_and_the_clients_certificate() -> Outcome {

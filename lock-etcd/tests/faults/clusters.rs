@@ -15,6 +15,7 @@ cases!("clusters":
     a_leader_that_is_killed_costs_no_hold_and_no_place,
     a_follower_that_stops_costs_no_hold_and_no_place,
     without_a_majority_a_hold_ends_in_time_and_a_wait_goes_on,
+    a_client_starts_at_the_next_server_while_the_first_is_down,
 );
 
 async fn client_of(members: &[&EtcdServer], options: &str) -> Outcome<lock_core::LockClient> {
@@ -83,4 +84,13 @@ async fn without_a_majority_a_hold_ends_in_time_and_a_wait_goes_on() -> Outcome 
     let (next, granted) = waiter.granted().await?;
     ensure!(lost < granted && !guard.hold().is_valid(), "both held for {:?}", lost - granted);
     Ok(next.release().await?)
+}
+
+async fn a_client_starts_at_the_next_server_while_the_first_is_down() -> Outcome {
+    let members = EtcdServer::start_cluster().await?;
+    members[0].kill()?;
+    let client = client_of(&members.iter().collect::<Vec<_>>(), "lease=20s").await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    guard.release().await?;
+    Ok(())
 }
