@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tracing::Span;
-
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::{HoldCore, Observer};
 use crate::policy::local::{Entered, Settled, Ticket};
-use crate::policy::log;
+use crate::policy::log::{self, Trace};
 use crate::runtime::clock::Moment;
 use crate::runtime::engine::AbortOnDrop;
+use crate::runtime::log::log;
 use crate::runtime::metrics::Outcome;
 use crate::runtime::waker::with_waker;
 use crate::spi::{HoldOptions, Mode, Wait};
@@ -47,9 +46,8 @@ impl Entry {
     ) -> Result<Option<Arc<HoldCore>>, LockError> {
         let span = self.wait_span(acquisition.mode);
         let enter = || {
-            span.in_scope(|| {
-                self.turn(Place::Here, |local, turn| local.enter(turn, owner, wait, acquisition))
-            })
+            let _inside = span.enter();
+            self.turn(Place::Here, |local, turn| local.enter(turn, owner, wait, acquisition))
         };
         let mut entered = enter();
         let mut writer = None;
@@ -129,7 +127,7 @@ impl Entry {
         let name = self.name().clone();
         AbortOnDrop(self.client.engine.spawn(async move {
             end.await;
-            tracing::warn!(target: "distlock", lock = %name, "{warning}");
+            log!(warn, lock = %name, "{warning}");
         }))
     }
 }
@@ -146,11 +144,17 @@ struct QueuedWait {
     since: Moment,
     /// Whether the wait was still undecided at the first poll.
     has_waited: bool,
-    span: Span,
+    span: Trace,
 }
 
 impl QueuedWait {
-    fn new(entry: &Arc<Entry>, ticket: Ticket, since: Moment, acquisition: &Acquisition, span: Span) -> Self {
+    fn new(
+        entry: &Arc<Entry>,
+        ticket: Ticket,
+        since: Moment,
+        acquisition: &Acquisition,
+        span: Trace,
+    ) -> Self {
         entry.metrics_in(acquisition.mode).waiters(1.0);
         Self {
             entry: Arc::clone(entry),

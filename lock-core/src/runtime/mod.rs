@@ -6,6 +6,7 @@ pub(crate) mod counts;
 pub(crate) mod deadline;
 pub(crate) mod engine;
 pub(crate) mod few;
+pub(crate) mod log;
 #[cfg(feature = "testing")]
 pub(crate) mod manual_clock;
 pub(crate) mod metrics;
