@@ -14,6 +14,7 @@ use crate::runtime::clock::Moment;
 use crate::runtime::engine::AbortOnDrop;
 use crate::runtime::log::log;
 use crate::runtime::metrics::Outcome;
+use crate::runtime::on_drop::OnDrop;
 use crate::runtime::waker::with_waker;
 use crate::spi::{HoldOptions, Mode, Wait};
 use crate::types::error::{LockError, Operation};
@@ -55,7 +56,7 @@ impl Entry {
             // So it waits for the write side, too, and leaves that again.
             let exclusive = Acquisition::new(Mode::Exclusive, Arc::clone(&acquisition.options));
             let Some(hold) = Box::pin(self.acquire(&exclusive, owner, wait)).await? else { return Ok(None) };
-            writer = Some(LeavesWhenDropped { entry: self, owner, hold });
+            writer = Some(OnDrop(move || self.leave_in_background(owner, &hold)));
             entered = enter();
         }
         let settled = match entered {
@@ -87,19 +88,6 @@ impl Entry {
             Settled::Failed(error) => Err(self.about(error).during(Operation::Acquire)),
             Settled::Lost(reason) => Err(self.lost(Operation::Acquire, reason)),
         }
-    }
-}
-
-/// An owner that has the write side for as long as it needs to enter the read side.
-struct LeavesWhenDropped<'e> {
-    entry: &'e Arc<Entry>,
-    owner: Owner,
-    hold: Arc<HoldCore>,
-}
-
-impl Drop for LeavesWhenDropped<'_> {
-    fn drop(&mut self) {
-        self.entry.leave_in_background(self.owner, &self.hold);
     }
 }
 

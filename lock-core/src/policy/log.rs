@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use tracing::Span;
 use tracing::field::{DisplayValue, Empty, debug as debug_value, display};
-use tracing::span::Entered;
 
 use crate::policy::entry::Entry;
 use crate::policy::hold::HoldCore;
 use crate::runtime::clock::Moment;
 use crate::runtime::log::log;
 use crate::runtime::metrics::Outcome;
+use crate::runtime::on_drop::OnDrop;
 use crate::runtime::waker::contained;
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
@@ -35,8 +35,11 @@ impl Trace {
         Self(contained(make).unwrap_or_else(Span::none))
     }
 
-    pub(super) fn enter(&self) -> Inside<'_> {
-        Inside(contained(|| self.0.enter()))
+    pub(super) fn enter(&self) -> OnDrop<impl FnMut()> {
+        let mut entered = contained(|| self.0.enter());
+        OnDrop(move || {
+            contained(|| drop(entered.take()));
+        })
     }
 
     pub(super) async fn around<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
@@ -51,14 +54,6 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         contained(|| drop(std::mem::replace(&mut self.0, Span::none())));
-    }
-}
-
-pub(super) struct Inside<'t>(Option<Entered<'t>>);
-
-impl Drop for Inside<'_> {
-    fn drop(&mut self) {
-        contained(|| drop(self.0.take()));
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod log;
 pub(crate) mod manual_clock;
 pub(crate) mod metrics;
 pub(crate) mod number_map;
+pub(crate) mod on_drop;
 pub(crate) mod outstanding;
 pub(crate) mod race;
 pub(crate) mod sync;
