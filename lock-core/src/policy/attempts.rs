@@ -14,12 +14,16 @@ use crate::policy::entry::{Entry, Place};
 use crate::policy::local::{Outcome, Pause, Reply};
 use crate::policy::log::{self, Trace};
 use crate::runtime::clock::Moment;
+use crate::runtime::race::{race, within};
 use crate::runtime::waker::with_waker;
-use crate::spi::{AcquireRequest, AnyLease, Backoff, Grant, Memo, Remembered, Wait};
+use crate::spi::{AcquireRequest, AnyLease, Backoff, Grant, Memo, Recall, Remembered, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often a wait in a pause asks whether that goes on: an operator may have ended it.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 impl Entry {
     /// Makes an attempt.
@@ -97,12 +101,10 @@ impl Attempt {
         let Self { entry, request, .. } = &*self;
         let (backend, clock) = (&entry.client.backend, entry.clock());
         let tries_once = request.wait() == Wait::Try;
-        if let Some(end) = self.pause_end() {
-            request.queued();
-            if tries_once {
-                return Some(Outcome::Refused);
-            }
-            entry.while_wanted(request, clock.sleep_until(end)).await?;
+        if request.options().at_least.is_some()
+            && let Some(outcome) = Box::pin(self.wait_for_pause()).await?
+        {
+            return Some(outcome);
         }
         if let Some(Pause { reason, in_a_row }) = pause {
             entry.log_lost_unseen(reason, in_a_row);
@@ -132,20 +134,50 @@ impl Attempt {
         }
     }
 
-    /// Returns when the pause that an earlier holder has asked for ends, if it is known to go on.
-    fn pause_end(&self) -> Option<Moment> {
-        self.request.options().at_least?;
-        let now = self.entry.clock().now();
-        self.entry.look(|local| local.pause_end).filter(|end| *end > now)
+    /// Waits while the pause of an earlier holder goes on, if this client knows of one. The server is asked about it first, now and then,
+    /// and before a wait ends. Returns an outcome that comes before the end of the pause.
+    async fn wait_for_pause(&self) -> Option<Option<Outcome>> {
+        let Self { entry, request, .. } = self;
+        let (backend, clock, memo) = (&entry.client.backend, entry.clock(), self.memo_of_pause());
+        let is_known = |now: Moment| entry.look(|local| local.pause_end.filter(|end| *end > now));
+        while let Some(end) = is_known(clock.now()) {
+            let looking = within(clock, end, backend.recall(&memo, Recall::Look));
+            match entry.while_wanted(request, looking).await? {
+                None => continue,
+                Some(Ok(remaining)) => {
+                    let end = remaining.map(|remaining| clock.now().plus(remaining));
+                    entry.look(|local| local.pause_end = end);
+                    if end.is_none() {
+                        continue;
+                    }
+                    request.queued();
+                    if request.wait() == Wait::Try {
+                        return Some(Some(Outcome::Refused));
+                    }
+                }
+                Some(Err(error)) if error.is_retryable() && request.wait() != Wait::Try => {
+                    entry.log_repeated("a pause was not looked at", &error);
+                    request.unreachable(error);
+                }
+                Some(Err(error)) => return Some(Some(Outcome::Failed(error))),
+            }
+            let look_again = clock.sleep_until(end.min(clock.now().plus(LOOK_AGAIN)));
+            let _ = entry.while_wanted(request, race(request.asked(), look_again)).await?;
+        }
+        Some(None)
+    }
+
+    fn memo_of_pause(&self) -> Memo {
+        Memo::of_pause(self.entry.name().clone(), self.request.physical().clone())
     }
 
     /// Begins the pause of a grant, unless that of an earlier holder goes on, or the server has not said: then the grant is
     /// not wanted.
     async fn unless_paused(&mut self, grant: Grant<AnyLease>, at_least: Duration) -> Option<Outcome> {
+        let memo = self.memo_of_pause();
         let Self { entry, request, unwanted, .. } = self;
         *unwanted = Some(grant);
         let (backend, clock) = (&entry.client.backend, entry.clock());
-        let memo = Memo::of_pause(entry.name().clone(), request.physical().clone());
         match entry.while_wanted(request, backend.remember(&memo, at_least)).await? {
             Ok(Remembered::Now) => unwanted.take().map(Outcome::Granted),
             Ok(Remembered::Already { remaining }) => {
