@@ -3,7 +3,7 @@
 pub(crate) mod clock;
 #[cfg(test)]
 pub(crate) mod counts;
-pub(crate) mod deadline;
+pub(crate) mod deadline_thread;
 pub(crate) mod engine;
 pub(crate) mod few;
 pub(crate) mod log;
