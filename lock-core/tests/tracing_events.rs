@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::Duration;
 
 use lock_core::{
-    ClientBuilder, ErrorKind, Hold, LockError, LockListener, LossReason, Operation, Owner, Wait,
+    ClientBuilder, ErrorKind, Hold, LockError, LockListener, LockOptions, LossReason, Operation, Owner, Wait,
 };
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Told};
@@ -29,6 +29,9 @@ use tracing_subscriber::fmt::format::FmtSpan;
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
+/// The subscriber panics at all that is logged about this server.
+const PANICS: &str = "test://panics";
+
 /// What is to be done when this thread logs that a lock was granted.
 type AtGrant = Box<dyn FnOnce()>;
 
@@ -39,7 +42,9 @@ thread_local! {
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
-        let is_grant = str::from_utf8(bytes).unwrap().contains(" granted ");
+        let text = str::from_utf8(bytes).unwrap();
+        assert!(!text.contains(PANICS), "on purpose");
+        let is_grant = text.contains(" granted ");
         if is_grant && let Some(at_grant) = AT_GRANT.take() {
             at_grant();
         }
@@ -218,6 +223,51 @@ async fn renewals_that_fail_name_the_lock_and_are_a_warning_once_in_a_while() {
     timed.time.advance(retry);
     lines.come_to_have(&["INFO", "distlock: restored", "lock=orders/43", "test://renewals"]).await;
     tokio::time::timeout(SOON, guard.release()).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_that_panics_keeps_no_lock() {
+    let lines = Lines::kept();
+    let server = MemoryServer::new();
+    let client = server.client_with(MemoryOptions::new(), ClientBuilder::new().server(PANICS)).unwrap();
+    let lock = client.mutex("orders/48").unwrap();
+    let first = lock.acquire().await.unwrap();
+    let second = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.unwrap() }
+    });
+    lines.come_to_have(&["waiting", "orders/48", PANICS]).await;
+    let away = LockError::new(ErrorKind::Unreachable, Operation::Release).retryable();
+    server.faults().inject(Operation::Release, Fault::Fail(away));
+    first.release().await.unwrap();
+    second.await.unwrap().release().await.unwrap();
+    lines.come_to_have(&["a release failed", "orders/48", PANICS]).await;
+
+    let options = LockOptions::new().max_hold(Duration::from_millis(1));
+    let short = client.mutex_with("orders/48", options).unwrap().acquire().await.unwrap();
+    assert_eq!(short.lost().await, Some(LossReason::Expired));
+    eventually("it is given back", || server.is_empty()).await;
+    lines.come_to_have(&["lost", "orders/48", PANICS]).await;
+    drop(short);
+    client.close(SOON).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_that_panics_ends_no_renewals() {
+    let (lines, timed) = (Lines::kept(), Timed::new());
+    let (interval, retry) = (LEASE / 4, LEASE / 32);
+    let builder = Timed::builder(&timed.clock).server(PANICS);
+    let client = timed.server.client_with(MemoryOptions::new().lease(LEASE), builder).unwrap();
+    let guard = client.mutex("orders/49").unwrap().acquire().await.unwrap();
+    for (cause, pause) in [("the first time", interval), ("the second time", retry)] {
+        let away = LockError::new(ErrorKind::Unreachable, Operation::Renew).because(cause).retryable();
+        timed.server.faults().inject(Operation::Renew, Fault::Fail(away));
+        timed.time.advance(pause);
+        lines.come_to_have(&["renewals failed", "orders/49", cause, PANICS]).await;
+    }
+    timed.time.advance(retry);
+    lines.come_to_have(&["restored", "orders/49", PANICS]).await;
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

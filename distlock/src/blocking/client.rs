@@ -118,6 +118,53 @@ impl LockClient {
         self.0.once(name, slot).map(Once::from)
     }
 
+    /// Returns for how much longer the server remembers a slot of the work called `name`; `None` if the slot is free. The empty slot is
+    /// the pause that [`at_least`](LockOptions::at_least) keeps.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::LockError;
+    ///
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// locks.once("reports", "2026-11-22")?.run(|_| Ok::<_, LockError>(()))?;
+    /// assert!(locks.remembered("reports", "2026-11-22")?.is_some());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`distlock::LockClient::remembered`](crate::LockClient::remembered);
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn remembered(
+        &self,
+        name: impl AsRef<str>,
+        slot: impl Into<String>,
+    ) -> Result<Option<Duration>, LockError> {
+        wait::for_result(Operation::Remember, self.0.remembered(name, slot))
+    }
+
+    /// Makes the server forget a slot, so that its work may run again, or the pause of the empty slot. Returns whether it was
+    /// remembered.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::LockError;
+    ///
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// let nightly = locks.once("reports", "2026-11-22")?;
+    /// nightly.run(|_| Ok::<_, LockError>(()))?;
+    /// assert!(locks.forget("reports", "2026-11-22")?);
+    /// assert!(nightly.run(|_| Ok::<_, LockError>(()))?.is_some());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`Self::remembered`].
+    pub fn forget(&self, name: impl AsRef<str>, slot: impl Into<String>) -> Result<bool, LockError> {
+        wait::for_result(Operation::Remember, self.0.forget(name, slot))
+    }
+
     /// Asks the server for a sign of life, in one small round trip. For readiness probes.
     ///
     /// ```

@@ -77,6 +77,32 @@ impl Election {
         wait::for_result(Operation::Acquire, self.0.campaign(value)).map(Leadership)
     }
 
+    /// Like [`Election::campaign`], but waits at most `duration`. Zero tries once.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::ErrorKind;
+    /// use std::time::Duration;
+    ///
+    /// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+    /// let _leadership = election.campaign_for("10.0.0.7:8080", Duration::from_secs(2))?;
+    /// let error = election.campaign_for("10.0.0.8:8080", Duration::ZERO).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Busy);
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`Election::campaign`]; [`ErrorKind::Busy`](crate::ErrorKind::Busy) when another candidate leads, or comes before
+    /// this one, all that time.
+    pub fn campaign_for(
+        &self,
+        value: impl Into<String>,
+        duration: Duration,
+    ) -> Result<Leadership, LockError> {
+        wait::for_result(Operation::Acquire, self.0.campaign_for(value, duration)).map(Leadership)
+    }
+
     /// Returns a view of the leader, without being a candidate. It knows the leader when this returns.
     ///
     /// ```

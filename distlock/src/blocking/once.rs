@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::guard::LockGuard;
 use super::wait;
 use crate::{Hold, LockError, LockName, Operation};
 
@@ -31,6 +32,22 @@ impl Once {
     /// ```
     pub fn keep(self, keep: Duration) -> Self {
         Self(self.0.keep(keep))
+    }
+
+    /// Lets work that has failed run again for its slot, as [`distlock::Once::retry_failed`](crate::Once::retry_failed) does.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::{ErrorKind, LockError, Operation};
+    ///
+    /// let nightly = distlock::blocking::connect("memory:")?.once("reports", "2026-11-22")?.retry_failed();
+    /// assert!(nightly.run(|_| Err::<(), _>(LockError::new(ErrorKind::Internal, Operation::Hold))).is_err());
+    /// assert!(nightly.run(|_| Ok::<_, LockError>(()))?.is_some());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    pub fn retry_failed(self) -> Self {
+        Self(self.0.retry_failed())
     }
 
     /// Returns the name of the work.
@@ -93,5 +110,69 @@ impl Once {
     ) -> Result<Option<T>, E> {
         wait::may_block(Operation::Acquire).map_err(|error| error.on(self.name()))?;
         wait::block_on(self.0.run_within(duration, |hold| async move { body(hold) }))
+    }
+
+    /// Blocks until it has the lock, and takes the slot, for work that is no closure: `None` when it has run for this slot before.
+    /// With [`retry_failed`](Self::retry_failed) the slot is taken by [`succeeded`](Self::succeeded).
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let nightly = distlock::blocking::connect("memory:")?.once("reports", "2026-11-22")?;
+    /// if let Some(guard) = nightly.acquire()? {
+    ///     // … the work …
+    ///     guard.release()?;
+    /// }
+    /// assert!(nightly.acquire()?.is_none());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`distlock::Once::acquire`](crate::Once::acquire); [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn acquire(&self) -> Result<Option<LockGuard>, LockError> {
+        let acquired = wait::for_result(Operation::Acquire, self.0.acquire());
+        acquired.map(|guard| guard.map(LockGuard::new))
+    }
+
+    /// Like [`Once::acquire`], but waits at most `duration` while another slot runs.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use std::time::Duration;
+    ///
+    /// let nightly = distlock::blocking::connect("memory:")?.once("reports", "2026-11-22")?;
+    /// let guard = nightly.acquire_for(Duration::from_secs(2))?;
+    /// assert!(guard.is_some());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`Once::acquire`]; [`ErrorKind::Busy`](crate::ErrorKind::Busy) when another slot runs all that time.
+    pub fn acquire_for(&self, duration: Duration) -> Result<Option<LockGuard>, LockError> {
+        let acquired = wait::for_result(Operation::Acquire, self.0.acquire_for(duration));
+        acquired.map(|guard| guard.map(LockGuard::new))
+    }
+
+    /// Takes the slot of work that has succeeded, as [`distlock::Once::succeeded`](crate::Once::succeeded) does. Call it before
+    /// the guard is released.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let nightly = distlock::blocking::connect("memory:")?.once("reports", "2026-11-22")?.retry_failed();
+    /// if let Some(guard) = nightly.acquire()? {
+    ///     // … the work …
+    ///     nightly.succeeded()?;
+    ///     guard.release()?;
+    /// }
+    /// assert!(nightly.acquire()?.is_none());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`distlock::Once::succeeded`](crate::Once::succeeded); [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn succeeded(&self) -> Result<(), LockError> {
+        wait::for_result(Operation::Remember, self.0.succeeded())
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use distlock::blocking::{self, DistributedLock, LockClient};
 use distlock::events::HoldEnd;
-use distlock::{ErrorKind, LockError, LossReason};
+use distlock::{ErrorKind, LockError, LossReason, Operation};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{LocalSet, block_in_place, coop, spawn_blocking};
 
@@ -358,6 +358,28 @@ fn readers_in_threads_read_beside_each_other_and_permits_are_counted() {
     assert_eq!(two.release().unwrap_err().kind(), ErrorKind::Lost);
 }
 
+#[test]
+fn a_slot_is_taken_by_its_success_looked_up_and_forgotten() {
+    let locks = locks_at("slots");
+    let once = locks.once("reports", "monday").unwrap().retry_failed();
+    assert_eq!(
+        once.run(|_| Err::<(), _>(LockError::new(ErrorKind::Internal, Operation::Hold)))
+            .err()
+            .map(|error| error.kind()),
+        Some(ErrorKind::Internal)
+    );
+    let guard = once.acquire().unwrap().unwrap();
+    let busy = locks.once("reports", "tuesday").unwrap().acquire_for(Duration::ZERO).unwrap_err();
+    assert_eq!(busy.kind(), ErrorKind::Busy);
+    once.succeeded().unwrap();
+    guard.release().unwrap();
+    assert!(once.acquire().unwrap().is_none());
+    assert!(locks.remembered("reports", "monday").unwrap().is_some());
+    assert!(locks.forget("reports", "monday").unwrap());
+    assert!(locks.remembered("reports", "monday").unwrap().is_none());
+    assert!(once.run(|_| Ok::<_, LockError>(())).unwrap().is_some());
+}
+
 fn refused<T: std::fmt::Debug>(answer: Result<T, LockError>) {
     let error = answer.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
@@ -382,7 +404,15 @@ fn everything_is_refused(locks: &LockClient, lock: &DistributedLock) {
     refused(lock.try_with_lock(body));
     refused(locks.status("a"));
     refused(locks.election("a").unwrap().campaign(""));
+    refused(locks.election("a").unwrap().campaign_for("", Duration::ZERO));
     refused(locks.election("a").unwrap().observe());
+    let once = locks.once("a", "1").unwrap().retry_failed();
+    refused(once.run(body).map(|_| ()));
+    refused(once.acquire());
+    refused(once.acquire_for(Duration::ZERO));
+    refused(once.succeeded());
+    refused(locks.remembered("a", "1"));
+    refused(locks.forget("a", "1"));
     let permits = locks.semaphore("a", 1).unwrap();
     refused(permits.acquire(1));
     refused(permits.status());

@@ -7,6 +7,7 @@ use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::scope::{self, Scoped};
+use crate::runtime::log::log;
 use crate::runtime::race::race;
 use crate::spi::Wait;
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -150,8 +151,7 @@ impl dyn DistributedLock + '_ {
                 Err(error.into())
             }
             (Err(result), Err(error)) => {
-                tracing::warn!(
-                    target: "distlock", lock = %self.name(), %error,
+                log!(warn, lock = %self.name(), %error,
                     "the release after a body is repeated in the background"
                 );
                 result

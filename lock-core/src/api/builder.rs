@@ -16,7 +16,7 @@ use crate::policy::context::ClientContext;
 use crate::policy::groups::HeldGroups;
 use crate::policy::hold::Observer;
 use crate::runtime::clock::Clock;
-use crate::runtime::deadline;
+use crate::runtime::deadline_thread;
 use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
 use crate::runtime::metrics::Metrics;
 use crate::spi::{Backend, BackendContext, Erased, HoldOptions, LocalHandoff, Validity, random_bytes};
@@ -362,7 +362,7 @@ impl ClientBuilder {
     /// [`ErrorKind::InvalidOption`] for a setting that makes no sense, and when the engine is the caller's runtime and there is
     /// none; [`ErrorKind::Internal`] when the system has no threads left.
     pub fn prepare(self) -> Result<Unconnected, LockError> {
-        deadline::start().map_err(|error| {
+        deadline_thread::start().map_err(|error| {
             LockError::new(ErrorKind::Internal, Operation::Connect)
                 .because(format!("no thread to keep deadlines: {error}"))
                 .remedy("check the limits on threads and open files")

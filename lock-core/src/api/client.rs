@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::sync::watch;
 
 use crate::api::events::LockEvents;
 use crate::api::in_use::InUse;
@@ -48,8 +47,6 @@ pub struct LockClient {
 /// What all clones of a client share, and its locks.
 struct Client {
     context: Arc<ClientContext>,
-    /// Whether `close` has begun.
-    is_closing: watch::Sender<bool>,
     /// All locks of one name share one entry.
     locks: InUse<(LockName, LockKind), Entry>,
     joints: InUse<Box<[LockName]>, Joints>,
@@ -67,7 +64,6 @@ impl LockClient {
     pub(crate) fn new(context: ClientContext, publisher: Arc<Publisher>) -> Self {
         let client = Arc::new(Client {
             context: Arc::new(context),
-            is_closing: watch::Sender::new(false),
             locks: InUse::new(),
             joints: InUse::new(),
             publisher,
@@ -136,7 +132,7 @@ impl LockClient {
 
     /// Fails once [`close`](Self::close) has begun.
     pub(super) fn refuse_when_closing(&self) -> Result<(), LockError> {
-        if *self.client.is_closing.borrow() { Err(closed()) } else { Ok(()) }
+        if self.client.context.end.has_begun() { Err(closed()) } else { Ok(()) }
     }
 
     /// Returns the full name of a lock.
@@ -401,9 +397,9 @@ impl LockClient {
     /// If the future is dropped after its first poll, the client refuses new acquisitions; call `close` again to
     /// finish.
     pub async fn close(&self, timeout: Duration) -> Result<(), LockError> {
-        let Client { context, locks, publisher, is_closing, .. } = &*self.client;
+        let Client { context, locks, publisher, .. } = &*self.client;
         // First, so that `closing` completes before waits end with an error.
-        is_closing.send_replace(true);
+        context.end.begins();
         locks.all().iter().for_each(|entry| entry.close(&closed()));
         let (clock, leases, unconfirmed) = (&context.clock, &context.held.leases, &context.unconfirmed);
         let all_done = async {
@@ -452,8 +448,7 @@ impl LockClient {
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
     pub async fn closing(&self) {
-        // The sender lives as long as this client.
-        let _ = self.client.is_closing.subscribe().wait_for(|is_closing| *is_closing).await;
+        self.client.context.end.beginning().await;
     }
 
     /// [Closes](Self::close) the client when `signal` completes: the orderly end of a service, in one line.

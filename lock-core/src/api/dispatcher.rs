@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::api::mailbox::{Mailbox, contained};
+use crate::runtime::log::log;
 use crate::runtime::sync::Mutex;
 
 /// What a worker does at a time.
@@ -96,7 +97,7 @@ impl Dispatcher {
             let worker = thread::Builder::new().name("distlock-listener".to_owned());
             if let Err(error) = worker.spawn(|| self.run()) {
                 self.work.lock().workers -= 1;
-                return tracing::error!(target: "distlock", %error, "no thread for listeners");
+                return log!(error, %error, "no thread for listeners");
             }
         }
     }

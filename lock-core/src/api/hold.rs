@@ -204,7 +204,8 @@ impl Hold {
     /// ```
     ///
     /// # Cancel safety
-    /// The future may be dropped and the method called again at any time.
+    /// The future may be dropped and the method called again at any time. It may also be polled again after it is done, as by a
+    /// `select!` in a loop, and says the same then.
     pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + use<> {
         let mut ended = self.ended();
         poll_fn(move |context| Pin::new(&mut ended).poll(context).map(loss))
@@ -223,7 +224,7 @@ impl Hold {
     /// ```
     ///
     /// # Cancel safety
-    /// The future may be dropped and the method called again at any time.
+    /// Same as for [`lost`](Self::lost).
     pub fn ended(&self) -> impl Future<Output = HoldEnd> + Send + use<> {
         let mut watcher = Watcher::of(&self.0);
         poll_fn(move |context| watcher.poll(context, ended))

@@ -4,7 +4,6 @@
 //! losses last.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -16,8 +15,9 @@ use crate::api::listener::LockListener;
 use crate::api::publisher::Topic;
 use crate::policy::hold::state::Event;
 use crate::policy::hold::{HoldCore, Observer};
+use crate::runtime::log::log;
 use crate::runtime::sync::Mutex;
-use crate::runtime::waker::with_waker;
+use crate::runtime::waker::{self, with_waker};
 use crate::types::loss::LossReason;
 use crate::types::name::LockName;
 
@@ -125,7 +125,12 @@ impl Mailbox {
             (Reader::Listener(listener), None) => listener.on_closed(),
             (Reader::Listener(listener), Some(event)) => {
                 if let LockEvent::Missed { count } = event {
-                    tracing::warn!(target: "distlock", lock = self.topic.lock().map(display), dropped = count, "a listener blocked for so long that events were dropped");
+                    log!(
+                        warn,
+                        lock = self.topic.lock().map(display),
+                        dropped = count,
+                        "a listener blocked for so long that events were dropped"
+                    );
                 }
                 event.deliver(&*listener);
             }
@@ -148,8 +153,8 @@ impl fmt::Debug for Mailbox {
 
 /// Runs code of a listener, which may panic, and so may its destructor.
 pub(super) fn contained(lock: Option<LockName>, call: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        tracing::error!(target: "distlock", lock = lock.map(display), "a listener panicked");
+    if waker::contained(call).is_none() {
+        log!(error, lock = lock.map(display), "a listener panicked");
     }
 }
 

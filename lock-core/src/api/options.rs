@@ -101,8 +101,8 @@ impl LockOptions {
     ///
     /// It binds **acquisitions that set `at_least` themselves**, so give all users of the name the same options. Others get the
     /// lock as soon as it is free, and so does a status see it. While the pause lasts, a try is refused, and a wait goes on; who of
-    /// those that wait is first afterwards is not defined. An acquisition costs one more round trip. Only a mutex can have it.
-    /// [`Duration::MAX`] keeps others out for ever.
+    /// those that wait is first afterwards is not defined. If [`LockClient::forget`] ends it, a wait learns of that within five
+    /// seconds. An acquisition costs one more round trip. Only a mutex can have it. [`Duration::MAX`] keeps others out for ever.
     ///
     /// The pause is noted before the caller has the lock. **If the server's answer to that is lost, or the caller leaves at that
     /// moment, the pause passes without a hold**: too few runs, never too many.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::api::client::LockClient;
 use crate::runtime::clock::Moment;
+use crate::runtime::log::log;
 use crate::runtime::race::race;
 use crate::types::error::LockError;
 use crate::types::mode::LockKind;
@@ -105,7 +106,7 @@ impl LockWatch {
                     }
                 }
                 Err(error) if error.is_retryable() => {
-                    tracing::debug!(target: "distlock", %error, "not looked at");
+                    log!(debug, %error, "not looked at");
                 }
                 Err(error) => return Err(error),
             }

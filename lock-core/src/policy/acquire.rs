@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tracing::Span;
-
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::{HoldCore, Observer};
 use crate::policy::local::{Entered, Settled, Ticket};
-use crate::policy::log;
+use crate::policy::log::{self, Trace};
 use crate::runtime::clock::Moment;
 use crate::runtime::engine::AbortOnDrop;
+use crate::runtime::log::log;
 use crate::runtime::metrics::Outcome;
+use crate::runtime::on_drop::OnDrop;
 use crate::runtime::waker::with_waker;
 use crate::spi::{HoldOptions, Mode, Wait};
 use crate::types::error::{LockError, Operation};
@@ -47,9 +47,8 @@ impl Entry {
     ) -> Result<Option<Arc<HoldCore>>, LockError> {
         let span = self.wait_span(acquisition.mode);
         let enter = || {
-            span.in_scope(|| {
-                self.turn(Place::Here, |local, turn| local.enter(turn, owner, wait, acquisition))
-            })
+            let _inside = span.enter();
+            self.turn(Place::Here, |local, turn| local.enter(turn, owner, wait, acquisition))
         };
         let mut entered = enter();
         let mut writer = None;
@@ -57,7 +56,7 @@ impl Entry {
             // So it waits for the write side, too, and leaves that again.
             let exclusive = Acquisition::new(Mode::Exclusive, Arc::clone(&acquisition.options));
             let Some(hold) = Box::pin(self.acquire(&exclusive, owner, wait)).await? else { return Ok(None) };
-            writer = Some(LeavesWhenDropped { entry: self, owner, hold });
+            writer = Some(OnDrop(move || self.leave_in_background(owner, &hold)));
             entered = enter();
         }
         let settled = match entered {
@@ -92,19 +91,6 @@ impl Entry {
     }
 }
 
-/// An owner that has the write side for as long as it needs to enter the read side.
-struct LeavesWhenDropped<'e> {
-    entry: &'e Arc<Entry>,
-    owner: Owner,
-    hold: Arc<HoldCore>,
-}
-
-impl Drop for LeavesWhenDropped<'_> {
-    fn drop(&mut self) {
-        self.entry.leave_in_background(self.owner, &self.hold);
-    }
-}
-
 impl Settled {
     fn token(&self) -> Option<FencingToken> {
         if let Self::Granted(hold) = self { hold.grant().token } else { None }
@@ -129,7 +115,7 @@ impl Entry {
         let name = self.name().clone();
         AbortOnDrop(self.client.engine.spawn(async move {
             end.await;
-            tracing::warn!(target: "distlock", lock = %name, "{warning}");
+            log!(warn, lock = %name, "{warning}");
         }))
     }
 }
@@ -146,11 +132,17 @@ struct QueuedWait {
     since: Moment,
     /// Whether the wait was still undecided at the first poll.
     has_waited: bool,
-    span: Span,
+    span: Trace,
 }
 
 impl QueuedWait {
-    fn new(entry: &Arc<Entry>, ticket: Ticket, since: Moment, acquisition: &Acquisition, span: Span) -> Self {
+    fn new(
+        entry: &Arc<Entry>,
+        ticket: Ticket,
+        since: Moment,
+        acquisition: &Acquisition,
+        span: Trace,
+    ) -> Self {
         entry.metrics_in(acquisition.mode).waiters(1.0);
         Self {
             entry: Arc::clone(entry),

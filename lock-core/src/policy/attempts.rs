@@ -10,18 +10,20 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tracing::Instrument;
-
 use crate::policy::entry::{Entry, Place};
-use crate::policy::local::{Leftovers, Number, Outcome, Pause, Reply};
-use crate::policy::log;
+use crate::policy::local::{Outcome, Pause, Reply};
+use crate::policy::log::{self, Trace};
 use crate::runtime::clock::Moment;
+use crate::runtime::race::{race, within};
 use crate::runtime::waker::with_waker;
-use crate::spi::{AcquireRequest, AnyLease, Backoff, Grant, Memo, Remembered, Wait};
+use crate::spi::{AcquireRequest, AnyLease, Backoff, Grant, Memo, Recall, Remembered, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often a wait in a pause asks whether that goes on: an operator may have ended it.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 impl Entry {
     /// Makes an attempt.
@@ -31,8 +33,9 @@ impl Entry {
         pause: Option<Pause>,
         place: Place,
     ) {
-        let work = drive(Arc::clone(self), request.clone(), pause).instrument(log::span(self.name()));
-        self.start(request, place, work);
+        let attempt =
+            Attempt { entry: Arc::clone(self), request: request.clone(), unwanted: None, is_over: false };
+        self.start(request, place, attempt.drive(pause, log::span(self.name())));
     }
 
     /// Completes a future unless the attempt is not wanted any more.
@@ -51,83 +54,57 @@ impl Entry {
     }
 }
 
-/// Makes the attempt, and undoes what is not wanted of it.
-fn drive(
+/// One attempt. If it is dropped before it is over, all requests are refused.
+struct Attempt {
     entry: Arc<Entry>,
     request: AcquireRequest,
-    pause: Option<Pause>,
-) -> impl Future<Output = ()> + Send + 'static {
-    // Created now and not at the first poll, because a runtime that has ended never polls.
-    let unfinished = Unfinished { entry, number: request.number(), is_over: false };
-    async move {
-        let entry = Arc::clone(&unfinished.entry);
-        let mut attempt = Attempt { entry: &entry, request: &request, unwanted: None };
-        let outcome = attempt.make(pause).await;
-        let unwanted = attempt.unwanted;
-        let number = request.number();
-        let undo = match outcome {
-            Some(outcome) => entry.turn(Place::Here, |local, turn| local.attempted(turn, number, outcome)),
-            None => entry.look(|local| local.take_counted(number)).map(Leftovers::of),
-        };
-        unfinished.done();
-        if let Some(Leftovers { counted, grant }) = undo {
-            // It does not concern the caller.
-            request.continue_on_engine();
-            // In a box, as all that is rare: the future of each attempt has to have room for it otherwise.
-            Box::pin(entry.cancel(&request, unwanted.or(grant), counted)).await;
-        }
-    }
-}
-
-/// Refuses all requests when an attempt is dropped before it has finished.
-struct Unfinished {
-    entry: Arc<Entry>,
-    number: Number,
+    /// A grant that is not wanted. It is kept until it is undone: a backend may leave what nothing refers to any more to its
+    /// session.
+    unwanted: Option<Grant<AnyLease>>,
     is_over: bool,
 }
 
-impl Unfinished {
-    fn done(mut self) {
-        self.is_over = true;
-    }
-}
-
-impl Drop for Unfinished {
+impl Drop for Attempt {
     fn drop(&mut self) {
         if self.is_over {
             return;
         }
+        let (entry, number) = (&self.entry, self.request.number());
         let ended = LockError::new(ErrorKind::Closed, Operation::Acquire)
             .because("the runtime that the client's work runs on has ended");
-        self.entry.close(&ended);
+        entry.close(&ended);
         // What it has left at the server, no task undoes.
-        drop(self.entry.client.unconfirmed.begin().until_done());
-        drop(self.entry.look(|local| local.take_counted(self.number)));
-        self.entry.answered(self.number, &Reply::Never, Place::Engine);
+        drop(entry.client.unconfirmed.begin().until_done());
+        drop(entry.look(|local| local.take_counted(number)));
+        entry.answered(number, &Reply::Never, Place::Engine);
     }
 }
 
-/// One attempt.
-struct Attempt<'a> {
-    entry: &'a Arc<Entry>,
-    request: &'a AcquireRequest,
-    /// A grant that is not wanted. It is kept until it is undone: a backend may leave what nothing refers to any more to its
-    /// session.
-    unwanted: Option<Grant<AnyLease>>,
-}
+impl Attempt {
+    /// Makes the attempt, and undoes what is not wanted of it.
+    async fn drive(mut self, pause: Option<Pause>, trace: Trace) {
+        let outcome = trace.around(pin!(self.make(pause))).await.unwrap_or(Outcome::Void);
+        let number = self.request.number();
+        let undo = self.entry.turn(Place::Here, |local, turn| local.attempted(turn, number, outcome));
+        self.is_over = true;
+        if let Some((counted, grant)) = undo {
+            // It does not concern the caller.
+            self.request.continue_on_engine();
+            let unwanted = self.unwanted.take().or(grant);
+            // In a box, as all that is rare: the future of each attempt has to have room for it otherwise.
+            Box::pin(self.entry.cancel(&self.request, unwanted, counted)).await;
+        }
+    }
 
-impl Attempt<'_> {
     /// Makes the attempt until it has an outcome; returns `None` when it is not wanted any more.
     async fn make(&mut self, pause: Option<Pause>) -> Option<Outcome> {
-        let Self { entry, request, .. } = *self;
+        let Self { entry, request, .. } = &*self;
         let (backend, clock) = (&entry.client.backend, entry.clock());
         let tries_once = request.wait() == Wait::Try;
-        if let Some(end) = self.pause_end() {
-            request.queued();
-            if tries_once {
-                return Some(Outcome::Refused);
-            }
-            entry.while_wanted(request, clock.sleep_until(end)).await?;
+        if request.options().at_least.is_some()
+            && let Some(outcome) = Box::pin(self.wait_for_pause()).await?
+        {
+            return Some(outcome);
         }
         if let Some(Pause { reason, in_a_row }) = pause {
             entry.log_lost_unseen(reason, in_a_row);
@@ -157,22 +134,52 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns when the pause that an earlier holder has asked for ends, if it is known to go on.
-    fn pause_end(&self) -> Option<Moment> {
-        self.request.options().at_least?;
-        let now = self.entry.clock().now();
-        self.entry.look(|local| local.pause_end).filter(|end| *end > now)
+    /// Waits while the pause of an earlier holder goes on, if this client knows of one. The server is asked about it first, now and then,
+    /// and before a wait ends. Returns an outcome that comes before the end of the pause.
+    async fn wait_for_pause(&self) -> Option<Option<Outcome>> {
+        let Self { entry, request, .. } = self;
+        let (backend, clock, memo) = (&entry.client.backend, entry.clock(), self.memo_of_pause());
+        let is_known = |now: Moment| entry.look(|local| local.pause_end.filter(|end| *end > now));
+        while let Some(end) = is_known(clock.now()) {
+            let looking = within(clock, end, backend.recall(&memo, Recall::Look));
+            match entry.while_wanted(request, looking).await? {
+                None => continue,
+                Some(Ok(remaining)) => {
+                    let end = remaining.map(|remaining| clock.now().plus(remaining));
+                    entry.look(|local| local.pause_end = end);
+                    if end.is_none() {
+                        continue;
+                    }
+                    request.queued();
+                    if request.wait() == Wait::Try {
+                        return Some(Some(Outcome::Refused));
+                    }
+                }
+                Some(Err(error)) if error.is_retryable() && request.wait() != Wait::Try => {
+                    entry.log_repeated("a pause was not looked at", &error);
+                    request.unreachable(error);
+                }
+                Some(Err(error)) => return Some(Some(Outcome::Failed(error))),
+            }
+            let look_again = clock.sleep_until(end.min(clock.now().plus(LOOK_AGAIN)));
+            let _ = entry.while_wanted(request, race(request.asked(), look_again)).await?;
+        }
+        Some(None)
+    }
+
+    fn memo_of_pause(&self) -> Memo {
+        Memo::of_pause(self.entry.name().clone(), self.request.physical().clone())
     }
 
     /// Begins the pause of a grant, unless that of an earlier holder goes on, or the server has not said: then the grant is
     /// not wanted.
     async fn unless_paused(&mut self, grant: Grant<AnyLease>, at_least: Duration) -> Option<Outcome> {
-        let Self { entry, request, .. } = *self;
-        self.unwanted = Some(grant);
+        let memo = self.memo_of_pause();
+        let Self { entry, request, unwanted, .. } = self;
+        *unwanted = Some(grant);
         let (backend, clock) = (&entry.client.backend, entry.clock());
-        let memo = Memo::of_pause(entry.name().clone(), request.physical().clone());
         match entry.while_wanted(request, backend.remember(&memo, at_least)).await? {
-            Ok(Remembered::Now) => self.unwanted.take().map(Outcome::Granted),
+            Ok(Remembered::Now) => unwanted.take().map(Outcome::Granted),
             Ok(Remembered::Already { remaining }) => {
                 let end = clock.now().plus(remaining);
                 entry.look(|local| local.pause_end = Some(end));

@@ -1,4 +1,4 @@
-//! The end of a client, at which unanswered requests are given up.
+//! The end of a client: when it begins, and when unanswered requests are given up.
 
 use std::time::Duration;
 
@@ -17,9 +17,12 @@ pub(crate) struct ClientEnd {
     _never_the_last: watch::Receiver<State>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// What a client has reached; it never goes back.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 enum State {
     InUse,
+    /// `close` has begun.
+    Closing,
     /// The client has had no handle since then.
     Unused(Moment),
     Closed,
@@ -31,18 +34,36 @@ impl ClientEnd {
         Self { state, _never_the_last: receiver }
     }
 
+    fn reach(&self, reached: State) {
+        self.state.send_if_modified(|state| {
+            let is_later = reached > *state;
+            *state = if is_later { reached } else { *state };
+            is_later
+        });
+    }
+
+    pub(crate) fn begins(&self) {
+        self.reach(State::Closing);
+    }
+
     /// The last handle of the client was dropped.
     pub(crate) fn unused(&self, since: Moment) {
-        self.state.send_modify(|state| {
-            if *state == State::InUse {
-                *state = State::Unused(since);
-            }
-        });
+        self.reach(State::Unused(since));
     }
 
     /// The backend is closed: the remaining work can no longer be done.
     pub(crate) fn closed(&self) {
-        self.state.send_replace(State::Closed);
+        self.reach(State::Closed);
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        *self.state.borrow() >= State::Closing
+    }
+
+    /// Waits until `close` begins.
+    pub(crate) async fn beginning(&self) {
+        // The sender lives as long as this client.
+        let _ = self.state.subscribe().wait_for(|state| *state >= State::Closing).await;
     }
 }
 
@@ -54,7 +75,7 @@ impl ClientContext {
         loop {
             let state = *changes.borrow_and_update();
             let until = match state {
-                State::InUse => Moment::FOREVER,
+                State::InUse | State::Closing => Moment::FOREVER,
                 State::Unused(since) => tried_until.max(since.plus(TRIED_FOR)),
                 State::Closed => return,
             };

@@ -5,15 +5,20 @@
 //! events.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::time::Duration;
 
+use tracing::Span;
 use tracing::field::{DisplayValue, Empty, debug as debug_value, display};
-use tracing::{Span, debug, error, info, warn};
 
 use crate::policy::entry::Entry;
 use crate::policy::hold::HoldCore;
 use crate::runtime::clock::Moment;
+use crate::runtime::log::log;
 use crate::runtime::metrics::Outcome;
+use crate::runtime::on_drop::OnDrop;
+use crate::runtime::waker::contained;
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::mode::Mode;
@@ -22,37 +27,71 @@ use crate::types::status::HolderInfo;
 use crate::types::token::FencingToken;
 
 /// The span of the work that is done for a lock at the server.
-pub(crate) fn span(lock: &LockName) -> Span {
-    tracing::debug_span!(target: "distlock", "lock", name = %lock)
+/// A span. Like a record, it changes nothing of what happens inside, whatever its subscriber does.
+pub(super) struct Trace(Span);
+
+impl Trace {
+    fn new(make: impl FnOnce() -> Span) -> Self {
+        Self(contained(make).unwrap_or_else(Span::none))
+    }
+
+    pub(super) fn enter(&self) -> OnDrop<impl FnMut()> {
+        let mut entered = contained(|| self.0.enter());
+        OnDrop(move || {
+            contained(|| drop(entered.take()));
+        })
+    }
+
+    pub(super) async fn around<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
+        poll_fn(|context| {
+            let _inside = self.enter();
+            future.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        contained(|| drop(std::mem::replace(&mut self.0, Span::none())));
+    }
+}
+
+pub(super) fn span(lock: &LockName) -> Trace {
+    Trace::new(|| tracing::debug_span!(target: "distlock", "lock", name = %lock))
 }
 
 /// Adds to the span of a wait how it has ended.
 pub(super) fn wait_ended(
-    span: &Span,
+    Trace(span): &Trace,
     outcome: Outcome,
     token: Option<FencingToken>,
     waited: impl Fn() -> Duration,
 ) {
     if !span.is_disabled() {
-        span.record("outcome", outcome.word()).record("waited", debug_value(waited()));
-        span.record("token", token.map(display));
+        contained(|| {
+            span.record("outcome", outcome.word()).record("waited", debug_value(waited()));
+            span.record("token", token.map(display));
+        });
     }
 }
 
 /// A lock at a server.
 impl Entry {
     /// The span of a call that acquires a lock.
-    pub(super) fn wait_span(&self, mode: Mode) -> Span {
-        tracing::info_span!(
-            target: "distlock",
-            "acquire", lock = %self.name(), ?mode, server = %self.server(),
-            outcome = Empty, waited = Empty, token = Empty
-        )
+    pub(super) fn wait_span(&self, mode: Mode) -> Trace {
+        Trace::new(|| {
+            tracing::info_span!(
+                target: "distlock",
+                "acquire", lock = %self.name(), ?mode, server = %self.server(),
+                outcome = Empty, waited = Empty, token = Empty
+            )
+        })
     }
 
     pub(super) fn log_waiting(&self, holder: &HolderInfo) {
         let server = self.server();
-        debug!(target: "distlock", lock = %self.name(), %holder, %server, "waiting");
+        log!(debug, lock = %self.name(), %holder, %server, "waiting");
     }
 
     pub(super) fn log_granted(
@@ -61,16 +100,14 @@ impl Entry {
         token: Option<FencingToken>,
         waited: impl Fn() -> Duration,
     ) {
-        debug!(
-            target: "distlock",
-            lock = %self.name(), %holder, token = token.map(display), waited = ?waited(),
+        log!(debug, lock = %self.name(), %holder, token = token.map(display), waited = ?waited(),
             server = %self.server(), "granted"
         );
     }
 
     pub(super) fn log_not_granted(&self, waited: impl Fn() -> Duration, why: &dyn fmt::Display) {
         let server = self.server();
-        debug!(target: "distlock", lock = %self.name(), %why, waited = ?waited(), %server, "not granted");
+        log!(debug, lock = %self.name(), %why, waited = ?waited(), %server, "not granted");
     }
 
     /// A grant was lost before its waiter had it, and another attempt follows. A single loss is not logged. From the
@@ -85,23 +122,19 @@ impl Entry {
             }
             _ => "find out at the server who takes or deletes what stands for the lock, or ends its session",
         };
-        warn!(
-            target: "distlock",
-            lock = %self.name(), %reason, in_a_row, remedy, server = %self.server(),
+        log!(warn, lock = %self.name(), %reason, in_a_row, remedy, server = %self.server(),
             "a grant was lost before its waiter had it; the attempt is repeated"
         );
     }
 
     /// A request for the lock has failed, and is repeated.
     pub(super) fn log_repeated(&self, what: &'static str, error: &LockError) {
-        debug!(target: "distlock", lock = %self.name(), %error, server = %self.server(), "{what}");
+        log!(debug, lock = %self.name(), %error, server = %self.server(), "{what}");
     }
 
     /// The client ends, and may leave data of the lock at the server.
     pub(super) fn log_given_up(&self) {
-        warn!(
-            target: "distlock",
-            lock = %self.name(), server = %self.server(),
+        log!(warn, lock = %self.name(), server = %self.server(),
             "given up: the server has not answered, and the client ends; what is left of the lock ends with the lease, or with \
              the client's connection"
         );
@@ -115,25 +148,23 @@ impl HoldCore {
     }
 
     /// The span of a release, until the server has answered or the core stops waiting.
-    pub(super) fn release_span(&self) -> Span {
-        tracing::info_span!(
-            target: "distlock",
-            "release", lock = %self.name(), token = self.shown_token(), held = ?self.age(), server = %self.server()
-        )
+    pub(super) fn release_span(&self) -> Trace {
+        Trace::new(|| {
+            tracing::info_span!(
+                target: "distlock",
+                "release", lock = %self.name(), token = self.shown_token(), held = ?self.age(), server = %self.server()
+            )
+        })
     }
 
     pub(super) fn log_suspect(&self) {
-        warn!(
-            target: "distlock",
-            lock = %self.name(), token = self.shown_token(), remaining = self.remaining().map(debug_value),
+        log!(warn, lock = %self.name(), token = self.shown_token(), remaining = self.remaining().map(debug_value),
             server = %self.server(), "suspect: contact is lost, and the lock is still held"
         );
     }
 
     pub(super) fn log_restored(&self) {
-        info!(
-            target: "distlock",
-            lock = %self.name(), token = self.shown_token(), server = %self.server(),
+        log!(info, lock = %self.name(), token = self.shown_token(), server = %self.server(),
             "restored: contact has returned, and the lock was held throughout"
         );
     }
@@ -141,25 +172,21 @@ impl HoldCore {
     pub(super) fn log_lost(&self, reason: LossReason) {
         let (lock, token, held, server) = (self.name(), self.shown_token(), self.age(), self.server());
         if reason == LossReason::ClientClosed {
-            // The program's own doing.
-            return warn!(target: "distlock", %lock, token, %reason, ?held, %server, "lost");
+            log!(warn, %lock, token, %reason, ?held, %server, "lost");
+        } else {
+            log!(error, %lock, token, %reason, ?held, %server, "lost");
         }
-        error!(target: "distlock", %lock, token, %reason, ?held, %server, "lost");
     }
 
     /// A loss that the owner never knew of does not affect it.
     pub(super) fn log_lost_before_known(&self, reason: LossReason) {
-        debug!(
-            target: "distlock",
-            lock = %self.name(), token = self.shown_token(), %reason, server = %self.server(),
+        log!(debug, lock = %self.name(), token = self.shown_token(), %reason, server = %self.server(),
             "lost before its waiter had it"
         );
     }
 
     pub(super) fn log_released(&self, found_lost: Option<LossReason>) {
-        debug!(
-            target: "distlock",
-            lock = %self.name(), token = self.shown_token(), held = ?self.age(),
+        log!(debug, lock = %self.name(), token = self.shown_token(), held = ?self.age(),
             found_lost = found_lost.map(display), server = %self.server(), "released"
         );
     }
@@ -187,9 +214,9 @@ impl Failures {
         let locks = locks.len();
         if self.warn_from.is_none_or(|from| now >= from) {
             self.warn_from = Some(now.plus(WARN_EVERY));
-            warn!(target: "distlock", locks, ?names, error = %why, %server, "renewals failed");
+            log!(warn, locks, ?names, error = %why, %server, "renewals failed");
         } else {
-            debug!(target: "distlock", locks, ?names, error = %why, %server, "renewals failed");
+            log!(debug, locks, ?names, error = %why, %server, "renewals failed");
         }
     }
 }

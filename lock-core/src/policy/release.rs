@@ -1,9 +1,8 @@
 //! Releases a lock: leaves the local lock, and waits until the hold has ended at the server.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
-
-use tracing::Instrument;
 
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::state::Phase;
@@ -28,7 +27,7 @@ impl Entry {
             Exited::Lost(reason) => Err(self.lost(Operation::Release, reason)),
             Exited::Ends(hold) => {
                 let span = hold.release_span();
-                self.end_of(hold).instrument(span).await
+                span.around(pin!(self.end_of(hold))).await
             }
         }
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::runtime::deadline;
+use crate::runtime::deadline_thread;
 #[cfg(feature = "testing")]
 use crate::runtime::manual_clock::{ManualClock, ManualTime};
 
@@ -106,7 +106,7 @@ impl Clock {
     /// Returns the current moment.
     pub fn now(&self) -> Moment {
         match &self.0 {
-            Source::System => deadline::system_now(),
+            Source::System => deadline_thread::system_now(),
             #[cfg(feature = "testing")]
             Source::Manual(time) => time.now(),
         }
@@ -121,7 +121,7 @@ impl Clock {
     #[doc(hidden)]
     pub fn schedule(&self, moment: Moment, alarm: Waker) -> AlarmHandle {
         let key = match &self.0 {
-            Source::System => deadline::schedule(moment, alarm),
+            Source::System => deadline_thread::schedule(moment, alarm),
             #[cfg(feature = "testing")]
             Source::Manual(time) => Some(time.schedule(moment, alarm)),
         };
@@ -160,7 +160,7 @@ impl Drop for AlarmHandle {
     fn drop(&mut self) {
         let Some(key) = self.key else { return };
         match &self.clock.0 {
-            Source::System => deadline::cancel(key),
+            Source::System => deadline_thread::cancel(key),
             #[cfg(feature = "testing")]
             Source::Manual(time) => time.cancel(key),
         }

@@ -17,6 +17,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
 
+use crate::runtime::on_drop::OnDrop;
 use crate::runtime::sync::Mutex;
 use crate::types::error::{ErrorKind, LockError, Operation};
 
@@ -99,7 +100,9 @@ impl Engine {
         (**work).as_ref().begin();
         let waker = Waker::from(Arc::clone(work));
         let polled = {
-            let _entered = (self.handle.enter(), Nesting::deeper());
+            let _entered = self.handle.enter();
+            DEPTH.set(DEPTH.get() + 1);
+            let _deeper = OnDrop(|| DEPTH.set(DEPTH.get() - 1));
             future.as_mut().poll(&mut Context::from_waker(&waker))
         };
         if polled.is_pending() {
@@ -211,7 +214,7 @@ fn hand_over(future: Work, engine: Arc<BackendTasks>) {
     if next.is_none() {
         return;
     }
-    let _end = EndOfHandingOver;
+    let _end = OnDrop(|| drop(WOKEN_MEANWHILE.try_with(RefCell::take)));
     while let Some((future, engine)) = next {
         #[cfg(test)]
         super::counts::spawn();
@@ -220,32 +223,9 @@ fn hand_over(future: Work, engine: Arc<BackendTasks>) {
     }
 }
 
-struct EndOfHandingOver;
-
-impl Drop for EndOfHandingOver {
-    fn drop(&mut self) {
-        let _ = WOKEN_MEANWHILE.try_with(RefCell::take);
-    }
-}
-
 thread_local! {
+    /// How many first polls, each of which may lead to the first poll of what follows, this thread is in.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-}
-
-/// A first poll, which may lead to the first poll of what follows.
-struct Nesting;
-
-impl Nesting {
-    fn deeper() -> Self {
-        DEPTH.set(DEPTH.get() + 1);
-        Self
-    }
-}
-
-impl Drop for Nesting {
-    fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
-    }
 }
 
 /// Returns whether this thread can begin what follows, too: whether the stack has room for it.

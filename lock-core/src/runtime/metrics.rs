@@ -335,8 +335,6 @@ impl Drop for Headroom {
 /// The way to the recorder.
 #[cfg(feature = "metrics")]
 mod record {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
     pub(super) use metrics::Key;
     use metrics::{
         Label, Level, Metadata, Recorder, Unit, describe_counter, describe_gauge, describe_histogram,
@@ -346,14 +344,16 @@ mod record {
         ACQUIRE_WAIT, HEADROOM, HOLD, HOLDS, LEADER, LOST, Named, RENEWAL, REQUESTS, SKIPPED, TERMS, Value,
         WAITERS,
     };
+    use crate::runtime::log::log;
+    use crate::runtime::waker;
 
     pub(super) const IS_ON: bool = true;
 
     static METADATA: Metadata<'static> = Metadata::new("distlock", Level::INFO, Some("distlock"));
 
     fn contained(record: impl FnOnce()) {
-        if catch_unwind(AssertUnwindSafe(record)).is_err() {
-            tracing::error!(target: "distlock", "a recorder of metrics panicked");
+        if waker::contained(record).is_none() {
+            log!(error, "a recorder of metrics panicked");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Wakers that are stored under a mutex.
+//! Wakers that are stored under a mutex, and other code that is not ours.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
@@ -39,7 +39,12 @@ pub fn with_waker<T>(context: &Context<'_>, look: impl FnOnce(&mut Option<Waker>
     found
 }
 
-/// Wakes a task. A waker is foreign code: if it panics, what comes after it is done all the same.
+/// Calls foreign code: if it panics, what comes after it is done all the same.
+pub(crate) fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(call)).ok()
+}
+
+/// Wakes a task. A waker is foreign code.
 pub(crate) fn wake_contained(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(move || waker.wake()));
+    contained(move || waker.wake());
 }

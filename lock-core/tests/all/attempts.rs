@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crate::support::{ByHand, Recorder, SOON, Told, eventually, next};
 use lock_core::{
-    AcquireRequest, Backend, BackendContext, Capabilities, CharacterSet, ClientBuilder, Clock, Downgraded,
-    EngineChoice, ErrorKind, Grant, GroupId, HolderId, LeaseState, LockClient, LockError, LockGuard,
-    LossReason, ManualClock, Mode, NameRules, Operation, Owner, Participant, Reach, Released, Term, Wait,
+    AcquireRequest, Backend, BackendContext, Capabilities, CharacterSet, ClientBuilder, Clock,
+    DistributedLock, Downgraded, EngineChoice, ErrorKind, Grant, GroupId, HolderId, LeaseState, LockClient,
+    LockError, LockGuard, LockOptions, LossReason, ManualClock, Memo, Mode, NameRules, Operation, Owner,
+    Participant, Reach, Recall, Released, Remembered, Term, Wait,
 };
 use tokio::sync::oneshot;
 
@@ -23,6 +24,8 @@ enum Asked {
     Cancel(oneshot::Sender<()>),
     Release(oneshot::Sender<Result<Released, LockError>>),
     Downgrade(oneshot::Sender<Result<Downgraded<()>, LockError>>),
+    Remember(oneshot::Sender<Result<Remembered, LockError>>),
+    Recall(oneshot::Sender<Result<Option<Duration>, LockError>>),
 }
 
 #[derive(Debug)]
@@ -38,6 +41,8 @@ impl std::fmt::Debug for Asked {
             Self::Cancel(_) => "cancel",
             Self::Release(_) => "release",
             Self::Downgrade(_) => "downgrade",
+            Self::Remember(_) => "remember",
+            Self::Recall(_) => "recall",
         })
     }
 }
@@ -82,6 +87,15 @@ impl Backend for Remote {
         self.ask(Asked::Downgrade).await
     }
 
+    async fn remember(&self, _: &Memo, _: Duration) -> Result<Remembered, LockError> {
+        self.ask(Asked::Remember).await
+    }
+
+    async fn recall(&self, _: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
+        assert_eq!(recall, Recall::Look);
+        self.ask(Asked::Recall).await
+    }
+
     async fn ping(&self) -> Result<(), LockError> {
         Ok(())
     }
@@ -115,7 +129,7 @@ impl World {
             context = Some(given);
             let names = NameRules::new(CharacterSet::ANY, 100);
             let capabilities = Capabilities::new("answered by hand", Reach::Network, names);
-            let capabilities = change(capabilities.with_shared());
+            let capabilities = change(capabilities.with_shared().with_remembering());
             Ok(Remote { capabilities, asked: Arc::clone(&asked) })
         });
         Self { client: client.unwrap(), context: context.unwrap(), asked, clock, time }
@@ -152,6 +166,23 @@ impl World {
         let writer = writer.output().await.unwrap();
         let reader = catalog.read().acquire_as(writer.owner(), Wait::Forever).await.unwrap().unwrap();
         (writer, reader)
+    }
+
+    /// Lets the waiter of an attempt find the pause of an earlier holder.
+    async fn finds_a_pause(&self, remaining: Duration) {
+        self.attempt().await.1.send(Ok(Some(self.grant()))).unwrap();
+        let Asked::Remember(answer) = self.only().await else { panic!("it does not begin a pause") };
+        answer.send(Ok(Remembered::Already { remaining })).unwrap();
+        let Asked::Cancel(done) = self.only().await else { panic!("it keeps the lock") };
+        done.send(()).unwrap();
+    }
+
+    /// Returns the question whether a pause goes on, which is the only thing that has been asked since the last time.
+    async fn looked(&self) -> oneshot::Sender<Result<Option<Duration>, LockError>> {
+        match self.only().await {
+            Asked::Recall(answer) => answer,
+            other => panic!("{other:?}"),
+        }
     }
 
     fn grant(&self) -> Grant<()> {
@@ -571,4 +602,92 @@ async fn a_place_that_is_lost_is_where_the_next_attempt_of_its_request_starts() 
     assert_eq!(request.place(), NonZeroU64::new(7));
     answer.send(Ok(Some(world.grant()))).unwrap();
     drop(waits.output().await.unwrap());
+}
+
+const HOUR: Duration = Duration::from_hours(1);
+
+fn paused(world: &World) -> Arc<dyn DistributedLock> {
+    world.client.mutex_with(NAME, LockOptions::new().at_least(HOUR)).unwrap()
+}
+
+#[tokio::test]
+async fn a_wait_in_a_pause_looks_at_it_again_and_goes_on_when_an_operator_has_ended_it() {
+    let world = World::new();
+    let lock = paused(&world);
+    let waits = ByHand::begun(lock.acquire());
+    world.finds_a_pause(HOUR).await;
+    for _ in 0..3 {
+        world.looked().await.send(Ok(Some(HOUR))).unwrap();
+        assert!(world.asked().await.is_empty());
+        world.time.advance(Duration::from_millis(4_999));
+        assert!(world.asked().await.is_empty());
+        world.time.advance(Duration::from_millis(1));
+    }
+    let away = LockError::new(ErrorKind::Unreachable, Operation::Remember).retryable();
+    world.looked().await.send(Err(away)).unwrap();
+    assert!(world.asked().await.is_empty());
+    world.time.advance(Duration::from_secs(5));
+    world.looked().await.send(Ok(None)).unwrap();
+    world.attempt().await.1.send(Ok(Some(world.grant()))).unwrap();
+    let Asked::Remember(answer) = world.only().await else { panic!("it does not begin a pause") };
+    answer.send(Ok(Remembered::Now)).unwrap();
+    drop(waits.output().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_try_in_a_pause_asks_whether_it_goes_on() {
+    let world = World::new();
+    let lock = paused(&world);
+    let tries = || ByHand::begun(lock.try_acquire());
+    let first = tries();
+    world.finds_a_pause(HOUR).await;
+    world.looked().await.send(Ok(Some(HOUR))).unwrap();
+    assert!(first.output().await.unwrap().is_none());
+    let second = tries();
+    let away = LockError::new(ErrorKind::Unreachable, Operation::Remember).retryable();
+    world.looked().await.send(Err(away)).unwrap();
+    assert_eq!(second.output().await.unwrap_err().kind(), ErrorKind::Unreachable);
+    let Asked::Cancel(done) = world.only().await else { panic!("its outcome is not known") };
+    done.send(()).unwrap();
+    let third = tries();
+    world.looked().await.send(Ok(None)).unwrap();
+    world.attempt().await.1.send(Ok(None)).unwrap();
+    assert!(third.output().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_limited_wait_in_a_pause_is_refused_if_the_server_says_before_its_end_that_it_goes_on() {
+    for answers in [true, false] {
+        let world = World::with(answering);
+        let lock = paused(&world);
+        let waits = ByHand::begun(lock.acquire_as(Owner::new(), world.within(Duration::from_secs(19))));
+        world.finds_a_pause(HOUR).await;
+        let mut looks = 0;
+        for second in 0..19 {
+            for asked in world.asked().await {
+                let Asked::Recall(answer) = asked else { panic!("{asked:?}") };
+                looks += 1;
+                if answers || second < 16 {
+                    answer.send(Ok(Some(HOUR))).unwrap();
+                }
+            }
+            assert!(world.asked().await.is_empty());
+            world.time.advance(Duration::from_secs(1));
+        }
+        // At the beginning, each five seconds, and three before the end.
+        assert_eq!(looks, 5);
+        let outcome = waits.output().await;
+        assert_eq!(outcome.err().map(|error| error.kind()), (!answers).then_some(ErrorKind::Unreachable));
+    }
+}
+
+#[tokio::test]
+async fn a_question_about_a_pause_ends_with_the_pause() {
+    let world = World::new();
+    let lock = paused(&world);
+    let _waits = ByHand::begun(lock.acquire());
+    world.finds_a_pause(Duration::from_secs(10)).await;
+    let _unanswered = world.looked().await;
+    world.time.advance(Duration::from_secs(10));
+    world.attempt().await;
 }

@@ -38,6 +38,26 @@ async fn a_loss_while_held_is_a_level_and_one_event_and_the_owner_is_notified_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_the_end_of_a_hold_says_the_same_whenever_it_is_polled_again() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
+    for loss in [Some(LossReason::Deleted), None] {
+        let guard = lock.acquire().await.unwrap();
+        let end = loss.map_or(HoldEnd::Released, HoldEnd::Lost);
+        let (mut lost, mut late) = (ByHand::begun(guard.lost()), ByHand::of(guard.lost()));
+        let mut ended = ByHand::begun(guard.hold().ended());
+        if loss.is_some() {
+            server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
+            lost.woken().await;
+        }
+        assert_eq!(guard.release().await.err().and_then(|error| error.loss()), loss);
+        for _ in 0..3 {
+            assert_eq!((lost.poll(), late.poll(), ended.poll()), (Some(loss), Some(loss), Some(end)));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_front_is_free_after_a_loss_although_the_owner_never_unlocks() {
     let server = MemoryServer::new();
     let lock = server.client().unwrap().mutex(NAME).unwrap();

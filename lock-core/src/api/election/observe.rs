@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::Election;
 use crate::runtime::engine::AbortOnDrop;
+use crate::runtime::log::log;
 use crate::runtime::race::{race, within};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::mode::{LockKind, Mode};
@@ -71,7 +72,7 @@ impl Election {
                         });
                     }
                     Err(error) => {
-                        tracing::debug!(target: "distlock", lock = %election.name(), %error, "not observed");
+                        log!(debug, lock = %election.name(), %error, "not observed");
                     }
                 }
             }

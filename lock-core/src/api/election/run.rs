@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use super::{Election, Leadership, Leading};
+use crate::runtime::log::log;
 use crate::runtime::race::race;
 use crate::spi::Backoff;
 use crate::types::error::{ErrorKind, LockError};
@@ -60,8 +61,7 @@ impl Election {
         match leadership.resign().await {
             Err(error) if error.kind() == ErrorKind::Lost => Err(error),
             Err(error) => {
-                tracing::warn!(
-                    target: "distlock", lock = %self.name(), %error,
+                log!(warn, lock = %self.name(), %error,
                     "the resignation is repeated in the background"
                 );
                 Ok(output)

@@ -14,19 +14,9 @@ use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
 
-/// What an attempt may have left at the server, which its driver has to undo.
-pub(crate) struct Leftovers {
-    pub(crate) counted: Pending,
-    /// A grant that came for it: a backend may leave what nothing refers to any more to its session, so it is kept until it is
-    /// undone.
-    pub(crate) grant: Option<Grant<AnyLease>>,
-}
-
-impl Leftovers {
-    pub(crate) fn of(counted: Pending) -> Self {
-        Self { counted, grant: None }
-    }
-}
+/// What is counted until it has been undone, and a grant that came for it: a backend may leave what nothing refers to any more to
+/// its session, so it is kept until then.
+type Leftovers = (Pending, Option<Grant<AnyLease>>);
 
 impl LocalLock {
     /// An attempt has ended. If something may be left of it at the server, the caller undoes it, and reports that with
@@ -53,8 +43,8 @@ impl LocalLock {
                         self.answered(turn, number, &Reply::Done);
                         None
                     }
-                    Outcome::Granted(grant) => Some(Leftovers { counted, grant: Some(grant) }),
-                    Outcome::Void | Outcome::Failed(_) => Some(Leftovers::of(counted)),
+                    Outcome::Granted(grant) => Some((counted, Some(grant))),
+                    Outcome::Void | Outcome::Failed(_) => Some((counted, None)),
                 };
             }
             Is::Leased(_) => return None,
@@ -73,7 +63,7 @@ impl LocalLock {
                 }
                 Err(error) => {
                     let counted = self.failed(turn, number, ticket, error);
-                    Some(Leftovers { counted, grant: Some(grant) })
+                    Some((counted, Some(grant)))
                 }
             },
             Outcome::Refused => {
@@ -87,9 +77,9 @@ impl LocalLock {
                 if let Some(waiting) = self.line.set(ticket, At::Waits) {
                     waiting.place = request.place();
                 }
-                Some(Leftovers::of(counted))
+                Some((counted, None))
             }
-            Outcome::Failed(error) => Some(Leftovers::of(self.failed(turn, number, ticket, error))),
+            Outcome::Failed(error) => Some((self.failed(turn, number, ticket, error), None)),
         }
     }
 

@@ -49,7 +49,6 @@ use crate::types::status::Participant;
 use answers::Answers;
 pub(crate) use asks::Number;
 use asks::{Ask, Is, Lease, Seen, Word};
-pub(crate) use granting::Leftovers;
 pub(crate) use line::Ticket;
 use line::{At, Line, Request};
 use owners::Owners;
