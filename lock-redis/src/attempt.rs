@@ -104,7 +104,7 @@ impl<'a> Attempt<'a> {
         let address = self.nodes().router.hold(self.request);
         loop {
             let asked = match self.ask(&link, Intent::Try).await {
-                Err(error) if self.nodes().again(&error, since).await => {
+                Err(error) if self.nodes().again(self.keys.hash_slot, &error, since).await => {
                     link = self.nodes().find(self.keys.hash_slot, Operation::Acquire, since).await?;
                     continue;
                 }
@@ -163,7 +163,10 @@ impl<'a> Attempt<'a> {
                     }
                     self.pause(&link, remaining, before)
                 }
-                Err(error) if intent == Intent::Wait && self.nodes().again(&error, since).await => {
+                Err(error)
+                    if intent == Intent::Wait
+                        && self.nodes().again(self.keys.hash_slot, &error, since).await =>
+                {
                     link = self.nodes().find(self.keys.hash_slot, Operation::Acquire, since).await?;
                     contact = self.nodes().of(self.keys.hash_slot)?.watch();
                     continue;
@@ -228,7 +231,7 @@ impl<'a> Attempt<'a> {
             let mut command = self.keys.call(&DOWNGRADE);
             command.arg(held.id).arg(self.id).arg(milliseconds(self.lease)).arg(self.who(&link));
             match link.call(&DOWNGRADE, &Arc::new(command)).await {
-                Err(error) if self.nodes().again(&error, since).await => {}
+                Err(error) if self.nodes().again(self.keys.hash_slot, &error, since).await => {}
                 answer => break (link, sent, answer?),
             }
         };

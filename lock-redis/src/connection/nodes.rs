@@ -94,9 +94,7 @@ impl Nodes {
         let link = connection.link(operation)?;
         if link.from(slot).is_none() {
             // It may have come to the node since then.
-            if let Err(error) = connection.confirm(&link, self.now()).await {
-                tracing::debug!(target: "distlock", %error, "the node is not confirmed");
-            }
+            self.confirm(&connection, &link).await;
         }
         if link.from(slot).is_some() { Ok(link) } else { Err(elsewhere(operation)) }
     }
@@ -110,7 +108,7 @@ impl Nodes {
     ) -> Result<Arc<Link>, LockError> {
         loop {
             match self.link(slot, operation).await {
-                Err(error) if self.again(&error, since).await => {}
+                Err(error) if self.again(slot, &error, since).await => {}
                 found => return found,
             }
         }
@@ -127,7 +125,7 @@ impl Nodes {
         loop {
             let link = self.find(keys.hash_slot, script.operation(), since).await?;
             match link.call(script, &command).await {
-                Err(error) if self.again(&error, since).await => {}
+                Err(error) if self.again(keys.hash_slot, &error, since).await => {}
                 answer => return answer,
             }
         }
@@ -135,14 +133,27 @@ impl Nodes {
 
     /// Whether to send a request again that failed with this error: if it was certainly not executed, because its hash slot is
     /// elsewhere, or on its way. Finds out where it is now.
-    pub(crate) async fn again(&self, error: &LockError, since: Moment) -> bool {
+    pub(crate) async fn again(&self, slot: u16, error: &LockError, since: Moment) -> bool {
         if !is_elsewhere(error) || self.now() > since.plus(self.request_timeout) {
             return false;
         }
         let clock = self.context.clock();
         clock.sleep_until(clock.now().plus(PAUSE)).await;
-        self.look_again().await;
+        let asked = self.of(slot).ok();
+        let link = asked.as_ref().and_then(|asked| asked.link(error.operation()).ok());
+        match (asked, link.filter(|link| link.from(slot).is_some())) {
+            // The connection asks again by itself, but with a long lease not soon.
+            (Some(asked), Some(link)) => self.confirm(&asked, &link).await,
+            _ => self.look_again().await,
+        }
         true
+    }
+
+    /// Asks the nodes whether the one that a connection leads to is the primary, and what it has.
+    async fn confirm(&self, connection: &Connection, link: &Link) {
+        if let Err(error) = connection.confirm(link, self.now()).await {
+            tracing::debug!(target: "distlock", %error, "the node is not confirmed");
+        }
     }
 
     /// Asks the nodes of the cluster which of them has what.

@@ -29,6 +29,7 @@ cases!("cluster":
     a_holder_that_is_cut_off_stops_before_another_begins,
     a_slot_that_comes_to_a_node_grants_nothing_at_first,
     a_moved_hold_goes_on_and_a_waiter_gets_the_lock,
+    a_release_follows_its_slot_however_long_the_lease_is,
     a_node_that_forgets_all_grants_nothing_at_first,
     a_node_that_contradicts_the_others_is_not_relied_on,
     no_two_believe_while_slots_move_and_nodes_fail_over,
@@ -316,6 +317,20 @@ async fn a_moved_hold_goes_on_and_a_waiter_gets_the_lock() -> Outcome {
     guard.release().await?;
     let (next, _) = first.granted().await?;
     Ok(next.release().await?)
+}
+
+/// Its node is asked what it has once in many minutes, and the client has no connection to another one.
+async fn a_release_follows_its_slot_however_long_the_lease_is() -> Outcome {
+    let cluster = cluster(3600).await?;
+    let client = client(&cluster, "lease=1h").await?;
+    let mut of_the_first = names(usize::from(hash_slot("distlock")) / SHARE);
+    let [stays, leaves] = [(); 2].map(|()| of_the_first.next().unwrap_or_default());
+    let _stays = client.mutex(stays)?.acquire().await?;
+    let guard = client.mutex(&leaves)?.acquire().await?;
+    let slot = hash_slot(&leaves);
+    let there = cluster.owner((slot + 8000) % 16384).await?;
+    cluster.move_slot(slot, there).await?;
+    Ok(guard.release().await?)
 }
 
 /// Others may have been told of a new owner, and not yet of its epoch.
