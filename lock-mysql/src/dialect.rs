@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::{
     BackendContext, Breaking, Capabilities, CharacterSet, Fairness, Fencing, Inspection, LockError, LockKind,
-    LockName, Memo, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Recall, Reserving, Secret,
+    LockName, Memo, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Reserving, Secret,
 };
 use lock_kit::ClientRecord;
 use lock_sql::{Answer, Connecting, Dialect, Explained, Failure, Seen, create_if_missing};
@@ -237,12 +237,16 @@ impl Dialect for MySql {
         statement::create_slots()
     }
 
-    fn remember(&self, memo: &Memo, writer: &str, keep: Duration) -> Result<String, LockError> {
-        Ok(statement::remember(&self.name(memo.physical()), memo, writer, keep))
+    fn remember(key: &Parts, memo: &Memo, writer: &str, keep: Duration) -> String {
+        statement::remember(&key.gate, memo, writer, keep)
     }
 
-    fn recall(&self, memo: &Memo, recall: Recall) -> Result<String, LockError> {
-        Ok(statement::recall(&self.name(memo.physical()), memo, recall))
+    fn recall(key: &Parts, memo: &Memo) -> String {
+        statement::recall(&key.gate, memo)
+    }
+
+    fn forget(key: &Parts, memo: &Memo, writer: &str) -> String {
+        statement::forget(&key.gate, memo, writer)
     }
 
     fn forget_slots() -> String {

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Mode, Operation, Recall};
+use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Mode, Operation};
 use lock_kit::ClientRecord;
 use lock_sql::{COMMENT, comment, hex, nonsense, word_of};
 use serde::{Deserialize, Serialize};
@@ -314,17 +314,15 @@ pub(crate) fn remember(name: &str, memo: &Memo, writer: &str, keep: Duration) ->
     )
 }
 
-/// Reads the same of a slot whose time is not over, and removes its row if it is to be forgotten.
-pub(crate) fn recall(name: &str, memo: &Memo, recall: Recall) -> String {
-    let id = memo.key();
-    let read = read_slot(name, &id, &format!("AND kept_until>{NOW} "));
-    match recall {
-        Recall::Look => read,
-        Recall::Forget => format!(
-            "{read};DELETE {} FROM {SLOTS} WHERE name='{name}' AND id='{id}'",
-            comment(Operation::Remember)
-        ),
-    }
+/// Reads the same of a slot whose time is not over.
+pub(crate) fn recall(name: &str, memo: &Memo) -> String {
+    read_slot(name, &memo.key(), &format!("AND kept_until>{NOW} "))
+}
+
+/// Removes the row of a slot if it is this writer's.
+pub(crate) fn forget(name: &str, memo: &Memo, writer: &str) -> String {
+    let (comment, id, writer) = (comment(Operation::Remember), memo.key(), hex(writer.as_bytes()));
+    format!("DELETE {comment} FROM {SLOTS} WHERE name='{name}' AND id='{id}' AND writer=x'{writer}'")
 }
 
 fn read_slot(name: &str, id: &str, condition: &str) -> String {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use lock_core::{
     BackendContext, Breaking, Capabilities, CharacterSet, ErrorKind, Fairness, Fencing, Inspection,
     LockError, LockKind, LockName, Memo, Mode, NameRules, Operation, Participant, PermitLimits, PhysicalName,
-    Reach, Recall, Reserving, Secret,
+    Reach, Reserving, Secret,
 };
 use lock_kit::ClientRecord;
 use lock_sql::{
@@ -298,14 +298,16 @@ impl Dialect for Postgres {
         table::create_slots()
     }
 
-    fn remember(&self, memo: &Memo, writer: &str, keep: Duration) -> Result<String, LockError> {
-        let key = self.key(memo.name(), memo.physical(), LockKind::Lock)?;
-        Ok(table::remember(key, memo, writer, keep))
+    fn remember(key: &Key, memo: &Memo, writer: &str, keep: Duration) -> String {
+        table::remember(*key, memo, writer, keep)
     }
 
-    fn recall(&self, memo: &Memo, recall: Recall) -> Result<String, LockError> {
-        let key = self.key(memo.name(), memo.physical(), LockKind::Lock)?;
-        Ok(table::recall(key, memo, recall))
+    fn recall(key: &Key, memo: &Memo) -> String {
+        table::recall(*key, memo)
+    }
+
+    fn forget(key: &Key, memo: &Memo, writer: &str) -> String {
+        table::forget(*key, memo, writer)
     }
 
     fn check_slot(row: &Row) -> Result<(), LockError> {

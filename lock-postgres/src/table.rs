@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Memo, Operation, Recall};
+use lock_core::{Memo, Operation};
 use lock_kit::ClientRecord;
 use lock_sql::{ascii_json, comment, hex};
 
@@ -190,15 +190,16 @@ pub(crate) fn remember(key: Key, memo: &Memo, writer: &str, keep: Duration) -> S
     )
 }
 
-/// Reads the same of a slot whose time is not over, and removes its row if it is to be forgotten.
-pub(crate) fn recall(key: Key, memo: &Memo, recall: Recall) -> String {
-    let (comment, id) = (comment(Operation::Remember), memo.key());
-    let (read, columns) =
-        (format!("FROM {SLOTS} WHERE key={key} AND id='{id}' AND kept_until>{NOW}"), columns_of_slot());
-    match recall {
-        Recall::Look => format!("{comment}SELECT {columns} {read}"),
-        Recall::Forget => format!("{comment}DELETE {read} RETURNING {columns}"),
-    }
+/// Reads the same of a slot whose time is not over.
+pub(crate) fn recall(key: Key, memo: &Memo) -> String {
+    let (comment, columns, id) = (comment(Operation::Remember), columns_of_slot(), memo.key());
+    format!("{comment}SELECT {columns} FROM {SLOTS} WHERE key={key} AND id='{id}' AND kept_until>{NOW}")
+}
+
+/// Removes the row of a slot if it is this writer's.
+pub(crate) fn forget(key: Key, memo: &Memo, writer: &str) -> String {
+    let (comment, id, writer) = (comment(Operation::Remember), memo.key(), text(writer));
+    format!("{comment}DELETE FROM {SLOTS} WHERE key={key} AND id='{id}' AND writer={writer}")
 }
 
 fn columns_of_slot() -> String {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lock_core::{
     AttemptId, HolderId, LeaseState, LockError, LockKind, LockName, Memo, Mode, Operation, Participant,
-    PhysicalName, Recall, Released, Secret,
+    PhysicalName, Released, Secret,
 };
 use lock_kit::ClientRecord;
 use sqlx::error::DatabaseError;
@@ -154,18 +154,15 @@ pub trait Dialect: Holds<Self> + Breaks<Self> + Send + Sync + Sized + 'static {
     /// Returns the statement that creates the table of slots.
     fn create_slots() -> String;
 
-    /// Returns the statements that make a slot this writer's unless its time is not over, and then read whose it is, the end of its
-    /// time and the server's time, in microseconds. A message that is carried out twice finds its own row.
-    ///
-    /// # Errors
-    /// That the lock has a name which the server cannot have.
-    fn remember(&self, memo: &Memo, writer: &str, keep: Duration) -> Result<String, LockError>;
+    /// Returns the statements that make a slot of a lock this writer's unless its time is not over, and then read whose it is, the end of
+    /// its time and the server's time, in microseconds. A message that is carried out twice finds its own row.
+    fn remember(key: &Self::Key, memo: &Memo, writer: &str, keep: Duration) -> String;
 
-    /// Returns the statements that read the same of a slot whose time is not over, and then remove its row if it is to be forgotten.
-    ///
-    /// # Errors
-    /// That the lock has a name which the server cannot have.
-    fn recall(&self, memo: &Memo, recall: Recall) -> Result<String, LockError>;
+    /// Returns the statement that reads the same of a slot whose time is not over.
+    fn recall(key: &Self::Key, memo: &Memo) -> String;
+
+    /// Returns the statement that removes the row of a slot if it is this writer's, whose name was read there.
+    fn forget(key: &Self::Key, memo: &Memo, writer: &str) -> String;
 
     /// Checks a row that was read so.
     ///

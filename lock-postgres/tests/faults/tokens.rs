@@ -18,6 +18,7 @@ cases!("tokens":
     tables_of_a_later_release_are_refused,
     a_slot_is_remembered_across_a_crash_of_the_server,
     a_cancelled_statement_uses_a_slot_at_most_once,
+    a_deletion_that_is_sent_again_spares_the_slot_of_a_later_run,
     the_record_of_an_earlier_holder_is_not_that_of_the_next,
     of_a_released_hold_are_in_no_status,
     that_are_blocked_cost_no_hold,
@@ -199,6 +200,27 @@ async fn a_cancelled_statement_uses_a_slot_at_most_once() -> Outcome {
         ensure!(used == 1 || used == 0 && failed > 0, "round {round}: {one:?} and {other:?}");
     }
     cancelling.await?
+}
+
+/// The work runs again before the client knows that its slot is forgotten.
+async fn a_deletion_that_is_sent_again_spares_the_slot_of_a_later_run() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage
+        .server
+        .proxy(|text| text.contains("DELETE FROM distlock_slots").then_some(Operation::Remember))?;
+    let (ours, theirs) = (stage.client_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
+    ensure!(theirs.remember(ROOM, "slot", DAY).await? == Remembered::Now, "used before");
+    // It asks again only on a connection that it has used before.
+    ensure!(ours.remembered(ROOM, "slot").await?.is_some(), "not remembered");
+    proxy.hold_reply(Operation::Remember);
+    let forgetting = tokio::spawn(async move { ours.forget(ROOM, "slot").await });
+    soon("the deletion", proxy.is_held()).await?;
+    ensure!(theirs.remember(ROOM, "slot", DAY).await? == Remembered::Now, "it is not forgotten");
+    proxy.cut();
+    ensure!(soon("the answer", forgetting).await???, "it was not there to be forgotten");
+    let again = theirs.remember(ROOM, "slot", DAY).await?;
+    ensure!(matches!(again, Remembered::Already { .. }), "the slot of the later run is forgotten");
+    Ok(())
 }
 
 /// The row stays when a lock is released; it belongs to the session that has written it.
