@@ -59,8 +59,10 @@ pub(crate) fn ping() -> String {
 /// Whether a statement waits for this lock, whatever its comment says.
 pub(crate) fn waits_for(statement: &str, parts: &Parts) -> bool {
     let behind = statement.split_once(COMMENT).and_then(|(_, rest)| rest.split_once("*/"));
-    let names = behind.map_or(statement, |(_, rest)| rest).split("_LOCK('").skip(1);
-    names.filter_map(|rest| rest.split_once('\'')).any(|(name, _)| parts.contain(name))
+    let calls = behind.map_or(statement, |(_, rest)| rest).split("_LOCK(").skip(1);
+    let arguments = calls.map(|call| call.trim_start_matches("CONCAT("));
+    let mut names = arguments.filter_map(|text| text.strip_prefix('\'')?.split_once('\''));
+    names.any(|(name, _)| parts.contain(name))
 }
 
 /// Calls a function for each of these locks. The answer has a word for each, behind those of `first`.
@@ -154,7 +156,7 @@ pub(crate) fn waiters(parts: &Parts) -> String {
     let (gate, stem) = (&parts.gate, parts.stem());
     format!(
         "SELECT {} CAST(ID AS CHAR),CAST(UNIX_TIMESTAMP()-TIME AS CHAR),INFO FROM information_schema.PROCESSLIST \
-         WHERE STATE='User lock' AND (LOCATE('GET_LOCK(''{gate}'',',INFO)>0 OR LOCATE('_LOCK(''{stem}',INFO)>0)",
+         WHERE STATE='User lock' AND (LOCATE('GET_LOCK(''{gate}'',',INFO)>0 OR LOCATE('(''{stem}',INFO)>0)",
         comment(Operation::Inspect)
     )
 }
@@ -408,8 +410,10 @@ mod tests {
     fn a_waiter_is_known_by_its_statement_and_not_by_its_comment() {
         let [a, b] = ["a", "b"].map(|name| Parts::new(name.into(), LockKind::Lock));
         for comment in ["/*distlock acquire GET_LOCK('b',*/", "/*distlock acquire*/", ""] {
-            let statement = format!("SELECT {comment} GET_LOCK('a',9)");
-            assert!(waits_for(&statement, &a) && !waits_for(&statement, &b), "{statement}");
+            for name in ["'a'", "'a|7'", "CONCAT('a|',@distlock_count)"] {
+                let statement = format!("SELECT {comment} GET_LOCK({name},9)");
+                assert!(waits_for(&statement, &a) && !waits_for(&statement, &b), "{statement}");
+            }
         }
     }
 
