@@ -200,7 +200,7 @@ impl Dialect for MySql {
     async fn remains(control: &Control, id: &SessionId, calls: u32) -> Result<bool, LockError> {
         let Some(state) = state_of(control, id, Operation::Cancel).await? else { return Ok(false) };
         if state == WAITS || calls >= LOOKS_BEFORE_THE_END {
-            let end = statement::end(id.number, Operation::Cancel);
+            let end = statement::end(id.number, &id.tag.lock(), Operation::Cancel);
             control.ask_in_run_of(id, Operation::Cancel, end).await?;
         }
         Ok(true)

@@ -132,9 +132,10 @@ pub(crate) fn cancel(connection: u64) -> String {
     format!("KILL {} QUERY {connection}", comment(Operation::Cancel))
 }
 
-/// Ends a connection.
-pub(crate) fn end(connection: u64, operation: Operation) -> String {
-    format!("KILL {} CONNECTION {connection}", comment(operation))
+/// Ends a connection if it has this lock, at which the server looks when it carries out the command. No connection has the number 0.
+pub(crate) fn end(connection: u64, name: &str, operation: Operation) -> String {
+    let comment = comment(operation);
+    format!("KILL {comment} CONNECTION IF(IS_USED_LOCK('{name}')={connection},{connection},0)")
 }
 
 /// What a connection does; no row if it does not exist.
@@ -398,7 +399,7 @@ mod tests {
             (release(["a"].into_iter(), Operation::Release), Operation::Release),
             (check(["a"].into_iter()), Operation::Renew),
             (cancel(1), Operation::Cancel),
-            (end(1, Operation::Break), Operation::Break),
+            (end(1, "a", Operation::Break), Operation::Break),
         ] {
             assert_eq!(operation_of(&statement), Some(operation), "{statement}");
         }
