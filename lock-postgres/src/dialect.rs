@@ -49,7 +49,7 @@ pub(crate) struct Postgres {
     connect_options: PgConnectOptions,
     pub(crate) fencing: TokenSource,
     keys: Keys,
-    pooler: Pooler,
+    pub(crate) pooler: Pooler,
     prefix: String,
     schema: String,
     /// What the client may still take of the server's table of locks.
@@ -118,7 +118,7 @@ fn of_sessions(settings: &Settings, tag: SessionTag) -> [(&'static str, String);
     ]
 }
 
-/// The statements that give a session behind a pooler its settings, which the pooler would not pass on at the login.
+/// The statements that give a session behind a pooler its settings, which the pooler would not pass on at the login, and show its tag.
 pub(crate) fn statements(settings: &Settings, tag: SessionTag) -> String {
     if settings.dialect.pooler == Pooler::None {
         return String::new();
@@ -128,7 +128,7 @@ pub(crate) fn statements(settings: &Settings, tag: SessionTag) -> String {
         SEARCH_PATH => format!("SET {name}={value};"),
         _ => format!("SET {name}='{value}';"),
     });
-    settings.concat()
+    format!("{}{};", settings.concat(), tag.show())
 }
 
 /// What a new session with this tag is opened with.
