@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::{
     BackendContext, Breaking, Capabilities, CharacterSet, Fairness, Fencing, Inspection, LockError, LockKind,
-    LockName, Memo, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Reserving, Secret,
+    LockName, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Reserving, Secret,
 };
 use lock_kit::ClientRecord;
 use lock_sql::{Answer, Connecting, Dialect, Explained, Failure, Seen, create_if_missing};
@@ -231,25 +231,5 @@ impl Dialect for MySql {
     fn describe(claim: &Claim, session: &SessionId, holder: &ClientRecord) -> String {
         let written = Holder::of(claim).map(|written| Holder { client: holder.clone(), ..written });
         written.map(|holder| statement::describe(claim, session.number, &holder)).unwrap_or_default()
-    }
-
-    fn create_slots() -> String {
-        statement::create_slots()
-    }
-
-    fn remember(key: &Parts, memo: &Memo, writer: &str, keep: Duration) -> String {
-        statement::remember(&key.gate, memo, writer, keep)
-    }
-
-    fn recall(key: &Parts, memo: &Memo) -> String {
-        statement::recall(&key.gate, memo)
-    }
-
-    fn forget(key: &Parts, memo: &Memo, writer: &str) -> String {
-        statement::forget(&key.gate, memo, writer)
-    }
-
-    fn forget_slots() -> String {
-        statement::forget_slots()
     }
 }

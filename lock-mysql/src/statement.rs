@@ -4,9 +4,8 @@
 //! [plain](crate::options::is_plain) characters and need no escapes.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Mode, Operation};
+use lock_core::{AttemptId, LeaseState, LockError, LossReason, Mode, Operation};
 use lock_kit::ClientRecord;
 use lock_sql::{COMMENT, comment, hex, nonsense, word_of};
 use serde::{Deserialize, Serialize};
@@ -39,17 +38,8 @@ pub(crate) fn set(tag: SessionTag) -> String {
 /// The table of tokens that have to outlast a server.
 pub(crate) const TABLE: &str = "distlock_locks";
 
-/// The table of slots that are remembered.
-const SLOTS: &str = "distlock_slots";
-
-/// How many of them one statement removes.
-const SWEPT_AT_ONCE: usize = 16;
-
-/// About a thousand years, so that the end of the time is a number that the server can hold.
-const LONGEST_MEMORY: Duration = Duration::from_millis(1 << 45);
-
 /// The server's time when it evaluates this, in microseconds since the epoch.
-const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6))*1000000 AS UNSIGNED)";
+pub(crate) const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6))*1000000 AS UNSIGNED)";
 
 /// Asks for a sign of life; the answer is that to [`READ_ONLY`].
 pub(crate) fn ping() -> String {
@@ -280,67 +270,6 @@ pub(crate) fn describe(claim: &Claim, connection: u64, holder: &Holder) -> Strin
     format!(
         "UPDATE {comment} {TABLE} SET holder=x'{bytes}' {own};\
          SELECT {comment} '1' FROM {TABLE} {own}"
-    )
-}
-
-pub(crate) fn create_slots() -> String {
-    format!(
-        "CREATE {} TABLE IF NOT EXISTS {SLOTS} (\
-         name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\
-         id CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\
-         slot VARBINARY({}) NOT NULL,\
-         writer CHAR(32) CHARACTER SET ascii NOT NULL,\
-         kept_until BIGINT UNSIGNED NOT NULL,\
-         PRIMARY KEY (name,id),\
-         KEY (kept_until)\
-         ) ENGINE=InnoDB",
-        comment(Operation::Remember),
-        Memo::MAX_LENGTH
-    )
-}
-
-/// Makes the slot this writer's unless its time is not over, and reads whose it is. The assignments are made in order, so the second
-/// sees the outcome of the first.
-///
-/// The reading locks the row, because only then does it see what the writing has seen. When `MariaDB` commits, a row is free to be
-/// locked a moment before snapshots show it: a plain reading would miss a row that the writing has just found.
-pub(crate) fn remember(name: &str, memo: &Memo, writer: &str, keep: Duration) -> String {
-    let (comment, id, slot) = (comment(Operation::Remember), memo.key(), hex(memo.slot().as_bytes()));
-    let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1000);
-    format!(
-        "INSERT {comment} INTO {SLOTS} (name,id,slot,writer,kept_until) \
-         VALUES ('{name}','{id}',x'{slot}','{writer}',{NOW}+{keep}) \
-         ON DUPLICATE KEY UPDATE writer=IF(kept_until<={NOW},VALUES(writer),writer),\
-         kept_until=IF(writer=VALUES(writer),{NOW}+{keep},kept_until);\
-         {}",
-        read_slot(name, &id, "")
-    )
-}
-
-/// Reads the same of a slot whose time is not over.
-pub(crate) fn recall(name: &str, memo: &Memo) -> String {
-    read_slot(name, &memo.key(), &format!("AND kept_until>{NOW} "))
-}
-
-/// Removes the row of a slot if it is this writer's.
-pub(crate) fn forget(name: &str, memo: &Memo, writer: &str) -> String {
-    let (comment, id, writer) = (comment(Operation::Remember), memo.key(), hex(writer.as_bytes()));
-    format!("DELETE {comment} FROM {SLOTS} WHERE name='{name}' AND id='{id}' AND writer=x'{writer}'")
-}
-
-fn read_slot(name: &str, id: &str, condition: &str) -> String {
-    format!(
-        "SELECT {} writer,CAST(kept_until AS CHAR),CAST({NOW} AS CHAR) \
-         FROM {SLOTS} WHERE name='{name}' AND id='{id}' {condition}LOCK IN SHARE MODE",
-        comment(Operation::Remember)
-    )
-}
-
-/// Removes some slots whose time is over.
-pub(crate) fn forget_slots() -> String {
-    format!(
-        "DELETE {} FROM {SLOTS} WHERE kept_until<={NOW} ORDER BY kept_until LIMIT {SWEPT_AT_ONCE}",
-        comment(Operation::Remember)
     )
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use lock_core::{
     BackendContext, Breaking, Capabilities, CharacterSet, ErrorKind, Fairness, Fencing, Inspection,
-    LockError, LockKind, LockName, Memo, Mode, NameRules, Operation, Participant, PermitLimits, PhysicalName,
+    LockError, LockKind, LockName, Mode, NameRules, Operation, Participant, PermitLimits, PhysicalName,
     Reach, Reserving, Secret,
 };
 use lock_kit::ClientRecord;
 use lock_sql::{
-    Answer, Connecting, Dialect, Explained, Failure, Row, Seen, Waiting, create_if_missing, newer_layout,
+    Answer, Connecting, Dialect, Explained, Failure, Seen, Waiting, create_if_missing, newer_layout,
 };
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -292,30 +292,5 @@ impl Dialect for Postgres {
 
     fn describe(claim: &Claim, session: &SessionId, holder: &ClientRecord) -> String {
         table::update(claim, *session, holder)
-    }
-
-    fn create_slots() -> String {
-        table::create_slots()
-    }
-
-    fn remember(key: &Key, memo: &Memo, writer: &str, keep: Duration) -> String {
-        table::remember(*key, memo, writer, keep)
-    }
-
-    fn recall(key: &Key, memo: &Memo) -> String {
-        table::recall(*key, memo)
-    }
-
-    fn forget(key: &Key, memo: &Memo, writer: &str) -> String {
-        table::forget(*key, memo, writer)
-    }
-
-    fn check_slot(row: &Row) -> Result<(), LockError> {
-        let is_newer = table::is_newer(row.get(3).and_then(Option::as_deref));
-        if is_newer { Err(newer_layout(Operation::Remember, table::SLOTS)) } else { Ok(()) }
-    }
-
-    fn forget_slots() -> String {
-        table::forget_slots()
     }
 }

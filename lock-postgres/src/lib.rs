@@ -97,6 +97,7 @@ mod prepared;
 mod server;
 mod session;
 mod session_tag;
+mod slots;
 mod snapshot_monitor;
 mod statement;
 mod table;

@@ -18,6 +18,9 @@ use crate::session::Row;
 /// How often the server may give up a statement because of others, or lack the table or the row.
 const MOST_ROUNDS: usize = 4;
 
+/// Longer than any use of a slot, and within the numbers of the servers.
+const LONGEST_MEMORY: Duration = Duration::from_hours(24 * 365 * 1000);
+
 /// Makes a slot this call's unless its time is not over, with a connection for writes to tables.
 ///
 /// # Errors
@@ -46,6 +49,7 @@ async fn ask<D: Dialect>(
     keep: Duration,
 ) -> Result<Remembered, LockError> {
     let writer = random()?;
+    let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1000);
     let statement = D::remember(&key_of(auxiliary, memo)?, memo, &writer, keep);
     let mut round = 0;
     loop {
