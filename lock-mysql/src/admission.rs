@@ -2,8 +2,8 @@
 //!
 //! A try ends with the first refusal. A waiter that has the gate and finds too little behind it keeps the gate, so that all who come
 //! later queue behind it at the server:
-//! * a writer waits for the readers' slots in turn, without polling, in slices of a lease. Between two slices the server counts the
-//!   client's silence, so it frees the gate of a vanished client after two leases;
+//! * a writer waits for the readers' slots in turn, without polling: each of its statements for one of them, and for a lease at most. Between
+//!   two statements the server counts the client's silence, so it frees the gate of a vanished client after two leases;
 //! * a reader without a slot, and one who lacks permits, look again: soon at first, and then every 50 ms. No other waiter polls.
 //!
 //! After an unclear outcome everything that the attempt may have is released, or the connection is dropped.

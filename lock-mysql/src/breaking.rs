@@ -1,4 +1,4 @@
-//! What a break sends: the end of the connection that holds the lock.
+//! What a break sends: the end of the connection that has the lock, if it has it still.
 
 use std::collections::BTreeSet;
 
@@ -46,8 +46,8 @@ impl Breaks<Self> for MySql {
         _: &Parts,
         (seen_by, found): &(SessionId, Holding),
     ) -> Result<bool, LockError> {
-        let end = statement::end(found.connection, Operation::Break);
-        // Otherwise it has ended by itself meanwhile.
+        let end = statement::end(found.connection, &found.first, Operation::Break);
+        // Otherwise it has released the lock, or has ended by itself, meanwhile.
         Ok(client.control.ask_in_run_of(seen_by, Operation::Break, end).await?.is_some())
     }
 

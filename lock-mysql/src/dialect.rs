@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::{
     BackendContext, Breaking, Capabilities, CharacterSet, Fairness, Fencing, Inspection, LockError, LockKind,
-    LockName, Memo, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Recall, Reserving, Secret,
+    LockName, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Reserving, Secret,
 };
 use lock_kit::ClientRecord;
 use lock_sql::{Answer, Connecting, Dialect, Explained, Failure, Seen, create_if_missing};
@@ -200,7 +200,7 @@ impl Dialect for MySql {
     async fn remains(control: &Control, id: &SessionId, calls: u32) -> Result<bool, LockError> {
         let Some(state) = state_of(control, id, Operation::Cancel).await? else { return Ok(false) };
         if state == WAITS || calls >= LOOKS_BEFORE_THE_END {
-            let end = statement::end(id.number, Operation::Cancel);
+            let end = statement::end(id.number, &id.tag.lock(), Operation::Cancel);
             control.ask_in_run_of(id, Operation::Cancel, end).await?;
         }
         Ok(true)
@@ -231,21 +231,5 @@ impl Dialect for MySql {
     fn describe(claim: &Claim, session: &SessionId, holder: &ClientRecord) -> String {
         let written = Holder::of(claim).map(|written| Holder { client: holder.clone(), ..written });
         written.map(|holder| statement::describe(claim, session.number, &holder)).unwrap_or_default()
-    }
-
-    fn create_slots() -> String {
-        statement::create_slots()
-    }
-
-    fn remember(&self, memo: &Memo, writer: &str, keep: Duration) -> Result<String, LockError> {
-        Ok(statement::remember(&self.name(memo.physical()), memo, writer, keep))
-    }
-
-    fn recall(&self, memo: &Memo, recall: Recall) -> Result<String, LockError> {
-        Ok(statement::recall(&self.name(memo.physical()), memo, recall))
-    }
-
-    fn forget_slots() -> String {
-        statement::forget_slots()
     }
 }

@@ -11,6 +11,9 @@ const INTERRUPTED: u16 = 1317;
 /// No connection has this number.
 const NO_SUCH_THREAD: u16 = 1094;
 
+/// The connection is another user's.
+const KILL_DENIED: u16 = 1095;
+
 const NO_SUCH_TABLE: u16 = 1146;
 
 const TABLE_DENIED: u16 = 1142;
@@ -35,7 +38,7 @@ fn why(code: u16) -> Why {
         INTERRUPTED => Why::Cancelled,
         NO_SUCH_THREAD => Why::NoSession,
         NO_SUCH_TABLE => Why::MissingTable,
-        TABLE_DENIED => Why::Denied,
+        TABLE_DENIED | KILL_DENIED => Why::Denied,
         DEADLOCK => Why::Conflict,
         LOCKED_OUT => Why::LockedOut,
         _ => Why::Other,
@@ -50,7 +53,7 @@ fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
         ),
         1045 | 1130 | 1698 | 1862 | 1820 | 3118 | 3159 | 4151 => server(ErrorKind::Denied)
             .remedy("check user, password, and from where and how the user may connect"),
-        1142 | 1143 | 1227 => server(ErrorKind::Denied)
+        TABLE_DENIED | KILL_DENIED | 1143 | 1227 => server(ErrorKind::Denied)
             .remedy("give the user the permissions that docs/backends/mysql.md lists"),
         1049 | 1046 => server(ErrorKind::InvalidOption).remedy("name a database that exists"),
         1040 | 1203 | 1226 => server(ErrorKind::Unreachable)

@@ -62,6 +62,8 @@ fn mint(tokens: TokenSource) -> &'static str {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Otherwise {
     KeepTheGate,
+    /// Keep the gate as well, and wait for the first slot that is not free, as a writer does.
+    AwaitTheSlot,
     LetItGo,
 }
 
@@ -96,21 +98,12 @@ pub(crate) fn wait(claim: &Claim, manner: Manner, comment: &str) -> String {
     answer(comment, &word, TAG)
 }
 
-/// Goes on behind the gate, which is this session's. An exclusive attempt waits for the slots in turn.
+/// Goes on behind the gate, which is this session's. An exclusive attempt waits for the first slot that is not free, and for no other:
+/// during a statement the server does not count the silence of a client that has vanished.
 pub(crate) fn go_on(claim: &Claim, manner: Manner, comment: &str) -> String {
-    let word = if claim.mode == Mode::Exclusive {
-        let slots = (0..READER_SLOTS).map(|index| claim.key.slot(index));
-        let free = slots.map(|slot| {
-            let slice = manner.slice;
-            format!(
-                "(IS_FREE_LOCK('{slot}')=1 OR (GET_LOCK('{slot}',{slice})=1 AND RELEASE_LOCK('{slot}')=1))"
-            )
-        });
-        format!("ELT(1+IFNULL({},2),'{SHORT}',{},NULL)", joined(free, " AND "), mint_all(claim, manner))
-    } else {
-        behind_the_gate(claim, manner, Otherwise::KeepTheGate)
-    };
-    answer(comment, &word, TAG)
+    let is_writer = claim.mode == Mode::Exclusive;
+    let otherwise = if is_writer { Otherwise::AwaitTheSlot } else { Otherwise::KeepTheGate };
+    answer(comment, &behind_the_gate(claim, manner, otherwise), TAG)
 }
 
 /// Makes an exclusive hold a reader's: takes a slot, and then lets the gate go.
@@ -153,6 +146,10 @@ fn behind_the_gate(claim: &Claim, manner: Manner, otherwise: Otherwise) -> Strin
     let (mint, gate) = (mint_all(claim, manner), &claim.key.gate);
     let short = match otherwise {
         Otherwise::KeepTheGate => format!("'{SHORT}'"),
+        Otherwise::AwaitTheSlot => {
+            let (slot, slice) = (format!("CONCAT('{}',{COUNT})", claim.key.stem()), manner.slice);
+            format!("IF(GET_LOCK({slot},{slice})=0,'{SHORT}',IF(RELEASE_LOCK({slot})=1,'{SHORT}',NULL))")
+        }
         Otherwise::LetItGo => format!("IF(RELEASE_LOCK('{gate}')=1,'{SHORT_AND_GONE}','{SHORT}')"),
     };
     match claim.mode {

@@ -146,7 +146,8 @@ pub(crate) async fn send_release(
 }
 
 /// Finds out what a statement has done that was interrupted. If the gate is still held, nothing has happened. If the server does not say
-/// it, only the end of the connection frees what it has: the hold names the gate alone.
+/// it, only the end of the connection frees what it has: the hold names the gate alone. Of a lock that is lost, as at a server that is no
+/// primary any more, all parts are given back.
 async fn settle(on: &mut Connection, claim: &Claim) -> Result<Shared<Locks>, Failure> {
     let mut parts = gate::all_parts(claim);
     let unknown = |failure: Failure| Failure::Broken(failure.into_error());
@@ -161,5 +162,11 @@ async fn settle(on: &mut Connection, claim: &Claim) -> Result<Shared<Locks>, Fai
             .retryable();
         return Err(Failure::refusal(error));
     }
-    Ok((!parts.is_empty()).then_some((parts, None)))
+    if !parts.is_empty() {
+        return Ok(Some((parts, None)));
+    }
+    if let Some(held) = on.held.get_mut(&claim.key) {
+        held.has = gate::all_parts(claim);
+    }
+    Ok(None)
 }

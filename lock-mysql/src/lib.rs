@@ -89,6 +89,7 @@ mod run;
 mod server;
 mod session;
 mod session_tag;
+mod slots;
 mod statement;
 
 pub use driver::DRIVER;

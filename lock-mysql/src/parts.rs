@@ -64,11 +64,11 @@ impl Parts {
         held
     }
 
-    /// Whether that is a part of this lock or semaphore.
+    /// Whether that is a part of this lock or semaphore, or what the names of its slots begin with.
     pub(crate) fn contain(&self, part: &str) -> bool {
         let ends = part.strip_prefix(&*self.stem());
-        let is_slot = ends.is_some_and(|ends| ends.starts_with(|first: char| first.is_ascii_digit()));
-        part == &*self.gate || is_slot
+        part == &*self.gate
+            || ends.is_some_and(|ends| ends.chars().next().is_none_or(|first| first.is_ascii_digit()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! One run of one server, from its start to its end: a connection's number means something only within a run.
 //!
 //! The [tag](crate::session_tag) of a session is in one run alone, too. But the client does not know the tags of others' sessions, which
-//! a status names and a break ends; and a `KILL` cannot look at a tag in the same statement.
+//! a status names and a break ends.
 //!
 //! No server has an id of its run that every user may read. But `UUID_SHORT()` counts up from the second of the start, in units of
 //! 2⁻²⁴ s. So during a run its answers are never much above that second, and after a restart they are above every moment of the

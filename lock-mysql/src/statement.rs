@@ -4,9 +4,8 @@
 //! [plain](crate::options::is_plain) characters and need no escapes.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Mode, Operation, Recall};
+use lock_core::{AttemptId, LeaseState, LockError, LossReason, Mode, Operation};
 use lock_kit::ClientRecord;
 use lock_sql::{COMMENT, comment, hex, nonsense, word_of};
 use serde::{Deserialize, Serialize};
@@ -39,17 +38,8 @@ pub(crate) fn set(tag: SessionTag) -> String {
 /// The table of tokens that have to outlast a server.
 pub(crate) const TABLE: &str = "distlock_locks";
 
-/// The table of slots that are remembered.
-const SLOTS: &str = "distlock_slots";
-
-/// How many of them one statement removes.
-const SWEPT_AT_ONCE: usize = 16;
-
-/// About a thousand years, so that the end of the time is a number that the server can hold.
-const LONGEST_MEMORY: Duration = Duration::from_millis(1 << 45);
-
 /// The server's time when it evaluates this, in microseconds since the epoch.
-const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6))*1000000 AS UNSIGNED)";
+pub(crate) const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6))*1000000 AS UNSIGNED)";
 
 /// Asks for a sign of life; the answer is that to [`READ_ONLY`].
 pub(crate) fn ping() -> String {
@@ -59,8 +49,10 @@ pub(crate) fn ping() -> String {
 /// Whether a statement waits for this lock, whatever its comment says.
 pub(crate) fn waits_for(statement: &str, parts: &Parts) -> bool {
     let behind = statement.split_once(COMMENT).and_then(|(_, rest)| rest.split_once("*/"));
-    let names = behind.map_or(statement, |(_, rest)| rest).split("_LOCK('").skip(1);
-    names.filter_map(|rest| rest.split_once('\'')).any(|(name, _)| parts.contain(name))
+    let calls = behind.map_or(statement, |(_, rest)| rest).split("_LOCK(").skip(1);
+    let arguments = calls.map(|call| call.trim_start_matches("CONCAT("));
+    let mut names = arguments.filter_map(|text| text.strip_prefix('\'')?.split_once('\''));
+    names.any(|(name, _)| parts.contain(name))
 }
 
 /// Calls a function for each of these locks. The answer has a word for each, behind those of `first`.
@@ -130,9 +122,10 @@ pub(crate) fn cancel(connection: u64) -> String {
     format!("KILL {} QUERY {connection}", comment(Operation::Cancel))
 }
 
-/// Ends a connection.
-pub(crate) fn end(connection: u64, operation: Operation) -> String {
-    format!("KILL {} CONNECTION {connection}", comment(operation))
+/// Ends a connection if it has this lock, at which the server looks when it carries out the command. No connection has the number 0.
+pub(crate) fn end(connection: u64, name: &str, operation: Operation) -> String {
+    let comment = comment(operation);
+    format!("KILL {comment} CONNECTION IF(IS_USED_LOCK('{name}')={connection},{connection},0)")
 }
 
 /// What a connection does; no row if it does not exist.
@@ -154,7 +147,7 @@ pub(crate) fn waiters(parts: &Parts) -> String {
     let (gate, stem) = (&parts.gate, parts.stem());
     format!(
         "SELECT {} CAST(ID AS CHAR),CAST(UNIX_TIMESTAMP()-TIME AS CHAR),INFO FROM information_schema.PROCESSLIST \
-         WHERE STATE='User lock' AND (LOCATE('GET_LOCK(''{gate}'',',INFO)>0 OR LOCATE('_LOCK(''{stem}',INFO)>0)",
+         WHERE STATE='User lock' AND (LOCATE('GET_LOCK(''{gate}'',',INFO)>0 OR LOCATE('(''{stem}',INFO)>0)",
         comment(Operation::Inspect)
     )
 }
@@ -280,69 +273,6 @@ pub(crate) fn describe(claim: &Claim, connection: u64, holder: &Holder) -> Strin
     )
 }
 
-pub(crate) fn create_slots() -> String {
-    format!(
-        "CREATE {} TABLE IF NOT EXISTS {SLOTS} (\
-         name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\
-         id CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\
-         slot VARBINARY({}) NOT NULL,\
-         writer CHAR(32) CHARACTER SET ascii NOT NULL,\
-         kept_until BIGINT UNSIGNED NOT NULL,\
-         PRIMARY KEY (name,id),\
-         KEY (kept_until)\
-         ) ENGINE=InnoDB",
-        comment(Operation::Remember),
-        Memo::MAX_LENGTH
-    )
-}
-
-/// Makes the slot this writer's unless its time is not over, and reads whose it is. The assignments are made in order, so the second
-/// sees the outcome of the first.
-///
-/// The reading locks the row, because only then does it see what the writing has seen. When `MariaDB` commits, a row is free to be
-/// locked a moment before snapshots show it: a plain reading would miss a row that the writing has just found.
-pub(crate) fn remember(name: &str, memo: &Memo, writer: &str, keep: Duration) -> String {
-    let (comment, id, slot) = (comment(Operation::Remember), memo.key(), hex(memo.slot().as_bytes()));
-    let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1000);
-    format!(
-        "INSERT {comment} INTO {SLOTS} (name,id,slot,writer,kept_until) \
-         VALUES ('{name}','{id}',x'{slot}','{writer}',{NOW}+{keep}) \
-         ON DUPLICATE KEY UPDATE writer=IF(kept_until<={NOW},VALUES(writer),writer),\
-         kept_until=IF(writer=VALUES(writer),{NOW}+{keep},kept_until);\
-         {}",
-        read_slot(name, &id, "")
-    )
-}
-
-/// Reads the same of a slot whose time is not over, and removes its row if it is to be forgotten.
-pub(crate) fn recall(name: &str, memo: &Memo, recall: Recall) -> String {
-    let id = memo.key();
-    let read = read_slot(name, &id, &format!("AND kept_until>{NOW} "));
-    match recall {
-        Recall::Look => read,
-        Recall::Forget => format!(
-            "{read};DELETE {} FROM {SLOTS} WHERE name='{name}' AND id='{id}'",
-            comment(Operation::Remember)
-        ),
-    }
-}
-
-fn read_slot(name: &str, id: &str, condition: &str) -> String {
-    format!(
-        "SELECT {} writer,CAST(kept_until AS CHAR),CAST({NOW} AS CHAR) \
-         FROM {SLOTS} WHERE name='{name}' AND id='{id}' {condition}LOCK IN SHARE MODE",
-        comment(Operation::Remember)
-    )
-}
-
-/// Removes some slots whose time is over.
-pub(crate) fn forget_slots() -> String {
-    format!(
-        "DELETE {} FROM {SLOTS} WHERE kept_until<={NOW} ORDER BY kept_until LIMIT {SWEPT_AT_ONCE}",
-        comment(Operation::Remember)
-    )
-}
-
 /// What the table says of the last holders of these parts, by name.
 pub(crate) fn last_holders(names: &[Name], operation: Operation) -> String {
     let names: Vec<_> = names.iter().map(|name| format!("'{name}'")).collect();
@@ -398,7 +328,7 @@ mod tests {
             (release(["a"].into_iter(), Operation::Release), Operation::Release),
             (check(["a"].into_iter()), Operation::Renew),
             (cancel(1), Operation::Cancel),
-            (end(1, Operation::Break), Operation::Break),
+            (end(1, "a", Operation::Break), Operation::Break),
         ] {
             assert_eq!(operation_of(&statement), Some(operation), "{statement}");
         }
@@ -410,8 +340,10 @@ mod tests {
     fn a_waiter_is_known_by_its_statement_and_not_by_its_comment() {
         let [a, b] = ["a", "b"].map(|name| Parts::new(name.into(), LockKind::Lock));
         for comment in ["/*distlock acquire GET_LOCK('b',*/", "/*distlock acquire*/", ""] {
-            let statement = format!("SELECT {comment} GET_LOCK('a',9)");
-            assert!(waits_for(&statement, &a) && !waits_for(&statement, &b), "{statement}");
+            for name in ["'a'", "'a|7'", "CONCAT('a|',@distlock_count)"] {
+                let statement = format!("SELECT {comment} GET_LOCK({name},9)");
+                assert!(waits_for(&statement, &a) && !waits_for(&statement, &b), "{statement}");
+            }
         }
     }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use lock_core::{
     BackendContext, Breaking, Capabilities, CharacterSet, ErrorKind, Fairness, Fencing, Inspection,
-    LockError, LockKind, LockName, Memo, Mode, NameRules, Operation, Participant, PermitLimits, PhysicalName,
-    Reach, Recall, Reserving, Secret,
+    LockError, LockKind, LockName, Mode, NameRules, Operation, Participant, PermitLimits, PhysicalName,
+    Reach, Reserving, Secret,
 };
 use lock_kit::ClientRecord;
 use lock_sql::{
-    Answer, Connecting, Dialect, Explained, Failure, Row, Seen, Waiting, create_if_missing, newer_layout,
+    Answer, Connecting, Dialect, Explained, Failure, Seen, Waiting, create_if_missing, newer_layout,
 };
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -49,7 +49,7 @@ pub(crate) struct Postgres {
     connect_options: PgConnectOptions,
     pub(crate) fencing: TokenSource,
     keys: Keys,
-    pooler: Pooler,
+    pub(crate) pooler: Pooler,
     prefix: String,
     schema: String,
     /// What the client may still take of the server's table of locks.
@@ -118,7 +118,7 @@ fn of_sessions(settings: &Settings, tag: SessionTag) -> [(&'static str, String);
     ]
 }
 
-/// The statements that give a session behind a pooler its settings, which the pooler would not pass on at the login.
+/// The statements that give a session behind a pooler its settings, which the pooler would not pass on at the login, and show its tag.
 pub(crate) fn statements(settings: &Settings, tag: SessionTag) -> String {
     if settings.dialect.pooler == Pooler::None {
         return String::new();
@@ -128,7 +128,7 @@ pub(crate) fn statements(settings: &Settings, tag: SessionTag) -> String {
         SEARCH_PATH => format!("SET {name}={value};"),
         _ => format!("SET {name}='{value}';"),
     });
-    settings.concat()
+    format!("{}{};", settings.concat(), tag.show())
 }
 
 /// What a new session with this tag is opened with.
@@ -292,28 +292,5 @@ impl Dialect for Postgres {
 
     fn describe(claim: &Claim, session: &SessionId, holder: &ClientRecord) -> String {
         table::update(claim, *session, holder)
-    }
-
-    fn create_slots() -> String {
-        table::create_slots()
-    }
-
-    fn remember(&self, memo: &Memo, writer: &str, keep: Duration) -> Result<String, LockError> {
-        let key = self.key(memo.name(), memo.physical(), LockKind::Lock)?;
-        Ok(table::remember(key, memo, writer, keep))
-    }
-
-    fn recall(&self, memo: &Memo, recall: Recall) -> Result<String, LockError> {
-        let key = self.key(memo.name(), memo.physical(), LockKind::Lock)?;
-        Ok(table::recall(key, memo, recall))
-    }
-
-    fn check_slot(row: &Row) -> Result<(), LockError> {
-        let is_newer = table::is_newer(row.get(3).and_then(Option::as_deref));
-        if is_newer { Err(newer_layout(Operation::Remember, table::SLOTS)) } else { Ok(()) }
-    }
-
-    fn forget_slots() -> String {
-        table::forget_slots()
     }
 }

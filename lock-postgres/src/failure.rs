@@ -13,13 +13,7 @@ const LONG_WAIT: &str = "55P03";
 
 const NO_SUCH_TABLE: &str = "42P01";
 
-/// The server has undone a statement because of others.
-const CONFLICTS: [&str; 2] = ["40001", "40P01"];
-
 const DENIED: &str = "42501";
-
-/// There is no transaction, or it has failed before.
-const NO_TRANSACTION: [&str; 2] = ["25P01", "25P02"];
 
 const POOLER_REMEDY: &str =
     "connect to the server itself, or through a pooler in session mode with the option pooler=session";
@@ -40,8 +34,8 @@ pub(crate) fn why(code: &str) -> Why {
         LONG_WAIT => Why::LongWait,
         NO_SUCH_TABLE => Why::MissingTable,
         DENIED => Why::Denied,
-        code if CONFLICTS.contains(&code) => Why::Conflict,
-        code if NO_TRANSACTION.contains(&code) => Why::NoTransaction,
+        "40001" | "40P01" => Why::Conflict,
+        "25P01" | "25P02" => Why::NoTransaction,
         _ => Why::Other,
     }
 }

@@ -2,7 +2,7 @@
 
 use lock_core::{AttemptId, LeaseState, LockKind, LossReason, Mode, Operation, Released};
 use lock_kit::gone;
-use lock_sql::{Answer, Broken, Failure, Holds, Passed, Shared, Waiting, nonsense, not_primary};
+use lock_sql::{Broken, Failure, Holds, Passed, Shared, Waiting, comment, nonsense, not_primary};
 
 use crate::acquire::{pass, read, repeat};
 use crate::budget::Reservation;
@@ -155,7 +155,11 @@ pub(crate) async fn send_release(
 ) -> Result<Released, Broken> {
     let mut failure = None;
     for _ in 0..RELEASES_SENT {
-        match ask_to_release(on, key, has, operation).await {
+        let asked = match Call::to_release(key, has) {
+            Some(release) => repeat(on, operation, &comment(operation), &release).await,
+            None => on.ask(operation, statement::clear(key, on.session.own.tag, operation)).await,
+        };
+        match asked {
             Ok(answer) => match answer.value() {
                 Some("true") => return Ok(Released::Clean),
                 // A statement that was cancelled may have released it.
@@ -168,16 +172,4 @@ pub(crate) async fn send_release(
     }
     // Ending the connection certainly frees the lock.
     Err(Broken(failure.unwrap_or_else(|| gone(operation))))
-}
-
-async fn ask_to_release(
-    on: &mut Connection,
-    key: Key,
-    has: &Has,
-    operation: Operation,
-) -> Result<Answer, Failure> {
-    match Call::to_release(key, has) {
-        Some(release) => repeat(on, operation, &lock_sql::comment(operation), &release).await,
-        None => on.ask(operation, statement::clear(key, on.session.own.tag, operation)).await,
-    }
 }

@@ -3,8 +3,6 @@
 //! The server looks through its table of locks for that, and it takes a request of its own. A wait with a limit asks while it
 //! waits, so that its place in the queue does not depend on it. Without an answer in time the error names no holder.
 
-use std::time::Duration;
-
 use lock_core::spi::{Mutex, within};
 use lock_core::{Moment, Participant};
 
@@ -31,8 +29,8 @@ impl HolderLookup {
         }
         let deadline = began.plus(settings.request_timeout);
         let asked = within(clock, deadline, inspection::holder(client, key)).await;
-        let took: Duration = clock.now().since(began);
-        *self.again_at.lock() = Some(clock.now().plus(took * SHARE));
+        let now = clock.now();
+        *self.again_at.lock() = Some(now.plus(now.since(began) * SHARE));
         asked?.ok()?
     }
 }

@@ -41,7 +41,7 @@ impl Party {
         };
         let pid: i32 = pid.as_deref()?.parse().ok()?;
         let session =
-            start.as_deref().and_then(|text| text.parse().ok()).map(|start| SessionId { pid, start });
+            start.as_deref().and_then(|text| text.parse().ok()).map(|start| SessionId::new(pid, start));
         let id = session.map_or_else(|| format!("session {pid}"), |session| session.to_string());
         let is_holder = granted.as_deref()? == "true";
         let mut participant = Participant::new(HolderId::new(id));
@@ -155,7 +155,7 @@ mod tests {
             "ExclusiveLock",
             "0",
         ]);
-        assert!(holder.is_holder && holder.session == Some(SessionId { pid: 7, start: 100 }));
+        assert!(holder.is_holder && holder.session == Some(SessionId::new(7, 100)));
         let Participant { host, pid, label, .. } = holder.participant;
         assert_eq!((host.as_deref(), pid, label.as_deref()), (Some("db-1"), Some(4711), Some("nightly")));
         let stranger = party(["8", "true", "", "psql", "10.0.0.2", "", "", "ShareLock", "0"]);

@@ -21,9 +21,11 @@ use sha2::{Digest, Sha256};
 /// assert_eq!(lock_postgres::key("orders/42"), -4_261_225_075_031_449_721);
 /// ```
 pub fn key(name: &str) -> i64 {
-    let digest = Sha256::digest(name.as_bytes());
-    let bytes = digest.iter().take(8);
-    bytes.fold(0_u64, |number, byte| number << 8 | u64::from(*byte)).cast_signed()
+    begin_of_digest(name.as_bytes()).cast_signed()
+}
+
+fn begin_of_digest(bytes: &[u8]) -> u64 {
+    Sha256::digest(bytes).iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// How many keys a semaphore has.
@@ -56,9 +58,7 @@ impl Key {
     /// is the version of their layout.
     pub(crate) fn of_semaphore(prefix: &str, name: &str) -> Self {
         let full = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}:{name}") };
-        let digest = Sha256::digest([b"distlock semaphore 1".as_slice(), &Sha256::digest(full)].concat());
-        let bytes = digest.iter().take(8);
-        let number = bytes.fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        let number = begin_of_digest(&[b"distlock semaphore 1".as_slice(), &Sha256::digest(full)].concat());
         Self { number: (number & !(SEMAPHORE_KEYS - 1)).cast_signed(), kind: LockKind::Semaphore }
     }
 

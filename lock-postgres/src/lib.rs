@@ -24,7 +24,7 @@
 //! * *The tag* ([`session_tag`]) is a random number in the settings of a session. Every statement about a lock has an effect only in
 //!   the session with the tag. So a pooler that lets another session answer takes no lock, and is noticed.
 //! * *The end of a connection* that may hold something needs care ([`lock_sql::Control::terminate`]). Nothing is left for certain only
-//!   if the server no longer has the session, which its process id and its start identify.
+//!   if the server no longer has the session, which its process id and its start identify; behind a pooler, if it no longer shows the tag.
 //!
 //! # How a holder learns of a loss
 //! Once per renewal interval each session asks in one statement, for all its locks, whether it still has the tag and whether
@@ -97,6 +97,7 @@ mod prepared;
 mod server;
 mod session;
 mod session_tag;
+mod slots;
 mod snapshot_monitor;
 mod statement;
 mod table;

@@ -116,7 +116,7 @@ fn other_number() -> String {
 
 /// The statement whose answer is whether the session had the permits `$3` of a semaphore of `$2` with the first key `$1`, which it has no
 /// longer when the server has evaluated it.
-pub(crate) fn give_back(tag: SessionTag) -> String {
+pub(crate) fn give_back(_: TokenSource, tag: SessionTag) -> String {
     let condition = format!(
         "NOT false=ANY(ARRAY[pg_advisory_unlock_shared($1+{ANYONE}),\
          (SELECT bool_and(pg_advisory_unlock($1+{FIRST_PERMIT}+i)) FROM unnest($3::integer[]) AS i),\

@@ -6,6 +6,7 @@ use lock_sql::{Row, comment};
 use crate::key::Key;
 use crate::options::TokenSource;
 use crate::server::{START, SessionId};
+use crate::session_tag::is_of_a_tag;
 use crate::statement::end;
 use crate::table;
 
@@ -76,11 +77,12 @@ pub(crate) fn end_holder(key: Key, id: SessionId, acquisition: Option<&str>) -> 
     format!("{} AND {held}{}", end(id, Operation::Break), recorded.unwrap_or_default())
 }
 
-/// How many advisory locks a session has besides this one.
+/// How many advisory locks a session has besides this one and that of its tag.
 pub(crate) fn others(key: Key, id: SessionId) -> String {
-    let (comment, condition) = (comment(Operation::Break), is_of(key));
+    let (comment, lock, tag) = (comment(Operation::Break), is_of(key), is_of_a_tag());
     format!(
-        "{comment}SELECT count(*)::text FROM pg_locks WHERE locktype='advisory' AND granted AND pid={} AND NOT ({condition})",
+        "{comment}SELECT count(*)::text FROM pg_locks WHERE locktype='advisory' AND granted AND pid={} \
+         AND NOT ({lock}) AND NOT ({tag})",
         id.pid
     )
 }

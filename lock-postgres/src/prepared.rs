@@ -70,21 +70,19 @@ impl Call {
 
     /// Gives a lock back; `None` where it is not known what the session has.
     pub(crate) fn to_release(key: Key, has: &Has) -> Option<Self> {
-        let (name, parameters, text): (_, _, fn(_, _) -> _) = match has {
+        let one = || key.to_string();
+        let (name, parameters, arguments, text): (_, _, _, fn(_, _) -> _) = match has {
             Has::Exclusive => {
-                ("distlock_release", "bigint", |_, tag| statement::release(Mode::Exclusive, tag))
+                ("distlock_release", "bigint", one(), |_, tag| statement::release(Mode::Exclusive, tag))
             }
             Has::Shared => {
-                ("distlock_release_shared", "bigint", |_, tag| statement::release(Mode::Shared, tag))
+                ("distlock_release_shared", "bigint", one(), |_, tag| statement::release(Mode::Shared, tag))
             }
-            Has::Permits { .. } => {
-                ("distlock_release_permits", "bigint,integer,integer[]", |_, tag| permits::give_back(tag))
+            Has::Permits { of, numbers } => {
+                let held = permits::held(key, *of, numbers);
+                ("distlock_release_permits", "bigint,integer,integer[]", held, permits::give_back)
             }
             Has::Unclear => return None,
-        };
-        let arguments = match has {
-            Has::Permits { of, numbers } => permits::held(key, *of, numbers),
-            _ => key.to_string(),
         };
         Some(Self { name, parameters, arguments, text })
     }

@@ -24,6 +24,14 @@ pub(crate) struct SessionId {
     pub(crate) pid: i32,
     /// When the session began, in microseconds since the epoch.
     pub(crate) start: i64,
+    /// The tag that it shows, if it is this client's and a pooler may give it to another one.
+    pub(crate) shows: Option<SessionTag>,
+}
+
+impl SessionId {
+    pub(crate) fn new(pid: i32, start: i64) -> Self {
+        Self { pid, start, shows: None }
+    }
 }
 
 impl fmt::Display for SessionId {
@@ -71,7 +79,7 @@ impl Facts {
     /// Reads the answer to the [`question`].
     pub(crate) fn read(rows: &[Row]) -> Option<Self> {
         let [version_text, version, is_standby, has_tag, lease, pid, start, capacity, ..] =
-            rows.first()?.as_slice()
+            rows.last()?.as_slice()
         else {
             return None;
         };
@@ -82,7 +90,7 @@ impl Facts {
             has_tag: has_tag.as_deref()? == "true",
             // Missing in old versions.
             lease_milliseconds: lease.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default(),
-            id: SessionId { pid: pid.as_deref()?.parse().ok()?, start: start.as_deref()?.parse().ok()? },
+            id: SessionId::new(pid.as_deref()?.parse().ok()?, start.as_deref()?.parse().ok()?),
             capacity: capacity.as_deref()?.parse().ok()?,
         })
     }

@@ -9,8 +9,9 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _};
 
 use crate::dialect::{Postgres, Session, Settings, lease_milliseconds, login, statements};
 use crate::key::Key;
+use crate::options::Pooler;
 use crate::prepared::Prepared;
-use crate::server::{Facts, question};
+use crate::server::{Facts, SessionId, question};
 use crate::session_tag::SessionTag;
 
 /// What a client knows of its own session.
@@ -50,7 +51,8 @@ pub(crate) async fn open(settings: &Settings, password: Option<&Secret>) -> Resu
         recorded: HashSet::new(),
         is_limited: true,
     };
-    Ok(Session { connection, id: facts.id, own, round_trip })
+    let shows = (settings.dialect.pooler == Pooler::Session).then_some(tag);
+    Ok(Session { connection, id: SessionId { shows, ..facts.id }, own, round_trip })
 }
 
 /// Sends one message of the simple protocol, and receives the answer. It arrives whole or not at all. A message of the

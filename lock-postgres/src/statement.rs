@@ -177,9 +177,12 @@ pub(crate) fn checked(value: Option<&str>) -> Result<bool, LockError> {
     }
 }
 
-/// The sessions with this id: one or none.
+/// The sessions with this id: one or none. One that shows its tag is none when it no longer does.
 fn from_session(id: SessionId) -> String {
-    format!("FROM pg_stat_get_activity({}) WHERE {START}={}", id.pid, id.start)
+    let shown = id
+        .shows
+        .map(|tag| format!(" AND EXISTS (SELECT FROM pg_locks WHERE {} AND pid={})", tag.is_shown(), id.pid));
+    format!("FROM pg_stat_get_activity({}) WHERE {START}={}{}", id.pid, id.start, shown.unwrap_or_default())
 }
 
 /// Cancels what a session waits for.
@@ -258,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_statement_says_what_it_is_for() {
-        let id = SessionId { pid: 7, start: 8 };
+        let id = SessionId::new(7, 8);
         for (statement, operation) in [
             (clear(key(), tag(), Operation::Cancel), Operation::Cancel),
             (downgrade(key(), TokenSource::Clock, tag(), Duration::from_secs(1)), Operation::Downgrade),
@@ -275,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_session_is_distinguished_from_a_later_one_of_the_same_process_id() {
-        let id = SessionId { pid: 7, start: 8 };
+        let id = SessionId::new(7, 8);
         for statement in [cancel(id), find(id), end(id, Operation::Break), wait_of(id)] {
             let condition = format!("FROM pg_stat_get_activity(7) WHERE {START}=8");
             assert!(statement.ends_with(&condition), "{statement}");

@@ -1,8 +1,6 @@
-//! The tables of a database that outlast its sessions: tokens and holders of locks, and slots that are remembered.
+//! The table of tokens and of those who hold locks, and what it has in common with that of [slots](crate::slots): both outlast sessions.
 
-use std::time::Duration;
-
-use lock_core::{Memo, Operation, Recall};
+use lock_core::Operation;
 use lock_kit::ClientRecord;
 use lock_sql::{ascii_json, comment, hex};
 
@@ -15,19 +13,10 @@ use crate::statement::NOW;
 /// The table of tokens that have to outlast a server, and of those who hold locks.
 pub(crate) const TOKENS: &str = "distlock_tokens_of_locks";
 
-/// The table of slots that are remembered.
-pub(crate) const SLOTS: &str = "distlock_slots";
-
 /// The version of what the tables contain, which stands in their descriptions.
 const LAYOUT: u32 = 1;
 
 const LAYOUT_WORDS: &str = "distlock layout ";
-
-/// Longer than any use of a slot, and within the numbers of the server.
-const LONGEST_MEMORY: Duration = Duration::from_hours(24 * 365 * 1000);
-
-/// How many slots whose time is over are removed at once.
-const SWEPT_AT_ONCE: u32 = 100;
 
 /// The SQL expression for what the table says of a holder.
 fn holder_text(holder: &ClientRecord) -> String {
@@ -35,7 +24,7 @@ fn holder_text(holder: &ClientRecord) -> String {
 }
 
 /// The SQL expression for this text. As hexadecimal digits it needs no escape. The server keeps no NUL.
-fn text(text: &str) -> String {
+pub(crate) fn text(text: &str) -> String {
     let decoded = |digits: &str| format!("convert_from(decode({digits},'hex'),'UTF8')");
     let text = text.replace('\0', "\u{fffd}");
     let plain = |text: &str| decoded(&format!("'{}'", hex(text.as_bytes())));
@@ -73,7 +62,7 @@ pub(crate) fn probe_tokens() -> String {
     )
 }
 
-fn describe(table: &str) -> String {
+pub(crate) fn describe(table: &str) -> String {
     format!("COMMENT ON TABLE {table} IS '{LAYOUT_WORDS}{LAYOUT}'")
 }
 
@@ -161,56 +150,6 @@ pub(crate) fn update(claim: &Claim, session: SessionId, holder: &ClientRecord) -
         holder_text(holder),
         session.pid,
         session.start
-    )
-}
-
-pub(crate) fn create_slots() -> String {
-    let comment = comment(Operation::Remember);
-    format!(
-        "{comment}CREATE TABLE IF NOT EXISTS {SLOTS} (key bigint,id text,name text NOT NULL,slot text NOT NULL,\
-         writer text NOT NULL,kept_until bigint NOT NULL,PRIMARY KEY (key,id));\
-         CREATE INDEX IF NOT EXISTS {SLOTS}_by_end ON {SLOTS} (kept_until);{}",
-        describe(SLOTS)
-    )
-}
-
-/// Makes the slot this writer's unless its time is not over. Then it reads whose it is, the end of its time, the server's time,
-/// and the description of the table.
-pub(crate) fn remember(key: Key, memo: &Memo, writer: &str, keep: Duration) -> String {
-    let (comment, id) = (comment(Operation::Remember), memo.key());
-    let (name, slot) = (text(memo.name().as_str()), text(memo.slot()));
-    let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1000);
-    format!(
-        "{comment}INSERT INTO {SLOTS} AS kept (key,id,name,slot,writer,kept_until) \
-         VALUES ({key},'{id}',{name},{slot},'{writer}',{NOW}+{keep}) \
-         ON CONFLICT (key,id) DO UPDATE SET writer=excluded.writer,kept_until=excluded.kept_until \
-         WHERE kept.kept_until<={NOW};\
-         SELECT {} FROM {SLOTS} WHERE key={key} AND id='{id}'",
-        columns_of_slot()
-    )
-}
-
-/// Reads the same of a slot whose time is not over, and removes its row if it is to be forgotten.
-pub(crate) fn recall(key: Key, memo: &Memo, recall: Recall) -> String {
-    let (comment, id) = (comment(Operation::Remember), memo.key());
-    let (read, columns) =
-        (format!("FROM {SLOTS} WHERE key={key} AND id='{id}' AND kept_until>{NOW}"), columns_of_slot());
-    match recall {
-        Recall::Look => format!("{comment}SELECT {columns} {read}"),
-        Recall::Forget => format!("{comment}DELETE {read} RETURNING {columns}"),
-    }
-}
-
-fn columns_of_slot() -> String {
-    format!("writer,kept_until::text,{NOW}::text,obj_description('{SLOTS}'::regclass,'pg_class')")
-}
-
-/// Removes some slots whose time is over.
-pub(crate) fn forget_slots() -> String {
-    format!(
-        "{}DELETE FROM {SLOTS} WHERE (key,id) IN (SELECT key,id FROM {SLOTS} WHERE kept_until<={NOW} \
-         ORDER BY kept_until LIMIT {SWEPT_AT_ONCE} FOR UPDATE SKIP LOCKED)",
-        comment(Operation::Remember)
     )
 }
 

@@ -4,11 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lock_core::{
     AttemptId, HolderId, LeaseState, LockError, LockKind, LockName, Memo, Mode, Operation, Participant,
-    PhysicalName, Recall, Released, Secret,
+    PhysicalName, Released, Secret,
 };
 use lock_kit::ClientRecord;
 use sqlx::error::DatabaseError;
@@ -27,7 +26,7 @@ use crate::waiting::Waiting;
 /// A kind of SQL server, with the settings that only its clients have.
 ///
 /// Its functions without a `Cancel safety` of their own may be dropped at every await: what they have sent may be carried out.
-pub trait Dialect: Holds<Self> + Breaks<Self> + Send + Sync + Sized + 'static {
+pub trait Dialect: Holds<Self> + Breaks<Self> + Slots<Self> + Send + Sync + Sized + 'static {
     /// The server with an article, as users call it.
     const SERVER: &'static str;
     /// How often a try that finds others at the gate of a lock is made.
@@ -150,22 +149,22 @@ pub trait Dialect: Holds<Self> + Breaks<Self> + Send + Sync + Sized + 'static {
 
     /// Returns the statement that replaces what the table says of a holder, if its session still holds the lock. It answers a row then.
     fn describe(claim: &Claim<Self::Key>, session: &Self::Id, holder: &ClientRecord) -> String;
+}
 
-    /// Returns the statement that creates the table of slots.
+/// What a client says about the table of slots that are remembered. A row has a writer and the end of its time, in microseconds.
+pub trait Slots<D: Dialect> {
+    /// Returns the statement that creates it.
     fn create_slots() -> String;
 
-    /// Returns the statements that make a slot this writer's unless its time is not over, and then read whose it is, the end of its
-    /// time and the server's time, in microseconds. A message that is carried out twice finds its own row.
-    ///
-    /// # Errors
-    /// That the lock has a name which the server cannot have.
-    fn remember(&self, memo: &Memo, writer: &str, keep: Duration) -> Result<String, LockError>;
+    /// Returns the statements that make a slot of a lock this writer's for so many microseconds, unless its time is not over, and then read
+    /// whose it is, the end of its time and the server's time. A message that is carried out twice finds its own row.
+    fn remember(key: &D::Key, memo: &Memo, writer: &str, keep: u128) -> String;
 
-    /// Returns the statements that read the same of a slot whose time is not over, and then remove its row if it is to be forgotten.
-    ///
-    /// # Errors
-    /// That the lock has a name which the server cannot have.
-    fn recall(&self, memo: &Memo, recall: Recall) -> Result<String, LockError>;
+    /// Returns the statement that reads the same of a slot whose time is not over.
+    fn recall(key: &D::Key, memo: &Memo) -> String;
+
+    /// Returns the statement that removes the row of a slot if it is this writer's, whose name was read there.
+    fn forget(key: &D::Key, memo: &Memo, writer: &str) -> String;
 
     /// Checks a row that was read so.
     ///

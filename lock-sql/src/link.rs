@@ -183,6 +183,10 @@ impl<D: Dialect> Link<D> {
     /// Records that the statement is over.
     pub(crate) fn has_asked(&self, now: Moment) {
         let since = self.busy_since.swap(0, Ordering::Relaxed);
+        if self.is_doubtful() {
+            // It may have refused the statement without asking, which took no time.
+            return;
+        }
         let took = now.as_nanoseconds().saturating_sub(since);
         // Falls at once and rises slowly, as a server that has moved away shows in every statement, and a stall in one.
         let lately = self.round_trip.load(Ordering::Relaxed);

@@ -1,21 +1,25 @@
 //! Slots of locks that are remembered, in a table of their own.
 //!
 //! One statement adds a row, or takes over a row whose time is over, and a second one in the same message reads whose row it is
-//! now. A message that is carried out twice finds its own row.
+//! now. A message that is carried out twice finds its own row. Another one removes the row that was read, of its writer alone: if it is
+//! carried out twice, it spares what a later writer has remembered in between.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::spi::random_bytes;
-use lock_core::{LockError, Memo, Operation, Recall, Remembered};
+use lock_core::{LockError, LockKind, Memo, Operation, Recall, Remembered};
 
 use crate::control::Control;
 use crate::dialect::Dialect;
-use crate::failure::{Why, nonsense};
+use crate::failure::{Failure, Why, nonsense};
 use crate::session::Row;
 
 /// How often the server may give up a statement because of others, or lack the table or the row.
 const MOST_ROUNDS: usize = 4;
+
+/// Longer than any use of a slot, and within the numbers of the servers.
+const LONGEST_MEMORY: Duration = Duration::from_hours(24 * 365 * 1000);
 
 /// Makes a slot this call's unless its time is not over, with a connection for writes to tables.
 ///
@@ -45,7 +49,8 @@ async fn ask<D: Dialect>(
     keep: Duration,
 ) -> Result<Remembered, LockError> {
     let writer = random()?;
-    let statement = auxiliary.settings().dialect.remember(memo, &writer, keep)?;
+    let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1000);
+    let statement = D::remember(&key_of(auxiliary, memo)?, memo, &writer, keep);
     let mut round = 0;
     loop {
         round += 1;
@@ -91,20 +96,25 @@ pub(crate) async fn recall<D: Dialect>(
     recall: Recall,
 ) -> Result<Option<Duration>, LockError> {
     let settings = auxiliary.settings();
-    let statement = settings.dialect.recall(memo, recall)?;
+    let key = key_of(auxiliary, memo)?;
     let asking = async {
-        match auxiliary.try_to_ask(Operation::Remember, statement, None).await {
-            Ok((_, answer)) => {
-                let Some(row) = answer.rows.first() else { return Ok(None) };
-                D::check_slot(row)?;
-                Ok(left(row))
-            }
-            Err(failure) if failure.why() == Some(Why::MissingTable) => Ok(None),
-            Err(failure) => Err(failure.into_error()),
+        let answer = match auxiliary.try_to_ask(Operation::Remember, D::recall(&key, memo), None).await {
+            Err(failure) if failure.why() == Some(Why::MissingTable) => return Ok(None),
+            said => said.map_err(Failure::into_error)?.1,
+        };
+        let Some(row) = answer.rows.first() else { return Ok(None) };
+        D::check_slot(row)?;
+        if let (Recall::Forget, Some(Some(writer))) = (recall, row.first()) {
+            auxiliary.ask(Operation::Remember, D::forget(&key, memo, writer)).await?;
         }
+        Ok(left(row))
     };
-    let limit = settings.time_to_connect() + settings.time_for(Operation::Remember);
+    let limit = settings.time_to_connect() + settings.time_for(Operation::Remember) * 2;
     settings.in_time(limit, Operation::Remember, asking).await
+}
+
+fn key_of<D: Dialect>(auxiliary: &Control<D>, memo: &Memo) -> Result<D::Key, LockError> {
+    auxiliary.settings().dialect.key(memo.name(), memo.physical(), LockKind::Lock)
 }
 
 /// Reads the row that the slot has now: its writer, the end of its time, and the server's time, in microseconds.

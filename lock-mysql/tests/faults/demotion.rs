@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::ErrorKind;
+use lock_core::{ErrorKind, Wait};
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
+use crate::sharing::nothing_is_left;
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, connect, soon, until};
 
 cases!("demotion":
@@ -15,6 +16,7 @@ cases!("demotion":
     a_holder_at_a_demoted_server_is_notified,
     a_demoted_server_gives_no_lock,
     a_server_that_is_demoted_during_a_wait_gives_no_lock,
+    a_downgrade_at_a_demoted_server_leaves_no_slot,
 );
 
 async fn a_read_only_server_is_refused(flavour: MySqlFlavour) -> Outcome {
@@ -72,4 +74,21 @@ async fn a_server_that_is_demoted_during_a_wait_gives_no_lock(flavour: MySqlFlav
     soon("the undoing", client.idle()).await?;
     ensure!(stage.holder_of(ROOM).await?.is_none(), "what was refused is held");
     Ok(())
+}
+
+/// The statement takes a slot before its answer says that the server is no primary.
+async fn a_downgrade_at_a_demoted_server_leaves_no_slot(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::alone(flavour).await?;
+    let client = stage.client(LONG).await?;
+    let lock = client.rw_lock(ROOM)?;
+    let writing = lock.write().acquire().await?;
+    let reading = lock.read().acquire_as(writing.owner(), Wait::Forever).await?;
+    let reading = reading.ok_or_else(|| Failure::new("the writer may not read"))?;
+    stage.server.query("SET GLOBAL read_only = 1").await?;
+    // It says that the lock was lost.
+    let _ = writing.release().await;
+    soon("the loss", reading.lost()).await?;
+    drop(reading);
+    soon("the undoing", client.idle()).await?;
+    nothing_is_left(&stage).await
 }

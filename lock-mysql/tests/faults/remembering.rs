@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use lock_core::Remembered;
+use lock_core::{Operation, Remembered};
 use test_servers::{MySqlFlavour, ServerOptions};
 
 use crate::case::{cases, ensure};
@@ -13,6 +13,7 @@ use crate::stage::{LONG, ROOM, Stage, reach, soon};
 
 cases!("remembering":
     a_slot_that_a_snapshot_does_not_show_is_found,
+    a_deletion_that_is_sent_again_spares_the_slot_of_a_later_run,
     without_a_table_of_tokens_and_behind_a_lock_of_another_program,
 );
 
@@ -47,6 +48,28 @@ async fn a_slot_that_a_snapshot_does_not_show_is_found(flavour: MySqlFlavour) ->
     gate.query("SELECT RELEASE_LOCK('gate')").await?;
     let answer = soon("an answer", asking).await???;
     ensure!(matches!(answer, Remembered::Already { .. }), "used twice: {answer:?}");
+    Ok(())
+}
+
+/// The work runs again before the client knows that its slot is forgotten.
+async fn a_deletion_that_is_sent_again_spares_the_slot_of_a_later_run(flavour: MySqlFlavour) -> Outcome {
+    let grants = ["CREATE, SELECT, INSERT, UPDATE, DELETE ON locks.*"];
+    let options = ServerOptions::new().flavour(flavour).database("locks").user("app", "secret", &grants);
+    let stage = Stage::with(options).await?;
+    let deletes = |text: &str| text.contains("DELETE /*distlock").then_some(Operation::Remember);
+    let proxy = stage.server.proxy(deletes)?;
+    let (ours, theirs) = (stage.client_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
+    ensure!(theirs.remember(ROOM, "slot", DAY).await? == Remembered::Now, "used before");
+    // It asks again only on a connection that it has used before.
+    ensure!(ours.remembered(ROOM, "slot").await?.is_some(), "not remembered");
+    proxy.hold_reply(Operation::Remember);
+    let forgetting = tokio::spawn(async move { ours.forget(ROOM, "slot").await });
+    soon("the deletion", proxy.is_held()).await?;
+    ensure!(theirs.remember(ROOM, "slot", DAY).await? == Remembered::Now, "it is not forgotten");
+    proxy.cut();
+    ensure!(soon("the answer", forgetting).await???, "it was not there to be forgotten");
+    let again = theirs.remember(ROOM, "slot", DAY).await?;
+    ensure!(matches!(again, Remembered::Already { .. }), "the slot of the later run is forgotten");
     Ok(())
 }
 

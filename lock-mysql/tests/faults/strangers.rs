@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{Breaking, ErrorKind, Inspection};
+use lock_core::{Breaking, ErrorKind, Inspection, LockError, Operation};
 use lock_kit::LockUrl;
 use test_servers::MySqlFlavour;
 
@@ -18,6 +18,8 @@ cases!("strangers":
     a_waiter_of_another_program_is_shown,
     without_a_table_the_session_is_shown_and_can_be_broken,
     a_break_of_a_session_that_lives_on_is_not_confirmed,
+    a_break_of_a_lock_that_is_released_meanwhile_ends_no_session,
+    a_break_of_another_users_session_is_denied,
     with_a_table_the_other_locks_of_a_broken_holder_are_named,
     a_holder_is_known_after_many_numbers_were_minted,
 );
@@ -110,6 +112,37 @@ async fn a_break_of_a_session_that_lives_on_is_not_confirmed(flavour: MySqlFlavo
     ensure!(kills.load(Relaxed) > 1, "the command was not repeated");
     ensure!(guard.hold().is_valid(), "the hold has ended");
     Ok(guard.release().await?)
+}
+
+/// The holder releases the lock between the look and the command, and has another one on that connection.
+async fn a_break_of_a_lock_that_is_released_meanwhile_ends_no_session(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.server.proxy(|text| text.starts_with("KILL ").then_some(Operation::Break))?;
+    let (ours, operator) = (stage.client(LONG).await?, stage.client_at(proxy.address(), LONG).await?);
+    let guard = ours.mutex(ROOM)?.acquire().await?;
+    let other = ours.mutex("another")?.acquire().await?;
+    ensure!(stage.holder_of("another").await? == stage.holder_of(ROOM).await?, "on two connections");
+    let holder = guard.hold().id();
+    proxy.hold_request(Operation::Break);
+    let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &holder).await });
+    soon("the command", proxy.is_held()).await?;
+    guard.release().await?;
+    proxy.let_go();
+    let broken = soon("the answer", breaking).await???;
+    ensure!(!broken.taken_away, "{broken:?}");
+    Ok(other.release().await?)
+}
+
+async fn a_break_of_another_users_session_is_denied(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let mut session = stage.server.session().await?;
+    session.query("SELECT GET_LOCK('distlock:room', 0)").await?;
+    let client = stage.client(LONG).await?;
+    let holder = client.status(ROOM).await?.holders[0].id.clone();
+    let error = client.break_holder(ROOM, &holder).await.err();
+    ensure!(error.as_ref().map(LockError::kind) == Some(ErrorKind::Denied), "answered {error:?}");
+    ensure!(stage.holder_of(ROOM).await?.is_some(), "the session has ended");
+    Ok(())
 }
 
 async fn with_a_table_the_other_locks_of_a_broken_holder_are_named(flavour: MySqlFlavour) -> Outcome {

@@ -5,12 +5,14 @@ use conformance_tests::faults::event_recorder::EventRecorder;
 use lock_core::{ErrorKind, LossReason};
 use test_servers::{PgBouncer, left_out};
 
-use crate::stage::{ROOM, Stage, Waiter, cases, connect, ensure};
+use crate::stage::{LONG, ROOM, Stage, Waiter, cases, connect, ensure, soon};
 
 cases!("poolers":
     are_refused_in_all_modes,
     that_drop_what_they_do_not_know_are_refused,
     in_session_mode_keep_the_promise,
+    that_pass_a_session_on_keep_it_for_its_next_client,
+    show_the_locks_of_a_session_and_not_its_tag,
 );
 
 const MODES: [&str; 3] = ["transaction", "statement", "session"];
@@ -72,4 +74,48 @@ async fn in_session_mode_keep_the_promise() -> Outcome {
     let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
     stage.works(&theirs).await
+}
+
+const THROUGH: &str = "pooler=session&lease=10m";
+
+/// A client that has lost its connection makes sure that the server has nothing of it. By then another client has its session.
+async fn that_pass_a_session_on_keep_it_for_its_next_client() -> Outcome {
+    if left_out("pgbouncer").is_some() {
+        return Ok(());
+    }
+    let stage = Stage::new().await?;
+    let pooler = PgBouncer::start(&stage.server, "session", "default_pool_size=1").await?;
+    let proxy = stage.proxy()?;
+    proxy.turn_to(pooler.address());
+    let ours = stage.client_at(proxy.address(), THROUGH).await?;
+    let lost = ours.mutex(ROOM)?.acquire().await?;
+    let session = stage.holder().await?;
+    // Its next connection, which the pooler has no session for.
+    proxy.turn_to(stage.server.address());
+    proxy.cut();
+    let theirs = stage.client_at(pooler.address(), THROUGH).await?;
+    let guard = soon("the lock", theirs.mutex(ROOM)?.acquire()).await??;
+    ensure!(stage.holder().await? == session, "the session was not passed on");
+    // Only now it learns that its connection has ended, and repeats the release until the server has nothing of it.
+    let _ = soon("the release", lost.release()).await?;
+    soon("the undoing", ours.idle()).await?;
+    ensure!(stage.holder_of(ROOM).await? == Some(session), "the session of another client has ended");
+    Ok(guard.release().await?)
+}
+
+async fn show_the_locks_of_a_session_and_not_its_tag() -> Outcome {
+    if left_out("pgbouncer").is_some() {
+        return Ok(());
+    }
+    let stage = Stage::new().await?;
+    let pooler = PgBouncer::start(&stage.server, "session", "").await?;
+    let address = pooler.address();
+    let (ours, operator) = (stage.client_at(address, THROUGH).await?, stage.client(LONG).await?);
+    let guard = ours.mutex(ROOM)?.acquire().await?;
+    let holder = guard.hold().id();
+    let shown: Vec<_> = operator.status(ROOM).await?.holders.into_iter().map(|shown| shown.id).collect();
+    ensure!(shown == [holder.clone()], "{shown:?}");
+    let broken = operator.break_holder(ROOM, &holder).await?;
+    ensure!(broken.taken_away && broken.also_lost == Some(Vec::new()), "{broken:?}");
+    Ok(())
 }

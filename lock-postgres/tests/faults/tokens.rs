@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ErrorKind, FencingToken, LockClient, LockError, Operation, Remembered, Reserving};
-use test_servers::{Data, Losing};
+use lock_core::{
+    ErrorKind, FencingToken, LockClient, LockError, LossReason, Operation, Remembered, Reserving, Wait,
+};
+use test_servers::{Data, Direction, Losing, TcpProxy};
 
 use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, soon, with_options};
 
@@ -18,10 +20,12 @@ cases!("tokens":
     tables_of_a_later_release_are_refused,
     a_slot_is_remembered_across_a_crash_of_the_server,
     a_cancelled_statement_uses_a_slot_at_most_once,
+    a_deletion_that_is_sent_again_spares_the_slot_of_a_later_run,
     the_record_of_an_earlier_holder_is_not_that_of_the_next,
     of_a_released_hold_are_in_no_status,
     that_are_blocked_cost_no_hold,
     come_from_no_session_that_may_be_cancelled_late,
+    that_never_come_end_a_downgrade_and_say_nothing_of_the_way_to_the_server,
     that_no_standby_has_are_not_given_and_cost_no_hold,
 );
 
@@ -201,6 +205,27 @@ async fn a_cancelled_statement_uses_a_slot_at_most_once() -> Outcome {
     cancelling.await?
 }
 
+/// The work runs again before the client knows that its slot is forgotten.
+async fn a_deletion_that_is_sent_again_spares_the_slot_of_a_later_run() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage
+        .server
+        .proxy(|text| text.contains("DELETE FROM distlock_slots").then_some(Operation::Remember))?;
+    let (ours, theirs) = (stage.client_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
+    ensure!(theirs.remember(ROOM, "slot", DAY).await? == Remembered::Now, "used before");
+    // It asks again only on a connection that it has used before.
+    ensure!(ours.remembered(ROOM, "slot").await?.is_some(), "not remembered");
+    proxy.hold_reply(Operation::Remember);
+    let forgetting = tokio::spawn(async move { ours.forget(ROOM, "slot").await });
+    soon("the deletion", proxy.is_held()).await?;
+    ensure!(theirs.remember(ROOM, "slot", DAY).await? == Remembered::Now, "it is not forgotten");
+    proxy.cut();
+    ensure!(soon("the answer", forgetting).await???, "it was not there to be forgotten");
+    let again = theirs.remember(ROOM, "slot", DAY).await?;
+    ensure!(matches!(again, Remembered::Already { .. }), "the slot of the later run is forgotten");
+    Ok(())
+}
+
 /// The row stays when a lock is released; it belongs to the session that has written it.
 async fn the_record_of_an_earlier_holder_is_not_that_of_the_next() -> Outcome {
     let stage = Stage::new().await?;
@@ -270,20 +295,58 @@ async fn come_from_no_session_that_may_be_cancelled_late() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=10m&fencing=table").await?;
     let held = client.mutex("held")?.acquire().await?;
-    let mut administrator = stage.session().await?;
-    administrator.query("BEGIN").await?;
-    administrator.query("LOCK TABLE distlock_tokens_of_locks IN ACCESS EXCLUSIVE MODE").await?;
-    proxy.lose_reply(Operation::Cancel, Losing::Cut);
-    let lock = client.mutex(ROOM)?;
-    let error = lock.try_acquire().await.err();
-    ensure!(error.as_ref().is_some_and(LockError::is_retryable), "{error:?}");
-    soon("the undoing", client.idle()).await?;
-    administrator.query("ROLLBACK").await?;
-    let guard = lock.try_acquire().await?.ok_or_else(|| Failure::new("a free lock was refused"))?;
+    may_be_cancelled_late(&stage, &proxy, &client).await?;
+    let guard = client.mutex(ROOM)?.try_acquire().await?;
+    let guard = guard.ok_or_else(|| Failure::new("a free lock was refused"))?;
     let sessions = [stage.holder_of("held").await?, stage.holder_of(ROOM).await?];
     ensure!(sessions[0] != sessions[1], "both are held by {sessions:?}");
     guard.release().await?;
     Ok(held.release().await?)
+}
+
+/// Makes the session such a one on which the client has its locks: the answer to a cancellation is lost.
+async fn may_be_cancelled_late(stage: &Stage, proxy: &TcpProxy, client: &LockClient) -> Outcome {
+    let mut administrator = stage.session().await?;
+    administrator.query("BEGIN").await?;
+    administrator.query("LOCK TABLE distlock_tokens_of_locks IN ACCESS EXCLUSIVE MODE").await?;
+    proxy.lose_reply(Operation::Cancel, Losing::Cut);
+    let error = client.mutex(ROOM)?.try_acquire().await.err();
+    ensure!(error.as_ref().is_some_and(LockError::is_retryable), "{error:?}");
+    soon("the undoing", client.idle()).await?;
+    administrator.query("ROLLBACK").await.map(drop)
+}
+
+/// The reader's token would have to come from the session that has the writer's hold.
+async fn that_never_come_end_a_downgrade_and_say_nothing_of_the_way_to_the_server() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    proxy.delay(Direction::ToClient, Duration::from_millis(50));
+    let client = stage.client_at(proxy.address(), "lease=10m&timeout=10s&fencing=table").await?;
+    let _held = client.mutex("held")?.acquire().await?;
+    let lock = client.rw_lock("written")?;
+    let writing = lock.write().acquire().await?;
+    let reading = lock.read().acquire_as(writing.owner(), Wait::Forever).await?;
+    let reading = reading.ok_or_else(|| Failure::new("the writer may not read"))?;
+    may_be_cancelled_late(&stage, &proxy, &client).await?;
+    let releasing = tokio::spawn(writing.release());
+    let reason = soon("the loss", reading.lost()).await?;
+    ensure!(reason.is_some_and(|reason| reason != LossReason::Expired), "lost because {reason:?}");
+    drop(reading);
+    // It reports the loss.
+    let _ = soon("the release", releasing).await??;
+    // They are spread over several sessions, as the server is far away.
+    let tries = (0..100).map(|number| {
+        let lock = client.mutex(format!("room {number}"));
+        tokio::spawn(async move { lock?.try_acquire().await })
+    });
+    let (tries, mut guards): (Vec<_>, _) = (tries.collect(), Vec::new());
+    for attempt in tries {
+        guards.push(soon("an answer", attempt).await???);
+    }
+    let sessions = "SELECT count(DISTINCT pid) FROM pg_locks JOIN pg_database ON pg_database.oid=database \
+                    WHERE datname=current_database() AND locktype='advisory'";
+    ensure!(stage.number(sessions).await? > 2, "all of them are on one session");
+    Ok(())
 }
 
 /// A commit waits for the standby, and takes effect at the primary alone when its wait is cancelled.
