@@ -48,8 +48,8 @@ impl Attempt<'_> {
             let naming = self.backend.name_holder(self.request, claim, before.first());
             if before.enters_beside_the_first() {
                 // Only its value says whether it goes on reading.
-                let mode = naming.await.map_err(|failure| failure.explain(Operation::Acquire))?;
-                if mode != Some(Mode::Shared) {
+                let held = naming.await.map_err(|failure| failure.explain(Operation::Acquire))?;
+                if held != Some(Mode::Shared) {
                     step_back(self.request, claim).await;
                     return Ok(None);
                 }

@@ -228,7 +228,7 @@ async fn a_wait_that_ends_names_the_holder() -> Outcome {
     let stage = Stage::new().await?;
     let clients = [stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?];
     let held = slots(&clients[0])?.acquire(2).await?;
-    let head = waiting(&stage, &clients[1], SIZE, 1).await?;
+    let next = waiting(&stage, &clients[1], SIZE, 1).await?;
     let permit = slots(&clients[2])?.permits(1)?;
     for patience in [Duration::ZERO, Duration::from_secs(10)] {
         let error = refusal(soon("the answer", permit.acquire_for(patience)).await?.map(drop))?;
@@ -236,7 +236,7 @@ async fn a_wait_that_ends_names_the_holder() -> Outcome {
         ensure!(error.kind() == ErrorKind::Busy && named == Some(&held.hold().id()), "{error:?}");
     }
     held.release().await?;
-    let (guard, _) = head.granted().await?;
+    let (guard, _) = next.granted().await?;
     Ok(guard.release().await?)
 }
 
