@@ -339,8 +339,12 @@ async fn a_reader_passes_a_writer_that_goes_on_reading_and_none_that_waits() -> 
     let own = session_at(&stage, &paths_with(&stage, "__READ__").await?[0]).await?;
     stage.is_watched(&[stage.path(0).await?], own).await?;
     writer.release().await?;
-    // It has seen that the first one is not in its way any more.
-    stage.is_watched(&[stage.path(1).await?], own).await?;
+    let path = stage.path(1).await?;
+    until("it has seen that the first one is not in its way any more", || async {
+        ensure!(!last.is_finished(), "a reader passed a writer that waits");
+        Ok(stage.server.watchers(&path).await?.contains(&own))
+    })
+    .await?;
     is_refused(&room(&clients[2])?.read(), "a reader behind a writer that waits").await?;
     ensure!(!between.is_finished() && !last.is_finished(), "a reader passed a writer, or is beside it");
     let status = clients[0].status(ROOM).await?;
