@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::claim::{Claim, Claims, Failed, Outcome, rewrite};
 use crate::entries::{Entries, Granted, Marked};
 use crate::hold::{EntryLease, NewHold, watch_in_time};
-use crate::record::Record;
+use crate::record::{Record, Told};
 
 /// How long a holder may take to learn that its hold is broken: longer than the time in which a new hold is not watched yet, even
 /// on a busy machine.
@@ -43,9 +43,9 @@ impl<S: Entries> EntriesBackend<S> {
     }
 
     fn grant(&self, request: &AcquireRequest, granted: Granted<S::Claim>) -> Grant<EntryLease<S::Claim>> {
-        let Granted { claim, name, token } = granted;
-        let (group, term) = (claim.group(), claim.term());
-        let lease = EntryLease::new(request.clone(), claim, token, Arc::clone(&self.claims));
+        let (group, term) = (granted.claim.group(), granted.claim.term());
+        let (name, token) = (granted.name.clone(), granted.token);
+        let lease = EntryLease::new(request.clone(), granted, Arc::clone(&self.claims));
         // Sending fails only after the receiver has ended with the client.
         let _ = self.new_holds.send(lease.new_at(self.store.context().clock().now()));
         let grant = Grant::new(lease, group, term).with_holder(name);
@@ -57,7 +57,7 @@ impl<S: Entries> EntriesBackend<S> {
 
     async fn status_of(&self, request: &InspectRequest) -> Result<LockStatus, S::Failure> {
         let line = self.store.line(request).await?;
-        let name = line.entries.iter().find_map(|entry| LockName::new(entry.name.as_ref()?).ok());
+        let name = line.entries.iter().find_map(|entry| LockName::new(entry.told.as_ref()?.name()?).ok());
         let mut status = LockStatus::free(name.unwrap_or_else(|| request.name().clone()));
         let mut entries = line.entries.into_iter().map(|entry| entry.participant);
         status.holders = entries.by_ref().take(line.holding).collect();
@@ -65,27 +65,55 @@ impl<S: Entries> EntriesBackend<S> {
         Ok(status)
     }
 
-    /// Marks the hold as broken, so that its holder stops, and removes the entry when it has had time for that.
-    async fn take_from(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, S::Failure> {
+    /// Marks the hold as broken, so that its holder stops, and removes the entry when it has had time for that. Each step is about the
+    /// entry as it was seen: what its holder writes meanwhile is neither overwritten nor removed unseen.
+    async fn take_from(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
+        let explained = |failure: S::Failure| failure.explain(Operation::Break);
         loop {
-            let line = self.store.line(request).await?;
-            let mut holders = line.entries.iter().take(line.holding);
-            let Some(entry) = holders.find(|entry| entry.participant.id == *holder) else {
+            let line = self.store.line(request).await.map_err(explained)?;
+            let mut holders = line.entries.into_iter().take(line.holding);
+            let Some(mut entry) = holders.find(|entry| entry.participant.id == *holder) else {
                 return Ok(Broken::not_held());
             };
-            match self.store.mark(&entry.key).await? {
-                Marked::Changed => continue,
-                Marked::Told(stops_within) => {
-                    // It stops, and removes the entry before another client can have the lock.
-                    let clock = self.store.context().clock();
-                    let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(stops_within));
-                    let _ = within(clock, stopped_by, self.store.until_gone(&entry.key)).await;
+            let record = match entry.told {
+                Some(Told::Ours(record)) => Some(record),
+                // The client may not read it, but can perhaps still mark it for its holder.
+                None => Some(Record::unknown()),
+                // Its holder would not understand a mark.
+                Some(Told::Newer | Told::Foreign(_)) => None,
+            };
+            if let Some(record) = record {
+                let marked = if record.is_broken() {
+                    Marked::Told
+                } else {
+                    self.store.mark(&mut entry.key, &record.broken().text()?).await.map_err(explained)?
+                };
+                match marked {
+                    Marked::Changed => continue,
+                    Marked::Told => {
+                        // It stops, and removes the entry before another client can have the lock.
+                        let clock = self.store.context().clock();
+                        let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(record.stops_within()));
+                        let _ = within(clock, stopped_by, self.store.until_gone(&entry.key)).await;
+                    }
+                    Marked::Untold => {}
                 }
-                Marked::Untold => {}
             }
-            self.store.remove(&entry.key).await?;
-            return Ok(Broken::taken_away());
+            if self.store.remove(&entry.key).await.map_err(explained)? {
+                return Ok(Broken::taken_away());
+            }
         }
+    }
+
+    /// Gives the entry of a hold this record, unless it is lost; then it says how.
+    async fn rewrite(
+        &self,
+        lease: &EntryLease<S::Claim>,
+        operation: Operation,
+        record: &Record,
+    ) -> Result<Option<LossReason>, LockError> {
+        let value = record.text()?;
+        rewrite(operation, &value, || lease.claim().replace(&value)).await
     }
 }
 
@@ -148,13 +176,15 @@ impl<S: Entries> Backend for EntriesBackend<S> {
         lease: &Self::Lease,
         request: &AcquireRequest,
     ) -> Result<Downgraded<Self::Lease>, LockError> {
-        match self.store.downgrade(lease, request, &self.claims).await? {
-            Ok(shared) => Ok(Downgraded::Shared(self.grant(request, shared))),
-            Err(reason) => {
-                self.claims.forget(request.id());
-                Ok(Downgraded::WasLost(reason))
-            }
+        // The entry stays, with its place and so its token: none that waits behind it comes between.
+        let granted = lease.granted();
+        self.claims.add(request.id(), &granted.claim);
+        let record = Record::of(request, self.store.context())?;
+        if let Some(reason) = self.rewrite(lease, Operation::Downgrade, &record).await? {
+            self.claims.forget(request.id());
+            return Ok(Downgraded::WasLost(reason));
         }
+        Ok(Downgraded::Shared(self.grant(request, granted)))
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
@@ -167,15 +197,12 @@ impl<S: Entries> Backend for EntriesBackend<S> {
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        let broken = self.take_from(request, holder).await;
-        broken.map_err(|failure| failure.explain(Operation::Break).on(request.name()))
+        self.take_from(request, holder).await.map_err(|error| error.on(request.name()))
     }
 
     async fn update_holder(&self, lease: &Self::Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
-        let record =
-            Record::of(lease.attempt(), self.store.context())?.with_token(lease.token()).shown_as(holder);
-        let value = record.text()?;
-        let lost = rewrite(Operation::Describe, &value, || lease.claim().replace(&value)).await?;
+        let record = Record::of(lease.attempt(), self.store.context())?.shown_as(holder);
+        let lost = self.rewrite(lease, Operation::Describe, &record).await?;
         Ok(lost.map_or(Updated::Done, Updated::Lost))
     }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use lock_core::{
     AcquireRequest, BackendContext, Capabilities, FencingToken, GroupId, HolderId, InspectRequest,
-    LeaseState, LockError, LossReason, Memo, Participant, Recall, Remembered,
+    LeaseState, LockError, Memo, Participant, Recall, Remembered,
 };
 
 use crate::claim::{Claim, Claims, Failed};
-use crate::hold::EntryLease;
+use crate::record::Told;
 
 /// A client of a store that orders the entries of sessions.
 ///
@@ -40,14 +40,6 @@ pub trait Entries: Lines + fmt::Debug {
         group: GroupId,
         claims: &[&Self::Claim],
     ) -> impl Future<Output = Result<Vec<LeaseState>, LockError>> + Send;
-
-    /// Makes an exclusive hold a shared one, which is that of this request; otherwise says how it was lost.
-    fn downgrade(
-        &self,
-        held: &EntryLease<Self::Claim>,
-        request: &AcquireRequest,
-        claims: &Claims<Self::Claim>,
-    ) -> impl Future<Output = Result<Result<Granted<Self::Claim>, LossReason>, LockError>> + Send;
 
     /// Remembers a slot, as [`Backend::remember`](lock_core::Backend::remember) has it.
     fn remember(
@@ -90,14 +82,20 @@ pub trait Lines: Send + Sync + 'static {
     /// [`Backend::list`](lock_core::Backend::list) has it.
     fn list(&self) -> impl Future<Output = Result<Vec<InspectRequest>, Self::Failure>> + Send;
 
-    /// Marks the hold of an entry as broken.
-    fn mark(&self, key: &Self::Key) -> impl Future<Output = Result<Marked, Self::Failure>> + Send;
+    /// Gives an entry that is still as it was in a line this value, by which its holder learns that its hold is broken. From then on the
+    /// key is that of the entry with the value.
+    fn mark(
+        &self,
+        key: &mut Self::Key,
+        value: &[u8],
+    ) -> impl Future<Output = Result<Marked, Self::Failure>> + Send;
 
     /// Waits until an entry that was in a line is gone.
     fn until_gone(&self, key: &Self::Key) -> impl Future<Output = ()> + Send;
 
-    /// Removes an entry that was in a line, and no other, if it is still there.
-    fn remove(&self, key: &Self::Key) -> impl Future<Output = Result<(), Self::Failure>> + Send;
+    /// Removes an entry that is still as it was in a line, or as it was marked, and no other. Returns whether it is gone; otherwise it has
+    /// changed meanwhile.
+    fn remove(&self, key: &Self::Key) -> impl Future<Output = Result<bool, Self::Failure>> + Send;
 }
 
 /// An attempt that has got the lock.
@@ -125,8 +123,8 @@ pub struct Line<K> {
 pub struct Shown<K> {
     /// The one whose entry it is.
     pub participant: Participant,
-    /// The lock's name as its user wrote it, if it is another one at the store.
-    pub name: Option<String>,
+    /// What its value says; none if the client may not read it.
+    pub told: Option<Told>,
     /// What it takes to find it again.
     pub key: K,
 }
@@ -134,9 +132,9 @@ pub struct Shown<K> {
 /// What became of the request to mark a hold as broken.
 #[derive(Debug)]
 pub enum Marked {
-    /// Its holder learns of it, and needs so long to stop.
-    Told(Duration),
-    /// Its holder would not understand a mark.
+    /// Its holder learns of it.
+    Told,
+    /// The client may not write to it.
     Untold,
     /// The entry has changed or gone meanwhile.
     Changed,

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, BackendContext, FencingToken, Moment};
+use lock_core::{AcquireRequest, BackendContext, Moment};
 use tokio::sync::{Notify, mpsc};
 
 use crate::claim::{Claim, Claims};
+use crate::entries::Granted;
 
 /// The age from which an entry is watched.
 pub const SHORT_HOLD: Duration = Duration::from_millis(20);
@@ -16,8 +17,7 @@ pub const SHORT_HOLD: Duration = Duration::from_millis(20);
 /// What it takes to renew and release a hold.
 pub struct EntryLease<C: Claim> {
     claims: Arc<Claims<C>>,
-    claim: Arc<C>,
-    token: Option<FencingToken>,
+    granted: Granted<C>,
     watch: Arc<Watch>,
 }
 
@@ -61,29 +61,25 @@ pub(crate) async fn watch_in_time<C: Claim>(
 
 impl<C: Claim> EntryLease<C> {
     /// The hold of an attempt, which is watched when it is no longer new.
-    pub(crate) fn new(
-        attempt: AcquireRequest,
-        claim: Arc<C>,
-        token: Option<FencingToken>,
-        claims: Arc<Claims<C>>,
-    ) -> Self {
+    pub(crate) fn new(attempt: AcquireRequest, granted: Granted<C>, claims: Arc<Claims<C>>) -> Self {
         let watch = Watch { attempt, is_over: AtomicBool::new(false), ended: Notify::new() };
-        Self { claims, claim, token, watch: Arc::new(watch) }
+        Self { claims, granted, watch: Arc::new(watch) }
     }
 
     pub(crate) fn new_at(&self, now: Moment) -> NewHold<C> {
-        let (watch, claim) = (Arc::downgrade(&self.watch), Arc::downgrade(&self.claim));
+        let (watch, claim) = (Arc::downgrade(&self.watch), Arc::downgrade(self.claim()));
         NewHold { watch, claim, watch_at: now.plus(SHORT_HOLD) }
     }
 
     /// Returns the claim of its entry.
-    pub fn claim(&self) -> &Arc<C> {
-        &self.claim
+    pub(crate) fn claim(&self) -> &Arc<C> {
+        &self.granted.claim
     }
 
-    /// Returns its fencing token.
-    pub fn token(&self) -> Option<FencingToken> {
-        self.token
+    /// Returns what it was granted, for another hold of the same entry.
+    pub(crate) fn granted(&self) -> Granted<C> {
+        let Granted { claim, name, token } = &self.granted;
+        Granted { claim: Arc::clone(claim), name: name.clone(), token: *token }
     }
 
     pub(crate) fn attempt(&self) -> &AcquireRequest {
@@ -92,7 +88,7 @@ impl<C: Claim> EntryLease<C> {
 
     /// The owner is about to remove the entry, so what the watch reports from now on is not a loss. The watch stays until the entry is
     /// gone, so it ends without a request to end it.
-    pub fn begin_release(&self) {
+    pub(crate) fn begin_release(&self) {
         self.watch.is_over.store(true, Ordering::Release);
     }
 
@@ -115,7 +111,7 @@ impl<C: Claim> fmt::Debug for EntryLease<C> {
         formatter
             .debug_struct("EntryLease")
             .field("id", &self.watch.attempt.id())
-            .field("claim", &self.claim)
+            .field("claim", self.claim())
             .finish_non_exhaustive()
     }
 }

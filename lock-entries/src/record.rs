@@ -4,8 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, BackendContext, ErrorKind, FencingToken, HolderInfo, LockError, Mode, Operation,
-    Participant,
+    AcquireRequest, BackendContext, ErrorKind, HolderInfo, LockError, Mode, Operation, Participant,
 };
 use lock_kit::ClientRecord;
 use serde::{Deserialize, Serialize};
@@ -39,9 +38,6 @@ pub struct Record {
     /// Whether a client broke the hold; its holder learns of that from this field.
     #[serde(default, skip_serializing_if = "is_default")]
     broken: bool,
-    /// The fencing token, where it may not be that of the entry.
-    #[serde(default, skip_serializing_if = "is_default")]
-    token: Option<u64>,
     /// The lock's name as its user wrote it, if it is another one at the store.
     #[serde(default, skip_serializing_if = "is_default")]
     name: Option<String>,
@@ -91,7 +87,7 @@ impl Told {
 
     /// Returns whether the entry has the mark that its hold is broken.
     pub fn is_broken(&self) -> bool {
-        matches!(self, Self::Ours(record) if record.broken)
+        matches!(self, Self::Ours(record) if record.is_broken())
     }
 }
 
@@ -149,18 +145,16 @@ impl Record {
         Self { broken: true, ..self.clone() }
     }
 
-    /// Returns the same for a holder with this token, whatever the store says of its entry.
-    #[must_use]
-    pub fn with_token(mut self, token: Option<FencingToken>) -> Self {
-        self.token = token.map(FencingToken::get);
-        self
-    }
-
     /// Returns the same for a client that says this of itself.
     #[must_use]
     pub fn shown_as(mut self, holder: &HolderInfo) -> Self {
         self.client = holder.into();
         self
+    }
+
+    /// Returns whether it has the mark that the hold is broken.
+    pub fn is_broken(&self) -> bool {
+        self.broken
     }
 
     fn mode(&self) -> Mode {
@@ -176,9 +170,8 @@ impl Record {
         Duration::from_millis(self.stops_within).min(LONGEST_STOP)
     }
 
-    /// Adds what it says to a participant that has the token of the entry.
+    /// Adds what it says to a participant.
     pub fn describe(self, participant: &mut Participant) {
-        participant.token = self.token.map(FencingToken::new).or(participant.token);
         self.client.describe(participant);
     }
 
@@ -216,8 +209,8 @@ mod tests {
             r#"{"distlock":1,"host":"box","pid":7,"stops_within":1500}"#
         );
         assert_eq!(
-            text(&record(Mode::Shared).with_token(Some(FencingToken::new(9))).broken()),
-            r#"{"distlock":1,"host":"box","pid":7,"shared":true,"stops_within":1500,"broken":true,"token":9}"#
+            text(&record(Mode::Shared).broken()),
+            r#"{"distlock":1,"host":"box","pid":7,"shared":true,"stops_within":1500,"broken":true}"#
         );
         assert_eq!(
             text(&record(Mode::Permits { take: one, of: one.saturating_add(2) })),

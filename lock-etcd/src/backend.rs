@@ -9,9 +9,7 @@ use lock_core::{
     FencingToken, GroupId, HolderId, Inspection, LeaseState, LockError, LossReason, Memo, Mode, NameRules,
     Operation, Participant, PermitLimits, Reach, Recall, Remembered, Reserving,
 };
-use lock_entries::{
-    Claim, Claims, Entries, EntriesBackend, EntryLease, Failed, Granted, Record, Told, rewrite,
-};
+use lock_entries::{Claim, Claims, Entries, EntriesBackend, Failed, Granted, Told};
 
 use crate::attempt::Attempt;
 use crate::claim::KeyClaim;
@@ -132,22 +130,6 @@ impl Entries for EtcdEntries {
             },
         };
         Ok(vec![state; claims.len()])
-    }
-
-    /// The key stays, with its place and so its token: none that waits behind it comes between.
-    async fn downgrade(
-        &self,
-        held: &EntryLease<KeyClaim>,
-        request: &AcquireRequest,
-        claims: &Claims<KeyClaim>,
-    ) -> Result<Result<Granted<KeyClaim>, LossReason>, LockError> {
-        let (claim, value) = (held.claim(), Record::of(request, &self.link.context)?.text()?);
-        claims.add(request.id(), claim);
-        let lost = rewrite(Operation::Downgrade, &value, || claim.replace(&value)).await?;
-        Ok(match lost {
-            Some(reason) => Err(reason),
-            None => claim.granted().ok_or(LossReason::Deleted),
-        })
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lock_core::{InspectRequest, LockKind};
-use lock_entries::{InLine, Line, Lines, Marked, Shown, Told, how_many_hold, newer};
+use lock_entries::{InLine, Line, Lines, Marked, Shown, how_many_hold, newer};
 
 use crate::attempt::view_of;
 use crate::backend::{EtcdEntries, participant};
 use crate::claim::{Directory, replace};
 use crate::failure::Failure;
 use crate::line::Entry;
-use crate::messages::{Compare, Range, Step, Txn};
+use crate::messages::{Compare, KeyValue, Range, Step, Txn};
 
 /// The pause between two looks at a key, when the watch over it has ended.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -29,7 +29,7 @@ impl Lines for EtcdEntries {
             return Err(Failure::Refused(newer(&entry.key)));
         }
         let holding = how_many_hold(&line.iter().map(InLine::mode).collect::<Vec<_>>());
-        let shown = |key: Entry| Shown { participant: participant(&key), name: key.told.name(), key };
+        let shown = |key: Entry| Shown { participant: participant(&key), told: Some(key.told.clone()), key };
         Ok(Line { entries: line.into_iter().map(shown).collect(), holding })
     }
 
@@ -42,21 +42,25 @@ impl Lines for EtcdEntries {
         Ok(owners.into_iter().filter_map(|(name, kind)| InspectRequest::found(name, kind).ok()).collect())
     }
 
-    /// Another program would not understand the mark.
-    async fn mark(&self, entry: &Entry) -> Result<Marked, Failure> {
-        let Told::Ours(record) = &entry.told else { return Ok(Marked::Untold) };
-        let value = record.broken().text().map_err(Failure::Refused)?;
-        let is_marked = self.link.ask(replace(&entry.key, entry.changed, value)).await?.held;
-        Ok(if is_marked { Marked::Told(record.stops_within()) } else { Marked::Changed })
+    async fn mark(&self, entry: &mut Entry, value: &[u8]) -> Result<Marked, Failure> {
+        let answer = self.link.ask(replace(&entry.key, entry.changed, value.to_vec())).await?;
+        if !answer.held {
+            return Ok(Marked::Changed);
+        }
+        entry.changed = answer.revision();
+        Ok(Marked::Told)
     }
 
-    async fn remove(&self, entry: &Entry) -> Result<(), Failure> {
+    async fn remove(&self, entry: &Entry) -> Result<bool, Failure> {
         let txn = Txn {
-            conditions: vec![Compare::created_by(&entry.key, entry.place)],
+            conditions: vec![Compare::changed_by(&entry.key, entry.changed)],
             then: vec![Step::delete(&entry.key)],
-            otherwise: Vec::new(),
+            otherwise: vec![Range { key: entry.key.clone(), ..Range::default() }.into()],
         };
-        self.link.ask(txn).await.map(drop)
+        let answer = self.link.ask(txn).await?;
+        // One that was created later is another one.
+        let is_it = |found: &KeyValue| found.created == entry.place;
+        Ok(answer.held || !answer.range().found.iter().any(is_it))
     }
 
     /// Waits until a key with this place is gone.

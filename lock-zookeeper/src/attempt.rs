@@ -10,7 +10,7 @@ use crate::backend::ZooKeeperEntries;
 use crate::blocker::Blocker;
 use crate::contender::ProtectionId;
 use crate::failure::Failure;
-use crate::node::{Made, token_of, without_doubles};
+use crate::node::{Made, token_of};
 use crate::node_check::{is_fresh, verify_node};
 use crate::node_claim::NodeClaim;
 use crate::queue::Predecessors;
@@ -45,12 +45,17 @@ impl Attempt<'_> {
     ) -> Result<Option<Granted<NodeClaim>>, LockError> {
         if !made.are_alone {
             let before = self.look_before(claim, made, children).await?.ok_or_else(deleted_by_others)?;
-            if !before.is_empty() {
+            let naming = self.backend.name_holder(self.request, claim, before.first());
+            if before.enters_beside_the_first() {
+                // Only its value says whether it goes on reading.
+                let held = naming.await.map_err(|failure| failure.explain(Operation::Acquire))?;
+                if held != Some(Mode::Shared) {
+                    step_back(self.request, claim).await;
+                    return Ok(None);
+                }
+            } else if !before.is_empty() {
                 // The read goes first: the servers answer it while they commit the removal.
-                tokio::join!(
-                    self.backend.name_holder(self.request, claim, before.first()),
-                    step_back(self.request, claim)
-                );
+                let _ = tokio::join!(naming, step_back(self.request, claim));
                 return Ok(None);
             }
         }
@@ -110,15 +115,12 @@ impl Attempt<'_> {
         made: &Made,
         children: Option<Vec<String>>,
     ) -> Result<Option<Predecessors>, LockError> {
-        let looking = async {
-            let children = match children {
-                Some(children) => children,
-                None => claim.session().list(claim.directory()).await?,
-            };
-            let children = without_doubles(claim, &made.names, children).await?;
-            Predecessors::of(claim, &made.names, &children, self.backend.recipe.accepted).await
+        let accepted = self.backend.recipe.accepted;
+        let found = match children {
+            Some(children) => Predecessors::of(claim, &made.names, &children, accepted).await,
+            None => Predecessors::find(claim, &made.names, accepted).await,
         };
-        looking.await.map_err(|failure: Failure| failure.explain(Operation::Acquire))
+        found.map_err(|failure| failure.explain(Operation::Acquire))
     }
 }
 

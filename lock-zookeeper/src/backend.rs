@@ -11,15 +11,16 @@ use lock_core::{
     GroupId, Inspection, LeaseState, LockError, LossReason, Memo, Mode, NameRules, Operation, PhysicalName,
     Reach, Recall, Remembered, Reserving,
 };
-use lock_entries::{Claims, Entries, EntriesBackend, EntryLease, Failed, Granted, InLine};
+use lock_entries::{Claims, Entries, EntriesBackend, Failed, Granted};
 use zookeeper_client::Error;
 
 use crate::attempt::Attempt;
-use crate::contender::{Contender, entrants, number_of_permits};
+use crate::contender::{Contender, number_of_permits};
+use crate::failure::Failure;
 use crate::node::Recipe;
 use crate::node_claim::NodeClaim;
 use crate::options::{TokenSource, ZooKeeperOptions};
-use crate::permits::{LIMITS, PermitsAttempt};
+use crate::permits::{LEASES, LIMITS, PermitsAttempt, first_taken};
 use crate::session::{Session, term};
 use crate::sessions::{Sessions, request_timeout};
 use crate::slots::Slots;
@@ -66,21 +67,38 @@ impl ZooKeeperEntries {
         [&self.root, "/", name.as_str()].concat().into()
     }
 
-    /// Reports to an attempt who holds the lock, as the first node of the queue says, or as the first permit that is taken says.
-    /// Without an answer that stays unknown.
-    pub(crate) async fn name_holder(&self, request: &AcquireRequest, claim: &NodeClaim, first: Option<&str>) {
+    /// Reports to an attempt who holds the lock, as the first of these nodes that exists says, and returns how it is held. Without any, the
+    /// first permit that another one has taken says it. If none exists, that stays unknown.
+    pub(crate) async fn name_holder(
+        &self,
+        request: &AcquireRequest,
+        claim: &NodeClaim,
+        mut first: Vec<String>,
+    ) -> Result<Option<Mode>, Failure> {
+        let mut directory = Arc::clone(claim.directory());
+        if first.is_empty() && matches!(request.mode(), Mode::Permits { .. }) {
+            directory = format!("{}/{LEASES}", self.directory(request.physical())).into();
+            first.extend(first_taken(&claim.session().list(&directory).await?, claim));
+        }
+        if first.is_empty() {
+            return Ok(None);
+        }
         let mode = |name: &str| match request.mode() {
             Mode::Permits { of, .. } => Some(Mode::Permits {
                 take: NonZeroU32::MIN,
                 of: NonZeroU32::new(number_of_permits(name)?.1).unwrap_or(of),
             }),
-            _ => Some(entrants(vec![Contender::read(name, self.recipe.accepted)?]).first()?.mode()),
+            _ => Some(Contender::read(name, self.recipe.accepted)?.mode()),
         };
-        let Some((first, mode)) = first.and_then(|name| Some((name, mode(name)?))) else { return };
-        let Ok(found) = claim.session().read(&[claim.path_of(first)]).await else { return };
-        if let Some((holder, _)) = found.first().and_then(|found| self.participant(first, mode, found)) {
+        let paths: Vec<_> = first.iter().map(|name| format!("{directory}/{name}")).collect();
+        let found = claim.session().read(&paths).await?;
+        let mut holders =
+            first.iter().zip(&found).filter_map(|(name, found)| self.participant(name, mode(name)?, found));
+        Ok(holders.next().map(|(holder, _)| {
+            let mode = holder.mode;
             request.held_by(holder);
-        }
+            mode
+        }))
     }
 
     /// Repeats the heartbeat later if that will prove more than the last one did.
@@ -175,15 +193,6 @@ impl Entries for ZooKeeperEntries {
         // No node exists, or all holds are being released.
         let lost = LeaseState::Lost(LossReason::Deleted);
         Ok(states.into_iter().map(|state| state.unwrap_or(lost)).collect())
-    }
-
-    async fn downgrade(
-        &self,
-        held: &EntryLease<NodeClaim>,
-        request: &AcquireRequest,
-        claims: &Claims<NodeClaim>,
-    ) -> Result<Result<Granted<NodeClaim>, LossReason>, LockError> {
-        self.make_shared(held, request, claims).await
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {

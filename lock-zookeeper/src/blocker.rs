@@ -23,9 +23,9 @@ pub(crate) trait Blocker: Send + Sync {
     /// May be dropped at every await: it keeps what it has found out.
     fn watch_next(&mut self, claim: &NodeClaim) -> impl Future<Output = Result<Next, Failure>> + Send;
 
-    /// The name of the holder's node, if it is known to be one.
-    fn first(&self) -> Option<&str> {
-        None
+    /// The names of nodes of which the first that exists is the holder's, if they are known.
+    fn first(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// The name of the node that is watched, if it is one that has to go.
@@ -35,9 +35,4 @@ pub(crate) trait Blocker: Send + Sync {
 
     /// The watched node has gone without a change before.
     fn watched_is_gone(&mut self) {}
-
-    /// What was found out before contact was lost may no longer be true. Returns whether the client has to look again.
-    fn contact_was_lost(&mut self) -> bool {
-        true
-    }
 }

@@ -7,9 +7,10 @@
 //! * `lease-` is that of a permit of its `InterProcessSemaphoreV2`.
 //!
 //! An exclusive attempt of ours has two nodes with neighbouring numbers, `lock-` and `__WRIT__`, so that both of Curator's locks
-//! respect it. The part before the word matters only to the program that created the node, so nodes of older and other programs
-//! with the same ending count too. A node without a number is not a contender: notes of an operator, directories. Nor are the nodes
-//! of Curator's other recipes, which do not wait for a Curator lock either.
+//! respect it. It keeps both when it goes on reading: names do not change, so a name says at most what a node excludes. The part
+//! before the word matters only to the program that created the node, so nodes of older and other programs with the same ending count
+//! too. A node without a number is not a contender: notes of an operator, directories. Nor are the nodes of Curator's other recipes,
+//! which do not wait for a Curator lock either.
 //!
 //! Any other child with a number is a stranger. It may be a node of ZooKeeper's own recipe for locks (`x-` + session + `-` + number),
 //! of kazoo without the option for it, or of a user's script. Its creator may consider it the holder of the lock, so attempts
@@ -105,11 +106,9 @@ impl Contender {
         is_at_the_end(self.sequence)
     }
 
-    /// Whether it is the reader that a writer of ours has left in its place. It holds the lock, so nothing exclusive is before it.
-    pub(crate) fn is_successor(&self) -> bool {
-        self.kind == Kind::Reader
-            && self.name.as_bytes().get(VERSION) == Some(&b'8')
-            && self.protection_id().is_some()
+    /// How it holds or wants the lock, as far as its name says.
+    pub(crate) fn mode(&self) -> Mode {
+        if self.kind == Kind::Reader { Mode::Shared } else { Mode::Exclusive }
     }
 
     /// The protection id in the name; none in names that have no random part.
@@ -120,9 +119,6 @@ impl Contender {
 
 /// The length of a protection id: `_c_`, a UUID and `-`.
 const PROTECTION_ID_LENGTH: usize = 40;
-
-/// Where the UUID in a protection id has its version.
-const VERSION: usize = 17;
 
 /// The protection id at the beginning of a name, if there is one.
 pub(crate) fn protection_id_in(name: &str) -> Option<&str> {
@@ -183,7 +179,7 @@ impl InLine for Entrant {
     }
 
     fn mode(&self) -> Mode {
-        if self.node.kind == Kind::Reader { Mode::Shared } else { Mode::Exclusive }
+        self.node.mode()
     }
 }
 
@@ -192,32 +188,10 @@ impl Entrant {
         std::iter::once(&self.node).chain(&self.other_half).map(|node| node.name.as_str())
     }
 
-    /// What may come to stand in its place when it goes.
-    pub(crate) fn successor(&self) -> Successor {
-        match (&self.other_half, self.node.kind) {
-            (Some(writer), _) => successor_of(writer).map_or(Successor::Unknown, Successor::Named),
-            (None, Kind::Writer) => Successor::Unknown,
-            (None, Kind::Mutex | Kind::Reader) => Successor::None,
-        }
+    /// Whether it is a writer of Curator's, which may leave a reader in its place.
+    pub(crate) fn is_curators_writer(&self) -> bool {
+        self.node.kind == Kind::Writer
     }
-}
-
-/// The reader that a writer may leave in its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Successor {
-    None,
-    /// A reader whose node has this name.
-    Named(String),
-    /// A reader with any name: the writer is Curator's.
-    Unknown,
-}
-
-/// The name of the reader's node that an exclusive attempt of ours leaves when it goes on reading: the number is that of its writer's
-/// node, and the protection id is another one, which follows from its own.
-pub(crate) fn successor_of(writer: &Contender) -> Option<String> {
-    let (protection_id, rest) = writer.name.split_at_checked(PROTECTION_ID_LENGTH)?;
-    let digits = rest.strip_prefix(WRITER)?;
-    Some(format!("{}{READER}{digits}", ProtectionId::read(protection_id)?.of_successor()?.0))
 }
 
 /// Joins the nodes of each attempt, in the order of the first ones.
@@ -270,29 +244,24 @@ fn is_made_by_curator(name: &str, word: &str) -> bool {
     })
 }
 
-/// The first of the children that is before this contender and of which it is unknown whether it has the lock.
-pub(crate) fn stranger_before<'a>(
+/// The first of the children that is before this contender and of which it is unknown whether it has the lock: a stranger, or one of a
+/// layout that this client does not understand.
+pub(crate) fn unknown_before<'a>(
     own: Option<&Contender>,
     children: &'a [String],
     accepted: Accepted,
 ) -> Option<&'a str> {
     let stands_before =
         |number: i64| own.is_none_or(|own| own.is_at_the_end_of_sequences() || number < own.sequence);
-    let strangers = children.iter().filter_map(|name| Some((read_stranger(name, accepted)?, name.as_str())));
-    strangers.filter(|(number, _)| stands_before(*number)).min().map(|(_, name)| name)
-}
-
-/// The first of the children that is before this contender and has a layout that this client does not understand.
-pub(crate) fn newer_before<'a>(
-    own: Option<&Contender>,
-    children: &'a [String],
-    accepted: Accepted,
-) -> Option<&'a str> {
-    let stands_before = |other: &Contender| {
-        own.is_none_or(|own| own.is_at_the_end_of_sequences() || other.sequence < own.sequence)
+    let number = |name: &str| {
+        if is_newer(name) {
+            Some(Contender::read(name, accepted).map_or(i64::MIN, |newer| newer.sequence))
+        } else {
+            read_stranger(name, accepted)
+        }
     };
-    let mut newer = children.iter().map(String::as_str).filter(|name| is_newer(name));
-    newer.find(|name| Contender::read(name, accepted).is_none_or(|other| stands_before(&other)))
+    let unknown = children.iter().filter_map(|name| Some((number(name)?, name.as_str())));
+    unknown.filter(|(number, _)| stands_before(*number)).min().map(|(_, name)| name)
 }
 
 /// Whether this is a node of a layout that this client does not understand.
@@ -328,18 +297,6 @@ impl ProtectionId {
         }
         let _ = write!(text, "-");
         Self(text)
-    }
-
-    /// The protection id at the beginning of a name.
-    pub(crate) fn read(name: &str) -> Option<Self> {
-        protection_id_in(name).map(|protection_id| Self(protection_id.to_owned()))
-    }
-
-    /// The protection id of the reader that an exclusive attempt with this one leaves in its place: the same UUID with another version
-    /// (8), which no attempt has by itself. None for protection ids that are not ours.
-    pub(crate) fn of_successor(&self) -> Option<Self> {
-        let (before, rest) = self.0.split_at_checked(VERSION)?;
-        Some(Self(format!("{before}8{}", rest.strip_prefix('4')?)))
     }
 
     /// The names of the nodes of an exclusive attempt, without their numbers.
@@ -485,14 +442,14 @@ mod tests {
             ["x-9-0000000003", "lock-0000000002", "lock-0000000004", "x-9-0000000005"].map(str::to_owned);
         let before = |own: &str| {
             let own = Contender::read(own, Accepted::Curator).unwrap();
-            stranger_before(Some(&own), &children, Accepted::Curator)
+            unknown_before(Some(&own), &children, Accepted::Curator)
         };
         assert_eq!(before("lock-0000000002"), None);
         assert_eq!(before("lock-0000000004"), Some("x-9-0000000003"));
         // At the end of the numbers, numbers no longer tell the order.
         assert_eq!(before("lock-2147483647"), Some("x-9-0000000003"));
         assert_eq!(before("lock--2147483648"), Some("x-9-0000000003"));
-        assert_eq!(stranger_before(None, &children, Accepted::Curator), Some("x-9-0000000003"));
+        assert_eq!(unknown_before(None, &children, Accepted::Curator), Some("x-9-0000000003"));
     }
 
     const UUID: &str = "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-";
@@ -517,26 +474,8 @@ mod tests {
         let expected = [&*children[3], &children[2], &children[0], &children[4], &children[5]];
         assert_eq!(first_names, expected);
         assert_eq!(found[2].names().collect::<Vec<_>>(), [&*children[0], &children[1]]);
-        let successor = "_c_5b0e7b4c-1f5e-8c59-8a55-d2f0a7b1c9a0-__READ__0000000004".to_owned();
-        let successors: Vec<_> = found.iter().map(Entrant::successor).collect();
-        assert_eq!(
-            successors,
-            [
-                Successor::None,
-                Successor::Unknown,
-                Successor::Named(successor),
-                Successor::Unknown,
-                Successor::None
-            ]
-        );
-    }
-
-    #[test]
-    fn the_protection_id_of_a_successor_is_that_of_no_attempt() {
-        let protection_id = ProtectionId::of(5);
-        let successor = protection_id.of_successor().unwrap();
-        assert!(successor != protection_id && successor.of_successor().is_none());
-        assert_eq!(successor.0, "_c_00000000-0000-8000-8000-000000000005-");
+        let may_leave_a_reader: Vec<_> = found.iter().map(Entrant::is_curators_writer).collect();
+        assert_eq!(may_leave_a_reader, [false, true, false, true, false]);
     }
 
     #[test]
@@ -558,11 +497,11 @@ mod tests {
         let children = [format!("{UUID}lock-0000000001"), newer.clone(), "v3-lock-0000000000".to_owned()];
         let before = |own: &str| {
             let own = Contender::read(own, Accepted::Curator).unwrap();
-            newer_before(Some(&own), &children, Accepted::Curator)
+            unknown_before(Some(&own), &children, Accepted::Curator)
         };
         assert_eq!(before("lock-0000000002"), None);
         assert_eq!(before("__READ__0000000004"), Some(&*newer));
-        assert_eq!(newer_before(None, &children[..1], Accepted::Curator), None);
+        assert_eq!(unknown_before(None, &children[..1], Accepted::Curator), None);
     }
 
     #[test]

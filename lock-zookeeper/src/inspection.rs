@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{HolderId, InspectRequest, LockKind, Mode, Operation, Participant};
-use lock_entries::{Failed, InLine, Line, Lines, Marked, Outcome, Record, Shown, Told, how_many_hold, newer};
-use zookeeper_client::{Error, MultiReadResult};
+use lock_entries::{Failed, InLine, Line, Lines, Marked, Outcome, Shown, Told, how_many_hold, newer};
+use zookeeper_client::{Error, MultiReadResult, MultiWriteResult};
 
 use crate::backend::{READ_TOGETHER, ZooKeeperEntries};
-use crate::contender::{Entrant, entrants, is_newer};
+use crate::contender::{Contender, Entrant, entrants, is_newer};
 use crate::failure::Failure;
 use crate::node::token_of;
 use crate::queue::{in_order, refuse_strangers};
@@ -22,8 +22,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 pub(crate) struct Nodes {
     session: Arc<Session>,
     paths: Vec<String>,
-    /// What the first says; none if the user may not read it.
-    told: Option<Told>,
+    /// The version of the first one's data; none if the user may not read it.
+    version: Option<i32>,
 }
 
 impl Nodes {
@@ -64,17 +64,19 @@ impl Lines for ZooKeeperEntries {
         Ok(names.iter().flat_map(both).flatten().collect())
     }
 
-    async fn mark(&self, nodes: &Nodes) -> Result<Marked, Failure> {
-        let record = match &nodes.told {
-            Some(Told::Ours(record)) => record.clone(),
-            Some(Told::Newer | Told::Foreign(_)) => return Ok(Marked::Untold),
-            // The user may not read the node, but can still mark it as broken for its holder.
-            None => Record::unknown(),
-        };
-        let value = record.broken().text().map_err(Failure::Refused)?;
-        match nodes.session.change(|writer| writer.add_set_data(nodes.first(), &value, None)).await {
-            Ok(_) => Ok(Marked::Told(record.stops_within())),
-            Err((_, failure)) if failure.is(&Error::NoNode) => Ok(Marked::Changed),
+    async fn mark(&self, nodes: &mut Nodes, value: &[u8]) -> Result<Marked, Failure> {
+        let (first, version) = (nodes.first(), nodes.version);
+        match nodes.session.change(|writer| writer.add_set_data(first, value, version)).await {
+            Ok(results) => {
+                nodes.version = results.iter().find_map(|result| match result {
+                    MultiWriteResult::SetData { stat } => Some(stat.version),
+                    _ => None,
+                });
+                Ok(Marked::Told)
+            }
+            Err((_, failure)) if failure.is(&Error::NoNode) || failure.is(&Error::BadVersion) => {
+                Ok(Marked::Changed)
+            }
             // The user may not write to the node, but the right to delete it belongs to its directory.
             Err((_, failure)) if failure.is(&Error::NoAuth) => Ok(Marked::Untold),
             Err((_, failure)) => Err(failure),
@@ -98,11 +100,13 @@ impl Lines for ZooKeeperEntries {
         }
     }
 
-    async fn remove(&self, nodes: &Nodes) -> Result<(), Failure> {
-        match nodes.session.delete_all(&nodes.paths).await {
+    async fn remove(&self, nodes: &Nodes) -> Result<bool, Failure> {
+        match nodes.session.delete_all(&nodes.paths, nodes.version).await {
+            Ok(_) => Ok(true),
+            Err(failure) if failure.is(&Error::BadVersion) => Ok(false),
             // A holder that has learned of the break has already removed the node.
-            Err(_) if nodes.session.stat(nodes.first()).await.is_ok_and(|stat| stat.is_none()) => Ok(()),
-            removed => removed.map(drop),
+            Err(_) if nodes.session.stat(nodes.first()).await.is_ok_and(|stat| stat.is_none()) => Ok(true),
+            Err(failure) => Err(failure),
         }
     }
 }
@@ -120,9 +124,20 @@ impl ZooKeeperEntries {
             (entrant.mode(), entrant.names().map(|name| format!("{directory}/{name}")).collect())
         };
         let line: Vec<_> = entrants(contenders).iter().map(nodes).collect();
-        let entries = self.read_all(session, &line).await?;
+        let mut entries = self.read_all(session, &line).await?;
         let modes: Vec<_> = entries.iter().map(|entry| entry.participant.mode).collect();
-        Ok(Line { holding: how_many_hold(&modes), entries })
+        let mut holding = how_many_hold(&modes);
+        let is_writer = |entry: &Shown<Nodes>| {
+            let read = Contender::read(entry.participant.id.as_str(), self.recipe.accepted);
+            read.is_some_and(|node| node.mode() == Mode::Exclusive)
+        };
+        if holding > 1 && entries.first().is_some_and(is_writer) {
+            // It goes on reading, which Curator's readers do not see: they wait. So does perhaps one of which nothing can be read.
+            let waits = |entry: &Shown<Nodes>| !matches!(entry.told, Some(Told::Ours(_)));
+            entries[..holding].sort_by_key(waits);
+            holding = entries[..holding].partition_point(|entry| !waits(entry));
+        }
+        Ok(Line { holding, entries })
     }
 
     /// Reads what nodes say, each time the first of those of one holder or waiter; passes over those that have gone.
@@ -138,9 +153,12 @@ impl ZooKeeperEntries {
             for (((mode, paths), first), found) in some.iter().zip(&first).zip(&found) {
                 let name = first.rsplit('/').next().unwrap_or_default();
                 if let Some((participant, told)) = self.participant(name, *mode, found) {
-                    let (session, paths) = (Arc::clone(session), paths.clone());
-                    let name = told.as_ref().and_then(Told::name);
-                    all.push(Shown { participant, name, key: Nodes { session, paths, told } });
+                    let version = match found {
+                        MultiReadResult::Data { stat, .. } => Some(stat.version),
+                        _ => None,
+                    };
+                    let key = Nodes { session: Arc::clone(session), paths: paths.clone(), version };
+                    all.push(Shown { participant, told, key });
                 }
             }
         }
@@ -165,8 +183,14 @@ impl ZooKeeperEntries {
             // The user may not read it.
             _ => None,
         };
+        if told.as_ref().is_some_and(|told| told.mode() == Mode::Shared) {
+            // Also a writer that goes on reading.
+            participant.mode = Mode::Shared;
+        }
         match &told {
-            Some(Told::Ours(record)) => record.clone().describe(&mut participant),
+            Some(Told::Ours(record)) => {
+                record.clone().describe(&mut participant);
+            }
             Some(Told::Foreign(data)) => participant.host = address_in(data),
             Some(Told::Newer) | None => {}
         }

@@ -20,6 +20,10 @@
 //!   first request. Whatever becomes of that request, the client finds the node by its protection id and adopts it, or repeats its removal
 //!   until it is certain. It takes no node of another session.
 //! * *A heartbeat that the leader commits*: a transaction that only checks, for all holds of a session together.
+//! * *A writer that goes on reading keeps its nodes*, and with them its place and its token. The value of the first one says that it reads
+//!   now; a write that needs the version that was read says so, and is repeated until its outcome is known. Our readers read that value.
+//!   Curator's see names alone: its readers and its mutex wait for such a node as for a writer's, and inspection shows these readers as
+//!   waiters. To writers it makes no difference, so none gets in.
 //! * *Sessions.* Another session replaces one that has ended. A hold is never replaced.
 //!
 //! # How a holder learns of a loss
@@ -87,7 +91,8 @@
 //!   lives; it has no token, and lists the children at every wake-up.
 //! * *A heartbeat is a transaction.* A follower that is cut off answers pings and reads; a deposed leader answers `sync`, in a trial for more
 //!   than ten seconds, for five of which the new leader had given the lock away. A transaction needs a majority and a living session.
-//! * *A hold is marked before it is broken*, because a watch says that a node is gone, not why.
+//! * *A hold is marked before it is broken*, because a watch says that a node is gone, not why. The mark and the removal need the version
+//!   that was read: what the holder has written meanwhile is not lost.
 //! * *Numbered nodes of others are refused.* Skipping them made two holders with ZooKeeper's own `WriteLock`; waiting for them blocks all
 //!   behind a node that may stay for ever.
 //! * *A session is bounded by the bytes of its paths*: a client that names too many watches never regains contact, and the end of a session
@@ -98,7 +103,6 @@ mod attempt;
 mod backend;
 mod blocker;
 mod contender;
-mod downgrade;
 mod driver;
 mod failure;
 mod inspection;

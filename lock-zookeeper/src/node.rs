@@ -27,8 +27,7 @@ pub(crate) struct Recipe {
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) names: Names,
-    /// The fencing token: the id of the transaction that created them, or that created the writer in whose place they are. None if
-    /// the server has not said.
+    /// The fencing token: the id of the transaction that created them. None if the server has not said.
     pub(crate) token: Option<FencingToken>,
     /// Whether they are certainly the only nodes in their directory.
     pub(crate) are_alone: bool,
@@ -194,10 +193,8 @@ impl Recipe {
 
 /// The lowest of an attempt's nodes that one transaction has created: their numbers follow each other. None if some are missing.
 fn made_together(own: Vec<&str>, wanted: &[String]) -> Option<Vec<String>> {
-    let number_of = |name: &str| {
-        let digits = wanted.iter().find_map(|wanted| name.strip_prefix(wanted.as_str()))?;
-        if digits.is_empty() { Some(0) } else { read_sequence(digits) }
-    };
+    let number_of =
+        |name: &str| read_sequence(wanted.iter().find_map(|wanted| name.strip_prefix(wanted.as_str()))?);
     let mut numbered: Vec<_> = own.into_iter().filter_map(|name| Some((number_of(name)?, name))).collect();
     numbered.sort_unstable();
     let is_whole = |nodes: &&[(i64, &str)]| {
@@ -268,7 +265,5 @@ mod tests {
         assert_eq!(found(&[one[1], two[1], two[0]]), two);
         assert_eq!(found(&[one[0], two[1]]), [""; 0]);
         assert_eq!(found(&[one[0]]), [""; 0]);
-        let named = ["a-__READ__0000000004".to_owned()];
-        assert_eq!(made_together(vec!["a-__READ__0000000004"], &named).unwrap(), named);
     }
 }

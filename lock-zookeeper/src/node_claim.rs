@@ -51,11 +51,6 @@ impl NodeClaim {
         }
     }
 
-    /// The claim of nodes that replace those of this one in one transaction.
-    pub(crate) fn successor(&self, protection_id: ProtectionId, wanted: Vec<String>) -> Self {
-        Self::new(Arc::clone(self.directory()), protection_id, wanted, self.reservation.for_successor())
-    }
-
     pub(crate) fn session(&self) -> &Arc<Session> {
         self.reservation.session()
     }
@@ -104,17 +99,13 @@ impl NodeClaim {
     /// Removes the nodes, once, to create others with the same claim later.
     pub(crate) async fn take_back(&self) -> Result<(), Failure> {
         let Some(paths) = self.paths() else { return Ok(()) };
-        self.session().delete_all(&paths).await?;
+        self.session().delete_all(&paths, None).await?;
         self.traces.created_nothing();
         Ok(())
     }
 
-    pub(crate) fn version(&self) -> i32 {
-        self.version.load(Ordering::Relaxed)
-    }
-
     /// What is there, after a change of the first node's data that needs this version of it was refused.
-    pub(crate) async fn found_instead(&self, failure: Failure) -> Result<Replaced, Failure> {
+    async fn found_instead(&self, failure: Failure) -> Result<Replaced, Failure> {
         let Some(path) = self.first_path().filter(|_| !failure.is(&Error::NoNode)) else {
             return Ok(Replaced::Gone);
         };
@@ -161,7 +152,7 @@ impl Claim for NodeClaim {
         let Some(names) = self.names() else { return Ok(false) };
         let paths = self.paths_of(&names);
         self.session().reach().await;
-        let was_there = self.session().delete_all(&paths).await?;
+        let was_there = self.session().delete_all(&paths, None).await?;
         self.gone();
         if self.traces.is_doubtful() {
             self.session().leave(self.orphan.clone());
@@ -192,7 +183,7 @@ impl Claim for NodeClaim {
 
     async fn replace(&self, value: &[u8]) -> Result<Replaced, Failure> {
         let Some(path) = self.first_path() else { return Ok(Replaced::Gone) };
-        let (session, version) = (self.session(), self.version());
+        let (session, version) = (self.session(), self.version.load(Ordering::Relaxed));
         let write = || async {
             let written = session.change(|writer| writer.add_set_data(&path, value, Some(version))).await;
             written.map_err(|(_, failure)| failure)

@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use lock_core::{Backoff, Operation};
 use lock_entries::{Failed, Outcome};
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
 
 use crate::contender::ProtectionId;
 use crate::failure::Failure;
@@ -18,9 +16,6 @@ use crate::session::Session;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// How many removals run at once.
-const REMOVED_TOGETHER: usize = 16;
 
 /// The nodes with one protection id in one directory: at most one, unless a request was carried out twice.
 #[derive(Debug, Clone)]
@@ -52,45 +47,26 @@ impl Orphan {
             removed => removed,
         }
     }
-}
-
-/// Removes the orphans that the session receives, until it is certain that nothing is left or the session has ended.
-pub(crate) async fn clean(session: Arc<Session>, mut orphans: mpsc::UnboundedReceiver<Orphan>) {
-    let cleaning = async {
-        // Each in a task of its own: one that cannot be removed delays no other.
-        let mut removals = JoinSet::new();
-        let limit = Arc::new(Semaphore::new(REMOVED_TOGETHER));
-        while let Some(orphan) = orphans.recv().await {
-            while removals.try_join_next().is_some() {}
-            removals.spawn(remove_for_certain(Arc::clone(&session), orphan, Arc::clone(&limit)));
+    /// Removes the nodes, again and again until it is certain that none is left.
+    pub(crate) async fn remove_for_certain(&self, session: &Session) {
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let (clock, directory) = (session.clock(), &self.directory);
+        loop {
+            let swept = {
+                let _turn = session.removal().await;
+                self.sweep(session).await
+            };
+            let Err(failure) = swept else { return };
+            let error = failure.explain(Operation::Cancel);
+            if error.is_retryable() {
+                tracing::debug!(target: "distlock", %directory, %error, "a node could not be removed yet");
+            } else if !session.is_draining() {
+                // An operator may solve the problem. Otherwise the session ends, and the node with it, as soon as no hold is left in
+                // it.
+                tracing::warn!(target: "distlock", %directory, %error, "a node cannot be removed: its session creates no new ones");
+                session.drain();
+            }
+            clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
         }
-    };
-    tokio::select! {
-        () = cleaning => {}
-        () = session.ended() => {}
-    }
-}
-
-async fn remove_for_certain(session: Arc<Session>, orphan: Orphan, limit: Arc<Semaphore>) {
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-    let clock = session.clock();
-    loop {
-        let swept = {
-            // The semaphore is never closed.
-            let _permit = limit.acquire().await;
-            orphan.sweep(&session).await
-        };
-        let Err(failure) = swept else { return };
-        let error = failure.explain(Operation::Cancel);
-        let directory = &orphan.directory;
-        if error.is_retryable() {
-            tracing::debug!(target: "distlock", %directory, %error, "a node could not be removed yet");
-        } else if !session.is_draining() {
-            // An operator may solve the problem. Otherwise the session ends, and the node with it, as soon as no hold is left in
-            // it.
-            tracing::warn!(target: "distlock", %directory, %error, "a node cannot be removed: its session creates no new ones");
-            session.drain();
-        }
-        clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
     }
 }

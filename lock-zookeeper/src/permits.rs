@@ -87,11 +87,9 @@ impl PermitsAttempt<'_> {
                 return self.backend.grant(leases, &made, None).await;
             }
             if tries {
-                let first = free.first.take();
-                tokio::join!(
-                    self.backend.name_holder(self.request, leases, first.as_deref()),
-                    step_back(self.request, leases)
-                );
+                let first = Vec::from_iter(free.first.take());
+                let naming = self.backend.name_holder(self.request, leases, first);
+                let _ = tokio::join!(naming, step_back(self.request, leases));
                 return Ok(None);
             }
         }
@@ -239,14 +237,18 @@ impl FreePermits {
     }
 
     fn fits(&mut self, children: &[String]) -> Result<Option<bool>, Failure> {
-        let mut taken = children.to_vec();
-        taken.sort_by_key(|name| read_lease(name));
-        self.first = taken.into_iter().find(|name| read_lease(name).is_some() && !self.own.contains(name));
+        self.first = first_taken(children, &self.claim);
         does_fit(children, &self.own, self.of).map_err(|blocker| match blocker {
             NoRoom::OtherNumber(is) => Failure::Refused(LockError::other_permits(&self.name, self.of, is)),
             NoRoom::Newer(name) => Failure::Refused(newer(&name)),
         })
     }
+}
+
+/// The first of the permits that are taken, without those of the attempt itself.
+pub(crate) fn first_taken(children: &[String], claim: &NodeClaim) -> Option<String> {
+    let is_others = |name: &&String| read_lease(name).is_some() && !claim.protection_id().is_on(name);
+    children.iter().filter(is_others).min_by_key(|name| read_lease(name)).cloned()
 }
 
 impl Blocker for FreePermits {

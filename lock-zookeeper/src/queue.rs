@@ -5,15 +5,13 @@
 //! ever be, with one exception; they only become fewer. When all of them are gone, the lock is ours. A release therefore wakes only
 //! a few waiters, however many there are. A reader has fewer predecessors than a writer: other readers are not in its way.
 //!
-//! **The exception is the successor of a writer**: a reader's node that takes the place of the writer's when that one goes on reading.
-//! It stands before all that have waited behind the writer. Readers need not care. For writers:
+//! **The exception is the successor of a writer of Curator's**: a reader's node that takes the place of the writer's when that one goes
+//! on reading. It stands before all that have waited behind the writer, and may have any name. Readers need not care; for a writer the
+//! client lists again when such a node has gone.
 //!
-//! * The writer of ours that leaves a successor writes to its own node in the same transaction. So a watch that reports only a deletion
-//!   says that there is no successor.
-//! * The name of our successor follows from that of its writer. A predecessor that went without being watched is gone when neither its
-//!   node nor its successor is there, at one moment.
-//! * The successor of a writer of Curator's may have any name, and comes unannounced. When such a writer has gone, the client lists again;
-//!   also after a loss of contact, when a watch no longer tells changes from deletions.
+//! **A writer of ours that goes on reading keeps its nodes**, and says so in its first one's value. Writers wait for it as before. A reader
+//! reads the value with the watch that it sets, which also reports the change: one that goes on reading has held the lock, so neither it
+//! nor what is before it is in the way of a reader. Those that are between them stay in the way.
 //!
 //! **The client first watches the node before the nearest predecessor.** When that node goes, the nearest predecessor normally has
 //! the lock, or is about to get it. Then the client checks that all others have gone too (a node may also go because its waiter
@@ -23,12 +21,10 @@
 //! This is ZooKeeper's recipe for locks, except that there is normally no second listing and that another node is watched first.
 
 use lock_core::Mode;
-use lock_entries::{InLine, Standing, excludes, newer, standing};
+use lock_entries::{InLine, Standing, Told, excludes, newer, standing};
 
 use crate::blocker::{Blocker, Next};
-use crate::contender::{
-    Accepted, Contender, Entrant, Kind, Successor, contenders, entrants, newer_before, stranger_before,
-};
+use crate::contender::{Accepted, Contender, Entrant, contenders, entrants, is_newer, unknown_before};
 use crate::failure::{Failure, stranger};
 use crate::node::without_doubles;
 use crate::node_claim::{Names, NodeClaim};
@@ -38,25 +34,40 @@ use crate::session::{Session, Watched};
 const READ_TOGETHER: usize = 300;
 
 /// One that has to go first.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Predecessor {
     name: String,
-    successor: Successor,
+    /// Whether it may leave a reader in its place, which would be in the way as well.
+    may_leave_a_reader: bool,
 }
 
 /// The predecessors of an attempt, the nearest last.
 #[derive(Debug)]
 pub(crate) struct Predecessors {
     queue: Vec<Predecessor>,
+    /// The name of the first node of all, if it is not the attempt's own.
+    first: Option<String>,
     own: Names,
+    mode: Mode,
     accepted: Accepted,
     /// Whether one has gone since the last check of the others.
     is_to_be_looked_at: bool,
-    /// Whether the successor of one that has gone may have any name.
+    /// Whether one that has gone may have left a reader.
     is_to_be_listed: bool,
 }
 
 impl Predecessors {
+    /// Finds the predecessors of `own`; none if one of `own` is gone. Fails if a stranger is before it.
+    pub(crate) async fn find(
+        claim: &NodeClaim,
+        own: &Names,
+        accepted: Accepted,
+    ) -> Result<Option<Self>, Failure> {
+        let children = claim.session().list(claim.directory()).await?;
+        let children = without_doubles(claim, own, children).await?;
+        Self::of(claim, own, &children, accepted).await
+    }
+
     /// The predecessors of `own` among the children of its directory; none if one of `own` is not among them. Fails if a stranger
     /// is before `own`.
     pub(crate) async fn of(
@@ -76,24 +87,47 @@ impl Predecessors {
             Standing::Waits { before, .. } => before,
             Standing::Holds | Standing::OtherNumber(_) | Standing::Newer(_) => &[],
         };
-        let mode = if first.kind == Kind::Reader { Mode::Shared } else { Mode::Exclusive };
+        let mode = first.mode();
         let predecessor = |entrant: &Entrant| Predecessor {
-            successor: if mode == Mode::Shared { Successor::None } else { entrant.successor() },
+            may_leave_a_reader: mode == Mode::Exclusive && entrant.is_curators_writer(),
             name: entrant.name().to_owned(),
         };
         let is_in_the_way = |entrant: &&Entrant| excludes(entrant.mode(), mode);
-        let queue = before.iter().filter(is_in_the_way).map(predecessor).collect();
-        let own = Names::clone(own);
-        Ok(Some(Self { queue, own, accepted, is_to_be_looked_at: false, is_to_be_listed: false }))
+        Ok(Some(Self {
+            queue: before.iter().filter(is_in_the_way).map(predecessor).collect(),
+            first: before.first().map(|first| first.name().to_owned()),
+            own: Names::clone(own),
+            mode,
+            accepted,
+            is_to_be_looked_at: false,
+            is_to_be_listed: false,
+        }))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
+    /// Whether nothing is in the way any more if the first of all goes on reading.
+    pub(crate) fn enters_beside_the_first(&self) -> bool {
+        self.mode == Mode::Shared
+            && matches!(&self.queue[..], [only] if self.first.as_ref() == Some(&only.name))
+    }
+
     /// The index of the node before the nearest, or of the nearest if it is the only one.
     fn watched(&self) -> usize {
         self.queue.len().saturating_sub(2)
+    }
+
+    /// Whether this node is in the way of the attempt; not where both read.
+    fn is_in_the_way(&self, node: &Watched) -> bool {
+        excludes(Told::read(&node.data).mode(), self.mode)
+    }
+
+    /// Neither this one nor those before it are in the way any more.
+    fn passes(&mut self, index: usize) {
+        self.queue.drain(..=index);
+        self.is_to_be_looked_at = false;
     }
 
     /// Looks at all predecessors, and sets a watch on the nearest at the same time. Returns that watch if the nearest is the only
@@ -102,32 +136,14 @@ impl Predecessors {
         let Some((nearest, others)) = self.queue.split_last() else { return Ok(None) };
         let nearest_path = claim.path_of(&nearest.name);
         let (watched, left) =
-            tokio::join!(claim.session().watch(&nearest_path), look_for_the_last(claim, nearest, others));
+            tokio::join!(claim.session().watch(&nearest_path), look_for_the_last(claim, others));
         let (watched, left) = (watched?, left?);
-        if left.nearest == Left::Itself && watched.is_none() {
-            // It went between the two requests: the next look tells whether it has left a successor.
-            return Ok(None);
-        }
         self.is_to_be_looked_at = false;
-        let gone = left.others..self.queue.len() - 1;
-        self.is_to_be_listed |=
-            self.queue[gone.clone()].iter().any(|gone| gone.successor == Successor::Unknown);
-        self.queue.drain(gone);
-        if let (Some(name), Some(last)) = (left.successor, left.others.checked_sub(1)) {
-            self.queue[last] = Predecessor { name, successor: Successor::None };
-        }
-        match (left.nearest, self.queue.last_mut()) {
-            (Left::Itself, _) => return Ok(watched.filter(|_| left.others == 0)),
-            (Left::Successor(name), Some(nearest)) => {
-                *nearest = Predecessor { name, successor: Successor::None }
-            }
-            (Left::Nothing, Some(nearest)) => {
-                self.is_to_be_listed |= nearest.successor == Successor::Unknown;
-                self.queue.pop();
-            }
-            (_, None) => {}
-        }
-        Ok(None)
+        let end = self.queue.len() - usize::from(watched.is_some());
+        let mut gone = self.queue.drain(left..end);
+        self.is_to_be_listed |= gone.any(|gone| gone.may_leave_a_reader);
+        drop(gone);
+        Ok(watched.filter(|_| left == 0))
     }
 }
 
@@ -135,34 +151,34 @@ impl Blocker for Predecessors {
     async fn watch_next(&mut self, claim: &NodeClaim) -> Result<Next, Failure> {
         loop {
             if self.is_to_be_listed {
-                let children = claim.session().list(claim.directory()).await?;
-                let children = without_doubles(claim, &self.own, children).await?;
-                match Self::of(claim, &self.own, &children, self.accepted).await? {
+                match Self::find(claim, &self.own, self.accepted).await? {
                     Some(now) => *self = now,
                     None => return Ok(Next::OwnIsGone),
                 }
             }
-            let Some(next) = self.queue.get(self.watched()) else { return Ok(Next::None) };
-            let watched = if self.is_to_be_looked_at {
+            let index = self.watched();
+            let Some(next) = self.queue.get(index) else { return Ok(Next::None) };
+            let looks = self.is_to_be_looked_at;
+            let watched = if looks {
                 self.look_at_all(claim).await?
             } else {
-                let watched = claim.session().watch(&claim.path_of(&next.name)).await?;
-                if watched.is_none() {
-                    match next.successor {
-                        Successor::None | Successor::Unknown => self.watched_is_gone(),
-                        Successor::Named(_) => self.is_to_be_looked_at = true,
-                    }
-                }
-                watched
+                claim.session().watch(&claim.path_of(&next.name)).await?
             };
-            if let Some(watched) = watched {
-                return Ok(Next::Watched(watched.watching));
+            match watched {
+                Some(watched) if self.is_in_the_way(&watched) => return Ok(Next::Watched(watched.watching)),
+                Some(_) => self.passes(self.watched()),
+                None if !looks => self.watched_is_gone(),
+                None => {}
             }
         }
     }
 
-    fn first(&self) -> Option<&str> {
-        self.queue.first().map(|first| first.name.as_str())
+    /// Where the first of all has gone, the first in the way holds the lock.
+    fn first(&self) -> Vec<String> {
+        let mut first: Vec<_> =
+            self.first.iter().chain(self.queue.first().map(|one| &one.name)).cloned().collect();
+        first.dedup();
+        first
     }
 
     fn watched_name(&self) -> Option<&str> {
@@ -171,98 +187,25 @@ impl Blocker for Predecessors {
 
     fn watched_is_gone(&mut self) {
         let gone = self.queue.remove(self.watched());
-        self.is_to_be_listed |= gone.successor == Successor::Unknown;
-        // Where a single one is left that has no successor, its watch says enough.
-        self.is_to_be_looked_at = match &self.queue[..] {
-            [] => false,
-            [only] => matches!(only.successor, Successor::Named(_)),
-            _ => true,
-        };
-    }
-
-    /// What watches have reported may hide that a writer has left a successor.
-    fn contact_was_lost(&mut self) -> bool {
-        let writes = self.own.first().and_then(|own| Contender::read(own, self.accepted));
-        self.is_to_be_listed |= writes.is_some_and(|own| own.kind != Kind::Reader);
-        self.is_to_be_listed
+        self.is_to_be_listed |= gone.may_leave_a_reader;
+        // Where a single one is left, its watch says enough.
+        self.is_to_be_looked_at = self.queue.len() > 1;
     }
 }
 
-/// What is left of predecessors.
-struct Remaining {
-    nearest: Left,
-    /// How many of the others, up to and including the last one of which something is left.
-    others: usize,
-    /// The name of the successor of that one, if it is gone.
-    successor: Option<String>,
-}
-
-/// What is left of one predecessor.
-#[derive(PartialEq)]
-enum Left {
-    Itself,
-    Successor(String),
-    Nothing,
-}
-
-/// Looks for the last of these of which something is left, and at the nearest.
-async fn look_for_the_last(
-    claim: &NodeClaim,
-    nearest: &Predecessor,
-    others: &[Predecessor],
-) -> Result<Remaining, Failure> {
-    let first_of = |end: usize| end.saturating_sub(READ_TOGETHER);
+/// How many of these there are, up to and including the last one that exists.
+async fn look_for_the_last(claim: &NodeClaim, others: &[Predecessor]) -> Result<usize, Failure> {
     let mut end = others.len();
-    let mut looked_at: Vec<&Predecessor> = others[first_of(end)..].iter().chain([nearest]).collect();
-    let mut nearest_left = None;
-    loop {
-        let mut left = what_is_left(claim, &looked_at).await?;
-        if nearest_left.is_none() {
-            nearest_left = left.pop();
+    while end > 0 {
+        let start = end.saturating_sub(READ_TOGETHER);
+        let paths: Vec<_> = others[start..end].iter().map(|one| claim.path_of(&one.name)).collect();
+        let are_there = claim.session().which_are_there(&paths).await?;
+        if let Some(last) = are_there.iter().rposition(|is_there| *is_there) {
+            return Ok(start + last + 1);
         }
-        let nearest = nearest_left.take().unwrap_or(Left::Nothing);
-        if let Some(last) = left.iter().rposition(|left| *left != Left::Nothing) {
-            let successor = match left.swap_remove(last) {
-                Left::Successor(name) => Some(name),
-                Left::Itself | Left::Nothing => None,
-            };
-            return Ok(Remaining { nearest, others: first_of(end) + last + 1, successor });
-        }
-        end = first_of(end);
-        if end == 0 {
-            return Ok(Remaining { nearest, others: 0, successor: None });
-        }
-        nearest_left = Some(nearest);
-        looked_at = others[first_of(end)..end].iter().collect();
+        end = start;
     }
-}
-
-/// What is left of these, all at the same moment: a predecessor and its successor are never both there, and never both missing before
-/// they are gone for good.
-async fn what_is_left(claim: &NodeClaim, predecessors: &[&Predecessor]) -> Result<Vec<Left>, Failure> {
-    let successor = |predecessor: &Predecessor| match &predecessor.successor {
-        Successor::Named(name) => Some(name.clone()),
-        Successor::None | Successor::Unknown => None,
-    };
-    let paths: Vec<_> = predecessors
-        .iter()
-        .flat_map(|one| [Some(one.name.clone()), successor(one)])
-        .flatten()
-        .map(|name| claim.path_of(&name))
-        .collect();
-    let mut are_there = claim.session().which_are_there(&paths).await?.into_iter();
-    let mut next = || are_there.next().unwrap_or(true);
-    let left = predecessors.iter().map(|one| match (next(), successor(one)) {
-        (true, successor) => {
-            if successor.is_some() {
-                next();
-            }
-            Left::Itself
-        }
-        (false, Some(successor)) if next() => Left::Successor(successor),
-        (false, _) => Left::Nothing,
-    });
-    Ok(left.collect())
+    Ok(0)
 }
 
 /// Fails if a stranger may have the lock: one before `own`, or any stranger if there is no `own`.
@@ -271,11 +214,9 @@ pub(crate) fn refuse_strangers(
     children: &[String],
     accepted: Accepted,
 ) -> Result<(), Failure> {
-    if let Some(name) = newer_before(own, children, accepted) {
-        return Err(Failure::Refused(newer(name)));
-    }
-    let found = stranger_before(own, children, accepted);
-    found.map_or(Ok(()), |name| Err(Failure::Refused(stranger(name))))
+    let found = unknown_before(own, children, accepted);
+    let error = found.map(|name| if is_newer(name) { newer(name) } else { stranger(name) });
+    error.map_or(Ok(()), |error| Err(Failure::Refused(error)))
 }
 
 /// The contenders among the children of a directory, in the order of their creation.
@@ -289,14 +230,13 @@ pub(crate) async fn in_order(
     if !contenders.iter().any(Contender::is_at_the_end_of_sequences) {
         return Ok(contenders);
     }
-    // The counter does not start again: it sticks, and gives the same number several times. A successor is younger than those that it
-    // is before.
+    // The counter does not start again: it sticks, and gives the same number several times.
     let mut by_creation = Vec::with_capacity(contenders.len());
     for contender in contenders {
         if let Some(stat) = session.stat(&format!("{directory}/{}", contender.name)).await? {
             by_creation.push((stat.czxid, contender));
         }
     }
-    by_creation.sort_by_key(|(created_by, contender)| (!contender.is_successor(), *created_by));
+    by_creation.sort_by_key(|(created_by, _)| *created_by);
     Ok(by_creation.into_iter().map(|(_, contender)| contender).collect())
 }

@@ -9,8 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::spi::{Mutex, within};
-use lock_core::{Clock, GroupId, LockError, Moment};
-use tokio::sync::{mpsc, watch};
+use lock_core::{BackendContext, Clock, GroupId, LockError, Moment};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use zookeeper_client::{
     Client, Error, EventType, MultiReadResult, MultiWriteError, MultiWriteResult, Stat, WatchedEvent,
 };
@@ -39,7 +39,7 @@ pub(crate) struct Session {
     pub(crate) timeout: Duration,
     /// How long the servers may take for one answer.
     request_timeout: Duration,
-    clock: Clock,
+    context: BackendContext,
     /// None when the session has ended. The library's client closes when its last pending request is answered.
     client: Mutex<Option<Arc<Client>>>,
     liveness: Mutex<SessionLiveness>,
@@ -48,7 +48,8 @@ pub(crate) struct Session {
     load: AtomicUsize,
     /// Whether it contains a node that the servers do not let it remove.
     is_draining: AtomicBool,
-    orphans: mpsc::UnboundedSender<Orphan>,
+    /// Removals of orphans that may run at once.
+    removals: Semaphore,
 }
 
 #[derive(Clone, Copy)]
@@ -90,41 +91,47 @@ impl News {
 /// CVE-2024-23944).
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
+/// How many removals of orphans run at once.
+const REMOVED_TOGETHER: usize = 16;
+
 /// How long the servers may take for what only its caller waits for, and no lease.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a session needs besides its client.
-pub(crate) struct Making {
-    pub(crate) group: GroupId,
-    pub(crate) clock: Clock,
-    /// The time before the client asked for the session.
-    pub(crate) connecting: Moment,
-    pub(crate) tick: Duration,
-    pub(crate) request_timeout: Duration,
-    pub(crate) orphans: mpsc::UnboundedSender<Orphan>,
-}
-
 impl Session {
-    pub(crate) fn new(client: Client, making: Making) -> Self {
+    /// `connecting` is the moment before the client asked for it.
+    pub(crate) fn new(
+        context: BackendContext,
+        group: GroupId,
+        client: Client,
+        connecting: Moment,
+        tick: Duration,
+        request_timeout: Duration,
+    ) -> Self {
         let timeout = client.session_timeout();
-        let connecting = Acknowledged { sent: making.connecting, heard: making.clock.now() };
+        let connecting = Acknowledged { sent: connecting, heard: context.clock().now() };
         Self {
-            group: making.group,
+            group,
             number: client.session_id().0,
             timeout,
-            request_timeout: making.request_timeout,
-            liveness: Mutex::new(SessionLiveness::new(connecting, timeout, making.tick)),
-            clock: making.clock,
+            request_timeout,
+            liveness: Mutex::new(SessionLiveness::new(connecting, timeout, tick)),
+            context,
             client: Mutex::new(Some(Arc::new(client))),
             contact: watch::Sender::new(Contact::Good),
             load: AtomicUsize::new(0),
             is_draining: AtomicBool::new(false),
-            orphans: making.orphans,
+            removals: Semaphore::new(REMOVED_TOGETHER),
         }
     }
 
     pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
+        self.context.clock()
+    }
+
+    /// A turn to remove an orphan.
+    pub(crate) async fn removal(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.removals.acquire().await.ok()
     }
 
     pub(crate) fn contact(&self) -> watch::Receiver<Contact> {
@@ -178,7 +185,7 @@ impl Session {
 
     /// The output of `future` if it completes within the request timeout.
     pub(crate) async fn in_time<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        within(&self.clock, self.clock.now().plus(self.request_timeout), future).await
+        within(self.clock(), self.clock().now().plus(self.request_timeout), future).await
     }
 
     /// Repeats what busy servers have not answered in time. Only for what may be done twice.
@@ -186,10 +193,10 @@ impl Session {
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let give_up = self.clock.now().plus(PATIENCE);
+        let give_up = self.clock().now().plus(PATIENCE);
         loop {
             match operation().await {
-                Err(Failure::Silence) if self.clock.now() < give_up => {}
+                Err(Failure::Silence) if self.clock().now() < give_up => {}
                 answered => return answered,
             }
         }
@@ -210,7 +217,7 @@ impl Session {
     }
 
     fn acknowledged(&self, sent: Moment, proof: Proof) {
-        let request = Acknowledged { sent, heard: self.clock.now() };
+        let request = Acknowledged { sent, heard: self.clock().now() };
         self.liveness.lock().acknowledged(request, proof);
     }
 
@@ -225,7 +232,7 @@ impl Session {
         F: Future<Output = Result<T, E>>,
     {
         let client = self.client()?;
-        let sent = self.clock.now();
+        let sent = self.clock().now();
         let answer = self.in_time(request(client)).await.ok_or(Failure::Silence)?;
         let answer = answer.map_err(Into::into)?;
         self.acknowledged(sent, proof);
@@ -246,7 +253,7 @@ impl Session {
             committing.await
         };
         let client = self.client().map_err(|failure| (0, failure))?;
-        let sent = self.clock.now();
+        let sent = self.clock().now();
         match self.in_time(request(client)).await {
             Some(Ok(results)) => {
                 self.acknowledged(sent, Proof::Committed);
@@ -376,13 +383,15 @@ impl Session {
         }
     }
 
-    /// Deletes nodes, in one transaction if there are several. Returns whether all of them existed; if not, it deletes the others.
-    pub(crate) async fn delete_all(&self, paths: &[String]) -> Result<bool, Failure> {
-        if let [path] = paths {
+    /// Deletes nodes, in one transaction if there are several. Returns whether all of them existed; if not, it deletes the others. With
+    /// a version it deletes nothing if the first one's data has another.
+    pub(crate) async fn delete_all(&self, paths: &[String], version: Option<i32>) -> Result<bool, Failure> {
+        if let ([path], None) = (paths, version) {
             return self.delete(path).await;
         }
+        let versions = std::iter::once(version).chain(std::iter::repeat(None));
         let delete = |writer: &mut zookeeper_client::MultiWriter<'_>| {
-            paths.iter().try_for_each(|path| writer.add_delete(path, None))
+            paths.iter().zip(versions).try_for_each(|(path, version)| writer.add_delete(path, version))
         };
         match self.change(delete).await {
             Ok(_) => Ok(true),
@@ -427,7 +436,7 @@ impl Session {
             }
             Err(failure) if failure.is(&Error::NoNode) => Ok(None),
             Err(failure) if failure.is(&Error::NoAuth) => {
-                let clock = self.clock.clone();
+                let clock = self.clock().clone();
                 let watching = async move {
                     clock.sleep_until(clock.now().plus(LOOK_AGAIN)).await;
                     News::Changed
@@ -496,9 +505,15 @@ impl Session {
     }
 
     /// Hands over an orphan that nothing else will remove.
-    pub(crate) fn leave(&self, orphan: Orphan) {
-        // Sending fails only after the receiver has ended with the session.
-        let _ = self.orphans.send(orphan);
+    pub(crate) fn leave(self: &Arc<Self>, orphan: Orphan) {
+        let session = Arc::clone(self);
+        // Each in a task of its own: one that cannot be removed delays no other.
+        self.context.spawn(async move {
+            tokio::select! {
+                () = orphan.remove_for_certain(&session) => {}
+                () = session.ended() => {}
+            }
+        });
     }
 }
 
@@ -545,12 +560,6 @@ impl Reservation {
     /// A reservation for nodes that this one has reserved space for.
     pub(crate) fn beside(&self) -> Self {
         Self { session: Arc::clone(&self.session), cost: 0, paths: AtomicUsize::new(0) }
-    }
-
-    /// A reservation for nodes that replace those of this one, at once: the session need not have more space.
-    pub(crate) fn for_successor(&self) -> Self {
-        self.session.load.fetch_add(self.cost, Ordering::AcqRel);
-        Self { session: Arc::clone(&self.session), cost: self.cost, paths: AtomicUsize::new(1) }
     }
 
     /// The nodes are gone, or the session removes them.

@@ -12,13 +12,12 @@ use std::time::Duration;
 use lock_core::spi::{Mutex, within};
 use lock_core::{BackendContext, Backoff, ErrorKind, GroupId, LockError, LossReason, Operation};
 use lock_entries::Failed;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use zookeeper_client::SessionState;
 
 use crate::failure::Failure;
 use crate::options::ZooKeeperOptions;
-use crate::orphan;
-use crate::session::{Contact, Making, Reservation, Session, term};
+use crate::session::{Contact, Reservation, Session, term};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -269,18 +268,11 @@ impl Sessions {
         let client = opened.unwrap_or_else(|| Err(Failure::Silence.explain(Operation::Connect)))?;
         let timeout = client.session_timeout();
         self.check_timeout(timeout)?;
-        let (sender, orphans) = mpsc::unbounded_channel();
-        let making = Making {
-            group: GroupId::new(self.next_group.fetch_add(1, Ordering::Relaxed)),
-            clock: clock.clone(),
-            connecting,
-            tick: longest_tick(self.options.session_timeout, timeout),
-            request_timeout: request_timeout(timeout, self.context.renewal_interval(term(timeout))?),
-            orphans: sender,
-        };
-        let session = Arc::new(Session::new(client, making));
-        self.context.spawn(orphan::clean(Arc::clone(&session), orphans));
-        Ok(session)
+        let group = GroupId::new(self.next_group.fetch_add(1, Ordering::Relaxed));
+        let tick = longest_tick(self.options.session_timeout, timeout);
+        let request_timeout = request_timeout(timeout, self.context.renewal_interval(term(timeout))?);
+        let context = self.context.clone();
+        Ok(Arc::new(Session::new(context, group, client, connecting, tick, request_timeout)))
     }
 
     /// Refuses a timeout that leaves no time to renew, and warns if the servers have negotiated another one than this client asked

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{AcquireRequest, LockError, Moment, Operation, Wait};
+use lock_core::{AcquireRequest, LockError, Mode, Moment, Operation, Wait};
 use lock_entries::{Failed, Outcome, Place, SHORT_HOLD, Told, Waiting, wait};
 use tokio::sync::watch;
 use zookeeper_client::{Error, StateWatcher};
@@ -96,11 +96,12 @@ impl<'a> Waiter<'a> {
     }
 
     /// Reports who holds the lock to an attempt that may end without it.
-    fn name_holder(&self, first: Option<String>) -> impl Future<Output = ()> + use<'a> {
+    fn name_holder(&self, first: Vec<String>) -> impl Future<Output = ()> + use<'a> {
         let (backend, request, claim) = (self.backend, self.request, self.claim);
         async move {
             if let Wait::Until(_) = request.wait() {
-                backend.name_holder(request, claim, first.as_deref()).await;
+                // Without an answer that stays unknown.
+                let _ = backend.name_holder(request, claim, first).await;
             }
         }
     }
@@ -189,18 +190,15 @@ impl<'a> Waiter<'a> {
     ///
     /// The events of one connection arrive in the order in which things happened: if the node had gone first, its watch would have
     /// reported that. What happened without contact is reported in no particular order, so after a loss of contact the client asks
-    /// for the node. Returns none if it also has to look for predecessors again.
-    async fn confirm(&mut self, before: &mut impl Blocker) -> Result<Option<Place>, Failure> {
+    /// for the node.
+    async fn confirm(&mut self) -> Result<Place, Failure> {
         loop {
             self.was_away |= self.contact_was_lost().await;
             if self.was_away {
                 if !is_there(self.session(), self.own_path()).await? {
-                    return Ok(Some(Place::Lost));
+                    return Ok(Place::Lost);
                 }
                 self.was_away = false;
-                if before.contact_was_lost() {
-                    return Ok(None);
-                }
             }
             let is_unwatched = self.own.is_none() && self.now() >= self.watched_by;
             let told = tokio::select! {
@@ -221,7 +219,7 @@ impl<'a> Waiter<'a> {
                     Place::Lost => Place::Lost,
                 },
             };
-            return Ok(Some(place));
+            return Ok(place);
         }
     }
 }
@@ -231,21 +229,19 @@ impl<B: Blocker> Waiting for Blocked<'_, '_, B> {
 
     async fn look(&mut self) -> Result<Option<Place>, Failure> {
         let Self { waiter, before, next } = self;
-        loop {
-            let first = before.first().map(str::to_owned);
-            let (looked, ()) = tokio::join!(before.watch_next(waiter.claim), waiter.name_holder(first));
-            match looked? {
-                Next::Watched(watching) => {
-                    *next = Some(watching);
-                    return Ok(None);
-                }
-                Next::OwnIsGone => return Ok(Some(Place::Lost)),
-                Next::None => {
-                    if let Some(place) = waiter.confirm(before).await? {
-                        return Ok(Some(place));
-                    }
-                }
+        let first = match waiter.request.mode() {
+            // Those in the queue hold none.
+            Mode::Permits { .. } => Vec::new(),
+            _ => before.first(),
+        };
+        let (looked, ()) = tokio::join!(before.watch_next(waiter.claim), waiter.name_holder(first));
+        match looked? {
+            Next::Watched(watching) => {
+                *next = Some(watching);
+                Ok(None)
             }
+            Next::OwnIsGone => Ok(Some(Place::Lost)),
+            Next::None => waiter.confirm().await.map(Some),
         }
     }
 

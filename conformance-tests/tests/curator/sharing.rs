@@ -131,6 +131,34 @@ async fn curators_writer_waits_behind_one_of_ours_that_goes_on_reading() {
     stage.nothing_is_left().await;
 }
 
+/// They see the names of its nodes, which are a writer's.
+#[tokio::test]
+async fn curators_readers_and_its_mutex_wait_behind_a_writer_of_ours_that_goes_on_reading() {
+    let Some(stage) = Stage::new("sharing-names").await else { return };
+    let (ours, other, curator) = (stage.ours().await, stage.ours().await, stage.curator().await);
+    let lock = ours.rw_lock(NAME).unwrap();
+    let owner = Owner::new();
+    for _ in 0..3 {
+        let writer = lock.write().acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
+        let reader = lock.read().acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
+        writer.release().await.unwrap();
+        let beside = soon("our reader", other.rw_lock(NAME).unwrap().read().acquire()).await.unwrap();
+        for refused in [CuratorLock::Reader, CuratorLock::Writer, CuratorLock::Mutex] {
+            assert!(curator_tries(&curator, refused, &stage).await.is_none(), "{refused:?} sees no reader");
+        }
+        shows(&ours, 2, 0).await;
+        let their_reader = curator_wants(&curator, CuratorLock::Reader, &stage);
+        shows(&ours, 2, 1).await;
+        assert!(!their_reader.is_finished() && reader.hold().is_valid());
+        reader.release().await.unwrap();
+        let their_reader = soon("Curator's reader", their_reader).await.unwrap();
+        shows(&ours, 2, 0).await;
+        curator.release(their_reader).await.unwrap();
+        beside.release().await.unwrap();
+    }
+    stage.nothing_is_left().await;
+}
+
 #[tokio::test]
 async fn a_killed_reader_of_curators_is_followed_by_our_writer_when_its_session_ends() {
     let Some(stage) = Stage::new("sharing-killed").await else { return };

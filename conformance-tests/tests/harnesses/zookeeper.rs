@@ -178,10 +178,10 @@ impl Fixture {
 /// Returns the request of the server that decides an operation.
 fn request_of(operation: Operation) -> Outcome<ZooKeeperRequest> {
     match operation {
-        Operation::Acquire | Operation::Remember | Operation::Downgrade => Ok(ZooKeeperRequest::Create),
+        Operation::Acquire | Operation::Remember => Ok(ZooKeeperRequest::Create),
         Operation::Cancel | Operation::Release => Ok(ZooKeeperRequest::Delete),
         Operation::Renew => Ok(ZooKeeperRequest::Check),
-        Operation::Break => Ok(ZooKeeperRequest::Change),
+        Operation::Break | Operation::Downgrade => Ok(ZooKeeperRequest::Change),
         _ => Err(Failure::new(format!("no request is known for {operation}"))),
     }
 }

@@ -4,11 +4,14 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, Clock, HolderId, LockClient, LockError, LossReason, Mode, Wait};
+use lock_core::{
+    Backend, ClientBuilder, Clock, HolderId, InspectRequest, LockClient, LockError, LockKind, LossReason,
+    Mode, Wait,
+};
 
 use super::request;
 use super::store::{Failure, MemoryStore};
-use crate::{Place, Rest, Traces, Waiting, wait};
+use crate::{EntriesBackend, Place, Rest, Traces, Waiting, wait};
 
 fn client(store: &MemoryStore) -> LockClient {
     let store = store.clone();
@@ -68,6 +71,37 @@ async fn the_hold_of_another_program_is_broken_at_once_and_no_other() {
     assert!(!other.taken_away && store.names() == ["foreign"]);
     let broken = operator.break_holder("room", &HolderId::new("foreign")).await.unwrap();
     assert!(broken.taken_away && store.names().is_empty());
+}
+
+/// What has changed since it was read is not removed unseen.
+#[test]
+fn a_break_looks_again_at_what_has_changed() {
+    let (store, mut backend) = (MemoryStore::default(), None);
+    let opened = ClientBuilder::new().build(|context| {
+        backend = Some(EntriesBackend::new(store.open_client(context.clone()))?);
+        store.client(context)
+    });
+    let (_client, backend) = (opened.unwrap(), backend.unwrap());
+    store.add_foreign("foreign");
+    store.be_slow(true);
+    let line = InspectRequest::found("room", LockKind::Lock).unwrap();
+    let id = HolderId::new("foreign");
+    let mut breaking = pin!(backend.break_holder(&line, &id));
+    let mut steps = 0;
+    let broken = loop {
+        if let Poll::Ready(broken) = breaking.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            break broken.unwrap();
+        }
+        for number in store.open() {
+            if steps == 1 {
+                store.write("foreign", b"changed");
+            }
+            steps += 1;
+            store.carry_out(number, true);
+        }
+    };
+    assert!(broken.taken_away && store.names().is_empty(), "{:?}", store.names());
+    assert_eq!(steps, 4, "a look and a removal, twice");
 }
 
 #[test]

@@ -18,9 +18,8 @@ use tokio::sync::watch;
 
 use super::NAMES;
 use crate::{
-    Claim, Claims, Entries, EntriesBackend, EntryLease, Failed, Granted, InLine, Line, Lines, Marked,
-    Outcome, Place, Record, Replaced, Shown, Standing, Told, Traces, Waiting, how_many_hold, rewrite,
-    standing, wait,
+    Claim, Claims, Entries, EntriesBackend, Failed, Granted, InLine, Line, Lines, Marked, Outcome, Place,
+    Record, Replaced, Shown, Standing, Told, Traces, Waiting, how_many_hold, standing, wait,
 };
 
 /// An entry as the store keeps it.
@@ -203,6 +202,17 @@ impl MemoryStore {
             Ok(true)
         };
         self.0.carry_out(Box::new(add)).unwrap();
+    }
+
+    /// Gives the entry with this name another value, as another program does.
+    pub(super) fn write(&self, name: &str, value: &[u8]) {
+        let (name, value) = (name.to_owned(), value.to_vec());
+        let write = move |state: &mut State| {
+            let version = state.next();
+            let found = state.find(&name, None);
+            Ok(found.map(|kept| (kept.version, kept.value) = (version, value)).is_some())
+        };
+        self.0.carry_out(Box::new(write)).unwrap();
     }
 
     async fn ask(
@@ -485,21 +495,6 @@ impl Entries for Client {
         Ok(vec![LeaseState::Held; claims.len()])
     }
 
-    async fn downgrade(
-        &self,
-        held: &EntryLease<MemoryClaim>,
-        request: &AcquireRequest,
-        claims: &Claims<MemoryClaim>,
-    ) -> Result<Result<Granted<MemoryClaim>, LossReason>, LockError> {
-        let (claim, value) = (held.claim(), Record::of(request, &self.context)?.text()?);
-        claims.add(request.id(), claim);
-        let lost = rewrite(Operation::Downgrade, &value, || claim.replace(&value)).await?;
-        Ok(match lost {
-            Some(reason) => Err(reason),
-            None => claim.granted().ok_or(LossReason::Deleted),
-        })
-    }
-
     async fn remember(&self, memo: &Memo, _: Duration) -> Result<Remembered, LockError> {
         Err(LockError::new(lock_core::ErrorKind::Unsupported, Operation::Remember).on(memo.name()))
     }
@@ -529,7 +524,7 @@ impl Lines for Client {
             if let Told::Ours(record) = &key.told {
                 record.clone().describe(&mut participant);
             }
-            Shown { participant, name: key.told.name(), key }
+            Shown { participant, told: Some(key.told.clone()), key }
         };
         Ok(Line { entries: line.into_iter().map(shown).collect(), holding })
     }
@@ -538,10 +533,8 @@ impl Lines for Client {
         Ok(Vec::new())
     }
 
-    async fn mark(&self, key: &Kept) -> Result<Marked, Failure> {
-        let Told::Ours(record) = key.told.clone() else { return Ok(Marked::Untold) };
-        let (name, place, version) = (key.name.clone(), key.place, key.version);
-        let (stops_within, value) = (record.stops_within(), record.broken().text().unwrap());
+    async fn mark(&self, key: &mut Kept, value: &[u8]) -> Result<Marked, Failure> {
+        let (name, place, version, value) = (key.name.clone(), key.place, key.version, value.to_vec());
         let mark = move |state: &mut State| {
             let next = state.next();
             let found = state.find(&name, Some(place)).filter(|found| found.version == version);
@@ -549,8 +542,12 @@ impl Lines for Client {
                 .map(|found| (found.version, found.told, found.value) = (next, Told::read(&value), value))
                 .is_some())
         };
-        let is_marked = self.store.ask(mark).await?.is_done;
-        Ok(if is_marked { Marked::Told(stops_within) } else { Marked::Changed })
+        let answer = self.store.ask(mark).await?;
+        if !answer.is_done {
+            return Ok(Marked::Changed);
+        }
+        key.version = answer.last;
+        Ok(Marked::Told)
     }
 
     async fn until_gone(&self, key: &Kept) {
@@ -562,8 +559,15 @@ impl Lines for Client {
         }
     }
 
-    async fn remove(&self, key: &Kept) -> Result<(), Failure> {
-        let (name, place) = (key.name.clone(), key.place);
-        self.store.ask(move |state| Ok(state.remove(&name, Some(place)))).await.map(drop)
+    async fn remove(&self, key: &Kept) -> Result<bool, Failure> {
+        let (name, place, version) = (key.name.clone(), key.place, key.version);
+        let remove = move |state: &mut State| {
+            let is_changed = state.find(&name, Some(place)).is_some_and(|found| found.version != version);
+            if !is_changed {
+                state.remove(&name, Some(place));
+            }
+            Ok(!is_changed)
+        };
+        self.store.ask(remove).await.map(|answer| answer.is_done)
     }
 }

@@ -1,5 +1,5 @@
-//! Walks at random through what may happen: requests are carried out late, answers are lost, attempts are cancelled, sessions end,
-//! entries are deleted by others. In every state no two believe that they have what excludes the other, tokens rise, and nothing is
+//! Walks at random through what may happen: requests are carried out late, answers are lost, attempts are cancelled, writers go on
+//! reading, sessions end. In every state no two believe that they have what excludes the other, tokens rise, and nothing is
 //! left of what was undone.
 
 use std::collections::HashSet;
@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, Backend, BackendContext, ClientBuilder, Clock, Grant, LockClient, LockError, ManualClock,
-    Mode, Released, Wait,
+    AcquireRequest, Backend, BackendContext, ClientBuilder, Clock, Downgraded, Grant, LockClient, LockError,
+    ManualClock, Mode, Released, Wait,
 };
 
 use super::request;
@@ -73,7 +73,10 @@ enum Doing {
     Nothing,
     Acquiring(AcquireRequest, Work<Option<Grant<Lease>>>),
     Cancelling(AcquireRequest, Work<()>),
-    Holding(AcquireRequest, Arc<Grant<Lease>>),
+    /// It holds in this mode.
+    Holding(AcquireRequest, Mode, Arc<Grant<Lease>>),
+    /// It goes on reading, with another request.
+    Downgrading(AcquireRequest, AcquireRequest, Arc<Grant<Lease>>, Work<Downgraded<Lease>>),
     Releasing(AcquireRequest, Arc<Grant<Lease>>, Work<Released>),
 }
 
@@ -173,8 +176,23 @@ impl<'a> World<'a> {
                     Doing::Nothing
                 }
             },
-            Doing::Holding(request, grant) if dice.one_in(20) => client.release(request, grant),
+            Doing::Holding(request, _, grant) if dice.one_in(20) => client.release(request, grant),
+            Doing::Holding(writer, Mode::Exclusive, grant) if dice.one_in(20) => {
+                *ids += 1;
+                client.downgrade(writer, request(*ids, Mode::Shared, Wait::Forever), grant)
+            }
             holding @ Doing::Holding(..) => holding,
+            Doing::Downgrading(writer, reader, grant, mut work) => match poll(&mut work) {
+                Poll::Pending => Doing::Downgrading(writer, reader, grant, work),
+                Poll::Ready(Ok(Downgraded::Shared(shared))) => {
+                    if shared.token() != grant.token() {
+                        return Err(format!("token {:?} after {:?}", shared.token(), grant.token()));
+                    }
+                    Doing::Holding(writer, Mode::Shared, Arc::new(shared))
+                }
+                Poll::Ready(Err(_)) if dice.one_in(2) => client.downgrade(writer, reader, grant),
+                Poll::Ready(_) => client.release(writer, grant),
+            },
             Doing::Releasing(request, grant, mut work) => match poll(&mut work) {
                 Poll::Pending => Doing::Releasing(request, grant, work),
                 Poll::Ready(Err(_)) => client.release(request, grant),
@@ -198,13 +216,15 @@ impl<'a> World<'a> {
             self.highest = token;
         }
         self.grants += 1;
-        self.clients[number].is_doing = Doing::Holding(request, Arc::new(grant));
+        let mode = request.mode();
+        self.clients[number].is_doing = Doing::Holding(request, mode, Arc::new(grant));
         Ok(())
     }
 
     fn check(&self) -> Result<(), String> {
         let mode = |client: &Client| match &client.is_doing {
-            Doing::Holding(request, _) => Some(request.mode()),
+            Doing::Holding(_, mode, _) => Some(*mode),
+            Doing::Downgrading(..) => Some(Mode::Shared),
             _ => None,
         };
         let held: Vec<_> = self.clients.iter().filter_map(mode).collect();
@@ -237,6 +257,12 @@ impl Client {
     fn cancel(&self, request: AcquireRequest) -> Doing {
         let (backend, sent) = (Arc::clone(&self.backend), request.clone());
         Doing::Cancelling(request, Box::pin(async move { backend.cancel(&sent).await }))
+    }
+
+    fn downgrade(&self, writer: AcquireRequest, reader: AcquireRequest, grant: Arc<Grant<Lease>>) -> Doing {
+        let (backend, held, sent) = (Arc::clone(&self.backend), Arc::clone(&grant), reader.clone());
+        let work = Box::pin(async move { backend.downgrade(held.lease(), &sent).await });
+        Doing::Downgrading(writer, reader, grant, work)
     }
 
     fn release(&self, request: AcquireRequest, grant: Arc<Grant<Lease>>) -> Doing {

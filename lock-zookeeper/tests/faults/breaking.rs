@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use conformance_tests::Outcome;
+use conformance_tests::{Failure, Outcome};
 use lock_core::{HolderId, LossReason};
 use test_servers::{Access, NodeKind, ZooKeeperRequest};
 
@@ -21,6 +21,8 @@ cases!("breaking":
     who_does_not_hold_is_not_broken,
     a_break_that_arrives_late_breaks_no_other_holder,
     a_break_whose_second_half_arrives_late_breaks_no_other_holder,
+    a_break_overwrites_nothing_that_the_holder_has_written_meanwhile,
+    a_break_looks_again_at_what_has_changed_before_it_removes_it,
 );
 
 /// A holder learns of the break before its node goes, even while it is busy. Only its watch can tell: its clock stands still, so no
@@ -254,4 +256,53 @@ async fn a_break_whose_second_half_arrives_late_breaks_no_other_holder() -> Outc
     drop(held);
     stage.is_held_by(&next, "after the order").await?;
     Ok(next.release().await?)
+}
+
+/// The mark comes on top of what the holder says of itself by then.
+async fn a_break_overwrites_nothing_that_the_holder_has_written_meanwhile() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (ours, time) = stage.frozen(LONG).await?;
+    let operator = stage.client_at(proxy.address(), LONG).await?;
+    let leadership = soon("the lock", ours.election(ROOM)?.campaign("before")).await??;
+    let holder = HolderId::new(stage.nodes().await?[0].as_str());
+    proxy.hold_request(ZooKeeperRequest::Change);
+    let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &holder).await });
+    soon("the mark", proxy.is_held()).await?;
+    soon("what the holder writes", leadership.proclaim("meanwhile")).await??;
+    proxy.let_go();
+    let path = stage.path(0).await?;
+    until("the mark", || async {
+        let node =
+            stage.server.node(&path).await?.ok_or_else(|| Failure::new("it is gone without a mark"))?;
+        let text = String::from_utf8_lossy(&node.data).into_owned();
+        ensure!(text.contains("meanwhile"), "the break has overwritten what the holder wrote: {text}");
+        Ok(text.contains("broken"))
+    })
+    .await?;
+    // Only now the holder may learn of it.
+    time.advance(NO_LONGER_NEW);
+    let broken = soon("the answer", breaking).await???;
+    ensure!(broken.taken_away, "{broken:?}");
+    Ok(())
+}
+
+async fn a_break_looks_again_at_what_has_changed_before_it_removes_it() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let operator = stage.client_at(proxy.address(), LONG).await?;
+    let prefix = format!("{}/_c_somebody-lock-", stage.directory(ROOM));
+    let path = stage.server.create(&prefix, b"10.0.0.7", NodeKind::Numbered).await?;
+    let holder = HolderId::new(path.rsplit('/').next().unwrap_or_default());
+    let asked = proxy.requests(ZooKeeperRequest::Delete);
+    proxy.hold_request(ZooKeeperRequest::Delete);
+    let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &holder).await });
+    soon("the removal", proxy.is_held()).await?;
+    stage.server.write(&path, b"10.0.0.8").await?;
+    proxy.let_go();
+    let broken = soon("the answer", breaking).await???;
+    ensure!(broken.taken_away && stage.server.node(&path).await?.is_none(), "{broken:?}");
+    let asked = proxy.requests(ZooKeeperRequest::Delete) - asked;
+    ensure!(asked == 2, "it was removed with {asked} requests: unseen as it was");
+    Ok(())
 }

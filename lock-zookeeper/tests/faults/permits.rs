@@ -1,5 +1,7 @@
 //! Permits of a semaphore: what each fault does to one holder or waiter and to the others.
 
+use std::time::Duration;
+
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, LockClient, LockGuard, LossReason, Semaphore};
 use test_servers::{NodeKind, ZooKeeperRequest};
@@ -18,6 +20,7 @@ cases!("permits":
     a_waiter_whose_place_is_deleted_begins_anew,
     the_head_of_the_queue_whose_permits_are_deleted_begins_anew,
     a_refused_try_is_not_shown_as_a_holder,
+    a_wait_that_ends_names_the_holder,
     a_newer_layout_is_refused,
     more_than_a_session_can_watch_are_refused,
     what_permits_cost,
@@ -218,6 +221,23 @@ async fn more_than_a_session_can_watch_are_refused() -> Outcome {
     }
     soon("some", long.acquire(100)).await??.release().await?;
     Ok(())
+}
+
+/// Also one that waits in the queue, where those before it hold nothing.
+async fn a_wait_that_ends_names_the_holder() -> Outcome {
+    let stage = Stage::new().await?;
+    let clients = [stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?];
+    let held = slots(&clients[0])?.acquire(2).await?;
+    let next = waiting(&stage, &clients[1], SIZE, 1).await?;
+    let permit = slots(&clients[2])?.permits(1)?;
+    for patience in [Duration::ZERO, Duration::from_secs(10)] {
+        let error = refusal(soon("the answer", permit.acquire_for(patience)).await?.map(drop))?;
+        let named = error.holder().map(|holder| &holder.id);
+        ensure!(error.kind() == ErrorKind::Busy && named == Some(&held.hold().id()), "{error:?}");
+    }
+    held.release().await?;
+    let (guard, _) = next.granted().await?;
+    Ok(guard.release().await?)
 }
 
 async fn what_permits_cost() -> Outcome {

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLock, ErrorKind, LockClient, LockGuard, LossReason, ManualClock, RwLock, Wait};
+use lock_core::{
+    DistributedLock, ErrorKind, HolderId, LockClient, LockGuard, LossReason, ManualClock, Participant,
+    RwLock, Wait,
+};
 use test_servers::{NodeKind, TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
@@ -22,10 +25,13 @@ cases!("sharing":
     a_waiting_writer_that_loses_a_half_begins_anew,
     a_lost_downgrade_leaves_one_reader_and_no_gap,
     a_writer_behind_one_that_goes_on_reading_has_the_higher_token,
-    the_heir_of_an_unwatched_node_is_in_the_way,
-    an_heir_that_came_without_contact_is_in_the_way,
+    a_writer_that_goes_on_reading_keeps_its_node,
+    a_writer_that_goes_on_reading_is_in_the_way_of_a_writer_without_contact,
+    a_reader_passes_a_writer_that_goes_on_reading_and_none_that_waits,
+    curators_readers_behind_one_that_goes_on_reading_are_waiters,
+    a_refused_reader_names_the_holder,
     an_heir_of_curators_is_in_the_way_of_writers,
-    a_writer_that_is_broken_leaves_no_heir,
+    a_writer_that_is_broken_does_not_go_on_reading,
     nodes_of_curators_read_write_lock_count,
     readers_wait_for_a_plain_mutex,
     a_newer_layout_is_refused,
@@ -202,6 +208,15 @@ async fn writing_and_reading(client: &LockClient) -> Outcome<(LockGuard, LockGua
     Ok((writer, reader.ok_or_else(|| Failure::new("the writer may not read"))?))
 }
 
+/// Whether the first node says that its writer reads now.
+async fn goes_on_reading(stage: &Stage) -> Outcome<bool> {
+    Ok(String::from_utf8_lossy(&stage.node(0).await?.data).contains(r#""shared":true"#))
+}
+
+async fn until_it_goes_on_reading(stage: &Stage) -> Outcome {
+    until("the writer goes on reading", || goes_on_reading(stage)).await
+}
+
 /// The client library takes 13.5 seconds, 0.45 of the session, to find a connection dead on which nothing arrives any more. Until then
 /// the reader lives on what was renewed of the writer's hold: 20 seconds after a heartbeat, but less after an outage, until the next
 /// heartbeat proves more.
@@ -216,14 +231,14 @@ async fn a_lost_downgrade_leaves_one_reader_and_no_gap() -> Outcome {
         let (writer, reader) = writing_and_reading(&client).await?;
         let waiter = waiting(&stage, Arc::clone(&write), 4).await?;
         until("it is renewed", || async { Ok(writer.hold().remaining() > Some(just_renewed)) }).await?;
-        loss.of_next(&proxy, ZooKeeperRequest::Create);
+        loss.of_next(&proxy, ZooKeeperRequest::Change);
         // Where no answer comes in time, the release says so, and the client continues.
         let released = soon("the end of the write side", writer.release()).await?;
         let released = released.map_err(|error| error.kind());
         ensure!(matches!(released, Ok(()) | Err(ErrorKind::Unconfirmed)), "{loss:?}: {released:?}");
-        until(&format!("{loss:?}: one reader and one writer"), || async {
+        until(&format!("{loss:?}: it reads"), || async {
             ensure!(reader.hold().is_valid(), "{loss:?}: the reader is lost: {:?}", reader.hold().end());
-            Ok(paths_with(&stage, "__READ__").await?.len() == 1 && all_nodes(&stage).await?.len() == 3)
+            Ok(goes_on_reading(&stage).await? && all_nodes(&stage).await?.len() == 4)
         })
         .await?;
         ensure!(reader.hold().is_valid() && !waiter.is_finished(), "{loss:?}: a writer came between");
@@ -248,7 +263,7 @@ async fn a_writer_behind_one_that_goes_on_reading_has_the_higher_token() -> Outc
     let next = waiting(&stage, room(&other)?.write(), 4).await?;
     let last = waiting(&stage, room(&behind)?.read(), 5).await?;
     writer.release().await?;
-    readers_are(&stage, 2).await?;
+    until_it_goes_on_reading(&stage).await?;
     let status = client.status(ROOM).await?;
     let read = reader.token();
     ensure!(read.is_some() && read >= written, "{read:?} follows {written:?}");
@@ -263,34 +278,35 @@ async fn a_writer_behind_one_that_goes_on_reading_has_the_higher_token() -> Outc
     Ok(last.release().await?)
 }
 
-/// The last of the writers watches none of those before it that go on reading or give up, but the one before the nearest.
-async fn the_heir_of_an_unwatched_node_is_in_the_way() -> Outcome {
+/// So a client that reads names alone takes it for a writer, and waits.
+async fn a_writer_that_goes_on_reading_keeps_its_node() -> Outcome {
     let stage = Stage::new().await?;
-    let client = stage.client(LONG).await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let (writer, reader) = writing_and_reading(&client).await?;
-    let (mut clients, mut waiters) = (Vec::new(), Vec::new());
-    for number in 1..4 {
-        let other = stage.client(LONG).await?;
-        waiters.push(waiting(&stage, room(&other)?.write(), 2 * number + 2).await?);
-        clients.push(other);
-    }
-    let last = waiters.pop().ok_or_else(|| Failure::new("none waits"))?;
+    let (nodes, token, id) = (all_nodes(&stage).await?, writer.token(), writer.hold().id());
+    let lock = room(&other)?;
+    let beside = waiting(&stage, lock.read(), 3).await?;
+    ensure!(!beside.is_finished(), "a reader is beside a writer");
     writer.release().await?;
-    readers_are(&stage, 1).await?;
-    for waiter in waiters {
-        waiter.give_up().await?;
+    let (beside, _) = beside.granted().await?;
+    let again = soon("a reader", lock.read().try_acquire()).await??;
+    let again = again.ok_or_else(|| Failure::new("a reader beside one that goes on reading was refused"))?;
+    is_refused(&lock.write(), "a writer beside readers").await?;
+    let status = other.status(ROOM).await?;
+    ensure!(status.holders.len() == 3 && status.waiters.is_empty(), "{status:?}");
+    ensure!(status.holders[0].id == id && status.holders[0].token == token, "{status:?}");
+    ensure!(all_nodes(&stage).await?[..2] == nodes[..], "{nodes:?} {:?}", all_nodes(&stage).await?);
+    ensure!(reader.token() == token && reader.hold().id() == id, "{:?} {token:?}", reader.token());
+    for guard in [reader, beside, again] {
+        guard.release().await?;
     }
-    until("one reader and the last writer", || async { Ok(all_nodes(&stage).await?.len() == 3) }).await?;
-    let own = session_at(&stage, &stage.path(0).await?).await?;
-    stage.is_watched(&paths_with(&stage, "__READ__").await?, own).await?;
-    ensure!(!last.is_finished() && reader.hold().is_valid(), "a writer is beside a reader");
-    reader.release().await?;
-    let (guard, _) = last.granted().await?;
-    Ok(guard.release().await?)
+    soon("the rest", client.idle()).await?;
+    ensure!(all_nodes(&stage).await?.is_empty(), "{:?}", all_nodes(&stage).await?);
+    Ok(())
 }
 
-/// When contact returns, the watch reports a deletion, and not the change before it.
-async fn an_heir_that_came_without_contact_is_in_the_way() -> Outcome {
+/// When contact returns, a watch tells less than all that has happened.
+async fn a_writer_that_goes_on_reading_is_in_the_way_of_a_writer_without_contact() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let (client, other) =
@@ -301,16 +317,87 @@ async fn an_heir_that_came_without_contact_is_in_the_way() -> Outcome {
         stage.waits(1).await?;
         proxy.sever();
         writer.release().await?;
-        readers_are(&stage, 1).await?;
+        until_it_goes_on_reading(&stage).await?;
         proxy.heal();
-        let own = session_at(&stage, &stage.path(0).await?).await?;
-        stage.is_watched(&paths_with(&stage, "__READ__").await?, own).await?;
+        stage.waits(1).await?;
+        other.ping().await?;
         ensure!(!waiter.is_finished() && reader.hold().is_valid(), "a writer is beside a reader");
         reader.release().await?;
         let (guard, _) = waiter.granted().await?;
         guard.release().await?;
     }
     Ok(())
+}
+
+/// Of two writers before a reader, the first goes on reading; the other one still waits for its turn before the reader.
+async fn a_reader_passes_a_writer_that_goes_on_reading_and_none_that_waits() -> Outcome {
+    let stage = Stage::new().await?;
+    let clients = [stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?];
+    let (writer, reader) = writing_and_reading(&clients[0]).await?;
+    let between = waiting(&stage, room(&clients[1])?.write(), 4).await?;
+    let last = waiting(&stage, room(&clients[2])?.read(), 5).await?;
+    let own = session_at(&stage, &paths_with(&stage, "__READ__").await?[0]).await?;
+    stage.is_watched(&[stage.path(0).await?], own).await?;
+    writer.release().await?;
+    let path = stage.path(1).await?;
+    until("it has seen that the first one is not in its way any more", || async {
+        ensure!(!last.is_finished(), "a reader passed a writer that waits");
+        Ok(stage.server.watchers(&path).await?.contains(&own))
+    })
+    .await?;
+    is_refused(&room(&clients[2])?.read(), "a reader behind a writer that waits").await?;
+    ensure!(!between.is_finished() && !last.is_finished(), "a reader passed a writer, or is beside it");
+    let status = clients[0].status(ROOM).await?;
+    ensure!(status.holders.len() == 1 && status.waiters.len() == 2, "{status:?}");
+    reader.release().await?;
+    let (guard, _) = between.granted().await?;
+    ensure!(!last.is_finished(), "a reader is beside a writer");
+    guard.release().await?;
+    let (guard, _) = last.granted().await?;
+    Ok(guard.release().await?)
+}
+
+/// They know names alone, and so wait for it as for a writer.
+async fn curators_readers_behind_one_that_goes_on_reading_are_waiters() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let (writer, reader) = writing_and_reading(&client).await?;
+    let prefix = format!("{}/_c_6f1d3c52-7f0f-4b12-93d5-7d0a6a5f7a10-__READ__", stage.directory(ROOM));
+    let theirs = stage.server.create(&prefix, b"10.0.0.7", NodeKind::Numbered).await?;
+    writer.release().await?;
+    until_it_goes_on_reading(&stage).await?;
+    let beside = soon("our reader", room(&other)?.read().acquire()).await??;
+    let status = other.status(ROOM).await?;
+    let name = theirs.rsplit('/').next().unwrap_or_default();
+    let ids = |all: &[Participant]| all.iter().map(|one| one.id.as_str().to_owned()).collect::<Vec<_>>();
+    let [held, besides] = [&reader, &beside].map(|guard| guard.hold().id().as_str().to_owned());
+    ensure!(ids(&status.holders) == [held, besides] && ids(&status.waiters) == [name], "{status:?}");
+    let broken = other.break_holder(ROOM, &HolderId::new(name)).await?;
+    ensure!(!broken.taken_away && stage.server.node(&theirs).await?.is_some(), "{broken:?}");
+    reader.release().await?;
+    let status = other.status(ROOM).await?;
+    ensure!(status.holders.len() == 2 && status.waiters.is_empty(), "{status:?}");
+    stage.server.delete(&theirs).await?;
+    Ok(beside.release().await?)
+}
+
+/// And not the writer that waits before it.
+async fn a_refused_reader_names_the_holder() -> Outcome {
+    let stage = Stage::new().await?;
+    let clients = [stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?];
+    let reader = room(&clients[0])?.read().acquire().await?;
+    let writer = waiting(&stage, room(&clients[1])?.write(), 3).await?;
+    let other = room(&clients[2])?.read();
+    for patience in [Duration::ZERO, Duration::from_secs(10)] {
+        let error = refusal(soon("the answer", other.acquire_for(patience)).await?.map(drop))?;
+        let named = error.holder().map(|holder| &holder.id);
+        ensure!(error.kind() == ErrorKind::Busy && named == Some(&reader.hold().id()), "{error:?}");
+    }
+    reader.release().await?;
+    let (guard, _) = writer.granted().await?;
+    let error = refusal(soon("the answer", other.acquire_for(Duration::ZERO)).await?.map(drop))?;
+    ensure!(error.holder().map(|holder| &holder.id) == Some(&guard.hold().id()), "{error:?}");
+    Ok(guard.release().await?)
 }
 
 /// Newer versions of Curator create the reader with the number of the writer, and then delete the writer, in two steps.
@@ -345,7 +432,7 @@ async fn an_heir_of_curators_is_in_the_way_of_writers() -> Outcome {
 
 /// The mark of a break is not overwritten by what the writer itself writes when it goes on reading. The reader has its abort margin before
 /// another client has the lock.
-async fn a_writer_that_is_broken_leaves_no_heir() -> Outcome {
+async fn a_writer_that_is_broken_does_not_go_on_reading() -> Outcome {
     const MARGIN: Duration = Duration::from_secs(5);
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -355,7 +442,7 @@ async fn a_writer_that_is_broken_leaves_no_heir() -> Outcome {
     // The news of the break comes later than the answer to the downgrade.
     let path = stage.path(0).await?;
     let id = writer.hold().id();
-    proxy.hold_request(ZooKeeperRequest::Create);
+    proxy.hold_request(ZooKeeperRequest::Change);
     let releasing = tokio::spawn(writer.release());
     soon("the downgrade", proxy.is_held()).await?;
     let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &id).await });
