@@ -28,7 +28,6 @@ pub use api::client::LockClient;
 pub use api::election::{Election, LeaderWatch, Leadership, Leading};
 pub use api::events::{LockEvent, LockEvents};
 pub use api::guard::LockGuard;
-pub use api::hold::Hold;
 pub use api::listener::{LockListener, Subscription};
 pub use api::lock::DistributedLock;
 pub use api::once::Once;
@@ -37,6 +36,7 @@ pub use api::several::MultiLock;
 pub use api::sharing::{RwLock, Semaphore};
 pub use api::watching::{ChangeKind, LockChange, LockWatch};
 
+pub use policy::hold::Hold;
 pub use runtime::clock::{AlarmHandle, Clock, Moment, Sleep};
 pub use runtime::engine::EngineChoice;
 #[cfg(feature = "testing")]

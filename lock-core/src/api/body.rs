@@ -4,9 +4,9 @@ use std::future::{Future, pending};
 use std::time::Duration;
 
 use crate::api::guard::LockGuard;
-use crate::api::hold::Hold;
 use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::scope::{self, Scoped};
+use crate::policy::hold::Hold;
 use crate::runtime::log::log;
 use crate::runtime::race::race;
 use crate::spi::Wait;
@@ -138,7 +138,7 @@ impl dyn DistributedLock + '_ {
         // In a box, so that the future stays small however deep bodies are nested.
         let body = scope.run(Box::pin(body(hold.clone())));
         // The loss comes first: the outcome of a body that completes after it would be discarded.
-        let outcome = if hold.0.finishes_body() { Err(body.await) } else { race(loss_of(&hold), body).await };
+        let outcome = if hold.finishes_body() { Err(body.await) } else { race(loss_of(&hold), body).await };
         let released = match (scope.end(&hold), hold.loss()) {
             (Some(guard), _) => guard.release().await,
             (None, Some(reason)) => Err(self.lost(reason)),

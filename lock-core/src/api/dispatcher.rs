@@ -143,10 +143,10 @@ impl Dispatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::hold::Hold;
     use crate::api::listener::LockListener;
     use crate::api::mailbox::Reader;
     use crate::api::publisher::Topic;
+    use crate::policy::hold::Hold;
     use crate::types::loss::LossReason;
 
     #[test]

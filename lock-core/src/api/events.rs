@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use futures_core::Stream;
 
 use crate::api::event_queue::Importance;
-use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::mailbox::Reader;
 use crate::api::publisher::{Publisher, Topic};
+use crate::policy::hold::Hold;
 use crate::policy::hold::state::Event;
 use crate::types::loss::LossReason;
 
@@ -95,7 +95,7 @@ impl LockEvent {
         match self {
             Self::Acquired { hold } => listener.on_acquired(hold),
             // The hold has ended meanwhile, so its doubts are of no interest any more.
-            Self::Suspect { hold } | Self::Restored { hold } if !hold.0.is_standing() => {}
+            Self::Suspect { hold } | Self::Restored { hold } if !hold.is_standing() => {}
             Self::Suspect { hold } => listener.on_suspect(hold),
             Self::Restored { hold } => listener.on_restored(hold),
             Self::Lost { hold, reason } => listener.on_abort(hold, reason),
@@ -169,7 +169,7 @@ mod tests {
         let mut events = LockEvents::of(&publisher);
         let client = Fake::default().client(ClientBuilder::new());
         let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
-        let publish = |event| publisher.publish(event, &guard.hold().0);
+        let publish = |event| publisher.publish(event, guard.hold());
         publish(Event::Suspect);
         publish(Event::Abort(LossReason::Expired));
         for _ in 0..MOST_OF_A_CLIENT - 1 {

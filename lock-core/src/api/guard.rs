@@ -4,10 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::api::hold::Hold;
 use crate::api::joint::Joints;
 use crate::api::scope;
 use crate::policy::entry::Entry;
+use crate::policy::hold::Hold;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
@@ -118,7 +118,7 @@ impl LockGuard {
     /// [`ErrorKind::Lost`] when the hold has been lost.
     pub fn reenter(&self) -> Result<Self, LockError> {
         match &self.lock {
-            Origin::One(entry) if entry.reenter(self.owner, &self.hold.0) => {}
+            Origin::One(entry) if entry.reenter(self.owner, &self.hold) => {}
             Origin::One(entry) => {
                 return Err(entry.lost(Operation::Acquire, self.hold.loss().unwrap_or(LossReason::Expired)));
             }
@@ -153,7 +153,7 @@ impl LockGuard {
             Origin::One(entry) => entry,
             Origin::Several(joints) => return joints.release(self.owner, Some(&self.hold)).await,
         };
-        let released = entry.release(self.owner, self.hold.mode(), Some(&self.hold.0)).await;
+        let released = entry.release(self.owner, self.hold.mode(), Some(&self.hold)).await;
         match released {
             // The owner has seen the loss in another call; this caller has not.
             Err(error) if error.kind() == ErrorKind::NotOwner => {
@@ -195,7 +195,7 @@ impl Drop for LockGuard {
             return;
         }
         match &self.lock {
-            Origin::One(entry) => entry.leave_in_background(self.owner, &self.hold.0),
+            Origin::One(entry) => entry.leave_in_background(self.owner, &self.hold),
             Origin::Several(joints) => joints.leave_in_background(self.owner, &self.hold),
         }
     }

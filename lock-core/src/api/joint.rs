@@ -8,11 +8,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::api::guard::LockGuard;
-use crate::api::hold::Hold;
 use crate::api::joint_hold::join;
 use crate::api::lock::DistributedLock;
 use crate::api::publisher::Publisher;
 use crate::api::scope;
+use crate::policy::hold::Hold;
 use crate::policy::hold::Watcher;
 use crate::runtime::clock::Clock;
 use crate::runtime::race::race;
@@ -96,7 +96,7 @@ impl Joints {
         }
         let Some(guards) = self.take_all(owner, wait).await? else { return Ok(None) };
         let hold = self.joined(owner, guards);
-        hold.0.report_acquired();
+        hold.report_acquired();
         Ok(Some(hold))
     }
 

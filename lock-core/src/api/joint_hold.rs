@@ -3,10 +3,9 @@
 use std::sync::{Arc, Weak};
 use std::task::{Context, Wake, Waker};
 
-use crate::api::hold::Hold;
 use crate::api::joint::Joints;
 use crate::policy::hold::state::{Event, Phase, Woken};
-use crate::policy::hold::{About, Granted, HoldCore, Home, Observer, Watcher};
+use crate::policy::hold::{About, Granted, Hold, HoldCore, Home, Observer, Watcher};
 use crate::runtime::clock::Moment;
 use crate::runtime::waker::wake_contained;
 use crate::types::loss::LossReason;
@@ -14,11 +13,11 @@ use crate::types::loss::LossReason;
 /// Joins the holds of `parts`; the loss of any of them is the loss of all as long as the watchers exist.
 pub(super) fn join<'a>(joints: &Arc<Joints>, parts: impl Iterator<Item = &'a Hold>) -> (Hold, Vec<Watcher>) {
     let home: Arc<Joints> = Arc::clone(joints);
-    let parts = parts.map(|part| Arc::clone(&part.0)).collect();
-    let hold = HoldCore::new(home, Granted::default(), parts, Moment::FOREVER);
-    let loss = Arc::new(LossOfAPart(Arc::downgrade(&hold)));
+    let parts = parts.cloned().collect();
+    let hold = Hold::new(home, Granted::default(), parts, Moment::FOREVER);
+    let loss = Arc::new(LossOfAPart(Arc::downgrade(&hold.0)));
     let waker = Waker::from(Arc::clone(&loss));
-    let watchers = hold.parts.iter().map(|part| {
+    let watchers = hold.0.parts.iter().map(|part| {
         let mut watcher = Watcher::of(part);
         let ended = |phase: &Phase<_>| matches!(phase, Phase::Lost(_) | Phase::Released).then_some(());
         let _ = watcher.poll(&mut Context::from_waker(&waker), ended);
@@ -27,7 +26,7 @@ pub(super) fn join<'a>(joints: &Arc<Joints>, parts: impl Iterator<Item = &'a Hol
     let watchers = watchers.collect();
     // Of one that was lost before.
     loss.wake();
-    (Hold(hold), watchers)
+    (hold, watchers)
 }
 
 /// Watches the parts of this hold: it is the waker that they wake when they end.
@@ -38,10 +37,9 @@ struct LossOfAPart(Weak<HoldCore>);
 
 impl Wake for LossOfAPart {
     fn wake(self: Arc<Self>) {
-        let Some(joint) = self.0.upgrade() else { return };
-        let loss =
-            |part: &Arc<HoldCore>| if let Phase::Lost(reason) = part.phase() { Some(reason) } else { None };
-        if let Some(reason) = joint.parts.iter().find_map(loss) {
+        let Some(joint) = self.0.upgrade().map(Hold) else { return };
+        let loss = |part: &Hold| if let Phase::Lost(reason) = part.phase() { Some(reason) } else { None };
+        if let Some(reason) = joint.0.parts.iter().find_map(loss) {
             let mut woken = Woken::default();
             joint.lose(reason, &mut woken);
             woken.drain(wake_contained);
@@ -54,10 +52,10 @@ impl Hold {
     /// All parts are released, or turn out to have been lost.
     pub(super) fn released(&self, loss: Option<LossReason>) {
         let mut woken = Woken::default();
-        let known = self.0.finish(loss, None, &mut woken);
+        let known = self.finish(loss, None, &mut woken);
         woken.drain(wake_contained);
         if let Some(known) = known {
-            self.0.record_release(loss, known);
+            self.record_release(loss, known);
         }
     }
 }
@@ -67,7 +65,7 @@ impl Home for Joints {
         About { name: &self.name, clock: &self.clock, server: "", metrics: None }
     }
 
-    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+    fn publish(&self, event: Event<LossReason>, hold: &Hold) {
         self.publisher.publish(event, hold);
     }
 }

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Weak;
 
-use crate::api::hold::Hold;
 use crate::api::mailbox::Mailbox;
 use crate::api::publisher::Publisher;
+use crate::policy::hold::Hold;
 use crate::types::loss::LossReason;
 
 /// Callbacks for what happens to the holds of a lock, or of all locks of a client.

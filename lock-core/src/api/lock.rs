@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::api::guard::LockGuard;
-use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::scope;
+use crate::policy::hold::Hold;
 use crate::runtime::clock::Clock;
 use crate::spi::Wait;
 use crate::types::error::{ErrorKind, LockError, Operation};

@@ -10,11 +10,10 @@ use std::task::{Context, Poll, Waker};
 use crate::api::dispatcher::{DISPATCHER, FEWEST_WORKERS, Job};
 use crate::api::event_queue::{EventQueue, Importance};
 use crate::api::events::LockEvent;
-use crate::api::hold::Hold;
 use crate::api::listener::LockListener;
 use crate::api::publisher::Topic;
 use crate::policy::hold::state::Event;
-use crate::policy::hold::{HoldCore, Observer};
+use crate::policy::hold::{Hold, Observer};
 use crate::runtime::log::log;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::{self, with_waker};
@@ -140,8 +139,8 @@ impl Mailbox {
 }
 
 impl Observer for Arc<Mailbox> {
-    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
-        self.post(Some(LockEvent::of(event, Hold(Arc::clone(hold)))));
+    fn publish(&self, event: Event<LossReason>, hold: &Hold) {
+        self.post(Some(LockEvent::of(event, hold.clone())));
     }
 }
 
@@ -310,8 +309,8 @@ mod tests {
         drop(lost);
         let guard = lock.acquire().await.unwrap();
         for _ in 0..MOST_OF_A_LOCK {
-            guard.hold().0.suspect();
-            guard.hold().0.renew(crate::runtime::clock::Moment::FOREVER);
+            guard.hold().suspect();
+            guard.hold().renew(crate::runtime::clock::Moment::FOREVER);
         }
         guard.release().await.unwrap();
         acquire_and_release(&lock, MOST_OF_A_LOCK / 2 - 2).await;

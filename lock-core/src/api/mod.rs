@@ -8,7 +8,6 @@ pub(crate) mod election;
 mod event_queue;
 pub(crate) mod events;
 pub(crate) mod guard;
-pub(crate) mod hold;
 mod in_use;
 mod joint;
 mod joint_hold;

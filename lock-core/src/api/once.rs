@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::api::client::LockClient;
 use crate::api::guard::LockGuard;
-use crate::api::hold::Hold;
 use crate::api::lock::DistributedLock;
 use crate::api::options::check_remembering;
+use crate::policy::hold::Hold;
 use crate::spi::{Memo, Recall, Remembered};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;

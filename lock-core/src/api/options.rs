@@ -14,7 +14,9 @@ use crate::types::capabilities::{Capabilities, Leasing};
 use crate::types::error::{ErrorKind, LockError, Operation};
 
 #[cfg(doc)]
-use crate::api::{builder::ClientBuilder, client::LockClient, hold::Hold, lock::DistributedLock};
+use crate::api::{builder::ClientBuilder, client::LockClient, lock::DistributedLock};
+#[cfg(doc)]
+use crate::policy::hold::Hold;
 
 /// The options of the holds of one lock, for [`LockClient::mutex_with`], [`rw_lock_with`](LockClient::rw_lock_with) and
 /// [`semaphore_with`](LockClient::semaphore_with). What is not set is as for all locks of the client.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::api::listener::Subscription;
 use crate::api::mailbox::{Mailbox, Reader};
 use crate::policy::hold::state::Event;
-use crate::policy::hold::{HoldCore, Observer};
+use crate::policy::hold::{Hold, Observer};
 use crate::runtime::sync::Mutex;
 use crate::types::loss::LossReason;
 use crate::types::mode::LockKind;
@@ -79,7 +79,7 @@ impl Publisher {
 
 impl Observer for Publisher {
     /// The caller has locked the mutex of the hold's state, so this runs no user code and drops no user value.
-    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+    fn publish(&self, event: Event<LossReason>, hold: &Hold) {
         if !self.has_listened.load(Ordering::Acquire) {
             return;
         }
@@ -87,7 +87,7 @@ impl Observer for Publisher {
         if mailboxes.is_empty() {
             return;
         }
-        let topics = match &*hold.parts {
+        let topics = match &*hold.0.parts {
             [] => vec![Topic::Client, Topic::Lock(hold.name().clone(), hold.mode().kind())],
             parts => vec![Topic::Several(parts.iter().map(|part| part.name().clone()).collect())],
         };

@@ -8,7 +8,6 @@ use async_trait::async_trait;
 
 use crate::api::client::LockClient;
 use crate::api::guard::{LockGuard, Origin};
-use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::mailbox::Reader;
@@ -16,6 +15,7 @@ use crate::api::publisher::Topic;
 use crate::api::scope;
 use crate::policy::acquire::Acquisition;
 use crate::policy::entry::Entry;
+use crate::policy::hold::Hold;
 use crate::runtime::clock::Clock;
 use crate::spi::{Mode, Wait};
 use crate::types::error::LockError;
@@ -39,14 +39,14 @@ impl ReentrantLock {
     ) -> Result<Option<LockGuard>, LockError> {
         let Some(hold) = self.acquire_watched(owner, wait).await? else { return Ok(None) };
         if let Some(task) = scope::outside_of_scopes() {
-            let _ = hold.acquired_in.set(task);
+            let _ = hold.0.acquired_in.set(task);
         }
-        Ok(Some(LockGuard::new(Origin::One(Arc::clone(&self.entry)), owner, Hold(hold))))
+        Ok(Some(LockGuard::new(Origin::One(Arc::clone(&self.entry)), owner, hold)))
     }
 
     /// Returns the hold and the number of entries of `owner`, unless the hold has been lost.
     fn entry_of(&self, owner: Owner) -> Option<(Hold, u64)> {
-        self.entry.entered(owner, self.acquisition.mode).map(|(hold, entries)| (Hold(hold), entries))
+        self.entry.entered(owner, self.acquisition.mode)
     }
 }
 

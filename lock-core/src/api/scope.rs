@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::task;
 
 use crate::api::guard::LockGuard;
-use crate::api::hold::Hold;
+use crate::policy::hold::Hold;
 use crate::runtime::sync::Mutex;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::owner::{Kind, Owner};

@@ -2,14 +2,13 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use crate::api::reentrant::ReentrantLock;
 use crate::api::scope;
 use crate::policy::entry::Entry;
-use crate::policy::hold::HoldCore;
+use crate::policy::hold::Hold;
 use crate::spi::{Mode, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::owner::Owner;
@@ -30,11 +29,7 @@ enum WaitsFor {
 
 impl ReentrantLock {
     /// Acquires the lock, unless the caller would wait for ever for itself.
-    pub(super) async fn acquire_watched(
-        &self,
-        owner: Owner,
-        wait: Wait,
-    ) -> Result<Option<Arc<HoldCore>>, LockError> {
+    pub(super) async fn acquire_watched(&self, owner: Owner, wait: Wait) -> Result<Option<Hold>, LockError> {
         let (entry, mode) = (&self.entry, self.acquisition.mode);
         let mut acquiring = pin!(entry.acquire(&self.acquisition, owner, wait));
         let mut is_first = true;
@@ -81,7 +76,7 @@ fn waits_for(mode: Mode, entry: &Entry, owner: Owner) -> Option<WaitsFor> {
     found.first().map(|_| WaitsFor::ItsTask)
 }
 
-fn waits_for_holder(holder: Owner, hold: &HoldCore, owner: Owner) -> Option<WaitsFor> {
+fn waits_for_holder(holder: Owner, hold: &Hold, owner: Owner) -> Option<WaitsFor> {
     if holder == owner {
         // The grant has just come.
         return None;
@@ -89,7 +84,7 @@ fn waits_for_holder(holder: Owner, hold: &HoldCore, owner: Owner) -> Option<Wait
     if scope::reaches(holder) {
         return Some(WaitsFor::ItsOwner);
     }
-    let acquired_in = hold.acquired_in.get().copied();
+    let acquired_in = hold.0.acquired_in.get().copied();
     (acquired_in.is_some() && acquired_in == scope::outside_of_scopes()).then_some(WaitsFor::ItsTask)
 }
 

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::api::guard::{LockGuard, Origin};
-use crate::api::hold::Hold;
 use crate::api::joint::Joints;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
 use crate::api::mailbox::Reader;
 use crate::api::publisher::Topic;
+use crate::policy::hold::Hold;
 use crate::runtime::clock::Clock;
 use crate::spi::{LockKind, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -191,7 +191,7 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn parts(&self) -> Vec<Self> {
-        self.0.parts.iter().map(|part| Self(Arc::clone(part))).collect()
+        self.0.parts.to_vec()
     }
 
     /// Returns the fencing token of the lock called `name`: of this lock, or of one of those that a [`MultiLock`] consists

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::policy::entry::{Entry, Place};
-use crate::policy::hold::{HoldCore, Observer};
+use crate::policy::hold::{Hold, Observer};
 use crate::policy::local::{Entered, Settled, Ticket};
 use crate::policy::log::{self, Trace};
 use crate::runtime::clock::Moment;
@@ -44,7 +44,7 @@ impl Entry {
         acquisition: &Acquisition,
         owner: Owner,
         wait: Wait,
-    ) -> Result<Option<Arc<HoldCore>>, LockError> {
+    ) -> Result<Option<Hold>, LockError> {
         let span = self.wait_span(acquisition.mode);
         let enter = || {
             let _inside = span.enter();

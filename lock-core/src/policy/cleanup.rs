@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::policy::entry::{Entry, Place};
-use crate::policy::hold::HoldCore;
+use crate::policy::hold::Hold;
 use crate::policy::hold::state::Phase;
 use crate::policy::local::{Downgrade, EndedHold, LostLease, Number, Release, Reply};
 use crate::runtime::clock::Moment;
@@ -196,7 +196,7 @@ impl Undoing {
         self.until_certain(failed, || client.backend.cancel(request)).await
     }
 
-    async fn downgrade(mut self, lease: AnyLease, shared: AcquireRequest, reader: Arc<HoldCore>) {
+    async fn downgrade(mut self, lease: AnyLease, shared: AcquireRequest, reader: Hold) {
         let client = Arc::clone(&self.entry.client);
         let downgraded = self.until_certain("a downgrade failed", || async {
             // Neither lease is wanted.
@@ -239,7 +239,7 @@ impl Undoing {
     }
 
     /// Waits until a holder that has learned of its loss has stopped.
-    async fn wait_for_the_holder(&self, reader: &HoldCore) {
+    async fn wait_for_the_holder(&self, reader: &Hold) {
         if matches!(reader.phase(), Phase::Lost(_)) {
             let clock = self.entry.clock();
             clock.sleep_until(clock.now().plus(time_to_stop(reader.abort_margin()))).await;

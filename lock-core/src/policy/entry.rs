@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::policy::context::ClientContext;
 use crate::policy::groups::Held;
 use crate::policy::hold::state::Event;
-use crate::policy::hold::{About, HoldCore, Home};
+use crate::policy::hold::{About, Hold, Home};
 use crate::policy::local::{Effects, LocalLock, Number, Reply, Turn, Work};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::engine::can_begin_here;
@@ -119,12 +119,12 @@ impl Entry {
     }
 
     /// Returns the hold of an owner and how often it has entered, unless a loss of the hold has been reported.
-    pub(crate) fn entered(&self, owner: Owner, mode: Mode) -> Option<(Arc<HoldCore>, u64)> {
+    pub(crate) fn entered(&self, owner: Owner, mode: Mode) -> Option<(Hold, u64)> {
         self.look(|local| local.entered(owner, mode))
     }
 
     /// Enters once more for `owner`, which already has `hold`. Returns whether it still has it.
-    pub(crate) fn reenter(self: &Arc<Self>, owner: Owner, hold: &Arc<HoldCore>) -> bool {
+    pub(crate) fn reenter(self: &Arc<Self>, owner: Owner, hold: &Hold) -> bool {
         self.turn(Place::Engine, |local, _| local.reenter(owner, hold))
     }
 
@@ -137,15 +137,15 @@ impl Entry {
     }
 
     /// Returns the owner that holds the lock exclusively, and those that share it.
-    pub(crate) fn holders(&self) -> Vec<(Owner, Arc<HoldCore>)> {
+    pub(crate) fn holders(&self) -> Vec<(Owner, Hold)> {
         self.look(|local| {
             let holders = local.holder().into_iter().chain(local.sharers());
-            holders.map(|(owner, hold)| (owner, Arc::clone(hold))).collect()
+            holders.map(|(owner, hold)| (owner, hold.clone())).collect()
         })
     }
 
     /// Returns what the backend keeps of the lease of a hold, unless the hold has ended.
-    pub(crate) fn lease_of(&self, hold: &HoldCore) -> Option<AnyLease> {
+    pub(crate) fn lease_of(&self, hold: &Hold) -> Option<AnyLease> {
         self.look(|local| local.kept(hold.grant().lease))
     }
 
@@ -281,7 +281,7 @@ impl Home for Entry {
         About { name: &self.name, clock, server, metrics: Some(metrics) }
     }
 
-    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+    fn publish(&self, event: Event<LossReason>, hold: &Hold) {
         self.client.observer.publish(event, hold);
         self.changed();
     }
@@ -302,9 +302,9 @@ impl Entry {
     pub(crate) fn busy(&self, options: &HoldOptions) -> LockError {
         let mut error = self.about(LockError::busy(&self.name));
         let (writer, named, sharer, pause_end) = self.look(|local| {
-            let sharer = local.sharers().next().map(|(_, hold)| Arc::clone(hold));
+            let sharer = local.sharers().next().map(|(_, hold)| hold.clone());
             (
-                local.holder().map(|(_, hold)| Arc::clone(hold)),
+                local.holder().map(|(_, hold)| hold.clone()),
                 local.last_holder.as_deref().cloned(),
                 sharer,
                 local.pause_end,
@@ -314,7 +314,7 @@ impl Entry {
         if let Some(end) = pause_end.filter(|end| options.at_least.is_some() && *end > now) {
             error = error.paused_for(end.since(now));
         }
-        let of_this_client = |hold: Arc<HoldCore>| {
+        let of_this_client = |hold: Hold| {
             let holder = hold.holder().unwrap_or_else(|| self.holder());
             Participant::new(hold.id()).with_mode(hold.mode()).with_info(holder)
         };

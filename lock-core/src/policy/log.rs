@@ -13,7 +13,7 @@ use tracing::Span;
 use tracing::field::{DisplayValue, Empty, debug as debug_value, display};
 
 use crate::policy::entry::Entry;
-use crate::policy::hold::HoldCore;
+use crate::policy::hold::Hold;
 use crate::runtime::clock::Moment;
 use crate::runtime::log::log;
 use crate::runtime::metrics::Outcome;
@@ -142,7 +142,7 @@ impl Entry {
 }
 
 /// A hold of a lock at a server.
-impl HoldCore {
+impl Hold {
     fn shown_token(&self) -> Option<DisplayValue<FencingToken>> {
         self.grant().token.map(display)
     }
@@ -152,7 +152,7 @@ impl HoldCore {
         Trace::new(|| {
             tracing::info_span!(
                 target: "distlock",
-                "release", lock = %self.name(), token = self.shown_token(), held = ?self.age(), server = %self.server()
+                "release", lock = %self.name(), token = self.shown_token(), held = ?self.held_for(), server = %self.server()
             )
         })
     }
@@ -170,7 +170,7 @@ impl HoldCore {
     }
 
     pub(super) fn log_lost(&self, reason: LossReason) {
-        let (lock, token, held, server) = (self.name(), self.shown_token(), self.age(), self.server());
+        let (lock, token, held, server) = (self.name(), self.shown_token(), self.held_for(), self.server());
         if reason == LossReason::ClientClosed {
             log!(warn, %lock, token, %reason, ?held, %server, "lost");
         } else {
@@ -186,7 +186,7 @@ impl HoldCore {
     }
 
     pub(super) fn log_released(&self, found_lost: Option<LossReason>) {
-        log!(debug, lock = %self.name(), token = self.shown_token(), held = ?self.age(),
+        log!(debug, lock = %self.name(), token = self.shown_token(), held = ?self.held_for(),
             found_lost = found_lost.map(display), server = %self.server(), "released"
         );
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::state::Phase;
-use crate::policy::hold::{HoldCore, Watcher};
+use crate::policy::hold::{Hold, Watcher};
 use crate::policy::local::Exited;
 use crate::spi::Mode;
 use crate::types::error::{LockError, Operation};
@@ -19,7 +19,7 @@ impl Entry {
         self: &Arc<Self>,
         owner: Owner,
         mode: Mode,
-        of: Option<&Arc<HoldCore>>,
+        of: Option<&Hold>,
     ) -> Result<(), LockError> {
         match self.turn(Place::Here, |local, turn| local.exit(turn, (owner, mode), of)) {
             Exited::StillHeld => Ok(()),
@@ -32,7 +32,7 @@ impl Entry {
         }
     }
 
-    async fn end_of(&self, hold: Arc<HoldCore>) -> Result<(), LockError> {
+    async fn end_of(&self, hold: Hold) -> Result<(), LockError> {
         let mut watcher = Watcher::of(&hold);
         let loss = poll_fn(|context| {
             watcher.poll(context, |phase| match phase {
@@ -41,7 +41,7 @@ impl Entry {
                 Phase::Standing | Phase::Releasing => None,
             })
         });
-        match (loss.await, hold.failure.get()) {
+        match (loss.await, hold.0.failure.get()) {
             (_, Some(error)) => Err(self.about(error.clone())),
             (Some(reason), None) => Err(self.lost(Operation::Release, reason)),
             (None, None) => Ok(()),
@@ -49,7 +49,7 @@ impl Entry {
     }
 
     /// Ends one entry of `owner` into `hold` without waiting: at the end of a scope, or when a guard is dropped.
-    pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner, hold: &Arc<HoldCore>) {
+    pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner, hold: &Hold) {
         self.turn(Place::Here, |local, turn| local.exit_unheard(turn, owner, hold));
     }
 }

@@ -604,7 +604,7 @@ async fn a_place_that_is_lost_is_where_the_next_attempt_of_its_request_starts() 
     drop(waits.output().await.unwrap());
 }
 
-const HOUR: Duration = Duration::from_hours(1);
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 fn paused(world: &World) -> Arc<dyn DistributedLock> {
     world.client.mutex_with(NAME, LockOptions::new().at_least(HOUR)).unwrap()

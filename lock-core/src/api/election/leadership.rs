@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::Election;
 use crate::api::guard::LockGuard;
-use crate::api::hold::Hold;
 use crate::api::reentrant::ReentrantLock;
+use crate::policy::hold::Hold;
 use crate::spi::Updated;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -154,7 +154,7 @@ impl Leading {
         let info = self.election.info(value.into())?;
         let _one_at_a_time = self.changing.lock().await;
         let ReentrantLock { client, entry, .. } = &self.election.lock;
-        let Some(lease) = entry.lease_of(&self.hold.0).filter(|_| self.hold.is_valid()) else {
+        let Some(lease) = entry.lease_of(&self.hold).filter(|_| self.hold.is_valid()) else {
             return Err(self.over());
         };
         let updated = client.on_engine(Operation::Describe, |context| async move {
@@ -166,7 +166,7 @@ impl Leading {
                 Ok(())
             }
             Updated::Lost(reason) => {
-                entry.lose(self.hold.0.grant().lease, reason);
+                entry.lose(self.hold.grant().lease, reason);
                 Err(self.over())
             }
         }
@@ -175,7 +175,7 @@ impl Leading {
     fn over(&self) -> LockError {
         let entry = &self.election.lock.entry;
         // A loss that is about to be reported: the deadline has passed.
-        let expired = || (!self.hold.is_valid() && self.hold.0.is_standing()).then_some(LossReason::Expired);
+        let expired = || (!self.hold.is_valid() && self.hold.is_standing()).then_some(LossReason::Expired);
         match self.hold.loss().or_else(expired) {
             Some(reason) => entry.lost(Operation::Describe, reason),
             None => entry

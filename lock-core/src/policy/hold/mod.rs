@@ -3,6 +3,7 @@
 //! The lease that it stands on is in the [local lock](super::local) of its lock, which alone ends the hold. One lease may serve
 //! several holds: one after the other, or a writer and the same owner as a reader.
 
+mod seen;
 pub(crate) mod state;
 
 use std::fmt;
@@ -18,7 +19,6 @@ use crate::runtime::metrics::{LockMetrics, Metrics};
 use crate::spi::{AcquireRequest, HoldOptions};
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
-use crate::types::mode::Mode;
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
 use crate::types::status::{HolderId, HolderInfo};
@@ -27,7 +27,7 @@ use state::{Acquired, Event, HoldState, Known, Phase, Woken};
 
 /// Receives the events of the holds of a lock. It runs no user code.
 pub(crate) trait Observer: Send + Sync {
-    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
+    fn publish(&self, event: Event<LossReason>, hold: &Hold);
 }
 
 /// The lock that a hold belongs to.
@@ -35,7 +35,7 @@ pub(crate) trait Home: Send + Sync {
     fn about(&self) -> About<'_>;
 
     /// Queues an event for the listeners. It runs no user code.
-    fn publish(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
+    fn publish(&self, event: Event<LossReason>, hold: &Hold);
 }
 
 /// What a hold has to know of its lock.
@@ -48,6 +48,21 @@ pub(crate) struct About<'h> {
     pub(crate) metrics: Option<&'h Metrics>,
 }
 
+/// A held lock. It is cheap to clone; all clones report the same state.
+///
+/// A hold does not keep the lock held: the [`LockGuard`](crate::LockGuard), or the owner who called `lock`, does.
+#[derive(Clone)]
+pub struct Hold(pub(crate) Arc<HoldCore>);
+
+/// Two holds are equal when they are the same hold: of the same grant.
+impl PartialEq for Hold {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Hold {}
+
 pub(crate) struct HoldCore {
     home: Arc<dyn Home>,
     /// A number that no other hold of this process has.
@@ -56,7 +71,7 @@ pub(crate) struct HoldCore {
     /// What replaced it, when a writer became a reader.
     later: OnceLock<Box<Granted>>,
     /// The holds that this one consists of: it is valid only while all of them are. Empty for most holds.
-    pub(crate) parts: Box<[Arc<HoldCore>]>,
+    pub(crate) parts: Box<[Hold]>,
     granted_at: Moment,
     /// The task or thread that received the hold first.
     pub(crate) acquired_in: OnceLock<Owner>,
@@ -92,17 +107,12 @@ impl Granted {
 
 static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
 
-impl HoldCore {
+impl Hold {
     /// Creates a hold that begins now and lasts until `deadline`, unless its lease is renewed or its options end it earlier.
-    pub(crate) fn new(
-        home: Arc<dyn Home>,
-        first: Granted,
-        parts: Box<[Arc<HoldCore>]>,
-        deadline: Moment,
-    ) -> Arc<Self> {
+    pub(crate) fn new(home: Arc<dyn Home>, first: Granted, parts: Box<[Self]>, deadline: Moment) -> Self {
         let granted_at = home.about().clock.now();
         let deadline = deadline.min(longest(&first, granted_at));
-        Arc::new(Self {
+        Self(Arc::new(HoldCore {
             home,
             number: NEXT_HOLD.fetch_add(1, Ordering::Relaxed),
             first,
@@ -115,51 +125,23 @@ impl HoldCore {
             observer: OnceLock::new(),
             #[cfg(unix)]
             is_inherited: AtomicBool::new(false),
-        })
+        }))
     }
 
     /// Returns what the server granted last.
     pub(crate) fn grant(&self) -> &Granted {
-        self.later.get().map_or(&self.first, |later| later)
+        self.0.later.get().map_or(&self.0.first, |later| later)
     }
 
     /// The server has granted this hold a lease of its own.
     pub(crate) fn granted_later(&self, grant: Granted) {
-        let _ = self.later.set(Box::new(grant));
-    }
-
-    pub(crate) fn mode(&self) -> Mode {
-        self.grant().request.as_ref().map_or(Mode::Exclusive, AcquireRequest::mode)
-    }
-
-    /// Returns the id under which the server shows the hold; without a server, one from its number.
-    pub(crate) fn id(&self) -> HolderId {
-        match self.grant() {
-            Granted { holder: Some(id), .. } => id.clone(),
-            Granted { request: Some(request), .. } => HolderId::new(request.id().to_string()),
-            _ => HolderId::new(self.number.to_string()),
-        }
-    }
-
-    pub(crate) fn name(&self) -> &LockName {
-        self.home.about().name
-    }
-
-    /// Returns the descriptor that keeps the lock held, for another process to inherit. So no hold follows on this one from
-    /// now on; and of one that has ended there is none if another may have followed, which has the same descriptor.
-    #[cfg(unix)]
-    pub(crate) fn descriptor(&self) -> Option<&Arc<std::os::fd::OwnedFd>> {
-        let grant = self.grant();
-        self.is_inherited.store(true, AtomicOrdering::SeqCst);
-        // Other holds may follow on the same lease.
-        let may_be_followed = grant.request.as_ref().is_some_and(|request| request.sections().get() > 1);
-        grant.descriptor.as_ref().filter(|_| !may_be_followed || self.is_standing())
+        let _ = self.0.later.set(Box::new(grant));
     }
 
     /// Whether another process may have inherited the descriptor.
     pub(crate) fn is_inherited(&self) -> bool {
         #[cfg(unix)]
-        return self.is_inherited.load(AtomicOrdering::SeqCst);
+        return self.0.is_inherited.load(AtomicOrdering::SeqCst);
         #[cfg(not(unix))]
         false
     }
@@ -181,94 +163,73 @@ impl HoldCore {
 
     /// Adds an observer, unless the hold has one. Call this before the acquisition is reported.
     pub(crate) fn observe_with(&self, observer: &Arc<dyn Observer>) {
-        let _ = self.observer.set(Arc::clone(observer));
+        let _ = self.0.observer.set(Arc::clone(observer));
     }
 
     pub(crate) fn server(&self) -> &str {
-        self.home.about().server
+        self.0.home.about().server
     }
 
     pub(crate) fn phase(&self) -> Phase<LossReason> {
-        self.state.phase()
+        self.0.state.phase()
     }
 
     pub(crate) fn is_standing(&self) -> bool {
-        self.state.phase() == Phase::Standing
-    }
-
-    /// Returns how long the hold is valid without a renewal: `None` when nothing limits it, zero when it has ended.
-    pub(crate) fn remaining(&self) -> Option<Duration> {
-        let own = match self.state.remaining(|| self.now()) {
-            u64::MAX => None,
-            nanoseconds => Some(Duration::from_nanos(nanoseconds)),
-        };
-        self.parts.iter().filter_map(|part| part.remaining()).chain(own).min()
-    }
-
-    /// Returns how long ago the last deadline passed, whatever has become of the hold.
-    pub(crate) fn overdue(&self) -> Duration {
-        // Read the clock first: a renewal may move the deadline meanwhile.
-        let now = self.now();
-        let own = Duration::from_nanos(now.saturating_sub(self.state.last_deadline()));
-        self.parts.iter().map(|part| part.overdue()).fold(own, Duration::max)
+        self.0.state.phase() == Phase::Standing
     }
 
     /// Until when the hold is valid if its lease is not renewed; never, if nothing limits it.
     pub(crate) fn deadline(&self) -> Moment {
-        Moment::from_nanoseconds(self.state.last_deadline())
-    }
-
-    pub(crate) fn age(&self) -> Duration {
-        self.home.about().clock.now().since(self.granted_at)
+        Moment::from_nanoseconds(self.0.state.last_deadline())
     }
 
     fn now(&self) -> u64 {
-        self.home.about().clock.now().as_nanoseconds()
+        self.0.home.about().clock.now().as_nanoseconds()
     }
 }
 
 /// What the local lock, or several locks, do with a hold.
-impl HoldCore {
-    fn publish(self: &Arc<Self>, event: Event<LossReason>) {
-        self.home.publish(event, self);
-        if let Some(observer) = self.observer.get() {
+impl Hold {
+    fn publish(&self, event: Event<LossReason>) {
+        self.0.home.publish(event, self);
+        if let Some(observer) = self.0.observer.get() {
             observer.publish(event, self);
         }
     }
 
     /// The lease lasts until `deadline` now. Returns whether contact had been suspect.
-    pub(crate) fn renew(self: &Arc<Self>, deadline: Moment) -> bool {
-        let deadline = deadline.min(longest(&self.first, self.granted_at));
-        self.state.renew(deadline.as_nanoseconds(), || self.now(), |event| self.publish(event))
+    pub(crate) fn renew(&self, deadline: Moment) -> bool {
+        let deadline = deadline.min(longest(&self.0.first, self.0.granted_at));
+        self.0.state.renew(deadline.as_nanoseconds(), || self.now(), |event| self.publish(event))
     }
 
     /// Contact is lost. Returns whether that is new for a hold that stands.
-    pub(crate) fn suspect(self: &Arc<Self>) -> bool {
-        self.state.suspect(|event| self.publish(event))
+    pub(crate) fn suspect(&self) -> bool {
+        self.0.state.suspect(|event| self.publish(event))
     }
 
     /// Declares the hold lost, if it stands. Returns whether its owner had received it.
-    pub(crate) fn lose(self: &Arc<Self>, reason: LossReason, woken: &mut Woken) -> Option<Known> {
-        self.state.lose(reason, |event| self.publish(event), woken)
+    pub(crate) fn lose(&self, reason: LossReason, woken: &mut Woken) -> Option<Known> {
+        self.0.state.lose(reason, |event| self.publish(event), woken)
     }
 
     /// The server has answered the release, or the owner does not wait for it any longer. Returns whether its owner had
     /// received the hold, if that has ended it now.
     pub(crate) fn finish(
-        self: &Arc<Self>,
+        &self,
         loss: Option<LossReason>,
         failure: Option<LockError>,
         woken: &mut Woken,
     ) -> Option<Known> {
         if let Some(failure) = failure {
-            let _ = self.failure.set(failure);
+            let _ = self.0.failure.set(failure);
         }
-        self.state.finish(loss, |event| self.publish(event), woken)
+        self.0.state.finish(loss, |event| self.publish(event), woken)
     }
 
     /// The owner has received the hold: reports the acquisition, once, and the end of the hold if that came first.
-    pub(crate) fn report_acquired(self: &Arc<Self>) {
-        let acquired = self.state.acquired(|event| self.publish(event));
+    pub(crate) fn report_acquired(&self) {
+        let acquired = self.0.state.acquired(|event| self.publish(event));
         if acquired == Acquired::Before {
             return;
         }
@@ -285,7 +246,7 @@ impl HoldCore {
 }
 
 /// What the log and the metrics say. It runs foreign code, so no mutex is locked and the deadline thread does not call it.
-impl HoldCore {
+impl Hold {
     pub(crate) fn record_loss(&self, reason: LossReason, known: Known) {
         match known {
             Known::Yes => {
@@ -304,13 +265,13 @@ impl HoldCore {
     }
 
     fn metrics(&self) -> Option<LockMetrics<'_>> {
-        self.home.about().metrics.map(|metrics| metrics.of(self.name(), self.mode()))
+        self.0.home.about().metrics.map(|metrics| metrics.of(self.name(), self.mode()))
     }
 
     /// Counts the end of a hold that its owner has received.
     fn count_end(&self, loss: Option<LossReason>) {
         if let Some(metrics) = self.metrics() {
-            metrics.ended(|| self.age(), loss);
+            metrics.ended(|| self.held_for(), loss);
             if self.is_term() {
                 metrics.leads(-1.0, 0);
             }
@@ -324,13 +285,13 @@ impl HoldCore {
 
 /// Watches a hold until it is dropped.
 pub(crate) struct Watcher {
-    hold: Arc<HoldCore>,
+    hold: Hold,
     place: Option<u64>,
 }
 
 impl Watcher {
-    pub(crate) fn of(hold: &Arc<HoldCore>) -> Self {
-        Self { hold: Arc::clone(hold), place: None }
+    pub(crate) fn of(hold: &Hold) -> Self {
+        Self { hold: hold.clone(), place: None }
     }
 
     /// Waits for a phase for which `wanted` returns a value.
@@ -339,14 +300,14 @@ impl Watcher {
         context: &mut Context<'_>,
         wanted: impl Fn(&Phase<LossReason>) -> Option<T>,
     ) -> Poll<T> {
-        self.hold.state.poll(&mut self.place, context, wanted)
+        self.hold.0.state.poll(&mut self.place, context, wanted)
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            self.hold.state.unwatch(place);
+            self.hold.0.state.unwatch(place);
         }
     }
 }
@@ -357,14 +318,14 @@ fn longest(grant: &Granted, granted_at: Moment) -> Moment {
     max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length))
 }
 
-impl fmt::Debug for HoldCore {
+impl fmt::Debug for Hold {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Hold")
             .field("name", self.name())
             .field("mode", &self.mode())
             .field("token", &self.grant().token)
-            .field("phase", &self.state.phase())
+            .field("phase", &self.0.state.phase())
             .finish_non_exhaustive()
     }
 }

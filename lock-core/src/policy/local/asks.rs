@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use super::OVERDUE;
 use super::line::Ticket;
-use crate::policy::hold::HoldCore;
+use crate::policy::hold::Hold;
 use crate::runtime::clock::Moment;
 use crate::runtime::outstanding::Pending;
 use crate::spi::{AcquireRequest, AnyLease, Grant, GroupId, Mode, Validity};
@@ -60,14 +60,14 @@ pub(super) struct Lease {
     pub(super) lasting: Lasting,
     /// How many holds may follow on it without the server, until when, and where the backend counts them.
     pub(super) series: Option<Box<Series>>,
-    pub(super) hold: Arc<HoldCore>,
+    pub(super) hold: Hold,
     /// The hold of the same owner as a reader, under its exclusive one.
-    pub(super) reader: Option<Arc<HoldCore>>,
+    pub(super) reader: Option<Hold>,
     pub(super) seen: Seen,
 }
 
 impl Lease {
-    pub(super) fn new(grant: Grant<AnyLease>, lasting: Lasting, hold: Arc<HoldCore>, seen: Seen) -> Self {
+    pub(super) fn new(grant: Grant<AnyLease>, lasting: Lasting, hold: Hold, seen: Seen) -> Self {
         Self { kept: grant.lease, group: grant.group, lasting, series: None, hold, reader: None, seen }
     }
 }
@@ -112,7 +112,7 @@ pub(super) struct Ending {
     /// Counts the cancel of an attempt that its driver has not noticed yet.
     pub(super) counted: Option<Pending>,
     /// The hold whose owner waits for the answer until then.
-    pub(super) hold: Option<(Arc<HoldCore>, Moment)>,
+    pub(super) hold: Option<(Hold, Moment)>,
     pub(super) heir: Option<Heir>,
 }
 
@@ -124,7 +124,7 @@ impl Ending {
 
 /// The reader that gets the lease of the writer above it, as long as it has not ended.
 pub(super) struct Heir {
-    pub(super) reader: Arc<HoldCore>,
+    pub(super) reader: Hold,
     pub(super) owner: Owner,
     /// The group of the writer's lease.
     pub(super) group: GroupId,

@@ -1,13 +1,11 @@
 //! What comes of an attempt: a grant, for the request that it is for now, or something to undo.
 
-use std::sync::Arc;
-
 use super::asks::{Ask, Ending, Is, Lasting, Lease, Number, Seen};
 use super::line::{At, Ticket};
 use super::releasing::Reply;
 use super::turn::Turn;
 use super::{LocalLock, Outcome, Settled};
-use crate::policy::hold::{Granted, HoldCore};
+use crate::policy::hold::{Granted, Hold};
 use crate::runtime::outstanding::Pending;
 use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Term, Validity, Wait};
 use crate::types::error::LockError;
@@ -213,10 +211,10 @@ impl LocalLock {
         let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return };
         let Seen::NotYet(ticket) = lease.seen else { return };
         lease.seen = Seen::By(owner);
-        let hold = Arc::clone(&lease.hold);
+        let hold = lease.hold.clone();
         self.lost_in_a_row = 0;
         self.owners.enter(owner, mode, &hold, 1);
-        self.over(turn, ticket, Settled::Granted(Arc::clone(&hold)));
+        self.over(turn, ticket, Settled::Granted(hold.clone()));
         if self.line.count_of(owner, mode) > 1 {
             self.enter_with_branches(turn, (owner, mode), &hold);
         }
@@ -227,7 +225,7 @@ impl LocalLock {
         &mut self,
         turn: &mut Turn<'_>,
         (owner, mode): (Owner, Mode),
-        hold: &Arc<HoldCore>,
+        hold: &Hold,
     ) {
         if self.line.count_of(owner, mode) == 0 {
             return;
@@ -235,7 +233,7 @@ impl LocalLock {
         let branches = self.line.of(owner, mode).filter(|(_, request)| !matches!(request.at, At::Over(_)));
         for branch in branches.map(|(ticket, _)| ticket).collect::<Vec<_>>() {
             self.withdraw(turn, branch);
-            self.over(turn, branch, Settled::Granted(Arc::clone(hold)));
+            self.over(turn, branch, Settled::Granted(hold.clone()));
             if let Some(entered) = self.owners.entered_mut(owner, mode) {
                 entered.entries += 1;
             }

@@ -8,7 +8,7 @@ use super::line::{At, Request, Ticket};
 use super::releasing::unconfirmed;
 use super::turn::{EndedHold, LostLease, Release, Turn, Work};
 use super::{LocalLock, OVERDUE, Settled};
-use crate::policy::hold::HoldCore;
+use crate::policy::hold::Hold;
 use crate::runtime::clock::Moment;
 use crate::spi::{AcquireRequest, AnyLease, Mode};
 use crate::types::loss::LossReason;
@@ -53,7 +53,7 @@ impl LocalLock {
     }
 
     /// The server has acknowledged a renewal that was sent at `anchor`. Returns the holds of which contact had been suspect.
-    pub(crate) fn renewed(&mut self, number: Number, sent: Moment) -> Vec<Arc<HoldCore>> {
+    pub(crate) fn renewed(&mut self, number: Number, sent: Moment) -> Vec<Hold> {
         let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return Vec::new() };
         if let Lasting::Leased { anchor, .. } = &mut lease.lasting {
             *anchor = sent.max(*anchor);
@@ -63,7 +63,7 @@ impl LocalLock {
     }
 
     /// Contact with the server is lost for this lease. Returns the holds for which that is new.
-    pub(crate) fn suspect(&mut self, number: Number) -> Vec<Arc<HoldCore>> {
+    pub(crate) fn suspect(&mut self, number: Number) -> Vec<Hold> {
         let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return Vec::new() };
         lease.holds().filter(|hold| hold.suspect()).cloned().collect()
     }
@@ -103,7 +103,7 @@ impl LocalLock {
         let mut holds = Vec::with_capacity(1);
         for hold in lease.holds() {
             let known = hold.lose(reason, &mut turn.effects.wake);
-            holds.extend(known.map(|known| EndedHold::lost(Arc::clone(hold), reason, known)));
+            holds.extend(known.map(|known| EndedHold::lost(hold.clone(), reason, known)));
         }
         match lease.seen {
             Seen::By(owner) => {
@@ -144,7 +144,7 @@ impl LocalLock {
 }
 
 impl Lease {
-    fn holds(&self) -> impl Iterator<Item = &Arc<HoldCore>> {
+    fn holds(&self) -> impl Iterator<Item = &Hold> {
         std::iter::once(&self.hold).chain(&self.reader)
     }
 }

@@ -31,12 +31,11 @@ mod waiting;
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::policy::acquire::Acquisition;
-use crate::policy::hold::HoldCore;
+use crate::policy::hold::Hold;
 use crate::policy::hold::state::Phase;
 use crate::runtime::clock::{AlarmHandle, Moment};
 use crate::runtime::few::FewByKey;
@@ -92,7 +91,7 @@ pub(crate) struct LocalLock {
 /// How a wait ended.
 #[derive(Debug, Clone)]
 pub(crate) enum Settled {
-    Granted(Arc<HoldCore>),
+    Granted(Hold),
     Refused,
     Failed(LockError),
     Lost(LossReason),
@@ -118,7 +117,7 @@ pub(crate) enum Exited {
     Lost(LossReason),
     StillHeld,
     /// That was the last entry: the hold ends when the server has answered.
-    Ends(Arc<HoldCore>),
+    Ends(Hold),
 }
 
 /// How an attempt ended.
@@ -200,22 +199,22 @@ impl LocalLock {
         }
     }
 
-    fn enter_again(&mut self, owner: Owner, mode: Mode) -> Option<Arc<HoldCore>> {
+    fn enter_again(&mut self, owner: Owner, mode: Mode) -> Option<Hold> {
         let entered = self.owners.entered_mut(owner, mode)?;
         entered.entries += 1;
-        Some(Arc::clone(&entered.hold))
+        Some(entered.hold.clone())
     }
 
     /// Enters once more for `owner`, which already has `hold`.
-    pub(crate) fn reenter(&mut self, owner: Owner, hold: &Arc<HoldCore>) -> bool {
+    pub(crate) fn reenter(&mut self, owner: Owner, hold: &Hold) -> bool {
         let entered = self.owners.entered_mut(owner, hold.mode());
-        let Some(entered) = entered.filter(|entered| Arc::ptr_eq(&entered.hold, hold)) else { return false };
+        let Some(entered) = entered.filter(|entered| entered.hold == *hold) else { return false };
         entered.entries += 1;
         true
     }
 
-    fn is_in(&self, owner: Owner, mode: Mode, hold: &Arc<HoldCore>) -> bool {
-        self.owners.entered(owner, mode).is_some_and(|entered| Arc::ptr_eq(&entered.hold, hold))
+    fn is_in(&self, owner: Owner, mode: Mode, hold: &Hold) -> bool {
+        self.owners.entered(owner, mode).is_some_and(|entered| entered.hold == *hold)
     }
 
     /// Checks whether a wait has been decided.
@@ -321,10 +320,10 @@ impl LocalLock {
         &mut self,
         turn: &mut Turn<'_>,
         (owner, mode): (Owner, Mode),
-        of: Option<&Arc<HoldCore>>,
+        of: Option<&Hold>,
     ) -> Exited {
         let entered = self.owners.entered_mut(owner, mode);
-        let entered = entered.filter(|entered| of.is_none_or(|of| Arc::ptr_eq(&entered.hold, of)));
+        let entered = entered.filter(|entered| of.is_none_or(|of| entered.hold == *of));
         let Some(entered) = entered else {
             return self.owners.take_loss(owner, mode, of).map_or(Exited::NotOwner, Exited::Lost);
         };
@@ -338,7 +337,7 @@ impl LocalLock {
     }
 
     /// Ends one entry of `owner` into that hold, without a caller that could learn of a loss: the other entries tell of it.
-    pub(crate) fn exit_unheard(&mut self, turn: &mut Turn<'_>, owner: Owner, hold: &Arc<HoldCore>) {
+    pub(crate) fn exit_unheard(&mut self, turn: &mut Turn<'_>, owner: Owner, hold: &Hold) {
         let mode = hold.mode();
         if self.is_in(owner, mode, hold) {
             self.exit(turn, (owner, mode), Some(hold));
@@ -395,8 +394,8 @@ impl LocalLock {
 /// What others want to know.
 impl LocalLock {
     /// Returns the hold of an owner and how often it has entered.
-    pub(crate) fn entered(&self, owner: Owner, mode: Mode) -> Option<(Arc<HoldCore>, u64)> {
-        self.owners.entered(owner, mode).map(|entered| (Arc::clone(&entered.hold), entered.entries))
+    pub(crate) fn entered(&self, owner: Owner, mode: Mode) -> Option<(Hold, u64)> {
+        self.owners.entered(owner, mode).map(|entered| (entered.hold.clone(), entered.entries))
     }
 
     /// Returns whether the owner waits, or has been granted the lock and has not seen that yet.
@@ -405,7 +404,7 @@ impl LocalLock {
     }
 
     /// Returns the owner that holds the lock exclusively.
-    pub(crate) fn holder(&self) -> Option<(Owner, &Arc<HoldCore>)> {
+    pub(crate) fn holder(&self) -> Option<(Owner, &Hold)> {
         match self.asks.get(&self.exclusive?).map(|ask| &ask.is) {
             Some(Is::Leased(Lease { seen: Seen::By(owner), hold, .. })) => Some((*owner, hold)),
             _ => None,
@@ -413,7 +412,7 @@ impl LocalLock {
     }
 
     /// Returns the owners that share the lock.
-    pub(crate) fn sharers(&self) -> impl Iterator<Item = (Owner, &Arc<HoldCore>)> {
+    pub(crate) fn sharers(&self) -> impl Iterator<Item = (Owner, &Hold)> {
         self.owners.sharers().map(|(owner, entered)| (owner, &entered.hold))
     }
 

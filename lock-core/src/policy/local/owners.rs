@@ -1,9 +1,8 @@
 //! The owners that have entered: how often, into which hold, and which of them have still to learn of a loss.
 
 use std::hash::RandomState;
-use std::sync::Arc;
 
-use crate::policy::hold::HoldCore;
+use crate::policy::hold::Hold;
 use crate::runtime::few::FewByKey;
 use crate::spi::Mode;
 use crate::types::loss::LossReason;
@@ -18,7 +17,7 @@ pub(super) struct Owners {
 }
 
 pub(super) struct Entered {
-    pub(super) hold: Arc<HoldCore>,
+    pub(super) hold: Hold,
     pub(super) entries: u64,
 }
 
@@ -45,9 +44,9 @@ impl Owners {
     }
 
     /// Enters for the first time.
-    pub(super) fn enter(&mut self, owner: Owner, mode: Mode, hold: &Arc<HoldCore>, entries: u64) {
+    pub(super) fn enter(&mut self, owner: Owner, mode: Mode, hold: &Hold, entries: u64) {
         debug_assert!(self.entered(owner, mode).is_none(), "it has entered");
-        self.entered.insert((owner, mode), Entered { hold: Arc::clone(hold), entries });
+        self.entered.insert((owner, mode), Entered { hold: hold.clone(), entries });
     }
 
     /// Leaves for the last time.
@@ -62,22 +61,17 @@ impl Owners {
         if self.lost.len() == MOST_LOST {
             self.lost.remove(0);
         }
-        self.lost.push(Lost { key: (owner, mode), hold: hold.number, entries, reason });
+        self.lost.push(Lost { key: (owner, mode), hold: hold.0.number, entries, reason });
     }
 
     /// The owner learns of its loss. With `of`, only of the loss of that hold.
-    pub(super) fn take_loss(
-        &mut self,
-        owner: Owner,
-        mode: Mode,
-        of: Option<&Arc<HoldCore>>,
-    ) -> Option<LossReason> {
+    pub(super) fn take_loss(&mut self, owner: Owner, mode: Mode, of: Option<&Hold>) -> Option<LossReason> {
         let position = self.position_of_loss(owner, mode, of)?;
         Some(self.lost.remove(position).reason)
     }
 
     /// An entry into a lost hold ends without a caller: the owner still learns of the loss when it ends the others.
-    pub(super) fn leave_loss(&mut self, owner: Owner, mode: Mode, of: &Arc<HoldCore>) -> Option<LossReason> {
+    pub(super) fn leave_loss(&mut self, owner: Owner, mode: Mode, of: &Hold) -> Option<LossReason> {
         let position = self.position_of_loss(owner, mode, Some(of))?;
         let lost = self.lost.get_mut(position)?;
         let reason = lost.reason;
@@ -88,8 +82,8 @@ impl Owners {
         Some(reason)
     }
 
-    fn position_of_loss(&self, owner: Owner, mode: Mode, of: Option<&Arc<HoldCore>>) -> Option<usize> {
-        let is_it = |lost: &Lost| lost.key == (owner, mode) && of.is_none_or(|of| of.number == lost.hold);
+    fn position_of_loss(&self, owner: Owner, mode: Mode, of: Option<&Hold>) -> Option<usize> {
+        let is_it = |lost: &Lost| lost.key == (owner, mode) && of.is_none_or(|of| of.0.number == lost.hold);
         self.lost.iter().position(is_it)
     }
 

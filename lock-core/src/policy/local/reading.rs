@@ -1,13 +1,11 @@
 //! An owner that writes and reads: the reader stands by the writer's lease, and outlives the writer by a downgrade.
 
-use std::sync::Arc;
-
 use super::LocalLock;
 use super::asks::{Ask, Ending, Heir, Is, Lease, Number, Seen};
 use super::granting::{granted_of, lasting_of};
 use super::releasing::Reply;
 use super::turn::{Downgrade, EndedHold, Turn, Work};
-use crate::policy::hold::{Granted, HoldCore};
+use crate::policy::hold::{Granted, Hold};
 use crate::runtime::clock::Moment;
 use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Wait};
 use crate::types::error::LockError;
@@ -16,12 +14,7 @@ use crate::types::owner::Owner;
 
 impl LocalLock {
     /// Lets the owner of the exclusive hold read, without the server.
-    pub(super) fn read_under_lease(
-        &mut self,
-        turn: &mut Turn<'_>,
-        owner: Owner,
-        mode: Mode,
-    ) -> Option<Arc<HoldCore>> {
+    pub(super) fn read_under_lease(&mut self, turn: &mut Turn<'_>, owner: Owner, mode: Mode) -> Option<Hold> {
         if mode != Mode::Shared || self.owners.entered(owner, Mode::Exclusive).is_none() {
             return None;
         }
@@ -35,10 +28,10 @@ impl LocalLock {
             ..Granted::default()
         };
         let reader = turn.hold(granted, lease.hold.deadline());
-        if lease.hold.state.is_suspect() {
+        if lease.hold.0.state.is_suspect() {
             reader.suspect();
         }
-        lease.reader = Some(Arc::clone(&reader));
+        lease.reader = Some(reader.clone());
         self.owners.enter(owner, Mode::Shared, &reader, 1);
         self.enter_with_branches(turn, (owner, Mode::Shared), &reader);
         Some(reader)
@@ -49,10 +42,10 @@ impl LocalLock {
         &mut self,
         turn: &mut Turn<'_>,
         number: Number,
-        hold: (Arc<HoldCore>, Moment),
+        hold: (Hold, Moment),
         heir: Heir,
     ) {
-        let (counted, reader, group) = (turn.counted(), Arc::clone(&heir.reader), heir.group);
+        let (counted, reader, group) = (turn.counted(), heir.reader.clone(), heir.group);
         let Some(shared) = reader.grant().request.clone() else { return };
         let ending = Ending { hold: Some(hold), heir: Some(heir), ..Ending::sent_at(turn.now) };
         let Some((_, lease)) = self.end(turn, number, ending) else { return };

@@ -2,14 +2,13 @@
 //! answers to releases, cancels and downgrades: the first answer, whatever it is, lets the line go on.
 
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::LocalLock;
 use super::asks::{Ask, Ending, Heir, Is, Lasting, Lease, Number, Seen, Series};
 use super::turn::{Release, Turn, Work};
-use crate::policy::hold::{Granted, HoldCore};
+use crate::policy::hold::{Granted, Hold};
 use crate::runtime::clock::Moment;
 use crate::spi::{AcquireRequest, Mode, Released};
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -35,17 +34,17 @@ pub(crate) enum Reply {
 
 impl LocalLock {
     /// The owner of a hold has left it.
-    pub(super) fn end_hold(&mut self, turn: &mut Turn<'_>, hold: &Arc<HoldCore>) {
+    pub(super) fn end_hold(&mut self, turn: &mut Turn<'_>, hold: &Hold) {
         let number = hold.grant().lease;
         let Some(ask) = self.asks.get_mut(&number) else { return };
         let of_a_reader = match &mut ask.is {
-            Is::Leased(lease) => lease.reader.take_if(|reader| Arc::ptr_eq(reader, hold)).is_some(),
+            Is::Leased(lease) => lease.reader.take_if(|reader| *reader == *hold).is_some(),
             Is::Ending(_) => self.take_heir(turn, number).is_some(),
             Is::Out(_) => false,
         };
         if of_a_reader {
-            hold.state.begin_release();
-            return turn.finish(Arc::clone(hold), None, None);
+            hold.0.state.begin_release();
+            return turn.finish(hold.clone(), None, None);
         }
         self.end_lease(turn, number);
     }
@@ -54,8 +53,8 @@ impl LocalLock {
     pub(super) fn end_lease(&mut self, turn: &mut Turn<'_>, number: Number) {
         self.has_news = true;
         let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return };
-        lease.hold.state.begin_release();
-        let (hold, reader, group) = (Arc::clone(&lease.hold), lease.reader.take(), lease.group);
+        lease.hold.0.state.begin_release();
+        let (hold, reader, group) = (lease.hold.clone(), lease.reader.take(), lease.group);
         let lease_ends = match lease.lasting {
             Lasting::UntilReported => Moment::FOREVER,
             Lasting::Leased { .. } => hold.deadline(),
@@ -70,7 +69,7 @@ impl LocalLock {
         }
     }
 
-    fn release(&mut self, turn: &mut Turn<'_>, number: Number, hold: (Arc<HoldCore>, Moment)) {
+    fn release(&mut self, turn: &mut Turn<'_>, number: Number, hold: (Hold, Moment)) {
         let counted = turn.counted();
         let ending = Ending { hold: Some(hold), ..Ending::sent_at(turn.now) };
         let Some((request, lease)) = self.end(turn, number, ending) else { return };
@@ -199,7 +198,7 @@ impl Lease {
     fn may_be_handed_on(&self, now: Moment) -> bool {
         let Some(Series { left, until, .. }) = self.series.as_deref() else { return false };
         // Of suspect contact the next owner would not learn.
-        if *left == 0 || now >= *until || self.hold.state.is_suspect() || self.hold.is_inherited() {
+        if *left == 0 || now >= *until || self.hold.0.state.is_suspect() || self.hold.is_inherited() {
             return false;
         }
         match self.lasting {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::asks::{Lasting, Lease, Number, Out, Series, Word};
 use crate::policy::entry::Entry;
 use crate::policy::hold::state::Known;
-use crate::policy::hold::{Granted, HoldCore, Home};
+use crate::policy::hold::{Granted, Hold, Home};
 use crate::runtime::clock::Moment;
 use crate::runtime::few::Few;
 use crate::runtime::outstanding::Pending;
@@ -78,7 +78,7 @@ pub(crate) struct Downgrade {
     pub(crate) number: Number,
     pub(crate) lease: AnyLease,
     pub(crate) shared: AcquireRequest,
-    pub(crate) reader: Arc<HoldCore>,
+    pub(crate) reader: Hold,
     pub(crate) gone_by: Moment,
     pub(crate) counted: Pending,
 }
@@ -92,14 +92,14 @@ pub(crate) struct LostLease {
 
 /// A hold that has ended, for the log and the metrics.
 pub(crate) struct EndedHold {
-    hold: Arc<HoldCore>,
+    hold: Hold,
     loss: Option<LossReason>,
     known: Known,
     was_released: bool,
 }
 
 impl EndedHold {
-    pub(super) fn lost(hold: Arc<HoldCore>, reason: LossReason, known: Known) -> Self {
+    pub(super) fn lost(hold: Hold, reason: LossReason, known: Known) -> Self {
         Self { hold, loss: Some(reason), known, was_released: false }
     }
 
@@ -133,8 +133,8 @@ impl<'e> Turn<'e> {
     }
 
     /// Creates a hold that begins now and lasts until `deadline`, unless its lease is renewed or its options end it earlier.
-    pub(super) fn hold(&self, granted: Granted, deadline: Moment) -> Arc<HoldCore> {
-        HoldCore::new(Arc::clone(self.entry) as Arc<dyn Home>, granted, Box::default(), deadline)
+    pub(super) fn hold(&self, granted: Granted, deadline: Moment) -> Hold {
+        Hold::new(Arc::clone(self.entry) as Arc<dyn Home>, granted, Box::default(), deadline)
     }
 
     /// Returns how many holds may follow on a grant.
@@ -162,12 +162,7 @@ impl<'e> Turn<'e> {
     }
 
     /// The server has answered the release of a hold, or its owner does not wait for that any longer.
-    pub(super) fn finish(
-        &mut self,
-        hold: Arc<HoldCore>,
-        loss: Option<LossReason>,
-        failure: Option<LockError>,
-    ) {
+    pub(super) fn finish(&mut self, hold: Hold, loss: Option<LossReason>, failure: Option<LockError>) {
         if let Some(known) = hold.finish(loss, failure, &mut self.effects.wake) {
             self.effects.ended.push(EndedHold { hold, loss, known, was_released: true });
         }

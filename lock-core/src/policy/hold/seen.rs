@@ -1,25 +1,20 @@
 //! A held lock, as its holder sees it.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
+#[cfg(unix)]
+use std::sync::{Arc, atomic::Ordering};
 use std::time::Duration;
 
-use crate::policy::hold::state::Phase;
-use crate::policy::hold::{HoldCore, Watcher};
+use super::state::Phase;
+use super::{Granted, Hold, Watcher};
+use crate::spi::AcquireRequest;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::mode::{LockKind, Mode};
 use crate::types::name::LockName;
 use crate::types::status::HolderId;
 use crate::types::token::FencingToken;
-
-/// A held lock. It is cheap to clone; all clones report the same state.
-///
-/// A hold does not keep the lock held: the [`LockGuard`](crate::LockGuard), or the owner who called `lock`, does.
-#[derive(Clone)]
-pub struct Hold(pub(crate) Arc<HoldCore>);
 
 impl Hold {
     /// Returns the name of the lock.
@@ -31,7 +26,7 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn name(&self) -> &LockName {
-        self.0.name()
+        self.0.home.about().name
     }
 
     /// Returns how the lock is held: exclusively, shared, or with this many permits.
@@ -44,7 +39,7 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn mode(&self) -> Mode {
-        self.0.mode()
+        self.grant().request.as_ref().map_or(Mode::Exclusive, AcquireRequest::mode)
     }
 
     /// Returns the fencing token, if the backend has fencing tokens; `None` for several locks that are held
@@ -58,7 +53,7 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn token(&self) -> Option<FencingToken> {
-        self.0.grant().token
+        self.grant().token
     }
 
     /// Returns the fencing token, or an error if the backend has none, for code that must not write without one.
@@ -105,7 +100,12 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn id(&self) -> HolderId {
-        self.0.id()
+        match self.grant() {
+            Granted { holder: Some(id), .. } => id.clone(),
+            Granted { request: Some(request), .. } => HolderId::new(request.id().to_string()),
+            // Without a server.
+            _ => HolderId::new(self.0.number.to_string()),
+        }
     }
 
     /// Returns whether the lock is held now, by the clock: it has been neither lost nor released, and its deadline has
@@ -124,7 +124,7 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn is_valid(&self) -> bool {
-        self.0.remaining() != Some(Duration::ZERO)
+        self.remaining() != Some(Duration::ZERO)
     }
 
     /// Returns how long the hold stays valid if no further renewal succeeds: `None` when there is no lease, zero when
@@ -137,7 +137,11 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn remaining(&self) -> Option<Duration> {
-        self.0.remaining()
+        let own = match self.0.state.remaining(|| self.now()) {
+            u64::MAX => None,
+            nanoseconds => Some(Duration::from_nanos(nanoseconds)),
+        };
+        self.0.parts.iter().filter_map(Self::remaining).chain(own).min()
     }
 
     /// Returns how long ago the last deadline of the hold passed, whatever has become of the hold; zero before the
@@ -153,7 +157,10 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn overdue(&self) -> Duration {
-        self.0.overdue()
+        // Read the clock first: a renewal may move the deadline meanwhile.
+        let now = self.now();
+        let own = Duration::from_nanos(now.saturating_sub(self.0.state.last_deadline()));
+        self.0.parts.iter().map(Self::overdue).fold(own, Duration::max)
     }
 
     /// Returns how long ago the lock was granted.
@@ -166,7 +173,7 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn held_for(&self) -> Duration {
-        self.0.age()
+        self.0.home.about().clock.now().since(self.0.granted_at)
     }
 
     /// Returns how the hold ended, if it has.
@@ -182,7 +189,7 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn end(&self) -> Option<HoldEnd> {
-        ended(&self.0.phase())
+        ended(&self.phase())
     }
 
     /// Returns why the hold was lost, if it was.
@@ -226,7 +233,7 @@ impl Hold {
     /// # Cancel safety
     /// Same as for [`lost`](Self::lost).
     pub fn ended(&self) -> impl Future<Output = HoldEnd> + Send + use<> {
-        let mut watcher = Watcher::of(&self.0);
+        let mut watcher = Watcher::of(self);
         poll_fn(move |context| watcher.poll(context, ended))
     }
 
@@ -243,7 +250,11 @@ impl Hold {
     /// ```
     #[cfg(unix)]
     pub fn descriptor(&self) -> Option<&Arc<std::os::fd::OwnedFd>> {
-        self.0.descriptor()
+        let grant = self.grant();
+        self.0.is_inherited.store(true, Ordering::SeqCst);
+        // Other holds may follow on the same lease, and have the same descriptor.
+        let may_be_followed = grant.request.as_ref().is_some_and(|request| request.sections().get() > 1);
+        grant.descriptor.as_ref().filter(|_| !may_be_followed || self.is_standing())
     }
 }
 
@@ -256,20 +267,5 @@ fn ended(phase: &Phase<LossReason>) -> Option<HoldEnd> {
         Phase::Released => Some(HoldEnd::Released),
         Phase::Lost(reason) => Some(HoldEnd::Lost(*reason)),
         Phase::Standing | Phase::Releasing => None,
-    }
-}
-
-/// Two holds are equal when they are the same hold: of the same grant.
-impl PartialEq for Hold {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Hold {}
-
-impl fmt::Debug for Hold {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, formatter)
     }
 }
