@@ -227,8 +227,8 @@ mod tests {
         let unreadable = LockError::new(ErrorKind::Server, Operation::Inspect);
         let failures = vec![unreadable.on(&LockName::new("a").unwrap())];
         let changes = watch.see(LockList { locks: Vec::new(), failures });
-        let changed: Vec<_> = changes.iter().map(|change| (change.name.as_str(), change.kind)).collect();
-        assert_eq!(changed, [("b", ChangeKind::Ended)]);
+        let seen: Vec<_> = changes.iter().map(|change| (change.name.as_str(), change.kind)).collect();
+        assert_eq!(seen, [("b", ChangeKind::Ended)]);
         assert_eq!(watch.locks(), named("a"));
     }
 }
