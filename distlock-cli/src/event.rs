@@ -41,7 +41,7 @@ pub(crate) enum Event<'a> {
     Terminating { signal: Signal },
     /// A signal could not be sent to these processes, which belong to another user.
     Refused { signal: Signal, pids: Vec<Pid> },
-    /// These processes have not ended despite SIGKILL.
+    /// These processes have not ended despite SIGKILL; none if the system does not show which.
     Survived { pids: Vec<Pid> },
     /// The command exited with a code.
     Exited { code: u8 },
@@ -122,7 +122,9 @@ impl Event<'_> {
             Self::Refused { signal, pids } => {
                 ("refused", json!({ "signal": signal.as_str(), "pids": numbers(pids) }))
             }
-            Self::Survived { pids } => ("survived", json!({ "pids": numbers(pids) })),
+            Self::Survived { pids } => {
+                ("survived", json!({ "pids": (!pids.is_empty()).then(|| numbers(pids)) }))
+            }
             Self::Exited { code } => ("exited", json!({ "code": code })),
             Self::Killed { signal } => ("exited", json!({ "signal": name_of(*signal) })),
             Self::Released => ("released", json!({})),
@@ -170,6 +172,11 @@ impl Event<'_> {
                 signal.as_str(),
                 listed(pids)
             ),
+            Self::Survived { pids } if pids.is_empty() => {
+                "a process of the command may be left, and may still write: without /proc \
+                 of this namespace distlock cannot find it"
+                    .to_owned()
+            }
             Self::Survived { pids } => format!(
                 "pid {} did not end at SIGKILL, and may still write: the system keeps it, as for a disk or a network file \
                  system that does not answer",

@@ -175,7 +175,7 @@ impl Run<'_> {
     }
 
     fn report_sent(&self, signal: Signal, sent: Sent) {
-        if !sent.reached.is_empty() || sent.refused.is_empty() {
+        if !sent.reached.is_empty() || sent.has_reached_group && sent.refused.is_empty() {
             self.report.event(self.named, &Event::Terminating { signal });
         }
         self.report_refused(signal, sent.refused);
@@ -259,7 +259,12 @@ impl Run<'_> {
             Loss::None | Loss::Ignored => End::Ended(interrupted.map_or(ending, Ending::Interrupted)),
             Loss::Terminating(_) | Loss::Killing(_) | Loss::Killed => {
                 self.end_rest().await;
-                if interrupted.is_some() || self.is_asked_to_end || self.child.has_left_something() {
+                let has_left_something = self.child.has_left_something();
+                if has_left_something && self.child.descendants().is_empty() {
+                    // It may also be a child that distlock had before: without `/proc` it cannot tell.
+                    self.report.event(self.named, &Event::Survived { pids: Vec::new() });
+                }
+                if interrupted.is_some() || self.is_asked_to_end || has_left_something {
                     End::StoppedForGood
                 } else {
                     End::Stopped

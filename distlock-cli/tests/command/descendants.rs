@@ -1,9 +1,12 @@
 //! Processes that the command has started and that have left its process group.
 
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{Running, Sandbox, assert_code, lives, until};
+use crate::support::{Running, Sandbox, assert_code, lives, until, until_file_has};
 
 /// Ways to leave the process group.
 const WAYS_OUT: [&str; 5] = [
@@ -82,4 +85,53 @@ fn what_has_lost_its_parent_leaves_no_zombie() {
     assert_code(&sandbox.run(["exec", "--no-wait", "job", "--", "true"]), 75, "another");
     std::fs::write(sandbox.file("pipe"), "go\n").unwrap();
     assert_eq!(job.code(), 3);
+}
+
+/// Starts `exec` of `script` where `/proc` is that of another namespace. `first` is a script there with distlock as its arguments.
+fn start_unseen(sandbox: &Sandbox, first: &str, grace: &str, script: &str) -> Running {
+    // The shell's messages about what a signal has ended would stand between the events.
+    let script = &format!("exec 2> /dev/null; {script}");
+    let distlock = sandbox.distlock(["exec", "--json", "--grace", grace, "job", "--", "sh", "-c", script]);
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--pid", "--fork", "--kill-child", "--", "sh", "-c", first]);
+    command.arg(distlock.get_program()).args(distlock.get_args()).current_dir(sandbox.file(""));
+    command.env_remove("DISTLOCK_URL").stdin(Stdio::null()).process_group(0);
+    let mut job = Running::start(&mut command);
+    // It makes a namespace of its own, for which util-linux has to be installed and user namespaces allowed, or a root user.
+    assert_eq!(job.output_line(), "ready");
+    job
+}
+
+#[test]
+fn the_group_is_killed_after_the_grace_where_no_process_is_seen() {
+    let sandbox = Sandbox::new();
+    let helper = r#"trap "" TERM; echo $$ > helper; echo ready; exec > none; while :; do sleep 0.1; done"#;
+    let first = r#""$0" "$@"; echo code $?; kill -0 $(cat helper) && echo it lives"#;
+    let mut job = start_unseen(&sandbox, first, "1s", &format!("sh -c '{helper}' & wait"));
+    sandbox.take_away();
+    assert_eq!((job.output_line().as_str(), job.rest().as_str()), ("code 76", ""));
+}
+
+#[test]
+fn a_second_signal_reaches_the_group_where_no_process_is_seen() {
+    let sandbox = Sandbox::new();
+    let helper = r#"trap "test ! -e told || exit; : > told" TERM; echo ready; while :; do sleep 0.1; done"#;
+    let first =
+        r#""$0" "$@" & until test -e go; do sleep 0.1; done; kill -TERM $!; wait $!; echo code $? > code"#;
+    let job = start_unseen(&sandbox, first, "10m", &format!("sh -c '{helper}' & wait"));
+    sandbox.take_away();
+    assert_eq!(job.event("exited")["signal"], "SIGTERM");
+    until("the helper knows", || sandbox.file("told").exists());
+    std::fs::write(sandbox.file("go"), "").unwrap();
+    until_file_has(&sandbox.file("code"), "code 76");
+}
+
+#[test]
+fn what_may_be_left_is_unknown_where_no_process_is_seen() {
+    let sandbox = Sandbox::new();
+    let first = r#"sleep 1000 & exec "$0" "$@""#;
+    let mut job = start_unseen(&sandbox, first, "1s", "echo ready; exec sleep 1000");
+    sandbox.take_away();
+    assert_eq!(job.event("survived")["pids"], serde_json::Value::Null);
+    assert_eq!(job.code(), 76);
 }
