@@ -25,8 +25,17 @@ pub(crate) async fn run(common: &Common, exec: &Exec, report: &Report) -> Result
     let address = Address::find(common)?;
     let grace = address.grace(&exec.supervision)?;
     let mode = exec.sharing.mode()?;
+    let under_lock = UnderLock {
+        named: Named::in_mode(&exec.name, mode),
+        command: &exec.command,
+        supervision: &exec.supervision,
+        on_lost: exec.on_lost,
+        grace,
+        address: &address,
+        report,
+    };
     let work = async |locks: &LockClient, signals: &mut Signals| {
-        run_with(locks, exec, mode, begun, grace, signals, report).await
+        run_with(locks, exec, mode, begun, &under_lock, signals).await
     };
     address.work_with(exec.waiting.longest(), margin(exec, grace), report, work).await
 }
@@ -36,11 +45,10 @@ async fn run_with(
     exec: &Exec,
     mode: Mode,
     begun: Instant,
-    grace: Duration,
+    under_lock: &UnderLock<'_>,
     signals: &mut Signals,
-    report: &Report,
 ) -> Result<Ending, Failure> {
-    let named = Named::in_mode(&exec.name, mode);
+    let UnderLock { named, report, .. } = *under_lock;
     let lock = named::open(locks, &exec.name, mode, options(exec))?;
     let attempt = Attempt { locks, named, waiting: &exec.waiting, begun, report };
     let once = exec.once.as_ref().map(|slot| slot_of(slot, exec, locks)).transpose()?;
@@ -52,14 +60,6 @@ async fn run_with(
         Waited::Acquired(Some(guard)) => guard,
         Waited::Acquired(None) => return Ok(skipped(exec, report)),
         Waited::Ended(ending) => return Ok(ending),
-    };
-    let under_lock = UnderLock {
-        named,
-        command: &exec.command,
-        supervision: &exec.supervision,
-        on_lost: exec.on_lost,
-        grace,
-        report,
     };
     let hold = guard.hold().clone();
     let contact = Contact::watch(locks, &*lock);
