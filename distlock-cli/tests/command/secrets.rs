@@ -84,6 +84,12 @@ fn no_message_shows_a_secret() {
         format!("file://{SECRET}@{path}"),
         format!("file:{path}?password={SECRET}"),
         format!("no scheme {SECRET}"),
+        // Of a password that is not encoded, what comes before the first such character looks like a port.
+        format!("redis://user:{SECRET}/x@127.0.0.1:1"),
+        format!("redis://user:{SECRET}?x=y@127.0.0.1:1"),
+        format!("mysql://user:{SECRET}?x=y@127.0.0.1:1"),
+        format!("zookeeper://user:{SECRET}/x@127.0.0.1:1"),
+        format!("zookeeper://user:{SECRET}?label=y@127.0.0.1:1"),
     ] {
         for arguments in [
             ["exec", "-vv", "job", "--", "true"].as_slice(),
