@@ -135,3 +135,57 @@ fn what_may_be_left_is_unknown_where_no_process_is_seen() {
     assert_eq!(job.event("survived")["pids"], serde_json::Value::Null);
     assert_eq!(job.code(), 76);
 }
+
+/// Makes each wait for a child fail in this process. Returns when it does; the thread ends with the process.
+#[cfg(target_arch = "x86_64")]
+fn let_waits_fail(pid: Pid) -> std::thread::JoinHandle<()> {
+    use nix::libc::{ENOSYS, SYS_wait4};
+    use nix::sys::ptrace::{Options, getregs, interrupt, seize, setregs, syscall};
+    use nix::sys::wait::{WaitStatus, waitpid};
+
+    let (sender, seized) = std::sync::mpsc::channel();
+    let tracer = std::thread::spawn(move || {
+        seize(pid, Options::PTRACE_O_TRACESYSGOOD).unwrap();
+        interrupt(pid).unwrap();
+        loop {
+            let signal = match waitpid(pid, None).unwrap() {
+                WaitStatus::PtraceSyscall(_) => {
+                    let mut registers = getregs(pid).unwrap();
+                    let begins = registers.rax.cast_signed() == -i64::from(ENOSYS);
+                    if begins && registers.orig_rax.cast_signed() == SYS_wait4 {
+                        // There is no such call, so it fails.
+                        registers.orig_rax = u64::MAX;
+                        setregs(pid, registers).unwrap();
+                    }
+                    None
+                }
+                WaitStatus::Stopped(_, signal) => Some(signal),
+                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return,
+                _ => None,
+            };
+            let _ = syscall(pid, signal);
+            let _ = sender.send(());
+        }
+    });
+    seized.recv().unwrap();
+    tracer
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn nothing_runs_on_after_the_release_if_distlock_cannot_wait_for_it() {
+    let sandbox = Sandbox::new();
+    let script = "sh -c 'while :; do sleep 0.1; done' & echo $PPID; echo $!; (sh -c 'echo $$; exec sleep 1000' &); wait";
+    let distlock = sandbox.distlock(["exec", "job", "--", "sh", "-c", script]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#""$0" "$@"; echo code $? > code"#]).arg(distlock.get_program());
+    shell.args(distlock.get_args()).env_remove("DISTLOCK_URL").current_dir(sandbox.file(""));
+    let mut job = Running::start(shell.process_group(0));
+    let [distlock, helper, orphan] = [(); 3].map(|()| job.pid_line());
+    let tracer = let_waits_fail(distlock);
+    // Then distlock waits.
+    kill(orphan, Signal::SIGKILL).unwrap();
+    until_file_has(&sandbox.file("code"), "code 70");
+    assert!(!lives(helper));
+    tracer.join().unwrap();
+}
