@@ -96,11 +96,7 @@ impl Child {
                         return Ok(change);
                     }
                 }
-                Ok(Some(ended)) => {
-                    if let Some(witness) = &mut self.witness {
-                        witness.note(ended);
-                    }
-                }
+                Ok(Some(ended)) => self.witness.iter_mut().for_each(|witness| witness.note(ended)),
                 Err(error) => {
                     self.has_ended = error == WaitError::CHILD;
                     return Err(error.into());
@@ -238,10 +234,8 @@ pub(crate) fn all() -> Vec<Process> {
 /// that have.
 fn has_children(group: Option<Pid>) -> bool {
     let group = group.and_then(|group| rustix::process::Pid::from_raw(group.as_raw()));
-    let look = || match group {
-        Some(group) => waitpgid(group, WaitOptions::NOHANG),
-        None => wait(WaitOptions::NOHANG),
-    };
+    let now = WaitOptions::NOHANG;
+    let look = || group.map_or_else(|| wait(now), |group| waitpgid(group, now));
     loop {
         match retry_on_intr(look) {
             Ok(Some(_)) => {}

@@ -122,9 +122,7 @@ impl Event<'_> {
             Self::Refused { signal, pids } => {
                 ("refused", json!({ "signal": signal.as_str(), "pids": numbers(pids) }))
             }
-            Self::Survived { pids } => {
-                ("survived", json!({ "pids": (!pids.is_empty()).then(|| numbers(pids)) }))
-            }
+            Self::Survived { pids } => ("survived", json!({ "pids": numbers(pids) })),
             Self::Exited { code } => ("exited", json!({ "code": code })),
             Self::Killed { signal } => ("exited", json!({ "signal": name_of(*signal) })),
             Self::Released => ("released", json!({})),
@@ -195,8 +193,9 @@ fn name_of(signal: i32) -> String {
     Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.to_string())
 }
 
-fn numbers(pids: &[Pid]) -> Vec<i32> {
-    pids.iter().map(|pid| pid.as_raw()).collect()
+/// `None` if they are not known.
+fn numbers(pids: &[Pid]) -> Option<Vec<i32>> {
+    (!pids.is_empty()).then(|| pids.iter().map(|pid| pid.as_raw()).collect())
 }
 
 fn listed(pids: &[Pid]) -> String {

@@ -37,7 +37,9 @@ pub(crate) async fn run(common: &Common, exec: &Exec, report: &Report) -> Result
     let work = async |locks: &LockClient, signals: &mut Signals| {
         run_with(locks, exec, mode, begun, &under_lock, signals).await
     };
-    address.work_with(exec.waiting.longest(), margin(exec, grace), report, work).await
+    // A loss must be known so long before the end of the lease: the command gets that time to stop.
+    let margin = if exec.on_lost == OnLost::Terminate { grace } else { Duration::ZERO };
+    address.work_with(exec.waiting.longest(), margin, report, work).await
 }
 
 async fn run_with(
@@ -115,10 +117,7 @@ async fn take(
 }
 
 fn options(exec: &Exec) -> LockOptions {
-    match exec.at_least {
-        Some(shortest) => LockOptions::new().at_least(shortest),
-        None => LockOptions::new(),
-    }
+    exec.at_least.map_or_else(LockOptions::new, |shortest| LockOptions::new().at_least(shortest))
 }
 
 fn skipped(exec: &Exec, report: &Report) -> Ending {
@@ -126,12 +125,4 @@ fn skipped(exec: &Exec, report: &Report) -> Ending {
         report.event(Named::lock(&exec.name), &Event::Skipped { slot });
     }
     Ending::Code(exec.skipped_exit_code)
-}
-
-/// How long before the end of the lease a loss must be known: the time that the command gets to stop.
-fn margin(exec: &Exec, grace: Duration) -> Duration {
-    match exec.on_lost {
-        OnLost::Terminate => grace,
-        OnLost::Ignore => Duration::ZERO,
-    }
 }

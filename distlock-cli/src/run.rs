@@ -165,7 +165,9 @@ impl Run<'_> {
             Loss::Killing(until) if now < until => {}
             Loss::Killing(_) => {
                 self.loss = Loss::Killed;
-                self.report_survivors(sent.reached);
+                if !sent.reached.is_empty() {
+                    self.report.event(self.named, &Event::Survived { pids: sent.reached });
+                }
             }
             _ => {
                 self.loss = Loss::Killing(now.plus(DYING));
@@ -179,12 +181,6 @@ impl Run<'_> {
             self.report.event(self.named, &Event::Terminating { signal });
         }
         self.report_refused(signal, sent.refused);
-    }
-
-    fn report_survivors(&self, pids: Vec<Pid>) {
-        if !pids.is_empty() {
-            self.report.event(self.named, &Event::Survived { pids });
-        }
     }
 
     fn report_refused(&self, signal: Signal, pids: Vec<Pid>) {
@@ -207,16 +203,12 @@ impl Run<'_> {
             Signal::SIGUSR1 | Signal::SIGUSR2 => self.child.signal(signal),
             // Signals that end the program must not leave its helpers behind, running without the lock.
             _ => {
-                self.is_asked_to_end |= self.asks_to_end(signal);
+                // To many a program that keeps running SIGHUP means something else.
+                self.is_asked_to_end |= signal != Signal::SIGHUP || self.loss != Loss::None;
                 let sent = self.child.signal_all(signal);
                 self.report_refused(signal, sent.refused);
             }
         }
-    }
-
-    /// To many a program that keeps running SIGHUP means something else.
-    fn asks_to_end(&self, signal: Signal) -> bool {
-        signal != Signal::SIGHUP || self.loss != Loss::None
     }
 
     fn stopped(&mut self, signal: Signal) {

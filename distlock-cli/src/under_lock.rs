@@ -50,7 +50,10 @@ impl UnderLock<'_> {
         signals.listen_also(&JOB_CONTROL).map_err(|error| Failure::of_system("receive signals", error))?;
         let job = Job::new();
         let Some(child) = self.start(hold, &job)? else {
-            self.not_started(hold).await;
+            if let Some(reason) = hold.lost().await {
+                self.report.event(self.named, &Event::Lost { reason });
+            }
+            self.report.note(Level::Error, "the command was not started");
             return Ok(End::Stopped);
         };
         self.report.event(self.named, &Event::Started { pid: child.pid().as_raw() });
@@ -116,13 +119,6 @@ impl UnderLock<'_> {
         Child::spawn(&mut command, set_up, witness, others)
             .map(Some)
             .map_err(|error| not_started(&program.to_string_lossy(), &error))
-    }
-
-    async fn not_started(&self, hold: &Hold) {
-        if let Some(reason) = hold.lost().await {
-            self.report.event(self.named, &Event::Lost { reason });
-        }
-        self.report.note(Level::Error, "the command was not started");
     }
 
     fn inherited(&self, hold: &Hold) -> io::Result<Option<OwnedFd>> {
