@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{self, SigSet, Signal};
 use nix::unistd::Pid;
 use rustix::io::{Errno as WaitError, retry_on_intr};
-use rustix::process::{WaitOptions, WaitStatus, wait};
+use rustix::process::{WaitOptions, WaitStatus, wait, waitpgid};
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::descendants::{self, Process};
@@ -54,6 +54,8 @@ pub(crate) struct Sent {
     pub(crate) reached: Vec<Pid>,
     /// The processes that belong to another user.
     pub(crate) refused: Vec<Pid>,
+    /// The child's group received it, also if the system shows none of it.
+    pub(crate) has_reached_group: bool,
 }
 
 impl Child {
@@ -94,11 +96,7 @@ impl Child {
                         return Ok(change);
                     }
                 }
-                Ok(Some(ended)) => {
-                    if let Some(witness) = &mut self.witness {
-                        witness.note(ended);
-                    }
-                }
+                Ok(Some(ended)) => self.witness.iter_mut().for_each(|witness| witness.note(ended)),
                 Err(error) => {
                     self.has_ended = error == WaitError::CHILD;
                     return Err(error.into());
@@ -143,7 +141,8 @@ impl Child {
         // The group first: that is one call, which no process can evade.
         let group = self.has_its_group().then(|| signal::killpg(self.pid, signal));
         let mut sent = Sent::default();
-        for process in self.descendants() {
+        let descendants = self.descendants();
+        for process in &descendants {
             let has_it = group.is_some() && process.group == self.pid;
             match if has_it { process.probe() } else { process.signal(signal) } {
                 Ok(()) => sent.reached.push(process.pid),
@@ -151,8 +150,16 @@ impl Child {
                 Err(_) => {}
             }
         }
-        if group == Some(Err(Errno::EPERM)) && sent.refused.is_empty() {
-            sent.refused.push(self.pid);
+        let is_unseen = descendants.is_empty();
+        // Without `/proc` the child itself is asked while it runs: a witness in its group receives every signal.
+        let asked = if is_unseen && !self.has_ended { Some(signal::kill(self.pid, None)) } else { group };
+        match asked {
+            Some(Ok(())) => {
+                sent.has_reached_group = true;
+                sent.reached.extend((is_unseen && !self.has_ended).then_some(self.pid));
+            }
+            Some(Err(Errno::EPERM)) if sent.refused.is_empty() => sent.refused.push(self.pid),
+            _ => {}
         }
         sent
     }
@@ -194,11 +201,11 @@ impl Child {
 
     /// Whether the group with the child's id is the child's: once the child has ended, it may belong to another program.
     fn has_its_group(&self) -> bool {
-        let is_in_it = |process: &Process| process.group == self.pid;
-        !self.has_ended || !ADOPTS || self.descendants().iter().any(is_in_it)
+        !self.has_ended || !ADOPTS || has_children(Some(self.pid))
     }
 
-    fn descendants(&self) -> Vec<Process> {
+    /// All descendants of the child, and the child, that have not ended; none without `/proc`.
+    pub(crate) fn descendants(&self) -> Vec<Process> {
         let witness = self.witness.as_ref().and_then(Witness::pid);
         let is_other = |process: &Process| {
             Some(process.pid) == witness || self.others.iter().any(|other| other.is(process))
@@ -211,7 +218,7 @@ impl Child {
         if !ADOPTS {
             return !is_gone(self.pid);
         }
-        has_children() && (self.others.is_empty() || !self.descendants().is_empty())
+        has_children(None) && (self.others.is_empty() || !self.descendants().is_empty())
     }
 }
 
@@ -220,13 +227,17 @@ const ADOPTS: bool = cfg!(target_os = "linux");
 
 /// The children that this process already has, as in `helper & exec distlock exec …`.
 pub(crate) fn all() -> Vec<Process> {
-    if has_children() { descendants::children() } else { Vec::new() }
+    if has_children(None) { descendants::children() } else { Vec::new() }
 }
 
-/// Whether this process has children that have not ended, as far as the system tells; reaps those that have.
-fn has_children() -> bool {
+/// Whether this process has children that have not ended, in that group if one is given, as far as the system tells; reaps those
+/// that have.
+fn has_children(group: Option<Pid>) -> bool {
+    let group = group.and_then(|group| rustix::process::Pid::from_raw(group.as_raw()));
+    let now = WaitOptions::NOHANG;
+    let look = || group.map_or_else(|| wait(now), |group| waitpgid(group, now));
     loop {
-        match retry_on_intr(|| wait(WaitOptions::NOHANG)) {
+        match retry_on_intr(look) {
             Ok(Some(_)) => {}
             Ok(None) => return true,
             Err(error) => return error != WaitError::CHILD,

@@ -75,6 +75,11 @@ impl Address {
         })
     }
 
+    /// Whether a command under a lock finds the URL in its environment: there it is that of its own lock, and it may see it.
+    pub(crate) fn is_passed_on(&self) -> bool {
+        self.source == Source::Variable && !has_secret(&self.url)
+    }
+
     fn choose(option: Option<&str>, variable: Option<OsString>) -> Result<Self, Failure> {
         let (url, source) = match (option, variable.map(OsString::into_string)) {
             (Some(url), _) => (url.to_owned(), Source::Option),
@@ -240,17 +245,9 @@ async fn close_after(locks: &LockClient, outcome: &Result<Ending, Failure>) {
     }
 }
 
-/// Whether a command under a lock finds the URL of the environment: there is one, and the command may see it.
-pub(crate) fn is_passed_on() -> bool {
-    env::var_os(URL_VARIABLE).is_some_and(|url| !url.is_empty() && !has_secret(&url))
-}
-
-fn has_secret(url: &OsString) -> bool {
-    match url.to_str().map(LockUrl::parse) {
-        Some(Ok(url)) => url.has_secret(),
-        // A URL that cannot be parsed may contain a secret.
-        Some(Err(_)) | None => !url.is_empty(),
-    }
+/// A URL that cannot be parsed may contain a secret.
+fn has_secret(url: &str) -> bool {
+    LockUrl::parse(url).map_or(true, |url| url.has_secret())
 }
 
 #[cfg(test)]
@@ -339,14 +336,13 @@ mod tests {
         for (url, secret) in [
             ("file:/srv/locks", false),
             ("server://db/locks?lease=6s", false),
-            ("", false),
             ("server://user:word@db/", true),
             ("server://db/?password=word", true),
             ("server://db/locks?fencing=table", false),
             ("server://app:word@db/locks", true),
             ("no scheme", true),
         ] {
-            assert_eq!(has_secret(&url.into()), secret, "{url:?}");
+            assert_eq!(has_secret(url), secret, "{url:?}");
         }
     }
 }

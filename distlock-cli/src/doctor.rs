@@ -60,7 +60,9 @@ pub(crate) async fn run(common: &Common) -> Result<Ending, Failure> {
     let begun = Instant::now();
     match address.open(Duration::ZERO).await {
         Err(mut failure) => {
-            if failure.code == exit::UNREACHABLE {
+            // A port that refuses connections has no server behind it that could want TLS; and some backends say it themselves.
+            let is_explained = ["refused", "TLS"].iter().any(|part| failure.message.contains(part));
+            if failure.code == exit::UNREACHABLE && !is_explained {
                 failure.message += "; if the server runs: both sides have to use TLS, or neither";
             }
             findings.add("connect", Err(failure))?;
@@ -162,17 +164,19 @@ async fn round_trips(locks: &LockClient, lease: Option<Duration>) -> Result<Find
         locks.ping().await?;
         slowest = slowest.max(begun.elapsed());
     }
+    Ok(rated(slowest, lease.filter(|_| locks.capabilities().reach == Reach::Network)))
+}
+
+fn rated(slowest: Duration, lease: Option<Duration>) -> Finding {
     let text = format!("the slowest of {ROUND_TRIPS} took {}", shown(slowest));
-    let Some(lease) = lease.filter(|_| locks.capabilities().reach == Reach::Network) else {
-        return Ok(Fine(text));
-    };
+    let Some(lease) = lease else { return Fine(text) };
     let lease_text = format!("a lease is {}", format_duration(lease));
     if slowest * ROOM > lease {
         let remedy =
             "it may end before a renewal is answered: ask for a longer one, or find out what is slow";
-        return Ok(Warning(format!("{text}; {lease_text}, and {remedy}")));
+        return Warning(format!("{text}; {lease_text}, and {remedy}"));
     }
-    Ok(Fine(format!("{text}; {lease_text}")))
+    Fine(format!("{text}; {lease_text}"))
 }
 
 async fn lock(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
@@ -286,4 +290,18 @@ async fn break_own(locks: &LockClient, name: &str) -> Result<Finding, LockError>
             format_duration(PATIENCE)
         )),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_needs_room_for_twenty_of_the_slowest_round_trips() {
+        let rated = |millis, lease| rated(Duration::from_millis(millis), lease);
+        let lease = Some(Duration::from_secs(2));
+        assert!(matches!(rated(100, lease), Fine(text) if text.contains("a lease is 2s")));
+        assert!(matches!(rated(101, lease), Warning(text) if text.contains("a longer one")));
+        assert!(matches!(rated(3_600_000, None), Fine(_)));
+    }
 }

@@ -33,7 +33,7 @@ pub(crate) async fn run(common: &Common, elect: &Elect, report: &Report) -> Resu
     let address = Address::find(common)?;
     let grace = address.grace(&elect.supervision)?;
     let work = async |locks: &LockClient, signals: &mut Signals| {
-        Candidate::new(locks, elect, grace, report)?.until_the_end(begun, signals).await
+        Candidate::new(locks, elect, grace, &address, report)?.until_the_end(begun, signals).await
     };
     address.work_with(elect.waiting.longest(), grace, report, work).await
 }
@@ -54,6 +54,7 @@ impl<'a> Candidate<'a> {
         locks: &'a LockClient,
         elect: &'a Elect,
         grace: Duration,
+        address: &'a Address,
         report: &'a Report,
     ) -> Result<Self, Failure> {
         let candidate = Self {
@@ -68,6 +69,7 @@ impl<'a> Candidate<'a> {
                 supervision: &elect.supervision,
                 on_lost: OnLost::Terminate,
                 grace,
+                address,
                 report,
             },
         };

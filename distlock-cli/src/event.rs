@@ -41,7 +41,7 @@ pub(crate) enum Event<'a> {
     Terminating { signal: Signal },
     /// A signal could not be sent to these processes, which belong to another user.
     Refused { signal: Signal, pids: Vec<Pid> },
-    /// These processes have not ended despite SIGKILL.
+    /// These processes have not ended despite SIGKILL; none if the system does not show which.
     Survived { pids: Vec<Pid> },
     /// The command exited with a code.
     Exited { code: u8 },
@@ -170,6 +170,11 @@ impl Event<'_> {
                 signal.as_str(),
                 listed(pids)
             ),
+            Self::Survived { pids } if pids.is_empty() => {
+                "a process of the command may be left, and may still write: without /proc \
+                 of this namespace distlock cannot find it"
+                    .to_owned()
+            }
             Self::Survived { pids } => format!(
                 "pid {} did not end at SIGKILL, and may still write: the system keeps it, as for a disk or a network file \
                  system that does not answer",
@@ -188,8 +193,9 @@ fn name_of(signal: i32) -> String {
     Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.to_string())
 }
 
-fn numbers(pids: &[Pid]) -> Vec<i32> {
-    pids.iter().map(|pid| pid.as_raw()).collect()
+/// `None` if they are not known.
+fn numbers(pids: &[Pid]) -> Option<Vec<i32>> {
+    (!pids.is_empty()).then(|| pids.iter().map(|pid| pid.as_raw()).collect())
 }
 
 fn listed(pids: &[Pid]) -> String {

@@ -25,10 +25,21 @@ pub(crate) async fn run(common: &Common, exec: &Exec, report: &Report) -> Result
     let address = Address::find(common)?;
     let grace = address.grace(&exec.supervision)?;
     let mode = exec.sharing.mode()?;
-    let work = async |locks: &LockClient, signals: &mut Signals| {
-        run_with(locks, exec, mode, begun, grace, signals, report).await
+    let under_lock = UnderLock {
+        named: Named::in_mode(&exec.name, mode),
+        command: &exec.command,
+        supervision: &exec.supervision,
+        on_lost: exec.on_lost,
+        grace,
+        address: &address,
+        report,
     };
-    address.work_with(exec.waiting.longest(), margin(exec, grace), report, work).await
+    let work = async |locks: &LockClient, signals: &mut Signals| {
+        run_with(locks, exec, mode, begun, &under_lock, signals).await
+    };
+    // A loss must be known so long before the end of the lease: the command gets that time to stop.
+    let margin = if exec.on_lost == OnLost::Terminate { grace } else { Duration::ZERO };
+    address.work_with(exec.waiting.longest(), margin, report, work).await
 }
 
 async fn run_with(
@@ -36,11 +47,10 @@ async fn run_with(
     exec: &Exec,
     mode: Mode,
     begun: Instant,
-    grace: Duration,
+    under_lock: &UnderLock<'_>,
     signals: &mut Signals,
-    report: &Report,
 ) -> Result<Ending, Failure> {
-    let named = Named::in_mode(&exec.name, mode);
+    let UnderLock { named, report, .. } = *under_lock;
     let lock = named::open(locks, &exec.name, mode, options(exec))?;
     let attempt = Attempt { locks, named, waiting: &exec.waiting, begun, report };
     let once = exec.once.as_ref().map(|slot| slot_of(slot, exec, locks)).transpose()?;
@@ -52,14 +62,6 @@ async fn run_with(
         Waited::Acquired(Some(guard)) => guard,
         Waited::Acquired(None) => return Ok(skipped(exec, report)),
         Waited::Ended(ending) => return Ok(ending),
-    };
-    let under_lock = UnderLock {
-        named,
-        command: &exec.command,
-        supervision: &exec.supervision,
-        on_lost: exec.on_lost,
-        grace,
-        report,
     };
     let hold = guard.hold().clone();
     let contact = Contact::watch(locks, &*lock);
@@ -115,10 +117,7 @@ async fn take(
 }
 
 fn options(exec: &Exec) -> LockOptions {
-    match exec.at_least {
-        Some(shortest) => LockOptions::new().at_least(shortest),
-        None => LockOptions::new(),
-    }
+    exec.at_least.map_or_else(LockOptions::new, |shortest| LockOptions::new().at_least(shortest))
 }
 
 fn skipped(exec: &Exec, report: &Report) -> Ending {
@@ -126,12 +125,4 @@ fn skipped(exec: &Exec, report: &Report) -> Ending {
         report.event(Named::lock(&exec.name), &Event::Skipped { slot });
     }
     Ending::Code(exec.skipped_exit_code)
-}
-
-/// How long before the end of the lease a loss must be known: the time that the command gets to stop.
-fn margin(exec: &Exec, grace: Duration) -> Duration {
-    match exec.on_lost {
-        OnLost::Terminate => grace,
-        OnLost::Ignore => Duration::ZERO,
-    }
 }

@@ -53,7 +53,8 @@ async fn run_with(
             biased;
             Some(reason) = guard.lost() => return Ok(lost(named, reason, report)),
             event = contact.change() => report.event(named, &event),
-            signal = signals.next() => if ends_hold(signal) {
+            // These two have no meaning for a hold, and do not end it.
+            signal = signals.next() => if !matches!(signal, Signal::SIGUSR1 | Signal::SIGUSR2) {
                 signals.ask_to_end();
                 break;
             },
@@ -81,9 +82,4 @@ async fn run_with(
 fn lost(named: Named<'_>, reason: LossReason, report: &Report) -> Ending {
     report.event(named, &Event::Lost { reason });
     Ending::Code(exit::LOST)
-}
-
-/// SIGUSR1 and SIGUSR2 have no meaning for a hold, and do not end it.
-fn ends_hold(signal: Signal) -> bool {
-    !matches!(signal, Signal::SIGUSR1 | Signal::SIGUSR2)
 }

@@ -95,7 +95,7 @@ impl Report {
     }
 
     /// The URL of the locks, without credentials; `None` for the default.
-    pub(crate) fn server(&self) -> Option<&str> {
+    fn server(&self) -> Option<&str> {
         self.server.get().map(String::as_str)
     }
 

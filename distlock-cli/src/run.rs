@@ -165,7 +165,9 @@ impl Run<'_> {
             Loss::Killing(until) if now < until => {}
             Loss::Killing(_) => {
                 self.loss = Loss::Killed;
-                self.report_survivors(sent.reached);
+                if !sent.reached.is_empty() {
+                    self.report.event(self.named, &Event::Survived { pids: sent.reached });
+                }
             }
             _ => {
                 self.loss = Loss::Killing(now.plus(DYING));
@@ -175,16 +177,10 @@ impl Run<'_> {
     }
 
     fn report_sent(&self, signal: Signal, sent: Sent) {
-        if !sent.reached.is_empty() || sent.refused.is_empty() {
+        if !sent.reached.is_empty() || sent.has_reached_group && sent.refused.is_empty() {
             self.report.event(self.named, &Event::Terminating { signal });
         }
         self.report_refused(signal, sent.refused);
-    }
-
-    fn report_survivors(&self, pids: Vec<Pid>) {
-        if !pids.is_empty() {
-            self.report.event(self.named, &Event::Survived { pids });
-        }
     }
 
     fn report_refused(&self, signal: Signal, pids: Vec<Pid>) {
@@ -207,16 +203,12 @@ impl Run<'_> {
             Signal::SIGUSR1 | Signal::SIGUSR2 => self.child.signal(signal),
             // Signals that end the program must not leave its helpers behind, running without the lock.
             _ => {
-                self.is_asked_to_end |= self.asks_to_end(signal);
+                // To many a program that keeps running SIGHUP means something else.
+                self.is_asked_to_end |= signal != Signal::SIGHUP || self.loss != Loss::None;
                 let sent = self.child.signal_all(signal);
                 self.report_refused(signal, sent.refused);
             }
         }
-    }
-
-    /// To many a program that keeps running SIGHUP means something else.
-    fn asks_to_end(&self, signal: Signal) -> bool {
-        signal != Signal::SIGHUP || self.loss != Loss::None
     }
 
     fn stopped(&mut self, signal: Signal) {
@@ -259,7 +251,12 @@ impl Run<'_> {
             Loss::None | Loss::Ignored => End::Ended(interrupted.map_or(ending, Ending::Interrupted)),
             Loss::Terminating(_) | Loss::Killing(_) | Loss::Killed => {
                 self.end_rest().await;
-                if interrupted.is_some() || self.is_asked_to_end || self.child.has_left_something() {
+                let has_left_something = self.child.has_left_something();
+                if has_left_something && self.child.descendants().is_empty() {
+                    // It may also be a child that distlock had before: without `/proc` it cannot tell.
+                    self.report.event(self.named, &Event::Survived { pids: Vec::new() });
+                }
+                if interrupted.is_some() || self.is_asked_to_end || has_left_something {
                     End::StoppedForGood
                 } else {
                     End::Stopped

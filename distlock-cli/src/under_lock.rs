@@ -11,7 +11,7 @@ use distlock::{ErrorKind, Hold, LockError};
 
 use crate::arguments::{OnDeath, OnLost, Supervision};
 use crate::child::{self, Child};
-use crate::connection;
+use crate::connection::{self, Address};
 use crate::contact::Contact;
 use crate::event::{Event, Level};
 use crate::exit::{self, Ending, Failure};
@@ -33,6 +33,7 @@ pub(crate) struct UnderLock<'a> {
     pub(crate) supervision: &'a Supervision,
     pub(crate) on_lost: OnLost,
     pub(crate) grace: Duration,
+    pub(crate) address: &'a Address,
     pub(crate) report: &'a Report,
 }
 
@@ -49,7 +50,10 @@ impl UnderLock<'_> {
         signals.listen_also(&JOB_CONTROL).map_err(|error| Failure::of_system("receive signals", error))?;
         let job = Job::new();
         let Some(child) = self.start(hold, &job)? else {
-            self.not_started(hold).await;
+            if let Some(reason) = hold.lost().await {
+                self.report.event(self.named, &Event::Lost { reason });
+            }
+            self.report.note(Level::Error, "the command was not started");
             return Ok(End::Stopped);
         };
         self.report.event(self.named, &Event::Started { pid: child.pid().as_raw() });
@@ -84,10 +88,10 @@ impl UnderLock<'_> {
             None => command.env_remove("DISTLOCK_TOKEN"),
         };
         command.env_remove(connection::WITHHELD_VARIABLE);
-        if !connection::is_passed_on() {
+        if !self.address.is_passed_on() {
             command.env_remove(connection::URL_VARIABLE);
             // A distlock in the command would use the locks of this machine, which exclude none of those at the server.
-            if let Some(server) = self.report.server() {
+            if let Some(server) = self.address.shown() {
                 command.env(connection::WITHHELD_VARIABLE, server);
             }
         }
@@ -115,13 +119,6 @@ impl UnderLock<'_> {
         Child::spawn(&mut command, set_up, witness, others)
             .map(Some)
             .map_err(|error| not_started(&program.to_string_lossy(), &error))
-    }
-
-    async fn not_started(&self, hold: &Hold) {
-        if let Some(reason) = hold.lost().await {
-            self.report.event(self.named, &Event::Lost { reason });
-        }
-        self.report.note(Level::Error, "the command was not started");
     }
 
     fn inherited(&self, hold: &Hold) -> io::Result<Option<OwnedFd>> {
@@ -192,9 +189,12 @@ mod tests {
     #[tokio::test]
     async fn a_command_whose_hold_is_over_is_not_started() {
         let folder = tempfile::tempdir().unwrap();
-        let arguments = Arguments::try_parse_from(["distlock", "exec", "job", "--", "/no/such/program"]);
+        let url = format!("file:{}/locks", folder.path().display());
+        let arguments =
+            Arguments::try_parse_from(["distlock", "--url", &url, "exec", "job", "--", "/no/such/program"]);
         let Arguments { common, task: Task::Exec(exec) } = arguments.unwrap() else { panic!() };
-        let locks = distlock::connect(format!("file:{}/locks", folder.path().display())).await.unwrap();
+        let address = Address::find(&common).unwrap();
+        let locks = address.open(Duration::ZERO).await.unwrap();
         let lock = locks.mutex("job").unwrap();
         let guard = lock.acquire().await.unwrap();
         locks.break_holder("job", &guard.hold().id()).await.unwrap();
@@ -205,6 +205,7 @@ mod tests {
             supervision: &exec.supervision,
             on_lost: exec.on_lost,
             grace: Duration::ZERO,
+            address: &address,
             report: &Report::new(&common, To::Error),
         };
         let mut signals = Signals::listen(&[]).unwrap();

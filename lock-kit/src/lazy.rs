@@ -150,6 +150,10 @@ impl<B: Backend> Backend for Lazy<B> {
         self.backend(Operation::Inspect).await?.inspect(request).await
     }
 
+    async fn list(&self) -> Result<Vec<InspectRequest>, LockError> {
+        self.backend(Operation::Inspect).await?.list().await
+    }
+
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
         self.backend(Operation::Break).await?.break_holder(request, holder).await
     }

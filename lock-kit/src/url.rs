@@ -9,6 +9,7 @@ use std::time::Duration;
 use lock_core::{LockError, Password, Secret};
 use percent_encoding::percent_decode_str;
 
+use crate::endpoint::split_port;
 use crate::failure::invalid;
 
 /// A URL that names a backend: `scheme:[//authority][path][?key=value&…]`.
@@ -41,8 +42,8 @@ impl LockUrl {
     /// Parses a URL.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) when the URL has no scheme, an option has no value or occurs twice, or an escape is
-    /// not UTF-8. The error does not repeat the URL, which may contain a password.
+    /// [`ErrorKind::InvalidOption`](lock_core::ErrorKind::InvalidOption) when the URL has no scheme, a port is not a number, an option has no value or occurs
+    /// twice, or an escape is not UTF-8. The error does not repeat the URL, which may contain a password.
     pub fn parse(text: &str) -> Result<Self, LockError> {
         let (scheme, rest) = text
             .split_once(':')
@@ -62,6 +63,19 @@ impl LockUrl {
                 Some(Err(hosts)) => (None, Some(hosts)),
                 None => (None, None),
             };
+        let is_port =
+            |port: &str| port.parse::<u16>().is_ok() && (credentials.is_some() || !path.contains('@'));
+        if hosts
+            .unwrap_or_default()
+            .split(',')
+            .filter_map(|host| split_port(host).1)
+            .any(|port| !is_port(port))
+        {
+            // The error quotes nothing, and there is no URL that could be shown: it may be the beginning of a password.
+            return Err(invalid("the port is not a number, or an @ comes after it").remedy(
+                "write host:port, an IPv6 address in brackets, %2F and %3F for / and ? in a password, %40 for @ in a path",
+            ));
+        }
         Ok(Self {
             scheme: scheme.to_ascii_lowercase(),
             credentials: credentials.map(str::to_owned),
@@ -522,7 +536,13 @@ mod tests {
         let shown = format!("{url} {url:?} {:?}", url.options());
         assert!(!shown.contains("hunter2") && !shown.contains("admin"), "{shown}");
         assert!(url.has_secret());
-        let shown = LockUrl::parse("redis://admin:hunt/er2@cache/0").unwrap().to_string();
-        assert!(!shown.contains("hunt") && !shown.contains("er2"), "{shown}");
+        // Of a password that is not encoded, the beginning looks like a port.
+        for rest in ["hunt/er2@cache/0", "hunt?er2=1@cache/0", "1/er2@cache/0", "hunt,er2/@cache"] {
+            let shown = LockUrl::parse(&format!("redis://admin:{rest}")).unwrap_err().to_string();
+            assert!(
+                shown.contains("not a number") && !shown.contains("hunt") && !shown.contains("er2"),
+                "{shown}"
+            );
+        }
     }
 }

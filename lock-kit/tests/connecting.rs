@@ -76,6 +76,16 @@ async fn a_lazy_client_connects_once_when_it_is_first_used() {
 }
 
 #[tokio::test]
+async fn a_lazy_client_lists_at_its_first_use() {
+    let connecting = Connecting::failing(1, ErrorKind::Unreachable);
+    let client = connecting.client(lazy()).await.unwrap();
+    assert!(client.list().await.unwrap().locks.is_empty());
+    let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
+    assert_eq!(client.list().await.unwrap().locks.len(), 1);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_lazy_client_says_at_each_use_why_it_cannot_connect() {
     let connecting = Connecting::failing(1, ErrorKind::Denied);
     let client = connecting.client(lazy().server("test://cache")).await.unwrap();

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     fn read(url: &str) -> Result<MySqlOptions, LockError> {
-        let (options, mut rest) = lock_kit::read::<MySqlOptions>(&LockUrl::parse(url).unwrap())?;
+        let (options, mut rest) = lock_kit::read::<MySqlOptions>(&LockUrl::parse(url)?)?;
         rest.configure(ClientBuilder::new())?;
         rest.finish()?;
         options.server.endpoint.check(options.server.tls.as_ref())?;

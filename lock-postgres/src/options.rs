@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     fn read(url: &str) -> Result<PostgresOptions, LockError> {
-        let (options, mut rest) = lock_kit::read::<PostgresOptions>(&LockUrl::parse(url).unwrap())?;
+        let (options, mut rest) = lock_kit::read::<PostgresOptions>(&LockUrl::parse(url)?)?;
         rest.configure(ClientBuilder::new())?;
         rest.finish()?;
         options.server.endpoint.check(options.server.tls.as_ref())?;

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     fn read(url: &str) -> Result<RedisOptions, LockError> {
-        let (options, rest) = lock_kit::read::<RedisOptions>(&LockUrl::parse(url).unwrap())?;
+        let (options, rest) = lock_kit::read::<RedisOptions>(&LockUrl::parse(url)?)?;
         rest.finish()?;
         options.server.endpoint.check(options.server.tls.as_ref())?;
         options.check_login()?;

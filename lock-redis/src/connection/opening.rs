@@ -129,13 +129,14 @@ impl Connection {
                 link.identity = Some(Identity { run: run.clone(), number });
             }
             (_, Some(_)) => self.warn_of_late_requests("CLIENT ID"),
-            _ => self.warn_of_late_requests("INFO (version, role and eviction are not checked)"),
+            _ => self.warn_of_late_requests(
+                "INFO (version, role, eviction and the append-only file are not checked)",
+            ),
         }
         if let Some(facts) = &facts {
             facts.check(self.options.is_cluster())?;
-            if let Some(warning) = facts.warning() {
-                self.warn(warning);
-            }
+            let outlasts_restarts = self.witnesses.is_some() || !self.options.restart_delay.is_zero();
+            facts.warnings(outlasts_restarts).for_each(|warning| self.warn(warning));
             let settled_in = self.options.restart_delay.saturating_sub(facts.least_uptime());
             link.usable_from = self.context.clock().now().plus(settled_in);
         } else if !self.options.restart_delay.is_zero() {

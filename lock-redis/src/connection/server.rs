@@ -20,6 +20,8 @@ pub(crate) struct Facts {
     /// In bytes; zero means no limit.
     memory_limit: u64,
     eviction: String,
+    /// Whether it writes what it does to a file, from which it knows the locks again after a restart.
+    has_log: bool,
 }
 
 impl Facts {
@@ -40,6 +42,7 @@ impl Facts {
             is_cluster_node: value("cluster_enabled") == "1",
             memory_limit: value("maxmemory").parse().unwrap_or(0),
             eviction: value("maxmemory_policy"),
+            has_log: value("aof_enabled") != "0",
         }
     }
 
@@ -78,15 +81,22 @@ impl Facts {
         Ok(())
     }
 
-    /// A problem of the server that does not prevent its use, and what to do about it.
-    pub(crate) fn warning(&self) -> Option<String> {
-        (self.memory_limit > 0 && self.eviction != "noeviction").then(|| {
+    /// Problems of the server that do not prevent its use, and what to do about them. `outlasts_restarts`: the client takes no lock
+    /// from a server that may just have forgotten it.
+    pub(crate) fn warnings(&self, outlasts_restarts: bool) -> impl Iterator<Item = String> + use<> {
+        let evicts = (self.memory_limit > 0 && self.eviction != "noeviction").then(|| {
             format!(
                 "the server evicts keys when its memory is full (maxmemory-policy {}), and a lock that is evicted is lost: \
                  set maxmemory-policy to noeviction, or keep locks on a server of their own",
                 self.eviction
             )
-        })
+        });
+        let forgets = (!self.has_log && !outlasts_restarts).then(|| {
+            "the server has no append-only file (appendonly no), so after a restart it grants locks again that are held: \
+             set appendonly to yes and appendfsync to always, or restart_delay in the URL to the longest lease in use"
+                .to_owned()
+        });
+        evicts.into_iter().chain(forgets)
     }
 
     fn version_number(&self) -> Option<(u32, u32)> {
@@ -101,7 +111,8 @@ mod tests {
 
     fn info(version: &str, role: &str, cluster: u8, limit: u64, policy: &str) -> Facts {
         Facts::read(&format!(
-            "# Server\r\nredis_version:{version}\r\nrun_id:abc\r\nuptime_in_seconds:12\r\n# Memory\r\nmaxmemory:{limit}\r\n\
+            "# Persistence\r\naof_enabled:1\r\n\
+             # Server\r\nredis_version:{version}\r\nrun_id:abc\r\nuptime_in_seconds:12\r\n# Memory\r\nmaxmemory:{limit}\r\n\
              maxmemory_human:0B\r\nmaxmemory_policy:{policy}\r\nrole:{role}\r\ncluster_enabled:{cluster}\r\n"
         ))
     }
@@ -112,9 +123,9 @@ mod tests {
         facts.check(false).unwrap();
         assert_eq!((facts.run.as_str(), facts.uptime), ("abc", Duration::from_secs(12)));
         assert_eq!(facts.least_uptime(), Duration::from_secs(11));
-        assert!(facts.warning().is_none());
+        assert_eq!(facts.warnings(false).next(), None);
         // Without a memory limit the server evicts nothing.
-        assert!(info("7.0.15", "master", 0, 0, "allkeys-lru").warning().is_none());
+        assert_eq!(info("7.0.15", "master", 0, 0, "allkeys-lru").warnings(false).next(), None);
         info("6.2.0", "master", 0, 0, "noeviction").check(false).unwrap();
         info("7.0.15", "master", 1, 0, "noeviction").check(true).unwrap();
         assert!(info("7.0.15", "master", 0, 0, "noeviction").check(true).is_err());
@@ -135,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_server_that_evicts_is_warned_of() {
-        let warning = info("7.0.15", "master", 0, 1000, "volatile-lru").warning().unwrap();
+        let warning = info("7.0.15", "master", 0, 1000, "volatile-lru").warnings(false).next().unwrap();
         assert!(warning.contains("volatile-lru") && warning.contains("noeviction"), "{warning}");
     }
 }

@@ -12,6 +12,7 @@ cases!("preflight":
     a_replica_is_refused,
     a_node_of_a_cluster_is_refused,
     a_server_that_evicts_is_warned_of,
+    a_server_that_forgets_at_a_restart_is_warned_of,
     a_server_without_the_newer_protocol_is_polled,
     a_server_without_client_commands,
 );
@@ -44,10 +45,22 @@ async fn a_server_that_evicts_is_warned_of() -> Outcome {
     let warnings = logs::lines_with(&["WARN", &stage.place(), "maxmemory-policy"]);
     ensure!(warnings.len() == 1, "{warnings:?}");
     ensure!(warnings[0].contains("allkeys-lru") && warnings[0].contains("noeviction"), "{warnings:?}");
-    let sound = Stage::with(ServerOptions::new().setting("maxmemory", "100mb")).await?;
+    let sound = ServerOptions::new().setting("maxmemory", "100mb").setting("appendonly", "yes");
+    let sound = Stage::with(sound).await?;
     sound.client(LONG).await?;
     let warnings = logs::lines_with(&["WARN", &sound.place()]);
     ensure!(warnings.is_empty(), "{warnings:?}");
+    Ok(())
+}
+
+async fn a_server_that_forgets_at_a_restart_is_warned_of() -> Outcome {
+    let stage = Stage::with(ServerOptions::new()).await?;
+    stage.client(&format!("{LONG}&restart_delay=1s")).await?;
+    let warnings = || logs::lines_with(&["WARN", &stage.place()]);
+    ensure!(warnings().is_empty(), "{:?}", warnings());
+    stage.client(LONG).await?;
+    let [warning] = &warnings()[..] else { return Err(Failure::new(format!("{:?}", warnings()))) };
+    ensure!(warning.contains("appendonly no") && warning.contains("restart_delay"), "{warning}");
     Ok(())
 }
 

@@ -22,14 +22,17 @@ cases!(Server::start(), failures: [
 ]);
 
 #[test]
-fn the_doctor_warns_of_a_server_that_evicts() {
+fn the_doctor_warns_of_a_server_that_evicts_and_of_one_that_forgets_at_a_restart() {
     let Some(server) = Server::start_with(ServerOptions::new()) else { return };
     server.command(&["CONFIG", "SET", "maxmemory", "1gb"]);
     server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     let (code, findings) = doctor(&Sandbox::at(server.url()));
     assert_eq!(code, Some(1), "{findings:?}");
-    let warned = findings.iter().find(|finding| finding["check"] == "server").unwrap();
-    assert!(warned["message"].as_str().unwrap().contains("maxmemory-policy allkeys-lru"), "{warned}");
+    let warned: Vec<_> = findings.iter().filter(|finding| finding["check"] == "server").collect();
+    for (warning, part) in warned.iter().zip(["maxmemory-policy allkeys-lru", "appendonly no"]) {
+        assert!(warning["message"].as_str().unwrap().contains(part), "{warning}");
+    }
+    assert_eq!(warned.len(), 2, "{warned:?}");
 }
 
 #[test]
