@@ -57,7 +57,6 @@ impl RegisterOptions {
             .with_breaking(Breaking::Supported)
             .with_describing()
             .with_leasing(Leasing::PerHold { shortest, longest: LONGEST_LEASE })
-            .with_leftovers_gone_after(self.lease)
             .with_answers_within(self.timeout())
             .with_reserving(Reserving::AtMost(NonZeroU32::MAX))
             .with_shared()

@@ -27,8 +27,11 @@
 //! * *A holder or a waiter dies.* A client that watches the object removes it, a lease and 2 % after it first saw the last beat. A client that
 //!   only tries now and then has to be the same client for so long: what was seen is not shared.
 //! * *A client stands still.* Its hold ends by its own clock; its requests that arrive later find another version.
-//! * *The store is away.* Holds are suspect, and end before others may remove them. A wait that ends then is an error.
-//! * *Other clients write at the same time.* All but one write in vain, and try again after a random pause.
+//! * *The store is away.* Holds are suspect, and end before others may remove them. A wait that ends then is an error. A release is
+//!   repeated until it is answered, however long that takes: the store ends nothing by itself.
+//! * *Other clients write at the same time.* All but one write in vain, and try again after a random pause. A store that refuses
+//!   ten writes on the condition of what it shows itself contradicts itself: that is an error, and not retryable.
+//! * *Many of a client wait.* They queue for its turn to write; renewals and releases pass them.
 //! * *The object is deleted by others.* Holders lose the lock, and **tokens begin again**.
 //!
 //! # Invariants

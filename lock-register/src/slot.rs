@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::spi::{Mutex, within};
-use lock_core::{Backoff, Clock, GroupId, LockError, Moment, Operation};
+use lock_core::{Backoff, Clock, ErrorKind, GroupId, LockError, Moment, Operation};
 use lock_kit::no_answer;
 
 use crate::register::{Register, Stored, Written};
@@ -30,6 +30,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
 /// After so many writes in vain there are pauses.
 const WRITES_WITHOUT_PAUSE: u32 = 2;
+
+/// A store may refuse a write for another one that it is about to carry out; if it does so this often, and the object stays the
+/// same, it contradicts itself.
+const REFUSALS_OF_THE_SAME: u32 = 10;
 
 /// The store, and how to ask it.
 #[derive(Debug)]
@@ -56,6 +60,8 @@ pub(crate) struct Slot<R: Register> {
     store: Arc<Store<R>>,
     key: String,
     group: GroupId,
+    /// Attempts and operators' changes queue here, so that what this client holds waits for one write of them at most.
+    queue: tokio::sync::Mutex<()>,
     /// Who writes.
     turn: tokio::sync::Mutex<()>,
     known: Mutex<Known<R::Version>>,
@@ -93,7 +99,7 @@ pub(crate) enum From {
     /// With the object.
     Store,
     /// With what the last change of this client made, if it is likely that this has not changed. Entries of this client are there
-    /// in any case: only its own changes make them.
+    /// in any case: only its own changes make them. For what it holds, which passes the queue.
     Memory,
 }
 
@@ -105,6 +111,7 @@ impl<R: Register> Slot<R> {
             store: Arc::clone(store),
             key,
             group,
+            queue: tokio::sync::Mutex::new(()),
             turn: tokio::sync::Mutex::new(()),
             known: Mutex::new(known),
         }
@@ -172,13 +179,17 @@ impl<R: Register> Slot<R> {
         from: From,
         mut edit: impl FnMut(&mut State) -> Edit<T>,
     ) -> Result<(T, Moment), LockError> {
-        let _turn = self.turn.lock().await;
-        let kept = self.known.lock().kept.take().filter(|_| from == From::Memory);
-        let mut begin = kept.map(|(version, state)| (Some(version), state));
+        let _queue = match from {
+            From::Store => Some(self.queue.lock().await),
+            From::Memory => None,
+        };
         let (mut writes, mut pauses) = (0, Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));
+        let (mut refused, mut refusals) = (None, 0);
         loop {
-            let (base, mut state) = match begin.take() {
-                Some(known) => known,
+            let turn = self.turn.lock().await;
+            let kept = self.known.lock().kept.take().filter(|_| from == From::Memory);
+            let (base, mut state) = match kept {
+                Some((version, state)) => (Some(version), state),
                 None => self.read(operation).await?,
             };
             let replaced = state.mark().clone();
@@ -193,12 +204,16 @@ impl<R: Register> Slot<R> {
                 self.store.clock.sleep_until(next_write).await;
             }
             let (content, sent) = (state.content(operation)?, self.now());
-            if let Some(version) =
-                self.write(base, replaced, content).await.map_err(|error| error.during(operation))?
-            {
+            let written = self.write(base, replaced.clone(), content).await;
+            if let Some(version) = written.map_err(|error| error.during(operation))? {
                 let is_alone = state.entries().nth(1).is_none();
                 self.known.lock().kept = is_alone.then_some((version, state));
                 return Ok((value, sent));
+            }
+            drop(turn);
+            refusals = if refused.replace(replaced.clone()) == Some(replaced) { refusals + 1 } else { 1 };
+            if refusals >= REFUSALS_OF_THE_SAME {
+                return Err(contradicts_itself(operation));
             }
             writes += 1;
             if writes >= WRITES_WITHOUT_PAUSE {
@@ -241,6 +256,12 @@ impl<R: Register> Slot<R> {
             Written::Refused(error) | Written::Unknown(error) => Err(error),
         }
     }
+}
+
+fn contradicts_itself(operation: Operation) -> LockError {
+    LockError::new(ErrorKind::Server, operation)
+        .because("the store refuses each write, as if the object had changed, and shows it unchanged")
+        .remedy("use a store that writes on a condition, without a cache or a gateway that changes versions in between")
 }
 
 /// The longest time that a lease lasts, by a slow clock.

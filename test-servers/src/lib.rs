@@ -60,7 +60,7 @@ pub use process::{Data, ServerProcess};
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};
 pub use redis::{
     Digests, Redis, RedisCluster, RedisConversation, RedisSentinel, RedisSentinels, RedisServer,
-    SayingSentinel, Value, hash_slot, sentinel_url,
+    SayingSentinel, Value, cluster_url, hash_slot, sentinel_url,
 };
 pub use s3::{S3Conversation, S3Faults, S3Server};
 pub use server::{Kind, Place, Server};

@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, Backend, Downgraded, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockError,
-    LossReason, Mode, Released, Term, Wait,
+    AcquireRequest, Backend, ClientBuilder, Clock, Downgraded, ErrorKind, Grant, GroupId, HolderId,
+    InspectRequest, LeaseState, LockError, LossReason, Mode, Released, Term, Wait,
 };
 
 use super::store::MemoryStore;
@@ -300,4 +300,76 @@ fn dead_waiters_are_passed() {
     }
     assert!(passed < OVER + POLL * 2, "{passed:?}");
     assert_eq!(store.ids(), (vec![3], vec![]));
+}
+
+/// However many wait there: a hold whose renewals wait for theirs would end.
+#[test]
+fn what_is_held_passes_the_queue() {
+    let (machine, store) = (Machine::new(), MemoryStore::default());
+    let client = machine.client(&store);
+    let held = [Arc::new(lease(tries(&client, 1)))];
+    store.slow_down();
+    let requests: Vec<_> = (2..12).map(exclusive).collect();
+    let mut waiters: Vec<_> = requests.iter().map(|request| Box::pin(client.acquire(request))).collect();
+    let mut all_wait = || waiters.iter_mut().all(|waiter| poll(waiter).is_pending());
+    assert!(all_wait());
+    let mut renewal = Box::pin(client.renew(GroupId::new(1), &held));
+    let mut carried = 0;
+    while poll(&mut renewal).is_pending() {
+        let [asked] = *store.open() else { panic!("one request at a time: {:?}", store.open()) };
+        let answer = store.carry_out(asked);
+        store.answer(answer);
+        carried += 1;
+        assert!(all_wait());
+    }
+    assert_eq!(carried, 4, "one waiter reads and writes, and then the holder");
+}
+
+#[test]
+fn a_store_that_contradicts_itself_is_refused() {
+    let (machine, store) = (Machine::new(), MemoryStore::default());
+    let client = machine.client(&store);
+    store.slow_down();
+    let wanted = exclusive(1);
+    let mut attempt = Box::pin(client.acquire(&wanted));
+    let error = (0..1_000).find_map(|_| {
+        if let Poll::Ready(answer) = poll(&mut attempt) {
+            return Some(answer.unwrap_err());
+        }
+        for asked in store.open() {
+            store.refuse(asked);
+            if store.open() == [asked] {
+                let read = store.carry_out(asked);
+                store.answer(read);
+            }
+        }
+        machine.time.advance(POLL);
+        None
+    });
+    let error = error.expect("it begins again for ever");
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Server, false), "{error}");
+}
+
+/// The store ends nothing by itself: clients that only try would find the lock taken for ever.
+#[tokio::test]
+async fn a_release_is_repeated_for_as_long_as_an_outage_lasts() {
+    let (store, (clock, time)) = (MemoryStore::default(), Clock::manual());
+    let building = ClientBuilder::new().clock(clock).build(|context| super::backend(&store, &context));
+    let client = building.unwrap();
+    let lock = client.mutex("room").unwrap();
+    lock.lock().await.unwrap();
+    store.slow_down();
+    let outage = async {
+        for _ in 0..40 {
+            time.advance(LEASE / 10);
+            tokio::task::yield_now().await;
+        }
+    };
+    let (released, ()) = tokio::join!(lock.unlock(), outage);
+    assert!(released.is_err(), "the store is away");
+    store.speed_up();
+    while store.ids() != (vec![], vec![]) {
+        time.advance(LEASE / 10);
+        tokio::task::yield_now().await;
+    }
 }

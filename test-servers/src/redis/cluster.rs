@@ -1,5 +1,6 @@
 //! Clusters: one node that has all hash slots, and three primaries with a replica each.
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -68,8 +69,7 @@ impl RedisCluster {
 
     /// Returns the URL for a client that asks the three nodes that were primaries at first.
     pub fn url(&self) -> String {
-        let all: Vec<_> = self.servers[..PRIMARIES].iter().map(|one| one.address().to_string()).collect();
-        format!("redis+cluster://{}", all.join(","))
+        cluster_url(self.servers[..PRIMARIES].iter().map(RedisServer::address))
     }
 
     /// Returns the nodes; the first three were the first primaries, and the others their replicas, in the same order.
@@ -136,6 +136,53 @@ impl RedisCluster {
         self.any().process.ready(find).await
     }
 
+    /// Waits until another node than this one is the only primary with this hash slot, and returns it.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    ///
+    /// # Cancel safety
+    /// Dropping the future only stops the waiting.
+    pub async fn owner_after(&self, slot: u16, old: &RedisServer) -> Outcome<&RedisServer> {
+        let changed = || async {
+            let owner = self.owner(slot).await?;
+            crate::ensure!(owner.address() != old.address(), "the owner is the same");
+            Ok(owner)
+        };
+        self.any().process.ready(changed).await
+    }
+
+    /// Returns a primary that is not this one.
+    ///
+    /// # Errors
+    /// When there is none.
+    ///
+    /// # Cancel safety
+    /// Dropping the future only stops the search.
+    pub async fn another_primary(&self, than: &RedisServer) -> Outcome<&RedisServer> {
+        for server in &self.servers {
+            let is_other = server.address() != than.address();
+            if is_other && server.itself().await.is_ok_and(|itself| itself.is_primary) {
+                return Ok(server);
+            }
+        }
+        Err(Failure::new("there is no other primary"))
+    }
+
+    /// Makes the replica of this primary the primary, although nothing is wrong with this one, which goes on until it hears of that.
+    ///
+    /// # Errors
+    /// When the replica refuses.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it is not known whether the replica takes over.
+    pub async fn depose(&self, primary: &RedisServer) -> Outcome {
+        // The two that were a pair at first always are: replicas do not move.
+        let position = self.servers.iter().position(|server| server.address() == primary.address());
+        let replica = &self.servers[(position.unwrap_or_default() + PRIMARIES) % self.servers.len()];
+        replica.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await.map(drop)
+    }
+
     /// As [`RedisServer::note_primary`], at each primary.
     ///
     /// # Errors
@@ -178,6 +225,12 @@ impl RedisCluster {
         }
         Ok(())
     }
+}
+
+/// Returns the URL for a client that asks these nodes for the others.
+pub fn cluster_url(nodes: impl IntoIterator<Item = SocketAddr>) -> String {
+    let all: Vec<_> = nodes.into_iter().map(|address| address.to_string()).collect();
+    format!("redis+cluster://{}", all.join(","))
 }
 
 /// Who has which hash slots, in the answer of a node.

@@ -23,7 +23,7 @@ use crate::ports::random_word;
 use crate::server::{Kind, Place};
 use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy};
 
-pub use cluster::{RedisCluster, hash_slot};
+pub use cluster::{RedisCluster, cluster_url, hash_slot};
 pub use conversation::{Digests, RedisConversation};
 pub use resp::Value;
 pub use sentinel::{RedisSentinel, RedisSentinels, SayingSentinel, sentinel_url};

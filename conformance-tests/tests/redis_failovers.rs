@@ -1,5 +1,5 @@
-//! Eight processes increment a number that only a lock behind Redis Sentinel protects, while primaries are killed, stopped and
-//! deposed, one after the other, and sentinels are cut off from some of the processes.
+//! Eight processes increment a number that only a lock behind Redis Sentinel or in a Redis Cluster protects, while primaries are
+//! killed, stopped and deposed and hash slots move, one after the other, and some of the processes are cut off from all witnesses.
 
 #[cfg(unix)]
 #[path = "ensemble/connection.rs"]
