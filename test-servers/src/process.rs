@@ -93,7 +93,7 @@ impl ServerProcess {
     ///
     /// # Errors
     /// When it cannot be started; `missing` is the text for a program that does not exist.
-    pub fn start(name: &str, mut command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
+    pub(crate) fn start(name: &str, mut command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
         // In process groups of their own: signals of a terminal to the program's group are only for the program.
         command.stdin(Stdio::null()).stdout(log(name, folder)?).stderr(log(name, folder)?).process_group(0);
         let (server, watch) = spawn(&mut command, name, folder, missing)?;
@@ -105,7 +105,7 @@ impl ServerProcess {
     ///
     /// # Errors
     /// When it cannot be killed or started.
-    pub fn restart(&self) -> Outcome {
+    pub(crate) fn restart(&self) -> Outcome {
         self.kill()?;
         let mut running = self.running.lock();
         let (server, watch) = spawn(&mut running.command, &self.name, &self.folder, &self.missing)?;
@@ -125,7 +125,10 @@ impl ServerProcess {
     ///
     /// # Cancel safety
     /// Dropping the future only stops the waiting.
-    pub async fn ready<T, F: Future<Output = Outcome<T>>>(&self, mut check: impl FnMut() -> F) -> Outcome<T> {
+    pub(crate) async fn ready<T, F: Future<Output = Outcome<T>>>(
+        &self,
+        mut check: impl FnMut() -> F,
+    ) -> Outcome<T> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
             let error = match check().await {
@@ -147,7 +150,7 @@ impl ServerProcess {
     }
 
     /// Creates a failure that says what happened to the server, and what it wrote last.
-    pub fn failure(&self, what: &str) -> Failure {
+    pub(crate) fn failure(&self, what: &str) -> Failure {
         let name = &self.name;
         let log = fs::read_to_string(self.log()).unwrap_or_else(|error| format!("(no log: {error})"));
         let lines: Vec<_> = log.lines().collect();
@@ -193,7 +196,7 @@ impl ServerProcess {
         self.kill()
     }
 
-    /// Suspends the process. It keeps its connections, and the system accepts new ones for it.
+    /// Suspends the process: it keeps its connections, the system accepts new ones for it, and it answers none of them.
     ///
     /// # Errors
     /// When it has ended.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -173,40 +174,6 @@ impl<K: Kind> Server<K> {
         &self.place.certificates
     }
 
-    /// Returns its process id.
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    /// Returns its log file, to which it appends after a restart.
-    pub fn log(&self) -> PathBuf {
-        self.process.log()
-    }
-
-    /// Kills it with a signal that it cannot catch, and waits until all of its processes are gone.
-    ///
-    /// # Errors
-    /// When the system does not permit it.
-    pub fn kill(&self) -> Outcome {
-        self.process.kill()
-    }
-
-    /// Suspends it: it keeps its connections, the system accepts new ones for it, and it answers none of them.
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn stop(&self) -> Outcome {
-        self.process.stop()
-    }
-
-    /// Resumes it after `stop`.
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn resume(&self) -> Outcome {
-        self.process.resume()
-    }
-
     /// Returns a URL for a client that logs in as its first user; `place` is what comes after the login.
     pub(crate) fn url_to<'a>(
         &self,
@@ -230,6 +197,14 @@ impl<K: Kind> Server<K> {
             Encryption::TlsWithClientCertificates => all.len(),
         };
         all.into_iter().take(count).collect()
+    }
+}
+
+impl<K: Kind> Deref for Server<K> {
+    type Target = ServerProcess;
+
+    fn deref(&self) -> &ServerProcess {
+        &self.process
     }
 }
 

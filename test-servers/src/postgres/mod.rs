@@ -23,7 +23,7 @@ use crate::{Data, During, Outcome, Server, ServerOptions, TcpProxy};
 use program::Program;
 
 pub use conversation::PostgresConversation;
-pub use pooler::PgBouncer;
+pub use pooler::{PgBouncer, Pooler};
 
 /// The user with all privileges, who may connect only through the socket.
 const SUPERUSER: &str = "postgres";

@@ -26,7 +26,7 @@ use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy};
 pub use cluster::{RedisCluster, cluster_url, hash_slot};
 pub use conversation::{Digests, RedisConversation};
 pub use resp::Value;
-pub use sentinel::{RedisSentinel, RedisSentinels, SayingSentinel, sentinel_url};
+pub use sentinel::{RedisSentinels, SayingSentinel, sentinel_url};
 
 const ANSWERS_WITHIN: Duration = Duration::from_mins(1);
 
@@ -34,6 +34,8 @@ const ANSWERS_WITHIN: Duration = Duration::from_mins(1);
 const OWN_USER: &str = "fixture";
 
 const SOCKET: &str = "redis.sock";
+
+const SENTINEL: &str = "sentinel";
 
 /// What a Redis has of its own.
 #[derive(Debug)]
@@ -59,6 +61,8 @@ impl Kind for Redis {
         fs::write(place.path("redis.conf"), configuration(place))?;
         let mut command = Command::new(Self::NAME);
         command.arg(place.path("redis.conf"));
+        // Only sentinels have settings of this name.
+        command.args(place.options.settings.iter().any(|(name, _)| name == SENTINEL).then_some("--sentinel"));
         Ok(command)
     }
 
