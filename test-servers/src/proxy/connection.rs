@@ -63,27 +63,23 @@ struct Connection {
 }
 
 /// Forwards data between `client` and the server until one of them ends, or all connections are cut.
-pub(super) fn spawn(client: TcpStream, shared: &Arc<Shared>) {
-    let shared = Arc::clone(shared);
-    tokio::spawn(async move {
-        let target = *shared.target.lock();
-        // Without a server, the client sees its connection end.
-        let server = TcpStream::connect(target).await?;
-        let (client, client_end) = with_end(client)?;
-        let (server, server_end) = with_end(server)?;
-        let ends = Arc::new(Ends::new(client_end, server_end));
-        let state = State { conversation: (shared.make_conversation)(), open: HashMap::new() };
-        let (state, client_ended) = (Mutex::new(state), Notify::new());
-        let connection =
-            Connection { ends: Arc::clone(&ends), state, shared: Arc::clone(&shared), client_ended };
-        // The proxy may accept no more connections meanwhile.
-        let mut links = shared.links.lock();
-        if *shared.is_open.borrow() {
-            let task = tokio::spawn(async move { connection.run(client, server).await });
-            links.push((ends, task.abort_handle()));
-        }
-        io::Result::Ok(())
-    });
+pub(super) async fn serve(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
+    let target = *shared.target.lock();
+    // Without a server, the client sees its connection end.
+    let server = TcpStream::connect(target).await?;
+    let (client, client_end) = with_end(client)?;
+    let (server, server_end) = with_end(server)?;
+    let ends = Arc::new(Ends::new(client_end, server_end));
+    let state = State { conversation: (shared.make_conversation)(), open: HashMap::new() };
+    let (state, client_ended) = (Mutex::new(state), Notify::new());
+    let connection = Connection { ends: Arc::clone(&ends), state, shared: Arc::clone(&shared), client_ended };
+    // The proxy may accept no more connections meanwhile.
+    let mut links = shared.links.lock();
+    if *shared.is_open.borrow() {
+        let task = tokio::spawn(async move { connection.run(client, server).await });
+        links.push((ends, task.abort_handle()));
+    }
+    Ok(())
 }
 
 /// Returns the socket together with the means to end it while it is used.

@@ -12,8 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
-
 use crate::Outcome;
 use crate::service::Service;
 use conversation::Opaque;
@@ -51,8 +49,8 @@ impl TcpProxy {
     ) -> Outcome<Self> {
         let shared = Arc::new(Shared::new(target, Box::new(make)));
         let serving = Arc::clone(&shared);
-        let service = Service::start("tcp-proxy", |address, listener| async move {
-            serve(address, listener, &serving).await;
+        let service = Service::start("tcp-proxy", shared.is_open.subscribe(), move |client| {
+            connection::serve(client, Arc::clone(&serving))
         })?;
         Ok(Self { shared, service })
     }
@@ -195,33 +193,5 @@ impl fmt::Debug for TcpProxy {
             .field("address", &self.address())
             .field("target", &*self.shared.target.lock())
             .finish_non_exhaustive()
-    }
-}
-
-/// Accepts connections while the proxy is open; stops listening while it is not.
-async fn serve(address: SocketAddr, listener: TcpListener, shared: &Arc<Shared>) {
-    let mut is_open = shared.is_open.subscribe();
-    let mut listener = Some(listener);
-    loop {
-        let Some(listening) = &listener else {
-            if is_open.wait_for(|is_open| *is_open).await.is_err() {
-                return;
-            }
-            listener = TcpListener::bind(address).await.ok();
-            if listener.is_none() {
-                // Another program is listening on the port at the moment.
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            continue;
-        };
-        tokio::select! {
-            biased;
-            _ = is_open.wait_for(|is_open| !is_open) => listener = None,
-            accepted = listening.accept() => {
-                if let Ok((client, _)) = accepted {
-                    connection::spawn(client, shared);
-                }
-            }
-        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use lock_core::spi::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 
 use super::{RedisServer, SENTINEL, Value, next, resp};
 use crate::service::Service;
@@ -192,11 +193,9 @@ impl SayingSentinel {
     pub fn start(primary: Option<SocketAddr>) -> Outcome<Self> {
         let says = Arc::new(Mutex::new((primary, 0)));
         let its = Arc::clone(&says);
-        let service = Service::start("sentinel", move |_, listener| async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                // The client has gone, or sends what is no request.
-                tokio::spawn(answer(stream, Arc::clone(&its)));
-            }
+        // It fails when the client has gone, or sends what is no request.
+        let service = Service::start("sentinel", watch::channel(true).1, move |client| {
+            answer(client, Arc::clone(&its))
         })?;
         Ok(Self { says, service })
     }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 
 use crate::Outcome;
 use crate::service::Service;
@@ -86,17 +87,8 @@ type Routes = HashMap<u16, SocketAddr>;
 /// Starts a SOCKS proxy that knows a few ports, and redirects connections to them.
 fn exit(routes: Routes) -> Outcome<Service> {
     let routes = Arc::new(routes);
-    Service::start("socks-proxy", |_, listener| async move {
-        loop {
-            if let Ok((client, _)) = listener.accept().await {
-                let routes = Arc::clone(&routes);
-                tokio::spawn(async move {
-                    // If it fails, both sides see the end of the connection.
-                    let _ = pass(client, &routes).await;
-                });
-            }
-        }
-    })
+    // If it fails, both sides see the end of the connection.
+    Service::start("socks-proxy", watch::channel(true).1, move |client| pass(client, Arc::clone(&routes)))
 }
 
 /// The version of SOCKS, which is also in every answer.
@@ -107,8 +99,7 @@ const REFUSED: u8 = 5;
 const BY_ADDRESS: u8 = 1;
 const BY_NAME: u8 = 3;
 
-async fn pass(mut client: TcpStream, routes: &Routes) -> io::Result<()> {
-    client.set_nodelay(true)?;
+async fn pass(mut client: TcpStream, routes: Arc<Routes>) -> io::Result<()> {
     let port = port_asked_for(&mut client).await?;
     let server = match routes.get(&port) {
         Some(address) => TcpStream::connect(address).await,
