@@ -45,7 +45,7 @@ impl ServerOptions {
         Self { port: Some(port), ..self }
     }
 
-    /// Speaks TLS, with certificates of an authority made for this server. A server speaks nothing else over TCP, except that ZooKeeper
+    /// Speaks TLS, with certificates of the authority that all servers of this program have. A server speaks nothing else over TCP, except that ZooKeeper
     /// has a second port for plain text; its address and URL are those of the TLS port.
     #[must_use]
     pub fn tls(self) -> Self {

@@ -111,7 +111,7 @@ impl<K: Kind> Server<K> {
             // The first call may have to download a program or to prepare its data, which takes seconds.
             let launch = move || {
                 let kind = K::find(&mut options)?;
-                Self::launch(options, kind, None)
+                Self::launch(options, kind)
             };
             let server = tokio::task::spawn_blocking(launch).await??;
             server.ready().await?;
@@ -121,15 +121,11 @@ impl<K: Kind> Server<K> {
         on_free_ports(options.port, start).await
     }
 
-    /// Starts a server without waiting for it; `certificates` are those of others that have the same authority.
-    pub(crate) fn launch(
-        options: ServerOptions,
-        kind: K,
-        certificates: Option<Certificates>,
-    ) -> Outcome<Self> {
+    /// Starts a server without waiting for it.
+    pub(crate) fn launch(options: ServerOptions, kind: K) -> Outcome<Self> {
         let port = options.port.map_or_else(free_port, Ok)?;
         let folder = tempfile::Builder::new().prefix(&format!("distlock-{}-", K::NAME)).tempdir()?;
-        let certificates = certificates.map_or_else(|| Certificates::make_in(folder.path()), Ok)?;
+        let certificates = Certificates::shared_in(folder.path())?;
         let place = Place { options, port, certificates, folder };
         let command = kind.command(&place)?;
         let process = ServerProcess::start(K::NAME, command, place.folder.path(), K::MISSING)?;

@@ -134,13 +134,9 @@ impl EtcdServer {
     pub async fn start_cluster() -> Outcome<Vec<Self>> {
         let start = || async {
             let all = (0..MEMBERS).map(|_| free_port()).collect::<Outcome<Vec<_>>>()?;
-            let launch = |peers: &u16| {
-                Self::launch(
-                    ServerOptions::new(),
-                    Etcd::member(&ServerOptions::new(), *peers, all.clone())?,
-                    None,
-                )
-            };
+            let options = ServerOptions::new();
+            let launch =
+                |peers: &u16| Self::launch(options.clone(), Etcd::member(&options, *peers, all.clone())?);
             let members = all.iter().map(launch).collect::<Outcome<Vec<_>>>()?;
             for member in &members {
                 member.ready().await?;

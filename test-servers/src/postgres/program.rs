@@ -59,7 +59,7 @@ impl Program {
         let output = self.command("postgres").arg("--version").output().map_err(|_| Failure::new(MISSING))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let version = text.split_whitespace().nth(2).unwrap_or("unknown");
-        let template = kept(&format!("postgres-data-2-{version}"), |made| self.make(made))?;
+        let template = kept(&format!("postgres-data-3-{version}"), |made| self.make(made))?;
         copy(&template, data).during("copy the data folder")?;
         fs::set_permissions(data, fs::Permissions::from_mode(0o700)).during(data.display())
     }
@@ -74,11 +74,16 @@ impl Program {
         // The server's user may not reach the folders of this one.
         let work = tempfile::Builder::new().prefix("distlock-postgres-init-").tempdir()?;
         self.give(work.path())?;
-        let data = work.path().join("data");
+        let (data, statement) = (work.path().join("data"), work.path().join("statement"));
         let mut command = self.command("initdb");
         command.arg("-D").arg(&data).args(["-U", super::SUPERUSER, "--auth=trust", "--encoding=UTF8"]);
         command.args(["--no-locale", "--no-sync", "--wal-segsize=1", "--no-instructions"]);
         run(&mut command, MISSING)?;
+        // A server that runs creates one from a copy, at each start.
+        fs::write(&statement, format!("ALTER DATABASE postgres RENAME TO {}\n", super::DATABASE))?;
+        let mut alone = self.command("postgres");
+        alone.arg("--single").arg("-D").arg(&data).arg("template1").stdin(fs::File::open(&statement)?);
+        run(&mut alone, MISSING)?;
         copy(&data, template).during("copy the data folder")
     }
 }

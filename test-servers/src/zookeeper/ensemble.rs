@@ -75,9 +75,7 @@ impl ZooKeeperEnsemble {
         for (member, options) in options.iter().enumerate() {
             let properties = [quick_elections(), network.properties(member)].concat();
             let kind = ZooKeeper::new(Some((member + 1, lines.concat(), properties)))?;
-            // All of them have one authority.
-            let certificates = members.first().map(|first| first.certificates().clone());
-            members.push(ZooKeeperServer::launch(options.clone(), kind, certificates)?);
+            members.push(ZooKeeperServer::launch(options.clone(), kind)?);
         }
         for member in &members {
             member.ready().await?;
