@@ -20,6 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// wrong.
 const READY_WITHIN: Duration = Duration::from_mins(2);
 
+const ANSWERS_WITHIN: Duration = Duration::from_mins(1);
+
 /// How long a server may take to end in order, and what it has started to end after it.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
@@ -101,12 +103,11 @@ impl ServerProcess {
         Ok(Self { name: name.to_owned(), missing: missing.to_owned(), folder: folder.to_owned(), running })
     }
 
-    /// Kills the process, and starts it again.
+    /// Starts it again after [`ServerProcess::kill`].
     ///
     /// # Errors
-    /// When it cannot be killed or started.
+    /// When it cannot be started.
     pub(crate) fn restart(&self) -> Outcome {
-        self.kill()?;
         let mut running = self.running.lock();
         let (server, watch) = spawn(&mut running.command, &self.name, &self.folder, &self.missing)?;
         (running.server, running.watch) = (server, Some(watch));
@@ -147,6 +148,22 @@ impl ServerProcess {
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Waits for the answer to a request, and explains what went wrong with the log of the server.
+    ///
+    /// # Errors
+    /// When there is none, or the server refuses.
+    ///
+    /// # Cancel safety
+    /// That of `asked`.
+    pub(crate) async fn answer<T>(&self, what: &str, asked: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        let said = match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(failure)) => format!("did not carry out {what:?} ({failure})"),
+            Err(_) => format!("did not answer {what:?} within {ANSWERS_WITHIN:?}"),
+        };
+        Err(self.failure(&said))
     }
 
     /// Creates a failure that says what happened to the server, and what it wrote last.

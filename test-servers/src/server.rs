@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 
-use crate::options::Encryption;
 use crate::ports::on_free_ports;
 use crate::{Certificates, Data, During, Outcome, ServerOptions, ServerProcess, free_port, url};
 
@@ -48,7 +48,7 @@ pub trait Kind: fmt::Debug + Send + Sized + 'static {
     const MISSING: &str;
 
     /// The folder of what it has stored, in the one of the server.
-    const DATA: &str;
+    const DATA: &str = "data";
 
     /// Whether it has to end in order.
     const QUITS: bool = false;
@@ -65,14 +65,16 @@ pub trait Kind: fmt::Debug + Send + Sized + 'static {
     /// When a file cannot be written.
     fn command(&self, place: &Place) -> Outcome<Command>;
 
-    /// Succeeds when the server answers.
+    /// Succeeds when the server answers: if nothing else is said, when it accepts a connection.
     ///
     /// # Errors
     /// Why it does not.
     ///
     /// # Cancel safety
     /// Nothing changes at the server.
-    async fn check(server: &Server<Self>) -> Outcome;
+    async fn check(server: &Server<Self>) -> Outcome {
+        Ok(TcpStream::connect(server.address()).await.map(drop)?)
+    }
 
     /// Makes what the options ask for, when the server answers for the first time.
     ///
@@ -187,12 +189,7 @@ impl<K: Kind> Server<K> {
         let path = |path: &Path| path.display().to_string();
         let Certificates { authority, client, .. } = &self.place.certificates;
         let all = [(ca, path(authority)), ("cert", path(&client.certificate)), ("key", path(&client.key))];
-        let count = match self.place.options.encryption {
-            Encryption::None => 0,
-            Encryption::Tls => 1,
-            Encryption::TlsWithClientCertificates => all.len(),
-        };
-        all.into_iter().take(count).collect()
+        all.into_iter().take(self.place.options.encryption as usize).collect()
     }
 }
 

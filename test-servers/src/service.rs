@@ -13,7 +13,8 @@ use crate::{During, Outcome};
 /// A thread that serves a port of the loopback address. Dropping this ends it, with all its tasks.
 #[derive(Debug)]
 pub(crate) struct Service {
-    address: SocketAddr,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -41,11 +42,6 @@ impl Service {
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
         Ok(Self { address, end: Some(end), thread: Some(thread) })
-    }
-
-    /// Returns the address on which it listens.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{Failure, Outcome, Server, ServerOptions};
 #[derive(Debug)]
 pub struct Curator(String);
 
-/// A Java process with one Curator client, which is its only setting. Dropping this ends the process; its session ends with it or after
+/// A Java process with one Curator client, which is its only setting; it listens when that is connected. Dropping this ends the process; its session ends with it or after
 /// its timeout.
 pub type CuratorPeer = Server<Curator>;
 
@@ -31,7 +31,6 @@ impl Kind for Curator {
     const MISSING: &str = "Apache Curator is not installed: install it with a JDK (on Debian and Ubuntu: apt-get install \
                            libcurator-recipes-java libslf4j-java default-jdk-headless), or leave the tests that need it out with \
                            DISTLOCK_SKIP=curator";
-    const DATA: &str = "data";
 
     fn find(_options: &mut ServerOptions) -> Outcome<Self> {
         classes::compiled().map(Self)
@@ -46,11 +45,6 @@ impl Kind for Curator {
         let client = place.options.settings.iter().flat_map(|(servers, timeout)| [servers, timeout]);
         command.arg("CuratorPeer").args(client).arg(place.port.to_string());
         Ok(command)
-    }
-
-    /// It listens when it is connected.
-    async fn check(server: &Server<Self>) -> Outcome {
-        Ok(TcpStream::connect(server.address()).await.map(drop)?)
     }
 }
 

@@ -49,7 +49,6 @@ impl Etcd {
 impl Kind for Etcd {
     const NAME: &str = "etcd";
     const MISSING: &str = program::MISSING;
-    const DATA: &str = "data";
 
     fn find(options: &mut ServerOptions) -> Outcome<Self> {
         let peers = free_port()?;

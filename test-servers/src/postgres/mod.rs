@@ -55,7 +55,6 @@ pub type PostgresServer = Server<Postgres>;
 impl Kind for Postgres {
     const NAME: &str = "postgres";
     const MISSING: &str = program::MISSING;
-    const DATA: &str = "data";
     /// A killed server leaves shared memory behind.
     const QUITS: bool = true;
 

@@ -4,8 +4,6 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use tokio::net::TcpStream;
-
 use super::PostgresServer;
 use super::program::Program;
 use crate::server::{Kind, Place};
@@ -25,7 +23,6 @@ impl Kind for Pooler {
     const NAME: &str = "pgbouncer";
     const MISSING: &str = "pgbouncer is not installed: install it (on Debian and Ubuntu: apt-get install pgbouncer), or leave \
                            its tests out with DISTLOCK_SKIP=pgbouncer";
-    const DATA: &str = "data";
 
     fn find(_options: &mut ServerOptions) -> Outcome<Self> {
         Ok(Self)
@@ -50,10 +47,6 @@ impl Kind for Pooler {
         let mut command = program.command_at(PATH);
         command.arg(configuration);
         Ok(command)
-    }
-
-    async fn check(server: &Server<Self>) -> Outcome {
-        Ok(TcpStream::connect(server.address()).await.map(drop)?)
     }
 }
 

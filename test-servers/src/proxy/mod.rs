@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::Outcome;
 use crate::service::Service;
 use conversation::Opaque;
-use shared::{Fault, Flow, Part, Shared, Way};
+use shared::{Ends, Fault, Flow, Part, Shared, Way, cut, shut};
 
 pub(crate) use conversation::Malformed;
 pub use conversation::{Conversation, Execution, Reply, Request, Subject};
@@ -57,7 +57,7 @@ impl TcpProxy {
 
     /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
-        self.service.address()
+        self.service.address
     }
 
     /// Sets the server of new connections. Existing connections stay with theirs.
@@ -84,18 +84,25 @@ impl TcpProxy {
 
     /// Ends all connections, on both sides. It accepts new ones.
     pub fn cut(&self) {
-        self.shared.cut();
+        self.shared.links.lock().drain(..).for_each(|link| cut(&link));
     }
 
     /// Ends one connection, on both sides: the one that reaches the server from `port`. Returns whether there was one.
     pub fn cut_from(&self, port: u16) -> bool {
-        self.shared.cut_from(port)
+        let comes_from = |ends: &Ends| ends.server.local_addr().is_ok_and(|address| address.port() == port);
+        let mut links = self.shared.links.lock();
+        links.extract_if(.., |(ends, _)| comes_from(ends)).map(|link| cut(&link)).count() > 0
     }
 
     /// Ends all connections on the server side only. The clients do not notice, and receive nothing, until
     /// [`TcpProxy::heal`] ends the connections on their side as well. It accepts new ones.
     pub fn cut_at_server(&self) {
-        self.shared.cut_at_server();
+        let mut abandoned = self.shared.abandoned.lock();
+        for (ends, task) in self.shared.links.lock().drain(..) {
+            task.abort();
+            shut(&ends.server);
+            abandoned.push(ends);
+        }
     }
 
     /// Accepts no new connections: clients that try are refused.
@@ -179,7 +186,7 @@ impl TcpProxy {
     /// Ends every fault: what arrives from now on, and what was held back, is forwarded. What was lost stays lost.
     pub fn heal(&self) {
         self.shared.armed.lock().clear();
-        self.shared.forget_abandoned();
+        self.shared.abandoned.lock().drain(..).for_each(|ends| shut(&ends.client));
         self.let_go();
         self.shared.flows.send_replace(Default::default());
         self.shared.is_open.send_replace(true);
@@ -188,10 +195,6 @@ impl TcpProxy {
 
 impl fmt::Debug for TcpProxy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("TcpProxy")
-            .field("address", &self.address())
-            .field("target", &*self.shared.target.lock())
-            .finish_non_exhaustive()
+        write!(formatter, "TcpProxy({} to {})", self.address(), *self.shared.target.lock())
     }
 }

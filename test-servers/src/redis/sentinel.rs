@@ -212,7 +212,7 @@ impl SayingSentinel {
 
     /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
-        self.service.address()
+        self.service.address
     }
 }
 

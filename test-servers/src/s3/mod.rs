@@ -85,7 +85,7 @@ impl S3Server {
 
     /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
-        self.service.address()
+        self.service.address
     }
 
     /// Returns a URL for a client that reaches it at `address`, itself or through a proxy, with the locks below a prefix. Options

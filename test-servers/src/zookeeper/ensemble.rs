@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::network::{Network, PeerPorts};
+use super::network::Network;
 use super::{Role, ZooKeeper, ZooKeeperServer};
 use crate::ports::on_free_ports;
 use crate::{Failure, Outcome, ServerOptions, free_port};
@@ -70,7 +70,11 @@ impl ZooKeeperEnsemble {
     async fn start_once(options: &[ServerOptions; MEMBERS]) -> Outcome<Self> {
         let ports = (0..MEMBERS).map(|_| Ok([free_port()?, free_port()?])).collect::<Outcome<Vec<_>>>()?;
         let network = Network::start(&ports)?;
-        let lines: Vec<_> = ports.iter().enumerate().map(|(member, ports)| line(member, *ports)).collect();
+        let lines: Vec<_> = ports
+            .iter()
+            .enumerate()
+            .map(|(at, [quorum, election])| format!("server.{}=127.0.0.1:{quorum}:{election}\n", at + 1))
+            .collect();
         let mut members: Vec<ZooKeeperServer> = Vec::new();
         for (member, options) in options.iter().enumerate() {
             let properties = [quick_elections(), network.properties(member)].concat();
@@ -154,22 +158,17 @@ impl ZooKeeperEnsemble {
         (0..self.members.len()).filter(|other| *other != member).collect()
     }
 
-    /// Forwards nothing between two members until [`ZooKeeperEnsemble::heal`]: each notices by its own clock that the
-    /// other is silent.
-    pub fn part(&self, one: usize, other: usize) {
-        self.network.blackhole(one, other);
-    }
-
     /// Ends the connections between two members, and refuses new ones until [`ZooKeeperEnsemble::heal`]: both notice
     /// immediately.
     pub fn sever(&self, one: usize, other: usize) {
         self.network.sever(one, other);
     }
 
-    /// Separates a member from all others. Its clients can still reach it.
+    /// Forwards nothing between a member and the others until [`ZooKeeperEnsemble::heal`]: each notices by its own clock that the other
+    /// is silent. Its clients can still reach it.
     pub fn isolate(&self, member: usize) {
         for other in self.others(member) {
-            self.part(member, other);
+            self.network.blackhole(member, other);
         }
     }
 
@@ -177,10 +176,6 @@ impl ZooKeeperEnsemble {
     pub fn heal(&self) {
         self.network.heal();
     }
-}
-
-fn line(member: usize, [quorum, election]: PeerPorts) -> String {
-    format!("server.{}=127.0.0.1:{quorum}:{election}\n", member + 1)
 }
 
 /// A member that looks for a leader and finds none asks again soon.

@@ -19,7 +19,7 @@ use crate::service::Service;
 use crate::{Direction, TcpProxy};
 
 /// The ports on which a member listens for the others: of the quorum and of elections.
-pub(super) type PeerPorts = [u16; 2];
+type PeerPorts = [u16; 2];
 
 /// The proxies between the members.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Network {
 
     /// Returns the Java properties that send a member's connections through its exit.
     pub(super) fn properties(&self, member: usize) -> Vec<String> {
-        let address = self.exits[member].address();
+        let address = self.exits[member].address;
         vec![
             format!("-DsocksProxyHost={}", address.ip()),
             format!("-DsocksProxyPort={}", address.port()),
@@ -97,7 +97,6 @@ const NO_LOGIN: u8 = 0;
 const GRANTED: u8 = 0;
 const REFUSED: u8 = 5;
 const BY_ADDRESS: u8 = 1;
-const BY_NAME: u8 = 3;
 
 async fn pass(mut client: TcpStream, routes: Arc<Routes>) -> io::Result<()> {
     let port = port_asked_for(&mut client).await?;
@@ -116,17 +115,11 @@ async fn port_asked_for(client: &mut TcpStream) -> io::Result<u16> {
     let [_, ways] = array(client).await?;
     client.read_exact(&mut vec![0; usize::from(ways)]).await?;
     client.write_all(&[VERSION, NO_LOGIN]).await?;
-    let [_, _, _, kind] = array(client).await?;
-    let length = match kind {
-        BY_ADDRESS => 4,
-        BY_NAME => {
-            let [length] = array(client).await?;
-            usize::from(length)
-        }
-        _ => return Err(io::ErrorKind::Unsupported.into()),
+    // A member knows the others by their addresses.
+    let [_, _, _, BY_ADDRESS, _, _, _, _, high, low] = array(client).await? else {
+        return Err(io::ErrorKind::Unsupported.into());
     };
-    client.read_exact(&mut vec![0; length]).await?;
-    Ok(u16::from_be_bytes(array(client).await?))
+    Ok(u16::from_be_bytes([high, low]))
 }
 
 async fn array<const N: usize>(client: &mut TcpStream) -> io::Result<[u8; N]> {
