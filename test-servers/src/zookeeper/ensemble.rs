@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::network::Network;
 use super::{Role, ZooKeeper, ZooKeeperServer};
 use crate::ports::on_free_ports;
-use crate::{Failure, Outcome, ServerOptions, free_port};
+use crate::{Direction, Failure, Outcome, ServerOptions, TcpProxy, free_port};
 
 const MEMBERS: usize = 3;
 
@@ -161,20 +161,28 @@ impl ZooKeeperEnsemble {
     /// Ends the connections between two members, and refuses new ones until [`ZooKeeperEnsemble::heal`]: both notice
     /// immediately.
     pub fn sever(&self, one: usize, other: usize) {
-        self.network.sever(one, other);
+        self.network.of_both(one, other).for_each(TcpProxy::sever);
     }
 
-    /// Forwards nothing between a member and the others until [`ZooKeeperEnsemble::heal`]: each notices by its own clock that the other
-    /// is silent. Its clients can still reach it.
+    /// Forwards nothing between two members until [`ZooKeeperEnsemble::heal`]: each notices by its own clock that the
+    /// other is silent.
+    pub fn part(&self, one: usize, other: usize) {
+        for proxy in self.network.of_both(one, other) {
+            proxy.blackhole(Direction::ToServer);
+            proxy.blackhole(Direction::ToClient);
+        }
+    }
+
+    /// Separates a member from all others. Its clients can still reach it.
     pub fn isolate(&self, member: usize) {
         for other in self.others(member) {
-            self.network.blackhole(member, other);
+            self.part(member, other);
         }
     }
 
     /// Connects all members again. Data that was on its way arrives, as it does in a network.
     pub fn heal(&self) {
-        self.network.heal();
+        self.network.between.values().flatten().for_each(TcpProxy::heal);
     }
 }
 

@@ -14,9 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::Outcome;
 use crate::service::Service;
-use crate::{Direction, TcpProxy};
+use crate::{Outcome, TcpProxy};
 
 /// The ports on which a member listens for the others: of the quorum and of elections.
 type PeerPorts = [u16; 2];
@@ -26,7 +25,7 @@ type PeerPorts = [u16; 2];
 pub(super) struct Network {
     exits: Vec<Service>,
     /// By the member that connects and the one that it connects to.
-    between: HashMap<(usize, usize), Vec<TcpProxy>>,
+    pub(super) between: HashMap<(usize, usize), Vec<TcpProxy>>,
 }
 
 impl Network {
@@ -60,24 +59,8 @@ impl Network {
         ]
     }
 
-    /// Forwards nothing between the two, whichever of them connects.
-    pub(super) fn blackhole(&self, one: usize, other: usize) {
-        for proxy in self.of_both(one, other) {
-            proxy.blackhole(Direction::ToServer);
-            proxy.blackhole(Direction::ToClient);
-        }
-    }
-
-    /// Ends their connections, and refuses new ones.
-    pub(super) fn sever(&self, one: usize, other: usize) {
-        self.of_both(one, other).for_each(TcpProxy::sever);
-    }
-
-    pub(super) fn heal(&self) {
-        self.between.values().flatten().for_each(TcpProxy::heal);
-    }
-
-    fn of_both(&self, one: usize, other: usize) -> impl Iterator<Item = &TcpProxy> {
+    /// The proxies between the two, whichever of them connects.
+    pub(super) fn of_both(&self, one: usize, other: usize) -> impl Iterator<Item = &TcpProxy> {
         [(one, other), (other, one)].into_iter().filter_map(|pair| self.between.get(&pair)).flatten()
     }
 }
