@@ -3,7 +3,7 @@
 use std::io;
 use std::process::Child;
 
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 /// Suspends the process, and waits until it has stopped: the signal is sent immediately and takes effect later.
 ///
@@ -12,8 +12,10 @@ use rustix::process::{Pid, Signal, WaitOptions};
 pub fn stop(child: &Child) -> io::Result<()> {
     let process = Pid::from_child(child);
     rustix::process::kill_process(process, Signal::STOP)?;
-    match rustix::process::waitpid(Some(process), WaitOptions::UNTRACED)? {
-        Some((_, status)) if status.stopped() => Ok(()),
+    // One that has ended is not reaped here: its handle would go on to signal its id.
+    let changes = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    match rustix::process::waitid(WaitId::Pid(process), changes)? {
+        Some(status) if status.stopped() => Ok(()),
         _ => Err(io::Error::other("the process has ended instead of stopping")),
     }
 }

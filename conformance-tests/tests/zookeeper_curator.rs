@@ -69,7 +69,7 @@ impl Stage {
 
     async fn curator(&self) -> Arc<CuratorPeer> {
         let address = self.server.plain_address().to_string();
-        Arc::new(CuratorPeer::start(&address, SESSION).await.unwrap())
+        Arc::new(CuratorPeer::connected_to(&address, SESSION).await.unwrap())
     }
 
     /// Returns the nodes of all contenders, beginning with the holder of the lock. An exclusive attempt of ours has another node for

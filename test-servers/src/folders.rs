@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::{During, Failure, Outcome};
 
@@ -55,7 +55,7 @@ pub(crate) fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
 /// Runs a program to its end; `missing` is the text for one that does not exist.
 pub(crate) fn run(command: &mut Command, missing: &str) -> Outcome {
     let program = command.get_program().display().to_string();
-    let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+    let output = command.output().map_err(|error| match error.kind() {
         ErrorKind::NotFound => Failure::new(missing),
         _ => Failure::new(format!("{program}: {error}")),
     })?;

@@ -49,18 +49,18 @@ mod zookeeper;
 pub use azurite::{Azurite, AzuriteServer};
 pub use certificates::{Certificates, Pair};
 pub use conformance_tests::{During, Failure, Outcome, ensure};
-pub use curator::{CuratorHold, CuratorLock, CuratorPeer};
+pub use curator::{Curator, CuratorHold, CuratorLock, CuratorPeer};
 pub use etcd::{Etcd, EtcdConversation, EtcdRequest, EtcdServer};
 pub use given::GivenServer;
 pub use mysql::{MySql, MySqlConversation, MySqlFlavour, MySqlServer, MySqlSession};
 pub use options::ServerOptions;
 pub use ports::free_port;
-pub use postgres::{PgBouncer, Postgres, PostgresConversation, PostgresServer, PostgresSession};
+pub use postgres::{PgBouncer, Pooler, Postgres, PostgresConversation, PostgresServer, PostgresSession};
 pub use process::{Data, ServerProcess};
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};
 pub use redis::{
-    Digests, Redis, RedisCluster, RedisConversation, RedisSentinel, RedisSentinels, RedisServer,
-    SayingSentinel, Value, cluster_url, hash_slot, sentinel_url,
+    Digests, Redis, RedisCluster, RedisConversation, RedisSentinels, RedisServer, SayingSentinel, Value,
+    cluster_url, hash_slot, sentinel_url,
 };
 pub use s3::{S3Conversation, S3Faults, S3Server};
 pub use server::{Kind, Place, Server};

@@ -15,14 +15,14 @@ pub struct ServerOptions {
     pub(crate) properties: Vec<(String, String)>,
 }
 
-/// How a server encrypts its connections.
+/// How a server encrypts its connections, with how many files a client needs for that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Encryption {
     /// Not, or only if the client asks for it.
     #[default]
-    None,
-    Tls,
-    TlsWithClientCertificates,
+    None = 0,
+    Tls = 1,
+    TlsWithClientCertificates = 3,
 }
 
 /// A user of a server.
@@ -45,7 +45,7 @@ impl ServerOptions {
         Self { port: Some(port), ..self }
     }
 
-    /// Speaks TLS, with certificates of an authority made for this server. A server speaks nothing else over TCP, except that ZooKeeper
+    /// Speaks TLS, with certificates of the authority that all servers of this program have. A server speaks nothing else over TCP, except that ZooKeeper
     /// has a second port for plain text; its address and URL are those of the TLS port.
     #[must_use]
     pub fn tls(self) -> Self {
@@ -121,6 +121,10 @@ impl ServerOptions {
     pub(crate) fn lines(&self, separator: char) -> String {
         let lines = self.settings.iter().map(|(name, value)| format!("{name}{separator}{value}\n"));
         lines.collect::<Vec<_>>().concat()
+    }
+
+    pub(crate) fn has_setting(&self, of: &str) -> bool {
+        self.settings.iter().any(|(name, _)| name == of)
     }
 
     pub(crate) fn speaks_tls(&self) -> bool {

@@ -4,12 +4,12 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use conformance_tests::signals;
 use lock_core::spi::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::time::Instant;
 
 use crate::{During, Failure, Outcome};
@@ -19,6 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long a server may take until its first answer. The value is generous: it costs time only when something is
 /// wrong.
 const READY_WITHIN: Duration = Duration::from_mins(2);
+
+const ANSWERS_WITHIN: Duration = Duration::from_mins(1);
 
 /// How long a server may take to end in order, and what it has started to end after it.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
@@ -53,7 +55,38 @@ pub struct ServerProcess {
 struct Running {
     command: Command,
     server: Child,
-    watch: Child,
+    /// As long as the server is not reaped: from then on another process may have its id, which nothing here may signal.
+    watch: Option<Child>,
+}
+
+impl Running {
+    /// The server, which may have ended, as long as its id is its own.
+    fn server(&self) -> io::Result<&Child> {
+        self.watch.as_ref().map(|_| &self.server).ok_or_else(|| io::Error::other("it has ended"))
+    }
+
+    /// Whether it has ended by itself. It is not reaped before its watchdog has ended.
+    fn has_ended(&self) -> io::Result<bool> {
+        let process = WaitId::Pid(Pid::from_child(self.server()?));
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(process, options)?.is_some())
+    }
+
+    /// Returns the processes that it has started: PostgreSQL has one for each connection, and some more.
+    fn others(&self) -> Vec<Pid> {
+        let Ok(pid) = self.server().map(Child::id) else { return Vec::new() };
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        children.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
+    }
+
+    /// Ends the watchdog, and then the server. Returns how that has ended, if it had.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        if let Some(watch) = &mut self.watch {
+            end(watch)?;
+        }
+        self.watch = None;
+        end(&mut self.server)
+    }
 }
 
 impl ServerProcess {
@@ -62,23 +95,22 @@ impl ServerProcess {
     ///
     /// # Errors
     /// When it cannot be started; `missing` is the text for a program that does not exist.
-    pub fn start(name: &str, mut command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
+    pub(crate) fn start(name: &str, mut command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
         // In process groups of their own: signals of a terminal to the program's group are only for the program.
         command.stdin(Stdio::null()).stdout(log(name, folder)?).stderr(log(name, folder)?).process_group(0);
         let (server, watch) = spawn(&mut command, name, folder, missing)?;
-        let running = Mutex::new(Running { command, server, watch });
+        let running = Mutex::new(Running { command, server, watch: Some(watch) });
         Ok(Self { name: name.to_owned(), missing: missing.to_owned(), folder: folder.to_owned(), running })
     }
 
-    /// Kills the process, and starts it again.
+    /// Starts it again after [`ServerProcess::kill`].
     ///
     /// # Errors
-    /// When it cannot be killed or started.
-    pub fn restart(&self) -> Outcome {
-        self.kill()?;
+    /// When it cannot be started.
+    pub(crate) fn restart(&self) -> Outcome {
         let mut running = self.running.lock();
         let (server, watch) = spawn(&mut running.command, &self.name, &self.folder, &self.missing)?;
-        (running.server, running.watch) = (server, watch);
+        (running.server, running.watch) = (server, Some(watch));
         Ok(())
     }
 
@@ -94,14 +126,20 @@ impl ServerProcess {
     ///
     /// # Cancel safety
     /// Dropping the future only stops the waiting.
-    pub async fn ready<T, F: Future<Output = Outcome<T>>>(&self, mut check: impl FnMut() -> F) -> Outcome<T> {
+    pub(crate) async fn ready<T, F: Future<Output = Outcome<T>>>(
+        &self,
+        mut check: impl FnMut() -> F,
+    ) -> Outcome<T> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
             let error = match check().await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let ended = self.running.lock().server.try_wait()?;
+            let ended = {
+                let mut running = self.running.lock();
+                if running.has_ended().unwrap_or(true) { Some(running.end()?) } else { None }
+            };
             if let Some(status) = ended {
                 return Err(self.failure(&format!("ended with {status}")));
             }
@@ -112,22 +150,34 @@ impl ServerProcess {
         }
     }
 
+    /// Waits for the answer to a request, and explains what went wrong with the log of the server.
+    ///
+    /// # Errors
+    /// When there is none, or the server refuses.
+    ///
+    /// # Cancel safety
+    /// That of `asked`.
+    pub(crate) async fn answer<T>(&self, what: &str, asked: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        let said = match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(failure)) => format!("did not carry out {what:?} ({failure})"),
+            Err(_) => format!("did not answer {what:?} within {ANSWERS_WITHIN:?}"),
+        };
+        Err(self.failure(&said))
+    }
+
     /// Creates a failure that says what happened to the server, and what it wrote last.
-    pub fn failure(&self, what: &str) -> Failure {
+    pub(crate) fn failure(&self, what: &str) -> Failure {
         let name = &self.name;
-        Failure::new(format!("{name} {what}; the end of its log:\n{}", self.log_tail()))
+        let log = fs::read_to_string(self.log()).unwrap_or_else(|error| format!("(no log: {error})"));
+        let lines: Vec<_> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(LINES_OF_LOG)..].join("\n");
+        Failure::new(format!("{name} {what}; the end of its log:\n{last}"))
     }
 
     /// Returns its log file, to which it appends after a restart.
     pub fn log(&self) -> PathBuf {
         self.folder.join(format!("{}.log", self.name))
-    }
-
-    /// Returns the last lines of its log.
-    pub fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.log()).unwrap_or_else(|error| format!("(no log: {error})"));
-        let lines: Vec<_> = log.lines().collect();
-        lines[lines.len().saturating_sub(LINES_OF_LOG)..].join("\n")
     }
 
     /// Kills the process with a signal that it cannot catch, and waits until it and the processes that it has started are gone. Does
@@ -136,40 +186,41 @@ impl ServerProcess {
     /// # Errors
     /// When the system does not permit it.
     pub fn kill(&self) -> Outcome {
-        let others = self.others();
-        // The watchdog first: later it might kill another process with the same process id.
         let mut running = self.running.lock();
-        end(&mut running.watch).during("end what watches over the server")?;
-        end(&mut running.server).during(format_args!("kill {}", self.name))?;
-        // They notice by themselves, unless they are suspended.
-        signal_all(&others, Signal::CONT);
+        let others = running.others();
+        running.end().during(format_args!("kill {}", self.name))?;
+        // They notice by themselves, unless they are suspended; then their ids are still their own.
+        let suspended: Vec<_> =
+            others.iter().copied().filter(|process| state(*process) == Some('T')).collect();
+        signal_all(&suspended, Signal::CONT);
         wait_until(|| !others.iter().any(|process| is_running(*process)));
         Ok(())
     }
 
-    /// Returns the processes that it has started: PostgreSQL has one for each connection, and some more.
+    /// Returns the processes that it has started.
+    #[cfg(test)]
     pub(crate) fn others(&self) -> Vec<Pid> {
-        let pid = self.pid();
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        children.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
+        self.running.lock().others()
     }
 
     /// Asks the process to end at once, but in order, and kills it if it does not. It may be suspended.
     pub(crate) fn quit(&self) -> Outcome {
-        let asked = kill_process(Pid::from_child(&self.running.lock().server), Signal::QUIT);
+        let ask = |server: &Child| Ok(kill_process(Pid::from_child(server), Signal::QUIT)?);
+        let asked = self.running.lock().server().and_then(ask);
         if asked.is_ok() && self.resume().is_ok() {
-            wait_until(|| !matches!(self.running.lock().server.try_wait(), Ok(None)));
+            wait_until(|| self.running.lock().has_ended().unwrap_or(true));
         }
         self.kill()
     }
 
-    /// Suspends the process. It keeps its connections, and the system accepts new ones for it.
+    /// Suspends the process: it keeps its connections, the system accepts new ones for it, and it answers none of them.
     ///
     /// # Errors
     /// When it has ended.
     pub fn stop(&self) -> Outcome {
-        signals::stop(&self.running.lock().server).during(format_args!("stop {}", self.name))?;
-        signal_all(&self.others(), Signal::STOP);
+        let running = self.running.lock();
+        running.server().and_then(signals::stop).during(format_args!("stop {}", self.name))?;
+        signal_all(&running.others(), Signal::STOP);
         Ok(())
     }
 
@@ -178,8 +229,9 @@ impl ServerProcess {
     /// # Errors
     /// When it has ended.
     pub fn resume(&self) -> Outcome {
-        signal_all(&self.others(), Signal::CONT);
-        signals::resume(&self.running.lock().server).during(format_args!("resume {}", self.name))
+        let running = self.running.lock();
+        signal_all(&running.others(), Signal::CONT);
+        running.server().and_then(signals::resume).during(format_args!("resume {}", self.name))
     }
 }
 
@@ -190,10 +242,15 @@ fn signal_all(processes: &[Pid], signal: Signal) {
     }
 }
 
+/// Returns the state of a process, as the system shows it; `None` when it is gone.
+fn state(process: Pid) -> Option<char> {
+    let status = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    status.rsplit_once(") ")?.1.chars().next()
+}
+
+/// The process that adopts orphans may leave a zombie for a while.
 pub(crate) fn is_running(process: Pid) -> bool {
-    let status = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
-    // The process that adopts orphans may leave a zombie for a while.
-    status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    !matches!(state(process), None | Some('Z'))
 }
 
 /// Waits for the end of a process, as long as it may take.
@@ -223,9 +280,9 @@ fn log(name: &str, folder: &Path) -> Outcome<File> {
     File::options().create(true).append(true).open(&path).during(path.display())
 }
 
-fn end(process: &mut Child) -> io::Result<()> {
+fn end(process: &mut Child) -> io::Result<ExitStatus> {
     process.kill()?;
-    process.wait().map(drop)
+    process.wait()
 }
 
 impl Drop for ServerProcess {
@@ -255,16 +312,18 @@ mod tests {
         ServerProcess::start("server", command, folder, "install it")
     }
 
+    fn watch_of(server: &ServerProcess) -> u32 {
+        server.running.lock().watch.as_ref().unwrap().id()
+    }
+
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         command
     }
 
-    /// Returns the state of a process, as the system shows it; `None` when it is gone.
     fn state(pid: u32) -> Option<char> {
-        let status = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        status.rsplit_once(") ")?.1.chars().next()
+        super::state(Pid::from_raw(pid.cast_signed()).unwrap())
     }
 
     fn eventually(what: &str, condition: impl Fn() -> bool) {
@@ -291,11 +350,40 @@ mod tests {
         assert!(failure.contains("exit status: 3") && failure.contains("the port is taken"), "{failure}");
     }
 
+    #[tokio::test]
+    async fn the_id_of_a_server_that_has_ended_is_its_own_until_its_watchdog_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = start(shell("exit 3"), folder.path()).unwrap();
+        let (pid, watch) = (server.pid(), watch_of(&server));
+        eventually("it has ended", || state(pid) == Some('Z'));
+        server.stop().unwrap_err();
+        assert_eq!((state(pid), state(watch).is_some()), (Some('Z'), true));
+        let never = || async { Outcome::<()>::Err(Failure::new("no answer")) };
+        let failure = server.ready(never).await.unwrap_err().to_string();
+        assert!(failure.contains("exit status: 3"), "{failure}");
+        assert_eq!((state(pid), state(watch)), (None, None));
+    }
+
+    #[test]
+    fn what_has_the_id_of_a_server_that_is_gone_gets_no_signal() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = start(sleeper(), folder.path()).unwrap();
+        server.kill().unwrap();
+        // As if this were a process that has got the id.
+        server.running.lock().server = sleeper().process_group(0).spawn().unwrap();
+        let pid = server.pid();
+        server.stop().unwrap_err();
+        server.resume().unwrap_err();
+        assert_eq!(server.others(), []);
+        assert_ne!(state(pid), Some('T'));
+        end(&mut server.running.lock().server).unwrap();
+    }
+
     #[test]
     fn the_end_of_the_handle_is_the_end_of_the_process() {
         let folder = tempfile::tempdir().unwrap();
         let server = start(sleeper(), folder.path()).unwrap();
-        let (pid, watch) = (server.pid(), server.running.lock().watch.id());
+        let (pid, watch) = (server.pid(), watch_of(&server));
         assert!(state(pid).is_some());
         drop(server);
         assert_eq!((state(pid), state(watch)), (None, None));

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 
-use crate::options::Encryption;
 use crate::ports::on_free_ports;
 use crate::{Certificates, Data, During, Outcome, ServerOptions, ServerProcess, free_port, url};
 
@@ -47,7 +48,7 @@ pub trait Kind: fmt::Debug + Send + Sized + 'static {
     const MISSING: &str;
 
     /// The folder of what it has stored, in the one of the server.
-    const DATA: &str;
+    const DATA: &str = "data";
 
     /// Whether it has to end in order.
     const QUITS: bool = false;
@@ -64,14 +65,16 @@ pub trait Kind: fmt::Debug + Send + Sized + 'static {
     /// When a file cannot be written.
     fn command(&self, place: &Place) -> Outcome<Command>;
 
-    /// Succeeds when the server answers.
+    /// Succeeds when the server answers: if nothing else is said, when it accepts a connection.
     ///
     /// # Errors
     /// Why it does not.
     ///
     /// # Cancel safety
     /// Nothing changes at the server.
-    async fn check(server: &Server<Self>) -> Outcome;
+    async fn check(server: &Server<Self>) -> Outcome {
+        Ok(TcpStream::connect(server.address()).await.map(drop)?)
+    }
 
     /// Makes what the options ask for, when the server answers for the first time.
     ///
@@ -110,7 +113,7 @@ impl<K: Kind> Server<K> {
             // The first call may have to download a program or to prepare its data, which takes seconds.
             let launch = move || {
                 let kind = K::find(&mut options)?;
-                Self::launch(options, kind, None)
+                Self::launch(options, kind)
             };
             let server = tokio::task::spawn_blocking(launch).await??;
             server.ready().await?;
@@ -120,15 +123,11 @@ impl<K: Kind> Server<K> {
         on_free_ports(options.port, start).await
     }
 
-    /// Starts a server without waiting for it; `certificates` are those of others that have the same authority.
-    pub(crate) fn launch(
-        options: ServerOptions,
-        kind: K,
-        certificates: Option<Certificates>,
-    ) -> Outcome<Self> {
+    /// Starts a server without waiting for it.
+    pub(crate) fn launch(options: ServerOptions, kind: K) -> Outcome<Self> {
         let port = options.port.map_or_else(free_port, Ok)?;
         let folder = tempfile::Builder::new().prefix(&format!("distlock-{}-", K::NAME)).tempdir()?;
-        let certificates = certificates.map_or_else(|| Certificates::make_in(folder.path()), Ok)?;
+        let certificates = Certificates::shared_in(folder.path())?;
         let place = Place { options, port, certificates, folder };
         let command = kind.command(&place)?;
         let process = ServerProcess::start(K::NAME, command, place.folder.path(), K::MISSING)?;
@@ -173,40 +172,6 @@ impl<K: Kind> Server<K> {
         &self.place.certificates
     }
 
-    /// Returns its process id.
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    /// Returns its log file, to which it appends after a restart.
-    pub fn log(&self) -> PathBuf {
-        self.process.log()
-    }
-
-    /// Kills it with a signal that it cannot catch, and waits until all of its processes are gone.
-    ///
-    /// # Errors
-    /// When the system does not permit it.
-    pub fn kill(&self) -> Outcome {
-        self.process.kill()
-    }
-
-    /// Suspends it: it keeps its connections, the system accepts new ones for it, and it answers none of them.
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn stop(&self) -> Outcome {
-        self.process.stop()
-    }
-
-    /// Resumes it after `stop`.
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn resume(&self) -> Outcome {
-        self.process.resume()
-    }
-
     /// Returns a URL for a client that logs in as its first user; `place` is what comes after the login.
     pub(crate) fn url_to<'a>(
         &self,
@@ -224,12 +189,15 @@ impl<K: Kind> Server<K> {
         let path = |path: &Path| path.display().to_string();
         let Certificates { authority, client, .. } = &self.place.certificates;
         let all = [(ca, path(authority)), ("cert", path(&client.certificate)), ("key", path(&client.key))];
-        let count = match self.place.options.encryption {
-            Encryption::None => 0,
-            Encryption::Tls => 1,
-            Encryption::TlsWithClientCertificates => all.len(),
-        };
-        all.into_iter().take(count).collect()
+        all.into_iter().take(self.place.options.encryption as usize).collect()
+    }
+}
+
+impl<K: Kind> Deref for Server<K> {
+    type Target = ServerProcess;
+
+    fn deref(&self) -> &ServerProcess {
+        &self.process
     }
 }
 

@@ -1,11 +1,11 @@
 //! A thread that serves connections while its handle exists.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
 
 use crate::ports::free_listener;
 use crate::{During, Outcome};
@@ -13,16 +13,19 @@ use crate::{During, Outcome};
 /// A thread that serves a port of the loopback address. Dropping this ends it, with all its tasks.
 #[derive(Debug)]
 pub(crate) struct Service {
-    address: SocketAddr,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Service {
-    /// Starts a thread of this name that runs the future that `serve` creates from the address and its listener.
-    pub(crate) fn start<F: Future<Output = ()>>(
+    /// Starts a thread of this name that runs the future that `serve` creates from a connection, for each that it accepts while it is
+    /// open. Without a sender, it stays as it is.
+    pub(crate) fn start<F: Future<Output: Send> + Send + 'static>(
         name: &str,
-        serve: impl FnOnce(SocketAddr, TcpListener) -> F + Send + 'static,
+        is_open: watch::Receiver<bool>,
+        serve: impl Fn(TcpStream) -> F + Send + 'static,
     ) -> Outcome<Self> {
         let listener = free_listener().during(format_args!("listen for the {name}"))?;
         let address = listener.local_addr()?;
@@ -31,9 +34,8 @@ impl Service {
         let (end, ended) = oneshot::channel();
         let run = move || {
             runtime.block_on(async {
-                let Ok(listener) = TcpListener::from_std(listener) else { return };
                 tokio::select! {
-                    () = serve(address, listener) => {}
+                    () = accept(address, TcpListener::from_std(listener).ok(), is_open, serve) => {}
                     _ = ended => {}
                 }
             });
@@ -41,10 +43,38 @@ impl Service {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
         Ok(Self { address, end: Some(end), thread: Some(thread) })
     }
+}
 
-    /// Returns the address on which it listens.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+/// Accepts connections while it is open; stops listening while it is not.
+async fn accept<F: Future<Output: Send> + Send + 'static>(
+    address: SocketAddr,
+    mut listener: Option<TcpListener>,
+    mut is_open: watch::Receiver<bool>,
+    serve: impl Fn(TcpStream) -> F,
+) {
+    loop {
+        let Some(listening) = &listener else {
+            if is_open.wait_for(|is_open| *is_open).await.is_err() {
+                return;
+            }
+            listener = TcpListener::bind(address).await.ok();
+            if listener.is_none() {
+                // Another program is listening on the port at the moment.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            continue;
+        };
+        tokio::select! {
+            biased;
+            Ok(_) = is_open.wait_for(|is_open| !is_open) => listener = None,
+            accepted = listening.accept() => {
+                if let Ok((client, _)) = accepted {
+                    // If it fails, the connection ends at once.
+                    let _ = client.set_nodelay(true);
+                    tokio::spawn(serve(client));
+                }
+            }
+        }
     }
 }
 

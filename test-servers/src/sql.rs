@@ -1,14 +1,10 @@
 //! What the fixtures of the SQL databases have in common.
 
-use std::time::Duration;
-
 use lock_core::Operation;
 
+use crate::Failure;
 use crate::options::User;
 use crate::proxy::{Request, Subject};
-use crate::{Failure, Outcome, ServerProcess};
-
-const ANSWERS_WITHIN: Duration = Duration::from_mins(1);
 
 /// Returns which operation a statement is for, by its text.
 pub type OperationOf = dyn Fn(&str) -> Option<Operation> + Send + Sync;
@@ -35,20 +31,6 @@ pub(crate) fn request(
 ) -> Request {
     let operation = text.and_then(|text| operation_of(&String::from_utf8_lossy(text)));
     Request { length, number: STATEMENT.filter(|_| is_answered), subject: operation.map(Subject::from) }
-}
-
-/// Waits for the answer to a statement, and explains what went wrong with the log of the server.
-pub(crate) async fn answer(
-    process: &ServerProcess,
-    statement: &str,
-    asked: impl Future<Output = Outcome<Vec<Row>>>,
-) -> Outcome<Vec<Row>> {
-    let what = match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
-        Ok(Ok(rows)) => return Ok(rows),
-        Ok(Err(failure)) => format!("did not carry out {statement:?} ({failure})"),
-        Err(_) => format!("did not answer {statement:?} within {ANSWERS_WITHIN:?}"),
-    };
-    Err(process.failure(&what))
 }
 
 /// What a server or its driver says about a statement.
@@ -140,7 +122,7 @@ macro_rules! sql_server {
             /// If the future is dropped, it is not known whether the statements are run.
             pub async fn query(&self, statement: &str) -> Outcome<Vec<Row>> {
                 let asked = async { self.session().await?.query(statement).await };
-                $crate::sql::answer(&self.process, statement, asked).await
+                self.process.answer(statement, asked).await
             }
 
             /// Returns the single value that `statement` selects, as `query` does; `None` for NULL and for no row.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use conformance_tests::Outcome;
-use test_servers::{RedisSentinel, RedisSentinels, RedisServer, sentinel_url};
+use test_servers::{RedisSentinels, RedisServer, sentinel_url};
 
 use super::{Harm, Site};
 
@@ -13,7 +13,7 @@ impl Site for RedisSentinels {
     }
 
     fn witnesses(&self) -> Vec<SocketAddr> {
-        self.sentinels().iter().map(RedisSentinel::address).collect()
+        self.sentinels().iter().map(RedisServer::address).collect()
     }
 
     fn url(witnesses: impl Iterator<Item = SocketAddr>) -> String {

@@ -26,21 +26,21 @@ async fn client_of(members: &[&EtcdServer], options: &str) -> Outcome<lock_core:
 async fn a_leader_that_stops_costs_no_hold_and_no_place() -> Outcome {
     let members = EtcdServer::start_cluster().await?;
     let leads = EtcdServer::leader(&members).await?;
-    without(&members, leads, EtcdServer::stop).await?;
+    without(&members, leads, |member| member.stop()).await?;
     members[leads].resume()
 }
 
 async fn a_leader_that_is_killed_costs_no_hold_and_no_place() -> Outcome {
     let members = EtcdServer::start_cluster().await?;
     let leads = EtcdServer::leader(&members).await?;
-    without(&members, leads, EtcdServer::kill).await?;
+    without(&members, leads, |member| member.kill()).await?;
     members[leads].restart(Data::Kept).await
 }
 
 async fn a_follower_that_stops_costs_no_hold_and_no_place() -> Outcome {
     let members = EtcdServer::start_cluster().await?;
     let follows = (EtcdServer::leader(&members).await? + 1) % 3;
-    without(&members, follows, EtcdServer::stop).await?;
+    without(&members, follows, |member| member.stop()).await?;
     members[follows].resume()
 }
 

@@ -31,7 +31,7 @@ async fn are_refused_in_all_modes() -> Outcome {
     }
     let stage = Stage::new().await?;
     for mode in MODES {
-        is_refused(&stage, &PgBouncer::start(&stage.server, mode, "").await?).await?;
+        is_refused(&stage, &stage.server.pooler(mode, &[]).await?).await?;
     }
     Ok(())
 }
@@ -43,7 +43,7 @@ async fn that_drop_what_they_do_not_know_are_refused() -> Outcome {
     }
     let stage = Stage::new().await?;
     for mode in MODES {
-        let pooler = PgBouncer::start(&stage.server, mode, "ignore_startup_parameters=options").await?;
+        let pooler = stage.server.pooler(mode, &[("ignore_startup_parameters", "options")]).await?;
         is_refused(&stage, &pooler).await?;
     }
     Ok(())
@@ -54,7 +54,7 @@ async fn in_session_mode_keep_the_promise() -> Outcome {
         return Ok(());
     }
     let stage = Stage::new().await?;
-    let pooler = PgBouncer::start(&stage.server, "session", "").await?;
+    let pooler = stage.server.pooler("session", &[]).await?;
     let (address, options) = (pooler.address(), "pooler=session&lease=10m&validation_interval=50ms");
     let (ours, theirs) = (stage.client_at(address, options).await?, stage.client_at(address, options).await?);
     let lock = ours.mutex(ROOM)?;

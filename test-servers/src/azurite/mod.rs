@@ -5,8 +5,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tokio::net::TcpStream;
-
 use crate::folders::{kept, run};
 use crate::server::{Kind, Place};
 use crate::{During, Outcome, Server, ServerOptions, url};
@@ -48,10 +46,6 @@ impl Kind for Azurite {
         command.args(["--blobHost", "127.0.0.1", "--blobPort", &place.port.to_string()]);
         command.args(["--location", &place.path(Self::DATA)]);
         Ok(command)
-    }
-
-    async fn check(server: &Server<Self>) -> Outcome {
-        Ok(TcpStream::connect(server.address()).await.map(drop)?)
     }
 
     async fn prepare(server: &Server<Self>) -> Outcome {

@@ -5,8 +5,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::process::Command;
 
-use super::MISSING;
+use super::Curator;
 use crate::folders::{kept, run};
+use crate::server::Kind as _;
 use crate::{Failure, Outcome};
 
 const SOURCE: &str = include_str!("CuratorPeer.java");
@@ -26,7 +27,7 @@ const LIBRARIES: [&str; 8] = [
 /// Returns the class path of the program.
 pub(super) fn compiled() -> Outcome<String> {
     if let Some(missing) = LIBRARIES.iter().find(|library| !Path::new(library).exists()) {
-        return Err(Failure::new(format!("{missing} is missing. {MISSING}")));
+        return Err(Failure::new(format!("{missing} is missing. {}", Curator::MISSING)));
     }
     let libraries = LIBRARIES.join(":");
     let mut hasher = DefaultHasher::new();
@@ -38,7 +39,7 @@ pub(super) fn compiled() -> Outcome<String> {
         let mut compiler = Command::new("javac");
         // For the oldest Java that the source is for, whichever compiles it.
         compiler.args(["--release", "11", "-cp", &libraries, "-encoding", "UTF-8"]);
-        run(compiler.arg(source), MISSING)
+        run(compiler.arg(source), Curator::MISSING)
     })?;
     Ok(format!("{libraries}:{}", classes.display()))
 }

@@ -9,29 +9,43 @@ mod classes;
 #[cfg(test)]
 mod tests;
 
-use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::Duration;
 
-use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use crate::ports::on_free_ports;
-use crate::{Failure, Outcome, ServerProcess, free_port};
+use crate::server::{Kind, Place};
+use crate::{Failure, Outcome, Server, ServerOptions};
 
-const MISSING: &str = "Apache Curator is not installed: install it with a JDK (on Debian and Ubuntu: apt-get install \
-                       libcurator-recipes-java libslf4j-java default-jdk-headless), or leave the tests that need it out with \
-                       DISTLOCK_SKIP=curator";
-
-/// A Java process with one Curator client. Dropping this ends the process; its session ends with it or after its
-/// timeout.
+/// What a Curator has of its own: the classes of its program.
 #[derive(Debug)]
-pub struct CuratorPeer {
-    port: u16,
-    /// Declared before the folder, so that it is dropped first.
-    process: ServerProcess,
-    _folder: TempDir,
+pub struct Curator(String);
+
+/// A Java process with one Curator client, which is its only setting; it listens when that is connected. Dropping this ends the process; its session ends with it or after
+/// its timeout.
+pub type CuratorPeer = Server<Curator>;
+
+impl Kind for Curator {
+    const NAME: &str = "curator";
+    const MISSING: &str = "Apache Curator is not installed: install it with a JDK (on Debian and Ubuntu: apt-get install \
+                           libcurator-recipes-java libslf4j-java default-jdk-headless), or leave the tests that need it out with \
+                           DISTLOCK_SKIP=curator";
+
+    fn find(_options: &mut ServerOptions) -> Outcome<Self> {
+        classes::compiled().map(Self)
+    }
+
+    fn command(&self, place: &Place) -> Outcome<Command> {
+        let mut command = Command::new("java");
+        command.args(["-cp", &self.0, "-Xshare:auto"]);
+        // Otherwise each end of a session is logged with a stack trace.
+        command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
+        command.arg("-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.ClientCnxn=error");
+        let client = place.options.settings.iter().flat_map(|(servers, timeout)| [servers, timeout]);
+        command.arg("CuratorPeer").args(client).arg(place.port.to_string());
+        Ok(command)
+    }
 }
 
 /// One of Curator's locks.
@@ -72,25 +86,9 @@ impl CuratorPeer {
     ///
     /// # Cancel safety
     /// Dropping the future ends the process.
-    pub async fn start(servers: &str, session_timeout: Duration) -> Outcome<Self> {
-        let classes = tokio::task::spawn_blocking(classes::compiled).await??;
-        on_free_ports(None, || Self::start_once(&classes, servers, session_timeout)).await
-    }
-
-    async fn start_once(classes: &str, servers: &str, session_timeout: Duration) -> Outcome<Self> {
-        let folder = tempfile::Builder::new().prefix("distlock-curator-").tempdir()?;
-        let mut command = Command::new("java");
-        command.args(["-cp", classes, "-Xshare:auto"]);
-        // Otherwise each end of a session is logged with a stack trace.
-        command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
-        command.arg("-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.ClientCnxn=error");
-        let port = free_port()?;
+    pub async fn connected_to(servers: &str, session_timeout: Duration) -> Outcome<Self> {
         let timeout = session_timeout.as_millis().to_string();
-        command.args(["CuratorPeer", servers, &timeout, &port.to_string()]);
-        let process = ServerProcess::start("curator", command, folder.path(), MISSING)?;
-        // It listens when it is connected.
-        process.ready(|| async { Ok(connect(port).await.map(drop)?) }).await?;
-        Ok(Self { port, process, _folder: folder })
+        Self::start_with(ServerOptions::new().setting(servers, &timeout)).await
     }
 
     /// Waits for a lock of this kind on `path`.
@@ -144,16 +142,8 @@ impl CuratorPeer {
         self.ask(&mut hold.0, "release").await.map(drop)
     }
 
-    /// Kills the process, and waits until it is gone.
-    ///
-    /// # Errors
-    /// When the system does not permit it.
-    pub fn kill(&self) -> Outcome {
-        self.process.kill()
-    }
-
     async fn begin(&self, line: &str) -> Outcome<Option<CuratorHold>> {
-        let mut connection = BufReader::new(connect(self.port).await?);
+        let mut connection = BufReader::new(TcpStream::connect(self.address()).await?);
         Ok(self.ask(&mut connection, line).await?.then_some(CuratorHold(connection)))
     }
 
@@ -172,8 +162,4 @@ impl CuratorPeer {
             None => Ok(answer.trim_end() == "true"),
         }
     }
-}
-
-async fn connect(port: u16) -> std::io::Result<TcpStream> {
-    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await
 }

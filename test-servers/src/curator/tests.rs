@@ -13,9 +13,11 @@ async fn the_java_program_locks_and_releases() {
     }
     let server = ZooKeeperServer::start().await.unwrap();
     let address = server.plain_address().to_string();
-    let (one, other) =
-        tokio::try_join!(CuratorPeer::start(&address, SESSION), CuratorPeer::start(&address, SESSION))
-            .unwrap();
+    let (one, other) = tokio::try_join!(
+        CuratorPeer::connected_to(&address, SESSION),
+        CuratorPeer::connected_to(&address, SESSION)
+    )
+    .unwrap();
 
     let hold = one.acquire(CuratorLock::Mutex, LOCK).await.unwrap();
     assert!(
@@ -33,7 +35,7 @@ async fn errors_of_java_are_reported() {
         return;
     }
     let server = ZooKeeperServer::start().await.unwrap();
-    let peer = CuratorPeer::start(&server.plain_address().to_string(), SESSION).await.unwrap();
+    let peer = CuratorPeer::connected_to(&server.plain_address().to_string(), SESSION).await.unwrap();
     let waiting = peer.acquire(CuratorLock::Mutex, "/locks/door/");
     let failure = waiting.await.unwrap_err().to_string();
     assert!(failure.contains("mutex") && failure.contains("IllegalArgument"), "{failure}");

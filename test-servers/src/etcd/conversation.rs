@@ -2,6 +2,8 @@
 //!
 //! Headers are compressed, so the kind of a request is told from its message: which fields it has, and what a transaction does first.
 
+use prost::Message;
+
 use crate::proxy::{Conversation, Reply, Request, Subject};
 
 /// What a client sends before its first frame.
@@ -14,7 +16,7 @@ const DATA: u8 = 0;
 const MESSAGE_HEADER: usize = 5;
 
 /// A number of a lease is larger, and a length of one is smaller.
-const LARGEST_LENGTH: u64 = 1 << 40;
+const LARGEST_LENGTH: i64 = 1 << 40;
 
 /// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,65 +85,45 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A field of a message: its number, and its value.
-enum Value<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
+/// A request for a lease, a sign of life for one, or its end.
+#[derive(Message)]
+struct Lease {
+    #[prost(int64, tag = "1")]
+    number: i64,
+}
+
+/// The steps of a transaction whose conditions hold.
+#[derive(Message)]
+struct Transaction {
+    #[prost(message, repeated, tag = "2")]
+    steps: Vec<Step>,
+}
+
+#[derive(Message)]
+struct Step {
+    #[prost(message, optional, tag = "2")]
+    put: Option<Put>,
+    #[prost(bytes = "vec", optional, tag = "3")]
+    delete: Option<Vec<u8>>,
+}
+
+#[derive(Message)]
+struct Put {
+    #[prost(bool, tag = "6")]
+    keeps_lease: bool,
 }
 
 /// The kind of request that this message is, if it is one of those that are known.
 fn kind_of(message: &[u8]) -> Option<EtcdRequest> {
-    let fields = fields(message)?;
-    if let [(1, Value::Number(number))] = fields[..] {
+    if let Ok(Lease { number: number @ 1.. }) = Lease::decode(message) {
         let is_length = number < LARGEST_LENGTH;
         return Some(if is_length { EtcdRequest::Grant } else { EtcdRequest::KeepAlive });
     }
-    // The first step of a transaction whose conditions hold.
-    let step = fields.iter().find_map(|field| match field {
-        (2, Value::Bytes(step)) => Some(*step),
-        _ => None,
-    });
-    match self::fields(step?)?.first()? {
-        (2, Value::Bytes(put)) => {
-            let keeps_lease = self::fields(put)?.iter().any(|(number, _)| *number == 6);
-            Some(if keeps_lease { EtcdRequest::Change } else { EtcdRequest::Create })
-        }
-        (3, Value::Bytes(_)) => Some(EtcdRequest::Delete),
-        _ => None,
+    match Transaction::decode(message).ok()?.steps.first()? {
+        Step { put: Some(put), .. } if put.keeps_lease => Some(EtcdRequest::Change),
+        Step { put: Some(_), .. } => Some(EtcdRequest::Create),
+        Step { delete, .. } => delete.as_ref().map(|_| EtcdRequest::Delete),
     }
-}
-
-/// The fields of a message; none if it is no message of this encoding.
-fn fields(mut bytes: &[u8]) -> Option<Vec<(u64, Value<'_>)>> {
-    let mut fields = Vec::new();
-    while !bytes.is_empty() {
-        let tag = varint(&mut bytes)?;
-        let value = match tag & 7 {
-            0 => Value::Number(varint(&mut bytes)?),
-            2 => {
-                let length = usize::try_from(varint(&mut bytes)?).ok()?;
-                let (value, rest) = bytes.split_at_checked(length)?;
-                bytes = rest;
-                Value::Bytes(value)
-            }
-            _ => return None,
-        };
-        fields.push((tag >> 3, value));
-    }
-    Some(fields)
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let (first, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(first & 0x7f) << shift;
-        if first & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -49,7 +49,6 @@ impl Etcd {
 impl Kind for Etcd {
     const NAME: &str = "etcd";
     const MISSING: &str = program::MISSING;
-    const DATA: &str = "data";
 
     fn find(options: &mut ServerOptions) -> Outcome<Self> {
         let peers = free_port()?;
@@ -134,13 +133,9 @@ impl EtcdServer {
     pub async fn start_cluster() -> Outcome<Vec<Self>> {
         let start = || async {
             let all = (0..MEMBERS).map(|_| free_port()).collect::<Outcome<Vec<_>>>()?;
-            let launch = |peers: &u16| {
-                Self::launch(
-                    ServerOptions::new(),
-                    Etcd::member(&ServerOptions::new(), *peers, all.clone())?,
-                    None,
-                )
-            };
+            let options = ServerOptions::new();
+            let launch =
+                |peers: &u16| Self::launch(options.clone(), Etcd::member(&options, *peers, all.clone())?);
             let members = all.iter().map(launch).collect::<Outcome<Vec<_>>>()?;
             for member in &members {
                 member.ready().await?;

@@ -23,9 +23,6 @@ use program::Program;
 
 pub use conversation::MySqlConversation;
 
-/// How long a killed connection may take to end.
-const ENDED_WITHIN: Duration = Duration::from_mins(1);
-
 /// How long it has to end before it is killed again.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -72,7 +69,6 @@ pub type MySqlServer = Server<MySql>;
 impl Kind for MySql {
     const NAME: &str = "mysql";
     const MISSING: &str = program::MARIADB_MISSING;
-    const DATA: &str = "data";
 
     fn find(options: &mut ServerOptions) -> Outcome<Self> {
         at_least_one(&mut options.users);
@@ -184,9 +180,7 @@ impl MySqlServer {
             }
             Ok(())
         };
-        tokio::time::timeout(ENDED_WITHIN, ended)
-            .await
-            .unwrap_or_else(|_| Err(self.process.failure(&format!("did not end the connection {id}"))))
+        self.process.answer(&format!("the end of connection {id}"), ended).await
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{Data, During, Outcome, Server, ServerOptions, TcpProxy};
 use program::Program;
 
 pub use conversation::PostgresConversation;
-pub use pooler::PgBouncer;
+pub use pooler::{PgBouncer, Pooler};
 
 /// The user with all privileges, who may connect only through the socket.
 const SUPERUSER: &str = "postgres";
@@ -32,13 +32,15 @@ const SUPERUSER: &str = "postgres";
 const DATABASE: &str = "locks";
 
 /// The data has to survive the kill of the server, but not a crash of the machine, so nothing waits for the disk.
-const THRIFTY: [&str; 6] = [
+const THRIFTY: [&str; 8] = [
     "--fsync=off",
     "--full_page_writes=off",
     "--shared_buffers=16MB",
     "--jit=off",
     "--autovacuum=off",
     "--max_wal_size=64MB",
+    "--max_logical_replication_workers=0",
+    "--max_parallel_workers=0",
 ];
 
 /// What a PostgreSQL has of its own.
@@ -53,7 +55,6 @@ pub type PostgresServer = Server<Postgres>;
 impl Kind for Postgres {
     const NAME: &str = "postgres";
     const MISSING: &str = program::MISSING;
-    const DATA: &str = "data";
     /// A killed server leaves shared memory behind.
     const QUITS: bool = true;
 
@@ -85,16 +86,11 @@ impl Kind for Postgres {
     }
 
     async fn check(server: &Server<Self>) -> Outcome {
-        server.session_in(SUPERUSER).await.map(drop)
+        server.session().await.map(drop)
     }
 
     async fn prepare(server: &Server<Self>) -> Outcome {
-        server.session_in(SUPERUSER).await?.query(&format!("CREATE DATABASE {DATABASE}")).await?;
-        let mut admin = server.session().await?;
-        for statement in statements(&server.place.options) {
-            admin.query(&statement).await?;
-        }
-        Ok(())
+        server.query(&statements(&server.place.options).join("; ")).await.map(drop)
     }
 }
 

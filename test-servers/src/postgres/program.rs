@@ -15,23 +15,20 @@ pub(super) const MISSING: &str = "postgres is not installed: install PostgreSQL 
 /// Debian keeps the programs of each version here, and not in the path.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
+/// The user and the group of programs that need no rights.
+const NOBODY: u32 = 65_534;
+
 /// The server's programs, and the user as whom they run.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
     folder: Option<PathBuf>,
     /// The server refuses to run as root.
-    user: Option<User>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct User {
-    id: u32,
-    group: u32,
+    user: Option<u32>,
 }
 
 impl Program {
     pub(super) fn find() -> Self {
-        let user = rustix::process::geteuid().is_root().then(other_user);
+        let user = rustix::process::geteuid().is_root().then_some(NOBODY);
         Self { folder: newest_version(), user }
     }
 
@@ -48,8 +45,8 @@ impl Program {
         if let Some(path) = std::env::var_os("PATH") {
             command.env("PATH", path);
         }
-        if let Some(User { id, group }) = self.user {
-            command.uid(id).gid(group);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
         }
         command
     }
@@ -59,7 +56,7 @@ impl Program {
         let output = self.command("postgres").arg("--version").output().map_err(|_| Failure::new(MISSING))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let version = text.split_whitespace().nth(2).unwrap_or("unknown");
-        let template = kept(&format!("postgres-data-2-{version}"), |made| self.make(made))?;
+        let template = kept(&format!("postgres-data-3-{version}"), |made| self.make(made))?;
         copy(&template, data).during("copy the data folder")?;
         fs::set_permissions(data, fs::Permissions::from_mode(0o700)).during(data.display())
     }
@@ -74,11 +71,16 @@ impl Program {
         // The server's user may not reach the folders of this one.
         let work = tempfile::Builder::new().prefix("distlock-postgres-init-").tempdir()?;
         self.give(work.path())?;
-        let data = work.path().join("data");
+        let (data, statement) = (work.path().join("data"), work.path().join("statement"));
         let mut command = self.command("initdb");
         command.arg("-D").arg(&data).args(["-U", super::SUPERUSER, "--auth=trust", "--encoding=UTF8"]);
         command.args(["--no-locale", "--no-sync", "--wal-segsize=1", "--no-instructions"]);
         run(&mut command, MISSING)?;
+        // A server that runs creates one from a copy, at each start.
+        fs::write(&statement, format!("ALTER DATABASE postgres RENAME TO {}\n", super::DATABASE))?;
+        let mut alone = self.command("postgres");
+        alone.arg("--single").arg("-D").arg(&data).arg("template1").stdin(fs::File::open(&statement)?);
+        run(&mut alone, MISSING)?;
         copy(&data, template).during("copy the data folder")
     }
 }
@@ -91,24 +93,11 @@ fn newest_version() -> Option<PathBuf> {
     with_server.max_by_key(number).map(|folder| folder.join("bin"))
 }
 
-/// Returns the user that the package has created for the server, or `nobody`.
-fn other_user() -> User {
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let named = |name: &str| {
-        let mut fields = users
-            .lines()
-            .map(|line| line.split(':'))
-            .find_map(|mut fields| (fields.next() == Some(name)).then_some(fields))?;
-        Some(User { id: fields.nth(1)?.parse().ok()?, group: fields.next()?.parse().ok()? })
-    };
-    named("postgres").or_else(|| named("nobody")).unwrap_or(User { id: 65_534, group: 65_534 })
-}
-
-fn give_to(user: User, path: &Path) -> std::io::Result<()> {
+fn give_to(user: u32, path: &Path) -> std::io::Result<()> {
     if path.is_dir() {
         for entry in fs::read_dir(path)? {
             give_to(user, &entry?.path())?;
         }
     }
-    chown(path, Some(user.id), Some(user.group))
+    chown(path, Some(user), Some(user))
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
@@ -63,27 +63,27 @@ struct Connection {
 }
 
 /// Forwards data between `client` and the server until one of them ends, or all connections are cut.
-pub(super) fn spawn(client: TcpStream, shared: &Arc<Shared>) {
-    let shared = Arc::clone(shared);
-    tokio::spawn(async move {
-        let target = *shared.target.lock();
-        // Without a server, the client sees its connection end.
-        let server = TcpStream::connect(target).await?;
-        let (client, client_end) = with_end(client)?;
-        let (server, server_end) = with_end(server)?;
-        let ends = Arc::new(Ends::new(client_end, server_end));
-        let state = State { conversation: (shared.make_conversation)(), open: HashMap::new() };
-        let (state, client_ended) = (Mutex::new(state), Notify::new());
-        let connection =
-            Connection { ends: Arc::clone(&ends), state, shared: Arc::clone(&shared), client_ended };
-        // The proxy may accept no more connections meanwhile.
-        let mut links = shared.links.lock();
-        if *shared.is_open.borrow() {
-            let task = tokio::spawn(async move { connection.run(client, server).await });
-            links.push((ends, task.abort_handle()));
-        }
-        io::Result::Ok(())
+pub(super) async fn serve(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
+    let target = *shared.target.lock();
+    // Without a server, the client sees its connection end.
+    let server = TcpStream::connect(target).await?;
+    let (client, client_end) = with_end(client)?;
+    let (server, server_end) = with_end(server)?;
+    let ends = Arc::new(Ends {
+        client: client_end,
+        server: server_end,
+        is_closed_by_client: AtomicBool::new(false),
     });
+    let state = State { conversation: (shared.make_conversation)(), open: HashMap::new() };
+    let (state, client_ended) = (Mutex::new(state), Notify::new());
+    let connection = Connection { ends: Arc::clone(&ends), state, shared: Arc::clone(&shared), client_ended };
+    // The proxy may accept no more connections meanwhile.
+    let mut links = shared.links.lock();
+    if *shared.is_open.borrow() {
+        let task = tokio::spawn(async move { connection.run(client, server).await });
+        links.push((ends, task.abort_handle()));
+    }
+    Ok(())
 }
 
 /// Returns the socket together with the means to end it while it is used.
@@ -130,13 +130,17 @@ impl Connection {
                 let message: Vec<_> = bytes.drain(..length).collect();
                 match way {
                     None => {}
-                    Some(Way::Hold(number)) => self.hold(&queue, number),
+                    Some(Way::Hold(number)) => {
+                        push(&queue, Item::Hold(number));
+                        self.shared.reached.send_modify(|reached| *reached = number.max(*reached));
+                    }
                     Some(Way::Lose(Losing::Cut)) => {
                         push(&queue, Item::Cut);
                         return Ok(());
                     }
                     Some(Way::Lose(Losing::ResetHalfway)) => {
-                        self.pass_half(direction, &queue, message);
+                        self.pass(direction, &queue, message[..length / 2].to_vec());
+                        push(&queue, Item::Reset);
                         return Ok(());
                     }
                     Some(Way::Lose(Losing::Silence)) => {
@@ -172,12 +176,6 @@ impl Connection {
         Some((request.length, noted.filter(|_| is_its_own).map(|(_, fault)| fault.way)))
     }
 
-    /// Holds back everything that comes after this.
-    fn hold(&self, queue: &UnboundedSender<Item>, number: u64) {
-        push(queue, Item::Hold(number));
-        self.shared.reached.send_modify(|reached| *reached = number.max(*reached));
-    }
-
     /// Returns the length of the first reply and its fault.
     fn take_reply(&self, bytes: &[u8]) -> Option<(usize, Option<Way>)> {
         let mut state = self.state.lock();
@@ -197,12 +195,6 @@ impl Connection {
     fn pass(&self, direction: Direction, queue: &UnboundedSender<Item>, bytes: Vec<u8>) {
         let due = Instant::now() + self.shared.flows.borrow()[direction as usize].delay;
         push(queue, Item::Bytes { due, bytes });
-    }
-
-    fn pass_half(&self, direction: Direction, queue: &UnboundedSender<Item>, mut bytes: Vec<u8>) {
-        bytes.truncate(bytes.len() / 2);
-        self.pass(direction, queue, bytes);
-        push(queue, Item::Reset);
     }
 
     async fn write(

@@ -12,12 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
-
 use crate::Outcome;
 use crate::service::Service;
 use conversation::Opaque;
-use shared::{Fault, Flow, Part, Shared, Way};
+use shared::{Ends, Fault, Flow, Part, Shared, Way, cut, shut};
 
 pub(crate) use conversation::Malformed;
 pub use conversation::{Conversation, Execution, Reply, Request, Subject};
@@ -51,15 +49,15 @@ impl TcpProxy {
     ) -> Outcome<Self> {
         let shared = Arc::new(Shared::new(target, Box::new(make)));
         let serving = Arc::clone(&shared);
-        let service = Service::start("tcp-proxy", |address, listener| async move {
-            serve(address, listener, &serving).await;
+        let service = Service::start("tcp-proxy", shared.is_open.subscribe(), move |client| {
+            connection::serve(client, Arc::clone(&serving))
         })?;
         Ok(Self { shared, service })
     }
 
     /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
-        self.service.address()
+        self.service.address
     }
 
     /// Sets the server of new connections. Existing connections stay with theirs.
@@ -86,18 +84,25 @@ impl TcpProxy {
 
     /// Ends all connections, on both sides. It accepts new ones.
     pub fn cut(&self) {
-        self.shared.cut();
+        self.shared.links.lock().drain(..).for_each(|link| cut(&link));
     }
 
     /// Ends one connection, on both sides: the one that reaches the server from `port`. Returns whether there was one.
     pub fn cut_from(&self, port: u16) -> bool {
-        self.shared.cut_from(port)
+        let comes_from = |ends: &Ends| ends.server.local_addr().is_ok_and(|address| address.port() == port);
+        let mut links = self.shared.links.lock();
+        links.extract_if(.., |(ends, _)| comes_from(ends)).map(|link| cut(&link)).count() > 0
     }
 
     /// Ends all connections on the server side only. The clients do not notice, and receive nothing, until
     /// [`TcpProxy::heal`] ends the connections on their side as well. It accepts new ones.
     pub fn cut_at_server(&self) {
-        self.shared.cut_at_server();
+        let mut abandoned = self.shared.abandoned.lock();
+        for (ends, task) in self.shared.links.lock().drain(..) {
+            task.abort();
+            shut(&ends.server);
+            abandoned.push(ends);
+        }
     }
 
     /// Accepts no new connections: clients that try are refused.
@@ -181,7 +186,7 @@ impl TcpProxy {
     /// Ends every fault: what arrives from now on, and what was held back, is forwarded. What was lost stays lost.
     pub fn heal(&self) {
         self.shared.armed.lock().clear();
-        self.shared.forget_abandoned();
+        self.shared.abandoned.lock().drain(..).for_each(|ends| shut(&ends.client));
         self.let_go();
         self.shared.flows.send_replace(Default::default());
         self.shared.is_open.send_replace(true);
@@ -190,38 +195,6 @@ impl TcpProxy {
 
 impl fmt::Debug for TcpProxy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("TcpProxy")
-            .field("address", &self.address())
-            .field("target", &*self.shared.target.lock())
-            .finish_non_exhaustive()
-    }
-}
-
-/// Accepts connections while the proxy is open; stops listening while it is not.
-async fn serve(address: SocketAddr, listener: TcpListener, shared: &Arc<Shared>) {
-    let mut is_open = shared.is_open.subscribe();
-    let mut listener = Some(listener);
-    loop {
-        let Some(listening) = &listener else {
-            if is_open.wait_for(|is_open| *is_open).await.is_err() {
-                return;
-            }
-            listener = TcpListener::bind(address).await.ok();
-            if listener.is_none() {
-                // Another program is listening on the port at the moment.
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            continue;
-        };
-        tokio::select! {
-            biased;
-            _ = is_open.wait_for(|is_open| !is_open) => listener = None,
-            accepted = listening.accept() => {
-                if let Ok((client, _)) = accepted {
-                    connection::spawn(client, shared);
-                }
-            }
-        }
+        write!(formatter, "TcpProxy({} to {})", self.address(), *self.shared.target.lock())
     }
 }

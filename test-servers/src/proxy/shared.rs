@@ -54,36 +54,28 @@ pub(super) struct Flow {
 
 /// The two sockets of a connection.
 pub(super) struct Ends {
-    client: TcpStream,
-    server: TcpStream,
+    pub(super) client: TcpStream,
+    pub(super) server: TcpStream,
     pub(super) is_closed_by_client: AtomicBool,
 }
 
-impl Ends {
-    pub(super) fn new(client: TcpStream, server: TcpStream) -> Self {
-        Self { client, server, is_closed_by_client: AtomicBool::new(false) }
-    }
-}
-
 /// Ends both directions of a connection. It may already have ended.
-fn shut(socket: &TcpStream) {
+pub(super) fn shut(socket: &TcpStream) {
     let _ = socket.shutdown(Shutdown::Both);
 }
 
 /// A connection, and the task that forwards between its ends.
 pub(super) type Link = (Arc<Ends>, AbortHandle);
 
-fn cut((ends, task): &Link) {
+pub(super) fn cut((ends, task): &Link) {
     task.abort();
     shut(&ends.client);
     shut(&ends.server);
 }
 
-pub(super) type MakeConversation = Box<dyn Fn() -> Box<dyn Conversation> + Send + Sync>;
-
 pub(super) struct Shared {
     pub(super) target: Mutex<SocketAddr>,
-    pub(super) make_conversation: MakeConversation,
+    pub(super) make_conversation: Box<dyn Fn() -> Box<dyn Conversation> + Send + Sync>,
     /// Whether new connections are accepted.
     pub(super) is_open: watch::Sender<bool>,
     /// By direction.
@@ -95,12 +87,15 @@ pub(super) struct Shared {
     pub(super) armed: Mutex<Vec<(Subject, Fault)>>,
     pub(super) links: Mutex<Vec<Link>>,
     /// Connections that have ended at the server, and whose client side is kept open.
-    abandoned: Mutex<Vec<Arc<Ends>>>,
+    pub(super) abandoned: Mutex<Vec<Arc<Ends>>>,
     pub(super) counts: Mutex<HashMap<Subject, u64>>,
 }
 
 impl Shared {
-    pub(super) fn new(target: SocketAddr, make_conversation: MakeConversation) -> Self {
+    pub(super) fn new(
+        target: SocketAddr,
+        make_conversation: Box<dyn Fn() -> Box<dyn Conversation> + Send + Sync>,
+    ) -> Self {
         Self {
             target: Mutex::new(target),
             make_conversation,
@@ -122,31 +117,5 @@ impl Shared {
         let mut armed = self.armed.lock();
         let position = armed.iter().position(|(wanted, _)| *wanted == subject)?;
         Some(armed.remove(position).1)
-    }
-
-    /// Ends every connection, immediately and on both sides.
-    pub(super) fn cut(&self) {
-        self.links.lock().drain(..).for_each(|link| cut(&link));
-    }
-
-    /// Ends every connection at the server, and leaves its client waiting.
-    pub(super) fn cut_at_server(&self) {
-        let mut abandoned = self.abandoned.lock();
-        for (ends, task) in self.links.lock().drain(..) {
-            task.abort();
-            shut(&ends.server);
-            abandoned.push(ends);
-        }
-    }
-
-    pub(super) fn forget_abandoned(&self) {
-        self.abandoned.lock().drain(..).for_each(|ends| shut(&ends.client));
-    }
-
-    /// Ends the connection that reaches the server from `port`. Returns whether there was one.
-    pub(super) fn cut_from(&self, port: u16) -> bool {
-        let comes_from = |ends: &Ends| ends.server.local_addr().is_ok_and(|address| address.port() == port);
-        let mut links = self.links.lock();
-        links.extract_if(.., |(ends, _)| comes_from(ends)).map(|link| cut(&link)).count() > 0
     }
 }

@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{RedisServer, Value};
-use crate::ports::on_free_ports;
-use crate::{Failure, Outcome, ServerOptions, free_port};
+use super::{IN_CLUSTER, RedisServer, Value};
+use crate::{Failure, Outcome, ServerOptions};
 
 /// The last hash slot.
 const LAST: u16 = 16_383;
@@ -17,7 +16,7 @@ const DOWN_AFTER: &str = "1500";
 const PRIMARIES: usize = 3;
 
 /// What a node says of itself.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Said {
     id: String,
     is_primary: bool,
@@ -97,7 +96,11 @@ impl RedisCluster {
                     "a replica is late"
                 );
                 let nodes = server.command(&["CLUSTER", "NODES"]).await?;
-                views.push(owners(nodes.as_text().unwrap_or_default()));
+                let mut owners: Vec<_> =
+                    nodes.as_text().unwrap_or_default().lines().filter_map(said).collect();
+                owners.retain(|node| !node.slots.is_empty());
+                owners.sort_by(|one, other| one.id.cmp(&other.id));
+                views.push(owners);
             }
             crate::ensure!(
                 views.windows(2).all(|pair| pair[0] == pair[1]),
@@ -105,11 +108,7 @@ impl RedisCluster {
             );
             Ok(())
         };
-        self.any().process.ready(agree).await
-    }
-
-    fn any(&self) -> &RedisServer {
-        &self.servers[0]
+        self.servers[0].process.ready(agree).await
     }
 
     /// Returns the node that says it is the primary with this hash slot, once exactly one does so.
@@ -133,7 +132,7 @@ impl RedisCluster {
                 owners => Err(Failure::new(format!("{} nodes have the hash slot {slot}", owners.len()))),
             }
         };
-        self.any().process.ready(find).await
+        self.servers[0].process.ready(find).await
     }
 
     /// Waits until another node than this one is the only primary with this hash slot, and returns it.
@@ -149,7 +148,7 @@ impl RedisCluster {
             crate::ensure!(owner.address() != old.address(), "the owner is the same");
             Ok(owner)
         };
-        self.any().process.ready(changed).await
+        self.servers[0].process.ready(changed).await
     }
 
     /// Returns a primary that is not this one.
@@ -233,18 +232,21 @@ pub fn cluster_url(nodes: impl IntoIterator<Item = SocketAddr>) -> String {
     format!("redis+cluster://{}", all.join(","))
 }
 
-/// Who has which hash slots, in the answer of a node.
-fn owners(nodes: &str) -> Vec<String> {
-    let mut owners: Vec<_> = nodes
-        .lines()
-        .filter_map(|line| {
-            let words: Vec<_> = line.split_whitespace().collect();
-            let slots = words.get(8..).filter(|slots| !slots.is_empty())?;
-            Some(format!("{} {} {}", words[0], words[6], slots.join(" ")))
-        })
-        .collect();
-    owners.sort();
-    owners
+/// What the line of a node in the answer of one says.
+fn said(line: &str) -> Option<Said> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let [id, _, flags, _, _, _, epoch, _, slots @ ..] = words.as_slice() else { return None };
+    let range = |word: &&str| {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    let slots = slots.iter().filter_map(range).collect();
+    Some(Said {
+        id: (*id).to_owned(),
+        is_primary: flags.contains("master"),
+        epoch: (*epoch).to_owned(),
+        slots,
+    })
 }
 
 /// The hash slot that a cluster gives to a tag: CRC-16/XMODEM.
@@ -262,19 +264,15 @@ impl RedisServer {
     /// # Cancel safety
     /// Dropping the future ends it.
     pub async fn start_as_node(options: &ServerOptions) -> Outcome<Self> {
-        let start = || async {
-            let node = options
-                .clone()
-                .setting("cluster-enabled", "yes")
-                .setting("cluster-port", &free_port()?.to_string())
-                .setting("cluster-node-timeout", DOWN_AFTER)
-                .setting("cluster-replica-validity-factor", "0")
-                .setting("cluster-allow-replica-migration", "no")
-                .setting("cluster-announce-ip", "127.0.0.1")
-                .setting("repl-diskless-sync-delay", "0");
-            Self::start_with(node).await
-        };
-        on_free_ports(None, start).await
+        let node = options
+            .clone()
+            .setting(IN_CLUSTER, "yes")
+            .setting("cluster-node-timeout", DOWN_AFTER)
+            .setting("cluster-replica-validity-factor", "0")
+            .setting("cluster-allow-replica-migration", "no")
+            .setting("cluster-announce-ip", "127.0.0.1")
+            .setting("repl-diskless-sync-delay", "0");
+        Self::start_with(node).await
     }
 
     /// Gives a node all hash slots, and waits until it serves them.
@@ -326,20 +324,7 @@ impl RedisServer {
         let nodes = self.command(&["CLUSTER", "NODES"]).await?;
         let mut lines = nodes.as_text().unwrap_or_default().lines();
         let line = lines.find(|line| line.contains("myself")).unwrap_or_default();
-        let words: Vec<_> = line.split_whitespace().collect();
-        let [id, _, flags, _, _, _, epoch, _, slots @ ..] = words.as_slice() else {
-            return Err(Failure::new(format!("a node says {line:?} of itself")));
-        };
-        let range = |word: &&str| {
-            let (first, last) = word.split_once('-').unwrap_or((word, word));
-            Some(first.parse().ok()?..=last.parse().ok()?)
-        };
-        Ok(Said {
-            id: (*id).to_owned(),
-            is_primary: flags.contains("master"),
-            epoch: (*epoch).to_owned(),
-            slots: slots.iter().filter_map(range).collect(),
-        })
+        said(line).ok_or_else(|| Failure::new(format!("a node says {line:?} of itself")))
     }
 }
 

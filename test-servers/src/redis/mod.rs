@@ -21,19 +21,21 @@ use tokio::net::UnixStream;
 use crate::options::{Encryption, User};
 use crate::ports::random_word;
 use crate::server::{Kind, Place};
-use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy};
+use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy, free_port};
 
 pub use cluster::{RedisCluster, cluster_url, hash_slot};
 pub use conversation::{Digests, RedisConversation};
 pub use resp::Value;
-pub use sentinel::{RedisSentinel, RedisSentinels, SayingSentinel, sentinel_url};
-
-const ANSWERS_WITHIN: Duration = Duration::from_mins(1);
+pub use sentinel::{RedisSentinels, SayingSentinel, sentinel_url};
 
 /// The user of the fixture itself.
 const OWN_USER: &str = "fixture";
 
 const SOCKET: &str = "redis.sock";
+
+/// Settings that only such servers have.
+const SENTINEL: &str = "sentinel";
+const IN_CLUSTER: &str = "cluster-enabled";
 
 /// What a Redis has of its own.
 #[derive(Debug)]
@@ -50,7 +52,10 @@ impl Kind for Redis {
                        redis-server), or leave its tests out with DISTLOCK_SKIP=redis";
     const DATA: &str = "appendonlydir";
 
-    fn find(_options: &mut ServerOptions) -> Outcome<Self> {
+    fn find(options: &mut ServerOptions) -> Outcome<Self> {
+        if options.has_setting(IN_CLUSTER) {
+            options.settings.push(("cluster-port".to_owned(), free_port()?.to_string()));
+        }
         Ok(Self { own_password: random_word() })
     }
 
@@ -59,6 +64,7 @@ impl Kind for Redis {
         fs::write(place.path("redis.conf"), configuration(place))?;
         let mut command = Command::new(Self::NAME);
         command.arg(place.path("redis.conf"));
+        command.args(place.options.has_setting(SENTINEL).then_some("--sentinel"));
         Ok(command)
     }
 
@@ -152,11 +158,9 @@ impl RedisServer {
     /// If the future is dropped, it is not known whether the command is run.
     pub async fn command(&self, words: &[&str]) -> Outcome<Value> {
         let what = words.first().copied().unwrap_or_default();
-        match tokio::time::timeout(ANSWERS_WITHIN, self.ask(words)).await {
-            Ok(Ok(Value::Error(text))) => Err(Failure::new(format!("{what} was refused: {text}"))),
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(failure)) => Err(self.process.failure(&format!("did not answer {what} ({failure})"))),
-            Err(_) => Err(self.process.failure(&format!("did not answer {what} within {ANSWERS_WITHIN:?}"))),
+        match self.process.answer(what, self.ask(words)).await? {
+            Value::Error(text) => Err(Failure::new(format!("{what} was refused: {text}"))),
+            value => Ok(value),
         }
     }
 

@@ -10,8 +10,6 @@ pub enum Value {
     Null,
     /// `OK` and similar, or a text.
     Text(String),
-    /// A text that is not UTF-8.
-    Bytes(Vec<u8>),
     /// An error.
     Error(String),
     /// A whole number.
@@ -48,10 +46,7 @@ impl Value {
     }
 
     fn of_bytes(bytes: &[u8]) -> Self {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Self::Text(text.to_owned()),
-            Err(_) => Self::Bytes(bytes.to_owned()),
-        }
+        Self::Text(String::from_utf8_lossy(bytes).into_owned())
     }
 }
 
@@ -88,7 +83,7 @@ impl<'a> Reader<'a> {
     fn value(&mut self) -> Result<Value, Stop> {
         let kind = *self.bytes.get(self.position).ok_or(Stop::Incomplete)?;
         // Check the kind first: bytes that are not of the protocol need not have an end.
-        if !b"+-:$*_#,(!=%~>|".contains(&kind) {
+        if !b"+-:$*_#,(=%~>".contains(&kind) {
             return Err(Stop::Malformed);
         }
         self.position += 1;
@@ -98,17 +93,9 @@ impl<'a> Reader<'a> {
             b':' => Ok(Value::Integer(number(line)?)),
             b'_' => Ok(Value::Null),
             b'$' | b'=' => Ok(self.blob(line)?.map_or(Value::Null, Value::of_bytes)),
-            b'!' => {
-                Ok(Value::Error(String::from_utf8_lossy(self.blob(line)?.unwrap_or_default()).into_owned()))
-            }
             b'*' | b'~' => self.list(line, 1),
             b'%' => self.list(line, 2),
             b'>' => Ok(Value::Push(self.list(line, 1)?.items().to_vec())),
-            b'|' => {
-                // Attributes of the value that follows.
-                self.list(line, 2)?;
-                self.value()
-            }
             _ => Ok(Value::of_bytes(line)),
         }
     }
@@ -168,8 +155,6 @@ mod tests {
             ("*2\r\n:1\r\n*0\r\n", Value::List(vec![Value::Integer(1), Value::List(vec![])])),
             ("%1\r\n+a\r\n:1\r\n", Value::List(vec![text("a"), Value::Integer(1)])),
             (">2\r\n+message\r\n$1\r\nx\r\n", Value::Push(vec![text("message"), text("x")])),
-            ("|1\r\n+ttl\r\n:3\r\n+OK\r\n", text("OK")),
-            ("!3\r\nBAD\r\n", Value::Error("BAD".to_owned())),
             ("#t\r\n", text("t")),
         ] {
             let whole = format!("{bytes}+next\r\n");

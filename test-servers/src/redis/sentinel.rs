@@ -1,20 +1,16 @@
 //! Sentinels: real ones over a primary with two replicas, and one whose answers a test sets.
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::Command;
 use std::sync::Arc;
 
 use lock_core::spi::Mutex;
-use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 
-use super::{OWN_USER, Redis, RedisServer, Value, ask, next, resp};
-use crate::ports::{on_free_ports, random_word};
-use crate::server::Kind as _;
+use super::{RedisServer, SENTINEL, Value, next, resp};
 use crate::service::Service;
-use crate::{Failure, Outcome, ServerOptions, ServerProcess, free_port};
+use crate::{Failure, Outcome, ServerOptions};
 
 /// The primary's name at the sentinels.
 const NAME: &str = "mymaster";
@@ -29,7 +25,7 @@ const FAILOVER_TIMEOUT: &str = "3000";
 #[derive(Debug)]
 pub struct RedisSentinels {
     servers: Vec<RedisServer>,
-    sentinels: Vec<RedisSentinel>,
+    sentinels: Vec<RedisServer>,
     password: Option<String>,
 }
 
@@ -51,9 +47,17 @@ impl RedisSentinels {
         for _ in 0..2 {
             servers.push(RedisServer::start_with(replica.clone()).await?);
         }
+        let of_primary = |what: &str, value: &str| format!("{what} {NAME} {value}");
+        let mut watching = ServerOptions::new()
+            .setting(SENTINEL, &of_primary("monitor", &format!("{} {port} 2", Ipv4Addr::LOCALHOST)))
+            .setting(SENTINEL, &of_primary("down-after-milliseconds", DOWN_AFTER))
+            .setting(SENTINEL, &of_primary("failover-timeout", FAILOVER_TIMEOUT));
+        if let Some(password) = password {
+            watching = watching.password(password).setting(SENTINEL, &format!("sentinel-pass {password}"));
+        }
         let mut sentinels = Vec::new();
         for _ in 0..3 {
-            sentinels.push(RedisSentinel::start(port, password).await?);
+            sentinels.push(RedisServer::start_with(watching.clone()).await?);
         }
         let this = Self { servers, sentinels, password: password.map(str::to_owned) };
         this.settled().await?;
@@ -69,7 +73,7 @@ impl RedisSentinels {
     /// Dropping the future only stops the waiting.
     pub async fn settled(&self) -> Outcome {
         for sentinel in &self.sentinels {
-            sentinel.process.ready(|| sentinel.knows_the_others()).await?;
+            sentinel.process.ready(|| knows_the_others(sentinel)).await?;
         }
         Ok(())
     }
@@ -82,14 +86,13 @@ impl RedisSentinels {
     /// # Cancel safety
     /// If the future is dropped, it is not known whether the change begins.
     pub async fn depose(&self) -> Outcome {
-        let [first, ..] = self.sentinels.as_slice() else { return Err(Failure::new("no sentinels")) };
-        first.process.ready(|| first.command(&["SENTINEL", "FAILOVER", NAME])).await?;
-        Ok(())
+        let first = &self.sentinels[0];
+        first.process.ready(|| first.command(&["SENTINEL", "FAILOVER", NAME])).await.map(drop)
     }
 
     /// Returns the URL of the primary for a client that knows all sentinels; it has no password.
     pub fn url(&self) -> String {
-        sentinel_url(self.sentinels.iter().map(RedisSentinel::address))
+        sentinel_url(self.sentinels.iter().map(RedisServer::address))
     }
 
     /// Returns the password at the sentinels.
@@ -103,7 +106,7 @@ impl RedisSentinels {
     }
 
     /// Returns the sentinels.
-    pub fn sentinels(&self) -> &[RedisSentinel] {
+    pub fn sentinels(&self) -> &[RedisServer] {
         &self.sentinels
     }
 
@@ -115,18 +118,15 @@ impl RedisSentinels {
     /// # Cancel safety
     /// Dropping the future only stops the waiting.
     pub async fn primary(&self) -> Outcome<&RedisServer> {
-        let [first, others @ ..] = self.sentinels.as_slice() else {
-            return Err(Failure::new("no sentinels"));
-        };
         let agree = || async {
-            let address = first.primary().await?;
-            for other in others {
-                crate::ensure!(other.primary().await? == address, "the sentinels do not agree");
+            let address = named_by(&self.sentinels[0]).await?;
+            for other in &self.sentinels[1..] {
+                crate::ensure!(named_by(other).await? == address, "the sentinels do not agree");
             }
             let named = self.servers.iter().find(|server| server.address().to_string() == address);
             named.ok_or_else(|| Failure::new(format!("the primary is the stranger {address}")))
         };
-        first.process.ready(agree).await
+        self.sentinels[0].process.ready(agree).await
     }
 
     /// Waits until all sentinels name another primary than this one, and returns it.
@@ -152,91 +152,30 @@ pub fn sentinel_url(sentinels: impl IntoIterator<Item = SocketAddr>) -> String {
     format!("redis+sentinel://{}/{NAME}", all.join(","))
 }
 
-/// A sentinel. Dropping this ends it.
-#[derive(Debug)]
-pub struct RedisSentinel {
-    port: u16,
-    own_password: String,
-    /// Declared before the folder, so that it is dropped first.
-    process: ServerProcess,
-    folder: TempDir,
+/// Returns the texts in the answer of a sentinel.
+fn texts(answer: &Value) -> Vec<&str> {
+    answer.items().iter().filter_map(Value::as_text).collect()
 }
 
-impl RedisSentinel {
-    async fn start(primary: u16, password: Option<&str>) -> Outcome<Self> {
-        on_free_ports(None, || Self::start_once(primary, password)).await
-    }
+/// Whether the answer has this value of this name.
+fn says(answer: &Value, name: &str, value: &str) -> bool {
+    texts(answer).windows(2).any(|pair| pair == [name, value])
+}
 
-    async fn start_once(primary: u16, password: Option<&str>) -> Outcome<Self> {
-        let (port, own_password) = (free_port()?, random_word());
-        let folder = tempfile::Builder::new().prefix("distlock-sentinel-").tempdir()?;
-        let place = folder.path();
-        let configuration = place.join("sentinel.conf");
-        let here = place.display();
-        let asks = password.map_or_else(String::new, |password| {
-            format!("requirepass {password}\nsentinel sentinel-pass {password}\n")
-        });
-        let lines = format!(
-            "bind 127.0.0.1\nport {port}\ndir {here}\nunixsocket {here}/redis.sock\n\
-             user {OWN_USER} on >{own_password} ~* &* +@all\n\
-             sentinel monitor {NAME} 127.0.0.1 {primary} 2\n\
-             sentinel down-after-milliseconds {NAME} {DOWN_AFTER}\n\
-             sentinel failover-timeout {NAME} {FAILOVER_TIMEOUT}\n{asks}"
-        );
-        fs::write(&configuration, lines)?;
-        let mut command = Command::new(Redis::NAME);
-        command.arg(configuration).arg("--sentinel");
-        let process = ServerProcess::start("redis-sentinel", command, place, Redis::MISSING)?;
-        let this = Self { port, own_password, process, folder };
-        this.process.ready(|| this.command(&["PING"])).await?;
-        Ok(this)
-    }
+async fn knows_the_others(sentinel: &RedisServer) -> Outcome {
+    let known = sentinel.command(&["SENTINEL", "MASTER", NAME]).await?;
+    let others = says(&known, "num-slaves", "2") && says(&known, "num-other-sentinels", "2");
+    crate::ensure!(others, "it knows {known:?}");
+    let replicas = sentinel.command(&["SENTINEL", "REPLICAS", NAME]).await?;
+    let up = replicas.items().iter().filter(|replica| says(replica, "master-link-status", "ok"));
+    crate::ensure!(up.count() == 2, "a replica has no data yet");
+    Ok(())
+}
 
-    /// Returns the address on which it listens.
-    pub fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
-    }
-
-    /// Runs a command on it as a user with all permissions.
-    ///
-    /// # Errors
-    /// When there is no answer, or it refuses.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, it is not known whether the command is run.
-    pub async fn command(&self, words: &[&str]) -> Outcome<Value> {
-        match ask(&self.folder.path().join("redis.sock"), &self.own_password, words).await? {
-            Value::Error(text) => Err(Failure::new(format!("{words:?} was refused: {text}"))),
-            value => Ok(value),
-        }
-    }
-
-    /// Returns the address of the primary that it names.
-    ///
-    /// # Errors
-    /// Those of [`RedisSentinel::command`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future only ends the question.
-    pub async fn primary(&self) -> Outcome<String> {
-        let answer = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).await?;
-        let parts: Vec<_> = answer.items().iter().filter_map(Value::as_text).collect();
-        Ok(parts.join(":"))
-    }
-
-    async fn knows_the_others(&self) -> Outcome {
-        let known = self.command(&["SENTINEL", "MASTER", NAME]).await?;
-        let words: Vec<_> = known.items().iter().filter_map(Value::as_text).collect();
-        let has = |name: &str, count: &str| words.windows(2).any(|pair| pair == [name, count]);
-        crate::ensure!(has("num-slaves", "2") && has("num-other-sentinels", "2"), "it knows {words:?}");
-        let replicas = self.command(&["SENTINEL", "REPLICAS", NAME]).await?;
-        let up = |replica: &&Value| {
-            let words: Vec<_> = replica.items().iter().filter_map(Value::as_text).collect();
-            words.windows(2).any(|pair| pair == ["master-link-status", "ok"])
-        };
-        crate::ensure!(replicas.items().iter().filter(up).count() == 2, "a replica has no data yet");
-        Ok(())
-    }
+/// Returns the address of the primary that a sentinel names.
+async fn named_by(sentinel: &RedisServer) -> Outcome<String> {
+    let answer = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).await?;
+    Ok(texts(&answer).join(":"))
 }
 
 /// A sentinel that only names the primary that a test sets, and as a node of a cluster, that this has all hash slots. Dropping this ends it.
@@ -254,11 +193,9 @@ impl SayingSentinel {
     pub fn start(primary: Option<SocketAddr>) -> Outcome<Self> {
         let says = Arc::new(Mutex::new((primary, 0)));
         let its = Arc::clone(&says);
-        let service = Service::start("sentinel", move |_, listener| async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                // The client has gone, or sends what is no request.
-                tokio::spawn(answer(stream, Arc::clone(&its)));
-            }
+        // It fails when the client has gone, or sends what is no request.
+        let service = Service::start("sentinel", watch::channel(true).1, move |client| {
+            answer(client, Arc::clone(&its))
         })?;
         Ok(Self { says, service })
     }
@@ -275,7 +212,7 @@ impl SayingSentinel {
 
     /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
-        self.service.address()
+        self.service.address
     }
 }
 

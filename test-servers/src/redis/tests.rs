@@ -127,7 +127,10 @@ async fn a_killed_server_is_away_until_it_is_started_again() {
     let server = RedisServer::start().await.unwrap();
     server.kill().unwrap();
     let failure = server.command(&["PING"]).await.unwrap_err().to_string();
-    assert!(failure.contains("did not answer PING") && failure.contains("Ready to accept"), "{failure}");
+    assert!(
+        failure.contains("did not carry out \"PING\"") && failure.contains("Ready to accept"),
+        "{failure}"
+    );
     server.restart(Data::Kept).await.unwrap();
     assert_eq!(server.command(&["PING"]).await, Ok(text("PONG")));
 }

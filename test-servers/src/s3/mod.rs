@@ -7,16 +7,16 @@ mod http;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use lock_core::spi::Mutex;
 use percent_encoding::percent_decode_str;
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::Outcome;
@@ -49,16 +49,11 @@ pub struct S3Server {
     service: Service,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Runs,
-    Stands,
-    Dead,
-}
-
 #[derive(Debug)]
 struct Shared {
-    state: watch::Sender<State>,
+    /// Whether it has connections, and whether it answers on none of them.
+    is_open: watch::Sender<bool>,
+    stands: watch::Sender<bool>,
     objects: Mutex<BTreeMap<String, Vec<u8>>>,
     faults: Mutex<S3Faults>,
     /// Reads and writes.
@@ -75,21 +70,22 @@ impl S3Server {
     /// When it cannot listen.
     pub fn start() -> Outcome<Self> {
         let shared = Arc::new(Shared {
-            state: watch::Sender::new(State::Runs),
+            is_open: watch::Sender::new(true),
+            stands: watch::Sender::default(),
             objects: Mutex::default(),
             faults: Mutex::default(),
             counts: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
-        let service = Service::start("object-store", |address, listener| async move {
-            serving.listen(address, listener).await;
+        let service = Service::start("object-store", shared.is_open.subscribe(), move |client| {
+            Arc::clone(&serving).serve(client)
         })?;
         Ok(Self { shared, service })
     }
 
     /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
-        self.service.address()
+        self.service.address
     }
 
     /// Returns a URL for a client that reaches it at `address`, itself or through a proxy, with the locks below a prefix. Options
@@ -103,7 +99,7 @@ impl S3Server {
     /// # Errors
     /// None; servers with a process of their own have some.
     pub fn stop(&self) -> Outcome {
-        self.shared.state.send_replace(State::Stands);
+        self.shared.stands.send_replace(true);
         Ok(())
     }
 
@@ -112,7 +108,8 @@ impl S3Server {
     /// # Errors
     /// None; servers with a process of their own have some.
     pub fn resume(&self) -> Outcome {
-        self.shared.state.send_replace(State::Runs);
+        self.shared.stands.send_replace(false);
+        self.shared.is_open.send_replace(true);
         Ok(())
     }
 
@@ -121,7 +118,7 @@ impl S3Server {
     /// # Errors
     /// None; servers with a process of their own have some.
     pub fn kill(&self) -> Outcome {
-        self.shared.state.send_replace(State::Dead);
+        self.shared.is_open.send_replace(false);
         Ok(())
     }
 
@@ -156,44 +153,21 @@ type Answer = (&'static str, Option<String>, Vec<u8>);
 
 /// A hash of the content, as with S3: the same content has the same tag.
 fn tag(content: &[u8]) -> String {
-    let digest = Sha256::digest(content);
-    let digits = digest[..16].iter().fold(String::new(), |mut digits, byte| {
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    });
-    format!("\"{digits}\"")
+    format!("\"{}\"", BASE64_STANDARD.encode(Sha256::digest(content)))
 }
 
 impl Shared {
-    /// Accepts connections while it lives.
-    async fn listen(self: &Arc<Self>, address: SocketAddr, listener: TcpListener) {
-        let (mut state, mut listener) = (self.state.subscribe(), Some(listener));
-        loop {
-            let Some(listening) = &listener else {
-                let _ = state.wait_for(|state| *state != State::Dead).await;
-                listener = TcpListener::bind(address).await.ok();
-                continue;
-            };
-            tokio::select! {
-                biased;
-                _ = state.wait_for(|state| *state == State::Dead) => listener = None,
-                accepted = listening.accept() => {
-                    let Ok((client, _)) = accepted else { continue };
-                    let (shared, mut state) = (Arc::clone(self), self.state.subscribe());
-                    tokio::spawn(async move {
-                        tokio::select! {
-                            biased;
-                            _ = state.wait_for(|state| *state == State::Dead) => {}
-                            () = shared.serve(client) => {}
-                        }
-                    });
-                }
-            }
+    /// Answers requests while it is open.
+    async fn serve(self: Arc<Self>, client: TcpStream) {
+        let mut is_open = self.is_open.subscribe();
+        tokio::select! {
+            biased;
+            _ = is_open.wait_for(|is_open| !is_open) => {}
+            () = self.talk(client) => {}
         }
     }
 
-    async fn serve(self: &Arc<Self>, mut client: TcpStream) {
-        let _ = client.set_nodelay(true);
+    async fn talk(self: &Arc<Self>, mut client: TcpStream) {
         let mut received = Vec::new();
         loop {
             let Ok(parsed) = Message::parse(&received) else { return };
@@ -204,7 +178,7 @@ impl Shared {
                 }
             };
             // This store keeps the other end.
-            let _ = self.state.subscribe().wait_for(|state| *state == State::Runs).await;
+            let _ = self.stands.subscribe().wait_for(|stands| !stands).await;
             let latency = self.faults.lock().latency;
             if !latency.is_zero() {
                 tokio::time::sleep(latency / 2).await;

@@ -3,13 +3,12 @@
 //! It implements the protocol itself, so that a bug of the client library cannot hide in the fixture too.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::jute::{self, Reader, Writer};
-use super::node::{Access, NodeKind, ZooKeeperNode};
+use super::node::{Access, NodeKind};
 use crate::{Failure, Outcome};
 
 /// The user that may do everything, and the digest for the servers' configuration: of this name and password, as
@@ -20,28 +19,25 @@ pub(super) const SUPER_DIGEST: &str = "super:qQsBS+uvA3L0kHnlmxAJ3AfT780=";
 /// In milliseconds. Short, so that a session of the fixture that was left open ends soon.
 const SESSION: i32 = 10_000;
 
-const ANSWERS_WITHIN: Duration = Duration::from_mins(1);
-
-const NO_NODE: i32 = -101;
+pub(super) const NO_NODE: i32 = -101;
 const NODE_EXISTS: i32 = -110;
 
-mod operation {
-    pub(super) const CREATE: i32 = 1;
-    pub(super) const DELETE: i32 = 2;
-    pub(super) const GET_DATA: i32 = 4;
-    pub(super) const SET_DATA: i32 = 5;
-    pub(super) const SET_ACCESS: i32 = 7;
-    pub(super) const GET_CHILDREN: i32 = 8;
-    pub(super) const AUTHENTICATE: i32 = 100;
-    pub(super) const CREATE_CONTAINER: i32 = 19;
-    pub(super) const CLOSE: i32 = -11;
-}
+/// What a request asks for.
+pub(super) const CREATE: i32 = 1;
+pub(super) const DELETE: i32 = 2;
+pub(super) const GET_DATA: i32 = 4;
+pub(super) const SET_DATA: i32 = 5;
+pub(super) const SET_ACCESS: i32 = 7;
+pub(super) const GET_CHILDREN: i32 = 8;
+pub(super) const AUTHENTICATE: i32 = 100;
+pub(super) const CREATE_CONTAINER: i32 = 19;
+pub(super) const CLOSE: i32 = -11;
 
 /// The numbers of the first and of the last request of a session.
 const AUTHENTICATION: i32 = -4;
 const FAREWELL: i32 = i32::MAX;
 
-const ANY_VERSION: i32 = -1;
+pub(super) const ANY_VERSION: i32 = -1;
 
 /// A session with all rights, for one request after the other.
 #[derive(Debug)]
@@ -57,19 +53,16 @@ impl Visit {
         address: SocketAddr,
         what: impl AsyncFnOnce(&mut Self) -> Outcome<T>,
     ) -> Outcome<T> {
-        let visit = async {
-            let mut visit = Self::stranger(address).await?;
-            let login = Writer::new().int(AUTHENTICATION).int(operation::AUTHENTICATE);
-            let login = login.int(0).text("digest").text(SUPER_LOGIN);
-            visit.stream.write_all(&login.message()).await?;
-            visit.done(AUTHENTICATION).await?;
-            let outcome = what(&mut visit).await?;
-            let farewell = Writer::new().int(FAREWELL).int(operation::CLOSE);
-            visit.stream.write_all(&farewell.message()).await?;
-            visit.done(FAREWELL).await?;
-            Ok(outcome)
-        };
-        within(visit).await
+        let mut visit = Self::stranger(address).await?;
+        let login = Writer::default().int(AUTHENTICATION).int(AUTHENTICATE);
+        let login = login.int(0).text("digest").text(SUPER_LOGIN);
+        visit.stream.write_all(&login.message()).await?;
+        visit.done(AUTHENTICATION).await?;
+        let outcome = what(&mut visit).await?;
+        let farewell = Writer::default().int(FAREWELL).int(CLOSE);
+        visit.stream.write_all(&farewell.message()).await?;
+        visit.done(FAREWELL).await?;
+        Ok(outcome)
     }
 
     /// Opens a session without any rights.
@@ -85,26 +78,20 @@ impl Visit {
     /// connects in that session meanwhile, the server ends this connection: then this fails, whether the session was
     /// closed or not.
     pub(super) async fn close_session(address: SocketAddr, session: i64) -> Outcome<bool> {
-        let closing = async {
-            let close = Writer::new().int(1).int(operation::CLOSE).message();
-            let hello = [connect(session, &password(session), SESSION), close].concat();
-            let mut visit = Self::open(address, &hello).await?;
-            if visit.connected().await? == 0 {
-                return Ok(false);
-            }
-            visit.done(1).await.map(|()| true)
-        };
-        within(closing).await
+        let close = Writer::default().int(1).int(CLOSE).message();
+        let hello = [connect(session, &password(session), SESSION), close].concat();
+        let mut visit = Self::open(address, &hello).await?;
+        if visit.connected().await? == 0 {
+            return Ok(false);
+        }
+        visit.done(1).await.map(|()| true)
     }
 
     /// Extends the session of a client that is away by the longest time that the server allows, from now on. Returns
     /// whether it still existed.
     pub(super) async fn prolong_session(address: SocketAddr, session: i64) -> Outcome<bool> {
-        let prolonging = async {
-            let mut visit = Self::open(address, &connect(session, &password(session), i32::MAX)).await?;
-            Ok(visit.connected().await? != 0)
-        };
-        within(prolonging).await
+        let mut visit = Self::open(address, &connect(session, &password(session), i32::MAX)).await?;
+        Ok(visit.connected().await? != 0)
     }
 
     async fn open(address: SocketAddr, hello: &[u8]) -> Outcome<Self> {
@@ -117,7 +104,7 @@ impl Visit {
     /// Returns the session that the server assigned; 0 for none.
     async fn connected(&mut self) -> Outcome<i64> {
         let answer = self.message().await?;
-        let mut reader = Reader::new(&answer);
+        let mut reader = Reader(&answer);
         // The version, and the session timeout.
         let _ = (reader.int()?, reader.int()?);
         Ok(reader.long()?)
@@ -137,7 +124,7 @@ impl Visit {
     }
 
     /// Asks for this at a node. Returns the answer; `None` for the error that is `expected`.
-    async fn ask(
+    pub(super) async fn ask(
         &mut self,
         operation: i32,
         path: &str,
@@ -145,8 +132,8 @@ impl Visit {
         expected: i32,
     ) -> Outcome<Option<Vec<u8>>> {
         self.asked += 1;
-        let front = Writer::new().int(self.asked).int(operation).text(path);
-        let message = Writer::new().bytes(&[front.raw(), rest.raw()].concat()).raw();
+        let front = Writer::default().int(self.asked).int(operation).text(path);
+        let message = Writer::default().bytes(&[front.raw(), rest.raw()].concat()).raw();
         self.stream.write_all(&message).await?;
         match self.answer_to(self.asked).await? {
             Ok(answer) => Ok(Some(answer)),
@@ -162,7 +149,7 @@ impl Visit {
     async fn answer_to(&mut self, number: i32) -> Outcome<Result<Vec<u8>, i32>> {
         loop {
             let message = self.message().await?;
-            let mut reader = Reader::new(&message);
+            let mut reader = Reader(&message);
             let (answered, _, error) = (reader.int()?, reader.long()?, reader.int()?);
             if answered == number {
                 return Ok(if error == 0 { Ok(reader.rest().to_vec()) } else { Err(error) });
@@ -176,68 +163,34 @@ impl Visit {
     }
 
     pub(super) async fn children(&mut self, path: &str) -> Outcome<Option<Vec<String>>> {
-        let answer = self.ask(operation::GET_CHILDREN, path, Writer::new().bool(false), NO_NODE).await?;
-        Ok(answer.map(|answer| Reader::new(&answer).texts()).transpose()?)
-    }
-
-    pub(super) async fn node(&mut self, path: &str) -> Outcome<Option<ZooKeeperNode>> {
-        let answer = self.ask(operation::GET_DATA, path, Writer::new().bool(false), NO_NODE).await?;
-        Ok(answer.map(|answer| ZooKeeperNode::read(&answer)).transpose()?)
-    }
-
-    pub(super) async fn create(&mut self, path: &str, data: &[u8], kind: NodeKind) -> Outcome<String> {
-        let mut end = 0;
-        while let Some(next) = path[end + 1..].find('/') {
-            end += next + 1;
-            self.create_one(&path[..end], b"", NodeKind::Lasting).await?;
-        }
-        self.create_one(path, data, kind)
-            .await?
-            .ok_or_else(|| Failure::new(format!("there is a node {path} already")))
+        let answer = self.ask(GET_CHILDREN, path, Writer::default().bool(false), NO_NODE).await?;
+        Ok(answer.map(|answer| Reader(&answer).texts()).transpose()?)
     }
 
     /// Returns the path of the new node; `None` if the node already existed.
-    async fn create_one(&mut self, path: &str, data: &[u8], kind: NodeKind) -> Outcome<Option<String>> {
-        let operation = match kind {
-            NodeKind::Container => operation::CREATE_CONTAINER,
-            NodeKind::Lasting | NodeKind::Numbered => operation::CREATE,
-        };
-        let request = Access::anybody().write(Writer::new().bytes(data)).int(kind.flags());
+    pub(super) async fn create_one(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        kind: NodeKind,
+    ) -> Outcome<Option<String>> {
+        let operation = if kind == NodeKind::Container { CREATE_CONTAINER } else { CREATE };
+        let request = Access::anybody().write(Writer::default().bytes(data)).int(kind as i32);
         let answer = self.ask(operation, path, request, NODE_EXISTS).await?;
-        Ok(answer.map(|answer| Reader::new(&answer).text()).transpose()?)
+        Ok(answer.map(|answer| Reader(&answer).text()).transpose()?)
     }
 
     /// Creates a node that ends with this session.
     #[cfg(test)]
     pub(super) async fn create_ephemeral(&mut self, path: &str) -> Outcome {
-        let request = Access::anybody().write(Writer::new().bytes(b"")).int(1);
-        self.ask(operation::CREATE, path, request, 0).await.map(drop)
+        let request = Access::anybody().write(Writer::default().bytes(b"")).int(1);
+        self.ask(CREATE, path, request, 0).await.map(drop)
     }
-
-    pub(super) async fn write(&mut self, path: &str, data: &[u8]) -> Outcome<bool> {
-        let request = Writer::new().bytes(data).int(ANY_VERSION);
-        Ok(self.ask(operation::SET_DATA, path, request, NO_NODE).await?.is_some())
-    }
-
-    pub(super) async fn delete(&mut self, path: &str) -> Outcome<bool> {
-        Ok(self.ask(operation::DELETE, path, Writer::new().int(ANY_VERSION), NO_NODE).await?.is_some())
-    }
-
-    pub(super) async fn set_access(&mut self, path: &str, access: &Access) -> Outcome {
-        let request = access.write(Writer::new()).int(ANY_VERSION);
-        self.ask(operation::SET_ACCESS, path, request, 0).await.map(drop)
-    }
-}
-
-async fn within<T>(visit: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    tokio::time::timeout(ANSWERS_WITHIN, visit)
-        .await
-        .map_err(|_| Failure::new(format!("there was no answer within {ANSWERS_WITHIN:?}")))?
 }
 
 fn connect(session: i64, password: &[u8; 16], timeout: i32) -> Vec<u8> {
     // The version, the last change seen, and that a server without its ensemble is not acceptable.
-    Writer::new().int(0).long(0).int(timeout).long(session).bytes(password).bool(false).message()
+    Writer::default().int(0).long(0).int(timeout).long(session).bytes(password).bool(false).message()
 }
 
 /// Returns the password that a server gives to the client of a session: the first numbers of Java's generator, from a

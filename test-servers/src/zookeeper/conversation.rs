@@ -33,8 +33,6 @@ pub enum ZooKeeperRequest {
     Sync,
     /// A heartbeat.
     Ping,
-    /// Sends a name and a password, or performs a step of the login.
-    Authenticate,
     /// Sets the watches again after a client has lost its connection.
     SetWatches,
     /// Ends the session.
@@ -59,7 +57,6 @@ impl ZooKeeperRequest {
             13 => Self::Check,
             14 => Self::of_changes(changes).unwrap_or(Self::Change),
             22 => Self::ReadMany,
-            100 | 102 => Self::Authenticate,
             101 | 105 => Self::SetWatches,
             103 => Self::ListOwn,
             -11 => Self::Close,
@@ -76,7 +73,7 @@ impl ZooKeeperRequest {
             if is_end {
                 break;
             }
-            let kind = Self::of(operation, Reader::new(&[]));
+            let kind = Self::of(operation, Reader(&[]));
             skip(operation, kind, &mut changes)?;
             seen.push(kind);
         }
@@ -149,7 +146,7 @@ impl ZooKeeperConversation {
         if !std::mem::replace(&mut self.has_asked, true) {
             return (GREETING, ZooKeeperRequest::Connect);
         }
-        let mut reader = Reader::new(message);
+        let mut reader = Reader(message);
         match (reader.int(), reader.int()) {
             (Ok(shared), Ok(operation)) => (Some(number(shared)), ZooKeeperRequest::of(operation, reader)),
             _ => (None, ZooKeeperRequest::Other),
@@ -160,7 +157,7 @@ impl ZooKeeperConversation {
         if !std::mem::replace(&mut self.has_answered, true) {
             return GREETING;
         }
-        Reader::new(message).int().ok().filter(|shared| *shared != NOTIFICATION).map(number)
+        Reader(message).int().ok().filter(|shared| *shared != NOTIFICATION).map(number)
     }
 }
 
@@ -196,19 +193,19 @@ mod tests {
     /// Creates a conversation in which both sides have sent their first message.
     fn conversation() -> ZooKeeperConversation {
         let mut conversation = ZooKeeperConversation::default();
-        let request = conversation.request(&Writer::new().int(0).long(0).message()).unwrap();
+        let request = conversation.request(&Writer::default().int(0).long(0).message()).unwrap();
         assert_eq!((request.number, request.subject), (GREETING, Some(Connect.into())));
         assert_eq!(answers(&mut conversation, 0), GREETING);
         conversation
     }
 
     fn ask(conversation: &mut ZooKeeperConversation, shared: i32, operation: i32, rest: Writer) -> Request {
-        let bytes = [Writer::new().int(shared).int(operation).raw(), rest.raw()].concat();
-        conversation.request(&Writer::new().bytes(&bytes).raw()).unwrap()
+        let bytes = [Writer::default().int(shared).int(operation).raw(), rest.raw()].concat();
+        conversation.request(&Writer::default().bytes(&bytes).raw()).unwrap()
     }
 
     fn answers(conversation: &mut ZooKeeperConversation, shared: i32) -> Option<u64> {
-        let message = Writer::new().int(shared).long(1).int(0).message();
+        let message = Writer::default().int(shared).long(1).int(0).message();
         let reply = conversation.reply(&message).unwrap();
         assert_eq!((reply.length, reply.execution), (message.len(), Execution::Done));
         reply.answers
@@ -238,7 +235,8 @@ mod tests {
     #[test]
     fn a_request_is_recognised_by_its_operation() {
         let mut conversation = conversation();
-        let mut subject = |operation| ask(&mut conversation, 7, operation, Writer::new()).subject.unwrap();
+        let mut subject =
+            |operation| ask(&mut conversation, 7, operation, Writer::default()).subject.unwrap();
         assert_eq!([subject(8), subject(12)], [List.into(); 2]);
         assert_eq!([subject(1), subject(15), subject(19)], [Create.into(); 3]);
         assert_eq!([subject(9), subject(11), subject(2)], [Sync.into(), Ping.into(), Delete.into()]);
@@ -246,20 +244,20 @@ mod tests {
 
     #[test]
     fn several_changes_are_what_they_do_together() {
-        assert_eq!(several(check(check(Writer::new()))), Some(Check.into()));
-        assert_eq!(several(write(create(Writer::new()))), Some(Create.into()));
-        assert_eq!(several(create(check(Writer::new()))), Some(Create.into()));
-        assert_eq!(several(write(check(Writer::new()))), Some(Change.into()));
+        assert_eq!(several(check(check(Writer::default()))), Some(Check.into()));
+        assert_eq!(several(write(create(Writer::default()))), Some(Create.into()));
+        assert_eq!(several(create(check(Writer::default()))), Some(Create.into()));
+        assert_eq!(several(write(check(Writer::default()))), Some(Change.into()));
         let delete = |changes| change(changes, 2).text("/a").int(-1);
-        assert_eq!(several(delete(write(Writer::new()))), Some(Delete.into()));
-        assert_eq!(several(Writer::new()), Some(Change.into()));
+        assert_eq!(several(delete(write(Writer::default()))), Some(Delete.into()));
+        assert_eq!(several(Writer::default()), Some(Change.into()));
     }
 
     #[test]
     fn replies_are_distinguished_by_their_numbers() {
         let mut conversation = conversation();
         for (shared, operation) in [(1, 1), (-2, 11), (2, 4), (-2, 11)] {
-            let request = ask(&mut conversation, shared, operation, Writer::new());
+            let request = ask(&mut conversation, shared, operation, Writer::default());
             assert_eq!(request.number, Some(number(shared)));
         }
         assert_eq!(answers(&mut conversation, -2), Some(number(-2)));

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::network::{Network, PeerPorts};
+use super::network::Network;
 use super::{Role, ZooKeeper, ZooKeeperServer};
 use crate::ports::on_free_ports;
-use crate::{Failure, Outcome, ServerOptions, free_port};
+use crate::{Direction, Failure, Outcome, ServerOptions, TcpProxy, free_port};
 
 const MEMBERS: usize = 3;
 
@@ -70,14 +70,16 @@ impl ZooKeeperEnsemble {
     async fn start_once(options: &[ServerOptions; MEMBERS]) -> Outcome<Self> {
         let ports = (0..MEMBERS).map(|_| Ok([free_port()?, free_port()?])).collect::<Outcome<Vec<_>>>()?;
         let network = Network::start(&ports)?;
-        let lines: Vec<_> = ports.iter().enumerate().map(|(member, ports)| line(member, *ports)).collect();
+        let lines: Vec<_> = ports
+            .iter()
+            .enumerate()
+            .map(|(at, [quorum, election])| format!("server.{}=127.0.0.1:{quorum}:{election}\n", at + 1))
+            .collect();
         let mut members: Vec<ZooKeeperServer> = Vec::new();
         for (member, options) in options.iter().enumerate() {
             let properties = [quick_elections(), network.properties(member)].concat();
             let kind = ZooKeeper::new(Some((member + 1, lines.concat(), properties)))?;
-            // All of them have one authority.
-            let certificates = members.first().map(|first| first.certificates().clone());
-            members.push(ZooKeeperServer::launch(options.clone(), kind, certificates)?);
+            members.push(ZooKeeperServer::launch(options.clone(), kind)?);
         }
         for member in &members {
             member.ready().await?;
@@ -156,16 +158,19 @@ impl ZooKeeperEnsemble {
         (0..self.members.len()).filter(|other| *other != member).collect()
     }
 
-    /// Forwards nothing between two members until [`ZooKeeperEnsemble::heal`]: each notices by its own clock that the
-    /// other is silent.
-    pub fn part(&self, one: usize, other: usize) {
-        self.network.blackhole(one, other);
-    }
-
     /// Ends the connections between two members, and refuses new ones until [`ZooKeeperEnsemble::heal`]: both notice
     /// immediately.
     pub fn sever(&self, one: usize, other: usize) {
-        self.network.sever(one, other);
+        self.network.of_both(one, other).for_each(TcpProxy::sever);
+    }
+
+    /// Forwards nothing between two members until [`ZooKeeperEnsemble::heal`]: each notices by its own clock that the
+    /// other is silent.
+    pub fn part(&self, one: usize, other: usize) {
+        for proxy in self.network.of_both(one, other) {
+            proxy.blackhole(Direction::ToServer);
+            proxy.blackhole(Direction::ToClient);
+        }
     }
 
     /// Separates a member from all others. Its clients can still reach it.
@@ -177,12 +182,8 @@ impl ZooKeeperEnsemble {
 
     /// Connects all members again. Data that was on its way arrives, as it does in a network.
     pub fn heal(&self) {
-        self.network.heal();
+        self.network.between.values().flatten().for_each(TcpProxy::heal);
     }
-}
-
-fn line(member: usize, [quorum, election]: PeerPorts) -> String {
-    format!("server.{}=127.0.0.1:{quorum}:{election}\n", member + 1)
 }
 
 /// A member that looks for a leader and finds none asks again soon.

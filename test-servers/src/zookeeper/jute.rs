@@ -14,10 +14,6 @@ const LONGEST: usize = 64 << 20;
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
     pub(super) fn bool(mut self, value: bool) -> Self {
         self.0.push(u8::from(value));
         self
@@ -51,7 +47,7 @@ impl Writer {
 
     /// Returns the encoded values as a message.
     pub(super) fn message(self) -> Vec<u8> {
-        Self::new().bytes(&self.0).raw()
+        Self::default().bytes(&self.0).raw()
     }
 }
 
@@ -67,13 +63,9 @@ pub(super) fn message(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed>
 
 /// Decodes values.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
-    }
-
     fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
         self.0 = rest;
@@ -128,20 +120,20 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let bytes = Writer::new().int(-3).long(1 << 40).bool(true).text("/locks").bytes(b"x").raw();
-        let mut reader = Reader::new(&bytes);
+        let bytes = Writer::default().int(-3).long(1 << 40).bool(true).text("/locks").bytes(b"x").raw();
+        let mut reader = Reader(&bytes);
         assert_eq!((reader.int(), reader.long(), reader.bool()), (Ok(-3), Ok(1 << 40), Ok(true)));
         assert_eq!((reader.text(), reader.bytes()), (Ok("/locks".to_owned()), Ok(&b"x"[..])));
         assert_eq!((reader.rest(), reader.int()), (&[][..], Err(Malformed)));
-        let nothing = Writer::new().int(-1).raw();
-        assert_eq!(Reader::new(&nothing).bytes(), Ok(&[][..]));
-        let texts = Writer::new().int(2).text("a").text("b").raw();
-        assert_eq!(Reader::new(&texts).texts().unwrap(), ["a", "b"]);
+        let nothing = Writer::default().int(-1).raw();
+        assert_eq!(Reader(&nothing).bytes(), Ok(&[][..]));
+        let texts = Writer::default().int(2).text("a").text("b").raw();
+        assert_eq!(Reader(&texts).texts().unwrap(), ["a", "b"]);
     }
 
     #[test]
     fn a_message_that_is_not_whole_is_waited_for() {
-        let whole = Writer::new().int(7).message();
+        let whole = Writer::default().int(7).message();
         for length in 0..whole.len() {
             assert_eq!(message(&whole[..length]), Ok(None), "{length} bytes");
         }

@@ -20,8 +20,9 @@ use tokio::net::TcpStream;
 
 use crate::options::{Encryption, User};
 use crate::server::{Kind, Place};
-use crate::{Outcome, Server, ServerOptions, TcpProxy, free_port};
-use access::{SUPER_DIGEST, Visit};
+use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy, free_port};
+use access::{ANY_VERSION, DELETE, GET_DATA, NO_NODE, SET_ACCESS, SET_DATA, SUPER_DIGEST, Visit};
+use jute::Writer;
 
 pub use conversation::{ZooKeeperConversation, ZooKeeperRequest};
 pub use ensemble::ZooKeeperEnsemble;
@@ -263,7 +264,8 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Nothing changes at the server.
     pub async fn node(&self, path: &str) -> Outcome<Option<ZooKeeperNode>> {
-        self.visit(path, async |visit| visit.node(path).await).await
+        let answer = self.ask(GET_DATA, path, Writer::default().bool(false), NO_NODE).await?;
+        Ok(answer.map(|answer| ZooKeeperNode::read(&answer)).transpose()?)
     }
 
     /// Creates a node with which every client may do everything, and the missing nodes above it. Returns its path,
@@ -275,7 +277,14 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// If the future is dropped, it is not known which of the nodes are created.
     pub async fn create(&self, path: &str, data: &[u8], kind: NodeKind) -> Outcome<String> {
-        self.visit(path, async |visit| visit.create(path, data, kind).await).await
+        let create = async |visit: &mut Visit| {
+            for (end, _) in path.match_indices('/').skip(1) {
+                visit.create_one(&path[..end], b"", NodeKind::Lasting).await?;
+            }
+            let created = visit.create_one(path, data, kind).await?;
+            created.ok_or_else(|| Failure::new(format!("there is a node {path} already")))
+        };
+        self.visit(path, create).await
     }
 
     /// Writes new data into a node. Returns whether there was one.
@@ -286,7 +295,8 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// If the future is dropped, it is not known whether this is done.
     pub async fn write(&self, path: &str, data: &[u8]) -> Outcome<bool> {
-        self.visit(path, async |visit| visit.write(path, data).await).await
+        let request = Writer::default().bytes(data).int(ANY_VERSION);
+        Ok(self.ask(SET_DATA, path, request, NO_NODE).await?.is_some())
     }
 
     /// Deletes a node without children. Returns whether there was one.
@@ -297,7 +307,8 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// If the future is dropped, it is not known whether this is done.
     pub async fn delete(&self, path: &str) -> Outcome<bool> {
-        self.visit(path, async |visit| visit.delete(path).await).await
+        let request = Writer::default().int(ANY_VERSION);
+        Ok(self.ask(DELETE, path, request, NO_NODE).await?.is_some())
     }
 
     /// Sets the access list of a node.
@@ -308,7 +319,8 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// If the future is dropped, it is not known whether this is done.
     pub async fn set_access(&self, path: &str, access: &Access) -> Outcome {
-        self.visit(path, async |visit| visit.set_access(path, access).await).await
+        let request = access.write(Writer::default()).int(ANY_VERSION);
+        self.ask(SET_ACCESS, path, request, 0).await.map(drop)
     }
 
     /// Returns whether the session exists.
@@ -339,16 +351,17 @@ impl ZooKeeperServer {
     /// does not say whether the session existed before the first one.
     async fn close_session_at(&self, address: SocketAddr, session: i64) -> Outcome<bool> {
         let was_there = self.knows_session(session).await?;
-        let mut closed = Visit::close_session(address, session).await;
-        for _ in 1..CLOSES_TRIED {
-            if closed.is_ok() {
-                break;
+        let closing = async {
+            let mut closed = Visit::close_session(address, session).await;
+            for _ in 1..CLOSES_TRIED {
+                if closed.is_ok() {
+                    break;
+                }
+                closed = Visit::close_session(address, session).await;
             }
-            closed = Visit::close_session(address, session).await;
-        }
-        let closed = closed
-            .map_err(|failure| self.process.failure(&format!("did not close a session ({failure})")))?;
-        Ok(was_there || closed)
+            closed
+        };
+        Ok(self.process.answer("the end of a session", closing).await? || was_there)
     }
 
     /// Extends a session whose client is away by the longest time that the server allows, from now on. Returns whether
@@ -360,11 +373,15 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// If the future is dropped, it is not known whether this is done.
     pub async fn prolong_session(&self, session: i64) -> Outcome<bool> {
-        Visit::prolong_session(self.plain_address(), session).await
+        let prolonging = Visit::prolong_session(self.plain_address(), session);
+        self.process.answer("a sign of life", prolonging).await
+    }
+
+    async fn ask(&self, what: i32, path: &str, rest: Writer, expected: i32) -> Outcome<Option<Vec<u8>>> {
+        self.visit(path, async |visit| visit.ask(what, path, rest, expected).await).await
     }
 
     async fn visit<T>(&self, path: &str, what: impl AsyncFnOnce(&mut Visit) -> Outcome<T>) -> Outcome<T> {
-        let outcome = Visit::pay(self.plain_address(), what).await;
-        outcome.map_err(|failure| self.process.failure(&format!("did not do it at {path} ({failure})")))
+        self.process.answer(path, Visit::pay(self.plain_address(), what)).await
     }
 }

@@ -12,20 +12,20 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 
-use crate::Outcome;
 use crate::service::Service;
-use crate::{Direction, TcpProxy};
+use crate::{Outcome, TcpProxy};
 
 /// The ports on which a member listens for the others: of the quorum and of elections.
-pub(super) type PeerPorts = [u16; 2];
+type PeerPorts = [u16; 2];
 
 /// The proxies between the members.
 #[derive(Debug)]
 pub(super) struct Network {
     exits: Vec<Service>,
     /// By the member that connects and the one that it connects to.
-    between: HashMap<(usize, usize), Vec<TcpProxy>>,
+    pub(super) between: HashMap<(usize, usize), Vec<TcpProxy>>,
 }
 
 impl Network {
@@ -50,7 +50,7 @@ impl Network {
 
     /// Returns the Java properties that send a member's connections through its exit.
     pub(super) fn properties(&self, member: usize) -> Vec<String> {
-        let address = self.exits[member].address();
+        let address = self.exits[member].address;
         vec![
             format!("-DsocksProxyHost={}", address.ip()),
             format!("-DsocksProxyPort={}", address.port()),
@@ -59,24 +59,8 @@ impl Network {
         ]
     }
 
-    /// Forwards nothing between the two, whichever of them connects.
-    pub(super) fn blackhole(&self, one: usize, other: usize) {
-        for proxy in self.of_both(one, other) {
-            proxy.blackhole(Direction::ToServer);
-            proxy.blackhole(Direction::ToClient);
-        }
-    }
-
-    /// Ends their connections, and refuses new ones.
-    pub(super) fn sever(&self, one: usize, other: usize) {
-        self.of_both(one, other).for_each(TcpProxy::sever);
-    }
-
-    pub(super) fn heal(&self) {
-        self.between.values().flatten().for_each(TcpProxy::heal);
-    }
-
-    fn of_both(&self, one: usize, other: usize) -> impl Iterator<Item = &TcpProxy> {
+    /// The proxies between the two, whichever of them connects.
+    pub(super) fn of_both(&self, one: usize, other: usize) -> impl Iterator<Item = &TcpProxy> {
         [(one, other), (other, one)].into_iter().filter_map(|pair| self.between.get(&pair)).flatten()
     }
 }
@@ -86,17 +70,8 @@ type Routes = HashMap<u16, SocketAddr>;
 /// Starts a SOCKS proxy that knows a few ports, and redirects connections to them.
 fn exit(routes: Routes) -> Outcome<Service> {
     let routes = Arc::new(routes);
-    Service::start("socks-proxy", |_, listener| async move {
-        loop {
-            if let Ok((client, _)) = listener.accept().await {
-                let routes = Arc::clone(&routes);
-                tokio::spawn(async move {
-                    // If it fails, both sides see the end of the connection.
-                    let _ = pass(client, &routes).await;
-                });
-            }
-        }
-    })
+    // If it fails, both sides see the end of the connection.
+    Service::start("socks-proxy", watch::channel(true).1, move |client| pass(client, Arc::clone(&routes)))
 }
 
 /// The version of SOCKS, which is also in every answer.
@@ -105,10 +80,8 @@ const NO_LOGIN: u8 = 0;
 const GRANTED: u8 = 0;
 const REFUSED: u8 = 5;
 const BY_ADDRESS: u8 = 1;
-const BY_NAME: u8 = 3;
 
-async fn pass(mut client: TcpStream, routes: &Routes) -> io::Result<()> {
-    client.set_nodelay(true)?;
+async fn pass(mut client: TcpStream, routes: Arc<Routes>) -> io::Result<()> {
     let port = port_asked_for(&mut client).await?;
     let server = match routes.get(&port) {
         Some(address) => TcpStream::connect(address).await,
@@ -125,17 +98,11 @@ async fn port_asked_for(client: &mut TcpStream) -> io::Result<u16> {
     let [_, ways] = array(client).await?;
     client.read_exact(&mut vec![0; usize::from(ways)]).await?;
     client.write_all(&[VERSION, NO_LOGIN]).await?;
-    let [_, _, _, kind] = array(client).await?;
-    let length = match kind {
-        BY_ADDRESS => 4,
-        BY_NAME => {
-            let [length] = array(client).await?;
-            usize::from(length)
-        }
-        _ => return Err(io::ErrorKind::Unsupported.into()),
+    // A member knows the others by their addresses.
+    let [_, _, _, BY_ADDRESS, _, _, _, _, high, low] = array(client).await? else {
+        return Err(io::ErrorKind::Unsupported.into());
     };
-    client.read_exact(&mut vec![0; length]).await?;
-    Ok(u16::from_be_bytes(array(client).await?))
+    Ok(u16::from_be_bytes([high, low]))
 }
 
 async fn array<const N: usize>(client: &mut TcpStream) -> io::Result<[u8; N]> {

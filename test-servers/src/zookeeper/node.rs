@@ -3,25 +3,15 @@
 use super::jute::{Reader, Writer};
 use crate::proxy::Malformed;
 
-/// The kind of a new node.
+/// The kind of a new node, with its number in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
     /// The node stays until it is deleted.
-    Lasting,
+    Lasting = 0,
     /// Like `Lasting`, with the next number of its parent appended to its name.
-    Numbered,
+    Numbered = 2,
     /// The server removes the node some time after its last child was deleted.
-    Container,
-}
-
-impl NodeKind {
-    pub(super) fn flags(self) -> i32 {
-        match self {
-            Self::Lasting => 0,
-            Self::Numbered => 2,
-            Self::Container => 4,
-        }
-    }
+    Container = 4,
 }
 
 /// A node, as the server stores it.
@@ -46,7 +36,7 @@ pub struct ZooKeeperNode {
 
 impl ZooKeeperNode {
     pub(super) fn read(answer: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(answer);
+        let mut reader = Reader(answer);
         let data = reader.bytes()?.to_vec();
         let (created, written) = (reader.long()?, reader.long()?);
         // When it was created and written, in wall-clock time.
@@ -119,8 +109,8 @@ mod tests {
 
     #[test]
     fn rights_are_written_as_bits() {
-        let written = Access::new().grant("rd", "world", "anyone").write(Writer::new()).raw();
-        let expected = Writer::new().int(1).int(9).text("world").text("anyone").raw();
+        let written = Access::new().grant("rd", "world", "anyone").write(Writer::default()).raw();
+        let expected = Writer::default().int(1).int(9).text("world").text("anyone").raw();
         assert_eq!(written, expected);
     }
 }
