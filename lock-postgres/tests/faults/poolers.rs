@@ -84,7 +84,7 @@ async fn that_pass_a_session_on_keep_it_for_its_next_client() -> Outcome {
         return Ok(());
     }
     let stage = Stage::new().await?;
-    let pooler = PgBouncer::start(&stage.server, "session", "default_pool_size=1").await?;
+    let pooler = stage.server.pooler("session", &[("default_pool_size", "1")]).await?;
     let proxy = stage.proxy()?;
     proxy.turn_to(pooler.address());
     let ours = stage.client_at(proxy.address(), THROUGH).await?;
@@ -108,7 +108,7 @@ async fn show_the_locks_of_a_session_and_not_its_tag() -> Outcome {
         return Ok(());
     }
     let stage = Stage::new().await?;
-    let pooler = PgBouncer::start(&stage.server, "session", "").await?;
+    let pooler = stage.server.pooler("session", &[]).await?;
     let address = pooler.address();
     let (ours, operator) = (stage.client_at(address, THROUGH).await?, stage.client(LONG).await?);
     let guard = ours.mutex(ROOM)?.acquire().await?;
