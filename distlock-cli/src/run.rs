@@ -96,6 +96,7 @@ impl Run<'_> {
                 Err(failure) => {
                     self.kill();
                     self.end_rest().await;
+                    let _ = self.job.child_ended(&self.child);
                     return Err(failure);
                 }
             };

@@ -59,10 +59,15 @@ impl Link {
         let mut others = 1..link.options.hosts().len();
         let (connection, session) = loop {
             match link.open(None).await {
-                Err(_) if others.next().is_some() => {}
+                // The others would refuse a wrong login, too.
+                Err(error) if error.is_retryable() && others.next().is_some() => {}
                 opened => break opened?,
             }
         };
+        if let Err(error) = check_version(&connection, link.options.is_strict).await {
+            connection.end(Failure::Refused(error.clone()));
+            return Err(error);
+        }
         link.contact.send_replace(Contact::Good(Arc::clone(&connection), Arc::clone(&session)));
         link.context.spawn(Arc::clone(&link).keep(connection, session));
         Ok(link)
@@ -72,19 +77,21 @@ impl Link {
     /// when it is asked. Without contact nothing is sent.
     pub(crate) async fn ask<C: Call + Clone>(&self, call: C) -> Result<C::Answer, Failure> {
         let (connection, _) = self.now()?;
+        let clock = self.context.clock();
+        let until = clock.now().plus(self.timeout);
         match connection.ask(call.clone()).await {
             Err(failure) if failure.needs_login() => {
-                let (clock, mut contact) = (self.context.clock(), self.contact.subscribe());
+                let mut contact = self.contact.subscribe();
                 let is_other = |contact: &Contact| match contact {
                     Contact::Good(other, _) => !Arc::ptr_eq(other, &connection),
                     Contact::Lost(_) => false,
                     Contact::Closed => true,
                 };
-                let until = clock.now().plus(self.timeout);
                 if within(clock, until, contact.wait_for(is_other)).await.is_none() {
                     return Err(failure);
                 }
-                self.now()?.0.ask(call).await
+                let (other, _) = self.now()?;
+                within(clock, until, other.ask(call)).await.unwrap_or(Err(Failure::Silence))
             }
             answer => answer,
         }
@@ -153,12 +160,7 @@ impl Link {
             let ttl = whole_seconds(self.options.lease);
             Ok(Arc::new(Session::grant(&connection, &self.context, group, ttl).await?))
         };
-        let usable = async {
-            // The lease first: holds may wait for its renewal.
-            let session = leased.await?;
-            check_version(&connection, self.options.is_strict).await.map(|()| session)
-        };
-        match usable.await {
+        match leased.await {
             Ok(session) => Ok((connection, session)),
             Err(failure) => {
                 connection.end(failure.clone());

@@ -1,17 +1,17 @@
 //! Versions of the server whose known faults concern locks.
 
 use lock_core::{ErrorKind, LockError, Operation};
+use lock_entries::Failed;
 
 use crate::connection::Connection;
-use crate::failure::Failure;
 
 /// For each release line the first version without the faults: before it, a server that was suspended may answer reads with what it
 /// knew before.
 const SOUND: [[u32; 3]; 3] = [[3, 4, 42], [3, 5, 28], [3, 6, 9]];
 
 /// Warns of a server with known faults, or refuses it.
-pub(crate) async fn check_version(connection: &Connection, is_strict: bool) -> Result<(), Failure> {
-    let told = connection.version().await?;
+pub(crate) async fn check_version(connection: &Connection, is_strict: bool) -> Result<(), LockError> {
+    let told = connection.version().await.map_err(|failure| failure.explain(Operation::Connect))?;
     let Some(version) = told else {
         tracing::info!(target: "distlock", "the server does not tell this user its version");
         return Ok(());
@@ -22,8 +22,7 @@ pub(crate) async fn check_version(connection: &Connection, is_strict: bool) -> R
     );
     let remedy = format!("update the servers to {first_sound} or newer");
     if is_strict {
-        let refused = LockError::new(ErrorKind::Unsupported, Operation::Connect);
-        return Err(Failure::Refused(refused.because(cause).remedy(remedy)));
+        return Err(LockError::new(ErrorKind::Unsupported, Operation::Connect).because(cause).remedy(remedy));
     }
     tracing::warn!(target: "distlock", "{cause}: {remedy}");
     Ok(())

@@ -112,8 +112,13 @@ impl<'a, R: Register> Attempt<'a, R> {
         operation: Operation,
         mut edit: impl FnMut(&mut State, Entry) -> Edit<T>,
     ) -> Result<(T, Moment), LockError> {
-        let edit =
-            |state: &mut State| edit(state, Entry::of(self.request, self.lease, self.backend.next_beat()));
+        let edit = |state: &mut State| {
+            let edit = edit(state, Entry::of(self.request, self.lease, self.backend.next_beat()));
+            if let Edit::Write(_) = edit {
+                self.slot.enters(self.request.id());
+            }
+            edit
+        };
         self.slot.change(operation, From::Store, edit).await
     }
 
@@ -153,15 +158,23 @@ impl<'a, R: Register> Attempt<'a, R> {
     ) -> Result<Downgraded<RegisterLease<R>>, LockError> {
         let id = self.request.id();
         let (shared, sent) = self
-            .change(Operation::Downgrade, |state, entry| match state.downgrade(held.id(), id, entry) {
-                Found::Holds { token } => Edit::Write(Ok(token)),
-                // An earlier write may still come, and no client would renew what it makes.
-                _ => Edit::Certain(Err(state.loss(held.id()))),
+            .change(Operation::Downgrade, |state, entry| {
+                match state.downgrade(held.id(), id, entry) {
+                    Found::Holds { token } => Edit::Write(Ok(token)),
+                    // An earlier write may still come, and no client would renew what it makes.
+                    _ => Edit::Certain(Err(state.loss(held.id()))),
+                }
             })
             .await?;
         Ok(match shared {
-            Ok(token) => Downgraded::Shared(self.grant(token, sent)),
-            Err(reason) => Downgraded::WasLost(reason),
+            Ok(token) => {
+                self.slot.has_left(held.id());
+                Downgraded::Shared(self.grant(token, sent))
+            }
+            Err(reason) => {
+                self.slot.has_left(id);
+                Downgraded::WasLost(reason)
+            }
         })
     }
 

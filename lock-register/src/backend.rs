@@ -177,11 +177,17 @@ impl<R: Register> Backend for RegisterBackend<R> {
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
         let (slot, id) = (self.slot(request.physical(), request.mode().kind()), request.id().to_string());
+        // The clean-up repeats a cancel for as long as the store is away: of an attempt that has read in vain, nothing is left.
+        if !slot.has_entered(request.id()) {
+            return Ok(());
+        }
         let undo = slot.change(Operation::Cancel, From::Store, |state| match state.remove(&id) {
             Some(_) => Edit::Write(()),
             None => Edit::Certain(()),
         });
-        undo.await.map(drop)
+        undo.await?;
+        slot.has_left(request.id());
+        Ok(())
     }
 
     /// The group is a lock, and one write renews all holds of this client.
@@ -215,7 +221,9 @@ impl<R: Register> Backend for RegisterBackend<R> {
             Some(_) => Edit::Write(Released::Clean),
             None => Edit::Certain(Released::WasLost(state.loss(lease.id))),
         });
-        Ok(release.await?.0)
+        let (released, _) = release.await?;
+        lease.slot.has_left(lease.id);
+        Ok(released)
     }
 
     async fn downgrade(

@@ -30,7 +30,7 @@
 //! * *The store is away.* Holds are suspect, and end before others may remove them. A wait that ends then is an error. A release is
 //!   repeated until it is answered, however long that takes: the store ends nothing by itself.
 //! * *Other clients write at the same time.* All but one write in vain, and try again after a random pause. A store that refuses
-//!   ten writes on the condition of what it shows itself contradicts itself: that is an error, and not retryable.
+//!   writes for ten seconds on the condition of what it shows itself contradicts itself: that is an error, and not retryable.
 //! * *Many of a client wait.* They queue for its turn to write; renewals and releases pass them.
 //! * *The object is deleted by others.* Holders lose the lock, and **tokens begin again**.
 //!

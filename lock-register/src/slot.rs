@@ -12,13 +12,13 @@
 //! that content is remembered**, and who has to be certain writes once more if the object still has it. No content returns, because
 //! no two are the same and no object is deleted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::spi::{Mutex, within};
-use lock_core::{Backoff, Clock, ErrorKind, GroupId, LockError, Moment, Operation};
+use lock_core::{AttemptId, Backoff, Clock, ErrorKind, GroupId, LockError, Moment, Operation};
 use lock_kit::no_answer;
 
 use crate::register::{Register, Stored, Written};
@@ -31,9 +31,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 /// After so many writes in vain there are pauses.
 const WRITES_WITHOUT_PAUSE: u32 = 2;
 
-/// A store may refuse a write for another one that it is about to carry out; if it does so this often, and the object stays the
+/// A store may refuse a write for another one that it is about to carry out; if it does so for this long, and the object stays the
 /// same, it contradicts itself.
-const REFUSALS_OF_THE_SAME: u32 = 10;
+const REFUSES_THE_SAME_FOR: Duration = Duration::from_secs(10);
 
 /// The store, and how to ask it.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) struct Slot<R: Register> {
     store: Arc<Store<R>>,
     key: String,
     group: GroupId,
-    /// Attempts and operators' changes queue here, so that what this client holds waits for one write of them at most.
+    /// Attempts, cancels and breaks queue here, so that changes of what this client holds wait for one of them at most.
     queue: tokio::sync::Mutex<()>,
     /// Who writes.
     turn: tokio::sync::Mutex<()>,
@@ -68,6 +68,8 @@ pub(crate) struct Slot<R: Register> {
 }
 
 struct Known<V> {
+    /// The attempts that may have an entry: those that were about to write one, and have not made sure that there is none.
+    entered: HashSet<AttemptId>,
     /// What writes were to replace whose outcome is not known.
     doubt: Option<Mark>,
     /// What the last change of this client made, if no other client has an entry there.
@@ -99,14 +101,19 @@ pub(crate) enum From {
     /// With the object.
     Store,
     /// With what the last change of this client made, if it is likely that this has not changed. Entries of this client are there
-    /// in any case: only its own changes make them. For what it holds, which passes the queue.
+    /// in any case: only its own changes make them.
     Memory,
 }
 
 impl<R: Register> Slot<R> {
     pub(crate) fn new(store: &Arc<Store<R>>, key: String, group: GroupId) -> Self {
-        let known =
-            Known { doubt: None, kept: None, seen: HashMap::new(), next_write: Moment::from_nanoseconds(0) };
+        let known = Known {
+            entered: HashSet::new(),
+            doubt: None,
+            kept: None,
+            seen: HashMap::new(),
+            next_write: Moment::from_nanoseconds(0),
+        };
         Self {
             store: Arc::clone(store),
             key,
@@ -121,9 +128,25 @@ impl<R: Register> Slot<R> {
         self.group
     }
 
-    /// Whether a write may still be carried out that a later caller has to know of.
+    /// Whether a later caller has to know of a write that may still be carried out, or of an entry that may be there.
     pub(crate) fn is_doubtful(&self) -> bool {
-        self.known.lock().doubt.is_some()
+        let known = self.known.lock();
+        known.doubt.is_some() || !known.entered.is_empty()
+    }
+
+    /// An attempt is about to write its entry.
+    pub(crate) fn enters(&self, id: AttemptId) {
+        self.known.lock().entered.insert(id);
+    }
+
+    /// Whether there may be an entry of this attempt.
+    pub(crate) fn has_entered(&self, id: AttemptId) -> bool {
+        self.known.lock().entered.contains(&id)
+    }
+
+    /// There is no entry of this attempt, and there will be none.
+    pub(crate) fn has_left(&self, id: AttemptId) {
+        self.known.lock().entered.remove(&id);
     }
 
     fn now(&self) -> Moment {
@@ -179,12 +202,12 @@ impl<R: Register> Slot<R> {
         from: From,
         mut edit: impl FnMut(&mut State) -> Edit<T>,
     ) -> Result<(T, Moment), LockError> {
-        let _queue = match from {
-            From::Store => Some(self.queue.lock().await),
-            From::Memory => None,
+        let _queue = match operation {
+            Operation::Acquire | Operation::Cancel | Operation::Break => Some(self.queue.lock().await),
+            _ => None,
         };
         let (mut writes, mut pauses) = (0, Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));
-        let (mut refused, mut refusals) = (None, 0);
+        let mut refused: Option<(Mark, Moment)> = None;
         loop {
             let turn = self.turn.lock().await;
             let kept = self.known.lock().kept.take().filter(|_| from == From::Memory);
@@ -211,9 +234,13 @@ impl<R: Register> Slot<R> {
                 return Ok((value, sent));
             }
             drop(turn);
-            refusals = if refused.replace(replaced.clone()) == Some(replaced) { refusals + 1 } else { 1 };
-            if refusals >= REFUSALS_OF_THE_SAME {
-                return Err(contradicts_itself(operation));
+            match &refused {
+                Some((same, since)) if *same == replaced => {
+                    if self.now() >= since.plus(REFUSES_THE_SAME_FOR) {
+                        return Err(contradicts_itself(operation));
+                    }
+                }
+                _ => refused = Some((replaced, sent)),
             }
             writes += 1;
             if writes >= WRITES_WITHOUT_PAUSE {

@@ -228,11 +228,6 @@ impl<D: Dialect> Connection<D> {
         answer: Answers,
     ) -> Result<(), Broken> {
         let shared = match self.share(former, &claim).await {
-            // This session will have no token for it, either: it ends now, and not with its lease.
-            Err(Failure::Refused { .. }) if self.link.is_doubtful() => self.forget(&claim.key).await,
-            shared => shared,
-        };
-        let shared = match shared {
             Err(Failure::Broken(error)) => return Err(Broken(error)),
             shared => shared.map_err(Failure::into_error),
         };

@@ -22,7 +22,7 @@ pub struct Pair {
     pub key: PathBuf,
 }
 
-/// The files of an authority that exists only for one test. Its certificates are valid for `localhost` and `127.0.0.1`.
+/// The files of an authority that exists only for the tests of one program. Its certificates are valid for `localhost` and `127.0.0.1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificates {
     /// The certificate of the authority.

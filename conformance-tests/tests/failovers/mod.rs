@@ -106,9 +106,9 @@ async fn run<S: Site>(name: &str, harm: Harm) -> Outcome {
     contest.all_go_on(3).await?;
     let others: Vec<_> = (2..addresses.len()).collect();
     for _ in 0..rounds.unwrap_or(ROUNDS) {
-        let old = site.primary().await?;
-        // It relies on the old primary for as long as it may.
+        // It relies on the primary of now for as long as it may.
         contest.cling(0, CLINGS).await?;
+        let old = site.primary().await?;
         proxies.iter().for_each(TcpProxy::sever);
         match harm {
             Harm::Kill => old.kill()?,

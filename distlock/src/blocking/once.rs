@@ -102,7 +102,7 @@ impl Once {
     /// ```
     ///
     /// # Errors
-    /// Same as [`Once::run`]; [`ErrorKind::Busy`](crate::ErrorKind::Busy) when another slot runs all that time.
+    /// Same as [`Once::run`]; [`ErrorKind::Busy`](crate::ErrorKind::Busy) when another run holds the lock all that time.
     pub fn run_within<T, E: From<LockError>>(
         &self,
         duration: Duration,
@@ -148,7 +148,7 @@ impl Once {
     /// ```
     ///
     /// # Errors
-    /// Same as [`Once::acquire`]; [`ErrorKind::Busy`](crate::ErrorKind::Busy) when another slot runs all that time.
+    /// Same as [`Once::acquire`]; [`ErrorKind::Busy`](crate::ErrorKind::Busy) when another run holds the lock all that time.
     pub fn acquire_for(&self, duration: Duration) -> Result<Option<LockGuard>, LockError> {
         let acquired = wait::for_result(Operation::Acquire, self.0.acquire_for(duration));
         acquired.map(|guard| guard.map(LockGuard::new))

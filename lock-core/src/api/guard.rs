@@ -9,7 +9,7 @@ use crate::api::scope;
 use crate::policy::entry::Entry;
 use crate::policy::hold::Hold;
 use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::LossReason;
+use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::owner::Owner;
 use crate::types::token::FencingToken;
 
@@ -115,12 +115,20 @@ impl LockGuard {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] when the hold has been lost.
+    /// [`ErrorKind::Lost`] when the hold has been lost; [`ErrorKind::NotOwner`] when code that acts for the same owner has already
+    /// ended this guard's entry with `unlock`.
     pub fn reenter(&self) -> Result<Self, LockError> {
         match &self.lock {
             Origin::One(entry) if entry.reenter(self.owner, &self.hold) => {}
             Origin::One(entry) => {
-                return Err(entry.lost(Operation::Acquire, self.hold.loss().unwrap_or(LossReason::Expired)));
+                return Err(match self.hold.end() {
+                    Some(HoldEnd::Released) => {
+                        entry.about(LockError::not_owner(entry.name(), self.owner).during(Operation::Acquire))
+                    }
+                    Some(HoldEnd::Lost(reason)) => entry.lost(Operation::Acquire, reason),
+                    // Its deadline has passed, and the loss is about to be reported.
+                    None => entry.lost(Operation::Acquire, LossReason::Expired),
+                });
             }
             Origin::Several(joints) => drop(joints.enter(self.owner, Some(&self.hold))?),
         }

@@ -115,7 +115,7 @@ impl fmt::Debug for dyn LockListener {
 
 /// Keeps a listener: dropping it removes the listener.
 ///
-/// The events that wait for the listener are dropped with it. A callback that runs at that moment goes on. A
+/// The listener, and the events that wait for it, end soon after that on a listener thread. A callback that runs at that moment goes on. A
 /// subscription does not keep the client in use.
 ///
 /// ```

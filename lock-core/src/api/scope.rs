@@ -160,9 +160,9 @@ impl Scoped {
 
 impl Drop for Scoped {
     fn drop(&mut self) {
-        // Outside of the mutex.
+        // Outside of the mutex. The last one first: a reader under its writer is not left alone with the lease.
         let entries = std::mem::take(&mut *self.0.entries.lock());
-        drop(entries);
+        entries.into_iter().rev().for_each(drop);
     }
 }
 

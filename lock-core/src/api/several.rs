@@ -103,7 +103,7 @@ pub(super) fn in_order(
         return Err(invalid()
             .on(joint.name())
             .because("it is no lock of a client, and has no place in the order of the others")
-            .remedy("list the locks that it consists of"));
+            .remedy("list the locks that it consists of; a decorator passes `server` on"));
     }
     locks.sort_by(|one, other| place(&**one).cmp(&place(&**other)));
     locks.dedup_by(|one, other| is_same(&**one, &**other));

@@ -123,7 +123,9 @@ impl LockWatch {
         let rules = self.client.capabilities().names;
         let is_unknown = |lock: &&LockStatus| {
             let at_server = rules.apply(&lock.name);
-            failures.iter().filter_map(LockError::name).any(|failed| failed.as_str() == at_server.as_str())
+            // Some backends name it as their users do.
+            let is_it = |failed: &LockName| *failed == lock.name || failed.as_str() == at_server.as_str();
+            failures.iter().filter_map(LockError::name).any(is_it)
                 && !locks.iter().any(|now| key(now) == key(lock))
         };
         let unknown: Vec<_> = self.seen.iter().filter(is_unknown).cloned().collect();

@@ -140,15 +140,16 @@ impl Attempt {
         let Self { entry, request, .. } = self;
         let (backend, clock, memo) = (&entry.client.backend, entry.clock(), self.memo_of_pause());
         let is_known = |now: Moment| entry.look(|local| local.pause_end.filter(|end| *end > now));
-        while let Some(end) = is_known(clock.now()) {
+        while let Some(mut end) = is_known(clock.now()) {
             let looking = within(clock, end, backend.recall(&memo, Recall::Look));
             match entry.while_wanted(request, looking).await? {
                 None => continue,
                 Some(Ok(remaining)) => {
-                    let end = remaining.map(|remaining| clock.now().plus(remaining));
-                    entry.look(|local| local.pause_end = end);
-                    if end.is_none() {
-                        continue;
+                    let known = remaining.map(|remaining| clock.now().plus(remaining));
+                    entry.look(|local| local.pause_end = known);
+                    match known {
+                        Some(known) => end = known,
+                        None => continue,
                     }
                     request.queued();
                     if request.wait() == Wait::Try {

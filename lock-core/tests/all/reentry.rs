@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::support::futures_block_on;
-use lock_core::{DistributedLock, ErrorKind, LockError, Owner};
+use lock_core::{DistributedLock, ErrorKind, LockError, Operation, Owner};
 use lock_memory::MemoryServer;
 
 fn lock() -> Arc<dyn DistributedLock> {
@@ -205,4 +205,14 @@ async fn a_guard_has_an_owner_of_its_own_and_the_task_beside_it_holds_nothing() 
     assert!(!lock.is_held() && lock.hold().is_none());
     assert_eq!((lock.hold_count(), lock.hold_count_of(guard.owner()), lock.is_locked()), (0, 1, true));
     guard.release().await.unwrap();
+}
+
+/// The same owner has ended the only entry: nothing was lost.
+#[tokio::test]
+async fn a_guard_whose_entry_was_ended_enters_no_more() {
+    let lock = lock();
+    let guard = lock.acquire().await.unwrap();
+    lock.release_as(guard.owner()).await.unwrap();
+    let error = guard.reenter().unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::NotOwner, Operation::Acquire), "{error}");
 }

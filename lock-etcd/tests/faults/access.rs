@@ -53,14 +53,14 @@ async fn a_prefix_of_others_is_denied() -> Outcome {
 }
 
 async fn a_login_that_has_expired_is_renewed() -> Outcome {
-    let stage = Stage::with(with_user().setting("auth-token-ttl", "1")).await?;
+    let stage = Stage::with(with_user().setting("auth-token-ttl", "4")).await?;
     // Its heartbeats are further apart than the login lasts.
     let client = stage.client("lease=60s").await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
-    tokio::time::sleep(Duration::from_millis(2500)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
     soon("the release", guard.release()).await??;
     stage.is_free(&client, "with another login").await?;
-    tokio::time::sleep(Duration::from_millis(2500)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
     ensure!(client.mutex(ROOM)?.try_acquire().await?.is_some(), "a try is not made again by the core");
     Ok(())
 }

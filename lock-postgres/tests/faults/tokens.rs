@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{
-    ErrorKind, FencingToken, LockClient, LockError, LossReason, Operation, Remembered, Reserving, Wait,
-};
+use lock_core::{ErrorKind, FencingToken, LockClient, LockError, Operation, Remembered, Reserving};
 use test_servers::{Data, Direction, Losing, TcpProxy};
 
 use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, soon, with_options};
@@ -25,7 +23,7 @@ cases!("tokens":
     of_a_released_hold_are_in_no_status,
     that_are_blocked_cost_no_hold,
     come_from_no_session_that_may_be_cancelled_late,
-    that_never_come_end_a_downgrade_and_say_nothing_of_the_way_to_the_server,
+    that_are_refused_without_asking_say_nothing_of_the_way_to_the_server,
     that_no_standby_has_are_not_given_and_cost_no_hold,
 );
 
@@ -316,24 +314,15 @@ async fn may_be_cancelled_late(stage: &Stage, proxy: &TcpProxy, client: &LockCli
     administrator.query("ROLLBACK").await.map(drop)
 }
 
-/// The reader's token would have to come from the session that has the writer's hold.
-async fn that_never_come_end_a_downgrade_and_say_nothing_of_the_way_to_the_server() -> Outcome {
+async fn that_are_refused_without_asking_say_nothing_of_the_way_to_the_server() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     proxy.delay(Direction::ToClient, Duration::from_millis(50));
     let client = stage.client_at(proxy.address(), "lease=10m&timeout=10s&fencing=table").await?;
     let _held = client.mutex("held")?.acquire().await?;
-    let lock = client.rw_lock("written")?;
-    let writing = lock.write().acquire().await?;
-    let reading = lock.read().acquire_as(writing.owner(), Wait::Forever).await?;
-    let reading = reading.ok_or_else(|| Failure::new("the writer may not read"))?;
     may_be_cancelled_late(&stage, &proxy, &client).await?;
-    let releasing = tokio::spawn(writing.release());
-    let reason = soon("the loss", reading.lost()).await?;
-    ensure!(reason.is_some_and(|reason| reason != LossReason::Expired), "lost because {reason:?}");
-    drop(reading);
-    // It reports the loss.
-    let _ = soon("the release", releasing).await??;
+    // Refused on that session.
+    client.mutex(ROOM)?.acquire().await?.release().await?;
     // They are spread over several sessions, as the server is far away.
     let tries = (0..100).map(|number| {
         let lock = client.mutex(format!("room {number}"));

@@ -79,7 +79,12 @@ impl Program {
         // A server that runs creates one from a copy, at each start.
         fs::write(&statement, format!("ALTER DATABASE postgres RENAME TO {}\n", super::DATABASE))?;
         let mut alone = self.command("postgres");
-        alone.arg("--single").arg("-D").arg(&data).arg("template1").stdin(fs::File::open(&statement)?);
+        alone
+            .arg("--single")
+            .arg("-D")
+            .arg(&data)
+            .args(["-c", "exit_on_error=on", "template1"])
+            .stdin(fs::File::open(&statement)?);
         run(&mut alone, MISSING)?;
         copy(&data, template).during("copy the data folder")
     }

@@ -37,7 +37,7 @@ pub(crate) fn the_doctor_finds_what_there_is_to_find<S: Server>(server: &S) {
     assert_eq!(level, Some(i32::from(warnings > 0)), "{findings:?}");
 
     server.kill();
-    let (level, findings) = doctor(&patient(server, "1s"));
+    let (level, findings) = doctor(&patient(server, "5s"));
     assert_eq!((level, findings.len()), (Some(69), 1), "{findings:?}");
     assert_eq!((&findings[0]["check"], &findings[0]["level"]), (&json!("connect"), &json!("fault")));
     let message = findings[0]["message"].as_str().unwrap();

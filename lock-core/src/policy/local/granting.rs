@@ -25,7 +25,7 @@ impl LocalLock {
         number: Number,
         outcome: Outcome,
     ) -> Option<Leftovers> {
-        if !matches!(outcome, Outcome::Granted(_)) {
+        if !matches!(outcome, Outcome::Granted(_) | Outcome::Void) {
             self.lost_in_a_row = 0;
         }
         self.has_news = true;
