@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     fn read(url: &str) -> Result<EtcdOptions, LockError> {
-        let (options, rest) = lock_kit::read::<EtcdOptions>(&LockUrl::parse(url).unwrap())?;
+        let (options, rest) = lock_kit::read::<EtcdOptions>(&LockUrl::parse(url)?)?;
         rest.finish()?;
         Ok(options)
     }
