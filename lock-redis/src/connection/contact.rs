@@ -43,7 +43,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 /// Whether the client is connected.
 #[derive(Clone)]
 pub(crate) enum Contact {
-    /// It has not been connected yet.
+    /// It connects, for the first time or to the next primary, and no attempt has failed yet.
     Opening,
     Good(Arc<Link>),
     Lost(LockError),
@@ -119,9 +119,14 @@ impl Connection {
 
     /// Waits until it is connected, or there is a reason why it is not.
     pub(super) async fn opened(&self) {
-        if matches!(*self.contact.borrow(), Contact::Opening) {
+        let is_known = |contact: &Contact| match contact {
+            Contact::Opening => false,
+            Contact::Good(link) => !link.is_left(),
+            Contact::Lost(_) => true,
+        };
+        if !is_known(&self.contact.borrow()) {
             // The channel lives as long as this.
-            let _ = self.contact.subscribe().wait_for(|contact| !matches!(contact, Contact::Opening)).await;
+            let _ = self.contact.subscribe().wait_for(is_known).await;
         }
     }
 
@@ -173,7 +178,8 @@ impl Connection {
         loop {
             let since = clock.now();
             self.watch_over(&link).await;
-            self.contact.send_replace(Contact::Lost(gone(Operation::Connect)));
+            let lost = || Contact::Lost(gone(Operation::Connect));
+            self.contact.send_replace(if link.is_left() { Contact::Opening } else { lost() });
             tracing::warn!(target: "distlock", server = %link.address, "contact lost");
             self.groups.all().for_each(|group| self.context.group_suspect(group));
             if clock.now().since(since) > LONGEST_PAUSE {

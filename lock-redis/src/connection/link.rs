@@ -169,6 +169,11 @@ impl Link {
         self.breakage.notice();
     }
 
+    /// Whether another connection, to the server that is the primary now, takes its place.
+    pub(super) fn is_left(&self) -> bool {
+        !self.is_trusted_at(Moment::from_nanoseconds(0))
+    }
+
     pub(super) fn trust_until(&self, moment: Moment) {
         self.trusted_until.store(moment.as_nanoseconds(), Ordering::Relaxed);
     }
