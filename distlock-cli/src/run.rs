@@ -23,7 +23,7 @@ use crate::signals::Signals;
 const CLOCK: Clock = Clock::system();
 
 /// How long killed processes may take to end.
-const DYING: Duration = Duration::from_secs(1);
+const DYING: Duration = Duration::from_secs(5);
 
 /// A command that runs under the lock.
 pub(crate) struct Run<'a> {

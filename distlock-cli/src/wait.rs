@@ -54,7 +54,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long the server may take to say why the lock could not be acquired.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The same after a wait with a limit, which the user has set.
-const ANSWER_SOON: Duration = Duration::from_secs(1);
+const ANSWER_SOON: Duration = Duration::from_secs(3);
 
 impl Attempt<'_> {
     /// Waits for the lock.

@@ -1,11 +1,10 @@
 //! The scripts of `docs/guide.md` and the pages that belong to it, as they stand there.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{Running, Sandbox, assert_code, until};
+use crate::support::{Running, Sandbox, assert_code, until, write_program};
 
 const PAGES: [&str; 5] = [
     include_str!("../../../docs/guide.md"),
@@ -46,9 +45,7 @@ impl Machine {
     }
 
     fn program(&self, name: &str, script: &str) {
-        let path = self.0.file(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        write_program(&self.0.file(name), &format!("#!/bin/sh\n{script}\n"));
     }
 
     fn runs(&self) -> usize {
@@ -149,10 +146,11 @@ fn every_block_of_the_guide_has_its_test() {
 }
 
 pub(crate) fn a_cron_job_does_nothing_while_the_last_one_runs(machine: &Machine) {
-    let holder = machine.0.hold("nightly-report");
+    let mut holder = machine.0.hold("nightly-report");
     assert_code(&machine.run(script("-- ./report.sh")), 0, "held");
     assert_eq!(machine.runs(), 0);
-    drop(holder);
+    holder.close_input();
+    assert_eq!(holder.code(), 0);
     assert_code(&machine.run(script("-- ./report.sh")), 0, "free");
     assert_eq!(machine.runs(), 1);
 }

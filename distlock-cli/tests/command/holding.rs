@@ -9,9 +9,9 @@ use crate::support::{Running, Sandbox, assert_code, said, until};
 fn it_holds_until_standard_input_closes() {
     let sandbox = Sandbox::new();
     let mut holder = Running::start(sandbox.distlock(["hold", "--json", "a/b"]).stdin(Stdio::piped()));
-    let acquired = holder.output_line();
-    let token = sandbox.status("a/b")["holders"][0]["token"].as_str().unwrap().to_owned();
-    assert_eq!(acquired, format!(r#"{{"event":"acquired","name":"a/b","token":"{token}"}}"#));
+    let acquired = holder.says_acquired();
+    let token = sandbox.status("a/b")["holders"][0]["token"].clone();
+    assert_eq!(acquired, serde_json::json!({"event": "acquired", "name": "a/b", "token": token}));
     holder.close_input();
     assert_eq!(holder.output_line(), r#"{"event":"released","name":"a/b"}"#);
     assert_eq!(holder.code(), 0);

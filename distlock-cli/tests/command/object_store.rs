@@ -104,7 +104,7 @@ fn the_doctor_finds_no_fault() {
 #[test]
 fn the_doctor_refuses_a_store_that_checks_and_writes_in_two_steps() {
     let store = S3Server::start().unwrap();
-    store.set_faults(S3Faults { apart: Duration::from_millis(50), ..S3Faults::default() });
+    store.set_faults(S3Faults { apart: Duration::from_millis(500), ..S3Faults::default() });
     let (code, findings) = doctor(&Sandbox::at(S3Server::url_at(store.address(), "locks") + "&poll=50ms"));
     let fault = findings.iter().find(|finding| finding["level"] == "fault").unwrap();
     assert_eq!((code, &fault["check"]), (Some(70), &"exclusion".into()), "{findings:?}");

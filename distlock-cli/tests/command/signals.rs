@@ -1,11 +1,11 @@
 //! Signals without a terminal.
 
-use std::os::unix::fs::PermissionsExt;
-
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-use crate::support::{Running, Sandbox, bare, code_of, is_stopped, lives, until, until_file_has};
+use crate::support::{
+    Running, Sandbox, bare, code_of, is_stopped, lives, until, until_file_has, write_program,
+};
 
 #[test]
 fn signals_reach_the_command() {
@@ -139,8 +139,7 @@ fn the_command_gets_the_default_action_of_every_signal_and_no_mask() {
 fn a_script_without_a_first_line_gets_many_arguments() {
     let sandbox = Sandbox::new();
     let script = sandbox.file("script");
-    std::fs::write(&script, "echo $# $DISTLOCK_NAME").unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&script, "echo $# $DISTLOCK_NAME");
     let mut command = sandbox.distlock(["exec", "job", "--", script.to_str().unwrap()]);
     command.args((0..100_000).map(|number| number.to_string()));
     let output = command.output().unwrap();

@@ -232,10 +232,11 @@ impl Running {
     }
 
     /// Waits for the event on standard output that says that the lock is held. On a busy machine it may first have to wait.
-    pub(crate) fn says_acquired(&mut self) {
+    pub(crate) fn says_acquired(&mut self) -> Value {
         let first = self.output_event();
         let event = if first["event"] == "waiting" { self.output_event() } else { first };
         assert_eq!(event["event"], "acquired");
+        event
     }
 
     /// The next line on standard error.
@@ -302,6 +303,14 @@ fn lines_of(errors: ChildStderr) -> Receiver<String> {
         }
     });
     receiver
+}
+
+/// Writes a program that is run afterwards. A child does it: as long as a process has the file open to write, no other can run it,
+/// and each one that a test starts has the open files of all tests for a moment.
+pub(crate) fn write_program(path: &Path, text: &str) {
+    let write = "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\"";
+    let written = Command::new("sh").args(["-c", write]).arg(path).arg(text).status().unwrap();
+    assert!(written.success());
 }
 
 /// The code, or 128 + the signal, as in a shell's `$?`.

@@ -278,7 +278,9 @@ fn ctrl_c_ends_a_whole_script_although_its_witness_has_been_killed() {
     .unwrap();
     let mut screen = Screen::open(&sandbox);
     screen.enter("bash script");
-    let witness = witness_in(screen.number_after("started "));
+    let group = screen.number_after("started ");
+    until("the witness has joined", || witness_in(group).is_some());
+    let witness = witness_in(group).unwrap();
     nix::sys::signal::kill(witness, nix::sys::signal::Signal::SIGKILL).unwrap();
     until("the witness is gone", || !std::path::Path::new(&format!("/proc/{witness}")).exists());
     screen.press(CTRL_C);
@@ -288,7 +290,7 @@ fn ctrl_c_ends_a_whole_script_although_its_witness_has_been_killed() {
 
 /// The witness in a group.
 #[cfg(target_os = "linux")]
-fn witness_in(group: Pid) -> Pid {
+fn witness_in(group: Pid) -> Option<Pid> {
     let folders = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = folders.filter_map(|folder| folder.file_name().to_str()?.parse().ok()).map(Pid::from_raw);
     let is_witness = |pid: &Pid| {
@@ -296,13 +298,15 @@ fn witness_in(group: Pid) -> Pid {
             && std::fs::read(format!("/proc/{pid}/cmdline"))
                 .is_ok_and(|line| line.starts_with(b"distlock-witness"))
     };
-    pids.into_iter().find(is_witness).unwrap()
+    pids.into_iter().find(is_witness)
 }
 
 #[test]
 fn a_command_that_interrupts_itself_does_not_end_the_script_around_it() {
     let sandbox = Sandbox::new();
-    std::fs::write(sandbox.file("script"), "$D exec job -- sh -c 'kill -INT $$'\necho code=$?=\n").unwrap();
+    // The witness has joined the group by then.
+    let script = "$D exec job -- sh -c 'sleep 3; kill -INT $$'\necho code=$?=\n";
+    std::fs::write(sandbox.file("script"), script).unwrap();
     let mut screen = Screen::open(&sandbox);
     screen.enter("bash script");
     screen.expect("code=130=");

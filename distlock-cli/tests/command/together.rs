@@ -322,7 +322,7 @@ pub(crate) fn readers_hold_until_standard_input_closes(places: &Places) {
         || Running::start(sandbox.distlock(["hold", "--json", "--shared", "job"]).stdin(Stdio::piped()));
     let mut readers = [hold(), hold()];
     for reader in &mut readers {
-        assert_eq!(reader.output_event()["mode"], "shared");
+        assert_eq!(reader.says_acquired()["mode"], "shared");
     }
     let wait = format!("{}s", PATIENCE.as_secs());
     let mut writer = Running::start(&mut sandbox.distlock(["exec", "--wait", &wait, "job", "--", "true"]));

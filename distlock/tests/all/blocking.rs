@@ -226,7 +226,7 @@ fn a_body_polls_the_loss_and_the_answer_is_the_loss() {
 
 #[test]
 fn the_thread_that_sleeps_keeps_its_lease() {
-    let locks = blocking::connect("memory:blocking-lease?lease=6s").unwrap();
+    let locks = blocking::connect("memory:blocking-lease?lease=15s").unwrap();
     let slept = locks.mutex("a").unwrap().with_lock(|hold| {
         thread::sleep(Duration::from_secs(18));
         Ok::<_, LockError>(hold.is_valid())

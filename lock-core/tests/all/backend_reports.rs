@@ -153,7 +153,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::support::{ByHand, DropAfter, Recorder, SOON, Told, eventually, next};
+use crate::support::{ByHand, DropAfter, Recorder, SOON, Told, advance_to_next, eventually, next};
 use lock_core::{
     BackendContext, ClientBuilder, Clock, EngineChoice, ErrorKind, GroupId, HoldEnd, LossReason,
 };
@@ -388,9 +388,7 @@ async fn a_panic_in_a_renewal_is_a_failed_renewal_and_the_group_goes_on() {
     assert!(guard.hold().is_valid());
     let end = clock.now().plus(Duration::from_secs(5));
     eventually("it is renewed again", || {
-        if clock.now() < end {
-            time.advance(Duration::from_millis(10));
-        }
+        advance_to_next(&time, end);
         script.renewals.load(Ordering::SeqCst) > 0
     })
     .await;

@@ -271,7 +271,7 @@ fn a_guard_may_be_dropped_inside_outside_and_after_the_runtime() {
         let server = MemoryServer::new();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let options = MemoryOptions::new().replies(Replies::Later).lease(Duration::from_secs(1));
+        let options = MemoryOptions::new().replies(Replies::Later).lease(Duration::from_secs(5));
         let client = runtime
             .block_on(async { server.client_with(options, ClientBuilder::new().engine(engine)).unwrap() });
         let acquire = || runtime.block_on(client.mutex(NAME).unwrap().acquire()).unwrap();

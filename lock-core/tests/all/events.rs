@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use crate::support::{ByHand, LEASE, SOON, Timed, eventually, name};
+use crate::support::{ByHand, LEASE, SOON, Timed, advance_to_next, eventually, name};
 use futures_core::Stream;
 use lock_core::{FencingToken, Hold, HoldEnd, LockEvent, LockEvents, LossReason};
 use lock_memory::{Loss, MemoryServer, Told as Notice};
@@ -46,8 +46,9 @@ async fn the_stream_has_each_event_with_its_hold_in_order_and_ends_with_close() 
     next_is(&mut events, "suspect a Some(1)").await;
     let remaining = guard.hold().remaining();
     timed.server.faults().heal();
+    let end = timed.clock.now().plus(LEASE / 3);
     eventually("it is renewed", || {
-        timed.time.advance(Duration::from_millis(10));
+        advance_to_next(&timed.time, end);
         guard.hold().remaining() > remaining
     })
     .await;

@@ -162,11 +162,8 @@ async fn a_loss_ends_the_section_that_stands() {
         let second = passed_on(first, second).await;
         assert!(timed.server.lose(&name(NAME), Loss::Delete, told));
         if told == Notified::WhenAsked {
-            eventually("a renewal finds it", || {
-                timed.time.advance(Duration::from_millis(100));
-                !second.hold().is_valid()
-            })
-            .await;
+            timed.time.advance(LEASE / 4);
+            eventually("a renewal finds it", || !second.hold().is_valid()).await;
         }
         assert!(!second.hold().is_valid());
         assert_eq!(second.lost().await, Some(LossReason::Deleted));

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use lock_core::{
     ClientBuilder, Clock, DistributedLock, Hold, LockClient, LockListener, LockName, LossReason, ManualClock,
+    Moment,
 };
 use lock_memory::{MemoryOptions, MemoryServer};
 
@@ -215,6 +216,13 @@ impl<F: Future> ByHand<F> {
             }
             self.woken().await;
         }
+    }
+}
+
+/// Lets time pass until the next thing is due, unless that is later than `end`.
+pub(crate) fn advance_to_next(time: &ManualClock, end: Moment) {
+    if let Some(next) = time.next_alarm().filter(|next| *next <= end) {
+        time.advance_to(next);
     }
 }
 

@@ -12,6 +12,7 @@ mod sharing_traps;
 mod traps;
 mod wakers;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,13 @@ fn client_in(folder: &Path) -> LockClient {
 /// Options of a client that does not give up when another process is slow in the gate.
 fn patient(folder: &Path) -> FileOptions {
     FileOptions { gate_patience: SOON, ..FileOptions::in_folder(folder) }
+}
+
+/// Copies a program that is run afterwards. A child does it: as long as a process has the file open to write, no other can run it,
+/// and each one that a test starts has the open files of all tests for a moment.
+fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
+    let copied = std::process::Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
 }
 
 /// Waits for a condition that sends no event.

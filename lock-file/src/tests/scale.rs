@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 
 use super::attempts::Bare;
 use super::process::{Process, command, observer};
-use super::{SOON, Scratch, block_on, eventually, pids_of_waiters, status};
+use super::{SOON, Scratch, block_on, copy_program, eventually, pids_of_waiters, status};
 use crate::watcher::RETRIES_END;
 
 #[test]
@@ -206,7 +206,7 @@ impl WithoutInotify {
         let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(scratch.path.parent().unwrap(), open_to_all).unwrap();
         let program = scratch.path.with_extension("helper");
-        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        copy_program(std::env::current_exe().unwrap(), &program);
         let mut holder = Self::spawn(&program, &mut command(&scratch.path));
         holder.say("exhaust");
         assert_ne!(holder.expect("exhausted"), "0");

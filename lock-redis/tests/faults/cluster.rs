@@ -372,7 +372,10 @@ async fn no_two_believe_while_slots_move_and_nodes_fail_over() -> Outcome {
                 let guard = match lock.try_acquire_for(Duration::from_secs(20)).await {
                     Ok(Some(guard)) => guard,
                     Ok(None) => continue,
-                    Err(error) if error.is_retryable() => continue,
+                    Err(error) if error.is_retryable() => {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                        continue;
+                    }
                     Err(error) => return Outcome::Err(error.into()),
                 };
                 {

@@ -26,6 +26,7 @@ mod silence;
 mod states;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use conformance_tests::faults::{Program, case, event_recorder, helper, logs};
 use test_servers::left_out;
@@ -55,7 +56,8 @@ fn main() -> ExitCode {
         silence::cases(),
         states::cases(),
     ];
-    let mut program = Program::default();
+    // A contest of clients waits for many leases and failovers.
+    let mut program = Program::default().longest(Duration::from_secs(600));
     program.add("redis", left_out("redis").as_deref(), all.into_iter().flatten());
     program.run()
 }

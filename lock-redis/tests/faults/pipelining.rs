@@ -291,7 +291,8 @@ async fn futures_that_are_dropped() -> Outcome {
 }
 
 async fn the_waiter_is_dropped_while_the_answers_are_on_their_way() -> Outcome {
-    let (stage, proxy, client) = stage().await?;
+    let (stage, proxy, _) = stage().await?;
+    let client = stage.client_at(proxy.address(), "lease=60s&timeout=5s").await?;
     let patient = stage.client_at(proxy.address(), PATIENT).await?;
     for (client, polls) in [(&patient, 0), (&patient, 1), (&client, 1)] {
         let lock = client.mutex(ROOM)?;

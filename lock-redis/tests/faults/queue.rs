@@ -124,9 +124,10 @@ async fn a_wait_asks_before_it_ends() -> Outcome {
     let waiting = tokio::spawn(async move { lock.try_acquire_for(BEFORE_THE_END + REST).await });
     stage.queued(1).await?;
     until("it has its place", || async { Ok(proxy.requests(Operation::Acquire) == 1) }).await?;
+    // What is asked later is answered later.
+    client.ping().await?;
     time.advance(BEFORE_THE_END);
     until("it asks", || async { Ok(proxy.requests(Operation::Acquire) == 2) }).await?;
-    // What is asked later is answered later.
     client.ping().await?;
     time.advance(REST);
     let guard = soon("the end of the wait", waiting).await???;

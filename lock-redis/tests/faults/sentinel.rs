@@ -162,14 +162,14 @@ async fn a_new_primary_grants_nothing_at_first() -> Outcome {
     let server = RedisServer::start_with(ServerOptions::new().setting("appendonly", "yes")).await?;
     let (_sentinels, url) = saying(&[Some(server.address()); 3])?;
     let began = Instant::now();
-    let first = client(&url, "lease=1s").await?;
+    let first = client(&url, "lease=4s").await?;
     ensure!(takes_nothing(&first, "another").await?, "the first client was served at once");
     soon("the lock", first.mutex(ROOM)?.acquire()).await??.release().await?;
     let after = began.elapsed();
-    ensure!(after > Duration::from_millis(1400), "granted after {after:?}");
-    let second = client(&url, "lease=1s").await?;
+    ensure!(after > Duration::from_millis(5600), "granted after {after:?}");
+    let second = client(&url, "lease=4s").await?;
     ensure!(!takes_nothing(&second, "another").await?, "another client had to wait as well");
-    let longer = client(&url, "lease=1s&max_lease=90s").await?;
+    let longer = client(&url, "lease=4s&max_lease=90s").await?;
     ensure!(takes_nothing(&longer, "another").await?, "holds of 90 s, as soon as the server knows of them");
     let note = server.command(&["GET", "distlock:primary"]).await?;
     let longest = note.as_text().and_then(|note| note.split(' ').nth(1)?.parse::<u64>().ok());

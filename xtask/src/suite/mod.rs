@@ -21,7 +21,7 @@ use programs::{Counts, Program, Times, processors};
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// A program that runs for longer than this hangs: it is many times what the slowest one takes on a busy machine.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20 * 60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(40 * 60);
 
 /// For how long the processors are watched, and how soon a new program shows its weight.
 const LOOK: Duration = Duration::from_secs(1);

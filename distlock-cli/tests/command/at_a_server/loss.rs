@@ -87,7 +87,7 @@ pub(crate) fn the_lock_is_not_granted_again_before_the_command_is_killed<S: Serv
         assert_eq!(job.event("terminating")["signal"], "SIGKILL");
         // A third of what a hold relies on, without the time until this test hears of it.
         let grace = S::lease_in(Duration::from_secs(15)) / 3;
-        let had = told.elapsed() + Duration::from_millis(500);
+        let had = told.elapsed() + Duration::from_secs(1);
         assert_eq!(job.code(), 76);
         let company = rival.output_line();
         assert_eq!(rival.code(), 0);

@@ -1,5 +1,6 @@
 //! The exit codes of failures at the server.
 
+use serde_json::Value;
 use test_servers::ServerOptions;
 
 use super::server::Server;
@@ -28,11 +29,13 @@ fn the_doctor_warns_of_a_server_that_evicts_and_of_one_that_forgets_at_a_restart
     server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     let (code, findings) = doctor(&Sandbox::at(server.url()));
     assert_eq!(code, Some(1), "{findings:?}");
-    let warned: Vec<_> = findings.iter().filter(|finding| finding["check"] == "server").collect();
-    for (warning, part) in warned.iter().zip(["maxmemory-policy allkeys-lru", "appendonly no"]) {
-        assert!(warning["message"].as_str().unwrap().contains(part), "{warning}");
+    for part in ["maxmemory-policy allkeys-lru", "appendonly no"] {
+        let warns = |finding: &Value| {
+            finding["check"] == "server"
+                && finding["message"].as_str().is_some_and(|text| text.contains(part))
+        };
+        assert_eq!(findings.iter().filter(|finding| warns(finding)).count(), 1, "{findings:?}");
     }
-    assert_eq!(warned.len(), 2, "{warned:?}");
 }
 
 #[test]
