@@ -14,10 +14,10 @@ use lock_core::{
     LeaseState, Leasing, LockError, LockKind, LockStatus, Memo, Mode, Moment, NameRules, Operation,
     PermitLimits, PhysicalName, Reach, Recall, Released, Remembered, Reserving, Updated,
 };
-use redis::Value;
+use redis::{ToRedisArgs, Value};
 
 use crate::attempt::Attempt;
-use crate::connection::{Before, Link, Nodes, Reign};
+use crate::connection::{Link, Nodes, Reign};
 use crate::failure::{explain, is_refused};
 use crate::groups::Membership;
 use crate::keys::{self, IdAtServer, Keys};
@@ -64,37 +64,24 @@ pub(crate) struct Lease {
     /// How many of the tokens after the first one were used.
     pub(crate) passes: Arc<AtomicU32>,
     /// Where the client has acquired or renewed it last, and how long its record lasts there at least.
-    record: Mutex<(Reign, Moment)>,
-    _address: Address,
-    _membership: Membership,
+    pub(crate) record: Mutex<(Option<Arc<Reign>>, Moment)>,
+    pub(crate) _address: Address,
+    pub(crate) _membership: Membership,
 }
 
 impl Lease {
-    pub(crate) fn new(
-        keys: Keys,
-        id: IdAtServer,
-        length: Duration,
-        address: Address,
-        membership: Membership,
-    ) -> Self {
-        let record = Mutex::new((Reign::default(), Moment::from_nanoseconds(0)));
-        Self { keys, id, length, passes: Arc::default(), record, _address: address, _membership: membership }
-    }
-
     /// Whether what is sent on this connection may keep the hold. A primary that is replaced may grant something for as long as any client
     /// relies on it, and one that restarts until it ends: what its own record of the hold did not outlast may be another client's by then.
     pub(crate) fn may_go_on(&self, link: &Link, sent: Moment, nodes: &Nodes) -> bool {
         let (reign, until) = &*self.record.lock();
-        match reign.before(&link.reign) {
-            Before::Same => true,
-            Before::SameServer => *until >= sent,
-            // The first client came to the new primary the longest lease and the longest reliance before `from`. Clients relied on the old
-            // one for that reliance after it, and the hold's record kept the lock from them if it lasted as long.
-            Before::Another => {
-                let from = link.from(self.keys.hash_slot).unwrap_or(Moment::FOREVER);
-                *until >= sent && until.plus(nodes.options.longest_lease()) >= from
-            }
-        }
+        let is_of_the_same_server = || Some(reign.as_ref()?.is_of_the_same_server(link.reign.as_ref()?));
+        // The first client came to a new primary the longest lease and the longest reliance before `from`. Clients relied on the old
+        // one for that reliance after it, and the hold's record kept the lock from them if it lasted as long.
+        let lasted = || {
+            let from = link.from(self.keys.hash_slot).unwrap_or(Moment::FOREVER);
+            until.plus(nodes.client.options.longest_lease()) >= from
+        };
+        *reign == link.reign || *until >= sent && (is_of_the_same_server() == Some(true) || lasted())
     }
 
     /// Records that it was acquired or renewed by what was sent at this moment.
@@ -111,9 +98,7 @@ impl RedisBackend {
     }
 
     pub(crate) fn keys(&self, name: &PhysicalName, kind: LockKind) -> Keys {
-        let options = &self.nodes.options;
-        let keys = Keys::of(&options.server.prefix, name, kind);
-        if options.is_cluster() { keys.in_cluster(name) } else { keys }
+        Keys::of(&self.nodes.client.options, name, kind)
     }
 
     /// Asks the server for a slot, with the argument of the script. Returns for how much longer it is remembered, if it already was.
@@ -125,25 +110,27 @@ impl RedisBackend {
     }
 
     /// Continues to look for live waiters, if one call has not checked all of them.
-    async fn finish_handing_over(
-        &self,
-        keys: &Keys,
-        id: impl fmt::Display,
-        more: i64,
-    ) -> Result<(), LockError> {
-        let mut more = more;
+    async fn hand_on(&self, keys: &Keys, id: impl ToRedisArgs, mut more: i64) -> Result<(), LockError> {
         while more == 1 {
-            more = self.nodes.call(keys, &CANCEL, keys.call(&CANCEL).arg(id.to_string()).take()).await?;
+            more = self.nodes.call(keys, &CANCEL, keys.call(&CANCEL).arg(&id).take()).await?;
         }
         Ok(())
     }
 
-    /// As `finish_handing_over`, for a lock that is already free: an error is only logged, because the waiters also find the free
-    /// lock by themselves.
-    pub(crate) async fn try_to_hand_over(&self, keys: &Keys, id: impl fmt::Display, more: i64) {
-        if let Err(error) = self.finish_handing_over(keys, id, more).await {
+    /// Reads the answer of a script that hands the lock off, and continues that. The lock is already free: an error is only logged,
+    /// because the waiters also find the free lock by themselves.
+    pub(crate) async fn hand_over(
+        &self,
+        operation: Operation,
+        keys: &Keys,
+        id: impl ToRedisArgs,
+        answer: Value,
+    ) -> Result<i64, LockError> {
+        let (result, more) = handed_over(operation, answer)?;
+        if let Err(error) = self.hand_on(keys, id, more).await {
             tracing::debug!(target: "distlock", %error, "the lock is free and was not handed off");
         }
+        Ok(result)
     }
 }
 
@@ -184,7 +171,7 @@ impl Backend for RedisBackend {
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
         let keys = self.keys(request.physical(), request.mode().kind());
-        self.finish_handing_over(&keys, IdAtServer::of(request), 1).await
+        self.hand_on(&keys, IdAtServer::of(request), 1).await
     }
 
     async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
@@ -198,14 +185,11 @@ impl Backend for RedisBackend {
         if lease.id.sections > NonZeroU32::MIN {
             command.arg(lease.passes.load(Ordering::Acquire));
         }
-        let answer: Value = self.nodes.call(&lease.keys, script, command).await?;
-        let (result, more) = handed_over(Operation::Release, answer)?;
-        let released = match result {
-            1 => Released::Clean,
-            code => Released::WasLost(loss(Operation::Release, code)?),
-        };
-        self.try_to_hand_over(&lease.keys, lease.id, more).await;
-        Ok(released)
+        let answer = self.nodes.call(&lease.keys, script, command).await?;
+        match self.hand_over(Operation::Release, &lease.keys, lease.id, answer).await? {
+            1 => Ok(Released::Clean),
+            code => Ok(Released::WasLost(loss(Operation::Release, code)?)),
+        }
     }
 
     async fn downgrade(
@@ -224,22 +208,19 @@ impl Backend for RedisBackend {
 
     /// In many requests, none of which keeps the server from others for long.
     async fn list(&self) -> Result<Vec<InspectRequest>, LockError> {
-        let prefix = &self.nodes.options.server.prefix;
+        let prefix = &self.nodes.client.options.server.prefix;
         let (pattern, mut found) = (keys::pattern(prefix), BTreeSet::new());
         for slot in self.nodes.primaries().await? {
-            let mut cursor = 0_u64;
-            loop {
+            let mut cursor = Some(0_u64);
+            while let Some(from) = cursor {
                 let link = self.nodes.link(slot, Operation::Inspect).await?;
                 let mut scan = redis::cmd("SCAN");
-                scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED_AT_ONCE);
-                let scanned: (u64, Vec<Vec<u8>>) =
+                scan.arg(from).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED_AT_ONCE);
+                let (next, keys): (u64, Vec<Vec<u8>>) =
                     link.send(&scan).await.map_err(|error| explain(Operation::Inspect, error))?;
-                let keys = scanned.1.iter().filter_map(|key| std::str::from_utf8(key).ok());
-                found.extend(keys.filter_map(|key| keys::owner_of(prefix, key)));
-                cursor = scanned.0;
-                if cursor == 0 {
-                    break;
-                }
+                let owner_of = |key| keys::owner_of(prefix, std::str::from_utf8(key).ok()?);
+                found.extend(keys.iter().filter_map(|key| owner_of(key)));
+                cursor = (next != 0).then_some(next);
             }
         }
         Ok(found.iter().filter_map(|(name, kind)| InspectRequest::found(name, *kind).ok()).collect())
@@ -249,12 +230,11 @@ impl Backend for RedisBackend {
         let keys = self.keys(request.physical(), request.kind());
         let mut command = keys.call(&BREAK);
         command.arg(holder.as_str()).arg(BROKEN_IS_REMEMBERED.as_millis().to_string());
-        let (result, more) = handed_over(Operation::Break, self.nodes.call(&keys, &BREAK, command).await?)?;
-        if result != 1 {
-            return Ok(Broken::not_held());
+        let answer = self.nodes.call(&keys, &BREAK, command).await?;
+        match self.hand_over(Operation::Break, &keys, holder.as_str(), answer).await? {
+            1 => Ok(Broken::taken_away()),
+            _ => Ok(Broken::not_held()),
         }
-        self.try_to_hand_over(&keys, holder.as_str(), more).await;
-        Ok(Broken::taken_away())
     }
 
     async fn update_holder(&self, lease: &Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
@@ -279,10 +259,12 @@ impl Backend for RedisBackend {
     async fn ping(&self) -> Result<(), LockError> {
         for slot in self.nodes.in_use() {
             let link = self.nodes.link(slot, Operation::Ping).await?;
-            match link.send::<Value>(&redis::cmd("PING")).await {
-                // A user may lack the permission for this alone, and the refusal is a sign of life as well.
-                Err(error) if !is_refused(&error) => return Err(explain(Operation::Ping, error)),
-                _ => {}
+            let answer = link.send::<Value>(&redis::cmd("PING")).await;
+            // A user may lack the permission for this alone, and the refusal is a sign of life as well.
+            if let Err(error) = answer
+                && !is_refused(&error)
+            {
+                return Err(explain(Operation::Ping, error));
             }
         }
         Ok(())
@@ -295,10 +277,8 @@ impl Backend for RedisBackend {
 
 impl fmt::Debug for RedisBackend {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("RedisBackend")
-            .field("server", &self.nodes.options.server)
-            .finish_non_exhaustive()
+        let server = &self.nodes.client.options.server;
+        formatter.debug_struct("RedisBackend").field("server", server).finish_non_exhaustive()
     }
 }
 

@@ -56,11 +56,8 @@ pub(crate) fn is_no_primary(error: &RedisError) -> bool {
 /// Whether the server refuses the command: to this user, or to all users, for whom it then reports an unknown command.
 pub(crate) fn is_refused(error: &RedisError) -> bool {
     let is_unknown = || error.detail().is_some_and(|text| text.to_lowercase().starts_with("unknown "));
-    match code_of(error) {
-        Some("NOPERM") => true,
-        Some("ERR") => is_unknown(),
-        _ => false,
-    }
+    let code = code_of(error);
+    code == Some("NOPERM") || code == Some("ERR") && is_unknown()
 }
 
 /// What a server says about a command inside a script that the user may not run, without a code: before 7.2, and since.
@@ -81,17 +78,15 @@ fn code_of(error: &RedisError) -> Option<&str> {
     if REFUSED_INSIDE.iter().any(|refused| text.contains(refused)) {
         return Some("NOPERM");
     }
-    let mentioned = text.split_whitespace().find_map(|word| {
-        let word = word.strip_prefix('-')?;
-        PASSING.iter().any(|(passing, _)| *passing == word).then_some(word)
-    });
-    mentioned.or(Some(code))
+    let mut words = text.split_whitespace().filter_map(|word| word.strip_prefix('-'));
+    words.find(|word| PASSING.iter().any(|(passing, _)| passing == word)).or(Some(code))
 }
 
 /// The error for users, without secrets.
 pub(crate) fn explain(operation: Operation, error: RedisError) -> LockError {
     let Some(code) = code_of(&error) else { return explain_connection(operation, error) };
-    let new = |kind| LockError::new(kind, operation).because(server_text(code, &error));
+    let text = format!("the server says {code}: {}", error.detail().unwrap_or("no more"));
+    let new = |kind| LockError::new(kind, operation).because(text);
     let explained = match code {
         "NOAUTH" | "WRONGPASS" => new(ErrorKind::Denied).remedy("check user and password"),
         "NOPERM" => {
@@ -113,30 +108,25 @@ pub(crate) fn explain(operation: Operation, error: RedisError) -> LockError {
     explained.caused_by(error)
 }
 
-fn server_text(code: &str, error: &RedisError) -> String {
-    format!("the server says {code}: {}", error.detail().unwrap_or("no more"))
-}
-
 fn explain_connection(operation: Operation, error: RedisError) -> LockError {
+    let new = |kind, cause: String| LockError::new(kind, operation).because(cause);
     let explained = match error.kind() {
-        redis::ErrorKind::AuthenticationFailed => LockError::new(ErrorKind::Denied, operation)
-            .because("the server refused the password")
-            .remedy("check user and password"),
-        redis::ErrorKind::InvalidClientConfig => LockError::new(ErrorKind::InvalidOption, operation)
-            .because(error.to_string())
+        redis::ErrorKind::AuthenticationFailed => {
+            new(ErrorKind::Denied, "the server refused the password".to_owned())
+                .remedy("check user and password")
+        }
+        redis::ErrorKind::InvalidClientConfig => new(ErrorKind::InvalidOption, error.to_string())
             .remedy("check the files that the options ca, cert and key name"),
-        redis::ErrorKind::Io if operation == Operation::Connect && is_about_tls(&error) => LockError::new(
+        redis::ErrorKind::Io if operation == Operation::Connect && is_about_tls(&error) => new(
             ErrorKind::Unreachable,
-            operation,
+            format!("TLS failed: {error}"),
         )
-        .because(format!("TLS failed: {error}"))
         .remedy(
             "check that the server speaks TLS, its certificate and name, and the files of ca, cert and key",
         ),
         redis::ErrorKind::Io if error.is_timeout() => no_answer(operation),
         redis::ErrorKind::Io => unreachable(operation, error.to_string()),
-        _ => LockError::new(ErrorKind::Server, operation)
-            .because(format!("the reply is invalid: {error}"))
+        _ => new(ErrorKind::Server, format!("the reply is invalid: {error}"))
             .remedy("check that a Redis server listens there"),
     };
     explained.caused_by(error)

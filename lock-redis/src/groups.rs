@@ -10,59 +10,37 @@ use lock_core::spi::Mutex;
 /// happens to the others.
 const MOST_TOGETHER: usize = 100;
 
-/// The groups of a connection, with the number of holds in each. Few holds are one group.
+/// The groups of a connection. Few holds are one group.
 #[derive(Default)]
 pub(crate) struct Groups {
     /// The first of their numbers.
     first: u64,
-    holds: Mutex<Vec<usize>>,
+    /// Each is shared with the holds in it.
+    all: Mutex<Vec<Membership>>,
 }
+
+/// A hold's membership in a group, until it is dropped.
+pub(crate) type Membership = Arc<GroupId>;
 
 impl Groups {
     /// The groups of the connection with this number.
     pub(crate) fn numbered(connection: u64) -> Arc<Self> {
-        Arc::new(Self { first: connection << 32, holds: Mutex::default() })
+        Arc::new(Self { first: connection << 32, all: Mutex::default() })
     }
 
     /// Joins the first group that is not full.
-    pub(crate) fn enter(self: &Arc<Self>) -> Membership {
-        let mut groups = self.holds.lock();
-        let number = groups.iter().position(|holds| *holds < MOST_TOGETHER).unwrap_or(groups.len());
-        match groups.get_mut(number) {
-            Some(holds) => *holds += 1,
-            None => groups.push(1),
+    pub(crate) fn enter(&self) -> Membership {
+        let mut all = self.all.lock();
+        if let Some(group) = all.iter().find(|group| Arc::strong_count(group) <= MOST_TOGETHER) {
+            return Arc::clone(group);
         }
-        drop(groups);
-        Membership { groups: Arc::clone(self), number }
+        let new = Arc::new(GroupId::new(self.first + all.len() as u64));
+        all.push(Arc::clone(&new));
+        new
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = GroupId> + use<> {
-        let first = self.first;
-        (0..self.holds.lock().len()).map(move |number| id(first, number))
-    }
-}
-
-fn id(first: u64, number: usize) -> GroupId {
-    GroupId::new(first + number as u64)
-}
-
-/// A hold's membership in a group, until it is dropped.
-pub(crate) struct Membership {
-    groups: Arc<Groups>,
-    number: usize,
-}
-
-impl Membership {
-    pub(crate) fn group(&self) -> GroupId {
-        id(self.groups.first, self.number)
-    }
-}
-
-impl Drop for Membership {
-    fn drop(&mut self) {
-        if let Some(holds) = self.groups.holds.lock().get_mut(self.number) {
-            *holds = holds.saturating_sub(1);
-        }
+    pub(crate) fn all(&self) -> Vec<GroupId> {
+        self.all.lock().iter().map(|group| **group).collect()
     }
 }
 
@@ -72,13 +50,14 @@ mod tests {
 
     #[test]
     fn groups_are_filled_one_after_the_other_and_left() {
-        let groups = Arc::<Groups>::default();
+        let groups = Groups::numbered(1);
+        let ids = [1 << 32, (1 << 32) + 1].map(GroupId::new);
         let mut members: Vec<_> = (0..=MOST_TOGETHER).map(|_| groups.enter()).collect();
-        let full = members.iter().filter(|member| member.group() == id(0, 0)).count();
-        assert_eq!((full, groups.all().count()), (MOST_TOGETHER, 2));
+        let full = members.iter().filter(|member| ***member == ids[0]).count();
+        assert_eq!((full, &*groups.all()), (MOST_TOGETHER, &ids[..]));
         members.swap_remove(5);
-        assert_eq!(groups.enter().group(), id(0, 0));
+        assert_eq!(*groups.enter(), ids[0]);
         drop(members);
-        assert!(groups.holds.lock().iter().all(|holds| *holds == 0));
+        assert!(groups.all.lock().iter().all(|group| Arc::strong_count(group) == 1));
     }
 }

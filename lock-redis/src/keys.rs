@@ -6,13 +6,14 @@ use std::num::NonZeroU32;
 use lock_core::{AcquireRequest, AttemptId, LockKind, Mode, PhysicalName};
 use redis::{Cmd, RedisWrite, ToRedisArgs};
 
+use crate::options::RedisOptions;
 use crate::scripts::Script;
 
 /// The keys of one lock, or of one semaphore. They share a hash tag, which keeps them on one node.
 pub(crate) struct Keys {
     /// What all of them begin with.
     start: String,
-    /// The hash slot that they share in a cluster.
+    /// The hash slot that they share in a cluster; 0 without one.
     pub(crate) hash_slot: u16,
 }
 
@@ -24,14 +25,11 @@ const WORDS: usize = 13;
 const BYTES: usize = 512;
 
 impl Keys {
-    pub(crate) fn of(prefix: &str, name: &PhysicalName, kind: LockKind) -> Self {
+    pub(crate) fn of(options: &RedisOptions, name: &PhysicalName, kind: LockKind) -> Self {
         let part = if kind == LockKind::Semaphore { ":s" } else { "" };
-        Self { start: format!("{prefix}:{{{}}}{part}", name.as_str()), hash_slot: 0 }
-    }
-
-    /// The same keys in a cluster.
-    pub(crate) fn in_cluster(self, name: &PhysicalName) -> Self {
-        Self { hash_slot: hash_slot(name.as_str()), ..self }
+        let hash_slot = if options.is_cluster() { hash_slot(name.as_str()) } else { 0 };
+        let start = format!("{}:{{{}}}{part}", options.server.prefix, name.as_str());
+        Self { start, hash_slot }
     }
 
     /// Builds the call of `script` for this lock, without the script's own arguments.
@@ -52,14 +50,9 @@ impl Keys {
 
 /// The pattern of the keys that show which locks are in use: their holds and queues.
 pub(crate) fn pattern(prefix: &str) -> String {
-    let mut pattern = String::new();
-    for character in prefix.chars() {
-        if matches!(character, '*' | '?' | '[' | ']' | '\\') {
-            pattern.push('\\');
-        }
-        pattern.push(character);
-    }
-    pattern + ":{*}*:[lq]"
+    let special = ['*', '?', '[', ']', '\\'];
+    let escaped = |character| special.contains(&character).then_some('\\').into_iter().chain([character]);
+    prefix.chars().flat_map(escaped).collect::<String>() + ":{*}*:[lq]"
 }
 
 /// The name and kind of what has this hold or queue.
@@ -76,13 +69,8 @@ pub(crate) fn owner_of(prefix: &str, key: &str) -> Option<(String, LockKind)> {
 /// Builds the call of `script` for the note of all locks with this prefix; in a cluster, of those at the node that has this hash slot.
 pub(crate) fn call_for_prefix(script: &Script, prefix: &str, slot: Option<u16>) -> Cmd {
     let tag = |slot| (0..1_u32 << 24).map(|number| number.to_string()).find(|tag| hash_slot(tag) == slot);
-    call_with(
-        script,
-        match slot.and_then(tag) {
-            Some(tag) => format!("{prefix}:primary:{{{tag}}}"),
-            None => format!("{prefix}:primary"),
-        },
-    )
+    let tag = slot.and_then(tag).map(|tag| format!(":{{{tag}}}")).unwrap_or_default();
+    call_with(script, format!("{prefix}:primary{tag}"))
 }
 
 /// The slot to which a cluster assigns a hash tag: CRC-16/XMODEM.
@@ -151,7 +139,8 @@ mod tests {
 
     fn keys(name: &str) -> Vec<String> {
         let physical = NAMES.apply(&LockName::new(name).unwrap());
-        let command = Keys::of("distlock", &physical, LockKind::Lock).call(&crate::scripts::RENEW);
+        let command =
+            Keys::of(&RedisOptions::default(), &physical, LockKind::Lock).call(&crate::scripts::RENEW);
         let arguments: Vec<_> = command.args_iter().skip(3).collect();
         arguments
             .iter()
@@ -191,7 +180,7 @@ mod tests {
     #[test]
     fn a_semaphore_has_keys_of_its_own() {
         let physical = NAMES.apply(&LockName::new("render").unwrap());
-        let keys = Keys::of("distlock", &physical, LockKind::Semaphore);
+        let keys = Keys::of(&RedisOptions::default(), &physical, LockKind::Semaphore);
         assert_eq!(keys.start, "distlock:{render}:s");
     }
 

@@ -15,80 +15,61 @@ pub(crate) type Granted = (Moment, FencingToken);
 #[derive(Default)]
 pub(crate) struct Router(Mutex<HashMap<AttemptId, Addressee>>);
 
+#[derive(Clone)]
 struct Addressee {
     /// A hold may be broken before the waiter has read the grant.
     attempt: AcquireRequest,
-    grants: Option<mpsc::UnboundedSender<Granted>>,
+    grants: mpsc::UnboundedSender<Granted>,
 }
 
-/// A message.
 #[derive(Debug, PartialEq)]
 enum Message {
-    Granted { id: u128, beat: u64, token: FencingToken },
-    Broken { id: u128 },
+    Granted(Granted),
+    Broken,
 }
 
 impl Router {
-    /// Notifies the attempt from now on when its hold is broken.
-    pub(crate) fn hold(self: &Arc<Self>, attempt: &AcquireRequest) -> Address {
-        self.enter(attempt, None)
-    }
-
-    /// The same, and keeps grants that the server pushes to the attempt from now on.
-    pub(crate) fn wait(
+    /// From now on notifies the attempt when its hold is broken, and keeps grants that the server pushes to it.
+    pub(crate) fn enter(
         self: &Arc<Self>,
         attempt: &AcquireRequest,
     ) -> (Address, mpsc::UnboundedReceiver<Granted>) {
         let (grants, granted) = mpsc::unbounded_channel();
-        (self.enter(attempt, Some(grants)), granted)
-    }
-
-    fn enter(
-        self: &Arc<Self>,
-        attempt: &AcquireRequest,
-        grants: Option<mpsc::UnboundedSender<Granted>>,
-    ) -> Address {
         let id = attempt.id();
         self.0.lock().insert(id, Addressee { attempt: attempt.clone(), grants });
-        Address { router: Arc::clone(self), id }
+        (Address { router: Arc::clone(self), id }, granted)
     }
 
     /// Delivers the messages that came together, one in each line. Drops one with an unknown address: either the attempt was given
     /// up and its cancel is on the way, or it is about to ask again and then gets the answer.
     pub(crate) fn deliver(&self, text: &str) {
-        for message in text.lines().filter_map(Message::read) {
-            let (Message::Granted { id, .. } | Message::Broken { id }) = message;
-            let addressees = self.0.lock();
-            let Some(Addressee { attempt, grants }) = addressees.get(&AttemptId::new(id)) else { continue };
-            let (attempt, grants) = (attempt.clone(), grants.clone());
-            drop(addressees);
-            match (message, grants) {
-                (Message::Granted { beat, token, .. }, Some(grants)) => {
-                    // An attempt that listens no longer has its lock, or is being cancelled.
-                    let _ = grants.send((Moment::from_nanoseconds(beat), token));
-                }
-                (Message::Granted { .. }, None) => {}
-                (Message::Broken { .. }, _) => attempt.lost(LossReason::Broken),
+        for (id, message) in text.lines().filter_map(read) {
+            let addressee = self.0.lock().get(&id).cloned();
+            let Some(Addressee { attempt, grants }) = addressee else { continue };
+            match message {
+                // An attempt that listens no longer has its lock, or is being cancelled.
+                Message::Granted(granted) => drop(grants.send(granted)),
+                Message::Broken => attempt.lost(LossReason::Broken),
             }
         }
     }
 }
 
-impl Message {
-    fn read(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
-        let id = words.next()?.split([':', '+']).next()?;
-        let id = u128::from_str_radix(id, 16).ok()?;
-        match words.next()? {
-            "granted" => {
-                let beat = words.next()?.parse().ok()?;
-                let token = words.next()?.parse().ok()?;
-                Some(Self::Granted { id, beat, token: FencingToken::new(token) })
-            }
-            "broken" => Some(Self::Broken { id }),
-            _ => None,
+/// Reads a message, and to which attempt it is.
+fn read(text: &str) -> Option<(AttemptId, Message)> {
+    let mut words = text.split(' ');
+    let id = words.next()?.split([':', '+']).next()?;
+    let id = AttemptId::new(u128::from_str_radix(id, 16).ok()?);
+    let message = match words.next()? {
+        "granted" => {
+            let beat = words.next()?.parse().ok()?;
+            let token = words.next()?.parse().ok()?;
+            Message::Granted((Moment::from_nanoseconds(beat), FencingToken::new(token)))
         }
-    }
+        "broken" => Message::Broken,
+        _ => return None,
+    };
+    Some((id, message))
 }
 
 /// An address in the client's router, until it is dropped.
@@ -121,22 +102,24 @@ mod tests {
 
     #[test]
     fn reads_messages_and_ignores_what_is_none() {
-        let granted = Message::Granted { id: 255, beat: 7, token: FencingToken::new(9) };
-        assert_eq!(Message::read("000000000000000000000000000000ff granted 7 9"), Some(granted));
-        assert_eq!(Message::read("ff broken"), Some(Message::Broken { id: 255 }));
-        assert_eq!(Message::read("ff:r broken"), Some(Message::Broken { id: 255 }));
-        assert_eq!(Message::read("ff+99 broken"), Some(Message::Broken { id: 255 }));
-        let granted = Message::Granted { id: 254, beat: 7, token: FencingToken::new(9) };
-        assert_eq!(Message::read("fe:1/2 granted 7 9"), Some(granted));
+        let granted = |id| {
+            let granted = (Moment::from_nanoseconds(7), FencingToken::new(9));
+            Some((AttemptId::new(id), Message::Granted(granted)))
+        };
+        assert_eq!(read("000000000000000000000000000000ff granted 7 9"), granted(255));
+        assert_eq!(read("fe:1/2 granted 7 9"), granted(254));
+        for text in ["ff broken", "ff:r broken", "ff+99 broken"] {
+            assert_eq!(read(text), Some((AttemptId::new(255), Message::Broken)));
+        }
         for text in ["", "ff", "ff granted", "ff granted 7", "ff granted x 9", "xyz broken", "ff hello"] {
-            assert_eq!(Message::read(text), None, "{text}");
+            assert_eq!(read(text), None, "{text}");
         }
     }
 
     #[test]
     fn a_grant_lasts_from_the_request_that_it_names() {
         let (router, request) = (Arc::<Router>::default(), request());
-        let (_address, mut granted) = router.wait(&request);
+        let (_address, mut granted) = router.enter(&request);
         router.deliver("fe granted 500 8\nhello\nff:r granted 600 9");
         assert_eq!(granted.try_recv().unwrap(), (Moment::from_nanoseconds(600), FencingToken::new(9)));
         assert!(granted.try_recv().is_err(), "that of another attempt");
@@ -145,10 +128,10 @@ mod tests {
     #[test]
     fn what_has_no_receiver_is_dropped() {
         let (router, request) = (Arc::<Router>::default(), request());
-        drop(router.wait(&request));
+        drop(router.enter(&request));
         router.deliver("ff granted 1 9\nff broken");
         assert!(router.0.lock().is_empty());
-        let (_address, granted) = router.wait(&request);
+        let (_address, granted) = router.enter(&request);
         drop(granted);
         router.deliver("ff granted 1 9");
     }

@@ -201,18 +201,17 @@ impl RedisOptions {
 
     /// Takes the options of the sentinels, and checks which they are.
     fn visit_sentinels(&mut self, options: &mut UrlOptions) -> Result<(), LockError> {
-        let mut sentinels = self.sentinels.clone().unwrap_or_default();
-        sentinels.user = options.take("sentinel_user").or(sentinels.user);
-        options.password_file("sentinel_password_file", &mut sentinels.password)?;
-        if self.sentinels.is_none() {
-            let is_given = sentinels.user.is_some() || sentinels.password.is_some();
-            return if is_given {
-                Err(invalid("the options \"sentinel_user\" and \"sentinel_password_file\" are for sentinels")
-                    .remedy(format!("write {SENTINEL_EXAMPLE}, or leave them out")))
-            } else {
-                Ok(())
+        const USER: &str = "sentinel_user";
+        const PASSWORD: &str = "sentinel_password_file";
+        let Some(sentinels) = &mut self.sentinels else {
+            return match options.take(USER).or(options.take(PASSWORD)) {
+                None => Ok(()),
+                Some(_) => Err(invalid(format!("the options {USER:?} and {PASSWORD:?} are for sentinels"))
+                    .remedy(format!("write {SENTINEL_EXAMPLE}, or leave them out"))),
             };
-        }
+        };
+        sentinels.user = options.take(USER).or(sentinels.user.take());
+        options.password_file(PASSWORD, &mut sentinels.password)?;
         names_each_once(&sentinels.endpoints)?;
         // With an unencoded slash in a password, what follows it would be taken for the name.
         let name = &sentinels.primary;
@@ -220,7 +219,6 @@ impl RedisOptions {
             return Err(invalid("the sentinels, or the name of the primary, are missing")
                 .remedy(format!("write {SENTINEL_EXAMPLE}, and %2F for a slash in a password")));
         }
-        self.sentinels = Some(sentinels);
         Ok(())
     }
 }
@@ -246,9 +244,14 @@ impl BackendOptions for RedisOptions {
             (Self::behind_sentinels(endpoints(url, SENTINEL_PORT, SENTINEL_EXAMPLE)?, primary), database)
         } else if url.scheme().ends_with("+cluster") {
             (Self::of_cluster(endpoints(url, DEFAULT_PORT, CLUSTER_EXAMPLE)?), url.database()?)
+        } else if url.scheme() == "unix" {
+            if !url.hosts().is_empty() || !url.path().starts_with('/') {
+                return Err(invalid("the URL names no socket").remedy("write unix:///path/to/redis.sock"));
+            }
+            (Self::listening_at(Endpoint::Socket(url.path().into())), None)
         } else {
-            let database = if is_socket(url) { None } else { url.database()? };
-            (Self::listening_at(endpoint_of(url)?), database)
+            let endpoint = Endpoint::parse(url.hosts(), DEFAULT_PORT, "redis://host:6379")?;
+            (Self::listening_at(endpoint), url.database()?)
         };
         // The scheme says whether there is TLS.
         options.server.tls = url.scheme().starts_with("rediss").then(TlsOptions::new);
@@ -323,18 +326,6 @@ pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient
 
 fn endpoints(url: &LockUrl, port: u16, example: &str) -> Result<Vec<Endpoint>, LockError> {
     url.hosts().split(',').map(|host| Endpoint::parse(host, port, example)).collect()
-}
-
-fn is_socket(url: &LockUrl) -> bool {
-    url.scheme() == "unix"
-}
-
-fn endpoint_of(url: &LockUrl) -> Result<Endpoint, LockError> {
-    match url.path() {
-        _ if !is_socket(url) => Endpoint::parse(url.hosts(), DEFAULT_PORT, "redis://host:6379"),
-        path if url.hosts().is_empty() && path.starts_with('/') => Ok(Endpoint::Socket(path.into())),
-        _ => Err(invalid("the URL names no socket").remedy("write unix:///path/to/redis.sock")),
-    }
 }
 
 #[cfg(test)]

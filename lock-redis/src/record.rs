@@ -41,40 +41,34 @@ pub(crate) enum Acquired {
 
 impl Acquired {
     pub(crate) fn read(answer: &Value) -> Result<Self, LockError> {
-        let parts = match answer {
-            Value::Int(-1) => return Ok(Self::Gone),
-            Value::BulkString(token) => return Self::held(token),
-            Value::Array(parts) => parts.as_slice(),
-            _ => &[],
+        let read = || match answer {
+            Value::Int(-1) => Some(Self::Gone),
+            Value::BulkString(token) => {
+                let token: NonZeroU64 = std::str::from_utf8(token).ok()?.parse().ok()?;
+                Some(Self::Held(FencingToken::new(token.get())))
+            }
+            Value::Array(parts) => match *parts.as_slice() {
+                [Value::Int(-1), Value::Int(permits)] => Some(Self::OtherPermits(permits.try_into().ok()?)),
+                [
+                    Value::Int(remaining),
+                    Value::Int(before),
+                    Value::Int(place),
+                    Value::BulkString(ref hold),
+                ] => {
+                    let left = Duration::from_millis(remaining.try_into().unwrap_or(0));
+                    Some(Self::Waits {
+                        // -1: the lease has no end; -2: the lock is free, but one call could not check all that are dead.
+                        remaining: (remaining != -1).then_some(left),
+                        before: before.try_into().unwrap_or(0),
+                        place: NonZeroU64::new(place.unsigned_abs()),
+                        holder: (!hold.is_empty()).then(|| holder(&String::from_utf8_lossy(hold))),
+                    })
+                }
+                _ => None,
+            },
+            _ => None,
         };
-        match *parts {
-            [Value::Int(remaining), Value::Int(before), Value::Int(place), Value::BulkString(ref hold)] => {
-                Ok(Self::Waits {
-                    // -1: the lease has no end; -2: the lock is free, but one call could not check all that are dead.
-                    remaining: match remaining {
-                        -1 => None,
-                        remaining => Some(Duration::from_millis(remaining.try_into().unwrap_or(0))),
-                    },
-                    before: before.try_into().unwrap_or(0),
-                    place: NonZeroU64::new(place.unsigned_abs()),
-                    holder: Some(String::from_utf8_lossy(hold))
-                        .filter(|hold| !hold.is_empty())
-                        .map(|hold| holder(&hold)),
-                })
-            }
-            [Value::Int(-1), Value::Int(permits)] => {
-                let permits = permits.try_into().map_err(|_| nonsense(Operation::Acquire, permits))?;
-                Ok(Self::OtherPermits(permits))
-            }
-            _ => Err(nonsense(Operation::Acquire, format!("{answer:?}"))),
-        }
-    }
-
-    fn held(token: &[u8]) -> Result<Self, LockError> {
-        let number = std::str::from_utf8(token).ok().and_then(|token| token.parse().ok());
-        let number = number.filter(|number| *number > 0);
-        let token = number.ok_or_else(|| nonsense(Operation::Acquire, String::from_utf8_lossy(token)))?;
-        Ok(Self::Held(FencingToken::new(token)))
+        read().ok_or_else(|| nonsense(Operation::Acquire, format!("{answer:?}")))
     }
 }
 
@@ -104,12 +98,13 @@ pub(crate) fn status(name: &LockName, answer: &[String]) -> Result<LockStatus, L
     if !hold.is_empty() {
         status.holders.push(holder(hold));
     }
-    for one in others.chunks(3) {
-        let [id, score, state] = one else { return Err(broken()) };
+    let (others, []) = others.as_chunks() else { return Err(broken()) };
+    for [id, score, state] in others {
         if score.parse::<f64>().map_err(|_| broken())? < FIRST_ARRIVAL {
             status.holders.push(holding(id, state.splitn(4, ' ')));
         } else {
-            status.waiters.push(waiting(id, score, state));
+            // The state is "ends beat channel holder".
+            status.waiters.push(participant(id, microseconds(score), state.splitn(4, ' ').nth(3)));
         }
     }
     status.holders.sort_by_key(|holder| holder.token);
@@ -133,11 +128,6 @@ fn holding<'a>(id: &str, mut words: impl Iterator<Item = &'a str>) -> Participan
     let token = words.next().and_then(|word| word.parse().ok()).map(FencingToken::new);
     let since = words.next().and_then(microseconds);
     participant(id, since, words.nth(1)).with_token(token)
-}
-
-/// Parses "ends beat channel holder".
-fn waiting(id: &str, since: &str, state: &str) -> Participant {
-    participant(id, microseconds(since), state.splitn(4, ' ').nth(3))
 }
 
 fn participant(id: &str, since: Option<SystemTime>, holder: Option<&str>) -> Participant {

@@ -17,8 +17,9 @@ pub(crate) async fn renew(nodes: &Nodes, leases: &[Arc<Lease>]) -> Result<Vec<Le
     let mut parts: Vec<(Arc<Link>, Vec<usize>)> = Vec::new();
     for (number, lease) in leases.iter().enumerate() {
         // The loss of contact has been reported, and is the same for all that is at this node.
-        let Ok(link) = nodes.link_now(lease.keys.hash_slot, Operation::Renew) else { continue };
-        if !lease.may_go_on(&link, nodes.context.clock().now(), nodes) {
+        let slot = lease.keys.hash_slot;
+        let Ok(link) = nodes.of(slot).and_then(|there| there.link(slot, Operation::Renew)) else { continue };
+        if !lease.may_go_on(&link, nodes.client.now(), nodes) {
             // It would end soon in any case: its holder learns of that early.
             states[number] = LeaseState::Lost(LossReason::Expired);
             continue;
@@ -31,7 +32,7 @@ pub(crate) async fn renew(nodes: &Nodes, leases: &[Arc<Lease>]) -> Result<Vec<Le
     let is_one = parts.len() == 1;
     for (link, numbers) in parts {
         let part: Vec<_> = numbers.iter().map(|number| &*leases[*number]).collect();
-        let sent = nodes.context.clock().now();
+        let sent = nodes.client.now();
         match renew_at(&link, &part).await {
             Ok(renewed) => {
                 for (number, state) in numbers.into_iter().zip(renewed) {
@@ -60,7 +61,7 @@ async fn renew_at(link: &Link, leases: &[&Lease]) -> Result<Vec<LeaseState>, Loc
     }
     let mut answers = link.send_in_reign(calls.clone()).await.map_err(failed)?;
     if answers.iter().any(|answer| answer.as_ref().is_err_and(is_forgotten_script)) {
-        answers = link.load_and_send(&[&RENEW], calls.cmd_iter()).await.map_err(failed)?;
+        answers = link.load_and_send(&RENEW, calls.cmd_iter()).await.map_err(failed)?;
     }
     answers.into_iter().map(state).collect()
 }

@@ -29,22 +29,6 @@ pub(super) fn client(login: &Login<'_>, language: ProtocolVersion) -> Result<Cli
         Endpoint::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
         Endpoint::Socket(path) => ConnectionAddr::Unix(path.clone()),
     };
-    let info = address
-        .into_connection_info()
-        .map_err(failed)?
-        .set_redis_settings(settings(login, language))
-        // A request is one small packet, and the client waits for its reply.
-        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    match login.tls {
-        Some(tls) => {
-            use_a_crypto_provider();
-            Client::build_with_tls(info, certificates(tls.read()?)).map_err(failed)
-        }
-        None => Client::open(info).map_err(failed),
-    }
-}
-
-fn settings(login: &Login<'_>, language: ProtocolVersion) -> RedisConnectionInfo {
     let mut settings = RedisConnectionInfo::default()
         .set_protocol(language)
         .set_db(i64::from(login.database))
@@ -55,7 +39,19 @@ fn settings(login: &Login<'_>, language: ProtocolVersion) -> RedisConnectionInfo
     if let Some(user) = login.user {
         settings = settings.set_username(user);
     }
-    settings
+    let info = address
+        .into_connection_info()
+        .map_err(failed)?
+        .set_redis_settings(settings)
+        // A request is one small packet, and the client waits for its reply.
+        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    match login.tls {
+        Some(tls) => {
+            use_a_crypto_provider();
+            Client::build_with_tls(info, certificates(tls.read()?)).map_err(failed)
+        }
+        None => Client::open(info).map_err(failed),
+    }
 }
 
 /// Installs a TLS crypto provider, unless the program has chosen one of its own.

@@ -8,7 +8,7 @@ const MOST: usize = 100;
 /// How a server identifies a connection.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Identity {
-    /// The run of the server.
+    /// The run of the server: different after each start.
     pub(crate) run: String,
     /// The connection's number in it.
     pub(crate) number: i64,

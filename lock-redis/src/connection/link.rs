@@ -1,6 +1,5 @@
 //! One connection to the server, from start to end.
 
-use std::future::Future;
 use std::io;
 use std::ops::RangeInclusive;
 use std::pin::pin;
@@ -9,17 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_core::spi::{Mutex, within};
-use lock_core::{BackendContext, ErrorKind, LockError, Moment, Operation};
+use lock_core::{ErrorKind, LockError, Moment, Operation};
 use lock_kit::{Endpoint, gone};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Value};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::contact::Connection;
 use super::earlier::Identity;
+use super::nodes::Client;
 use super::reign::Reign;
 use super::server::Facts;
 use super::under_way::UnderWay;
-use super::witnesses::{Slots, merged};
+use super::witnesses::{Slots, those};
 use crate::failure::{breaks_connection, elsewhere, explain, is_forgotten_script, is_no_primary};
 use crate::groups::Groups;
 use crate::scripts::Script;
@@ -32,12 +33,8 @@ pub(crate) struct Link {
     connection: MultiplexedConnection,
     /// Where the server listens.
     pub(crate) address: Endpoint,
-    /// The id of the replication that the server began as the primary, if there may be another one.
-    pub(super) replication: Option<String>,
-    /// The failover that has made it the primary, if there may be another one.
-    pub(super) epoch: u64,
-    /// What tells its time as the primary from all others, if there may be others.
-    pub(crate) reign: Reign,
+    /// Its time as the primary, if another server may become that.
+    pub(crate) reign: Option<Arc<Reign>>,
     /// Until when it is certain that no later primary grants what this one has granted, in nanoseconds of the clock: what the client
     /// sends from then on counts for nothing.
     trusted_until: AtomicU64,
@@ -52,9 +49,7 @@ pub(crate) struct Link {
     /// The groups in which the holds of this connection are renewed.
     pub(crate) groups: Arc<Groups>,
     breakage: Arc<Breakage>,
-    /// How long the server may stay silent while it owes a reply.
-    patience: Duration,
-    context: BackendContext,
+    client: Arc<Client>,
     /// When the server last answered, in nanoseconds of the clock.
     heard: AtomicU64,
 }
@@ -81,39 +76,28 @@ impl Breakage {
 ///
 /// Only requests that begin something wait for one. Renewals, heartbeats, and requests that end a hold or a wait go past them: other
 /// clients may be waiting for the lock, and there are never more of them than the client has holds and waits.
-#[derive(Default)]
-pub(crate) struct Turn {
-    _permit: Option<OwnedSemaphorePermit>,
-}
+pub(crate) type Turn = Option<OwnedSemaphorePermit>;
 
 impl Link {
     pub(crate) fn new(
+        of: &Connection,
         connection: MultiplexedConnection,
         address: Endpoint,
-        groups: Arc<Groups>,
         breakage: Arc<Breakage>,
-        patience: Duration,
-        context: BackendContext,
     ) -> Self {
-        let heard = AtomicU64::new(context.clock().now().as_nanoseconds());
-        let usable_from = Moment::from_nanoseconds(0);
-        let trusted_until = AtomicU64::new(Moment::FOREVER.as_nanoseconds());
         Self {
             connection,
             address,
-            replication: None,
-            epoch: 0,
-            reign: Reign::default(),
-            trusted_until,
+            reign: None,
+            trusted_until: AtomicU64::new(Moment::FOREVER.as_nanoseconds()),
             channel: None,
             slots: Mutex::default(),
-            usable_from,
+            usable_from: Moment::from_nanoseconds(0),
             identity: None,
-            groups,
+            groups: Arc::clone(&of.groups),
             breakage,
-            patience,
-            context,
-            heard,
+            heard: AtomicU64::new(of.client.now().as_nanoseconds()),
+            client: Arc::clone(&of.client),
         }
     }
 
@@ -151,12 +135,15 @@ impl Link {
 
     /// The hash slots that the server has.
     pub(super) fn slots(&self) -> Slots {
-        merged(self.slots.lock().iter().map(|(range, _)| range.clone()))
+        let slots = self.slots.lock();
+        those(slots.iter().map(|(range, _)| range), |slot| {
+            slots.iter().any(|(range, _)| range.contains(&slot))
+        })
     }
 
     /// Whether another server may become the primary in its place.
     pub(crate) fn may_be_replaced(&self) -> bool {
-        self.replication.is_some()
+        self.reign.is_some()
     }
 
     pub(super) fn settle_in(&self, slots: Vec<(RangeInclusive<u16>, Moment)>) {
@@ -185,26 +172,15 @@ impl Link {
 
     /// Waits until a request may be sent.
     pub(crate) async fn turn(&self, operation: Operation) -> Result<Turn, LockError> {
-        use Operation::{Break, Cancel, Downgrade, Release};
-        if matches!(operation, Release | Cancel | Break | Downgrade) {
-            return Ok(Turn::default());
+        if matches!(operation, Operation::Release | Operation::Cancel | Operation::Break) {
+            return Ok(None);
         }
-        let permit = Arc::clone(&self.breakage.turns).acquire_owned().await.map_err(|_| gone(operation))?;
-        Ok(Turn { _permit: Some(permit) })
-    }
-
-    /// Calls the script in its turn.
-    pub(crate) async fn call<T: FromRedisValue>(
-        self: &Arc<Self>,
-        script: &'static Script,
-        command: &Arc<Cmd>,
-    ) -> Result<T, LockError> {
-        let turn = self.turn(script.operation()).await?;
-        self.call_in(turn, script, command).await
+        let turns = Arc::clone(&self.breakage.turns);
+        turns.acquire_owned().await.map(Some).map_err(|_| gone(operation))
     }
 
     /// Calls the script, and loads it first if the server has forgotten it.
-    pub(crate) async fn call_in<T: FromRedisValue>(
+    pub(crate) async fn call<T: FromRedisValue>(
         self: &Arc<Self>,
         turn: Turn,
         script: &'static Script,
@@ -213,74 +189,65 @@ impl Link {
         let failed = |error| explain(script.operation(), error);
         let (link, first) = (Arc::clone(self), Arc::clone(command));
         let counts = matches!(script.operation(), Operation::Acquire | Operation::Downgrade);
-        let sent = UnderWay::new(self, async move {
-            if counts && link.may_be_replaced() {
-                let requests = redis::pipe().add_command((*first).clone()).clone();
-                let answers = link.send_in_reign(requests).await;
-                (answers.and_then(|answers| answers.into_iter().next().unwrap_or(Ok(Value::Nil))), turn)
+        let sent = UnderWay::new(&self.client, async move {
+            let answer = if counts && link.may_be_replaced() {
+                let mut requests = redis::pipe();
+                requests.add_command((*first).clone());
+                link.send_in_reign(requests).await.and_then(last)
             } else {
-                (link.send(&first).await, turn)
-            }
+                link.send(&first).await
+            };
+            (answer, turn)
         });
-        let (mut answer, turn): (RedisResult<Value>, _) = sent.await;
+        let (mut answer, turn) = sent.await;
         if answer.as_ref().is_err_and(is_forgotten_script) {
             let (link, again) = (Arc::clone(self), Arc::clone(command));
-            let sent = UnderWay::new(self, async move {
-                let answers = link.load_and_send(&[script], [&*again]).await;
-                drop(turn);
-                answers?.into_iter().next().unwrap_or(Ok(Value::Nil))
+            let sent = UnderWay::new(&self.client, async move {
+                let _turn = turn;
+                link.load_and_send(script, [&*again]).await.and_then(last)
             });
             answer = sent.await;
         }
-        redis::from_redis_value(answer.map_err(failed)?).map_err(|error| failed(error.into()))
+        answer.and_then(|answer| Ok(redis::from_redis_value(answer)?)).map_err(failed)
     }
 
-    /// Runs the rest of a request in the background if its callers are gone.
-    pub(super) fn spawn(&self, rest: impl Future<Output = ()> + Send + 'static) {
-        self.context.spawn(rest);
-    }
-
-    /// Sends requests again whose scripts the server has forgotten. The same write sends the scripts before them, so that the
-    /// server does not forget them again in between.
+    /// Sends requests again whose script the server has forgotten. The same write sends the script before them, so that the
+    /// server does not forget it again in between.
     pub(crate) async fn load_and_send<'a>(
         &self,
-        scripts: &[&Script],
+        script: &Script,
         requests: impl IntoIterator<Item = &'a Cmd>,
     ) -> RedisResult<Vec<RedisResult<Value>>> {
         let mut all = redis::pipe();
-        for script in scripts {
-            all.cmd("SCRIPT").arg("LOAD").arg(script.text());
-        }
+        all.cmd("SCRIPT").arg("LOAD").arg(script.text());
         for request in requests {
             all.add_command(request.clone());
         }
-        let mut answers = self.send_in_reign(all).await?;
-        let loaded: RedisResult<Vec<_>> = answers.drain(..scripts.len().min(answers.len())).collect();
-        loaded?;
-        Ok(answers)
+        let mut answers = self.send_in_reign(all).await?.into_iter();
+        answers.next().transpose()?;
+        Ok(answers.collect())
     }
 
     pub(crate) async fn send<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let answer = self.in_time(command.query_async(&mut self.connection.clone())).await;
-        match &answer {
-            Ok(_) => self.hear(),
-            Err(error) => self.judge(error),
-        }
+        self.judge(&answer);
         answer
     }
 
     /// Waits for the reply to the request that is sent now. The server replies in the order of the requests: while other replies
     /// arrive, this one is on its way. Only a silent server is too late.
     async fn in_time<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-        let clock = self.context.clock();
+        // How long the server may stay silent while it owes a reply.
+        let patience = self.client.request_timeout;
+        let clock = self.client.context.clock();
         let mut answer = pin!(answer);
         let mut since = clock.now();
         loop {
-            if let Some(answer) = within(clock, since.plus(self.patience), answer.as_mut()).await {
+            if let Some(answer) = within(clock, since.plus(patience), answer.as_mut()).await {
                 return answer;
             }
             // A reply that arrived while this process was suspended can be read only now.
-            let read_by = clock.now().plus(self.patience / 8);
+            let read_by = clock.now().plus(patience / 8);
             if let Some(answer) = within(clock, read_by, answer.as_mut()).await {
                 return answer;
             }
@@ -296,21 +263,12 @@ impl Link {
         Moment::from_nanoseconds(self.heard.load(Ordering::Relaxed))
     }
 
-    fn hear(&self) {
-        self.heard.store(self.context.clock().now().as_nanoseconds(), Ordering::Relaxed);
-    }
-
     /// Sends all requests before the first reply arrives; each has a reply of its own.
     pub(crate) async fn send_all(&self, pipeline: &mut Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
         let answers: RedisResult<Vec<RedisResult<Value>>> =
             self.in_time(pipeline.ignore_errors().query_async(&mut self.connection.clone())).await;
-        match &answers {
-            Ok(answers) => {
-                self.hear();
-                answers.iter().filter_map(|answer| answer.as_ref().err()).for_each(|error| self.judge(error));
-            }
-            Err(error) => self.judge(error),
-        }
+        self.judge(&answers);
+        answers.iter().flatten().filter(|answer| answer.is_err()).for_each(|answer| self.judge(answer));
         answers
     }
 
@@ -318,14 +276,13 @@ impl Link {
     /// relies on it. The answer to one more request says so, because a node of a cluster keeps its connections when another one takes
     /// its place, and may get it back before the client asks the next time.
     pub(crate) async fn send_in_reign(&self, mut requests: Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
-        let Some(replication) = &self.replication else { return self.send_all(&mut requests).await };
+        let Some(reign) = &self.reign else { return self.send_all(&mut requests).await };
         requests.cmd("INFO").arg("replication");
         let mut answers = self.send_all(&mut requests).await?;
         let info = answers.pop().unwrap_or(Ok(Value::Nil))?;
-        let info: String = redis::from_redis_value(info)?;
-        if Facts::read(&info).replication() != Some(replication) {
+        if Facts(redis::from_redis_value(info)?).replication() != Some(&reign.replication) {
             self.leave();
-        } else if self.is_trusted_at(self.context.clock().now()) {
+        } else if self.is_trusted_at(self.client.now()) {
             return Ok(answers);
         }
         Err(io::Error::from(io::ErrorKind::ConnectionReset).into())
@@ -341,11 +298,17 @@ impl Link {
         self.in_time(self.connection.clone().subscribe(channel)).await
     }
 
-    fn judge(&self, error: &RedisError) {
-        if breaks_connection(error) || is_no_primary(error) {
+    /// Takes any answer as a sign of life, unless it says that the connection is of no more use.
+    fn judge<T>(&self, answer: &RedisResult<T>) {
+        if answer.as_ref().is_err_and(|error| breaks_connection(error) || is_no_primary(error)) {
             self.breakage.notice();
         } else {
-            self.hear();
+            self.heard.store(self.client.now().as_nanoseconds(), Ordering::Relaxed);
         }
     }
+}
+
+/// The answer to the last one of some requests.
+pub(super) fn last(mut answers: Vec<RedisResult<Value>>) -> RedisResult<Value> {
+    answers.pop().unwrap_or(Ok(Value::Nil))
 }

@@ -14,6 +14,6 @@ mod under_way;
 mod witnesses;
 
 pub(crate) use contact::Contact;
-pub(crate) use link::{Link, Turn};
+pub(crate) use link::Link;
 pub(crate) use nodes::Nodes;
-pub(crate) use reign::{Before, Reign};
+pub(crate) use reign::Reign;

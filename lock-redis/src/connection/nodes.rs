@@ -4,7 +4,6 @@
 //! A connection leads to the server that has one certain hash slot, and follows it. Which connection is used for another slot is a
 //! hint, from what the witnesses said last: the connection itself says what is certain (`Link::grants_at`).
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use super::contact::Connection;
 use super::earlier::Earlier;
 use super::link::Link;
 use super::witnesses::{Witnesses, without_owner};
-use crate::failure::{elsewhere, is_elsewhere};
+use crate::failure::is_elsewhere;
 use crate::keys::{Keys, hash_slot};
 use crate::messages::Router;
 use crate::options::RedisOptions;
@@ -25,16 +24,35 @@ use crate::scripts::Script;
 /// Between two attempts to send a request to the node that has its hash slot.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// All connections of a client, and what they share.
-pub(crate) struct Nodes {
+/// What all connections of a client share.
+pub(crate) struct Client {
     pub(crate) context: BackendContext,
     pub(crate) options: RedisOptions,
     /// The time between two renewals or heartbeats.
     pub(crate) interval: Duration,
     pub(crate) router: Arc<Router>,
+    /// Shorter than the interval in which a renewal has to succeed, so that a silent server ends the connection before the core gives
+    /// up the renewal.
     pub(super) request_timeout: Duration,
+    /// Those that know the primary; without them the server is the one that the options name.
     pub(super) witnesses: Option<Arc<Witnesses>>,
-    pub(super) earlier: Arc<Mutex<Earlier>>,
+    /// The client's earlier connections, to any server.
+    pub(super) earlier: Mutex<Earlier>,
+}
+
+impl Client {
+    pub(crate) fn now(&self) -> Moment {
+        self.context.clock().now()
+    }
+
+    pub(super) async fn sleep(&self, pause: Duration) {
+        self.context.clock().sleep_until(self.now().plus(pause)).await;
+    }
+}
+
+/// All connections of a client.
+pub(crate) struct Nodes {
+    pub(crate) client: Arc<Client>,
     all: Mutex<Vec<Arc<Connection>>>,
 }
 
@@ -42,32 +60,30 @@ impl Nodes {
     /// Connects to the only server; at a cluster to one of its nodes, so that what is wrong is said at once.
     pub(crate) async fn start(context: BackendContext, options: RedisOptions) -> Result<Self, LockError> {
         let interval = context.renewal_interval(options.server.lease)?;
-        let this = Self {
+        let slot = if options.is_cluster() { hash_slot(&options.server.prefix) } else { 0 };
+        let client = Arc::new(Client {
             interval,
             request_timeout: options.server.timeout_within(interval),
             router: Arc::default(),
-            witnesses: Witnesses::of(&options),
-            earlier: Arc::default(),
-            all: Mutex::default(),
+            witnesses: Witnesses::of(&options, &context),
+            earlier: Mutex::default(),
             context,
             options,
-        };
-        let slot = if this.options.is_cluster() { hash_slot(&this.options.server.prefix) } else { 0 };
-        let first = Connection::new(&this, slot, 0)?;
-        first.start().await?;
-        this.all.lock().push(first);
-        Ok(this)
+        });
+        let first = Connection::new(&client, slot, 0);
+        first.begin(Some(first.open().await?));
+        Ok(Self { client, all: Mutex::new(vec![first]) })
     }
 
     /// The connection for this hash slot. If there is none, it begins.
     pub(crate) fn of(&self, slot: u16) -> Result<Arc<Connection>, LockError> {
-        let said = self.witnesses.as_ref().map(|witnesses| witnesses.said());
+        let said = self.client.witnesses.as_ref().map(|witnesses| witnesses.said());
         let owner = said.iter().flat_map(|said| said.iter()).find(|primary| primary.has(slot));
         let mut all = self.all.lock();
         let leads_there = |connection: &&Arc<Connection>| {
             connection.slot == slot
                 || owner.is_some_and(|owner| owner.has(connection.slot))
-                || connection.link(Operation::Ping).is_ok_and(|link| link.from(slot).is_some())
+                || connection.any_link(Operation::Ping).is_ok_and(|link| link.from(slot).is_some())
         };
         if let Some(found) = all.iter().find(leads_there) {
             return Ok(Arc::clone(found));
@@ -75,41 +91,42 @@ impl Nodes {
         if owner.is_none() {
             return Err(without_owner(slot));
         }
-        let new = Connection::new(self, slot, all.len() as u64)?;
+        let new = Connection::new(&self.client, slot, all.len() as u64);
         new.begin(None);
         all.push(Arc::clone(&new));
         Ok(new)
     }
 
-    /// The connection to the node that has this hash slot, if there is one now.
-    pub(crate) fn link_now(&self, slot: u16, operation: Operation) -> Result<Arc<Link>, LockError> {
-        let link = self.of(slot)?.link(operation)?;
-        if link.from(slot).is_some() { Ok(link) } else { Err(elsewhere(operation)) }
-    }
-
-    /// The same, once a connection that has just begun is open.
+    /// The connection to the node that has this hash slot, once one that has just begun is open.
     pub(crate) async fn link(&self, slot: u16, operation: Operation) -> Result<Arc<Link>, LockError> {
         let connection = self.of(slot).map_err(|error| error.during(operation))?;
         connection.opened().await;
-        let link = connection.link(operation)?;
-        if link.from(slot).is_none() {
+        match connection.link(slot, operation) {
             // It may have come to the node since then.
-            self.confirm(&connection, &link).await;
+            Err(error) if is_elsewhere(&error) => {
+                connection.look_again().await;
+                connection.link(slot, operation).map_err(|_| error)
+            }
+            link => link,
         }
-        if link.from(slot).is_some() { Ok(link) } else { Err(elsewhere(operation)) }
     }
 
-    /// The same, even if its hash slot is on its way. No search that began at `since` takes long.
-    pub(crate) async fn find(
+    /// Sends something to the node that has this hash slot, also again, while the slot is on its way. The request timeout limits that.
+    pub(crate) async fn send<T, F: Future<Output = Result<T, LockError>>>(
         &self,
         slot: u16,
         operation: Operation,
-        since: Moment,
-    ) -> Result<Arc<Link>, LockError> {
+        something: impl Fn(Arc<Link>) -> F,
+    ) -> Result<T, LockError> {
+        let since = self.client.now();
         loop {
-            match self.link(slot, operation).await {
+            let answer = match self.link(slot, operation).await {
+                Ok(link) => something(link).await,
+                Err(error) => Err(error),
+            };
+            match answer {
                 Err(error) if self.again(slot, &error, since).await => {}
-                found => return found,
+                answer => return answer,
             }
         }
     }
@@ -121,39 +138,27 @@ impl Nodes {
         script: &'static Script,
         command: Cmd,
     ) -> Result<T, LockError> {
-        let (since, command) = (self.now(), Arc::new(command));
-        loop {
-            let link = self.find(keys.hash_slot, script.operation(), since).await?;
-            match link.call(script, &command).await {
-                Err(error) if self.again(keys.hash_slot, &error, since).await => {}
-                answer => return answer,
-            }
-        }
+        let (command, operation) = (&Arc::new(command), script.operation());
+        let call = |link: Arc<Link>| async move {
+            let turn = link.turn(operation).await?;
+            link.call(turn, script, command).await
+        };
+        self.send(keys.hash_slot, operation, call).await
     }
 
     /// Whether to send a request again that failed with this error: if it was certainly not executed, because its hash slot is
     /// elsewhere, or on its way. Finds out where it is now.
-    pub(crate) async fn again(&self, slot: u16, error: &LockError, since: Moment) -> bool {
-        if !is_elsewhere(error) || self.now() > since.plus(self.request_timeout) {
+    async fn again(&self, slot: u16, error: &LockError, since: Moment) -> bool {
+        if !is_elsewhere(error) || self.client.now() > since.plus(self.client.request_timeout) {
             return false;
         }
-        let clock = self.context.clock();
-        clock.sleep_until(clock.now().plus(PAUSE)).await;
-        let asked = self.of(slot).ok();
-        let link = asked.as_ref().and_then(|asked| asked.link(error.operation()).ok());
-        match (asked, link.filter(|link| link.from(slot).is_some())) {
+        self.client.sleep(PAUSE).await;
+        match self.of(slot) {
             // The connection asks again by itself, but with a long lease not soon.
-            (Some(asked), Some(link)) => self.confirm(&asked, &link).await,
+            Ok(asked) if asked.link(slot, error.operation()).is_ok() => asked.look_again().await,
             _ => self.look_again().await,
         }
         true
-    }
-
-    /// Asks the nodes whether the one that a connection leads to is the primary, and what it has.
-    async fn confirm(&self, connection: &Connection, link: &Link) {
-        if let Err(error) = connection.confirm(link, self.now()).await {
-            tracing::debug!(target: "distlock", %error, "the node is not confirmed");
-        }
     }
 
     /// Asks the nodes of the cluster which of them has what.
@@ -165,16 +170,12 @@ impl Nodes {
 
     /// A hash slot of each primary of the cluster; of the only server, if there is no cluster.
     pub(crate) async fn primaries(&self) -> Result<Vec<u16>, LockError> {
-        let Some(witnesses) = self.witnesses.as_ref().filter(|all| all.are_nodes()) else {
+        let client = &self.client;
+        let Some(witnesses) = client.witnesses.as_ref().filter(|all| all.are_nodes()) else {
             return Ok(vec![0]);
         };
-        let (_, all) = witnesses.primaries(&self.context, self.request_timeout, self.now()).await?;
-        Ok(all
-            .iter()
-            .filter_map(|primary| primary.slots.first())
-            .map(RangeInclusive::start)
-            .copied()
-            .collect())
+        let (_, all) = witnesses.primaries(client.request_timeout, client.now()).await?;
+        Ok(all.iter().filter_map(|primary| Some(*primary.slots.first()?.start())).collect())
     }
 
     /// A hash slot for each connection.
@@ -185,9 +186,5 @@ impl Nodes {
     /// Ends all connections for good.
     pub(crate) fn close(&self) {
         self.all.lock().iter().for_each(|connection| connection.close());
-    }
-
-    fn now(&self) -> Moment {
-        self.context.clock().now()
     }
 }

@@ -3,24 +3,23 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lock_core::spi::within;
+use lock_core::spi::{random_bytes, within};
 use lock_core::{ErrorKind, LockError, Operation};
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisError, Value};
 
 use super::address::{Login, client};
 use super::contact::Connection;
 use super::earlier::Identity;
-use super::link::{Breakage, Link};
+use super::link::{Breakage, Link, last};
+use super::nodes::Client;
 use super::reign::Reign;
 use super::server::Facts;
 use super::witnesses::{Primary, Slots};
 use crate::backend::milliseconds;
 use crate::failure::{explain, is_refused};
 use crate::keys::call_for_prefix;
-use crate::messages::Router;
 use crate::scripts::{GREET, scripts};
 
 /// How long an attempt to connect takes if the server accepts the connection and then says nothing.
@@ -31,43 +30,41 @@ const NOT_WRITTEN_YET: usize = 1 << 28;
 
 impl Connection {
     pub(super) async fn open(&self) -> Result<Arc<Link>, LockError> {
-        let limit = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
-        let password = self.context.password(self.options.server.password.as_ref(), limit).await?;
-        let now = self.context.clock().now();
-        let primary = match &self.witnesses {
-            Some(witnesses) => witnesses.primary(&self.context, limit, self.slot, now).await?.1,
-            None => Primary::only(self.options.server.endpoint.clone(), 0),
+        let Client { context, options, witnesses, earlier, .. } = &*self.client;
+        let limit = self.client.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
+        let password = context.password(options.server.password.as_ref(), limit).await?;
+        let primary = match witnesses {
+            Some(witnesses) => witnesses.primary(limit, self.slot, self.client.now()).await?.1,
+            None => Primary::only(options.server.endpoint.clone(), 0),
         };
         let login = Login {
             endpoint: &primary.address,
-            tls: self.options.server.tls.as_ref(),
-            user: self.options.server.user.as_deref(),
+            tls: options.server.tls.as_ref(),
+            user: options.server.user.as_deref(),
             password: password.as_ref(),
-            database: self.options.database,
+            database: options.database,
         };
         let mut link = match self.open_in(ProtocolVersion::RESP3, &login, limit).await {
             // For a server, or a proxy in front of it, that does not know RESP3. There are no messages then.
-            Ok(Err(error)) if is_about_the_language(&error) => {
+            Err(error) if is_about_the_language(&error) => {
                 self.open_in(ProtocolVersion::RESP2, &login, limit).await
             }
             opened => opened,
-        }?
-        .map_err(|error| explain(Operation::Connect, error))?;
-        link.epoch = primary.epoch;
-        self.introduce(&mut link).await?;
+        }?;
+        self.introduce(&mut link, primary.epoch).await?;
         if let Some(Identity { run, .. }) = &link.identity {
-            let earlier: Vec<_> = self.earlier.lock().of_run(run).collect();
-            for number in &earlier {
+            let earlier_ones: Vec<_> = earlier.lock().of_run(run).collect();
+            for number in &earlier_ones {
                 self.end(*number, &link).await?;
             }
             // Those of another run stay remembered until there is a connection to it again.
-            self.earlier.lock().forget(run, &earlier);
+            earlier.lock().forget(run, &earlier_ones);
         }
         self.listen(&mut link).await?;
-        if self.witnesses.is_none() {
+        if witnesses.is_none() {
             link.settle_in(primary.slots.into_iter().map(|range| (range, link.usable_from)).collect());
         }
-        self.confirm(&link, self.context.clock().now()).await?;
+        self.confirm(&link, self.client.now()).await?;
         Ok(Arc::new(link))
     }
 
@@ -76,7 +73,7 @@ impl Connection {
         language: ProtocolVersion,
         login: &Login<'_>,
         limit: Duration,
-    ) -> Result<Result<Link, RedisError>, LockError> {
+    ) -> Result<Link, LockError> {
         let client = client(login, language)?;
         let breakage = Breakage::new();
         let mut config = AsyncConnectionConfig::new()
@@ -85,26 +82,30 @@ impl Connection {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(NOT_WRITTEN_YET);
         if language == ProtocolVersion::RESP3 {
-            let (router, breakage) = (Arc::clone(&self.router), Arc::clone(&breakage));
+            let (router, breakage) = (Arc::clone(&self.client.router), Arc::clone(&breakage));
             config = config.set_push_sender(move |push: PushInfo| -> Result<(), Infallible> {
-                receive(&router, &breakage, &push);
+                // On the task that reads the connection: it must not block.
+                match (push.kind, push.data.get(1)) {
+                    (PushKind::Disconnection, _) => breakage.notice(),
+                    (PushKind::Message, Some(Value::BulkString(bytes))) => {
+                        router.deliver(&String::from_utf8_lossy(bytes));
+                    }
+                    _ => {}
+                }
                 Ok(())
             });
         }
-        let clock = self.context.clock();
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        let connected = within(clock, clock.now().plus(limit), connecting).await;
+        let connected = within(self.client.context.clock(), self.client.now().plus(limit), connecting).await;
         let connected = connected.unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
-        let (address, groups, context) =
-            (login.endpoint.clone(), Arc::clone(&self.groups), self.context.clone());
-        let new =
-            |connection| Link::new(connection, address, groups, breakage, self.request_timeout, context);
-        Ok(connected.map(new))
+        let connection = connected.map_err(|error| explain(Operation::Connect, error))?;
+        Ok(Link::new(self, connection, login.endpoint.clone(), breakage))
     }
 
     /// Sets the connection's name, loads the scripts, and asks what the server is.
-    async fn introduce(&self, link: &mut Link) -> Result<(), LockError> {
+    async fn introduce(&self, link: &mut Link, epoch: u64) -> Result<(), LockError> {
         let failed = |error| explain(Operation::Connect, error);
+        let Client { options, witnesses, .. } = &*self.client;
         let mut requests = redis::pipe();
         requests.cmd("CLIENT").arg("SETNAME").arg("distlock");
         requests.cmd("CLIENT").arg("ID");
@@ -117,7 +118,7 @@ impl Connection {
         let _ = answers.next();
         let number = answers.next();
         let facts = match answers.next() {
-            Some(Ok(info)) => redis::from_redis_value::<String>(info).ok().map(|info| Facts::read(&info)),
+            Some(Ok(info)) => redis::from_redis_value(info).ok().map(Facts),
             Some(Err(error)) if !is_refused(&error) => return Err(failed(error)),
             _ => None,
         };
@@ -125,8 +126,8 @@ impl Connection {
             loaded.map_err(failed)?;
         }
         match (number, &facts) {
-            (Some(Ok(Value::Int(number))), Some(Facts { run, .. })) if !run.is_empty() => {
-                link.identity = Some(Identity { run: run.clone(), number });
+            (Some(Ok(Value::Int(number))), Some(facts)) if !facts.value("run_id").is_empty() => {
+                link.identity = Some(Identity { run: facts.value("run_id").to_owned(), number });
             }
             (_, Some(_)) => self.warn_of_late_requests("CLIENT ID"),
             _ => self.warn_of_late_requests(
@@ -134,45 +135,45 @@ impl Connection {
             ),
         }
         if let Some(facts) = &facts {
-            facts.check(self.options.is_cluster())?;
-            let outlasts_restarts = self.witnesses.is_some() || !self.options.restart_delay.is_zero();
-            facts.warnings(outlasts_restarts).for_each(|warning| self.warn(warning));
-            let settled_in = self.options.restart_delay.saturating_sub(facts.least_uptime());
-            link.usable_from = self.context.clock().now().plus(settled_in);
-        } else if !self.options.restart_delay.is_zero() {
+            facts.check(options.is_cluster())?;
+            let outlasts_restarts = witnesses.is_some() || !options.restart_delay.is_zero();
+            facts.warnings(outlasts_restarts).for_each(|warning| self.warn(&warning));
+            let settled_in = options.restart_delay.saturating_sub(facts.least_uptime());
+            link.usable_from = self.client.now().plus(settled_in);
+        } else if !options.restart_delay.is_zero() {
             return Err(LockError::new(ErrorKind::Denied, Operation::Connect)
                 .because("INFO is refused, and restart_delay needs the server's uptime")
                 .remedy("give the user INFO, or leave restart_delay out"));
         }
-        if self.witnesses.is_some() {
-            let known = facts.as_ref().and_then(|facts| Some((&facts.run, facts.replication()?)));
+        if witnesses.is_some() {
+            let known = facts.as_ref().and_then(|facts| Some((facts.value("run_id"), facts.replication()?)));
             let (run, replication) = known.ok_or_else(|| {
                 LockError::new(ErrorKind::Denied, Operation::Connect)
                     .because("INFO does not tell since when the server is the primary")
                     .remedy("give the user INFO")
             })?;
-            link.reign = Reign::new(&link.address, run, replication, link.epoch);
-            link.replication = Some(replication.to_owned());
+            let (address, run, replication) = (link.address.clone(), run.to_owned(), replication.to_owned());
+            link.reign = Some(Arc::new(Reign { address, run, replication, epoch }));
         }
         Ok(())
     }
 
     /// Takes nothing from a new primary, or in a hash slot that it did not have before, for as long as a hold may last that an
     /// earlier one has granted.
-    pub(super) async fn greet(&self, link: &Link, slots: &Slots) -> Result<(), LockError> {
+    pub(super) async fn greet(&self, link: &Link, reign: &Reign, slots: &Slots) -> Result<(), LockError> {
         let failed = |error| explain(Operation::Connect, error);
-        let longest = self.options.longest_lease() + self.options.longest_reliance();
-        let last = slots.last().filter(|_| self.options.is_cluster()).map(|range| *range.end());
-        let mut request = call_for_prefix(&GREET, &self.options.server.prefix, last);
-        request.arg(&*link.reign.name).arg(milliseconds(longest).saturating_add(1));
+        let options = &self.client.options;
+        let longest = options.longest_lease() + options.longest_reliance();
+        let highest = slots.last().filter(|_| options.is_cluster()).map(|range| *range.end());
+        let mut request = call_for_prefix(&GREET, &options.server.prefix, highest);
+        request.arg(reign.to_string()).arg(milliseconds(longest).saturating_add(1));
         for range in slots {
             request.arg(*range.start()).arg(*range.end());
         }
-        let answer = link.load_and_send(&[&GREET], [&request]).await.map_err(failed)?.pop();
-        let noted: Vec<(u16, u16, u64)> =
-            redis::from_redis_value(answer.unwrap_or(Ok(Value::Nil)).map_err(failed)?)
-                .map_err(|error| failed(error.into()))?;
-        let now = self.context.clock().now();
+        let answer = link.load_and_send(&GREET, [&request]).await.and_then(last);
+        let noted = answer.and_then(|answer| Ok(redis::from_redis_value(answer)?));
+        let noted: Vec<(u16, u16, u64)> = noted.map_err(failed)?;
+        let now = self.client.now();
         let from = |left| now.plus(Duration::from_millis(left)).max(link.usable_from);
         let most = noted.iter().map(|(_, _, left)| *left).max().unwrap_or(0);
         if most > 0 {
@@ -195,26 +196,25 @@ impl Connection {
     }
 
     fn warn_of_late_requests(&self, refused: &str) {
-        self.warn(format!(
+        self.warn(&format!(
             "the server refuses {refused}: what was given up when contact was lost may hold a lock until its lease ends"
         ));
     }
 
     /// Subscribes to a channel of this connection's own, so that messages for an earlier connection reach no client.
     async fn listen(&self, link: &mut Link) -> Result<(), LockError> {
-        let number = self.connections.fetch_add(1, Ordering::Relaxed);
-        let channel = format!("{}:{number}", self.channels);
+        let number = u128::from_ne_bytes(random_bytes(Operation::Connect)?);
+        let channel = format!("{}:c:{number:032x}", self.client.options.server.prefix);
         match link.subscribe(&channel).await {
             Ok(()) => link.channel = Some(channel),
             // The client crate has no messages in RESP2. A new primary would hand a lock over to a waiter that polls before it may.
             Err(error)
-                if self.witnesses.is_none()
+                if self.client.witnesses.is_none()
                     && (is_refused(&error) || error.kind() == redis::ErrorKind::InvalidClientConfig) =>
             {
                 self.warn(
                     "the server sends no messages (RESP3 or SUBSCRIBE is refused): waiters ask for their locks \
-                     again and again"
-                        .to_owned(),
+                     again and again",
                 );
             }
             Err(error) => return Err(explain(Operation::Connect, error)),
@@ -223,23 +223,11 @@ impl Connection {
     }
 }
 
-/// Handles a message, on the task that reads the connection: it must not block.
-fn receive(router: &Router, breakage: &Breakage, push: &PushInfo) {
-    match push.kind {
-        PushKind::Disconnection => breakage.notice(),
-        PushKind::Message => {
-            if let Some(Value::BulkString(bytes)) = push.data.get(1)
-                && let Ok(text) = std::str::from_utf8(bytes)
-            {
-                router.deliver(text);
-            }
-        }
-        _ => {}
-    }
-}
-
 /// Whether the error means that the server, or a proxy in front of it, does not speak RESP3.
-fn is_about_the_language(error: &RedisError) -> bool {
+fn is_about_the_language(error: &LockError) -> bool {
+    let Some(error) = error.underlying().and_then(|cause| cause.downcast_ref::<RedisError>()) else {
+        return false;
+    };
     let text = error.to_string().to_lowercase();
     error.kind() == redis::ErrorKind::RESP3NotSupported
         || error.code() == Some("NOPROTO")

@@ -1,43 +1,32 @@
 //! What tells the time of a server as the primary from all others.
 
-use std::sync::Arc;
+use std::fmt;
 
 use lock_kit::Endpoint;
 
-/// The time of a server as the primary. Without other servers that may become it, all are the same.
-#[derive(Debug, Clone, Default)]
+/// The time of a server as the primary.
+#[derive(Debug, PartialEq)]
 pub(crate) struct Reign {
-    /// The run of the server, its replication id, which changes at each promotion, and the epoch.
-    pub(super) name: Arc<str>,
-    /// The server, and the epoch that the witnesses give the failover that has made it the primary: in one, it is the only one.
-    office: Arc<str>,
-}
-
-/// What a reign is for a later one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Before {
-    Same,
-    /// Of the same server, which has begun anew, and no other one was the primary in between.
-    SameServer,
-    Another,
+    pub(super) address: Endpoint,
+    /// Different after each start of the server.
+    pub(super) run: String,
+    /// The id of its replication, which changes at each promotion.
+    pub(super) replication: String,
+    /// That which the witnesses give the failover that has made it the primary: in one, it is the only one.
+    pub(super) epoch: u64,
 }
 
 impl Reign {
-    pub(super) fn new(address: &Endpoint, run: &str, replication: &str, epoch: u64) -> Self {
-        Self {
-            name: format!("{run}/{replication}/{epoch}").into(),
-            office: format!("{address}/{epoch}").into(),
-        }
+    /// Whether the same server has begun anew at most, and no other one was the primary in between.
+    pub(crate) fn is_of_the_same_server(&self, other: &Self) -> bool {
+        (&self.address, self.epoch) == (&other.address, other.epoch)
     }
+}
 
-    pub(crate) fn before(&self, later: &Self) -> Before {
-        if self.name == later.name && self.office == later.office {
-            Before::Same
-        } else if self.office == later.office {
-            Before::SameServer
-        } else {
-            Before::Another
-        }
+/// As the note at the server has it.
+impl fmt::Display for Reign {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}/{}", self.run, self.replication, self.epoch)
     }
 }
 
@@ -47,16 +36,22 @@ mod tests {
 
     #[test]
     fn a_reign_is_that_of_one_server_in_one_epoch() {
-        let at = |port| Endpoint::Tcp { host: "n".to_owned(), port };
-        let reign = Reign::new(&at(1), "a", "r", 7);
-        for (later, is) in [
-            (Reign::new(&at(1), "a", "r", 7), Before::Same),
-            (Reign::new(&at(1), "b", "s", 7), Before::SameServer),
-            (Reign::new(&at(1), "a", "r", 8), Before::Another),
-            (Reign::new(&at(2), "b", "s", 7), Before::Another),
+        let reign = |port, run: &str, replication: &str, epoch| Reign {
+            address: Endpoint::Tcp { host: "n".to_owned(), port },
+            run: run.to_owned(),
+            replication: replication.to_owned(),
+            epoch,
+        };
+        let first = reign(1, "a", "r", 7);
+        assert_eq!((first.to_string(), &first), ("a/r/7".to_owned(), &reign(1, "a", "r", 7)));
+        for (later, is_of_the_same_server) in [
+            (reign(1, "b", "s", 7), true),
+            (reign(1, "a", "r", 8), false),
+            (reign(2, "b", "s", 7), false),
+            (reign(2, "a", "r", 7), false),
         ] {
-            assert_eq!(reign.before(&later), is, "{later:?}");
+            assert_ne!(first, later);
+            assert_eq!(first.is_of_the_same_server(&later), is_of_the_same_server, "{later:?}");
         }
-        assert_eq!(Reign::default().before(&Reign::default()), Before::Same);
     }
 }

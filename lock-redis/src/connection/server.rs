@@ -8,71 +8,46 @@ use lock_core::{ErrorKind, LockError, Operation};
 const OLDEST: (u32, u32) = (6, 2);
 
 /// What a server reports about itself in `INFO`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Facts {
-    /// Different after each start of the server.
-    pub(crate) run: String,
-    pub(crate) uptime: Duration,
-    replication: String,
-    version: String,
-    role: String,
-    is_cluster_node: bool,
-    /// In bytes; zero means no limit.
-    memory_limit: u64,
-    eviction: String,
-    /// Whether it writes what it does to a file, from which it knows the locks again after a restart.
-    has_log: bool,
-}
+#[derive(Debug)]
+pub(crate) struct Facts(pub(crate) String);
 
 impl Facts {
-    pub(crate) fn read(info: &str) -> Self {
-        let value = |key: &str| {
-            info.lines()
-                .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
-                .unwrap_or_default()
-                .trim()
-                .to_owned()
-        };
-        Self {
-            run: value("run_id"),
-            uptime: Duration::from_secs(value("uptime_in_seconds").parse().unwrap_or(0)),
-            replication: value("master_replid"),
-            version: value("redis_version"),
-            role: value("role"),
-            is_cluster_node: value("cluster_enabled") == "1",
-            memory_limit: value("maxmemory").parse().unwrap_or(0),
-            eviction: value("maxmemory_policy"),
-            has_log: value("aof_enabled") != "0",
-        }
+    /// What it says of this; empty if nothing.
+    pub(crate) fn value(&self, key: &str) -> &str {
+        let mut lines = self.0.lines();
+        lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).unwrap_or_default().trim()
     }
 
     /// The id of its replication, which is another one after each promotion; `None` if it is no primary, or does not say so.
     pub(crate) fn replication(&self) -> Option<&str> {
-        Some(self.replication.as_str()).filter(|id| self.role == "master" && !id.is_empty())
+        Some(self.value("master_replid")).filter(|id| self.value("role") == "master" && !id.is_empty())
     }
 
     /// The minimum time that the server has run: it counts whole seconds, and the first one may have been short.
     pub(crate) fn least_uptime(&self) -> Duration {
-        self.uptime.saturating_sub(Duration::from_secs(1))
+        let seconds = self.value("uptime_in_seconds").parse::<u64>().unwrap_or(0);
+        Duration::from_secs(seconds.saturating_sub(1))
     }
 
     /// Refuses a server that cannot keep the promises of a lock.
     pub(crate) fn check(&self, as_cluster_node: bool) -> Result<(), LockError> {
         let unsupported =
             |cause: String| LockError::new(ErrorKind::Unsupported, Operation::Connect).because(cause);
-        if self.version_number().is_some_and(|version| version < OLDEST) {
-            return Err(unsupported(format!(
-                "the server is Redis {}, and distlock needs {}.{}",
-                self.version, OLDEST.0, OLDEST.1
-            ))
-            .remedy("update the server"));
+        let version = self.value("redis_version");
+        let mut parts = version.split('.').map(str::parse);
+        if let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next())
+            && (major, minor) < OLDEST
+        {
+            let (major, minor) = OLDEST;
+            let cause = format!("the server is Redis {version}, and distlock needs {major}.{minor}");
+            return Err(unsupported(cause).remedy("update the server"));
         }
-        if self.is_cluster_node != as_cluster_node {
+        if (self.value("cluster_enabled") == "1") != as_cluster_node {
             let is = if as_cluster_node { "no node" } else { "a node" };
             return Err(unsupported(format!("the server is {is} of a Redis Cluster"))
                 .remedy("use redis+cluster:// with a cluster, and only with one"));
         }
-        if self.role == "slave" {
+        if self.value("role") == "slave" {
             return Err(LockError::new(ErrorKind::Unreachable, Operation::Connect)
                 .because("the server is a replica, which takes no locks")
                 .remedy("connect to the primary")
@@ -84,24 +59,21 @@ impl Facts {
     /// Problems of the server that do not prevent its use, and what to do about them. `outlasts_restarts`: the client takes no lock
     /// from a server that may just have forgotten it.
     pub(crate) fn warnings(&self, outlasts_restarts: bool) -> impl Iterator<Item = String> + use<> {
-        let evicts = (self.memory_limit > 0 && self.eviction != "noeviction").then(|| {
+        // No limit is zero.
+        let has_limit = self.value("maxmemory").parse().is_ok_and(|bytes: u64| bytes > 0);
+        let eviction = self.value("maxmemory_policy");
+        let evicts = (has_limit && eviction != "noeviction").then(|| {
             format!(
-                "the server evicts keys when its memory is full (maxmemory-policy {}), and a lock that is evicted is lost: \
-                 set maxmemory-policy to noeviction, or keep locks on a server of their own",
-                self.eviction
+                "the server evicts keys when its memory is full (maxmemory-policy {eviction}), and a lock that is evicted is lost: \
+                 set maxmemory-policy to noeviction, or keep locks on a server of their own"
             )
         });
-        let forgets = (!self.has_log && !outlasts_restarts).then(|| {
+        let forgets = (self.value("aof_enabled") == "0" && !outlasts_restarts).then(|| {
             "the server has no append-only file (appendonly no), so after a restart it grants locks again that are held: \
              set appendonly to yes and appendfsync to always, or restart_delay in the URL to the longest lease in use"
                 .to_owned()
         });
         evicts.into_iter().chain(forgets)
-    }
-
-    fn version_number(&self) -> Option<(u32, u32)> {
-        let mut parts = self.version.split('.').map(str::parse);
-        Some((parts.next()?.ok()?, parts.next()?.ok()?))
     }
 }
 
@@ -110,7 +82,7 @@ mod tests {
     use super::*;
 
     fn info(version: &str, role: &str, cluster: u8, limit: u64, policy: &str) -> Facts {
-        Facts::read(&format!(
+        Facts(format!(
             "# Persistence\r\naof_enabled:1\r\n\
              # Server\r\nredis_version:{version}\r\nrun_id:abc\r\nuptime_in_seconds:12\r\n# Memory\r\nmaxmemory:{limit}\r\n\
              maxmemory_human:0B\r\nmaxmemory_policy:{policy}\r\nrole:{role}\r\ncluster_enabled:{cluster}\r\n"
@@ -121,7 +93,7 @@ mod tests {
     fn a_good_server_passes() {
         let facts = info("7.0.15", "master", 0, 0, "noeviction");
         facts.check(false).unwrap();
-        assert_eq!((facts.run.as_str(), facts.uptime), ("abc", Duration::from_secs(12)));
+        assert_eq!(facts.value("run_id"), "abc");
         assert_eq!(facts.least_uptime(), Duration::from_secs(11));
         assert_eq!(facts.warnings(false).next(), None);
         // Without a memory limit the server evicts nothing.

@@ -19,6 +19,7 @@ use crate::options::{RedisOptions, SentinelOptions};
 
 /// The servers that say which others are primaries: a client believes what more than half of them say.
 pub(super) struct Witnesses {
+    context: BackendContext,
     /// The primary's name at the sentinels; `None` for nodes of a cluster.
     name: Option<String>,
     user: Option<String>,
@@ -49,7 +50,7 @@ impl Primary {
     }
 
     pub(super) fn has(&self, slot: u16) -> bool {
-        self.slots.iter().any(|range| range.contains(&slot))
+        contains(&self.slots, slot)
     }
 }
 
@@ -61,7 +62,7 @@ struct Witness {
 
 impl Witnesses {
     /// Those that the options name.
-    pub(super) fn of(options: &RedisOptions) -> Option<Arc<Self>> {
+    pub(super) fn of(options: &RedisOptions, context: &BackendContext) -> Option<Arc<Self>> {
         let server = &options.server;
         let (endpoints, name, user, password) = match &options.sentinels {
             Some(SentinelOptions { endpoints, primary, user, password }) => {
@@ -72,6 +73,7 @@ impl Witnesses {
         };
         let new = |endpoint: &Endpoint| Witness { endpoint: endpoint.clone(), connection: Mutex::default() };
         Some(Arc::new(Self {
+            context: context.clone(),
             name,
             user: user.clone(),
             password: password.clone(),
@@ -90,29 +92,26 @@ impl Witnesses {
     /// Returns when a majority was asked, not before `since`, and the primary that it named then for the slot.
     pub(super) async fn primary(
         self: &Arc<Self>,
-        context: &BackendContext,
         limit: Duration,
         slot: u16,
         since: Moment,
     ) -> Result<(Moment, Primary), LockError> {
-        let (asked, said) = self.primaries(context, limit, since).await?;
-        let owner = said.iter().find(|primary| primary.has(slot)).cloned();
-        let owner = owner.ok_or_else(|| without_owner(slot))?;
-        Ok((asked, owner))
+        let (asked, said) = self.primaries(limit, since).await?;
+        let owner = said.iter().find(|primary| primary.has(slot)).ok_or_else(|| without_owner(slot))?;
+        Ok((asked, owner.clone()))
     }
 
     /// Returns when a majority was asked, not before `since`, and all primaries that it named then. Each may take `limit` for its
     /// answer.
     pub(super) async fn primaries(
         self: &Arc<Self>,
-        context: &BackendContext,
         limit: Duration,
         since: Moment,
     ) -> Result<(Moment, Arc<Vec<Primary>>), LockError> {
         let mut asked = self.asked.lock().await;
         if *asked < since || asked.as_nanoseconds() == 0 {
-            let now = context.clock().now();
-            let said = self.ask_all(context, limit).await?;
+            let now = self.context.clock().now();
+            let said = self.ask_all(limit).await?;
             *self.said.lock() = Arc::new(said);
             *asked = now;
         }
@@ -120,73 +119,34 @@ impl Witnesses {
     }
 
     /// Returns as soon as more than half of them have answered, and agree on all that they have said.
-    async fn ask_all(
-        self: &Arc<Self>,
-        context: &BackendContext,
-        limit: Duration,
-    ) -> Result<Vec<Primary>, LockError> {
+    async fn ask_all(self: &Arc<Self>, limit: Duration) -> Result<Vec<Primary>, LockError> {
         let (tell, mut told) = mpsc::unbounded_channel();
         for witness in &self.all {
             let (this, witness, tell) = (Arc::clone(self), Arc::clone(witness), tell.clone());
-            let its_context = context.clone();
-            context.spawn(async move {
+            self.context.spawn(async move {
                 // An error means that a majority was found without this one.
-                let _ = tell.send(this.ask(&witness, &its_context, limit).await);
+                let _ = tell.send(this.ask(&witness, limit).await);
             });
         }
         drop(tell);
-        let mut answers = Vec::new();
-        let mut failures = Vec::new();
+        let all = self.all.len();
+        let (mut answers, mut failures, mut said) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(answer) = told.recv().await {
             match answer {
                 Ok(named) => answers.push(named),
                 Err(failure) => failures.push(failure),
             }
-            let agreed = self.agreed(&answers);
-            if self.is_majority(answers.len()) && answers.iter().flatten().all(|named| agreed.contains(named))
-            {
-                return if agreed.is_empty() { Err(self.unknown()) } else { Ok(agreed) };
+            said = agreed(&answers, all);
+            if is_majority(answers.len(), all) && answers.iter().flatten().all(|named| said.contains(named)) {
+                break;
             }
         }
-        let agreed = self.agreed(&answers);
         let unknowing = answers.iter().filter(|named| named.is_empty()).count();
-        match agreed.is_empty() {
-            false => Ok(agreed),
-            true if self.is_majority(unknowing) => Err(self.unknown()),
+        match said.is_empty() {
+            false => Ok(said),
+            true if is_majority(unknowing, all) => Err(self.unknown()),
             true => Err(self.no_majority(&answers, &failures)),
         }
-    }
-
-    fn is_majority(&self, count: usize) -> bool {
-        count * 2 > self.all.len()
-    }
-
-    /// What a majority has said: each primary with the hash slots that a majority gives it.
-    fn agreed(&self, answers: &[Vec<Primary>]) -> Vec<Primary> {
-        let mut agreed: Vec<Primary> = Vec::new();
-        for primary in answers.iter().flatten() {
-            let is_same = |one: &&Primary| (&one.address, one.epoch) == (&primary.address, primary.epoch);
-            if agreed.iter().any(|one| is_same(&one)) {
-                continue;
-            }
-            let votes: Vec<_> = answers.iter().flatten().filter(is_same).collect();
-            let slots = self.by_majority(&votes);
-            if !slots.is_empty() {
-                agreed.push(Primary { slots, ..primary.clone() });
-            }
-        }
-        agreed
-    }
-
-    /// The slots that a majority gives a primary, each witness in one of these votes.
-    fn by_majority(&self, votes: &[&Primary]) -> Slots {
-        // Where a range of any vote begins, or has ended.
-        let ranges = votes.iter().flat_map(|vote| &vote.slots);
-        let bounds: BTreeSet<_> =
-            ranges.flat_map(|range| [*range.start(), range.end().saturating_add(1)]).collect();
-        let parts = bounds.iter().zip(bounds.iter().skip(1));
-        let has_most = |start: u16| self.is_majority(votes.iter().filter(|vote| vote.has(start)).count());
-        merged(parts.filter(|(start, _)| has_most(**start)).map(|(start, end)| *start..=end - 1))
     }
 
     /// Whether they are nodes of a cluster.
@@ -195,12 +155,7 @@ impl Witnesses {
     }
 
     /// Asks one of them.
-    async fn ask(
-        &self,
-        witness: &Witness,
-        context: &BackendContext,
-        limit: Duration,
-    ) -> Result<Vec<Primary>, LockError> {
+    async fn ask(&self, witness: &Witness, limit: Duration) -> Result<Vec<Primary>, LockError> {
         let endpoint = &witness.endpoint;
         let failed = |error| explain(Operation::Connect, error);
         let asking = async {
@@ -208,7 +163,7 @@ impl Witnesses {
             // A connection that does not answer is not used again.
             let mut connection = match kept.take() {
                 Some(connection) => connection,
-                None => self.open(endpoint, context, limit).await?,
+                None => self.open(endpoint, limit).await?,
             };
             let named = if let Some(name) = &self.name {
                 named_by_sentinel(name, &mut connection).await?
@@ -219,11 +174,10 @@ impl Witnesses {
             *kept = Some(connection);
             Ok(named)
         };
-        let clock = context.clock();
+        let clock = self.context.clock();
         let answer = within(clock, clock.now().plus(limit), asking).await;
         let answer = answer.unwrap_or_else(|| Err(failed(io::Error::from(io::ErrorKind::TimedOut).into())));
         answer.map_err(|error: LockError| {
-            let retryable = error.is_retryable();
             let (what, remedy) = match &self.name {
                 Some(_) => ("sentinel", "check the sentinels, and sentinel_user and sentinel_password_file"),
                 None => ("node", "check the nodes of the cluster that the URL names"),
@@ -231,17 +185,12 @@ impl Witnesses {
             let shown = LockError::new(error.kind(), Operation::Connect)
                 .because(format!("the {what} {endpoint}: {error}"))
                 .remedy(remedy);
-            if retryable { shown.retryable() } else { shown }
+            if error.is_retryable() { shown.retryable() } else { shown }
         })
     }
 
-    async fn open(
-        &self,
-        endpoint: &Endpoint,
-        context: &BackendContext,
-        limit: Duration,
-    ) -> Result<MultiplexedConnection, LockError> {
-        let password = context.password(self.password.as_ref(), limit).await?;
+    async fn open(&self, endpoint: &Endpoint, limit: Duration) -> Result<MultiplexedConnection, LockError> {
+        let password = self.context.password(self.password.as_ref(), limit).await?;
         let (tls, user) = (self.tls.as_ref(), self.user.as_deref());
         let login = Login { endpoint, tls, user, password: password.as_ref(), database: 0 };
         // The caller limits both.
@@ -277,6 +226,29 @@ impl Witnesses {
         unreachable(Operation::Connect, format!("no majority of the {all} {what} names one primary ({told})"))
             .remedy(format!("check that most of the {what} run, can be reached, and agree"))
     }
+}
+
+fn is_majority(count: usize, all: usize) -> bool {
+    count * 2 > all
+}
+
+/// What a majority of all witnesses has said: each primary with the hash slots that a majority gives it.
+fn agreed(answers: &[Vec<Primary>], all: usize) -> Vec<Primary> {
+    let mut agreed: Vec<Primary> = Vec::new();
+    for primary in answers.iter().flatten() {
+        let is_same = |one: &&Primary| (&one.address, one.epoch) == (&primary.address, primary.epoch);
+        if agreed.iter().any(|one| is_same(&one)) {
+            continue;
+        }
+        // Each witness has one vote.
+        let votes: Vec<_> = answers.iter().flatten().filter(is_same).collect();
+        let has_most = |slot| is_majority(votes.iter().filter(|vote| vote.has(slot)).count(), all);
+        let slots = those(votes.iter().flat_map(|vote| &vote.slots), has_most);
+        if !slots.is_empty() {
+            agreed.push(Primary { slots, ..primary.clone() });
+        }
+    }
+    agreed
 }
 
 /// The error for a hash slot of which no majority names an owner.
@@ -317,11 +289,11 @@ pub(super) fn cluster_nodes() -> Cmd {
 pub(super) fn itself(nodes: &str, address: &Endpoint) -> Option<Primary> {
     let line = nodes.lines().find(|line| line.contains(" myself,"))?;
     let leaving = line.split_whitespace().filter_map(|word| word.strip_prefix('[')?.split_once("->-"));
+    let leaving: Vec<_> =
+        leaving.filter_map(|(slot, _)| slot.parse().ok()).map(|slot: u16| slot..=slot).collect();
     let mut primary = primary_in(line, address)?;
-    for slot in leaving.filter_map(|(slot, _)| slot.parse::<u16>().ok()) {
-        let others = [0..=slot.saturating_sub(1), slot.saturating_add(1)..=u16::MAX];
-        primary.slots = common(&primary.slots, &others[usize::from(slot == 0)..]);
-    }
+    primary.slots =
+        those(primary.slots.iter().chain(&leaving), |slot| primary.has(slot) && !contains(&leaving, slot));
     Some(primary)
 }
 
@@ -330,9 +302,7 @@ pub(super) fn itself(nodes: &str, address: &Endpoint) -> Option<Primary> {
 fn primary_in(line: &str, asked: &Endpoint) -> Option<Primary> {
     let words: Vec<_> = line.split_whitespace().collect();
     let [_, place, flags, _, _, _, epoch, _, slots @ ..] = words.as_slice() else { return None };
-    if !flags.split(',').any(|flag| flag == "master") {
-        return None;
-    }
+    flags.split(',').find(|flag| *flag == "master")?;
     let (place, rest) = place.split_once('@')?;
     let (host, port) = place.rsplit_once(':')?;
     let name = rest.split(',').nth(1).filter(|name| !name.is_empty() && !name.contains('='));
@@ -350,27 +320,31 @@ fn primary_in(line: &str, asked: &Endpoint) -> Option<Primary> {
     Some(Primary { address, epoch: epoch.parse().ok()?, slots }).filter(|primary| !primary.slots.is_empty())
 }
 
-/// The same slots in as few ranges as there can be; they come in their order.
-pub(super) fn merged(ranges: impl IntoIterator<Item = RangeInclusive<u16>>) -> Slots {
-    let mut merged = Slots::new();
-    for range in ranges {
-        match merged.last_mut() {
-            Some(last) if last.end().checked_add(1) == Some(*range.start()) => {
-                *last = *last.start()..=*range.end();
-            }
-            _ => merged.push(range),
+/// Those slots in these ranges that meet the condition, in as few ranges as there can be. What is true of one slot is true of all up
+/// to the next at which a range begins, or has ended.
+pub(super) fn those<'a>(
+    ranges: impl IntoIterator<Item = &'a RangeInclusive<u16>>,
+    condition: impl Fn(u16) -> bool,
+) -> Slots {
+    let bounds = ranges.into_iter().flat_map(|range| [*range.start(), range.end().saturating_add(1)]);
+    let bounds: BTreeSet<_> = bounds.collect();
+    let mut those = Slots::new();
+    for (first, next) in bounds.iter().zip(bounds.iter().skip(1)).filter(|(first, _)| condition(**first)) {
+        match those.last_mut() {
+            Some(last) if *last.end() == first - 1 => *last = *last.start()..=next - 1,
+            _ => those.push(*first..=next - 1),
         }
     }
-    merged
+    those
 }
 
 /// The slots that are in both.
 pub(super) fn common(some: &[RangeInclusive<u16>], others: &[RangeInclusive<u16>]) -> Slots {
-    let with = |one: &RangeInclusive<u16>| {
-        let one = one.clone();
-        others.iter().map(move |other| *one.start().max(other.start())..=*one.end().min(other.end()))
-    };
-    some.iter().flat_map(with).filter(|range| !range.is_empty()).collect()
+    those(some.iter().chain(others), |slot| contains(some, slot) && contains(others, slot))
+}
+
+fn contains(slots: &[RangeInclusive<u16>], slot: u16) -> bool {
+    slots.iter().any(|range| range.contains(&slot))
 }
 
 #[cfg(test)]
@@ -410,11 +384,10 @@ mod tests {
     #[test]
     fn a_primary_has_the_slots_that_a_majority_gives_it() {
         let node = |host: &str| Endpoint::Tcp { host: host.to_owned(), port: 7000 };
-        let witnesses = Witnesses::of(&RedisOptions::of_cluster(["n1", "n2", "n3"].map(node))).unwrap();
         let address = node("n1");
         let says = |epoch, slots| vec![Primary { address: address.clone(), epoch, slots }];
         let agreed = |answers: &[Vec<Primary>]| {
-            let agreed = witnesses.agreed(answers);
+            let agreed = agreed(answers, 3);
             agreed.into_iter().map(|primary| (primary.epoch, primary.slots)).collect::<Vec<_>>()
         };
         let whole = says(3, vec![0..=9]);

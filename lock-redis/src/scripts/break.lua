@@ -32,6 +32,5 @@ end
 call('ZADD', BROKEN, whole(now_ms + ARGV[2]), id)
 call('PEXPIRE', BROKEN, ARGV[2])
 if channel then tell(channel, id .. ' broken') end
-if hold then return {1, 0} end
 local _, more = promote()
 return {1, more}

@@ -15,6 +15,5 @@ end
 
 local refused = leave(id)
 if refused then return refused end
-if hold then return 0 end
 local _, more = promote()
 return more

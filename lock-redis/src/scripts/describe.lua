@@ -14,5 +14,5 @@ end
 --#include lost.lua
 
 local result = why_not_held(id)
-if not hold then promote() end
+promote()
 return result

@@ -25,6 +25,6 @@ if hold and string.find(hold, held, 1, true) == 1 then
 end
 local _, token = held_together(id, lease)
 local result = why_not_held(held)
-if not hold then promote() end
+promote()
 if token then return {token, 0} end
 return result

@@ -52,9 +52,7 @@
 
 use std::sync::OnceLock;
 
-use lock_core::Operation::{
-    self, Acquire, Break, Cancel, Connect, Describe, Downgrade, Inspect, Release, Remember, Renew,
-};
+use lock_core::Operation;
 
 /// One script: what the server does in one step for one operation.
 ///
@@ -68,10 +66,6 @@ pub struct Script {
 }
 
 impl Script {
-    const fn new(operation: Operation, name: &'static str, source: &'static str) -> Self {
-        Self { operation, name, source, text_and_digest: OnceLock::new() }
-    }
-
     /// The operation that the script implements.
     pub fn operation(&self) -> Operation {
         self.operation
@@ -102,21 +96,16 @@ impl Script {
     }
 }
 
+macro_rules! parts {
+    ($($name:literal)*) => {
+        [$((concat!("--#include ", $name, ".lua\n"), include_str!(concat!("parts/", $name, ".lua")))),*]
+    };
+}
+
 /// What scripts include. The functions that serve waiters come after the usual case, in which there are none: the server creates
 /// each function anew in each call.
-const PARTS: [(&str, &str); 11] = [
-    ("--#include queue.lua\n", include_str!("parts/queue.lua")),
-    ("--#include again.lua\n", include_str!("parts/again.lua")),
-    ("--#include leave.lua\n", include_str!("parts/leave.lua")),
-    ("--#include lost.lua\n", include_str!("parts/lost.lua")),
-    ("--#include promote.lua\n", include_str!("parts/promote.lua")),
-    ("--#include grant.lua\n", include_str!("parts/grant.lua")),
-    ("--#include place.lua\n", include_str!("parts/place.lua")),
-    ("--#include waiter.lua\n", include_str!("parts/waiter.lua")),
-    ("--#include token.lua\n", include_str!("parts/token.lua")),
-    ("--#include token_usual.lua\n", include_str!("parts/token_usual.lua")),
-    ("--#include time.lua\n", include_str!("parts/time.lua")),
-];
+const PARTS: [(&str, &str); 11] =
+    parts!["queue" "again" "leave" "lost" "promote" "grant" "place" "waiter" "token" "token_usual" "time"];
 
 /// Puts the common beginning before a script, and the parts into it. Leaves comments and indentation out, because each
 /// connection sends the scripts.
@@ -127,36 +116,32 @@ fn assemble(script: &str) -> String {
     lines.filter(|line| !line.is_empty() && !line.starts_with("--")).flat_map(|line| [line, "\n"]).collect()
 }
 
-pub(crate) static ACQUIRE: Script = Script::new(Acquire, "acquire", include_str!("acquire.lua"));
-pub(crate) static ACQUIRE_SHARED: Script =
-    Script::new(Acquire, "acquire_shared", include_str!("acquire_shared.lua"));
-pub(crate) static RENEW: Script = Script::new(Renew, "renew", include_str!("renew.lua"));
-pub(crate) static RELEASE: Script = Script::new(Release, "release", include_str!("release.lua"));
-pub(crate) static RELEASE_SHARED: Script =
-    Script::new(Release, "release_shared", include_str!("release_shared.lua"));
-pub(crate) static DOWNGRADE: Script = Script::new(Downgrade, "downgrade", include_str!("downgrade.lua"));
-pub(crate) static CANCEL: Script = Script::new(Cancel, "cancel", include_str!("cancel.lua"));
-pub(crate) static INSPECT: Script = Script::new(Inspect, "inspect", include_str!("inspect.lua"));
-pub(crate) static BREAK: Script = Script::new(Break, "break", include_str!("break.lua"));
-pub(crate) static DESCRIBE: Script = Script::new(Describe, "describe", include_str!("describe.lua"));
-pub(crate) static REMEMBER: Script = Script::new(Remember, "remember", include_str!("remember.lua"));
+macro_rules! scripts {
+    ($($variable:ident: $operation:ident, $name:literal;)*) => {
+        $(pub(crate) static $variable: Script = Script {
+            operation: Operation::$operation,
+            name: $name,
+            source: include_str!(concat!($name, ".lua")),
+            text_and_digest: OnceLock::new(),
+        };)*
+        static SCRIPTS: &[&Script] = &[$(&$variable),*];
+    };
+}
 
-pub(crate) static GREET: Script = Script::new(Connect, "greet", include_str!("greet.lua"));
-
-static SCRIPTS: [&Script; 12] = [
-    &ACQUIRE,
-    &ACQUIRE_SHARED,
-    &RENEW,
-    &RELEASE,
-    &RELEASE_SHARED,
-    &DOWNGRADE,
-    &CANCEL,
-    &INSPECT,
-    &BREAK,
-    &DESCRIBE,
-    &REMEMBER,
-    &GREET,
-];
+scripts! {
+    ACQUIRE: Acquire, "acquire";
+    ACQUIRE_SHARED: Acquire, "acquire_shared";
+    RENEW: Renew, "renew";
+    RELEASE: Release, "release";
+    RELEASE_SHARED: Release, "release_shared";
+    DOWNGRADE: Downgrade, "downgrade";
+    CANCEL: Cancel, "cancel";
+    INSPECT: Inspect, "inspect";
+    BREAK: Break, "break";
+    DESCRIBE: Describe, "describe";
+    REMEMBER: Remember, "remember";
+    GREET: Connect, "greet";
+}
 
 /// All scripts, so that an operator can tell what an `EVALSHA` in the server's slow log is.
 ///
@@ -166,5 +151,5 @@ static SCRIPTS: [&Script; 12] = [
 /// }
 /// ```
 pub fn scripts() -> &'static [&'static Script] {
-    &SCRIPTS
+    SCRIPTS
 }

@@ -43,6 +43,5 @@ end
 --#include lost.lua
 
 local result = is_ours and 1 or why_not_held(id)
-if hold then return {result, 0} end
 local _, more = promote()
 return {result, more}

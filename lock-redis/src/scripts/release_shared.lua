@@ -18,6 +18,5 @@ local hold = call('GET', HOLD)
 --#include lost.lua
 
 local result = is_ours and 1 or why_not_held(id)
-if hold then return {result, 0} end
 local _, more = promote()
 return {result, more}

@@ -11,5 +11,5 @@ if hold and string.find(hold, id, 1, true) == 1 then return call('PEXPIRE', HOLD
 --#include lost.lua
 
 local result = held_together(id, lease) and 1 or why_not_held(id)
-if not hold then promote() end
+promote()
 return result

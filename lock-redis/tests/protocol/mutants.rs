@@ -39,7 +39,7 @@ mutants! {
     "a description of another's hold is accepted":
         DESCRIBE, "string.find(hold, id, 1, true) == 1 and " => "", lease::only_the_owner_describes_its_hold;
     "a late description leaves the lock to no waiter":
-        DESCRIBE, "if not hold then promote() end\n" => "", lease::a_late_description_changes_nothing_and_hands_over;
+        DESCRIBE, "promote()\n" => "", lease::a_late_description_changes_nothing_and_hands_over;
     // Attempts and places.
     "a heartbeat makes a place":
         QUEUE, "if beat and not place and" => "if beat and", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
@@ -50,7 +50,7 @@ mutants! {
     "a heartbeat takes a free lock without a place":
         ACQUIRE, "place ~= '-' and" => "", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
     "a heartbeat of a place that is gone leaves the lock free":
-        QUEUE, "  if not hold then promote() end\n" => "", beat::a_heartbeat_of_a_place_that_is_gone_passes_the_lock_on;
+        QUEUE, "  promote()\n  return -1" => "  return -1", beat::a_heartbeat_of_a_place_that_is_gone_passes_the_lock_on;
     "a newcomer queues and promotes no waiter":
         QUEUE, "token, more = promote(id, who, ends)" => "", queue::a_newcomer_gets_a_free_lock_past_the_dead;
     "a newcomer is not let in behind those that are served":
@@ -225,7 +225,7 @@ mutants! {
         RENEW, "string.find(hold, id, 1, true) == 1" => "string.find(hold, id, 1, true)",
         acquire::an_id_inside_of_the_hold_is_not_the_owner;
     "a renewal of a lost hold leaves the lock free":
-        RENEW, "if not hold then promote() end" => "", handoff::renewal_of_a_lost_hold_hands_over;
+        RENEW, "promote()\n" => "", handoff::renewal_of_a_lost_hold_hands_over;
     "every client releases":
         RELEASE, "hold and string.find(hold, id, 1, true) == 1" => "hold", lease::release_by_another_changes_nothing;
     "a release does not look at the whole id":
@@ -234,7 +234,7 @@ mutants! {
     "a release leaves the lock free":
         RELEASE, "local _, more = promote()" => "local more = 0", handoff::a_head_without_connection_is_skipped;
     "a late release leaves the lock free":
-        RELEASE, "if hold then return" => "if not is_ours then return", handoff::a_release_that_is_late_hands_over;
+        RELEASE, "local _, more = promote()" => "local more = 0 if is_ours then _, more = promote() end", handoff::a_release_that_is_late_hands_over;
     "a release overlooks the queue":
         RELEASE, "if not first then return 1 end" => "if true then return 1 end",
         handoff::a_head_without_connection_is_skipped;
@@ -294,7 +294,7 @@ mutants! {
         CANCEL, "string.match(hold, '^%S+') == id" => "string.find(hold, id, 1, true) == 1",
         undo::cancel_of_nothing_changes_nothing;
     "a cancel passes on a lock that is held":
-        CANCEL, "if hold then return 0 end" => "hold = nil", undo::cancel_of_a_place;
+        CANCEL, "local refused = leave(id)" => "local refused = leave(id) hold = nil", undo::cancel_of_a_place;
     "a break ends any hold":
         BREAK, "string.match(hold, '^%S+') == id" => "true", undo::break_of_another_changes_nothing;
     "a break ends the waiters' wait":
@@ -351,7 +351,7 @@ mutants! {
     "a cancel under shared holds lets none in":
         CANCEL, "local _, more = promote()" => "local more = 0", sharing::a_writer_that_gives_up_lets_those_behind_it_in;
     "a renewal lets none in":
-        RENEW, "if not hold then promote() end\n" => "", sharing::a_silent_writer_at_the_head_stops_none;
+        RENEW, "promote()\n" => "", sharing::a_silent_writer_at_the_head_stops_none;
     "a heartbeat under shared holds lets none in":
         QUEUE, "if not is_new and not hold then" => "if false then", sharing::a_silent_writer_at_the_head_stops_none;
     "a release of nothing lets none in":
@@ -452,7 +452,7 @@ mutants! {
         TOKEN, "last, trouble = look() end" => "last, trouble = call('HKEYS', FENCE), nil end",
         foreign::a_fence_by_another_program_undoes_no_release;
     "a fence of another program costs a waiter its place":
-        PROMOTE, "  if trouble then return nil, 0 end\n" => "", foreign::a_fence_by_another_program_undoes_no_release;
+        PROMOTE, "if hold or trouble then" => "if hold then", foreign::a_fence_by_another_program_undoes_no_release;
     "a waiter is not told of a fence of another program":
         QUEUE, "redis.pcall('GET', HOLD)) or trouble" => "redis.pcall('GET', HOLD))",
         foreign::a_fence_by_another_program_undoes_no_release;

@@ -20,14 +20,14 @@ local function give_back(id)
   if take and tonumber(call('ZINCRBY', QUEUE, '-' .. take, '/' .. of)) <= 0 then call('ZREM', QUEUE, '/' .. of) end
 end
 
--- Gives the lock, which no one holds exclusively, to the first waiters that are still there, as far as they fit: the first that
+-- Gives the lock, unless one holds it exclusively, to the first waiters that are still there, as far as they fit: the first that
 -- does not fit stops the queue. Each gets it for as long as its last heartbeat is good for.
--- Every script that writes calls this when no one holds the lock exclusively, because nothing else would hand it over.
+-- Every script that writes calls this, because nothing else would hand the lock over. If one holds it exclusively, nothing happens.
 -- If the contents of a key prevent it, the lock stays free, and the waiters find out why when they ask.
 -- `me` is the id that asks: it has a place in the queue, or comes after all others with `who` and `ends`.
 -- Returns the token of `me`, if it has been given the lock; and 1, if there are more to look at.
 local function promote(me, who, ends)
-  if trouble then return nil, 0 end
+  if hold or trouble then return nil, 0 end
   local first = redis.pcall('ZRANGE', QUEUE, '0', '0', 'WITHSCORES')
   if first.err then return nil, 0 end
   local mine, more = nil, 0
@@ -47,7 +47,6 @@ local function promote(me, who, ends)
   end
   local is_held = first[1] and tonumber(first[2]) < FIRST_ARRIVAL
   local is, taken = is_held and string.match(first[1], '^/(%d+)$'), tonumber(first[2])
-
 
   -- Lets an id in, if the holders leave room for it, and returns its token.
   local function enter(id, who, ends)

@@ -71,7 +71,7 @@ end
 if not beat then return answer(0, more) end
 
 if not score and place == '-' then
-  if not hold then promote() end
+  promote()
   return -1
 end
 --#include place.lua
