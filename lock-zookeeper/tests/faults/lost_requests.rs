@@ -104,9 +104,10 @@ async fn of_a_heartbeat() -> Outcome {
 }
 
 /// Only the client library can tell that the connection is dead, after 0.4 of a session. That is close to the limit of a hold whose
-/// last heartbeat was a sixth of a session earlier; with a session of 80 seconds the rest is six seconds.
+/// last heartbeat was a sixth of a session earlier; with a session of 60 seconds, the longest that the server
+/// grants, the rest is four and a half.
 async fn of_a_heartbeat_on_a_connection_that_is_dead() -> Outcome {
-    heartbeats_are_lost(80, |losing| losing == Losing::Silence).await
+    heartbeats_are_lost(60, |losing| losing == Losing::Silence).await
 }
 
 async fn heartbeats_are_lost(session: u64, which: impl Fn(Losing) -> bool) -> Outcome {
