@@ -208,7 +208,7 @@ pub trait Harness: Send + Sync + 'static {
     /// Returns how long a case waits for something that has to happen before it fails. The value is generous: it costs
     /// time only when something is wrong.
     fn patience(&self) -> Duration {
-        Duration::from_secs(30)
+        Duration::from_secs(60)
     }
 
     /// Returns how often a case repeats a step, where `many` times are enough to see it fail. Return less if a waiter

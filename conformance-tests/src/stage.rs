@@ -1,15 +1,17 @@
 //! The environment of a case: clients, workers, and ways to wait for events.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::{During, Failure, Outcome, ensure};
 use lock_core::spi::Mutex;
 use lock_core::{
-    ClientBuilder, Clock, Fencing, Hold, Inspection, LockClient, LockError, LockGuard, LockName, LockStatus,
-    LossReason, ManualClock, Participant,
+    ClientBuilder, Clock, DistributedLock, Fencing, Hold, Inspection, LockClient, LockError, LockGuard,
+    LockName, LockStatus, LossReason, ManualClock, Participant,
 };
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::case::Leases;
@@ -210,17 +212,20 @@ impl Stage {
 
     /// Waits until the lock has `count` waiters at the server.
     pub(crate) async fn queued(&self, client: &LockClient, name: &str, count: usize) -> Outcome {
-        let lock = LockName::new(name)?;
-        let lock = &lock;
-        let deadline = Instant::now() + self.patience();
-        self.until(&format!("{count} waiting for {name:?}"), || async move {
-            match self.harness.waiting_for(client, lock).await {
+        let what = format!("{count} waiting for {name:?}");
+        self.until(&what, || async { Ok(self.waiting(client, name).await? == count) }).await
+    }
+
+    /// Returns how many waiters the lock has at the server.
+    pub(crate) async fn waiting(&self, client: &LockClient, name: &str) -> Outcome<usize> {
+        let (lock, deadline) = (LockName::new(name)?, Instant::now() + self.patience());
+        loop {
+            match self.harness.waiting_for(client, &lock).await {
                 // A busy server may not answer in time.
-                Err(_) if Instant::now() < deadline => Ok(false),
-                waiting => Ok(waiting? == count),
+                Err(_) if Instant::now() < deadline => tokio::time::sleep(LOOK_EVERY).await,
+                waiting => return waiting,
             }
-        })
-        .await
+        }
     }
 
     /// Returns the status of the lock at the server; `None` if the backend does not show it.
@@ -256,14 +261,13 @@ impl Stage {
                 "{name:?} should be free and has {holders} holders and {waiters} waiters"
             );
         }
-        let guard = self.tried(observer, name).await?;
+        let guard = self.tried(&observer.mutex(name)?).await?;
         let guard = guard.ok_or_else(|| Failure::new(format!("{name:?} should be free and is refused")))?;
         guard.release().await.during("release a lock that was free")
     }
 
     /// Tries to acquire the lock, until the server answers.
-    async fn tried(&self, observer: &LockClient, name: &str) -> Outcome<Option<LockGuard>> {
-        let lock = observer.mutex(name)?;
+    pub(crate) async fn tried(&self, lock: &Arc<dyn DistributedLock>) -> Outcome<Option<LockGuard>> {
         let deadline = Instant::now() + self.patience();
         loop {
             match lock.try_acquire().await {
@@ -287,7 +291,7 @@ impl Stage {
 
     /// Checks, as another client, that the lock is held.
     pub(crate) async fn is_held(&self, observer: &LockClient, name: &str) -> Outcome {
-        match self.tried(observer, name).await? {
+        match self.tried(&observer.mutex(name)?).await? {
             None => Ok(()),
             Some(_) => Err(Failure::new(format!("{name:?} should be held and was granted to another"))),
         }
@@ -318,15 +322,16 @@ pub(crate) async fn within<T>(patience: Duration, what: &str, future: impl Futur
         .map_err(|_| Failure::new(format!("{what}: nothing came of it within {patience:?}")))
 }
 
-/// Lets the clock of a client run until the end of the case, so many times as fast as the time of the server.
-pub(crate) fn let_run(time: &ManualClock, speed: u32) {
+/// Lets the clock of a client run until this is aborted or the case ends, so many times as fast as the time of the server.
+pub(crate) fn let_run(time: &ManualClock, speed: u32) -> AbortHandle {
     let time = time.clone();
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             time.advance(LOOK_EVERY * speed);
         }
-    });
+    })
+    .abort_handle()
 }
 
 /// Returns whether the backend has fencing tokens.

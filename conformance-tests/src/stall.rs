@@ -204,7 +204,7 @@ mod tests {
         let seen = Seen::new(Instant::now().checked_sub(STALL).unwrap());
         assert!(seen.look() >= 2_900, "{}", seen.look());
         assert!(seen.look() >= 2_900, "forgotten");
-        assert_eq!(Seen::new(Instant::now()).look(), 0);
+        assert!(Seen::new(Instant::now()).look() < 1_000);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::{Failure, Outcome, ensure};
 use lock_core::{ErrorKind, Hold, LockError, LockOptions};
 use tokio::sync::Notify;
 
+use super::waiting::refused_in_time;
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Removal};
 use crate::stage::Stage;
@@ -47,7 +48,8 @@ async fn a_body_does_not_run_while_another_client_has_the_lock(stage: &Stage) ->
     };
     let lock = ours.mutex("room")?;
     ensure!(lock.try_with_lock(body).await?.is_none(), "a body ran beside another client's hold");
-    let kind = lock.with_lock_for(Duration::from_millis(50), body).await.map_err(|error| error.kind());
+    let refused = refused_in_time(Duration::from_millis(50), |wait| lock.with_lock_for(wait, body)).await;
+    let kind = refused.map_err(|error| error.kind());
     ensure!(kind == Err(ErrorKind::Busy), "the wait for a held lock ended with {kind:?}");
     ensure!(runs.load(Ordering::SeqCst) == 0, "a body ran beside another client's hold");
     held.release().await?;

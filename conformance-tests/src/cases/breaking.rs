@@ -93,7 +93,8 @@ async fn breaking_one_who_waits_changes_nothing(stage: &Stage) -> Outcome {
     let mut waiter = ByHand::new(lock.acquire());
     ensure!(waiter.poll().is_none(), "a lock that is held was granted");
     stage.queued(&ours, "room", 1).await?;
-    let waiting = ours.status("room").await?.waiters;
+    let waiting = stage.status(&ours, "room").await?.map(|status| status.waiters).unwrap_or_default();
+    ensure!(waiting.len() == 1, "{waiting:?} wait");
     let broken = ours.break_holder("room", &waiting[0].id).await?;
     ensure!(!broken.taken_away, "a waiter was broken: {broken:?}");
     ensure!(guard.hold().is_valid(), "lost although another was named");

@@ -90,6 +90,6 @@ async fn in_a_pause_which_goes_on(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
     stage.becomes_free(&client, "room").await?;
     let paused = client.mutex_with("room", LockOptions::new().at_least(stage.patience()))?;
-    ensure!(paused.try_acquire().await?.is_none(), "the pause ended with the process of its holder");
+    ensure!(stage.tried(&paused).await?.is_none(), "the pause ended with the process of its holder");
     Ok(())
 }

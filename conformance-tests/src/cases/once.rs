@@ -8,12 +8,14 @@ use crate::{Failure, Outcome, ensure};
 use lock_core::{ErrorKind, LockError, LockOptions};
 
 use super::cancellation::drop_at_every_poll;
+use super::waiting::refused_in_time;
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Removal};
 use crate::probe::ByHand;
 use crate::stage::Stage;
 
 const HOUR: Duration = Duration::from_secs(3600);
+const SHORT: Duration = Duration::from_millis(50);
 
 cases!("once":
     a_slot_runs_once_among_clients [Need::Remembering],
@@ -61,8 +63,8 @@ async fn slots_do_not_run_at_the_same_time(stage: &Stage) -> Outcome {
     let first = ours.once("poll", "1")?;
     let running = first.run(async |_| {
         let second = theirs.once("poll", "2")?;
-        let busy = second.run_within(Duration::from_millis(50), async |_| Ok::<_, LockError>(())).await;
-        let kind = busy.map_err(|error| error.kind());
+        let run = |wait| second.run_within(wait, async |_| Ok::<_, LockError>(()));
+        let kind = refused_in_time(SHORT, run).await.map_err(|error| error.kind());
         ensure!(kind == Err(ErrorKind::Busy), "a slot beside another one ended with {kind:?}");
         Ok::<_, Failure>(())
     });
@@ -134,7 +136,8 @@ async fn a_released_lock_stays_taken_for_its_pause(stage: &Stage) -> Outcome {
             };
             guard.release().await?;
         }
-        let kind = again.acquire_for(Duration::from_millis(50)).await.map(drop).map_err(|error| error.kind());
+        let refused = refused_in_time(SHORT, |wait| again.acquire_for(wait)).await;
+        let kind = refused.map(drop).map_err(|error| error.kind());
         ensure!(kind == Err(ErrorKind::Busy), "a wait in the pause ended with {kind:?}");
         stage.soon("the undoing", client.idle()).await?;
     }

@@ -97,14 +97,11 @@ async fn an_acquisition_whose_reply_is_lost_holds_once(stage: &Stage) -> Outcome
         for [lock, excluded] in kinds(&ours, &theirs)? {
             stage.harness().lose_reply(Operation::Acquire, losing).await?;
             let guard = stage.soon("the acquisition", lock.acquire()).await??;
-            ensure!(
-                excluded.try_acquire().await?.is_none(),
-                "{losing:?}: {} and another",
-                guard.hold().mode()
-            );
+            let mode = guard.hold().mode();
+            ensure!(stage.tried(&excluded).await?.is_none(), "{losing:?}: {mode} and another");
             guard.release().await?;
             stage.soon("the rest", ours.idle()).await?;
-            let free = excluded.try_acquire().await?;
+            let free = stage.tried(&excluded).await?;
             free.ok_or_else(|| Failure::new(format!("{losing:?}: held twice, released once")))?
                 .release()
                 .await?;
@@ -143,7 +140,7 @@ async fn a_try_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
                 Err(error) => ensure!(error.is_retryable(), "{error}"),
             }
             stage.soon("the undoing", ours.idle()).await?;
-            let free = excluded.try_acquire().await?;
+            let free = stage.tried(&excluded).await?;
             free.ok_or_else(|| Failure::new(format!("{losing:?}: should be free")))?.release().await?;
             // The lost reply may have ended a connection.
             stage.until("contact", || async { Ok(ours.ping().await.is_ok()) }).await?;
@@ -152,10 +149,11 @@ async fn a_try_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
     stage.becomes_free(&theirs, "room").await
 }
 
-/// No lease ends before the case, by any clock. The client takes the silence for what it is after a minute, which passes in a second.
+/// No lease ends before the case, by any clock. The client takes the silence for what it is after a minute, which passes in a second;
+/// all else has the time that it has.
 async fn a_cancel_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
     let ((ours, time), theirs) = (stage.frozen().await?, stage.lasting().await?);
-    let_run(&time, 50);
+    let_run(&time, 1);
     let lock = ours.mutex("room")?;
     for losing in Losing::ALL {
         let held = theirs.mutex("room")?.acquire().await?;
@@ -164,10 +162,12 @@ async fn a_cancel_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
         stage.queued(&theirs, "room", 1).await?;
         stage.harness().lose_reply(Operation::Cancel, losing).await?;
         drop(waiter);
+        let fast = let_run(&time, if losing == Losing::Silence { 50 } else { 0 });
         stage.queued(&theirs, "room", 0).await?;
         ensure!(held.hold().is_valid(), "{losing:?}: a wait that was dropped ended another's hold");
         held.release().await?;
         stage.soon("the undoing", ours.idle()).await?;
+        fast.abort();
         stage.is_free(&theirs, "room").await.during(format_args!("{losing:?}"))?;
         stage.soon("the lock", lock.acquire()).await??.release().await?;
     }

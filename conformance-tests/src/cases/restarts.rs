@@ -64,7 +64,8 @@ async fn across_a_restart(
     }
     let mut waiter = ByHand::new(rival.acquire());
     ensure!(waiter.poll().is_none(), "a lock that is held was granted");
-    stage.until("the waiter is in the queue", || async { Ok(queued(stage, &client).await? == 1) }).await?;
+    let is_queued = || async { Ok(queued(stage, &client).await.is_ok_and(|count| count == 1)) };
+    stage.until("the waiter is in the queue", is_queued).await?;
     stage.harness().change_server(ServerChange::Restart).await?;
     if stage.harness().after_a_restart() != AfterRestart::Nothing {
         let restored = recorder.has(|event| (*event == Event::Restored).then_some(()));

@@ -63,22 +63,20 @@ async fn a_holder_that_nothing_reaches_stops_before_another_has_the_lock(stage: 
     let lock = ours.mutex("room")?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
-    let waiting = theirs.mutex("room")?;
-    let next = EventRecorder::of(&waiting);
-    let waiting = waiter(waiting);
+    let (waiting, hold) = (theirs.mutex("room")?, guard.hold().clone());
+    // Whether it has stopped, at the moment of the grant: its listeners may get their time later.
+    let waiting = tokio::spawn(async move { waiting.acquire().await.map(|next| (next, hold.is_valid())) });
     stage.queued(&theirs, "room", 1).await?;
     stage.harness().silence(Silence::Both).await?;
-    let next_has_it = next.has_at(|event| (*event == Event::Acquired).then_some(()));
-    let ((), granted_at) = stage.soon("the next holder", next_has_it).await?;
-    let has_stopped = recorder.has_at(|event| match event {
+    let (next, is_beside) = stage.soon("the next holder", waiting).await???;
+    ensure!(!is_beside, "the next one had it beside another");
+    let has_stopped = recorder.has(|event| match event {
         Event::Abort(reason, Level::Over) => Some(*reason),
         _ => None,
     });
-    let (reason, stopped_at) = stage.soon("on_abort", has_stopped).await?;
-    ensure!(stopped_at < granted_at, "told {:?} after the next one had it", stopped_at - granted_at);
-    ensure!(reason == LossReason::Expired && !guard.hold().is_valid(), "lost because {reason}");
-    ensure!(recorder.count(|event| *event == Event::Suspect) == 1, "{:?}", recorder.events());
-    let next = granted(stage, waiting).await?;
+    let reason = stage.soon("on_abort", has_stopped).await?;
+    ensure!(reason == LossReason::Expired, "lost because {reason}");
+    ensure!(recorder.count(|event| *event == Event::Suspect) > 0, "{:?}", recorder.events());
     stage.heal().await?;
     the_next_one_keeps_it(stage, &ours, guard, next).await
 }
@@ -110,9 +108,10 @@ async fn lost_alone(
     stage.harness().silence(Silence::Both).await?;
     let is_alone = || async { Ok(status(&theirs).await.is_ok_and(|status| status.holders.len() == 1)) };
     stage.until("the server has removed it", is_alone).await?;
-    let told = |event: &Event| matches!(event, Event::Abort(LossReason::Expired, Level::Over));
-    ensure!(recorder.count(told) == 1, "removed before it was told: {:?}", recorder.events());
-    ensure!(!guard.hold().is_valid() && kept.hold().is_valid(), "the one beside it was lost with it");
+    ensure!(!guard.hold().is_valid(), "removed while it was valid");
+    ensure!(kept.hold().is_valid(), "the one beside it was lost with it");
+    let told = |event: &Event| (*event == Event::Abort(LossReason::Expired, Level::Over)).then_some(());
+    stage.soon("on_abort", recorder.has(told)).await?;
     ensure!(!waiting.is_finished(), "the rival is beside another");
     kept.release().await?;
     let next = granted(stage, waiting).await?;
@@ -313,9 +312,11 @@ async fn the_way_of_a_renewal_does_not_lengthen_the_hold(stage: &Stage) -> Outco
     // client the whole lease again.
     // With most it is due after a quarter of the lease. A client whose clock leaps over the time of a request gives that up, maybe unsent.
     time.advance(whole.mul_f64(0.2553));
-    let is_late = tokio::time::timeout(WAY * 5, stage.harness().reply_is_held()).await.is_err();
-    time.advance(if is_late { whole.mul_f64(0.08) } else { Duration::ZERO });
-    stage.soon("the renewal", stage.harness().reply_is_held()).await??;
+    let mut patience = WAY * 5;
+    while tokio::time::timeout(patience, stage.harness().reply_is_held()).await.is_err() {
+        time.advance(WAY);
+        patience = WAY / 5;
+    }
     time.advance(WAY);
     let before = left(&guard)?;
     stage.harness().let_replies_go().await?;
@@ -392,14 +393,10 @@ async fn a_wait_that_ends_long_after_the_last_news_is_refused(stage: &Stage) -> 
     let waiting = tokio::spawn(async move { lock.try_acquire_for(wait).await });
     stage.queued(&theirs, "room", 1).await?;
     // An answer to what was asked later shows that the server has had the time to answer the question, however slow it is.
-    let passes = async {
-        while !waiting.is_finished() {
-            stage.lets_pass(&time, WAY / 2).await;
-            ours.ping().await?;
-        }
-        Ok::<_, LockError>(())
-    };
-    stage.soon("the end of the wait", passes).await??;
+    while !waiting.is_finished() {
+        stage.lets_pass(&time, WAY / 2).await;
+        stage.soon("an answer", ours.ping()).await??;
+    }
     let refused = waiting.await?;
     ensure!(matches!(refused, Ok(None)), "the wait ended with {refused:?}");
     held.release().await?;

@@ -441,7 +441,7 @@ fn the_same_backend_without_a_defect_of_sharing_passes() {
             && !case.needs().contains(&Need::Ability(Ability::LostReplies))
     };
     for case in all().iter().filter(is_meant) {
-        let verdict = run(case, Defect::None, Duration::from_secs(30));
+        let verdict = run(case, Defect::None, Duration::from_secs(60));
         assert!(matches!(verdict, Verdict::Passed), "{}: {verdict:?}", case.name());
     }
 }

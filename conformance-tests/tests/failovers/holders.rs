@@ -14,7 +14,7 @@ const HOLDERS: usize = 100;
 const LEASE: &str = "lease=30s";
 
 /// For the pause of the new primary, and all that is left of a lost hold's lease.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(super) async fn run() -> Outcome {
     let sentinels = RedisSentinels::start(None).await?;

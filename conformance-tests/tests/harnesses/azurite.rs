@@ -17,7 +17,13 @@ use proxied::{Place, Running, Server, unique};
 use test_servers::{AzuriteServer, Direction, S3Conversation, TcpProxy, left_out};
 use tokio::sync::Mutex;
 
-use crate::object_store::{LASTING, LEASE, PATIENCE, operation_of};
+use crate::object_store::{LASTING, operation_of};
+
+/// Long enough for a busy machine to renew in time, short enough to wait for its end.
+const LEASE: Duration = Duration::from_secs(16);
+
+/// Each request is a process's work in JavaScript: a busy machine takes long.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 const fn lacks(ability: Ability) -> Option<&'static str> {
     match ability {
@@ -49,17 +55,19 @@ impl Fixture {
         Ok(Self { server, proxy, prefix: unique() })
     }
 
-    fn address(&self) -> String {
-        self.url(self.proxy.address(), LEASE)
+    fn lease(&self) -> Duration {
+        self.server.lease(LEASE)
     }
 
-    fn lasting_address(&self) -> String {
-        self.url(self.proxy.address(), LASTING)
+    fn address(&self) -> String {
+        self.url(self.proxy.address(), self.lease())
+    }
+
+    fn lasting_address(&self, address: SocketAddr) -> String {
+        self.url(address, LASTING)
     }
 
     fn url(&self, address: SocketAddr, lease: Duration) -> String {
-        // The clocks of others say how long the lease of a bystander lasts, and cases let these run fast.
-        let lease = if address == self.proxy.address() { lease } else { LASTING };
         let (url, wait) = (AzuriteServer::url_at(address, &self.prefix), PATIENCE.as_secs());
         format!("{url}&lease={}s&poll=50ms&connect_timeout={wait}s", lease.as_secs())
     }
@@ -93,6 +101,10 @@ proxied_harness! {
 
     fn after_a_restart(&self) -> AfterRestart {
         AfterRestart::Locks
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
     }
 
     fn routes(&self) -> Routes {

@@ -20,7 +20,7 @@ use test_servers::{
 use tokio::sync::Mutex;
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
-const LEASE: Duration = Duration::from_secs(6);
+const LEASE: Duration = Duration::from_secs(12);
 
 /// Outlasts the cases that need it.
 const LASTING: Duration = Duration::from_secs(600);
@@ -62,12 +62,16 @@ impl Fixture {
         Ok(Self { server, proxy, prefix: format!("locks/{}", unique()) })
     }
 
-    fn address(&self) -> String {
-        self.url(self.proxy.address(), LEASE)
+    fn lease(&self) -> Duration {
+        self.server.lease(LEASE)
     }
 
-    fn lasting_address(&self) -> String {
-        format!("{}&timeout={}s", self.url(self.proxy.address(), LASTING), PATIENCE.as_secs())
+    fn address(&self) -> String {
+        self.url(self.proxy.address(), self.lease())
+    }
+
+    fn lasting_address(&self, address: SocketAddr) -> String {
+        format!("{}&timeout={}s", self.url(address, LASTING), PATIENCE.as_secs())
     }
 
     fn url(&self, address: SocketAddr, lease: Duration) -> String {
@@ -133,10 +137,6 @@ proxied_harness! {
     left_out: left_out("etcd"),
     start: Fixture::start,
     requests: request_of,
-
-    fn patience(&self) -> Duration {
-        PATIENCE
-    }
 
     fn after_a_restart(&self) -> AfterRestart {
         AfterRestart::Locks

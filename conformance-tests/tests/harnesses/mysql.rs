@@ -98,12 +98,16 @@ impl Fixture {
         Ok(Self { server, proxy, prefix, flavour, fencing, thief: Mutex::default() })
     }
 
-    fn address(&self) -> String {
-        self.url(self.proxy.address(), LEASE)
+    fn lease(&self) -> Duration {
+        self.server.lease(LEASE)
     }
 
-    fn lasting_address(&self) -> String {
-        format!("{}&timeout={}s", self.url(self.proxy.address(), LASTING), PATIENCE.as_secs())
+    fn address(&self) -> String {
+        self.url(self.proxy.address(), self.lease())
+    }
+
+    fn lasting_address(&self, address: SocketAddr) -> String {
+        format!("{}&timeout={}s", self.url(address, LASTING), PATIENCE.as_secs())
     }
 
     fn url(&self, address: SocketAddr, lease: Duration) -> String {
@@ -200,10 +204,6 @@ macro_rules! harness {
 
             fn routes(&self) -> Routes {
                 Routes::Several
-            }
-
-            fn patience(&self) -> Duration {
-                PATIENCE
             }
 
             fn differs_in() -> Option<&'static [&'static str]> {

@@ -19,7 +19,7 @@ use test_servers::{
 use tokio::sync::Mutex;
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
-const LEASE: Duration = Duration::from_secs(5);
+const LEASE: Duration = Duration::from_secs(12);
 
 /// Outlasts every case.
 const LASTING: Duration = Duration::from_secs(600);
@@ -130,12 +130,16 @@ impl Fixture {
         Ok(Self { server, proxy, database, prefix: unique(), fencing, thief: Mutex::default() })
     }
 
-    fn address(&self) -> String {
-        self.url(self.proxy.address(), LEASE)
+    fn lease(&self) -> Duration {
+        self.server.lease(LEASE)
     }
 
-    fn lasting_address(&self) -> String {
-        format!("{}&timeout={}s", self.url(self.proxy.address(), LASTING), PATIENCE.as_secs())
+    fn address(&self) -> String {
+        self.url(self.proxy.address(), self.lease())
+    }
+
+    fn lasting_address(&self, address: SocketAddr) -> String {
+        format!("{}&timeout={}s", self.url(address, LASTING), PATIENCE.as_secs())
     }
 
     fn url(&self, address: SocketAddr, lease: Duration) -> String {
@@ -214,11 +218,6 @@ macro_rules! harness {
 
             fn differs_in() -> Option<&'static [&'static str]> {
                 $differs
-            }
-
-            /// A hundred sessions of a server, each a process, take a busy machine long.
-            fn patience(&self) -> Duration {
-                PATIENCE
             }
 
             /// The client only sees that the session has ended, not why.

@@ -22,7 +22,7 @@ use test_servers::{
 use tokio::sync::Mutex;
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
-const LEASE: Duration = Duration::from_secs(5);
+const LEASE: Duration = Duration::from_secs(12);
 
 /// Outlasts every case.
 const LASTING: Duration = Duration::from_secs(600);
@@ -128,12 +128,19 @@ impl Fixture {
         Ok(this)
     }
 
-    fn address(&self) -> String {
-        self.url(self.proxy.address(), LEASE)
+    fn lease(&self) -> Duration {
+        // The pause after a restart is twice as long.
+        if self.sentinels.is_some() { LEASE } else { self.server.lease(LEASE) }
     }
 
-    fn lasting_address(&self) -> String {
-        format!("{}&timeout={}s", self.url(self.proxy.address(), LASTING), PATIENCE.as_secs())
+    fn address(&self) -> String {
+        self.url(self.proxy.address(), self.lease())
+    }
+
+    fn lasting_address(&self, address: SocketAddr) -> String {
+        // A bystander that waits learns with its next heartbeat that another's lease has ended.
+        let lease = if address == self.proxy.address() { LASTING } else { LASTING / 10 };
+        format!("{}&timeout={}s", self.url(address, lease), PATIENCE.as_secs())
     }
 
     fn url(&self, address: SocketAddr, lease: Duration) -> String {
@@ -179,7 +186,7 @@ impl Fixture {
         if self.is_cluster {
             server.serves_slots().await?;
         }
-        server.note_another_primary(&self.prefix, LEASE * 4).await?;
+        server.note_another_primary(&self.prefix, LEASE * 2).await?;
         first.say(Some(self.proxy.address()));
         other.say(Some(server.address()));
         Ok(())

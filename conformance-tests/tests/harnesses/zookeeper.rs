@@ -83,12 +83,16 @@ impl Fixture {
         Ok(Self { server, proxy, root, options })
     }
 
-    fn address(&self) -> String {
-        self.url(self.proxy.address(), LEASE)
+    fn lease(&self) -> Duration {
+        self.server.lease(LEASE)
     }
 
-    fn lasting_address(&self) -> String {
-        self.url(self.proxy.address(), LASTING)
+    fn address(&self) -> String {
+        self.url(self.proxy.address(), self.lease())
+    }
+
+    fn lasting_address(&self, address: SocketAddr) -> String {
+        self.url(address, LASTING)
     }
 
     fn url(&self, address: SocketAddr, session: Duration) -> String {
@@ -204,10 +208,6 @@ macro_rules! harness {
 
             fn differs_in() -> Option<&'static [&'static str]> {
                 $differs
-            }
-
-            fn patience(&self) -> Duration {
-                PATIENCE
             }
 
             fn after_a_restart(&self) -> AfterRestart {
