@@ -47,8 +47,8 @@ async fn as_a_leader(stage: &Stage) -> Outcome {
 
 async fn as_a_leader_with_a_value(stage: &Stage) -> Outcome {
     let mut workers = stage.workers(2).await?;
-    let election = stage.client().await?.election("room")?;
-    let value = async || election.observe().await.map(|watch| watch.leader().and_then(|leader| leader.value));
+    let observer = stage.client().await?;
+    let value = async || stage.holder(&observer, "room").await.map(|leader| leader.value);
     workers[0].enter("room", LockUse::Leader("first".to_owned())).await?;
     let seen = value().await?;
     ensure!(seen.as_deref() == Some("first"), "the value of the leader is {seen:?}");
