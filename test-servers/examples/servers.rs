@@ -32,8 +32,8 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
     /// Exit code for a wrong command line.
     const USAGE_ERROR: u8 = 64;
 
-    /// Which server to start, and how.
-    type Order = (Kind, ServerOptions);
+    /// Which server to start, how, and where.
+    type Order = (Kind, ServerOptions, Option<u16>);
 
     #[derive(PartialEq)]
     enum Kind {
@@ -89,18 +89,19 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
             Kind::Postgres => ServerOptions::new().user("app", "secret", &["CREATE ON SCHEMA public"]),
             _ => ServerOptions::new(),
         };
+        let mut port = None;
         while let Some(argument) = arguments.next() {
             match argument {
                 "--tls" => options = options.tls_with_client_certificates(),
                 "--port" => {
-                    let port = arguments.next().and_then(|port| port.parse().ok());
-                    options = options.port(port.ok_or("--port wants a number between 1 and 65535")?);
+                    let number = arguments.next().and_then(|port| port.parse().ok());
+                    port = Some(number.ok_or("--port wants a number between 1 and 65535")?);
                 }
                 "--ensemble" if kind == Kind::ZooKeeper => kind = Kind::ZooKeeperEnsemble,
                 other => return Err(format!("{other:?} is not understood")),
             }
         }
-        Ok((kind, options))
+        Ok((kind, options, port))
     }
 
     fn serve(order: Order) -> Outcome {
@@ -130,16 +131,22 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
     }
 
     impl Running {
-        async fn start((kind, options): Order) -> Outcome<Self> {
+        async fn start((kind, options, port): Order) -> Outcome<Self> {
+            let of_member = |member: u16| match port {
+                Some(port) => options.clone().port(port.saturating_add(member)),
+                None => options.clone(),
+            };
+            let first = of_member(0);
             Ok(match kind {
-                Kind::Etcd => Self::Etcd(EtcdServer::start_with(options).await?),
-                Kind::Redis => Self::Redis(RedisServer::start_with(options).await?),
-                Kind::ZooKeeper => Self::ZooKeeper(ZooKeeperServer::start_with(options).await?),
+                Kind::Etcd => Self::Etcd(EtcdServer::start_with(first).await?),
+                Kind::Redis => Self::Redis(RedisServer::start_with(first).await?),
+                Kind::ZooKeeper => Self::ZooKeeper(ZooKeeperServer::start_with(first).await?),
                 Kind::ZooKeeperEnsemble => {
-                    Self::ZooKeeperEnsemble(ZooKeeperEnsemble::start_with(options).await?)
+                    let members = [first, of_member(1), of_member(2)];
+                    Self::ZooKeeperEnsemble(ZooKeeperEnsemble::start_each(members).await?)
                 }
-                Kind::MySql(flavour) => Self::MySql(flavour, MySqlServer::start_with(options).await?),
-                Kind::Postgres => Self::Postgres(PostgresServer::start_with(options).await?),
+                Kind::MySql(flavour) => Self::MySql(flavour, MySqlServer::start_with(first).await?),
+                Kind::Postgres => Self::Postgres(PostgresServer::start_with(first).await?),
             })
         }
 
@@ -238,7 +245,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
   psql --host={} --port={} --username=postgres locks",
             server.unix_url(),
             first_steps(&url),
-            server.socket_folder().display(),
+            server.unix_socket().with_file_name("").display(),
             server.address().port()
         )
     }

@@ -33,15 +33,11 @@ pub struct Certificates {
     pub client: Pair,
 }
 
-/// What an authority has signed, in PEM format: its own certificate, and those of the server and of the client with their keys.
-struct Signed {
-    authority: String,
-    server: [String; 2],
-    client: [String; 2],
-}
+/// The files of an authority, which has signed the others: their names and contents.
+type Signed = [(&'static str, String); 5];
 
 /// The servers of a program have one authority: to make it takes longer than all else that the start of some takes here.
-static OF_THIS_PROGRAM: LazyLock<Result<Signed, rcgen::Error>> = LazyLock::new(Signed::new);
+static OF_THIS_PROGRAM: LazyLock<Result<Signed, rcgen::Error>> = LazyLock::new(sign);
 
 impl Certificates {
     /// Creates new files in `folder`, of an authority that signs nothing else.
@@ -49,47 +45,47 @@ impl Certificates {
     /// # Errors
     /// When the files cannot be written.
     pub fn make_in(folder: &Path) -> Outcome<Self> {
-        Signed::new().as_ref().map_err(failure)?.write_in(folder)
+        Self::write_in(folder, &sign())
     }
 
     /// Creates the files in `folder` that all servers of this program have.
     pub(crate) fn shared_in(folder: &Path) -> Outcome<Self> {
-        OF_THIS_PROGRAM.as_ref().map_err(failure)?.write_in(folder)
+        Self::write_in(folder, &OF_THIS_PROGRAM)
+    }
+
+    fn write_in(folder: &Path, signed: &Result<Signed, rcgen::Error>) -> Outcome<Self> {
+        let failure = |error| Failure::new(format!("a certificate cannot be made: {error}"));
+        for (name, text) in signed.as_ref().map_err(failure)? {
+            let (path, mode) = (folder.join(name), if text.contains("PRIVATE KEY") { 0o600 } else { 0o644 });
+            let file = File::options().create(true).truncate(true).write(true).mode(mode).open(&path);
+            file.and_then(|mut file| file.write_all(text.as_bytes())).during(path.display())?;
+        }
+        let file = |name| folder.join(name);
+        Ok(Self {
+            authority: file("ca.pem"),
+            server: Pair { certificate: file("server.pem"), key: file("server.key") },
+            client: Pair { certificate: file("client.pem"), key: file("client.key") },
+        })
     }
 }
 
-impl Signed {
-    fn new() -> Result<Self, rcgen::Error> {
-        let key = KeyPair::generate()?;
-        let mut authority = params("the authority of a test", &[])?;
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let certificate = authority.self_signed(&key)?.pem();
-        let issuer = Issuer::new(authority, key);
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let server = signed("server", &names, ExtendedKeyUsagePurpose::ServerAuth, &issuer)?;
-        let client = signed("client", &[], ExtendedKeyUsagePurpose::ClientAuth, &issuer)?;
-        Ok(Self { authority: certificate, server, client })
-    }
-
-    fn write_in(&self, folder: &Path) -> Outcome<Certificates> {
-        let file = |name: &str, mode: u32, text: &str| {
-            let path = folder.join(name);
-            let file = File::options().create(true).truncate(true).write(true).mode(mode).open(&path);
-            file.and_then(|mut file| file.write_all(text.as_bytes())).during(path.display())?;
-            Outcome::Ok(path)
-        };
-        let pair = |name: &str, [certificate, key]: &[String; 2]| {
-            let certificate = file(&format!("{name}.pem"), 0o644, certificate)?;
-            Outcome::Ok(Pair { certificate, key: file(&format!("{name}.key"), 0o600, key)? })
-        };
-        let authority = file("ca.pem", 0o644, &self.authority)?;
-        Ok(Certificates {
-            authority,
-            server: pair("server", &self.server)?,
-            client: pair("client", &self.client)?,
-        })
-    }
+fn sign() -> Result<Signed, rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut authority = params("the authority of a test", &[])?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let certificate = authority.self_signed(&key)?.pem();
+    let issuer = Issuer::new(authority, key);
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let [server, its_key] = signed("server", &names, ExtendedKeyUsagePurpose::ServerAuth, &issuer)?;
+    let [client, key] = signed("client", &[], ExtendedKeyUsagePurpose::ClientAuth, &issuer)?;
+    Ok([
+        ("ca.pem", certificate),
+        ("server.pem", server),
+        ("server.key", its_key),
+        ("client.pem", client),
+        ("client.key", key),
+    ])
 }
 
 fn params(name: &str, hosts: &[String]) -> Result<CertificateParams, rcgen::Error> {
@@ -109,8 +105,4 @@ fn signed(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![purpose];
     Ok([params.signed_by(&key, issuer)?.pem(), key.serialize_pem()])
-}
-
-fn failure(error: &rcgen::Error) -> Failure {
-    Failure::new(format!("a certificate cannot be made: {error}"))
 }

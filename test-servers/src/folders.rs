@@ -20,7 +20,8 @@ fn cache() -> Outcome<PathBuf> {
 /// Returns the folder of this name that outlasts the tests. If there is none yet, `make` creates it, as the only one in
 /// a temporary folder.
 pub(crate) fn kept(name: &str, make: impl FnOnce(&Path) -> Outcome) -> Outcome<PathBuf> {
-    let kept = cache()?.join(name.replace('/', "-"));
+    let cache = cache()?;
+    let kept = cache.join(name.replace('/', "-"));
     if kept.exists() {
         return Ok(kept);
     }
@@ -30,37 +31,47 @@ pub(crate) fn kept(name: &str, make: impl FnOnce(&Path) -> Outcome) -> Outcome<P
     if kept.exists() {
         return Ok(kept);
     }
-    let work = tempfile::Builder::new().prefix("distlock-init-").tempdir_in(cache()?)?;
+    let work = tempfile::Builder::new().prefix("distlock-init-").tempdir_in(cache)?;
     let fresh = work.path().join("fresh");
     make(&fresh)?;
     fs::rename(&fresh, &kept).during(kept.display())?;
     Ok(kept)
 }
 
-/// Copies a folder with everything in it.
-pub(crate) fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), target)?;
-        }
-    }
-    Ok(())
+/// Fills the new folder `data` with what `make` creates once for each version of a server's program, which takes seconds; `missing` is
+/// the text for a program that does not exist.
+pub(crate) fn fill(
+    data: &Path,
+    program: &mut Command,
+    missing: &str,
+    make: impl FnOnce(&Path) -> Outcome,
+) -> Outcome {
+    let said = output(program.arg("--version"), missing)?;
+    let version =
+        said.split_whitespace().find(|word| word.starts_with(|letter: char| letter.is_ascii_digit()));
+    let name = Path::new(program.get_program()).file_name().unwrap_or_default().display();
+    copy(&kept(&format!("{name}-data-4-{}", version.unwrap_or("unknown")), make)?, data)
+}
+
+/// Copies a folder with everything in it to a new one.
+pub(crate) fn copy(from: &Path, to: &Path) -> Outcome {
+    run(Command::new("cp").arg("-R").args([from, to]), "cp is missing").during("copy the data folder")
 }
 
 /// Runs a program to its end; `missing` is the text for one that does not exist.
 pub(crate) fn run(command: &mut Command, missing: &str) -> Outcome {
+    output(command, missing).map(drop)
+}
+
+/// Runs a program to its end, and returns what it prints.
+fn output(command: &mut Command, missing: &str) -> Outcome<String> {
     let program = command.get_program().display().to_string();
     let output = command.output().map_err(|error| match error.kind() {
         ErrorKind::NotFound => Failure::new(missing),
         _ => Failure::new(format!("{program}: {error}")),
     })?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(Failure::new(format!("{program}: {}\n{}", output.status, said.trim_end())))

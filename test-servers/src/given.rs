@@ -10,9 +10,8 @@ use crate::{Failure, Outcome};
 /// client: through proxies, below names of their own, and they neither stop nor change it.
 #[derive(Clone)]
 pub struct GivenServer {
-    scheme: String,
-    /// Ends with `@` unless it is empty.
-    login: String,
+    /// What is before the address.
+    front: String,
     address: SocketAddr,
     path: String,
     /// Begins with `?` unless it is empty.
@@ -48,8 +47,7 @@ impl GivenServer {
         let (login, host) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
         let address = host.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
         Ok(Self {
-            scheme: scheme.to_owned(),
-            login: login.to_owned(),
+            front: format!("{scheme}://{login}"),
             address: address.ok_or("it names no host with a port, or the host is not known")?,
             path: path.to_owned(),
             options: options.to_owned(),
@@ -64,9 +62,9 @@ impl GivenServer {
     /// Returns the URL for a client that goes through a proxy at `address`, with `below` after its path. It ends so that
     /// options can follow.
     pub fn url_at(&self, address: SocketAddr, below: &str) -> String {
-        let Self { scheme, login, path, options, .. } = self;
+        let Self { front, path, options, .. } = self;
         let separator = if options.is_empty() { "?" } else { "&" };
-        format!("{scheme}://{login}{address}{path}{below}{options}{separator}")
+        format!("{front}{address}{path}{below}{options}{separator}")
     }
 }
 

@@ -57,7 +57,7 @@ pub use options::ServerOptions;
 pub use ports::free_port;
 pub use postgres::{PgBouncer, Pooler, Postgres, PostgresConversation, PostgresServer, PostgresSession};
 pub use process::{Data, ServerProcess};
-pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};
+pub use proxy::{Conversation, Direction, Losing, Reply, Request, Subject, TcpProxy};
 pub use redis::{
     Digests, Redis, RedisCluster, RedisConversation, RedisSentinels, RedisServer, SayingSentinel, Value,
     cluster_url, hash_slot, sentinel_url,
@@ -66,8 +66,8 @@ pub use s3::{S3Conversation, S3Faults, S3Server};
 pub use server::{Kind, Place, Server};
 pub use sql::{OperationOf, Row};
 pub use zookeeper::{
-    Access, NodeKind, Role, ZooKeeper, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperNode,
-    ZooKeeperRequest, ZooKeeperServer,
+    Access, NodeKind, ZooKeeper, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperNode, ZooKeeperRequest,
+    ZooKeeperServer,
 };
 
 /// The example harness of the documentation, compiled.
@@ -75,13 +75,10 @@ pub use zookeeper::{
 #[doc = include_str!("../../docs/backends/writing-one.md")]
 pub struct WritingOne;
 
-/// The variable that lists, separated by commas, what to leave out: `DISTLOCK_SKIP=mysql,redis`.
-pub const SKIP_VARIABLE: &str = "DISTLOCK_SKIP";
-
-/// Returns why tests of `server` are to be left out, if the user wants that.
+/// Returns why tests of `server` are to be left out, if the user wants that. `DISTLOCK_SKIP=mysql,redis` lists what to leave out.
 pub fn left_out(server: &str) -> Option<String> {
-    let skip = std::env::var(SKIP_VARIABLE).unwrap_or_default();
-    is_named(server, &skip).then(|| format!("left out by {SKIP_VARIABLE}={skip}"))
+    let skip = std::env::var("DISTLOCK_SKIP").unwrap_or_default();
+    is_named(server, &skip).then(|| format!("left out by DISTLOCK_SKIP={skip}"))
 }
 
 fn is_named(server: &str, skip: &str) -> bool {

@@ -72,6 +72,11 @@ impl Running {
         Ok(waitid(process, options)?.is_some())
     }
 
+    /// Reaps it if it has ended by itself, and returns how.
+    fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.has_ended().unwrap_or(true).then(|| self.end()).transpose()
+    }
+
     /// Returns the processes that it has started: PostgreSQL has one for each connection, and some more.
     fn others(&self) -> Vec<Pid> {
         let Ok(pid) = self.server().map(Child::id) else { return Vec::new() };
@@ -136,11 +141,7 @@ impl ServerProcess {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let ended = {
-                let mut running = self.running.lock();
-                if running.has_ended().unwrap_or(true) { Some(running.end()?) } else { None }
-            };
-            if let Some(status) = ended {
+            if let Some(status) = self.running.lock().ended()? {
                 return Err(self.failure(&format!("ended with {status}")));
             }
             if Instant::now() > deadline {

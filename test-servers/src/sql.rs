@@ -4,10 +4,10 @@ use lock_core::Operation;
 
 use crate::Failure;
 use crate::options::User;
-use crate::proxy::{Request, Subject};
+use crate::proxy::{IN_ORDER, Request, Subject};
 
 /// Returns which operation a statement is for, by its text.
-pub type OperationOf = dyn Fn(&str) -> Option<Operation> + Send + Sync;
+pub type OperationOf = fn(&str) -> Option<Operation>;
 
 /// One row: a text for each column, `None` for NULL.
 pub type Row = Vec<Option<String>>;
@@ -19,18 +19,15 @@ pub(crate) fn at_least_one(users: &mut Vec<User>) {
     }
 }
 
-/// The number of all statements of a connection, which are answered in their order.
-pub(crate) const STATEMENT: Option<u64> = Some(0);
-
 /// Returns a request. It is for the operation of the statement `text`, if it is one.
 pub(crate) fn request(
     length: usize,
     is_answered: bool,
     text: Option<&[u8]>,
-    operation_of: &OperationOf,
+    operation_of: OperationOf,
 ) -> Request {
     let operation = text.and_then(|text| operation_of(&String::from_utf8_lossy(text)));
-    Request { length, number: STATEMENT.filter(|_| is_answered), subject: operation.map(Subject::from) }
+    Request { length, number: IN_ORDER.filter(|_| is_answered), subject: operation.map(Subject::from) }
 }
 
 /// What a server or its driver says about a statement.
@@ -67,12 +64,9 @@ macro_rules! sql_server {
                 // As text: then each value is one.
                 let query = sqlx::raw_sql(sqlx::AssertSqlSafe(statement));
                 let rows = self.0.fetch_all(query).await.map_err($crate::sql::refusal)?;
-                let mut texts = Vec::new();
-                for row in &rows {
-                    let values = (0..row.len()).map(|column| row.try_get_unchecked(column));
-                    texts.push(values.collect::<Result<_, _>>().map_err($crate::sql::refusal)?);
-                }
-                Ok(texts)
+                let texts =
+                    rows.iter().map(|row| (0..row.len()).map(|at| row.try_get_unchecked(at)).collect());
+                texts.collect::<Result<_, _>>().map_err($crate::sql::refusal)
             }
         }
 
@@ -103,13 +97,9 @@ macro_rules! sql_server {
             ///
             /// # Errors
             /// When it cannot listen.
-            pub fn proxy(
-                &self,
-                operation_of: impl Fn(&str) -> Option<Operation> + Send + Sync + 'static,
-            ) -> Outcome<TcpProxy> {
-                let operation_of: Arc<OperationOf> = Arc::new(operation_of);
+            pub fn proxy(&self, operation_of: OperationOf) -> Outcome<TcpProxy> {
                 TcpProxy::with_conversation(self.address(), move || {
-                    Box::new($conversation::new(Arc::clone(&operation_of)))
+                    Box::new($conversation::new(operation_of))
                 })
             }
 

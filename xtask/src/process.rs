@@ -1,14 +1,13 @@
 //! Runs other programs, never with a terminal to ask questions on.
 
 use std::ffi::OsStr;
-use std::fmt::Display;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 /// How the failure of a program begins whose time is over.
 pub(crate) const HANGS: &str = "did not end within";
@@ -44,11 +43,14 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// Runs it and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
-    match command.output() {
-        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        Ok(output) => Err(failed(command, format_args!("ended with {}", output.status))),
-        Err(error) => Err(failed(command, format_args!("could not be started: {error}"))),
-    }
+    let what = match command.output() {
+        Ok(output) if output.status.success() => {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Ok(output) => format!("ended with {}", output.status),
+        Err(error) => format!("could not be started: {error}"),
+    };
+    bail!("`{}` {what}", line(command))
 }
 
 /// Runs it for no longer than `limit`, with all its output in the file `log`. The error says what it did, without its name.
@@ -77,10 +79,6 @@ pub(crate) fn run_into(log: &Path, limit: Duration, command: &mut Command) -> Re
 /// Returns whether it can be started and succeeds; its output is not shown.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.stderr(Stdio::null()).output().is_ok_and(|output| output.status.success())
-}
-
-fn failed(command: &Command, what: impl Display) -> Error {
-    anyhow!("`{}` {what}", line(command))
 }
 
 #[cfg(test)]

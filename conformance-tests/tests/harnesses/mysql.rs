@@ -7,7 +7,6 @@
 mod proxied;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -91,9 +90,8 @@ impl Fixture {
             distlock::mysql::operation_of(statement)
                 .filter(|operation| *operation != Operation::Break || statement.contains("KILL"))
         };
-        let proxy = TcpProxy::with_conversation(address, move || {
-            Box::new(MySqlConversation::new(Arc::new(operation_of)))
-        })?;
+        let proxy =
+            TcpProxy::with_conversation(address, move || Box::new(MySqlConversation::new(operation_of)))?;
         let prefix = unique();
         Ok(Self { server, proxy, prefix, flavour, fencing, thief: Mutex::default() })
     }

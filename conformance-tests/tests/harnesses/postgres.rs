@@ -6,7 +6,7 @@
 mod proxied;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -124,9 +124,8 @@ impl Fixture {
                 *operation != Operation::Break || statement.contains("pg_terminate_backend")
             })
         };
-        let proxy = TcpProxy::with_conversation(address, move || {
-            Box::new(PostgresConversation::new(Arc::new(operation_of)))
-        })?;
+        let proxy =
+            TcpProxy::with_conversation(address, move || Box::new(PostgresConversation::new(operation_of)))?;
         Ok(Self { server, proxy, database, prefix: unique(), fencing, thief: Mutex::default() })
     }
 

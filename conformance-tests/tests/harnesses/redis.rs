@@ -229,8 +229,8 @@ impl Fixture {
                 || key.contains(":primary")
                 || is_slot(key)
         };
-        let keys = keys.items().iter().filter_map(Value::as_text).filter(|key| !stays(key));
-        let channels = channels.items().iter().filter_map(Value::as_text);
+        let keys = keys.texts().into_iter().filter(|key| !stays(key));
+        let channels = channels.texts().into_iter();
         let mut left: Vec<_> = keys.map(str::to_owned).collect();
         left.extend(channels.map(|channel| format!("a subscription of {channel}")));
         Ok(left)

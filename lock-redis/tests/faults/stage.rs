@@ -86,8 +86,10 @@ impl Stage {
     }
 
     pub async fn number(&self, words: &[&str]) -> Outcome<i64> {
-        let value = self.server.command(words).await?;
-        value.as_integer().ok_or_else(|| Failure::new(format!("{words:?} was answered {value:?}")))
+        match self.server.command(words).await? {
+            Value::Integer(number) => Ok(number),
+            other => Err(Failure::new(format!("{words:?} was answered {other:?}"))),
+        }
     }
 
     pub async fn text(&self, words: &[&str]) -> Outcome<Option<String>> {
@@ -99,8 +101,7 @@ impl Stage {
     }
 
     pub async fn texts(&self, words: &[&str]) -> Outcome<Vec<String>> {
-        let value = self.server.command(words).await?;
-        Ok(value.items().iter().filter_map(Value::as_text).map(str::to_owned).collect())
+        Ok(self.server.command(words).await?.texts().into_iter().map(str::to_owned).collect())
     }
 
     /// The id and the token of the holder of the lock `ROOM`.

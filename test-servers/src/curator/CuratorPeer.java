@@ -15,7 +15,6 @@ import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
-import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
@@ -26,23 +25,15 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  * `failed` and the reason. A second line releases the lock, and is answered likewise.
  */
 public final class CuratorPeer {
-    private final CuratorFramework client;
-
-    private interface Task {
-        void run() throws Exception;
-    }
-
-    private CuratorPeer(CuratorFramework client) {
-        this.client = client;
-    }
+    private static CuratorFramework client;
 
     /** Arguments: the servers, the session timeout in milliseconds, the port on which to listen. */
     public static void main(String[] arguments) throws Exception {
-        CuratorPeer peer = new CuratorPeer(connect(arguments[0], Integer.parseInt(arguments[1])));
+        client = connect(arguments[0], Integer.parseInt(arguments[1]));
         var listener = new ServerSocket(Integer.parseInt(arguments[2]), 100, InetAddress.getLoopbackAddress());
         while (true) {
             Socket socket = listener.accept();
-            new Thread(() -> peer.serve(socket)).start();
+            new Thread(() -> serve(socket)).start();
         }
     }
 
@@ -61,7 +52,7 @@ public final class CuratorPeer {
     }
 
     /** A mutex belongs to the thread that acquired it, so one thread serves a connection to its end. */
-    private void serve(Socket socket) {
+    private static void serve(Socket socket) {
         try (socket;
                 var lines = new BufferedReader(new InputStreamReader(socket.getInputStream(), StandardCharsets.UTF_8));
                 var answers = new PrintStream(socket.getOutputStream(), true, StandardCharsets.UTF_8)) {
@@ -72,16 +63,16 @@ public final class CuratorPeer {
                 }
                 String[] words = line.split("\t");
                 if (words[0].equals("lead")) {
-                    lead(words[1], () -> hold(lines, answers));
+                    lead(words[1], lines, answers);
                     answers.println(true);
                     return;
                 }
-                Task release = take(words[0], words[1], Long.parseLong(words[2]));
-                if (release != null) {
+                AutoCloseable lock = take(words[0], words[1], Long.parseLong(words[2]));
+                if (lock != null) {
                     hold(lines, answers);
-                    release.run();
+                    lock.close();
                 }
-                answers.println(release != null);
+                answers.println(lock != null);
             } catch (Throwable error) {
                 error.printStackTrace();
                 answers.println("failed\t" + error.toString().replaceAll("\\s", " "));
@@ -100,10 +91,10 @@ public final class CuratorPeer {
     }
 
     /**
-     * Waits for a lock of this kind: `mutex`, `read`, `write`, or how many permits the semaphore has of which it is one. A negative time
-     * has no end. Returns what releases the lock, or null.
+     * Waits for a lock of this kind: `mutex`, `read`, `write`, or how many permits the semaphore has of which it is one. Returns what
+     * releases the lock, or null.
      */
-    private Task take(String kind, String path, long milliseconds) throws Exception {
+    private static AutoCloseable take(String kind, String path, long milliseconds) throws Exception {
         InterProcessLock lock;
         switch (kind) {
             case "mutex":
@@ -117,25 +108,18 @@ public final class CuratorPeer {
                 break;
             default:
                 var semaphore = new InterProcessSemaphoreV2(client, path, Integer.parseInt(kind));
-                Lease lease = milliseconds < 0
-                        ? semaphore.acquire()
-                        : semaphore.acquire(milliseconds, TimeUnit.MILLISECONDS);
-                return lease == null ? null : lease::close;
-        }
-        if (milliseconds < 0) {
-            lock.acquire();
-            return lock::release;
+                return semaphore.acquire(milliseconds, TimeUnit.MILLISECONDS);
         }
         return lock.acquire(milliseconds, TimeUnit.MILLISECONDS) ? lock::release : null;
     }
 
-    /** Leads with a LeaderSelector until the task has ended; the leadership ends a moment later. */
-    private void lead(String path, Task task) throws Exception {
+    /** Leads with a LeaderSelector until a line ends that; the leadership ends a moment later. */
+    private static void lead(String path, BufferedReader lines, PrintStream answers) throws Exception {
         var ended = new CountDownLatch(1);
         new LeaderSelector(client, path, new LeaderSelectorListenerAdapter() {
             @Override
             public void takeLeadership(CuratorFramework leading) throws Exception {
-                task.run();
+                hold(lines, answers);
                 ended.countDown();
             }
         }).start();

@@ -4,19 +4,38 @@
 //! The source of the program is beside this file. It is compiled against the classes of Debian's package
 //! `libcurator-recipes-java`, and runs in a process of its own, which can be killed and stopped.
 
-mod classes;
-
 #[cfg(test)]
 mod tests;
 
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
+use crate::folders::{kept, run};
 use crate::server::{Kind, Place};
 use crate::{Failure, Outcome, Server, ServerOptions};
+
+const SOURCE: &str = include_str!("CuratorPeer.java");
+
+/// The libraries of Debian's packages.
+const LIBRARIES: [&str; 8] = [
+    "/usr/share/java/curator-recipes.jar",
+    "/usr/share/java/curator-framework.jar",
+    "/usr/share/java/curator-client.jar",
+    "/usr/share/java/zookeeper.jar",
+    "/usr/share/java/zookeeper-jute.jar",
+    "/usr/share/java/slf4j-api.jar",
+    "/usr/share/java/slf4j-simple.jar",
+    "/usr/share/java/guava.jar",
+];
+
+/// Longer than any test.
+const FOR_EVER: Duration = Duration::from_hours(24);
 
 /// What a Curator has of its own: the classes of its program.
 #[derive(Debug)]
@@ -33,7 +52,7 @@ impl Kind for Curator {
                            DISTLOCK_SKIP=curator";
 
     fn find(_options: &mut ServerOptions) -> Outcome<Self> {
-        classes::compiled().map(Self)
+        compiled().map(Self)
     }
 
     fn command(&self, place: &Place) -> Outcome<Command> {
@@ -46,6 +65,26 @@ impl Kind for Curator {
         command.arg("CuratorPeer").args(client).arg(place.port.to_string());
         Ok(command)
     }
+}
+
+/// Returns the class path of the program, which is compiled once.
+fn compiled() -> Outcome<String> {
+    if let Some(missing) = LIBRARIES.iter().find(|library| !Path::new(library).exists()) {
+        return Err(Failure::new(format!("{missing} is missing. {}", Curator::MISSING)));
+    }
+    let libraries = LIBRARIES.join(":");
+    let mut hasher = DefaultHasher::new();
+    SOURCE.hash(&mut hasher);
+    let classes = kept(&format!("curator-{:016x}", hasher.finish()), |made| {
+        fs::create_dir(made)?;
+        let source = made.join("CuratorPeer.java");
+        fs::write(&source, SOURCE)?;
+        let mut compiler = Command::new("javac");
+        // For the oldest Java that the source is for, whichever compiles it.
+        compiler.args(["--release", "11", "-cp", &libraries, "-encoding", "UTF-8"]);
+        run(compiler.arg(source), Curator::MISSING)
+    })?;
+    Ok(format!("{libraries}:{}", classes.display()))
 }
 
 /// One of Curator's locks.
@@ -99,7 +138,7 @@ impl CuratorPeer {
     /// # Cancel safety
     /// Dropping the future leaves the Java process waiting, and then holding, until it ends.
     pub async fn acquire(&self, lock: CuratorLock, path: &str) -> Outcome<CuratorHold> {
-        let hold = self.begin(&format!("{}\t{path}\t-1", lock.word())).await?;
+        let hold = self.acquire_within(lock, path, FOR_EVER).await?;
         hold.ok_or_else(|| Failure::new("Curator waited for ever, and gave up"))
     }
 

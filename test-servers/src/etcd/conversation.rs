@@ -30,8 +30,6 @@ pub enum EtcdRequest {
     Delete,
     /// A sign of life for a lease, or its end.
     KeepAlive,
-    /// A request for a lease.
-    Grant,
 }
 
 impl From<EtcdRequest> for Subject {
@@ -116,8 +114,7 @@ struct Put {
 /// The kind of request that this message is, if it is one of those that are known.
 fn kind_of(message: &[u8]) -> Option<EtcdRequest> {
     if let Ok(Lease { number: number @ 1.. }) = Lease::decode(message) {
-        let is_length = number < LARGEST_LENGTH;
-        return Some(if is_length { EtcdRequest::Grant } else { EtcdRequest::KeepAlive });
+        return (number >= LARGEST_LENGTH).then_some(EtcdRequest::KeepAlive);
     }
     match Transaction::decode(message).ok()?.steps.first()? {
         Step { put: Some(put), .. } if put.keeps_lease => Some(EtcdRequest::Change),
@@ -165,7 +162,7 @@ mod tests {
             ([&condition[..], &change].concat(), Some(EtcdRequest::Change)),
             ([&condition[..], &delete, &put].concat(), Some(EtcdRequest::Delete)),
             (large, Some(EtcdRequest::KeepAlive)),
-            (vec![1 << 3, 5], Some(EtcdRequest::Grant)),
+            (vec![1 << 3, 5], None),
             (range, None),
             (b"no message".to_vec(), None),
         ] {
@@ -177,7 +174,7 @@ mod tests {
     #[test]
     fn a_frame_of_its_stream_answers_a_request() {
         let mut conversation = begun();
-        let asked = data(5, &[1 << 3, 5]);
+        let asked = data(5, &[&[1 << 3][..], &[0xff; 8], &[0x01]].concat());
         assert_eq!(conversation.request(&asked[..12]), None);
         assert_eq!(conversation.request(&asked).unwrap().number, Some(5));
         assert_eq!(conversation.reply(&frame(1, 5, b"x")).unwrap().answers, Some(5));

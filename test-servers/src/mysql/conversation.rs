@@ -1,16 +1,16 @@
 //! Matches replies to the statements of a MySQL connection, and finds which operation a statement is for.
 
-use std::sync::Arc;
-
-use super::packet::{ERROR, MORE_RESULTS, NO_END_OF_COLUMNS, OK, Packet, QUERY, QUIT, SPEAKS_TLS, number};
-use crate::proxy::{Conversation, Reply, Request};
-use crate::sql::{OperationOf, STATEMENT, request};
+use super::packet::{
+    END, ERROR, MORE_RESULTS, NO_END_OF_COLUMNS, OK, Packet, QUERY, QUIT, SPEAKS_TLS, number,
+};
+use crate::proxy::{Conversation, IN_ORDER, Reply, Request};
+use crate::sql::{OperationOf, request};
 
 /// A conversation that finds the operation of a statement from its text.
 ///
 /// TLS hides the statements: then no operation is recognised.
 pub struct MySqlConversation {
-    operation_of: Arc<OperationOf>,
+    operation_of: OperationOf,
     /// Whether there is a packet between columns and rows.
     columns_have_end: bool,
     part: Part,
@@ -24,14 +24,13 @@ enum Part {
     /// All that follows is encrypted.
     Encrypted,
     Head,
-    Columns(u64),
-    EndOfColumns,
-    Rows,
+    /// The columns and the rows, with so many marks of an end among them.
+    Rows(u8),
 }
 
 impl MySqlConversation {
     /// Creates the conversation of a new connection.
-    pub fn new(operation_of: Arc<OperationOf>) -> Self {
+    pub fn new(operation_of: OperationOf) -> Self {
         Self { operation_of, columns_have_end: true, part: Part::Login }
     }
 
@@ -46,18 +45,15 @@ impl MySqlConversation {
 
     /// Processes the next packet of the server; returns whether it ends the answer.
     fn ends_answer(&mut self, packet: &Packet<'_>) -> bool {
-        let (next, ends) = match self.part {
-            Part::Login if packet.sequence > 0 && packet.kind() == Some(OK) => (Part::Head, false),
-            Part::Login | Part::Encrypted => (self.part, false),
-            Part::Head => match packet.kind() {
-                Some(OK) => (Part::Head, is_last(packet.payload)),
-                Some(ERROR) | None => (Part::Head, true),
-                _ => (Part::Columns(number(packet.payload).map_or(1, |(count, _)| count)), false),
-            },
-            Part::Columns(left @ 2..) => (Part::Columns(left - 1), false),
-            Part::Columns(_) if self.columns_have_end => (Part::EndOfColumns, false),
-            Part::Rows if packet.ends_rows() => (Part::Head, true),
-            Part::Columns(_) | Part::EndOfColumns | Part::Rows => (Part::Rows, false),
+        let (next, ends) = match (self.part, packet.kind()) {
+            (Part::Login, Some(OK)) if packet.sequence > 0 => (Part::Head, false),
+            (Part::Head, Some(OK)) => (Part::Head, is_last(packet.payload)),
+            (Part::Head | Part::Rows(_), Some(ERROR))
+            | (Part::Head, None)
+            | (Part::Rows(..=1), Some(END)) => (Part::Head, true),
+            (Part::Head, _) => (Part::Rows(if self.columns_have_end { 2 } else { 1 }), false),
+            (Part::Rows(marks), Some(END)) => (Part::Rows(marks - 1), false),
+            (part, _) => (part, false),
         };
         self.part = next;
         ends
@@ -84,10 +80,10 @@ impl Conversation for MySqlConversation {
             if packet.sequence == 1 {
                 self.read_login(packet.payload);
             }
-            return Some(request(length, false, None, &*self.operation_of));
+            return Some(request(length, false, None, self.operation_of));
         }
         let text = packet.payload.split_first().filter(|(kind, _)| **kind == QUERY).map(|(_, text)| text);
-        Some(request(length, packet.kind() != Some(QUIT), text, &*self.operation_of))
+        Some(request(length, packet.kind() != Some(QUIT), text, self.operation_of))
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
@@ -95,7 +91,7 @@ impl Conversation for MySqlConversation {
             return Reply::whole(bytes);
         }
         let (packet, length) = Packet::first(bytes)?;
-        let answers = STATEMENT.filter(|_| self.ends_answer(&packet));
+        let answers = IN_ORDER.filter(|_| self.ends_answer(&packet));
         Some(Reply::new(length, answers))
     }
 }
@@ -112,7 +108,7 @@ mod tests {
 
     fn conversation(abilities: u32) -> MySqlConversation {
         let operation_of = |text: &str| text.contains("release").then_some(Operation::Release);
-        let mut conversation = MySqlConversation::new(Arc::new(operation_of));
+        let mut conversation = MySqlConversation::new(operation_of);
         let greeting = packet(0, b"\x0a5.7\0");
         assert_eq!(conversation.reply(&greeting).unwrap().answers, None);
         let mut login = abilities.to_le_bytes().to_vec();
@@ -139,7 +135,7 @@ mod tests {
             let request = ask(&mut conversation, "SELECT release");
             assert_eq!(
                 (request.number, request.subject),
-                (STATEMENT, Some(Subject::from(Operation::Release)))
+                (IN_ORDER, Some(Subject::from(Operation::Release)))
             );
             assert_eq!(hear(&mut conversation, b"\x02"), None);
             assert_eq!(hear(&mut conversation, b"\x03def"), None);
@@ -148,7 +144,7 @@ mod tests {
                 assert_eq!(hear(&mut conversation, b"\xfe\0\0\x02\0"), None);
             }
             assert_eq!(hear(&mut conversation, b"\x011\x012"), None);
-            assert_eq!(hear(&mut conversation, b"\xfe\0\0\x02\0"), STATEMENT);
+            assert_eq!(hear(&mut conversation, b"\xfe\0\0\x02\0"), IN_ORDER);
         }
     }
 
@@ -156,15 +152,15 @@ mod tests {
     fn errors_and_short_answers_answer() {
         let mut conversation = conversation(0);
         let first = ask(&mut conversation, "KILL 1");
-        assert_eq!((first.subject, hear(&mut conversation, b"\0\0\0\x02\0\0\0")), (None, STATEMENT));
+        assert_eq!((first.subject, hear(&mut conversation, b"\0\0\0\x02\0\0\0")), (None, IN_ORDER));
         ask(&mut conversation, "KILL 1");
-        assert_eq!(hear(&mut conversation, b"\xff\x46\x04#HY000no"), STATEMENT);
+        assert_eq!(hear(&mut conversation, b"\xff\x46\x04#HY000no"), IN_ORDER);
     }
 
     #[test]
     fn what_is_encrypted_passes_as_a_whole() {
         let operation_of = |_: &str| None;
-        let mut conversation = MySqlConversation::new(Arc::new(operation_of));
+        let mut conversation = MySqlConversation::new(operation_of);
         conversation.reply(&packet(0, b"\x0a5.7\0")).unwrap();
         let mut request = SPEAKS_TLS.to_le_bytes().to_vec();
         request.extend([0; 28]);

@@ -9,19 +9,17 @@ mod tests;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::Operation;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
 
 use crate::options::{Encryption, User};
 use crate::server::{Kind, Place};
 use crate::sql::{OperationOf, Row, at_least_one, sql_server};
 use crate::{Outcome, Server, ServerOptions, TcpProxy, left_out};
-use program::Program;
 
 pub use conversation::MySqlConversation;
+pub use program::MySql;
 
 /// How long it has to end before it is killed again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -57,12 +55,6 @@ impl MySqlFlavour {
     }
 }
 
-/// What a MySQL or a MariaDB has of its own.
-#[derive(Debug)]
-pub struct MySql {
-    program: Program,
-}
-
 /// A `MySQL` or a `MariaDB`.
 pub type MySqlServer = Server<MySql>;
 
@@ -72,13 +64,13 @@ impl Kind for MySql {
 
     fn find(options: &mut ServerOptions) -> Outcome<Self> {
         at_least_one(&mut options.users);
-        Ok(Self { program: Program::find(options.flavour)? })
+        Self::of(options.flavour)
     }
 
     fn command(&self, place: &Place) -> Outcome<Command> {
         let data = place.folder.path().join(Self::DATA);
-        self.program.fill(&data)?;
-        let mut command = self.program.command(&data);
+        self.fill(&data)?;
+        let mut command = self.program(&data);
         let files = &place.certificates;
         command
             .arg(format!("--port={}", place.port))

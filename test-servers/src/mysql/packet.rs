@@ -9,7 +9,9 @@ pub(super) const QUIT: u8 = 0x01;
 /// The first bytes of answers.
 pub(super) const OK: u8 = 0x00;
 pub(super) const ERROR: u8 = 0xff;
-pub(super) const END_OF_ROWS: u8 = 0xfe;
+/// Ends the columns, or the rows: a short packet, or an OK packet with this mark from a server whose client needs no end of columns. A row
+/// that begins with this byte has a value of more than 16 MB.
+pub(super) const END: u8 = 0xfe;
 
 /// Capabilities that a client may announce.
 pub(super) const SPEAKS_TLS: u32 = 1 << 11;
@@ -38,13 +40,6 @@ impl<'a> Packet<'a> {
 
     pub(super) fn kind(&self) -> Option<u8> {
         self.payload.first().copied()
-    }
-
-    /// Returns whether it ends rows or columns: an error, or a short packet with the mark.
-    pub(super) fn ends_rows(&self) -> bool {
-        // If the client announces that it needs no end of columns, the end of rows is an OK packet with that mark,
-        // which is longer. A row that begins with this byte has a value of more than 16 MB.
-        self.kind() == Some(ERROR) || self.kind() == Some(END_OF_ROWS)
     }
 }
 

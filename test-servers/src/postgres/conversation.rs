@@ -1,16 +1,22 @@
 //! Matches replies to the statements of a PostgreSQL connection, and finds which operation a statement is for.
 
-use std::sync::Arc;
+use crate::proxy::{Conversation, IN_ORDER, Reply, Request};
+use crate::sql::{OperationOf, request};
 
-use super::message::{ENCRYPTION, Message, QUERY, READY, SYNC, VERSION_3, length};
-use crate::proxy::{Conversation, Reply, Request};
-use crate::sql::{OperationOf, STATEMENT, request};
+/// The first bytes of messages.
+const QUERY: u8 = b'Q';
+const SYNC: u8 = b'S';
+const READY: u8 = b'Z';
+
+/// What the first message of a connection asks for.
+const VERSION_3: u32 = 196_608;
+const ENCRYPTION: u32 = 80_877_103;
 
 /// A conversation that finds the operation of a statement from its text.
 ///
 /// TLS hides the statements: then no operation is recognised.
 pub struct PostgresConversation {
-    operation_of: Arc<OperationOf>,
+    operation_of: OperationOf,
     part: Part,
 }
 
@@ -27,7 +33,7 @@ enum Part {
 
 impl PostgresConversation {
     /// Creates the conversation of a new connection.
-    pub fn new(operation_of: Arc<OperationOf>) -> Self {
+    pub fn new(operation_of: OperationOf) -> Self {
         Self { operation_of, part: Part::Beginning }
     }
 
@@ -50,13 +56,13 @@ impl Conversation for PostgresConversation {
             Part::Encrypted => Request::whole(bytes),
             Part::Beginning => {
                 let length = self.begin(bytes)?;
-                Some(request(length, false, None, &*self.operation_of))
+                Some(request(length, false, None, self.operation_of))
             }
             part => {
                 let (message, length) = Message::first(bytes)?;
                 let is_answered = part == Part::Statements && matches!(message.kind, QUERY | SYNC);
                 let text = (message.kind == QUERY).then_some(message.content);
-                Some(request(length, is_answered, text, &*self.operation_of))
+                Some(request(length, is_answered, text, self.operation_of))
             }
         }
     }
@@ -76,11 +82,32 @@ impl Conversation for PostgresConversation {
                 self.part = Part::Statements;
                 None
             }
-            (READY, _) => STATEMENT,
+            (READY, _) => IN_ORDER,
             _ => None,
         };
         Some(Reply::new(length, answers))
     }
+}
+
+/// One message: its kind, and its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Message<'a> {
+    kind: u8,
+    content: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Returns the first message in `bytes`, and its length in bytes; `None` when it is not complete yet.
+    fn first(bytes: &'a [u8]) -> Option<(Self, usize)> {
+        let (&kind, rest) = bytes.split_first()?;
+        let length = length(rest)?;
+        Some((Self { kind, content: rest.get(4..length)? }, length + 1))
+    }
+}
+
+/// Returns the length with which `bytes` begin.
+fn length(bytes: &[u8]) -> Option<usize> {
+    usize::try_from(u32::from_be_bytes(*bytes.first_chunk()?)).ok()
 }
 
 #[cfg(test)]
@@ -105,7 +132,7 @@ mod tests {
 
     fn conversation() -> PostgresConversation {
         let operation_of = |text: &str| text.contains("release").then_some(Operation::Release);
-        PostgresConversation::new(Arc::new(operation_of))
+        PostgresConversation::new(operation_of)
     }
 
     fn logged_in() -> PostgresConversation {
@@ -121,11 +148,11 @@ mod tests {
     fn a_statement_is_answered_when_the_server_is_ready_for_the_next() {
         let mut conversation = logged_in();
         let request = conversation.request(&message(QUERY, b"SELECT release\0")).unwrap();
-        assert_eq!((request.number, request.subject), (STATEMENT, Some(Subject::from(Operation::Release))));
+        assert_eq!((request.number, request.subject), (IN_ORDER, Some(Subject::from(Operation::Release))));
         for kind in [b'T', b'D', b'C'] {
             assert_eq!(conversation.reply(&message(kind, b"\0\0")).unwrap().answers, None);
         }
-        assert_eq!(conversation.reply(&message(READY, b"I")).unwrap().answers, STATEMENT);
+        assert_eq!(conversation.reply(&message(READY, b"I")).unwrap().answers, IN_ORDER);
         assert_eq!(conversation.request(&message(QUERY, b"SELECT\0")).unwrap().subject, None);
     }
 

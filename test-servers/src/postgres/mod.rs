@@ -1,7 +1,6 @@
 //! A PostgreSQL server for one test.
 
 mod conversation;
-mod message;
 mod pooler;
 mod program;
 #[cfg(test)]
@@ -9,21 +8,19 @@ mod tests;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
 
-use lock_core::Operation;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 
 use crate::options::{Encryption, User};
 use crate::server::{Kind, Place};
 use crate::sql::{OperationOf, Row, at_least_one, sql_server};
 use crate::{Data, During, Outcome, Server, ServerOptions, TcpProxy};
-use program::Program;
 
 pub use conversation::PostgresConversation;
 pub use pooler::{PgBouncer, Pooler};
+pub use program::Postgres;
 
 /// The user with all privileges, who may connect only through the socket.
 const SUPERUSER: &str = "postgres";
@@ -43,12 +40,6 @@ const THRIFTY: [&str; 8] = [
     "--max_parallel_workers=0",
 ];
 
-/// What a PostgreSQL has of its own.
-#[derive(Debug)]
-pub struct Postgres {
-    program: Program,
-}
-
 /// A PostgreSQL. It has one database, `locks`.
 pub type PostgresServer = Server<Postgres>;
 
@@ -61,15 +52,15 @@ impl Kind for Postgres {
     fn find(options: &mut ServerOptions) -> Outcome<Self> {
         at_least_one(&mut options.users);
         options.database = Some(DATABASE.to_owned());
-        Ok(Self { program: Program::find() })
+        Ok(Self::installed())
     }
 
     fn command(&self, place: &Place) -> Outcome<Command> {
         let Place { options, port, certificates, folder } = place;
         fs::write(place.path("rules"), rules(options.encryption))?;
-        self.program.fill(&folder.path().join(Self::DATA))?;
-        self.program.give(folder.path())?;
-        let mut command = self.program.command(Self::NAME);
+        self.fill(&folder.path().join(Self::DATA))?;
+        self.give(folder.path())?;
+        let mut command = self.program(Self::NAME);
         command.arg("-D").arg(folder.path().join(Self::DATA));
         command
             .arg(format!("--port={port}"))
@@ -119,14 +110,9 @@ fn statements(options: &ServerOptions) -> Vec<String> {
 }
 
 impl PostgresServer {
-    /// Returns the folder of the Unix socket on which it also listens.
-    pub fn socket_folder(&self) -> &Path {
-        self.place.folder.path()
-    }
-
     /// Returns the Unix socket on which it also listens.
     pub fn unix_socket(&self) -> PathBuf {
-        self.socket_folder().join(format!(".s.PGSQL.{}", self.place.port))
+        self.place.folder.path().join(format!(".s.PGSQL.{}", self.place.port))
     }
 
     /// Opens a connection of its own to the database, as a user with all privileges.
@@ -149,7 +135,7 @@ impl PostgresServer {
     /// Dropping the future closes it.
     pub async fn session_in(&self, database: &str) -> Outcome<PostgresSession> {
         let plain = PgConnectOptions::new_without_pgpass().ssl_mode(PgSslMode::Disable).username(SUPERUSER);
-        let plain = plain.socket(self.socket_folder()).port(self.place.port).database(database);
+        let plain = plain.socket(self.place.folder.path()).port(self.place.port).database(database);
         PostgresSession::connect(plain).await
     }
 
@@ -163,7 +149,7 @@ impl PostgresServer {
     pub async fn restart_as_standby(&self) -> Outcome {
         let signal = self.place.folder.path().join("data/standby.signal");
         fs::write(&signal, "").during(signal.display())?;
-        self.kind.program.give(&signal)?;
+        self.kind.give(&signal)?;
         self.restart(Data::Kept).await
     }
 

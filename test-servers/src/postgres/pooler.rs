@@ -4,8 +4,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use super::PostgresServer;
-use super::program::Program;
+use super::{Postgres, PostgresServer};
 use crate::server::{Kind, Place};
 use crate::{Outcome, Server, ServerOptions};
 
@@ -30,7 +29,7 @@ impl Kind for Pooler {
 
     fn command(&self, place: &Place) -> Outcome<Command> {
         let (configuration, users) = (place.path("pgbouncer.ini"), place.path("users"));
-        let (options, program) = (&place.options, Program::find());
+        let (options, postgres) = (&place.options, Postgres::installed());
         let logins = options.users.iter().map(|user| format!("\"{}\" \"{}\"\n", user.name, user.password));
         fs::write(&users, logins.collect::<String>())?;
         let servers = options.properties.iter().map(|(name, server)| format!("{name} = {server}\n"));
@@ -43,8 +42,8 @@ impl Kind for Pooler {
             options.lines('='),
         );
         fs::write(&configuration, text)?;
-        program.give(place.folder.path())?;
-        let mut command = program.command_at(PATH);
+        postgres.give(place.folder.path())?;
+        let mut command = postgres.program_at(PATH);
         command.arg(configuration);
         Ok(command)
     }

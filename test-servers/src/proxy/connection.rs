@@ -3,18 +3,17 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::conversation::{Conversation, Execution, Subject};
+use super::conversation::Conversation;
 use super::shared::{Direction, Ends, Fault, Losing, Part, Shared, Way};
 
 /// The maximum number of pieces into which data that arrives at once is sliced, with a pause after each.
@@ -23,16 +22,13 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// What to write next.
 enum Item {
-    Bytes {
-        due: Instant,
-        bytes: Vec<u8>,
-    },
+    /// What is due at this time.
+    Bytes(Instant, Vec<u8>),
     /// Nothing more until the hold with this number is over.
     Hold(u64),
     /// The sending side has closed its direction.
     End,
-    Cut,
-    Reset,
+    Break(Ended),
 }
 
 /// Why a connection was ended by the proxy.
@@ -52,14 +48,13 @@ impl From<io::Error> for Ended {
 struct State {
     conversation: Box<dyn Conversation>,
     /// The faults for the replies to requests that have not been answered, the oldest first, by the number that they share.
-    open: HashMap<u64, VecDeque<Option<(Subject, Fault)>>>,
+    open: HashMap<u64, VecDeque<Option<Fault>>>,
 }
 
 struct Connection {
     ends: Arc<Ends>,
     state: Mutex<State>,
     shared: Arc<Shared>,
-    client_ended: Notify,
 }
 
 /// Forwards data between `client` and the server until one of them ends, or all connections are cut.
@@ -69,14 +64,10 @@ pub(super) async fn serve(client: TcpStream, shared: Arc<Shared>) -> io::Result<
     let server = TcpStream::connect(target).await?;
     let (client, client_end) = with_end(client)?;
     let (server, server_end) = with_end(server)?;
-    let ends = Arc::new(Ends {
-        client: client_end,
-        server: server_end,
-        is_closed_by_client: AtomicBool::new(false),
-    });
-    let state = State { conversation: (shared.make_conversation)(), open: HashMap::new() };
-    let (state, client_ended) = (Mutex::new(state), Notify::new());
-    let connection = Connection { ends: Arc::clone(&ends), state, shared: Arc::clone(&shared), client_ended };
+    let is_closed_by_client = watch::Sender::default();
+    let ends = Arc::new(Ends { client: client_end, server: server_end, is_closed_by_client });
+    let state = Mutex::new(State { conversation: (shared.make_conversation)(), open: HashMap::new() });
+    let connection = Connection { ends: Arc::clone(&ends), state, shared: Arc::clone(&shared) };
     // The proxy may accept no more connections meanwhile.
     let mut links = shared.links.lock();
     if *shared.is_open.borrow() {
@@ -135,12 +126,12 @@ impl Connection {
                         self.shared.reached.send_modify(|reached| *reached = number.max(*reached));
                     }
                     Some(Way::Lose(Losing::Cut)) => {
-                        push(&queue, Item::Cut);
+                        push(&queue, Item::Break(Ended::Cut));
                         return Ok(());
                     }
                     Some(Way::Lose(Losing::ResetHalfway)) => {
                         self.pass(direction, &queue, message[..length / 2].to_vec());
-                        push(&queue, Item::Reset);
+                        push(&queue, Item::Break(Ended::Reset));
                         return Ok(());
                     }
                     Some(Way::Lose(Losing::Silence)) => {
@@ -149,7 +140,8 @@ impl Connection {
                             break;
                         }
                         // The client does not learn that the server has ended the connection, either.
-                        self.client_ended.notified().await;
+                        let mut is_closed = self.ends.is_closed_by_client.subscribe();
+                        let _ = is_closed.wait_for(|is_closed| *is_closed).await;
                         return Ok(());
                     }
                 }
@@ -158,8 +150,7 @@ impl Connection {
         }
         push(&queue, Item::End);
         if is_to_server {
-            self.ends.is_closed_by_client.store(true, Ordering::SeqCst);
-            self.client_ended.notify_one();
+            self.ends.is_closed_by_client.send_replace(true);
         }
         Ok(())
     }
@@ -168,12 +159,12 @@ impl Connection {
     fn take_request(&self, bytes: &[u8]) -> Option<(usize, Option<Way>)> {
         let mut state = self.state.lock();
         let request = state.conversation.request(bytes)?;
-        let noted = request.subject.and_then(|subject| Some((subject, self.shared.note_request(subject)?)));
-        let is_its_own = noted.is_some_and(|(_, fault)| fault.to == Part::Request);
+        let fault = request.subject.and_then(|subject| self.shared.note_request(subject));
+        let own = fault.filter(|fault| fault.to == Part::Request);
         if let Some(number) = request.number {
-            state.open.entry(number).or_default().push_back(noted.filter(|_| !is_its_own));
+            state.open.entry(number).or_default().push_back(fault.filter(|_| own.is_none()));
         }
-        Some((request.length, noted.filter(|_| is_its_own).map(|(_, fault)| fault.way)))
+        Some((request.length, own.map(|fault| fault.way)))
     }
 
     /// Returns the length of the first reply and its fault.
@@ -181,20 +172,17 @@ impl Connection {
         let mut state = self.state.lock();
         let reply = state.conversation.reply(bytes)?;
         let fault = reply.answers.and_then(|number| state.open.get_mut(&number)?.pop_front()?);
-        let way = fault.and_then(|(subject, fault)| match reply.execution {
-            Execution::Done => Some(fault.way),
-            Execution::NotUnderstood => {
-                // It is for the next one.
-                self.shared.armed.lock().insert(0, (subject, fault));
-                None
-            }
-        });
-        Some((reply.length, way))
+        let Some(fault) = fault.filter(|_| !reply.is_understood) else {
+            return Some((reply.length, fault.map(|fault| fault.way)));
+        };
+        // It is for the next one.
+        self.shared.armed.lock().insert(0, fault);
+        Some((reply.length, None))
     }
 
     fn pass(&self, direction: Direction, queue: &UnboundedSender<Item>, bytes: Vec<u8>) {
         let due = Instant::now() + self.shared.flows.borrow()[direction as usize].delay;
-        push(queue, Item::Bytes { due, bytes });
+        push(queue, Item::Bytes(due, bytes));
     }
 
     async fn write(
@@ -205,7 +193,7 @@ impl Connection {
     ) -> Result<(), Ended> {
         while let Some(item) = queue.recv().await {
             match item {
-                Item::Bytes { due, bytes } => {
+                Item::Bytes(due, bytes) => {
                     tokio::time::sleep_until(due).await;
                     self.no_blackhole(direction).await;
                     self.write_bytes(direction, &mut socket, &bytes).await?;
@@ -218,8 +206,7 @@ impl Connection {
                     self.no_blackhole(direction).await;
                     socket.shutdown().await?;
                 }
-                Item::Cut => return Err(Ended::Cut),
-                Item::Reset => return Err(Ended::Reset),
+                Item::Break(ended) => return Err(ended),
             }
         }
         Ok(())

@@ -15,6 +15,9 @@ pub struct Request {
     pub subject: Option<Subject>,
 }
 
+/// The number of all requests of a connection that answers them in their order.
+pub(crate) const IN_ORDER: Option<u64> = Some(0);
+
 /// The kind of a request, as far as a proxy can apply faults to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subject {
@@ -30,15 +33,6 @@ impl From<Operation> for Subject {
     }
 }
 
-/// Whether the server did what the request asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Execution {
-    /// The server did it, or failed.
-    Done,
-    /// The server did not know the request, and the client is going to ask in another way.
-    NotUnderstood,
-}
-
 /// The first reply in what a server sent, or the first message without a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
@@ -46,8 +40,8 @@ pub struct Reply {
     pub length: usize,
     /// The number of the request that this reply completes, the oldest that has not been answered.
     pub answers: Option<u64>,
-    /// What the server did with that request.
-    pub execution: Execution,
+    /// Whether the server knew that request. If not, the client is going to ask in another way.
+    pub is_understood: bool,
 }
 
 impl Request {
@@ -60,7 +54,7 @@ impl Request {
 impl Reply {
     /// Returns the reply to a request that was carried out, or to none.
     pub fn new(length: usize, answers: Option<u64>) -> Self {
-        Self { length, answers, execution: Execution::Done }
+        Self { length, answers, is_understood: true }
     }
 
     /// Returns what is one reply as a whole, because it cannot be understood; `None` when there is nothing.
@@ -69,13 +63,17 @@ impl Reply {
     }
 }
 
-/// The requests and replies of one connection.
+/// The requests and replies of one connection. In an unknown protocol, all bytes that have arrived are one request, or one reply.
 pub trait Conversation: Send {
     /// Returns the first request in `bytes`; `None` when it is not complete yet. Called once for each.
-    fn request(&mut self, bytes: &[u8]) -> Option<Request>;
+    fn request(&mut self, bytes: &[u8]) -> Option<Request> {
+        Request::whole(bytes)
+    }
 
     /// Returns the first reply in `bytes`; `None` when it is not complete yet. Called once for each.
-    fn reply(&mut self, bytes: &[u8]) -> Option<Reply>;
+    fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
+        Reply::whole(bytes)
+    }
 }
 
 /// The bytes do not follow the protocol.
@@ -88,16 +86,7 @@ impl From<Malformed> for Failure {
     }
 }
 
-/// A conversation in an unknown protocol: all bytes that have arrived are one request, or one reply.
-#[derive(Debug, Default)]
+/// A conversation in an unknown protocol.
 pub(super) struct Opaque;
 
-impl Conversation for Opaque {
-    fn request(&mut self, bytes: &[u8]) -> Option<Request> {
-        Request::whole(bytes)
-    }
-
-    fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
-        Reply::whole(bytes)
-    }
-}
+impl Conversation for Opaque {}

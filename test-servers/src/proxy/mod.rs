@@ -9,16 +9,19 @@ mod tests;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use lock_core::spi::Mutex;
+use tokio::sync::watch;
 
 use crate::Outcome;
 use crate::service::Service;
 use conversation::Opaque;
 use shared::{Ends, Fault, Flow, Part, Shared, Way, cut, shut};
 
-pub(crate) use conversation::Malformed;
-pub use conversation::{Conversation, Execution, Reply, Request, Subject};
+pub use conversation::{Conversation, Reply, Request, Subject};
+pub(crate) use conversation::{IN_ORDER, Malformed};
 pub use shared::{Direction, Losing};
 
 /// A proxy in front of a server, on a port of its own. It also has a thread of its own, so that it keeps working
@@ -47,7 +50,19 @@ impl TcpProxy {
         target: SocketAddr,
         make: impl Fn() -> Box<dyn Conversation> + Send + Sync + 'static,
     ) -> Outcome<Self> {
-        let shared = Arc::new(Shared::new(target, Box::new(make)));
+        let shared = Arc::new(Shared {
+            target: Mutex::new(target),
+            make_conversation: Box::new(make),
+            is_open: watch::Sender::new(true),
+            flows: watch::Sender::default(),
+            reached: watch::Sender::default(),
+            over: watch::Sender::default(),
+            holds: AtomicU64::default(),
+            armed: Mutex::default(),
+            links: Mutex::default(),
+            abandoned: Mutex::default(),
+            counts: Mutex::default(),
+        });
         let serving = Arc::clone(&shared);
         let service = Service::start("tcp-proxy", shared.is_open.subscribe(), move |client| {
             connection::serve(client, Arc::clone(&serving))
@@ -74,7 +89,7 @@ impl TcpProxy {
     /// nothing from those that it accepted before it was ready.
     pub fn connected_clients(&self) -> usize {
         let links = self.shared.links.lock();
-        links.iter().filter(|(ends, _)| !ends.is_closed_by_client.load(Ordering::SeqCst)).count()
+        links.iter().filter(|(ends, _)| !*ends.is_closed_by_client.borrow()).count()
     }
 
     /// Returns how many requests of this kind it has seen so far.
@@ -164,7 +179,7 @@ impl TcpProxy {
     }
 
     fn arm(&self, subject: Subject, to: Part, way: Way) {
-        self.shared.armed.lock().push((subject, Fault { to, way }));
+        self.shared.armed.lock().push(Fault { subject, to, way });
     }
 
     /// Waits until the message has arrived that the last hold is for.

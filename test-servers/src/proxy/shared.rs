@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
@@ -26,6 +26,7 @@ pub use conformance_tests::Losing;
 /// A fault for the next request of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fault {
+    pub(super) subject: Subject,
     pub(super) to: Part,
     pub(super) way: Way,
 }
@@ -56,7 +57,7 @@ pub(super) struct Flow {
 pub(super) struct Ends {
     pub(super) client: TcpStream,
     pub(super) server: TcpStream,
-    pub(super) is_closed_by_client: AtomicBool,
+    pub(super) is_closed_by_client: watch::Sender<bool>,
 }
 
 /// Ends both directions of a connection. It may already have ended.
@@ -84,7 +85,7 @@ pub(super) struct Shared {
     pub(super) reached: watch::Sender<u64>,
     pub(super) over: watch::Sender<u64>,
     pub(super) holds: AtomicU64,
-    pub(super) armed: Mutex<Vec<(Subject, Fault)>>,
+    pub(super) armed: Mutex<Vec<Fault>>,
     pub(super) links: Mutex<Vec<Link>>,
     /// Connections that have ended at the server, and whose client side is kept open.
     pub(super) abandoned: Mutex<Vec<Arc<Ends>>>,
@@ -92,30 +93,11 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(
-        target: SocketAddr,
-        make_conversation: Box<dyn Fn() -> Box<dyn Conversation> + Send + Sync>,
-    ) -> Self {
-        Self {
-            target: Mutex::new(target),
-            make_conversation,
-            is_open: watch::Sender::new(true),
-            flows: watch::Sender::default(),
-            reached: watch::Sender::new(0),
-            over: watch::Sender::new(0),
-            holds: AtomicU64::new(0),
-            armed: Mutex::default(),
-            links: Mutex::default(),
-            abandoned: Mutex::default(),
-            counts: Mutex::default(),
-        }
-    }
-
     /// Counts a request, and takes the fault for it or for its reply.
     pub(super) fn note_request(&self, subject: Subject) -> Option<Fault> {
         *self.counts.lock().entry(subject).or_default() += 1;
         let mut armed = self.armed.lock();
-        let position = armed.iter().position(|(wanted, _)| *wanted == subject)?;
-        Some(armed.remove(position).1)
+        let position = armed.iter().position(|fault| fault.subject == subject)?;
+        Some(armed.remove(position))
     }
 }

@@ -65,8 +65,7 @@ impl Conversation for Lines {
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
         let length = line_length(bytes)?;
         let is_unknown = bytes.starts_with(b"r?");
-        let execution = if is_unknown { Execution::NotUnderstood } else { Execution::Done };
-        Some(Reply { length, answers: Some(0), execution })
+        Some(Reply { length, answers: Some(0), is_understood: !is_unknown })
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{IN_CLUSTER, RedisServer, Value};
+use super::{IN_CLUSTER, RedisServer};
 use crate::{Failure, Outcome, ServerOptions};
 
 /// The last hash slot.
@@ -14,6 +14,9 @@ const LAST: u16 = 16_383;
 const DOWN_AFTER: &str = "1500";
 
 const PRIMARIES: usize = 3;
+
+/// The first and the last hash slot of each.
+const SHARES: [[&str; 2]; PRIMARIES] = [["0", "5461"], ["5462", "10923"], ["10924", "16383"]];
 
 /// What a node says of itself.
 #[derive(Debug, PartialEq)]
@@ -46,16 +49,12 @@ impl RedisCluster {
             servers.push(server);
         }
         let this = Self { servers };
-        let [first, others @ ..] = this.servers.as_slice() else { return Err(Failure::new("no nodes")) };
-        for server in others {
+        for server in &this.servers[1..] {
             let (port, bus) = (server.address().port().to_string(), server.bus().await?);
-            first.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
+            this.servers[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
         }
-        let share = (usize::from(LAST) + 1).div_ceil(PRIMARIES);
-        for (number, server) in this.servers[..PRIMARIES].iter().enumerate() {
-            let (from, to) = (number * share, ((number + 1) * share - 1).min(usize::from(LAST)));
-            let (from, to) = (from.to_string(), to.to_string());
-            server.command(&["CLUSTER", "ADDSLOTSRANGE", &from, &to]).await?;
+        for (server, [from, to]) in this.servers.iter().zip(SHARES) {
+            server.command(&["CLUSTER", "ADDSLOTSRANGE", from, to]).await?;
         }
         for (primary, replica) in this.servers.iter().zip(&this.servers[PRIMARIES..]) {
             let id = primary.itself().await?.id;
@@ -87,17 +86,12 @@ impl RedisCluster {
         let agree = || async {
             let mut views = Vec::new();
             for server in &self.servers {
-                let Ok(info) = server.command(&["CLUSTER", "INFO"]).await else { continue };
-                let text = info.as_text().unwrap_or_default().to_owned();
-                crate::ensure!(text.contains("cluster_state:ok"), "{text}");
-                let info = server.command(&["INFO", "replication"]).await?;
-                crate::ensure!(
-                    !info.as_text().unwrap_or_default().contains("link_status:down"),
-                    "a replica is late"
-                );
-                let nodes = server.command(&["CLUSTER", "NODES"]).await?;
-                let mut owners: Vec<_> =
-                    nodes.as_text().unwrap_or_default().lines().filter_map(said).collect();
+                let Ok(state) = server.text(&["CLUSTER", "INFO"]).await else { continue };
+                crate::ensure!(state.contains("cluster_state:ok"), "{state}");
+                let replication = server.text(&["INFO", "replication"]).await?;
+                crate::ensure!(!replication.contains("link_status:down"), "a replica is late");
+                let nodes = server.text(&["CLUSTER", "NODES"]).await?;
+                let mut owners: Vec<_> = nodes.lines().filter_map(said).collect();
                 owners.retain(|node| !node.slots.is_empty());
                 owners.sort_by(|one, other| one.id.cmp(&other.id));
                 views.push(owners);
@@ -216,7 +210,7 @@ impl RedisCluster {
         from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]).await?;
         loop {
             let keys = from.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "1"]).await?;
-            let Some(key) = keys.items().first().and_then(Value::as_text) else { break };
+            let Some(key) = keys.texts().first().copied() else { break };
             from.command(&["MIGRATE", "127.0.0.1", &port, key, "0", "10000"]).await?;
         }
         to.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target]).await?;
@@ -299,8 +293,8 @@ impl RedisServer {
     /// Dropping the future only stops the waiting.
     pub async fn serves_slots(&self) -> Outcome {
         let is_well = || async {
-            let info = self.command(&["CLUSTER", "INFO"]).await?;
-            crate::ensure!(info.as_text().unwrap_or_default().contains("cluster_state:ok"), "{info:?}");
+            let state = self.text(&["CLUSTER", "INFO"]).await?;
+            crate::ensure!(state.contains("cluster_state:ok"), "{state}");
             Ok(())
         };
         self.process.ready(is_well).await
@@ -320,13 +314,12 @@ impl RedisServer {
 
     async fn bus(&self) -> Outcome<String> {
         let port = self.command(&["CONFIG", "GET", "cluster-port"]).await?;
-        Ok(port.items().get(1).and_then(Value::as_text).unwrap_or_default().to_owned())
+        Ok(port.texts().get(1).copied().unwrap_or_default().to_owned())
     }
 
     async fn itself(&self) -> Outcome<Said> {
-        let nodes = self.command(&["CLUSTER", "NODES"]).await?;
-        let mut lines = nodes.as_text().unwrap_or_default().lines();
-        let line = lines.find(|line| line.contains("myself")).unwrap_or_default();
+        let nodes = self.text(&["CLUSTER", "NODES"]).await?;
+        let line = nodes.lines().find(|line| line.contains("myself")).unwrap_or_default();
         said(line).ok_or_else(|| Failure::new(format!("a node says {line:?} of itself")))
     }
 }
@@ -335,6 +328,7 @@ impl RedisServer {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
 
+    use super::super::Value;
     use super::*;
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lock_core::Operation;
 
 use super::resp::{Value, parse};
-use crate::proxy::{Conversation, Execution, Reply, Request, Subject};
+use crate::proxy::{Conversation, IN_ORDER, Reply, Request, Subject};
 
 /// The digest of each script, as in `EVALSHA`, and the operation that the script is for.
 pub type Digests = HashMap<String, Operation>;
@@ -20,9 +20,6 @@ pub struct RedisConversation {
     /// How many messages answer each request that has not been answered yet, one for each channel; `None` for one reply.
     open: VecDeque<Option<usize>>,
 }
-
-/// All requests of a connection are answered in their order.
-const NUMBER: Option<u64> = Some(0);
 
 impl RedisConversation {
     /// Creates the conversation of a new connection.
@@ -38,7 +35,7 @@ impl RedisConversation {
 
     /// Returns the number of the request that `value` completes.
     fn answered_by(&mut self, value: &Value) -> Option<u64> {
-        if is_about_a_subscription(value) {
+        if kind(value).ends_with("subscribe") {
             // Without messages, it is the end of a subscription that ended by itself.
             let left = self.open.front_mut()?.as_mut()?;
             *left -= 1;
@@ -49,7 +46,7 @@ impl RedisConversation {
             return None;
         }
         // A refused subscription also has one reply.
-        NUMBER.filter(|_| self.open.pop_front().is_some())
+        IN_ORDER.filter(|_| self.open.pop_front().is_some())
     }
 }
 
@@ -59,7 +56,7 @@ impl Conversation for RedisConversation {
         let (value, length) = parsed?;
         let words = value.items();
         self.open.push_back(messages_for(words));
-        Some(Request { length, number: NUMBER, subject: self.operation_of(words).map(Subject::from) })
+        Some(Request { length, number: IN_ORDER, subject: self.operation_of(words).map(Subject::from) })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
@@ -67,7 +64,7 @@ impl Conversation for RedisConversation {
         let (value, length) = parsed?;
         let reply = Reply::new(length, self.answered_by(&value));
         let is_unknown = matches!(&value, Value::Error(text) if text.starts_with("NOSCRIPT"));
-        Some(if is_unknown { Reply { execution: Execution::NotUnderstood, ..reply } } else { reply })
+        Some(Reply { is_understood: !is_unknown, ..reply })
     }
 }
 
@@ -77,20 +74,12 @@ fn command(words: &[Value]) -> Option<String> {
 
 fn messages_for(words: &[Value]) -> Option<usize> {
     let command = command(words)?;
-    let is_about_subscriptions = ["SUBSCRIBE", "UNSUBSCRIBE"]
-        .iter()
-        .any(|ending| command.strip_suffix(ending).is_some_and(|start| ["", "P", "S"].contains(&start)));
-    is_about_subscriptions.then_some(words.len().saturating_sub(1).max(1))
+    command.ends_with("SUBSCRIBE").then_some(words.len().saturating_sub(1).max(1))
 }
 
 /// Returns the first word of a message; in version 2 of the protocol messages are lists.
 fn kind(value: &Value) -> &str {
     value.items().first().and_then(Value::as_text).unwrap_or_default()
-}
-
-fn is_about_a_subscription(value: &Value) -> bool {
-    ["subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe"]
-        .contains(&kind(value))
 }
 
 fn is_message(value: &Value) -> bool {
@@ -117,7 +106,7 @@ mod tests {
 
     fn answers(conversation: &mut RedisConversation, reply: &str) -> Option<u64> {
         let reply = conversation.reply(reply.as_bytes()).unwrap();
-        assert_eq!(reply.execution, Execution::Done);
+        assert!(reply.is_understood);
         reply.answers
     }
 
@@ -137,12 +126,12 @@ mod tests {
     fn replies_answer_requests_in_order() {
         let mut conversation = conversation();
         for _ in 0..3 {
-            assert_eq!(ask(&mut conversation, &["PING"]).number, NUMBER);
+            assert_eq!(ask(&mut conversation, &["PING"]).number, IN_ORDER);
         }
-        assert_eq!(answers(&mut conversation, "+PONG\r\n"), NUMBER);
+        assert_eq!(answers(&mut conversation, "+PONG\r\n"), IN_ORDER);
         assert_eq!(answers(&mut conversation, ">3\r\n+message\r\n+c\r\n+text\r\n"), None);
-        assert_eq!(answers(&mut conversation, "-ERR no\r\n"), NUMBER);
-        assert_eq!(answers(&mut conversation, "*1\r\n+x\r\n"), NUMBER);
+        assert_eq!(answers(&mut conversation, "-ERR no\r\n"), IN_ORDER);
+        assert_eq!(answers(&mut conversation, "*1\r\n+x\r\n"), IN_ORDER);
         assert_eq!(answers(&mut conversation, "+PONG\r\n"), None);
     }
 
@@ -153,9 +142,9 @@ mod tests {
         ask(&mut conversation, &["SUBSCRIBE", "c"]);
         ask(&mut conversation, &["PING"]);
         assert_eq!(answers(&mut conversation, ">3\r\n+subscribe\r\n+a\r\n:1\r\n"), None);
-        assert_eq!(answers(&mut conversation, ">3\r\n+subscribe\r\n+b\r\n:2\r\n"), NUMBER);
-        assert_eq!(answers(&mut conversation, "-NOPERM no channels for you\r\n"), NUMBER);
-        assert_eq!(answers(&mut conversation, "+PONG\r\n"), NUMBER);
+        assert_eq!(answers(&mut conversation, ">3\r\n+subscribe\r\n+b\r\n:2\r\n"), IN_ORDER);
+        assert_eq!(answers(&mut conversation, "-NOPERM no channels for you\r\n"), IN_ORDER);
+        assert_eq!(answers(&mut conversation, "+PONG\r\n"), IN_ORDER);
         assert_eq!(answers(&mut conversation, "+PONG\r\n"), None);
     }
 
@@ -164,7 +153,7 @@ mod tests {
         let mut conversation = conversation();
         ask(&mut conversation, &["EVALSHA", DIGEST, "0"]);
         let reply = conversation.reply(b"-NOSCRIPT No matching script.\r\n").unwrap();
-        assert_eq!((reply.answers, reply.execution), (NUMBER, Execution::NotUnderstood));
+        assert_eq!((reply.answers, reply.is_understood), (IN_ORDER, false));
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod tests;
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,10 +70,9 @@ impl Kind for Redis {
 
     /// It does not answer while it still loads its data.
     async fn check(server: &Server<Self>) -> Outcome {
-        match server.ask(&["PING"]).await? {
-            Value::Text(text) if text == "PONG" => Ok(()),
-            other => Err(Failure::new(format!("PING was answered {other:?}"))),
-        }
+        let answer = server.ask(&["PING"]).await?;
+        crate::ensure!(answer.as_text() == Some("PONG"), "PING was answered {answer:?}");
+        Ok(())
     }
 }
 
@@ -194,29 +193,27 @@ impl RedisServer {
 
     /// Its run and its replication, which tell its time as a primary from others.
     async fn reign(&self) -> Outcome<String> {
-        let info = self.command(&["INFO"]).await?;
-        let of = |name: &str| {
-            let mut lines = info.as_text().unwrap_or_default().lines();
-            lines.find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned()
-        };
+        let info = self.text(&["INFO"]).await?;
+        let of = |name| info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         Ok(format!("{}/{}", of("run_id:"), of("master_replid:")))
     }
 
-    async fn ask(&self, words: &[&str]) -> Outcome<Value> {
-        ask(&self.unix_socket(), &self.kind.own_password, words).await
+    /// Runs a command that is answered with a text.
+    async fn text(&self, words: &[&str]) -> Outcome<String> {
+        Ok(self.command(words).await?.as_text().unwrap_or_default().to_owned())
     }
-}
 
-/// Sends one request, on a connection of its own.
-async fn ask(socket: &Path, password: &str, words: &[&str]) -> Outcome<Value> {
-    let mut stream = UnixStream::connect(socket).await?;
-    let mut request = resp::request(&["AUTH", OWN_USER, password]);
-    request.extend(resp::request(words));
-    stream.write_all(&request).await?;
-    let mut bytes = Vec::new();
-    match next(&mut stream, &mut bytes).await? {
-        Value::Text(_) => next(&mut stream, &mut bytes).await,
-        refusal => Ok(refusal),
+    /// Sends one request, on a connection of its own.
+    async fn ask(&self, words: &[&str]) -> Outcome<Value> {
+        let mut stream = UnixStream::connect(self.unix_socket()).await?;
+        let mut request = resp::request(&["AUTH", OWN_USER, &self.kind.own_password]);
+        request.extend(resp::request(words));
+        stream.write_all(&request).await?;
+        let mut bytes = Vec::new();
+        match next(&mut stream, &mut bytes).await? {
+            Value::Text(_) => next(&mut stream, &mut bytes).await,
+            refusal => Ok(refusal),
+        }
     }
 }
 

@@ -29,32 +29,25 @@ impl Value {
         }
     }
 
-    /// Returns the number, if it is one.
-    pub fn as_integer(&self) -> Option<i64> {
-        match self {
-            Self::Integer(number) => Some(*number),
-            _ => None,
-        }
+    /// Returns the texts in the list; none if it is not a list.
+    pub fn texts(&self) -> Vec<&str> {
+        self.items().iter().filter_map(Self::as_text).collect()
     }
 
     /// Returns the items of the list; none if it is not a list.
-    pub fn items(&self) -> &[Self] {
+    pub(super) fn items(&self) -> &[Self] {
         match self {
             Self::List(items) | Self::Push(items) => items,
             _ => &[],
         }
     }
-
-    fn of_bytes(bytes: &[u8]) -> Self {
-        Self::Text(String::from_utf8_lossy(bytes).into_owned())
-    }
 }
 
 /// Returns the first value in `bytes`, and its length; `None` when it is not complete yet.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Value, usize)>, Malformed> {
-    let mut reader = Reader { bytes, position: 0 };
-    match reader.value() {
-        Ok(value) => Ok(Some((value, reader.position))),
+    let mut rest = bytes;
+    match value(&mut rest) {
+        Ok(value) => Ok(Some((value, bytes.len() - rest.len()))),
         Err(Stop::Incomplete) => Ok(None),
         Err(Stop::Malformed) => Err(Malformed),
     }
@@ -74,62 +67,40 @@ enum Stop {
     Malformed,
 }
 
-struct Reader<'a> {
-    bytes: &'a [u8],
-    position: usize,
+/// Takes a value from the beginning of `bytes`.
+fn value(bytes: &mut &[u8]) -> Result<Value, Stop> {
+    let (&kind, rest) = bytes.split_first().ok_or(Stop::Incomplete)?;
+    // Check the kind first: bytes that are not of the protocol need not have an end.
+    if !b"+-:$*_#,(=%~>".contains(&kind) {
+        return Err(Stop::Malformed);
+    }
+    let end = rest.windows(2).position(|pair| pair == b"\r\n").ok_or(Stop::Incomplete)?;
+    let line = String::from_utf8_lossy(&rest[..end]).into_owned();
+    *bytes = &rest[end + 2..];
+    let number = || line.parse::<i64>().map_err(|_| Stop::Malformed);
+    Ok(match kind {
+        b'-' => Value::Error(line),
+        b':' => Value::Integer(number()?),
+        b'_' => Value::Null,
+        b'$' | b'=' | b'*' | b'~' | b'%' | b'>' => match (kind, usize::try_from(number()?)) {
+            (_, Err(_)) => Value::Null,
+            (b'$' | b'=', Ok(length)) => blob(bytes, length)?,
+            (b'>', Ok(count)) => Value::Push(list(bytes, count)?),
+            (b'%', Ok(pairs)) => Value::List(list(bytes, pairs.saturating_mul(2))?),
+            (_, Ok(count)) => Value::List(list(bytes, count)?),
+        },
+        _ => Value::Text(line),
+    })
 }
 
-impl<'a> Reader<'a> {
-    fn value(&mut self) -> Result<Value, Stop> {
-        let kind = *self.bytes.get(self.position).ok_or(Stop::Incomplete)?;
-        // Check the kind first: bytes that are not of the protocol need not have an end.
-        if !b"+-:$*_#,(=%~>".contains(&kind) {
-            return Err(Stop::Malformed);
-        }
-        self.position += 1;
-        let line = self.line()?;
-        match kind {
-            b'-' => Ok(Value::Error(String::from_utf8_lossy(line).into_owned())),
-            b':' => Ok(Value::Integer(number(line)?)),
-            b'_' => Ok(Value::Null),
-            b'$' | b'=' => Ok(self.blob(line)?.map_or(Value::Null, Value::of_bytes)),
-            b'*' | b'~' => self.list(line, 1),
-            b'%' => self.list(line, 2),
-            b'>' => Ok(Value::Push(self.list(line, 1)?.items().to_vec())),
-            _ => Ok(Value::of_bytes(line)),
-        }
-    }
-
-    fn line(&mut self) -> Result<&'a [u8], Stop> {
-        let rest = &self.bytes[self.position..];
-        let length = rest.windows(2).position(|pair| pair == b"\r\n").ok_or(Stop::Incomplete)?;
-        self.position += length + 2;
-        Ok(&rest[..length])
-    }
-
-    fn blob(&mut self, length: &[u8]) -> Result<Option<&'a [u8]>, Stop> {
-        let Ok(length) = usize::try_from(number(length)?) else { return Ok(None) };
-        let end = self.position.checked_add(length).ok_or(Stop::Malformed)?;
-        if self.bytes.len() < end + 2 {
-            return Err(Stop::Incomplete);
-        }
-        let blob = &self.bytes[self.position..end];
-        self.position = end + 2;
-        Ok(Some(blob))
-    }
-
-    fn list(&mut self, count: &[u8], each: usize) -> Result<Value, Stop> {
-        let Ok(count) = usize::try_from(number(count)?) else { return Ok(Value::Null) };
-        let mut items = Vec::new();
-        for _ in 0..count.saturating_mul(each) {
-            items.push(self.value()?);
-        }
-        Ok(Value::List(items))
-    }
+fn blob(bytes: &mut &[u8], length: usize) -> Result<Value, Stop> {
+    let (blob, rest) = bytes.split_at_checked(length).ok_or(Stop::Incomplete)?;
+    *bytes = rest.get(2..).ok_or(Stop::Incomplete)?;
+    Ok(Value::Text(String::from_utf8_lossy(blob).into_owned()))
 }
 
-fn number(line: &[u8]) -> Result<i64, Stop> {
-    std::str::from_utf8(line).ok().and_then(|text| text.parse().ok()).ok_or(Stop::Malformed)
+fn list(bytes: &mut &[u8], count: usize) -> Result<Vec<Value>, Stop> {
+    (0..count).map(|_| value(bytes)).collect()
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@ const FAILOVER_TIMEOUT: &str = "3000";
 pub struct RedisSentinels {
     servers: Vec<RedisServer>,
     sentinels: Vec<RedisServer>,
-    password: Option<String>,
 }
 
 impl RedisSentinels {
@@ -59,7 +58,7 @@ impl RedisSentinels {
         for _ in 0..3 {
             sentinels.push(RedisServer::start_with(watching.clone()).await?);
         }
-        let this = Self { servers, sentinels, password: password.map(str::to_owned) };
+        let this = Self { servers, sentinels };
         this.settled().await?;
         Ok(this)
     }
@@ -93,11 +92,6 @@ impl RedisSentinels {
     /// Returns the URL of the primary for a client that knows all sentinels; it has no password.
     pub fn url(&self) -> String {
         sentinel_url(self.sentinels.iter().map(RedisServer::address))
-    }
-
-    /// Returns the password at the sentinels.
-    pub fn password(&self) -> Option<&str> {
-        self.password.as_deref()
     }
 
     /// Returns the servers; the first one was the first primary.
@@ -152,14 +146,9 @@ pub fn sentinel_url(sentinels: impl IntoIterator<Item = SocketAddr>) -> String {
     format!("redis+sentinel://{}/{NAME}", all.join(","))
 }
 
-/// Returns the texts in the answer of a sentinel.
-fn texts(answer: &Value) -> Vec<&str> {
-    answer.items().iter().filter_map(Value::as_text).collect()
-}
-
 /// Whether the answer has this value of this name.
 fn says(answer: &Value, name: &str, value: &str) -> bool {
-    texts(answer).windows(2).any(|pair| pair == [name, value])
+    answer.texts().windows(2).any(|pair| pair == [name, value])
 }
 
 async fn knows_the_others(sentinel: &RedisServer) -> Outcome {
@@ -175,7 +164,7 @@ async fn knows_the_others(sentinel: &RedisServer) -> Outcome {
 /// Returns the address of the primary that a sentinel names.
 async fn named_by(sentinel: &RedisServer) -> Outcome<String> {
     let answer = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).await?;
-    Ok(texts(&answer).join(":"))
+    Ok(answer.texts().join(":"))
 }
 
 /// A sentinel that only names the primary that a test sets, and as a node of a cluster, that this has all hash slots. Dropping this ends it.
@@ -221,7 +210,7 @@ async fn answer(mut stream: TcpStream, says: Arc<Mutex<(Option<SocketAddr>, u64)
     loop {
         let request = next(&mut stream, &mut bytes).await?;
         let said = *says.lock();
-        let reply = match (request.items().first().and_then(Value::as_text), said) {
+        let reply = match (request.texts().first().copied(), said) {
             (Some("SENTINEL"), (Some(primary), epoch)) => {
                 let (host, port, epoch) =
                     (primary.ip().to_string(), primary.port().to_string(), epoch.to_string());

@@ -3,16 +3,13 @@
 use lock_core::Operation;
 
 use super::http::Message;
-use crate::proxy::{Conversation, Reply, Request, Subject};
+use crate::proxy::{Conversation, IN_ORDER, Reply, Request, Subject};
 
 /// A conversation in which `operation_of` finds the operation of a `PUT` from its content.
 #[derive(Debug)]
 pub struct S3Conversation {
     operation_of: fn(&[u8]) -> Option<Operation>,
 }
-
-/// All requests of a connection are answered in their order.
-const NUMBER: Option<u64> = Some(0);
 
 impl S3Conversation {
     /// Creates the conversation of a new connection.
@@ -27,12 +24,12 @@ impl Conversation for S3Conversation {
         let message = parsed?;
         let operation =
             message.start.starts_with("PUT ").then(|| (self.operation_of)(message.body)).flatten();
-        Some(Request { length: message.length, number: NUMBER, subject: operation.map(Subject::from) })
+        Some(Request { length: message.length, number: IN_ORDER, subject: operation.map(Subject::from) })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
         let Ok(parsed) = Message::parse(bytes) else { return Reply::whole(bytes) };
-        Some(Reply::new(parsed?.length, NUMBER))
+        Some(Reply::new(parsed?.length, IN_ORDER))
     }
 }
 
@@ -52,10 +49,10 @@ mod tests {
         let put = b"PUT /b/k HTTP/1.1\r\nContent-Length: 7\r\n\r\nrenewalGET /";
         assert!(conversation.request(&put[..45]).is_none(), "it is not complete");
         let request = conversation.request(put).unwrap();
-        assert_eq!((request.length, request.number), (put.len() - 5, NUMBER));
+        assert_eq!((request.length, request.number), (put.len() - 5, IN_ORDER));
         assert_eq!(request.subject, Some(Operation::Renew.into()));
         let get = conversation.request(b"GET /b/k HTTP/1.1\r\n\r\n").unwrap();
-        assert_eq!((get.number, get.subject), (NUMBER, None));
+        assert_eq!((get.number, get.subject), (IN_ORDER, None));
     }
 
     #[test]
@@ -63,8 +60,8 @@ mod tests {
         let mut conversation = conversation();
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP";
         let reply = conversation.reply(answer).unwrap();
-        assert_eq!((reply.length, reply.answers), (answer.len() - 4, NUMBER));
+        assert_eq!((reply.length, reply.answers), (answer.len() - 4, IN_ORDER));
         let empty = b"HTTP/1.1 412 Precondition Failed\r\n\r\n";
-        assert_eq!(conversation.reply(empty).unwrap().answers, NUMBER);
+        assert_eq!(conversation.reply(empty).unwrap().answers, IN_ORDER);
     }
 }

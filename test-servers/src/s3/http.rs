@@ -6,7 +6,7 @@ use crate::proxy::Malformed;
 pub(super) struct Message<'a> {
     /// The first line.
     pub(super) start: &'a str,
-    headers: Vec<(&'a str, &'a str)>,
+    head: &'a str,
     pub(super) body: &'a [u8],
     /// Of the whole message, in bytes.
     pub(super) length: usize,
@@ -18,11 +18,8 @@ impl<'a> Message<'a> {
         const END: &[u8] = b"\r\n\r\n";
         let Some(end) = bytes.windows(END.len()).position(|window| window == END) else { return Ok(None) };
         let head = std::str::from_utf8(&bytes[..end]).map_err(|_| Malformed)?;
-        let mut lines = head.split("\r\n");
-        let start = lines.next().unwrap_or_default();
-        let headers =
-            lines.map(|line| line.split_once(':').ok_or(Malformed)).collect::<Result<Vec<_>, _>>()?;
-        let mut message = Self { start, headers, body: &[], length: end + END.len() };
+        let (start, head) = head.split_once("\r\n").unwrap_or((head, ""));
+        let mut message = Self { start, head, body: &[], length: end + END.len() };
         let body = message.header("content-length").map_or(Ok(0), str::parse).map_err(|_| Malformed)?;
         let Some(content) = bytes.get(message.length..message.length + body) else { return Ok(None) };
         (message.body, message.length) = (content, message.length + body);
@@ -30,7 +27,7 @@ impl<'a> Message<'a> {
     }
 
     pub(super) fn header(&self, name: &str) -> Option<&'a str> {
-        let found = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.trim())
+        let mut headers = self.head.lines().filter_map(|line| line.split_once(':'));
+        headers.find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 }

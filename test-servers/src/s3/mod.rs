@@ -134,12 +134,9 @@ impl S3Server {
 
     /// Returns the objects whose keys begin so.
     pub fn objects(&self, prefix: &str) -> BTreeMap<String, Vec<u8>> {
-        let objects = self.shared.objects.lock();
+        let mut objects = self.shared.objects.lock().clone();
+        objects.retain(|key, _| key.starts_with(prefix));
         objects
-            .iter()
-            .filter(|(key, _)| key.starts_with(prefix))
-            .map(|(key, content)| (key.clone(), content.clone()))
-            .collect()
     }
 
     /// Changes an object as an operator could. Returns what `change` returns; `None` if there is no such object.
@@ -163,19 +160,17 @@ impl Shared {
         tokio::select! {
             biased;
             _ = is_open.wait_for(|is_open| !is_open) => {}
-            () = self.talk(client) => {}
+            _ = self.talk(client) => {}
         }
     }
 
-    async fn talk(self: &Arc<Self>, mut client: TcpStream) {
+    /// Until the client or a fault ends the connection.
+    async fn talk(self: &Arc<Self>, mut client: TcpStream) -> Option<()> {
         let mut received = Vec::new();
         loop {
-            let Ok(parsed) = Message::parse(&received) else { return };
-            let Some(request) = parsed else {
-                match client.read_buf(&mut received).await {
-                    Ok(1..) => continue,
-                    _ => return,
-                }
+            let Some(request) = Message::parse(&received).ok()? else {
+                client.read_buf(&mut received).await.ok().filter(|length| *length > 0)?;
+                continue;
             };
             // This store keeps the other end.
             let _ = self.stands.subscribe().wait_for(|stands| !stands).await;
@@ -183,7 +178,7 @@ impl Shared {
             if !latency.is_zero() {
                 tokio::time::sleep(latency / 2).await;
             }
-            let Some((status, tag, content)) = self.answer(&request).await else { return };
+            let (status, tag, content) = self.answer(&request).await?;
             let length = request.length;
             if !latency.is_zero() {
                 tokio::time::sleep(latency / 2).await;
@@ -192,9 +187,7 @@ impl Shared {
             let modified = "Last-Modified: Sat, 01 Jan 2022 00:00:00 GMT\r\n";
             let head =
                 format!("HTTP/1.1 {status}\r\n{tag}{modified}Content-Length: {}\r\n\r\n", content.len());
-            if client.write_all(&[head.into_bytes(), content].concat()).await.is_err() {
-                return;
-            }
+            client.write_all(&[head.into_bytes(), content].concat()).await.ok()?;
             received.drain(..length);
         }
     }

@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::jute::{self, Reader, Writer};
+use super::jute::{Reader, Writer};
 use super::node::{Access, NodeKind};
+use crate::proxy::Malformed;
 use crate::{Failure, Outcome};
 
 /// The user that may do everything, and the digest for the servers' configuration: of this name and password, as
@@ -43,7 +44,6 @@ pub(super) const ANY_VERSION: i32 = -1;
 #[derive(Debug)]
 pub(super) struct Visit {
     stream: TcpStream,
-    bytes: Vec<u8>,
     asked: i32,
 }
 
@@ -68,10 +68,8 @@ impl Visit {
     /// Opens a session without any rights.
     pub(super) async fn stranger(address: SocketAddr) -> Outcome<Self> {
         let mut visit = Self::open(address, &connect(0, &[0; 16], SESSION)).await?;
-        match visit.connected().await? {
-            0 => Err(Failure::new("no session was given")),
-            _ => Ok(visit),
-        }
+        crate::ensure!(visit.connected().await? != 0, "no session was given");
+        Ok(visit)
     }
 
     /// Closes the session of another client, as that client could. Returns whether it still existed. If a client
@@ -98,7 +96,7 @@ impl Visit {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         stream.write_all(hello).await?;
-        Ok(Self { stream, bytes: Vec::new(), asked: 0 })
+        Ok(Self { stream, asked: 0 })
     }
 
     /// Returns the session that the server assigned; 0 for none.
@@ -111,16 +109,10 @@ impl Visit {
     }
 
     async fn message(&mut self) -> Outcome<Vec<u8>> {
-        loop {
-            if let Some((message, length)) = jute::message(&self.bytes)? {
-                let message = message.to_vec();
-                self.bytes.drain(..length);
-                return Ok(message);
-            }
-            if self.stream.read_buf(&mut self.bytes).await? == 0 {
-                return Err(Failure::new("the connection ended before the answer"));
-            }
-        }
+        let length = usize::try_from(self.stream.read_i32().await?).map_err(|_| Malformed)?;
+        let mut message = vec![0; length];
+        self.stream.read_exact(&mut message).await?;
+        Ok(message)
     }
 
     /// Asks for this at a node. Returns the answer; `None` for the error that is `expected`.
@@ -133,7 +125,7 @@ impl Visit {
     ) -> Outcome<Option<Vec<u8>>> {
         self.asked += 1;
         let front = Writer::default().int(self.asked).int(operation).text(path);
-        let message = Writer::default().bytes(&[front.raw(), rest.raw()].concat()).raw();
+        let message = Writer::default().bytes(&[front.0, rest.0].concat()).0;
         self.stream.write_all(&message).await?;
         match self.answer_to(self.asked).await? {
             Ok(answer) => Ok(Some(answer)),
@@ -160,11 +152,6 @@ impl Visit {
     async fn done(&mut self, number: i32) -> Outcome {
         let done = self.answer_to(number).await?.map(drop);
         done.map_err(|error| Failure::new(format!("the fixture was refused with the error {error}")))
-    }
-
-    pub(super) async fn children(&mut self, path: &str) -> Outcome<Option<Vec<String>>> {
-        let answer = self.ask(GET_CHILDREN, path, Writer::default().bool(false), NO_NODE).await?;
-        Ok(answer.map(|answer| Reader(&answer).texts()).transpose()?)
     }
 
     /// Returns the path of the new node; `None` if the node already existed.

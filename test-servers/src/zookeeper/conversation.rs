@@ -78,15 +78,8 @@ impl ZooKeeperRequest {
             seen.push(kind);
         }
         let are_all_checks = !seen.is_empty() && seen.iter().all(|kind| *kind == Self::Check);
-        Ok(if seen.contains(&Self::Create) {
-            Self::Create
-        } else if seen.contains(&Self::Delete) {
-            Self::Delete
-        } else if are_all_checks {
-            Self::Check
-        } else {
-            Self::Change
-        })
+        let others = if are_all_checks { Self::Check } else { Self::Change };
+        Ok([Self::Create, Self::Delete].into_iter().find(|kind| seen.contains(kind)).unwrap_or(others))
     }
 }
 
@@ -98,29 +91,24 @@ impl From<ZooKeeperRequest> for Subject {
 
 /// Skips the content of one change in a list.
 fn skip(operation: i32, kind: ZooKeeperRequest, changes: &mut Reader<'_>) -> Result<(), Malformed> {
+    use ZooKeeperRequest::{Check, Create, Delete, Write};
+    const LIVES_FOR_A_TIME: i32 = 21;
+    if !matches!(kind, Create | Write | Delete | Check) {
+        return Err(Malformed);
+    }
     changes.bytes()?;
-    match kind {
-        ZooKeeperRequest::Create => {
-            const LIVES_FOR_A_TIME: i32 = 21;
-            changes.bytes()?;
-            for _ in 0..changes.int()? {
-                changes.int()?;
-                changes.bytes()?;
-                changes.bytes()?;
-            }
-            changes.int()?;
-            if operation == LIVES_FOR_A_TIME {
-                changes.long()?;
-            }
-        }
-        ZooKeeperRequest::Write => {
-            changes.bytes()?;
-            changes.int()?;
-        }
-        ZooKeeperRequest::Delete | ZooKeeperRequest::Check => {
-            changes.int()?;
-        }
-        _ => return Err(Malformed),
+    if matches!(kind, Create | Write) {
+        changes.bytes()?;
+    }
+    let access = if kind == Create { changes.int()? } else { 0 };
+    for _ in 0..access {
+        changes.int()?;
+        changes.bytes()?;
+        changes.bytes()?;
+    }
+    changes.int()?;
+    if operation == LIVES_FOR_A_TIME {
+        changes.long()?;
     }
     Ok(())
 }
@@ -188,7 +176,6 @@ mod tests {
     use super::super::node::Access;
     use super::ZooKeeperRequest::{Change, Check, Connect, Create, Delete, List, Ping, Sync};
     use super::*;
-    use crate::proxy::Execution;
 
     /// Creates a conversation in which both sides have sent their first message.
     fn conversation() -> ZooKeeperConversation {
@@ -200,14 +187,14 @@ mod tests {
     }
 
     fn ask(conversation: &mut ZooKeeperConversation, shared: i32, operation: i32, rest: Writer) -> Request {
-        let bytes = [Writer::default().int(shared).int(operation).raw(), rest.raw()].concat();
-        conversation.request(&Writer::default().bytes(&bytes).raw()).unwrap()
+        let bytes = [Writer::default().int(shared).int(operation).0, rest.0].concat();
+        conversation.request(&Writer::default().bytes(&bytes).0).unwrap()
     }
 
     fn answers(conversation: &mut ZooKeeperConversation, shared: i32) -> Option<u64> {
         let message = Writer::default().int(shared).long(1).int(0).message();
         let reply = conversation.reply(&message).unwrap();
-        assert_eq!((reply.length, reply.execution), (message.len(), Execution::Done));
+        assert_eq!((reply.length, reply.is_understood), (message.len(), true));
         reply.answers
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::network::Network;
-use super::{Role, ZooKeeper, ZooKeeperServer};
+use super::{ZooKeeper, ZooKeeperServer};
 use crate::ports::on_free_ports;
 use crate::{Direction, Failure, Outcome, ServerOptions, TcpProxy, free_port};
 
@@ -35,24 +35,7 @@ impl ZooKeeperEnsemble {
     /// # Cancel safety
     /// Dropping the future ends the servers.
     pub async fn start() -> Outcome<Self> {
-        Self::start_with(ServerOptions::new()).await
-    }
-
-    /// Starts an ensemble in which all members have these options, and waits until they serve clients. A port in the
-    /// options is that of the first member; the others have the following ports.
-    ///
-    /// # Errors
-    /// When it does not start: the end of a log, or what to install.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the servers.
-    pub async fn start_with(options: ServerOptions) -> Outcome<Self> {
-        let first = options.port;
-        let of_member = |member: u16| match first {
-            Some(port) => options.clone().port(port.saturating_add(member)),
-            None => options.clone(),
-        };
-        Self::start_each([of_member(0), of_member(1), of_member(2)]).await
+        Self::start_each(Default::default()).await
     }
 
     /// Starts an ensemble of different members, and waits until they serve clients. Either all of them speak TLS or
@@ -70,16 +53,18 @@ impl ZooKeeperEnsemble {
     async fn start_once(options: &[ServerOptions; MEMBERS]) -> Outcome<Self> {
         let ports = (0..MEMBERS).map(|_| Ok([free_port()?, free_port()?])).collect::<Outcome<Vec<_>>>()?;
         let network = Network::start(&ports)?;
-        let lines: Vec<_> = ports
-            .iter()
-            .enumerate()
-            .map(|(at, [quorum, election])| format!("server.{}=127.0.0.1:{quorum}:{election}\n", at + 1))
-            .collect();
         let mut members: Vec<ZooKeeperServer> = Vec::new();
         for (member, options) in options.iter().enumerate() {
-            let properties = [quick_elections(), network.properties(member)].concat();
-            let kind = ZooKeeper::new(Some((member + 1, lines.concat(), properties)))?;
-            members.push(ZooKeeperServer::launch(options.clone(), kind)?);
+            // One that looks for a leader and finds none asks again soon.
+            let mut options = network
+                .through_exit(member, options.clone())
+                .property("zookeeper.fastleader.minNotificationInterval", "100")
+                .property("zookeeper.fastleader.maxNotificationInterval", "1000");
+            for (at, [quorum, election]) in ports.iter().enumerate() {
+                let address = format!("127.0.0.1:{quorum}:{election}");
+                options = options.setting(&format!("server.{}", at + 1), &address);
+            }
+            members.push(ZooKeeperServer::launch(options, ZooKeeper::new(Some(member + 1))?)?);
         }
         for member in &members {
             member.ready().await?;
@@ -141,7 +126,7 @@ impl ZooKeeperEnsemble {
             for &member in members {
                 // A suspended member does not answer; it must not keep this from asking the others.
                 let role = tokio::time::timeout(LOOK_EVERY * 10, self.members[member].role()).await;
-                if matches!(role, Ok(Ok(Role::Leader))) {
+                if role.is_ok_and(|role| role.is_ok_and(|role| role == "leader")) {
                     return Ok(member);
                 }
             }
@@ -182,13 +167,6 @@ impl ZooKeeperEnsemble {
 
     /// Connects all members again. Data that was on its way arrives, as it does in a network.
     pub fn heal(&self) {
-        self.network.between.values().flatten().for_each(TcpProxy::heal);
+        self.network.between.iter().for_each(|(_, proxy)| proxy.heal());
     }
-}
-
-/// A member that looks for a leader and finds none asks again soon.
-fn quick_elections() -> Vec<String> {
-    ["minNotificationInterval=100", "maxNotificationInterval=1000"]
-        .map(|setting| format!("-Dzookeeper.fastleader.{setting}"))
-        .to_vec()
 }

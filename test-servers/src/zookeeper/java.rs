@@ -19,18 +19,15 @@ const JARS: [&str; 7] = [
     "netty-handler.jar",
 ];
 
-/// Small, quick to start, and limited to one processor: a server of a test does little, and there may be many.
-const FRUGAL: [&str; 6] = [
+/// Small, quick to start, and limited to one processor: a server of a test does little, and there may be many. The log has the time
+/// of each event, on one line each.
+const OPTIONS: [&str; 9] = [
     "-Xmx128m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:-UsePerfData",
     "-XX:+ExitOnOutOfMemoryError",
     "-Djava.net.preferIPv4Stack=true",
-];
-
-/// The log has the time of each event, on one line each.
-const LOG: [&str; 3] = [
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
     "-Dorg.slf4j.simpleLogger.showShortLogName=true",
@@ -46,6 +43,6 @@ pub(super) fn server(file: &str, properties: &[String]) -> Outcome<Command> {
     }
     let jars: Vec<_> = JARS.iter().map(|jar| format!("{FOLDER}/{jar}")).collect();
     let mut command = Command::new("java");
-    command.args(FRUGAL).args(LOG).args(properties).arg("-cp").arg(jars.join(":")).arg(MAIN).arg(file);
+    command.args(OPTIONS).args(properties).arg("-cp").arg(jars.join(":")).arg(MAIN).arg(file);
     Ok(command)
 }

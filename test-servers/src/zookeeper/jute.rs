@@ -9,9 +9,9 @@ pub(super) const LENGTH: usize = 4;
 /// No message is longer. A greater length means that the bytes are not a message.
 const LONGEST: usize = 64 << 20;
 
-/// Encodes values.
+/// Encodes values, without a length in front.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Writer(Vec<u8>);
+pub(super) struct Writer(pub(super) Vec<u8>);
 
 impl Writer {
     pub(super) fn bool(mut self, value: bool) -> Self {
@@ -40,14 +40,9 @@ impl Writer {
         self.bytes(value.as_bytes())
     }
 
-    /// Returns the encoded values, without a length in front.
-    pub(super) fn raw(self) -> Vec<u8> {
-        self.0
-    }
-
     /// Returns the encoded values as a message.
     pub(super) fn message(self) -> Vec<u8> {
-        Self::default().bytes(&self.0).raw()
+        Self::default().bytes(&self.0).0
     }
 }
 
@@ -120,14 +115,14 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let bytes = Writer::default().int(-3).long(1 << 40).bool(true).text("/locks").bytes(b"x").raw();
+        let bytes = Writer::default().int(-3).long(1 << 40).bool(true).text("/locks").bytes(b"x").0;
         let mut reader = Reader(&bytes);
         assert_eq!((reader.int(), reader.long(), reader.bool()), (Ok(-3), Ok(1 << 40), Ok(true)));
         assert_eq!((reader.text(), reader.bytes()), (Ok("/locks".to_owned()), Ok(&b"x"[..])));
         assert_eq!((reader.rest(), reader.int()), (&[][..], Err(Malformed)));
-        let nothing = Writer::default().int(-1).raw();
+        let nothing = Writer::default().int(-1).0;
         assert_eq!(Reader(&nothing).bytes(), Ok(&[][..]));
-        let texts = Writer::default().int(2).text("a").text("b").raw();
+        let texts = Writer::default().int(2).text("a").text("b").0;
         assert_eq!(Reader(&texts).texts().unwrap(), ["a", "b"]);
     }
 

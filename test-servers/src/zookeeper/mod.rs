@@ -21,12 +21,14 @@ use tokio::net::TcpStream;
 use crate::options::{Encryption, User};
 use crate::server::{Kind, Place};
 use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy, free_port};
-use access::{ANY_VERSION, DELETE, GET_DATA, NO_NODE, SET_ACCESS, SET_DATA, SUPER_DIGEST, Visit};
-use jute::Writer;
+use access::{
+    ANY_VERSION, DELETE, GET_CHILDREN, GET_DATA, NO_NODE, SET_ACCESS, SET_DATA, SUPER_DIGEST, Visit,
+};
+use four_letter_words::ANSWERS_WITHIN;
+use jute::{Reader, Writer};
 
 pub use conversation::{ZooKeeperConversation, ZooKeeperRequest};
 pub use ensemble::ZooKeeperEnsemble;
-pub use four_letter_words::Role;
 pub use node::{Access, NodeKind, ZooKeeperNode};
 
 const CONFIGURATION: &str = "zoo.cfg";
@@ -46,8 +48,8 @@ const CLOSES_TRIED: usize = 20;
 pub struct ZooKeeper {
     /// For plain text, where it speaks TLS.
     second_port: u16,
-    /// The number of a member of an ensemble, with its lines in the configuration and its properties.
-    membership: Option<(usize, String, Vec<String>)>,
+    /// Of a member of an ensemble.
+    number: Option<usize>,
 }
 
 /// A ZooKeeper server. By default it allows every client everything. Sessions last between one second and one minute, as their
@@ -64,20 +66,17 @@ impl Kind for ZooKeeper {
     }
 
     fn command(&self, place: &Place) -> Outcome<Command> {
-        let (mut lines, mut properties) = (self.configuration(place), properties(place));
         fs::create_dir(place.path("data"))?;
-        if let Some((number, more_lines, more_properties)) = &self.membership {
+        if let Some(number) = self.number {
             fs::write(place.path("data/myid"), number.to_string())?;
-            lines.push_str(more_lines);
-            properties.extend_from_slice(more_properties);
         }
-        fs::write(place.path(CONFIGURATION), lines)?;
+        fs::write(place.path(CONFIGURATION), self.configuration(place))?;
         fs::write(place.path(USERS), users(&place.options))?;
         // Java needs one file with both the server's certificate and its key.
         let server = &place.certificates.server;
         let both = fs::read_to_string(&server.key)? + &fs::read_to_string(&server.certificate)?;
         fs::write(place.path(KEY_STORE), both)?;
-        java::server(&place.path(CONFIGURATION), &properties)
+        java::server(&place.path(CONFIGURATION), &properties(place))
     }
 
     /// A member of an ensemble serves clients when it has found a leader.
@@ -90,8 +89,8 @@ impl Kind for ZooKeeper {
 }
 
 impl ZooKeeper {
-    fn new(membership: Option<(usize, String, Vec<String>)>) -> Outcome<Self> {
-        Ok(Self { second_port: free_port()?, membership })
+    fn new(number: Option<usize>) -> Outcome<Self> {
+        Ok(Self { second_port: free_port()?, number })
     }
 
     fn plain_port(&self, place: &Place) -> u16 {
@@ -199,14 +198,14 @@ impl ZooKeeperServer {
         TcpProxy::with_conversation(self.address(), || Box::new(ZooKeeperConversation::default()))
     }
 
-    /// Returns its role in the ensemble.
+    /// Returns its role: `standalone` without an ensemble, `leader`, or `follower`.
     ///
     /// # Errors
     /// When it does not serve clients now.
     ///
     /// # Cancel safety
     /// Dropping the future only stops the request.
-    pub async fn role(&self) -> Outcome<Role> {
+    pub async fn role(&self) -> Outcome<String> {
         four_letter_words::role_in(&self.word("srvr").await?)
     }
 
@@ -218,7 +217,7 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Dropping the future only stops the request.
     pub async fn word(&self, word: &str) -> Outcome<String> {
-        four_letter_words::ask(self.plain_address(), word).await
+        four_letter_words::ask(self.plain_address(), word, ANSWERS_WITHIN).await
     }
 
     /// Returns the sessions that watch the data or the existence of the node at `path`.
@@ -252,7 +251,8 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Nothing changes at the server.
     pub async fn children(&self, path: &str) -> Outcome<Option<Vec<String>>> {
-        let names = self.visit(path, async |visit| visit.children(path).await).await?;
+        let answer = self.ask(GET_CHILDREN, path, Writer::default().bool(false), NO_NODE).await?;
+        let names = answer.map(|answer| Reader(&answer).texts()).transpose()?;
         Ok(names.map(node::in_order))
     }
 
@@ -352,14 +352,12 @@ impl ZooKeeperServer {
     async fn close_session_at(&self, address: SocketAddr, session: i64) -> Outcome<bool> {
         let was_there = self.knows_session(session).await?;
         let closing = async {
-            let mut closed = Visit::close_session(address, session).await;
             for _ in 1..CLOSES_TRIED {
-                if closed.is_ok() {
-                    break;
+                if let Ok(existed) = Visit::close_session(address, session).await {
+                    return Ok(existed);
                 }
-                closed = Visit::close_session(address, session).await;
             }
-            closed
+            Visit::close_session(address, session).await
         };
         Ok(self.process.answer("the end of a session", closing).await? || was_there)
     }

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::service::Service;
-use crate::{Outcome, TcpProxy};
+use crate::{Outcome, ServerOptions, TcpProxy};
 
 /// The ports on which a member listens for the others: of the quorum and of elections.
 type PeerPorts = [u16; 2];
@@ -25,43 +25,40 @@ type PeerPorts = [u16; 2];
 pub(super) struct Network {
     exits: Vec<Service>,
     /// By the member that connects and the one that it connects to.
-    pub(super) between: HashMap<(usize, usize), Vec<TcpProxy>>,
+    pub(super) between: Vec<([usize; 2], TcpProxy)>,
 }
 
 impl Network {
     pub(super) fn start(members: &[PeerPorts]) -> Outcome<Self> {
-        let mut between = HashMap::new();
-        let mut exits = Vec::new();
+        let (mut exits, mut between) = (Vec::new(), Vec::new());
         for from in 0..members.len() {
             let mut routes = HashMap::new();
             for (to, ports) in members.iter().enumerate().filter(|(to, _)| *to != from) {
-                let mut proxies = Vec::new();
                 for port in *ports {
                     let proxy = TcpProxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
                     routes.insert(port, proxy.address());
-                    proxies.push(proxy);
+                    between.push(([from, to], proxy));
                 }
-                between.insert((from, to), proxies);
             }
             exits.push(exit(routes)?);
         }
         Ok(Self { exits, between })
     }
 
-    /// Returns the Java properties that send a member's connections through its exit.
-    pub(super) fn properties(&self, member: usize) -> Vec<String> {
+    /// Adds the properties of Java that send a member's connections through its exit.
+    pub(super) fn through_exit(&self, member: usize, options: ServerOptions) -> ServerOptions {
         let address = self.exits[member].address;
-        vec![
-            format!("-DsocksProxyHost={}", address.ip()),
-            format!("-DsocksProxyPort={}", address.port()),
+        options
+            .property("socksProxyHost", &address.ip().to_string())
+            .property("socksProxyPort", &address.port().to_string())
             // Otherwise connections to the same machine would bypass the proxy.
-            "-DsocksNonProxyHosts=".to_owned(),
-        ]
+            .property("socksNonProxyHosts", "")
     }
 
     /// The proxies between the two, whichever of them connects.
     pub(super) fn of_both(&self, one: usize, other: usize) -> impl Iterator<Item = &TcpProxy> {
-        [(one, other), (other, one)].into_iter().filter_map(|pair| self.between.get(&pair)).flatten()
+        let is_of_both = move |pair: &[usize; 2]| *pair == [one, other] || *pair == [other, one];
+        self.between.iter().filter(move |(pair, _)| is_of_both(pair)).map(|(_, proxy)| proxy)
     }
 }
 
@@ -95,18 +92,14 @@ async fn pass(mut client: TcpStream, routes: Arc<Routes>) -> io::Result<()> {
 }
 
 async fn port_asked_for(client: &mut TcpStream) -> io::Result<u16> {
-    let [_, ways] = array(client).await?;
+    let [_version, ways] = client.read_u16().await?.to_be_bytes();
     client.read_exact(&mut vec![0; usize::from(ways)]).await?;
     client.write_all(&[VERSION, NO_LOGIN]).await?;
+    let mut request = [0; 8];
+    client.read_exact(&mut request).await?;
     // A member knows the others by their addresses.
-    let [_, _, _, BY_ADDRESS, _, _, _, _, high, low] = array(client).await? else {
+    if request[3] != BY_ADDRESS {
         return Err(io::ErrorKind::Unsupported.into());
-    };
-    Ok(u16::from_be_bytes([high, low]))
-}
-
-async fn array<const N: usize>(client: &mut TcpStream) -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    client.read_exact(&mut bytes).await?;
-    Ok(bytes)
+    }
+    client.read_u16().await
 }

@@ -26,8 +26,6 @@ pub struct ZooKeeperNode {
     pub written: i64,
     /// How often its data has been written.
     pub version: i32,
-    /// How often children were created or deleted.
-    pub child_version: i32,
     /// The session that it ends with, if it is ephemeral.
     pub session: Option<i64>,
     /// The number of its children.
@@ -41,13 +39,13 @@ impl ZooKeeperNode {
         let (created, written) = (reader.long()?, reader.long()?);
         // When it was created and written, in wall-clock time.
         let _ = (reader.long()?, reader.long()?);
-        let (version, child_version, _access_version) = (reader.int()?, reader.int()?, reader.int()?);
+        let (version, _child_version, _access_version) = (reader.int()?, reader.int()?, reader.int()?);
         let owner = reader.long()?;
         let _length = reader.int()?;
         let children = reader.int()?;
         // The owner of a container is a number that no session has.
         let session = (owner != 0 && owner != i64::MIN).then_some(owner);
-        Ok(Self { data, created, written, version, child_version, session, children })
+        Ok(Self { data, created, written, version, session, children })
     }
 }
 
@@ -109,8 +107,8 @@ mod tests {
 
     #[test]
     fn rights_are_written_as_bits() {
-        let written = Access::new().grant("rd", "world", "anyone").write(Writer::default()).raw();
-        let expected = Writer::default().int(1).int(9).text("world").text("anyone").raw();
+        let written = Access::new().grant("rd", "world", "anyone").write(Writer::default()).0;
+        let expected = Writer::default().int(1).int(9).text("world").text("anyone").0;
         assert_eq!(written, expected);
     }
 }

@@ -53,11 +53,8 @@ fn judge(feature: &str, tree: &str, crates: &BTreeSet<String>) -> Result<()> {
     let (named, found): (BTreeSet<_>, BTreeSet<_>) = (named.collect(), found.collect());
     let is_same = named.iter().map(String::as_str).eq(found.iter().copied());
     ensure!(is_same, "with {feature:?} alone, {FACADE} should contain {named:?} but contains {found:?}");
-    let has_testing = features(CORE).any(|name| name == TESTING);
-    ensure!(
-        has_testing == (feature == TESTING),
-        "with {feature:?} alone, {TESTING} of {CORE}: {has_testing}"
-    );
+    let has = features(CORE).any(|name| name == TESTING);
+    ensure!(has == (feature == TESTING), "with {feature:?} alone, {TESTING} of {CORE}: {has}");
     Ok(())
 }
 

@@ -72,14 +72,13 @@ fn all_at_once(mut losses: Vec<Program>, models: Vec<Program>, folder: &Path, un
     let mut contests = losses.pop().context("there are no contests")?.command;
     contests.arg(folder);
     let is_over = AtomicBool::new(false);
-    let spin = || {
-        while !is_over.load(Ordering::Relaxed) {
-            std::hint::spin_loop();
-        }
-    };
     let outcomes = thread::scope(|scope| {
         for _ in 0..processors().div_ceil(2) {
-            scope.spawn(spin);
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         let contests = scope.spawn(|| process::run(&mut contests));
         let models = scope.spawn(|| repeated(models, folder, until));
