@@ -83,8 +83,8 @@ impl<'a> Attempt<'a> {
         // Before the first request, because the server may push the grant, or the hold may be broken, before the client reads the reply.
         let (address, mut granted) = self.nodes().client.router.enter(self.request);
         let this = &self;
-        let asking = self.nodes().send(slot, Operation::Acquire, |link| async move {
-            let contact = this.nodes().of(slot)?.contact.subscribe();
+        let asking = self.nodes().send(slot, Operation::Acquire, |there, link| async move {
+            let contact = there.contact.subscribe();
             let answer = this.ask_first(&link).await?;
             Ok((link, contact, answer))
         });
@@ -195,7 +195,7 @@ impl<'a> Attempt<'a> {
         // Before the request, because the hold may be broken before the client reads the reply.
         let (address, _) = self.nodes().client.router.enter(self.request);
         let this = &self;
-        let sending = self.nodes().send(self.keys.hash_slot, Operation::Downgrade, |link| async move {
+        let sending = self.nodes().send(self.keys.hash_slot, Operation::Downgrade, |_, link| async move {
             // Before it is certain that the connection is good for what is sent now.
             let sent = this.nodes().client.now();
             if !link.is_trusted_at(sent) || !held.may_go_on(&link, sent, this.nodes()) {

@@ -213,7 +213,7 @@ impl Backend for RedisBackend {
         for slot in self.nodes.primaries().await? {
             let mut cursor = Some(0_u64);
             while let Some(from) = cursor {
-                let link = self.nodes.link(slot, Operation::Inspect).await?;
+                let (_, link) = self.nodes.link(slot, Operation::Inspect).await?;
                 let mut scan = redis::cmd("SCAN");
                 scan.arg(from).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED_AT_ONCE);
                 let (next, keys): (u64, Vec<Vec<u8>>) =
@@ -258,7 +258,7 @@ impl Backend for RedisBackend {
 
     async fn ping(&self) -> Result<(), LockError> {
         for slot in self.nodes.in_use() {
-            let link = self.nodes.link(slot, Operation::Ping).await?;
+            let (_, link) = self.nodes.link(slot, Operation::Ping).await?;
             let answer = link.send::<Value>(&redis::cmd("PING")).await;
             // A user may lack the permission for this alone, and the refusal is a sign of life as well.
             if let Err(error) = answer

@@ -152,7 +152,7 @@ impl Link {
 
     /// Makes it count as broken, because the server is no longer the primary that it was.
     pub(super) fn leave(&self) {
-        self.trust_until(Moment::from_nanoseconds(0));
+        self.trusted_until.store(0, Ordering::Relaxed);
         self.breakage.notice();
     }
 
@@ -162,7 +162,8 @@ impl Link {
     }
 
     pub(super) fn trust_until(&self, moment: Moment) {
-        self.trusted_until.store(moment.as_nanoseconds(), Ordering::Relaxed);
+        let unless_left = |until| (until != 0).then_some(moment.as_nanoseconds());
+        let _ = self.trusted_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, unless_left);
     }
 
     /// Waits until the connection is no longer usable.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::spi::Mutex;
+use lock_core::spi::{Mutex, within};
 use lock_core::{BackendContext, LockError, Moment, Operation};
 use redis::{Cmd, FromRedisValue};
 
@@ -20,6 +20,9 @@ use crate::keys::{Keys, hash_slot};
 use crate::messages::Router;
 use crate::options::RedisOptions;
 use crate::scripts::Script;
+
+/// How long an attempt to connect takes if the server accepts the connection and then says nothing.
+const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
 
 /// Between two attempts to send a request to the node that has its hash slot.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -43,6 +46,11 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn now(&self) -> Moment {
         self.context.clock().now()
+    }
+
+    /// How long an attempt to connect may take at each step.
+    pub(super) fn time_to_connect(&self) -> Duration {
+        self.request_timeout.max(SHORTEST_TIME_TO_CONNECT)
     }
 
     pub(super) async fn sleep(&self, pause: Duration) {
@@ -98,17 +106,23 @@ impl Nodes {
     }
 
     /// The connection to the node that has this hash slot, once one that has just begun is open.
-    pub(crate) async fn link(&self, slot: u16, operation: Operation) -> Result<Arc<Link>, LockError> {
+    pub(crate) async fn link(
+        &self,
+        slot: u16,
+        operation: Operation,
+    ) -> Result<(Arc<Connection>, Arc<Link>), LockError> {
         let connection = self.of(slot).map_err(|error| error.during(operation))?;
-        connection.opened().await;
-        match connection.link(slot, operation) {
+        let (clock, limit) = (self.client.context.clock(), self.client.time_to_connect());
+        let _ = within(clock, clock.now().plus(limit), connection.opened()).await;
+        let link = match connection.link(slot, operation) {
             // It may have come to the node since then.
             Err(error) if is_elsewhere(&error) => {
                 connection.look_again().await;
-                connection.link(slot, operation).map_err(|_| error)
+                connection.link(slot, operation).map_err(|_| error)?
             }
-            link => link,
-        }
+            link => link?,
+        };
+        Ok((connection, link))
     }
 
     /// Sends something to the node that has this hash slot, also again, while the slot is on its way. The request timeout limits that.
@@ -116,12 +130,12 @@ impl Nodes {
         &self,
         slot: u16,
         operation: Operation,
-        something: impl Fn(Arc<Link>) -> F,
+        something: impl Fn(Arc<Connection>, Arc<Link>) -> F,
     ) -> Result<T, LockError> {
         let since = self.client.now();
         loop {
             let answer = match self.link(slot, operation).await {
-                Ok(link) => something(link).await,
+                Ok((connection, link)) => something(connection, link).await,
                 Err(error) => Err(error),
             };
             match answer {
@@ -139,7 +153,7 @@ impl Nodes {
         command: Cmd,
     ) -> Result<T, LockError> {
         let (command, operation) = (&Arc::new(command), script.operation());
-        let call = |link: Arc<Link>| async move {
+        let call = |_, link: Arc<Link>| async move {
             let turn = link.turn(operation).await?;
             link.call(turn, script, command).await
         };

@@ -22,16 +22,13 @@ use crate::failure::{explain, is_refused};
 use crate::keys::call_for_prefix;
 use crate::scripts::{GREET, scripts};
 
-/// How long an attempt to connect takes if the server accepts the connection and then says nothing.
-const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
-
 /// How many requests may wait to be written: more than can be pending at the same time.
 const NOT_WRITTEN_YET: usize = 1 << 28;
 
 impl Connection {
     pub(super) async fn open(&self) -> Result<Arc<Link>, LockError> {
         let Client { context, options, witnesses, earlier, .. } = &*self.client;
-        let limit = self.client.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
+        let limit = self.client.time_to_connect();
         let password = context.password(options.server.password.as_ref(), limit).await?;
         let primary = match witnesses {
             Some(witnesses) => witnesses.primary(limit, self.slot, self.client.now()).await?.1,
