@@ -86,7 +86,8 @@ impl Pair {
         let recorder = EventRecorder::of(&lock);
         let guard = soon("the lock", lock.acquire()).await??;
         let waiter = Waiter::start(next.mutex(name)?);
-        until("it waits", || async { Ok(next.status(name).await?.waiters.len() == 1) }).await?;
+        let waits = || async { Ok(next.status(name).await.is_ok_and(|status| status.waiters.len() == 1)) };
+        until("it waits", waits).await?;
         Ok(Self { client, guard, recorder, waiter })
     }
 

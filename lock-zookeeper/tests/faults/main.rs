@@ -26,9 +26,13 @@ mod sessions;
 mod sharing;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use conformance_tests::faults::{Program, case, event_recorder, helper, logs};
 use test_servers::left_out;
+
+/// No case takes this long unless something hangs: those of an ensemble take turns, and each waits for the ones before.
+const LONGEST: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
     if let Some(ended) = helper::run_if_asked(stage::connect_patiently) {
@@ -56,7 +60,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "tls")]
         places::cases(),
     ];
-    let mut program = Program::default();
+    let mut program = Program::default().longest(LONGEST);
     program.add("zookeeper", left_out("zookeeper").as_deref(), all.into_iter().flatten());
     let ended = program.run();
     stage::end_shared();
