@@ -29,8 +29,8 @@ cases!("breaking":
 /// heartbeat is due.
 async fn a_broken_hold_is_reported_as_broken_at_once() -> Outcome {
     let stage = Stage::new().await?;
-    let (ours, time) = stage.frozen(LONG).await?;
-    let (operator, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let ((ours, time), (operator, operators)) = (stage.frozen(LONG).await?, stage.frozen(LONG).await?);
+    let third = stage.client(LONG).await?;
     let lock = ours.mutex(ROOM)?;
     for is_new in [true, false, true, false] {
         let recorder = EventRecorder::of(&lock);
@@ -41,24 +41,22 @@ async fn a_broken_hold_is_reported_as_broken_at_once() -> Outcome {
             time.advance(NO_LONGER_NEW);
             stage.is_watched(&[stage.path(0).await?], stage.session(0).await?).await?;
         }
-        let breaking = operator.break_holder(ROOM, &holder);
+        let (path, breaks, broken) = (stage.path(0).await?, operator.clone(), holder.clone());
+        let breaking = tokio::spawn(async move { breaks.break_holder(ROOM, &broken).await });
         // A hold that is new is not watched before the clock moves.
-        let watching = async {
-            if is_new {
-                let path = stage.path(0).await?;
-                until("the mark", || async {
-                    let node = stage.server.node(&path).await?;
-                    Ok(node.is_none_or(|node| String::from_utf8_lossy(&node.data).contains("broken")))
-                })
-                .await?;
-                time.advance(NO_LONGER_NEW);
-            }
-            recorder.abort().await
-        };
-        let (broken, told) = tokio::join!(breaking, watching);
-        let (broken, (reason, _)) = (broken?, told?);
-        ensure!(broken.taken_away, "{broken:?}");
+        if is_new {
+            until("the mark", || async {
+                let node = stage.server.node(&path).await?;
+                Ok(node.is_none_or(|node| String::from_utf8_lossy(&node.data).contains("broken")))
+            })
+            .await?;
+            time.advance(NO_LONGER_NEW);
+        }
+        let (reason, _) = recorder.abort().await?;
         ensure!(reason == LossReason::Broken && !guard.hold().is_valid(), "{reason:?}");
+        // The operator's clock stands still until then, so that it leaves the holder time to learn of the break.
+        let broken = as_time_passes(&operators, "the answer", breaking).await???;
+        ensure!(broken.taken_away, "{broken:?}");
         let (next, _) = waiter.granted().await?;
         stage.is_held_by(&next, "after the break").await?;
         // The same command once more finds another holder.
@@ -213,7 +211,7 @@ async fn a_break_that_arrives_late_breaks_no_other_holder() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let operator = stage.client_at(proxy.address(), LONG).await?;
+    let (operator, _operators) = stage.frozen_at(proxy.address(), LONG).await?;
     let held = first.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&second, 2).await?;
     let holder = HolderId::new(stage.nodes().await?[0].as_str());
@@ -234,7 +232,7 @@ async fn a_break_whose_second_half_arrives_late_breaks_no_other_holder() -> Outc
     let stage = Stage::new().await?;
     let (slow, late) = (stage.proxy()?, stage.proxy()?);
     let (first, second) = (stage.client_at(slow.address(), LONG).await?, stage.client(LONG).await?);
-    let operator = stage.client_at(late.address(), LONG).await?;
+    let (operator, operators) = stage.frozen_at(late.address(), LONG).await?;
     let lock = first.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let held = lock.acquire().await?;
@@ -246,7 +244,7 @@ async fn a_break_whose_second_half_arrives_late_breaks_no_other_holder() -> Outc
     let (reason, aborted) = recorder.abort().await?;
     ensure!(reason == LossReason::Broken, "{reason:?}");
     soon("the holder's own order", slow.is_held()).await?;
-    soon("the second half", late.is_held()).await?;
+    as_time_passes(&operators, "the second half", late.is_held()).await?;
     slow.let_go();
     let (next, granted) = waiter.granted().await?;
     ensure!(aborted < granted, "another had the lock before the abort");
@@ -263,7 +261,7 @@ async fn a_break_overwrites_nothing_that_the_holder_has_written_meanwhile() -> O
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let (ours, time) = stage.frozen(LONG).await?;
-    let operator = stage.client_at(proxy.address(), LONG).await?;
+    let (operator, operators) = stage.frozen_at(proxy.address(), LONG).await?;
     let leadership = soon("the lock", ours.election(ROOM)?.campaign("before")).await??;
     let holder = HolderId::new(stage.nodes().await?[0].as_str());
     proxy.hold_request(ZooKeeperRequest::Change);
@@ -282,7 +280,7 @@ async fn a_break_overwrites_nothing_that_the_holder_has_written_meanwhile() -> O
     .await?;
     // Only now the holder may learn of it.
     time.advance(NO_LONGER_NEW);
-    let broken = soon("the answer", breaking).await???;
+    let broken = as_time_passes(&operators, "the answer", breaking).await???;
     ensure!(broken.taken_away, "{broken:?}");
     Ok(())
 }

@@ -246,12 +246,13 @@ async fn the_own_node_written_to_by_another_program() -> Outcome {
 async fn a_release_reports_a_loss_that_was_not_noticed_before() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), LONG).await?;
+    let (client, time) = stage.frozen_at(proxy.address(), LONG).await?;
     stage.works(&client).await?;
     let lock = client.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     proxy.hold_reply(ZooKeeperRequest::Read);
+    time.advance(NO_LONGER_NEW);
     soon("the watch", proxy.is_held()).await?;
     stage.server.delete(&stage.path(0).await?).await?;
     let releasing = tokio::spawn(guard.release());
