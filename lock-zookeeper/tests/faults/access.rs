@@ -11,7 +11,7 @@ use test_servers::{Access, NodeKind, ServerOptions, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::logs;
-use crate::stage::{LONG, ROOM, Stage, connect, connect_patiently, refusal, soon, until};
+use crate::stage::{LONG, ROOM, Stage, connect, connect_patiently, refusal, release_patiently, soon, until};
 
 cases!("access":
     nodes_of_their_creator_are_closed_to_others,
@@ -344,7 +344,7 @@ async fn a_server_that_has_too_much_to_do() -> Outcome {
                 ensure!(!is_inside.swap(true, Ordering::SeqCst), "two hold");
                 tokio::task::yield_now().await;
                 is_inside.store(false, Ordering::SeqCst);
-                soon("the release", guard.release()).await??;
+                release_patiently(&client, guard).await?;
             }
             Outcome::Ok(())
         }));

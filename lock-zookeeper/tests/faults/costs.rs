@@ -238,5 +238,5 @@ async fn an_idle_client_costs_a_few_signs_of_life() -> Outcome {
     // At most one in a sixth of the session; the first may follow what was asked for before.
     ensure!(seconds >= (SIGNS - 1) * 10, "{SIGNS} in {seconds} seconds");
     ensure!(proxy.requests(ZooKeeperRequest::Connect) == 1, "it has connected again");
-    stage.works(&client).await
+    stage.works_as_time_passes(&client, &time).await
 }

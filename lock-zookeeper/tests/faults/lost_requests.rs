@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use lock_core::LockClient;
+use lock_core::{ErrorKind, LockClient};
 use test_servers::{Losing, NodeKind, TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
@@ -37,7 +37,8 @@ async fn stage(options: &str) -> Outcome<(Stage, TcpProxy, LockClient, LockClien
 /// A repeated release finds nothing, which is not a loss.
 ///
 /// The caller of a release waits as long as the hold would have lasted, and ten seconds at most. With a session of 15 seconds the
-/// client library takes six to find the connection dead. A release right after a heartbeat leaves four to connect again.
+/// client library takes six to find the connection dead. A release right after a heartbeat leaves four to connect again; on a busy
+/// machine that may take longer, and the client continues after the answer.
 async fn of_a_release() -> Outcome {
     let (stage, proxy, client, other) = stage("session_timeout=15s").await?;
     let just_renewed = Duration::from_secs(9);
@@ -48,8 +49,9 @@ async fn of_a_release() -> Outcome {
         let waiter = stage.in_line(&other, 2).await?;
         until("it is renewed", || async { Ok(guard.hold().remaining() > Some(just_renewed)) }).await?;
         loss.of_next(&proxy, ZooKeeperRequest::Delete);
-        let released = soon("the release", guard.release()).await?;
-        ensure!(released.is_ok(), "{loss:?}: {released:?}");
+        let released = soon("the release", guard.release()).await?.map_err(|error| error.kind());
+        let is_late = loss.1 == Losing::Silence && released == Err(ErrorKind::Unconfirmed);
+        ensure!(released == Ok(()) || is_late, "{loss:?}: {released:?}");
         let (next, _) = waiter.granted().await?;
         soon("the rest", client.idle()).await?;
         stage.is_held_by(&next, format_args!("{loss:?}")).await?;
@@ -102,9 +104,10 @@ async fn of_a_heartbeat() -> Outcome {
 }
 
 /// Only the client library can tell that the connection is dead, after 0.4 of a session. That is close to the limit of a hold whose
-/// last heartbeat was a sixth of a session earlier; with a session of 40 seconds the rest is three seconds.
+/// last heartbeat was a sixth of a session earlier; with a session of 60 seconds, the longest that the server
+/// grants, the rest is four and a half.
 async fn of_a_heartbeat_on_a_connection_that_is_dead() -> Outcome {
-    heartbeats_are_lost(40, |losing| losing == Losing::Silence).await
+    heartbeats_are_lost(60, |losing| losing == Losing::Silence).await
 }
 
 async fn heartbeats_are_lost(session: u64, which: impl Fn(Losing) -> bool) -> Outcome {

@@ -70,6 +70,14 @@ async fn connect_as(url: &str, builder: &ClientBuilder) -> Result<LockClient, Lo
 /// After this time the client watches the nodes of a hold. Its next heartbeat in a [`LONG`] session is far away.
 pub const NO_LONGER_NEW: Duration = Duration::from_secs(1);
 
+/// Releases the lock, and waits until the client has done so, also where its caller is told before that no answer came in time.
+pub async fn release_patiently(client: &LockClient, guard: LockGuard) -> Outcome {
+    match soon("the release", guard.release()).await? {
+        Err(error) if error.kind() == ErrorKind::Unconfirmed => soon("the rest", client.idle()).await,
+        released => Ok(released?),
+    }
+}
+
 /// The error of an answer that has to be an error.
 pub fn refusal<T>(answer: Result<T, LockError>) -> Outcome<LockError> {
     answer.err().ok_or_else(|| Failure::new("it was not refused"))
@@ -321,6 +329,17 @@ impl Stage {
     /// Checks that the client can acquire and release the lock `room` now.
     pub async fn works(&self, client: &LockClient) -> Outcome {
         let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
+        self.is_held_and_ends(guard).await
+    }
+
+    /// The same for a client whose time has to pass before it trusts its session: only then, because a release has to be
+    /// answered within a time that would pass quickly.
+    pub async fn works_as_time_passes(&self, client: &LockClient, time: &ManualClock) -> Outcome {
+        let guard = as_time_passes(time, "the lock", client.mutex(ROOM)?.acquire()).await??;
+        self.is_held_and_ends(guard).await
+    }
+
+    async fn is_held_and_ends(&self, guard: LockGuard) -> Outcome {
         self.is_held_by(&guard, "while it is held").await?;
         Ok(guard.release().await?)
     }
