@@ -33,7 +33,7 @@ pub async fn as_time_passes<T>(
     let passing = async {
         loop {
             time.advance(Duration::from_millis(100));
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::select! {
