@@ -70,7 +70,7 @@ async fn a_request_that_arrives_after_the_release_creates_nothing() -> Outcome {
     for round in 1..=ROUNDS {
         proxy.hold_request(EtcdRequest::Create);
         let waiter = Waiter::of(&client)?;
-        proxy.is_held().await;
+        soon("the request", proxy.is_held()).await?;
         let (guard, _) = waiter.granted().await?;
         guard.release().await?;
         let_it_arrive(&client, &proxy).await?;
@@ -99,7 +99,8 @@ async fn a_known_outcome_leaves_no_tombstone() -> Outcome {
     let client = stage.client_at(proxy.address(), LONG).await?;
     let other = stage.client(LONG).await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
-    let refused = other.mutex(ROOM)?.acquire_for(Duration::from_millis(200)).await;
+    // Long enough for the answer to its request: without one the outcome would not be known.
+    let refused = other.mutex(ROOM)?.acquire_for(Duration::from_secs(5)).await;
     ensure!(refused.is_err(), "granted");
     guard.release().await?;
     soon("the undoing", other.idle()).await?;

@@ -122,8 +122,8 @@ async fn a_server_without_its_data() -> Outcome {
 /// Most of its lease is the abort margin, and a hold has to begin with the rest of it.
 async fn a_client_that_did_nothing_has_a_free_lock_at_once() -> Outcome {
     let stage = Stage::new().await?;
-    let client = stage.client("lease=13s&abort_margin=10s").await?;
-    tokio::time::sleep(Duration::from_millis(3200)).await;
+    let client = stage.client("lease=20s&abort_margin=13s").await?;
+    tokio::time::sleep(Duration::from_millis(7200)).await;
     // A grant that had ended would keep the lock for a margin, which this does not wait for.
     let guard = client.mutex(ROOM)?.acquire_for(Duration::from_secs(5)).await?;
     ensure!(guard.hold().is_valid(), "it has ended already");
