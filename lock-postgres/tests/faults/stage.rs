@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
 
 pub use conformance_tests::faults::case::{cases, ensure};
-pub use conformance_tests::faults::{PATIENCE, ROOM, Waiter, poll_times, soon, until, with_options};
+pub use conformance_tests::faults::{PATIENCE, ROOM, Waiter, frozen, poll_times, soon, until, with_options};
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, LockClient, LockError};
+use lock_core::{ClientBuilder, LockClient, LockError, ManualClock};
 use lock_kit::LockUrl;
 use lock_postgres::key;
 use test_servers::{PostgresServer, PostgresSession, Row, ServerOptions, TcpProxy};
@@ -108,6 +108,13 @@ impl Stage {
     /// A client with these options, through the proxy at `address`.
     pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
         reach(&with_options(&self.url_at(address), options)).await
+    }
+
+    /// A client with these options, through the proxy at `address`, whose clock stands still until the case advances it.
+    pub async fn frozen_at(&self, address: SocketAddr, options: &str) -> Outcome<(LockClient, ManualClock)> {
+        let (builder, time) = frozen();
+        let url = with_options(&self.url_at(address), options);
+        Ok((lock_postgres::connect(&LockUrl::parse(&url)?, builder).await?, time))
     }
 
     /// A connection of an administrator to the database.
