@@ -141,7 +141,7 @@ async fn a_password_of_the_program_is_asked_for_by_each_connection() -> Outcome 
 
 async fn an_idle_client_closes_its_connections() -> Outcome {
     let stage = Stage::new().await?;
-    let client = stage.client("lease=4s").await?;
+    let client = stage.client("lease=12s").await?;
     stage.works(&client).await?;
     until("no connection is left", || async { Ok(stage.connections().await? == 0) }).await?;
     let ended_by_server = "SELECT sessions_fatal FROM pg_stat_database WHERE datname=current_database()";

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{LockClient, LockGuard, Wait};
 
+use crate::concurrently::build_an_index;
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, cases, ensure, poll_times, soon};
 
 cases!("sharing":
@@ -215,7 +216,7 @@ async fn a_cancelled_downgrade_leaves_no_gap() -> Outcome {
 /// Its token is one of a sequence, whose commit waits for the standby.
 async fn a_downgrade_that_no_standby_has_costs_no_hold() -> Outcome {
     let stage = Stage::alone().await?;
-    let client = stage.client("lease=3s&fencing=sequence").await?;
+    let client = stage.client("lease=12s&fencing=sequence").await?;
     let held = client.mutex("held")?.acquire().await?;
     let lock = client.rw_lock(ROOM)?;
     let writer = lock.write().try_acquire().await?.ok_or_else(|| Failure::new("a free lock was refused"))?;
@@ -228,7 +229,7 @@ async fn a_downgrade_that_no_standby_has_costs_no_hold() -> Outcome {
     stage.query("CHECKPOINT").await?;
     let releasing = tokio::spawn(writer.release());
     // Only a hold that is checked is valid for so long.
-    let lost = tokio::time::timeout(Duration::from_secs(6), held.lost()).await;
+    let lost = tokio::time::timeout(Duration::from_secs(13), held.lost()).await;
     ensure!(lost.is_err() && reader.hold().is_valid(), "the other hold is lost: {lost:?}");
     stage.query("ALTER SYSTEM RESET synchronous_standby_names").await?;
     stage.query("SELECT pg_reload_conf()").await?;
@@ -250,8 +251,7 @@ async fn an_index_is_built_beside_waiters() -> Outcome {
     }
     // One of those that wait for permits is at the head, and looks for them itself.
     stage.queued(3).await?;
-    stage.query("CREATE TABLE big AS SELECT generate_series(1, 1000) AS number").await?;
-    soon("the index", stage.query("CREATE INDEX CONCURRENTLY ON big (number)")).await??;
+    build_an_index(&stage).await?;
     ensure!(held.hold().is_valid() && permits.hold().is_valid(), "a lock was lost");
     stage.queued(3).await?;
     held.release().await?;

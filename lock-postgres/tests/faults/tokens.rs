@@ -264,7 +264,7 @@ async fn of_a_released_hold_are_in_no_status() -> Outcome {
 async fn that_are_blocked_cost_no_hold() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) =
-        (stage.client("lease=6s&fencing=table").await?, stage.client("lease=10m&fencing=table").await?);
+        (stage.client("lease=12s&fencing=table").await?, stage.client("lease=10m&fencing=table").await?);
     let held = client.mutex("held")?.acquire().await?;
     // The table has a row of it, which is ended before the next attempt on that connection.
     client.mutex("recorded")?.acquire().await?.release().await?;
@@ -279,7 +279,7 @@ async fn that_are_blocked_cost_no_hold() -> Outcome {
         ensure!(error.is_retryable(), "{free}: {error}");
     }
     // Only a hold that is checked is valid for so long.
-    let lost = tokio::time::timeout(Duration::from_secs(6), held.lost()).await;
+    let lost = tokio::time::timeout(Duration::from_secs(13), held.lost()).await;
     ensure!(lost.is_err(), "the other hold is lost: {lost:?}");
     administrator.query("ROLLBACK").await?;
     taken.release().await?;
@@ -343,7 +343,7 @@ async fn that_no_standby_has_are_not_given_and_cost_no_hold() -> Outcome {
     for fencing in ["table", "sequence"] {
         let stage = Stage::alone().await?;
         let (client, other) =
-            (stage.client(&format!("lease=3s&fencing={fencing}")).await?, stage.client(LONG).await?);
+            (stage.client(&format!("lease=12s&fencing={fencing}")).await?, stage.client(LONG).await?);
         let (held, taken) = (client.mutex("held")?.acquire().await?, other.mutex("taken")?.acquire().await?);
         let waiter = Waiter::start(client.mutex("taken")?);
         stage.queued(1).await?;
@@ -360,7 +360,7 @@ async fn that_no_standby_has_are_not_given_and_cost_no_hold() -> Outcome {
         ensure!(error.is_retryable(), "{fencing}: {error}");
         taken.release().await?;
         // Only a hold that is checked is valid for so long.
-        let lost = tokio::time::timeout(Duration::from_secs(3), held.lost()).await;
+        let lost = tokio::time::timeout(Duration::from_secs(13), held.lost()).await;
         ensure!(lost.is_err(), "{fencing}: the other hold is lost: {lost:?}");
         ensure!(fencing == "sequence" || !waiter.is_finished(), "a token that no standby has was given");
         stage.query("ALTER SYSTEM RESET synchronous_standby_names").await?;
