@@ -38,7 +38,7 @@ impl Before {
 
     fn lease(self) -> &'static str {
         // The client checks a wait after a quarter of its lease.
-        if self == Self::Checks { "lease=8s" } else { LONG }
+        if self == Self::Checks { "lease=24s" } else { LONG }
     }
 
     fn start(self, lock: Arc<dyn DistributedLock>) -> JoinHandle<Result<LockGuard, LockError>> {

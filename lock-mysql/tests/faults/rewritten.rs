@@ -4,12 +4,15 @@ use std::pin::pin;
 
 use conformance_tests::Outcome;
 use lock_core::{ErrorKind, LossReason};
+use lock_kit::LockUrl;
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::middleman::{Middleman, Way, url_without_password};
-use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, poll_times, reach, soon, until};
+use crate::stage::{
+    FROZEN, INTERVAL, LONG, ROOM, Stage, WATCHFUL, Waiter, frozen, poll_times, reach, soon, until,
+};
 
 cases!("rewritten":
     what_was_granted_and_interrupted_is_given_back,
@@ -110,13 +113,15 @@ async fn a_lock_without_a_holder_at_a_check_is_a_loss(flavour: MySqlFlavour) -> 
 
 async fn what_another_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome {
     let (stage, middleman) = rewriting(flavour, "SELECT /*distlock renew*/", EARLIER_AT_A_CHECK).await?;
-    // Time for another client to start waiting.
-    let ours = reach(&middleman.url("lease=16s")).await?;
+    let (builder, time) = frozen();
+    let ours = lock_mysql::connect(&LockUrl::parse(&middleman.url(FROZEN))?, builder).await?;
     let theirs = reach(&url_without_password(stage.server.address(), LONG)).await?;
     let lock = ours.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
+    stage.queued(1).await?;
+    time.advance(INTERVAL);
     let (next, _) = waiter.granted().await?;
     let (reason, _) = recorder.abort().await?;
     ensure!(reason == LossReason::Taken, "lost because {reason}");

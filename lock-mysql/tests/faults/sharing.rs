@@ -381,7 +381,7 @@ async fn readers_without_a_slot_wait_in_order(flavour: MySqlFlavour) -> Outcome 
     let third = Waiter::start(clients[2].rw_lock(ROOM)?.read());
     let waits = |count| {
         let client = &clients[0];
-        move || async move { Ok(client.status(ROOM).await?.waiters.len() == count) }
+        move || async move { Ok(client.status(ROOM).await.is_ok_and(|status| status.waiters.len() == count)) }
     };
     until("the reader waits", waits(1)).await?;
     let last = writer(&clients[3])?;

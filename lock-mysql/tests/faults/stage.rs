@@ -17,7 +17,7 @@ use crate::servers::Server;
 /// A lease that outlasts every case, so that nothing happens because it ends, and time for a busy machine to answer.
 pub const LONG: &str = "lease=10m&timeout=15s";
 
-/// The same for a client whose time jumps: no request is given up when it does.
+/// The same for a client whose time jumps: a request may take as long as it may in any lease, three quarters of an interval.
 pub const FROZEN: &str = "lease=10m&timeout=9m";
 
 /// After so long by the client's clock a hold or a wait with such a lease is checked.
@@ -27,7 +27,7 @@ pub const INTERVAL: Duration = Duration::from_secs(151);
 pub const WATCHFUL: &str = "lease=10m&validation_interval=50ms";
 
 /// For holders that are killed: they notice soon, and if a MySQL 5.7 does not notice, it frees their locks with the lease.
-pub const KILLABLE: &str = "lease=8s&validation_interval=200ms";
+pub const KILLABLE: &str = "lease=20s&validation_interval=200ms";
 
 /// For sessions that are killed while they work: a MySQL 5.7 that does not notice ends them with the lease.
 pub const ENDED_SOON: &str = "lease=30s";

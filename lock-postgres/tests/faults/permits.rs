@@ -179,11 +179,11 @@ async fn a_cancelled_wait_begins_anew() -> Outcome {
     for _ in 0..10 {
         // The head as well, in the middle of its look or between two.
         until("the head", || async {
-            let head = process_of(&stage, 0).await?;
-            if !head.is_empty() {
-                stage.cancel(&head).await?;
+            let process = process_of(&stage, 0).await?;
+            if !process.is_empty() {
+                stage.cancel(&process).await?;
             }
-            Ok(!head.is_empty())
+            Ok(!process.is_empty())
         })
         .await?;
         queued(&stage, &holder, 2).await?;

@@ -232,7 +232,7 @@ async fn a_break_whose_second_half_arrives_late_breaks_no_other_holder() -> Outc
     let stage = Stage::new().await?;
     let (slow, late) = (stage.proxy()?, stage.proxy()?);
     let (first, second) = (stage.client_at(slow.address(), LONG).await?, stage.client(LONG).await?);
-    let operator = stage.client_at(late.address(), LONG).await?;
+    let (operator, operators) = stage.frozen_at(late.address(), LONG).await?;
     let lock = first.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let held = lock.acquire().await?;
@@ -244,7 +244,7 @@ async fn a_break_whose_second_half_arrives_late_breaks_no_other_holder() -> Outc
     let (reason, aborted) = recorder.abort().await?;
     ensure!(reason == LossReason::Broken, "{reason:?}");
     soon("the holder's own order", slow.is_held()).await?;
-    soon("the second half", late.is_held()).await?;
+    as_time_passes(&operators, "the second half", late.is_held()).await?;
     slow.let_go();
     let (next, granted) = waiter.granted().await?;
     ensure!(aborted < granted, "another had the lock before the abort");
