@@ -74,14 +74,21 @@ impl Lease {
     /// relies on it, and one that restarts until it ends: what its own record of the hold did not outlast may be another client's by then.
     pub(crate) fn may_go_on(&self, link: &Link, sent: Moment, nodes: &Nodes) -> bool {
         let (reign, until) = &*self.record.lock();
-        let is_of_the_same_server = || Some(reign.as_ref()?.is_of_the_same_server(link.reign.as_ref()?));
+        if *reign == link.reign {
+            return true;
+        }
+        if *until < sent {
+            return false;
+        }
+        if let (Some(was), Some(is)) = (reign, &link.reign)
+            && was.is_of_the_same_server(is)
+        {
+            return true;
+        }
         // The first client came to a new primary the longest lease and the longest reliance before `from`. Clients relied on the old
         // one for that reliance after it, and the hold's record kept the lock from them if it lasted as long.
-        let lasted = || {
-            let from = link.from(self.keys.hash_slot).unwrap_or(Moment::FOREVER);
-            until.plus(nodes.client.options.longest_lease()) >= from
-        };
-        *reign == link.reign || *until >= sent && (is_of_the_same_server() == Some(true) || lasted())
+        let from = link.from(self.keys.hash_slot).unwrap_or(Moment::FOREVER);
+        until.plus(nodes.client.options.longest_lease()) >= from
     }
 
     /// Records that it was acquired or renewed by what was sent at this moment.

@@ -138,8 +138,13 @@ impl Fixture {
     }
 
     fn lasting_address(&self, address: SocketAddr) -> String {
-        // A bystander that waits learns with its next heartbeat that another's lease has ended.
-        let lease = if address == self.proxy.address() { LASTING } else { LASTING / 10 };
+        let lease = match &self.sentinels {
+            _ if address == self.proxy.address() => LASTING,
+            // For as long a primary that is started again grants nothing.
+            Some(_) => LEASE,
+            // A bystander that waits learns with its next heartbeat that another's lease has ended.
+            None => LASTING / 10,
+        };
         format!("{}&timeout={}s", self.url(address, lease), PATIENCE.as_secs())
     }
 
