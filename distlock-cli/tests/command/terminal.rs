@@ -302,13 +302,17 @@ fn witness_in(group: Pid) -> Option<Pid> {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
 fn a_command_that_interrupts_itself_does_not_end_the_script_around_it() {
     let sandbox = Sandbox::new();
-    // The witness has joined the group by then.
-    let script = "$D exec job -- sh -c 'sleep 3; kill -INT $$'\necho code=$?=\n";
+    let command = "echo started $$; while [ ! -e go ]; do sleep 0.1; done; kill -INT $$";
+    let script = format!("$D exec job -- sh -c '{command}'\necho code=$?=\n");
     std::fs::write(sandbox.file("script"), script).unwrap();
     let mut screen = Screen::open(&sandbox);
     screen.enter("bash script");
+    let group = screen.number_after("started ");
+    until("the witness has joined", || witness_in(group).is_some());
+    std::fs::write(sandbox.file("go"), "").unwrap();
     screen.expect("code=130=");
     screen.expect_prompt_after(0);
 }

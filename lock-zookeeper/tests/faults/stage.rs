@@ -70,7 +70,7 @@ async fn connect_as(url: &str, builder: &ClientBuilder) -> Result<LockClient, Lo
 /// After this time the client watches the nodes of a hold. Its next heartbeat in a [`LONG`] session is far away.
 pub const NO_LONGER_NEW: Duration = Duration::from_secs(1);
 
-/// Releases the lock, and waits until the client has done so, also where its caller is told before that no answer came in time.
+/// Releases the lock, and waits until the client has done so, even if the answer takes longer than its caller is kept waiting.
 pub async fn release_patiently(client: &LockClient, guard: LockGuard) -> Outcome {
     match soon("the release", guard.release()).await? {
         Err(error) if error.kind() == ErrorKind::Unconfirmed => soon("the rest", client.idle()).await,
