@@ -194,7 +194,10 @@ impl Connection {
         while let Some(item) = queue.recv().await {
             match item {
                 Item::Bytes(due, bytes) => {
-                    tokio::time::sleep_until(due).await;
+                    // A timer that is due ends at the next millisecond.
+                    if due > Instant::now() {
+                        tokio::time::sleep_until(due).await;
+                    }
                     self.no_blackhole(direction).await;
                     self.write_bytes(direction, &mut socket, &bytes).await?;
                 }
