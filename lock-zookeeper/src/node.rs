@@ -215,7 +215,7 @@ pub(crate) async fn without_doubles(
     let is_double = |name: &String| claim.protection_id().is_on(name) && !own.contains(name);
     for double in children.iter().filter(|name| is_double(name)) {
         claim.traces().doubt();
-        claim.session().delete(&claim.path_of(double)).await?;
+        claim.session().delete(&claim.path_of(double), None).await?;
     }
     children.retain(|name| !is_double(name));
     Ok(children)

@@ -160,7 +160,7 @@ impl Claim for NodeClaim {
         if names.first().is_some_and(|name| is_worth_resetting(name)) {
             // A new directory makes the numbers start again. While clients wait, the servers refuse the deletion, which does no
             // harm.
-            let _ = self.session().delete(self.directory()).await;
+            let _ = self.session().delete(self.directory(), None).await;
         }
         Ok(was_there)
     }

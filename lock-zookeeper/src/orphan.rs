@@ -30,7 +30,7 @@ impl Orphan {
         session.barrier(&self.directory).await?;
         for name in session.list(&self.directory).await? {
             if self.protection_id.is_on(&name) {
-                session.delete(&format!("{}/{name}", self.directory)).await?;
+                session.delete(&format!("{}/{name}", self.directory), None).await?;
             }
         }
         Ok(())

@@ -372,10 +372,10 @@ impl Session {
         }
     }
 
-    /// Deletes a node. Returns whether it existed.
-    pub(crate) async fn delete(&self, path: &str) -> Result<bool, Failure> {
+    /// Deletes a node, with a version only if its data has that. Returns whether it existed.
+    pub(crate) async fn delete(&self, path: &str, version: Option<i32>) -> Result<bool, Failure> {
         let deleted =
-            self.ask(Proof::Committed, |client| async move { client.delete(path, None).await }).await;
+            self.ask(Proof::Committed, |client| async move { client.delete(path, version).await }).await;
         match deleted {
             Ok(()) => Ok(true),
             Err(failure) if failure.is(&Error::NoNode) => Ok(false),
@@ -386,18 +386,18 @@ impl Session {
     /// Deletes nodes, in one transaction if there are several. Returns whether all of them existed; if not, it deletes the others. With
     /// a version it deletes nothing if the first one's data has another.
     pub(crate) async fn delete_all(&self, paths: &[String], version: Option<i32>) -> Result<bool, Failure> {
-        if let ([path], None) = (paths, version) {
-            return self.delete(path).await;
+        if let [path] = paths {
+            return self.delete(path, version).await;
         }
-        let versions = std::iter::once(version).chain(std::iter::repeat(None));
+        let nodes = || paths.iter().zip(std::iter::once(version).chain(std::iter::repeat(None)));
         let delete = |writer: &mut zookeeper_client::MultiWriter<'_>| {
-            paths.iter().zip(versions).try_for_each(|(path, version)| writer.add_delete(path, version))
+            nodes().try_for_each(|(path, version)| writer.add_delete(path, version))
         };
         match self.change(delete).await {
             Ok(_) => Ok(true),
             Err((_, failure)) if failure.is(&Error::NoNode) => {
-                for path in paths {
-                    self.delete(path).await?;
+                for (path, version) in nodes() {
+                    self.delete(path, version).await?;
                 }
                 Ok(false)
             }
