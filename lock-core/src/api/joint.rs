@@ -12,8 +12,7 @@ use crate::api::joint_hold::join;
 use crate::api::lock::DistributedLock;
 use crate::api::publisher::Publisher;
 use crate::api::scope;
-use crate::policy::hold::Hold;
-use crate::policy::hold::Watcher;
+use crate::policy::hold::{Hold, UntilEnded};
 use crate::runtime::clock::Clock;
 use crate::runtime::race::race;
 use crate::runtime::sync::Mutex;
@@ -44,7 +43,7 @@ struct Joint {
     hold: Hold,
     entries: u64,
     guards: Vec<LockGuard>,
-    _parts: Vec<Watcher>,
+    _parts: Vec<UntilEnded>,
 }
 
 impl Joints {

@@ -160,10 +160,10 @@ impl Entry {
         effects.words.drain(drop);
         if !effects.ended.is_empty() {
             let mut ended = std::mem::take(&mut effects.ended);
-            let mut log = move || ended.drain(|ended| ended.log());
+            let mut report = move || ended.drain(|ended| ended.report());
             match place {
-                Place::Here => log(),
-                Place::Engine => drop(self.client.engine.spawn(async move { log() })),
+                Place::Here => report(),
+                Place::Engine => drop(self.client.engine.spawn(async move { report() })),
             }
         }
         effects.work.drain(|work| self.begin(work, place));
@@ -281,7 +281,7 @@ impl Home for Entry {
         About { name: &self.name, clock, server, metrics: Some(metrics) }
     }
 
-    fn publish(&self, event: Event<LossReason>, hold: &Hold) {
+    fn publish(&self, event: Event, hold: &Hold) {
         self.client.observer.publish(event, hold);
         self.changed();
     }

@@ -36,7 +36,6 @@ use std::time::Duration;
 
 use crate::policy::acquire::Acquisition;
 use crate::policy::hold::Hold;
-use crate::policy::hold::state::Phase;
 use crate::runtime::clock::{AlarmHandle, Moment};
 use crate::runtime::few::FewByKey;
 use crate::runtime::number_map::NumberHashes;
@@ -52,7 +51,7 @@ pub(crate) use line::Ticket;
 use line::{At, Line, Request};
 use owners::Owners;
 pub(crate) use releasing::Reply;
-pub(crate) use turn::{Downgrade, Effects, EndedHold, LostLease, Pause, Release, Turn, Work};
+pub(crate) use turn::{Downgrade, Effects, LostLease, Pause, Release, Turn, Work};
 
 /// After this time an answer is overdue, so that a wait that ends does not take the silence for another holder. The server
 /// gets the same for its first word on an attempt, however short the wait is.
@@ -256,11 +255,7 @@ impl LocalLock {
         match &settled {
             // The other branches of its owner have seen the hold, and this one learns of its loss.
             Settled::Granted(hold) if !self.is_in(owner, mode, hold) => {
-                let known = match hold.phase() {
-                    Phase::Lost(reason) => Some(reason),
-                    _ => None,
-                };
-                let loss = self.owners.leave_loss(owner, mode, hold).or(known);
+                let loss = self.owners.leave_loss(owner, mode, hold).or(hold.loss());
                 Some(loss.map_or(settled, Settled::Lost))
             }
             _ => Some(settled),
