@@ -197,6 +197,20 @@ impl Hold {
         self.end().and_then(loss)
     }
 
+    /// The error of a call for a hold that is over. If it still stands, its deadline has passed, and the loss is about to be
+    /// reported.
+    pub(crate) fn why_over(&self, operation: Operation) -> LockError {
+        let reason = match self.0.state.phase() {
+            Phase::Ended(HoldEnd::Lost(reason)) => reason,
+            Phase::Standing => LossReason::Expired,
+            Phase::Releasing | Phase::Ended(HoldEnd::Released) => {
+                let error = LockError::new(ErrorKind::NotOwner, operation).on(self.name());
+                return error.because("it was released before");
+            }
+        };
+        LockError::lost(operation, self.name(), reason)
+    }
+
     /// Waits until the hold is lost, and returns the reason. Returns `None` if the lock is released instead, so that a
     /// task that waits for the loss ends with the hold. In a `select!`, the pattern `Some(reason) = hold.lost()`
     /// ignores a release.
