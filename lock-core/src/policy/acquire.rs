@@ -13,7 +13,7 @@ use crate::policy::log::{self, Trace};
 use crate::runtime::clock::Moment;
 use crate::runtime::engine::AbortOnDrop;
 use crate::runtime::log::log;
-use crate::runtime::metrics::Outcome;
+use crate::runtime::metrics::WaitOutcome;
 use crate::runtime::on_drop::OnDrop;
 use crate::runtime::waker::with_waker;
 use crate::spi::{HoldOptions, Mode, Wait};
@@ -67,10 +67,10 @@ impl Entry {
                 queued.await
             }
             Entered::Settled(settled) => {
-                log::wait_ended(&span, Outcome::from(&settled), settled.token(), || Duration::ZERO);
+                log::wait_ended(&span, WaitOutcome::from(&settled), settled.token(), || Duration::ZERO);
                 // A reentry is no wait.
                 if !matches!(settled, Settled::Granted(_)) {
-                    let outcome = Outcome::from(&settled);
+                    let outcome = WaitOutcome::from(&settled);
                     self.metrics_in(acquisition.mode).waited(outcome, || Duration::ZERO);
                 }
                 settled
@@ -97,7 +97,7 @@ impl Settled {
     }
 }
 
-impl From<&Settled> for Outcome {
+impl From<&Settled> for WaitOutcome {
     fn from(settled: &Settled) -> Self {
         match settled {
             Settled::Granted(_) => Self::Acquired,
@@ -161,7 +161,7 @@ impl QueuedWait {
 
     fn log(&self, settled: &Settled) {
         let (lock, waited) = (&self.entry, || self.waited());
-        let (outcome, token) = (Outcome::from(settled), settled.token());
+        let (outcome, token) = (WaitOutcome::from(settled), settled.token());
         lock.metrics_in(self.mode).waited(outcome, waited);
         log::wait_ended(&self.span, outcome, token, waited);
         match settled {
@@ -200,8 +200,8 @@ impl Drop for QueuedWait {
         let metrics = self.entry.metrics_in(self.mode);
         if let Some(ticket) = self.ticket.take() {
             self.entry.turn(Place::Here, |local, turn| local.leave(turn, ticket));
-            metrics.waited(Outcome::Cancelled, || self.waited());
-            log::wait_ended(&self.span, Outcome::Cancelled, None, || self.waited());
+            metrics.waited(WaitOutcome::Cancelled, || self.waited());
+            log::wait_ended(&self.span, WaitOutcome::Cancelled, None, || self.waited());
         }
         metrics.waiters(-1.0);
     }

@@ -17,7 +17,7 @@ use crate::policy::hold::Hold;
 use crate::policy::hold::state::Known;
 use crate::runtime::clock::Moment;
 use crate::runtime::log::log;
-use crate::runtime::metrics::Outcome;
+use crate::runtime::metrics::WaitOutcome;
 use crate::runtime::on_drop::OnDrop;
 use crate::runtime::waker::contained;
 use crate::types::error::LockError;
@@ -65,7 +65,7 @@ pub(super) fn span(lock: &LockName) -> Trace {
 /// Adds to the span of a wait how it has ended.
 pub(super) fn wait_ended(
     Trace(span): &Trace,
-    outcome: Outcome,
+    outcome: WaitOutcome,
     token: Option<FencingToken>,
     waited: impl Fn() -> Duration,
 ) {
