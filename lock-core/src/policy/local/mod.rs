@@ -13,24 +13,24 @@
 //!   release. At most one exclusive attempt is out, and none beside an own exclusive lease.
 //! * **Two rules end waits** ([`waiting`]): what is known when the time of a wait is up, and what a try must not wait for.
 //! * **Leases** are [granted](granting), [lost](losing), [given back or handed on](releasing). One that no code has seen passes to
-//!   the next request; if it is lost, its request waits again in its old place. A writer that [reads](reading) keeps its lease
+//!   the next request; if it is lost, its request waits again in its old place. A writer that [reads](reader_under_writer) keeps its lease
 //!   as a reader.
 //! * **Owners** ([`owners`]) stand above: an owner that has entered enters again without a request.
 
 mod answers;
 mod asks;
 mod granting;
+mod leaving;
 mod line;
 mod losing;
 mod owners;
-mod reading;
+mod reader_under_writer;
 mod releasing;
 mod send_order;
 mod turn;
 mod waiting;
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -259,85 +259,6 @@ impl LocalLock {
                 Some(loss.map_or(settled, Settled::Lost))
             }
             _ => Some(settled),
-        }
-    }
-
-    /// The wait has no caller any more.
-    pub(crate) fn leave(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
-        self.withdraw(turn, ticket);
-        let Some(Request { owner, at, waker, .. }) = self.line.take(ticket) else { return };
-        turn.effects.dropped.extend(waker);
-        if let At::Over(Settled::Granted(hold)) = at {
-            self.exit_unheard(turn, owner, &hold);
-        }
-    }
-
-    /// What a request has got so far goes to its heir, or is undone.
-    fn withdraw(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
-        let number = match self.line.get(ticket).map(|request| &request.at) {
-            Some(At::Sent(number) | At::Granted(number)) => *number,
-            _ => return,
-        };
-        let heir = self.heir(Bound::Excluded(ticket), number);
-        let Some(ask) = self.asks.get_mut(&number) else { return };
-        match (&mut ask.is, heir) {
-            (Is::Out(out), Some(heir)) => {
-                out.ticket = heir;
-                self.line.set(heir, At::Sent(number));
-            }
-            (Is::Out(_), None) => self.stop(turn, ticket, number),
-            (Is::Leased(lease), Some(heir)) => {
-                lease.seen = Seen::NotYet(heir);
-                if self.answers.are_before(number) {
-                    self.line.set(heir, At::Sent(number));
-                } else {
-                    self.give(turn, heir, number);
-                }
-            }
-            (Is::Leased(_), None) => self.end_lease(turn, number),
-            (Is::Ending(_), _) => {}
-        }
-    }
-
-    /// Returns the request that inherits what an exclusive one before it has, or has had: the next one, if it asks for the same.
-    fn heir(&self, before: Bound<Ticket>, number: Number) -> Option<Ticket> {
-        let ask = self.asks.get(&number).filter(|ask| ask.mode() == Mode::Exclusive)?;
-        let (heir, request) = self.line.after(before)?;
-        let inherits = request.mode == Mode::Exclusive
-            && matches!(request.at, At::Waits)
-            && request.suits(ask.request.options());
-        inherits.then_some(heir)
-    }
-
-    /// Ends one entry of `owner`. With `of`, only an entry into that hold: the owner may have lost it and have another one by
-    /// now.
-    pub(crate) fn exit(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (owner, mode): (Owner, Mode),
-        of: Option<&Hold>,
-    ) -> Exited {
-        let entered = self.owners.entered_mut(owner, mode);
-        let entered = entered.filter(|entered| of.is_none_or(|of| entered.hold == *of));
-        let Some(entered) = entered else {
-            return self.owners.take_loss(owner, mode, of).map_or(Exited::NotOwner, Exited::Lost);
-        };
-        entered.entries -= 1;
-        if entered.entries > 0 {
-            return Exited::StillHeld;
-        }
-        let Some(left) = self.owners.leave(owner, mode) else { return Exited::NotOwner };
-        self.end_hold(turn, &left.hold);
-        Exited::Ends(left.hold)
-    }
-
-    /// Ends one entry of `owner` into that hold, without a caller that could learn of a loss: the other entries tell of it.
-    pub(crate) fn exit_unheard(&mut self, turn: &mut Turn<'_>, owner: Owner, hold: &Hold) {
-        let mode = hold.mode();
-        if self.is_in(owner, mode, hold) {
-            self.exit(turn, (owner, mode), Some(hold));
-        } else {
-            self.owners.leave_loss(owner, mode, hold);
         }
     }
 
