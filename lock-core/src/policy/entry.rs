@@ -18,7 +18,7 @@ use crate::runtime::metrics::LockMetrics;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::wake_contained;
 use crate::spi::{AcquireRequest, AnyLease, GroupId, HoldOptions, LockKind, Mode, Report, Reports, Wait};
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::error::{LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
 use crate::types::owner::Owner;
@@ -114,7 +114,7 @@ impl Entry {
     }
 
     /// Looks at the local lock when no time has to pass for that.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&mut LocalLock) -> T) -> T {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut LocalLock) -> T) -> T {
         look(&mut self.local.lock())
     }
 
@@ -134,14 +134,6 @@ impl Entry {
             Mode::Exclusive => self.look(|local| local.is_locked()),
             _ => self.look(|local| local.sharers().any(|(_, hold)| hold.mode() == mode)),
         }
-    }
-
-    /// Returns the owner that holds the lock exclusively, and those that share it.
-    pub(crate) fn holders(&self) -> Vec<(Owner, Hold)> {
-        self.look(|local| {
-            let holders = local.holder().into_iter().chain(local.sharers());
-            holders.map(|(owner, hold)| (owner, hold.clone())).collect()
-        })
     }
 
     /// Returns what the backend keeps of the lease of a hold, unless the hold has ended.
@@ -328,13 +320,5 @@ impl Entry {
             Some(holder) => error.held_by(holder),
             None => error,
         }
-    }
-
-    /// The error of an owner that reads, or is about to, and asks for the write side.
-    pub(crate) fn no_upgrade(&self) -> LockError {
-        let error = LockError::new(ErrorKind::Deadlock, Operation::Acquire)
-            .because("this owner holds the read lock, which cannot be upgraded")
-            .remedy("release the read side first, or acquire the write side from the beginning");
-        self.about(error)
     }
 }

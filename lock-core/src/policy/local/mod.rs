@@ -34,13 +34,13 @@ use std::collections::BTreeSet;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::policy::acquire::Acquisition;
+use crate::policy::acquire::{Acquisition, Around, Itself};
 use crate::policy::hold::Hold;
 use crate::runtime::clock::{AlarmHandle, Moment};
 use crate::runtime::few::FewByKey;
 use crate::runtime::number_map::NumberHashes;
 use crate::spi::{AnyLease, Grant, Mode, Report, Wait};
-use crate::types::error::LockError;
+use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
 use crate::types::status::Participant;
@@ -104,8 +104,6 @@ pub(crate) enum Entered {
         ticket: Ticket,
         since: Moment,
     },
-    /// The owner reads, or is about to, and asks for the write side: it would wait for itself.
-    Upgrade,
     /// The owner waits for the write side, and behind that request a reader would wait for itself.
     BehindItself,
 }
@@ -180,7 +178,17 @@ impl LocalLock {
         if mode == Mode::Exclusive
             && (self.owners.entered(owner, Mode::Shared).is_some() || self.asks_for(owner, Mode::Shared))
         {
-            return Entered::Upgrade;
+            return Entered::Settled(Settled::Failed(upgrade()));
+        }
+        // Whoever shares what is shared need not wait.
+        if mode == Mode::Exclusive || self.holder().is_some() {
+            match self.waits_for(owner, mode, acquisition.around) {
+                Some(Itself::Reader) => return Entered::Settled(Settled::Failed(upgrade())),
+                Some(Itself::Owner) if wait == Wait::Forever => {
+                    return Entered::Settled(Settled::Failed(deadlock()));
+                }
+                _ => {}
+            }
         }
         let since = turn.now;
         let ticket = self.line.push(Request::new(owner, wait, acquisition, since));
@@ -196,6 +204,21 @@ impl LocalLock {
             Some(settled) => Entered::Settled(settled),
             None => Entered::Waiting { ticket, since },
         }
+    }
+
+    /// Returns what `owner` would wait for, if that is the caller itself.
+    pub(crate) fn waits_for(&self, owner: Owner, mode: Mode, around: Around) -> Option<Itself> {
+        // A grant of its own has just come.
+        let look = |(holder, hold)| if holder == owner { None } else { around(holder, hold) };
+        if let Some(writer) = self.holder() {
+            return look(writer);
+        }
+        let found = || self.sharers().filter_map(look);
+        if mode == Mode::Exclusive && found().any(|itself| itself == Itself::Owner) {
+            return Some(Itself::Reader);
+        }
+        // What a caller shares with its own task, it may also get beside it.
+        found().next().map(|_| Itself::Task)
     }
 
     fn enter_again(&mut self, owner: Owner, mode: Mode) -> Option<Hold> {
@@ -337,4 +360,17 @@ impl LocalLock {
         self.exclusive
             .is_some_and(|number| self.asks.get(&number).is_some_and(|ask| matches!(ask.is, Is::Leased(_))))
     }
+}
+
+/// The error of an owner that reads, or is about to, and asks for the write side.
+fn upgrade() -> LockError {
+    LockError::new(ErrorKind::Deadlock, Operation::Acquire)
+        .because("this owner holds the read lock, which cannot be upgraded")
+        .remedy("release the read side first, or acquire the write side from the beginning")
+}
+
+fn deadlock() -> LockError {
+    LockError::new(ErrorKind::Deadlock, Operation::Acquire)
+        .because("a guard has an owner of its own, and does not enter again")
+        .remedy("call lock() or with_lock(), which enter again, or release the lock first")
 }
