@@ -12,9 +12,9 @@
 //!   behind it, so no request of a client overtakes an earlier one that it could exclude, and none queues behind an own
 //!   release. At most one exclusive attempt is out, and none beside an own exclusive lease.
 //! * **Two rules end waits** ([`waiting`]): what is known when the time of a wait is up, and what a try must not wait for.
-//! * **Leases** are [granted](granting), [lost](losing), [given back or handed on](releasing). One that no code has seen passes to
-//!   the next request; if it is lost, its request waits again in its old place. A writer that [reads](reader_under_writer) keeps its lease
-//!   as a reader.
+//! * **Leases** are [granted](granting), [lost](losing), [given back or handed on](releasing). One that no code has seen
+//!   [passes](leaving) to the next request; if it is lost, its request waits again in its old place. A writer that
+//!   [reads](reader_under_writer) keeps its lease as a reader.
 //! * **Owners** ([`owners`]) stand above: an owner that has entered enters again without a request.
 
 mod answers;
