@@ -18,6 +18,8 @@
 
 #[path = "../src/runtime/few.rs"]
 mod few;
+#[path = "../src/types/loss.rs"]
+mod loss;
 #[path = "../src/policy/hold/state.rs"]
 mod state;
 #[path = "loom_sync/mod.rs"]
@@ -30,6 +32,10 @@ mod runtime {
     pub(crate) use super::{few, sync, waker};
 }
 
+mod types {
+    pub(crate) use super::loss;
+}
+
 use std::future::poll_fn;
 use std::task::Waker;
 
@@ -37,9 +43,8 @@ use loom::future::block_on;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
+use loss::{HoldEnd, LossReason};
 use state::{Acquired, Event, HoldState, Known, Phase, Woken};
-
-type Reason = &'static str;
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -50,8 +55,8 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
 
 /// A hold, and the events of its listener.
 struct Reported {
-    hold: HoldState<Reason>,
-    heard: sync::Mutex<Vec<Event<Reason>>>,
+    hold: HoldState,
+    heard: sync::Mutex<Vec<Event>>,
 }
 
 impl Reported {
@@ -59,11 +64,11 @@ impl Reported {
         Arc::new(Self { hold: HoldState::new(deadline), heard: sync::Mutex::new(Vec::new()) })
     }
 
-    fn hear(&self, event: Event<Reason>) {
+    fn hear(&self, event: Event) {
         self.heard.lock().push(event);
     }
 
-    fn acquired(&self) -> Acquired<Reason> {
+    fn acquired(&self) -> Acquired {
         self.hold.acquired(|event| self.hear(event))
     }
 
@@ -76,7 +81,7 @@ impl Reported {
     }
 
     /// Ends the hold, and wakes its watchers, as the slot does.
-    fn lose(&self, reason: Reason) -> Option<Known> {
+    fn lose(&self, reason: LossReason) -> Option<Known> {
         let mut woken = Woken::default();
         let known = self.hold.lose(reason, |event| self.hear(event), &mut woken);
         woken.drain(Waker::wake);
@@ -84,7 +89,7 @@ impl Reported {
     }
 
     /// Ends it at once, as far as it still stands.
-    fn release(&self, loss: Option<Reason>) -> Option<Known> {
+    fn release(&self, loss: Option<LossReason>) -> Option<Known> {
         let has_begun = self.hold.begin_release();
         let mut woken = Woken::default();
         let known = self.hold.finish(loss, |event| self.hear(event), &mut woken);
@@ -115,17 +120,17 @@ fn a_hold_ends_in_exactly_one_way() {
         let world = Reported::until(10);
         world.acquired();
         let (expiring, losing) = (Arc::clone(&world), Arc::clone(&world));
-        let expired = thread::spawn(move || expiring.lose("expired").is_some());
-        let lost = thread::spawn(move || losing.lose("taken").is_some());
+        let expired = thread::spawn(move || expiring.lose(LossReason::Expired).is_some());
+        let lost = thread::spawn(move || losing.lose(LossReason::Taken).is_some());
         let released = world.release(None).is_some();
         let ends = [released, expired.join().unwrap(), lost.join().unwrap()];
         assert_eq!(ends.iter().filter(|end| **end).count(), 1, "{ends:?}");
-        let (phase, event) = match ends {
-            [true, ..] => (Phase::Released, Event::Released),
-            [_, true, _] => (Phase::Lost("expired"), Event::Abort("expired")),
-            _ => (Phase::Lost("taken"), Event::Abort("taken")),
+        let (end, event) = match ends {
+            [true, ..] => (HoldEnd::Released, Event::Released),
+            [_, true, _] => (HoldEnd::Lost(LossReason::Expired), Event::Abort(LossReason::Expired)),
+            _ => (HoldEnd::Lost(LossReason::Taken), Event::Abort(LossReason::Taken)),
         };
-        assert_eq!(world.hold.phase(), phase);
+        assert_eq!(world.hold.phase(), Phase::Ended(end));
         assert_eq!(*world.heard.lock(), [Event::Acquired, event]);
     });
 }
@@ -137,19 +142,19 @@ fn a_renewal_never_revives_what_is_lost() {
         world.acquired();
         let renewing = Arc::clone(&world);
         let renewing = thread::spawn(move || renewing.renew(20, 9));
-        assert!(world.lose("expired").is_some());
+        assert!(world.lose(LossReason::Expired).is_some());
         renewing.join().unwrap();
         let last = world.hold.last_deadline();
         assert!(!world.renew(30, 9));
         assert_eq!((world.hold.last_deadline(), world.hold.remaining(|| 0)), (last, 0));
-        assert_eq!(world.hold.phase(), Phase::Lost("expired"));
+        assert_eq!(world.hold.phase(), Phase::Ended(HoldEnd::Lost(LossReason::Expired)));
     });
 }
 
 #[test]
 fn a_hold_that_was_seen_invalid_is_not_seen_valid_again() {
     explore(|| {
-        let hold = Arc::new(HoldState::<Reason>::new(10));
+        let hold = Arc::new(HoldState::new(10));
         let clock = Arc::new(AtomicU64::new(9));
         let (renewing, time) = (Arc::clone(&hold), Arc::clone(&clock));
         let renewed = thread::spawn(move || renewing.renew(20, || time.load(Ordering::SeqCst), |_| {}));
@@ -179,7 +184,7 @@ fn reports_begin_with_the_acquisition_and_end_as_contact_is() {
             [Event::Acquired, doubts @ ..] => doubts,
             other => panic!("{other:?}"),
         };
-        let expected: &[&[Event<Reason>]] = if world.hold.is_suspect() {
+        let expected: &[&[Event]] = if world.hold.is_suspect() {
             &[&[Event::Suspect]]
         } else {
             &[&[], &[Event::Suspect, Event::Restored]]
@@ -194,16 +199,20 @@ fn a_loss_is_the_last_report_and_comes_after_the_acquisition() {
         let world = Reported::until(u64::MAX);
         let (doubting, losing) = (Arc::clone(&world), Arc::clone(&world));
         let doubting = thread::spawn(move || doubting.suspect());
-        let losing = thread::spawn(move || losing.lose("taken"));
+        let losing = thread::spawn(move || losing.lose(LossReason::Taken));
         let acquired = world.acquired();
         doubting.join().unwrap();
         let known = losing.join().unwrap().expect("nothing else ends it");
         // One of the two reports the loss to the log and the metrics.
-        assert_eq!(acquired == Acquired::Lost("taken"), known == Known::NotYet, "{acquired:?}, {known:?}");
+        assert_eq!(
+            acquired == Acquired::Lost(LossReason::Taken),
+            known == Known::NotYet,
+            "{acquired:?}, {known:?}"
+        );
         assert_eq!(world.acquired(), Acquired::Before);
         let heard = world.heard.lock();
-        let without_doubt = [Event::Acquired, Event::Abort("taken")];
-        let with_doubt = [Event::Acquired, Event::Suspect, Event::Abort("taken")];
+        let without_doubt = [Event::Acquired, Event::Abort(LossReason::Taken)];
+        let with_doubt = [Event::Acquired, Event::Suspect, Event::Abort(LossReason::Taken)];
         assert!(**heard == without_doubt || **heard == with_doubt, "{heard:?}");
     });
 }
@@ -216,7 +225,7 @@ fn a_release_is_the_last_report_and_no_doubt_comes_after_it_has_begun() {
         let (doubting, losing) = (Arc::clone(&world), Arc::clone(&world));
         assert!(world.hold.begin_release());
         let doubting = thread::spawn(move || doubting.suspect());
-        let losing = thread::spawn(move || losing.lose("taken"));
+        let losing = thread::spawn(move || losing.lose(LossReason::Taken));
         let mut woken = Woken::default();
         let known = world.hold.finish(None, |event| world.hear(event), &mut woken);
         assert_eq!(known, Some(Known::Yes));
@@ -229,20 +238,15 @@ fn a_release_is_the_last_report_and_no_doubt_comes_after_it_has_begun() {
 #[test]
 fn a_waiter_for_the_end_is_woken() {
     let ends: [fn(&Reported) -> Option<Known>; 2] =
-        [|world| world.lose("over"), |world| world.release(Some("over"))];
+        [|world| world.lose(LossReason::Expired), |world| world.release(Some(LossReason::Expired))];
     for end in ends {
         explore(move || {
             let world = Reported::until(10);
             let ending = Arc::clone(&world);
             let ended = thread::spawn(move || end(&ending));
             let mut watcher = None;
-            let reason = block_on(poll_fn(|context| {
-                world.hold.poll(&mut watcher, context, |phase| match phase {
-                    Phase::Lost(reason) => Some(*reason),
-                    _ => None,
-                })
-            }));
-            assert_eq!(reason, "over");
+            let end = block_on(poll_fn(|context| world.hold.poll(&mut watcher, context)));
+            assert_eq!(end, HoldEnd::Lost(LossReason::Expired));
             assert_eq!(ended.join().unwrap(), Some(Known::NotYet));
         });
     }

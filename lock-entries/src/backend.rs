@@ -44,15 +44,11 @@ impl<S: Entries> EntriesBackend<S> {
 
     fn grant(&self, request: &AcquireRequest, granted: Granted<S::Claim>) -> Grant<EntryLease<S::Claim>> {
         let (group, term) = (granted.claim.group(), granted.claim.term());
-        let (name, token) = (granted.name.clone(), granted.token);
+        let (holder, token) = (Some(granted.name.clone()), granted.token);
         let lease = EntryLease::new(request.clone(), granted, Arc::clone(&self.claims));
         // Sending fails only after the receiver has ended with the client.
         let _ = self.new_holds.send(lease.new_at(self.store.context().clock().now()));
-        let grant = Grant::new(lease, group, term).with_holder(name);
-        match token {
-            Some(token) => grant.with_token(token),
-            None => grant,
-        }
+        Grant { holder, token, ..Grant::new(lease, group, term) }
     }
 
     async fn status_of(&self, request: &InspectRequest) -> Result<LockStatus, S::Failure> {

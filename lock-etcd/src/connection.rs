@@ -86,7 +86,7 @@ impl Connection {
         let clock = context.clock().clone();
         let silent = || Failure::Silence.explain(Operation::Connect);
         let explained = |status: Status| Failure::from(status).explain(Operation::Connect);
-        let password = context.password(options.password.as_ref(), timeout).await?;
+        let password = lock_kit::read_password(context, options.password.as_ref(), timeout).await?;
         let channel = within(&clock, clock.now().plus(timeout), endpoint(options, host)?.connect()).await;
         let channel =
             channel.ok_or_else(silent)?.map_err(|error| explained(Status::from_error(Box::new(error))))?;

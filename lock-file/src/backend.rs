@@ -134,13 +134,10 @@ impl FileBackend {
 }
 
 fn grant(request: &AcquireRequest, hold: Arc<Hold>) -> Grant<FileLease> {
-    let token = hold.token();
-    let descriptor = Arc::clone(hold.descriptor());
+    let (token, sections) = (Some(hold.token()), request.sections());
+    let descriptor = Some(Arc::clone(hold.descriptor()));
     let lease = FileLease { id: request.id(), subject: Subject::of_request(request), hold };
-    Grant::new(lease, GroupId::new(0), Term::UntilReported)
-        .with_token(token)
-        .with_sections(request.sections())
-        .with_descriptor(descriptor)
+    Grant { token, sections, descriptor, ..Grant::new(lease, GroupId::new(0), Term::UntilReported) }
 }
 
 /// Enters the gate if that does not block the calling thread for long.

@@ -342,10 +342,8 @@ impl MemoryBackend {
             (Some(length), Some(anchor)) => Term::Leased { anchor, length },
             _ => Term::UntilReported,
         };
-        let (token, sections) = (fate.token(), fate.sections());
-        Grant::new(MemoryLease { requested, fate }, self.group, term)
-            .with_token(token)
-            .with_sections(sections)
+        let (token, sections) = (Some(fate.token()), fate.sections());
+        Grant { token, sections, ..Grant::new(MemoryLease { requested, fate }, self.group, term) }
     }
 
     /// Runs `request` as a call to a server that may be unreachable, slow, or lose the reply.

@@ -123,7 +123,7 @@ impl ObjectStoreOptions {
     }
 
     async fn open(self, context: BackendContext) -> Result<RegisterBackend<Objects>, LockError> {
-        let password = context.password(self.password.as_ref(), PASSWORD_WITHIN).await?;
+        let password = lock_kit::read_password(&context, self.password.as_ref(), PASSWORD_WITHIN).await?;
         let store = self.store(password.as_ref().map(lock_core::Secret::reveal)).map_err(unusable)?;
         let pace = if self.provider == Provider::Google { PACE_OF_GOOGLE } else { Duration::ZERO };
         let objects = Objects { store, prefix: self.prefix.clone(), pace };

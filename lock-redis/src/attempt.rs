@@ -271,11 +271,10 @@ impl<'a> Attempt<'a> {
         };
         lease.goes_on(link, anchor);
         let term = Term::Leased { anchor, length: self.lease };
-        let passes = Arc::clone(&lease.passes);
-        let grant =
-            Grant::new(lease, group, term).with_token(token).with_sections(sections).counting_passes(passes);
+        let (token, passes) = (Some(token), Some(Arc::clone(&lease.passes)));
         // The same as the attempt's, otherwise.
         let is_told = id.mode != Mode::Exclusive || sections.get() > 1;
-        if is_told { grant.with_holder(HolderId::new(id.to_string())) } else { grant }
+        let holder = is_told.then(|| HolderId::new(id.to_string()));
+        Grant { token, sections, passes, holder, ..Grant::new(lease, group, term) }
     }
 }

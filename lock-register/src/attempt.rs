@@ -182,6 +182,7 @@ impl<'a, R: Register> Attempt<'a, R> {
         let group = self.slot.group();
         let term = Term::Leased { anchor, length: self.lease };
         let lease = RegisterLease::new(self.slot, self.request.id());
-        Grant::new(lease, group, term).with_token(token).with_sections(self.request.sections())
+        let (token, sections) = (Some(token), self.request.sections());
+        Grant { token, sections, ..Grant::new(lease, group, term) }
     }
 }

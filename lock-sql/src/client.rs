@@ -109,16 +109,10 @@ impl<D: Dialect> Client<D> {
     pub(crate) fn grant(&self, place: Placed<D>, token: Option<u64>, anchor: Moment) -> Grant<Placed<D>> {
         let (group, sections) = (place.link.group, place.claim.sections);
         // Without a record the server knows only its session.
-        let session = place.claim.holder.is_none().then(|| HolderId::new(place.link.session.to_string()));
+        let holder = place.claim.holder.is_none().then(|| HolderId::new(place.link.session.to_string()));
         let term = Term::Leased { anchor, length: self.settings.server.lease };
-        let mut grant = Grant::new(place, group, term).with_sections(sections);
-        if let Some(session) = session {
-            grant = grant.with_holder(session);
-        }
-        match token {
-            Some(token) => grant.with_token(FencingToken::new(token)),
-            None => grant,
-        }
+        let token = token.map(FencingToken::new);
+        Grant { sections, holder, token, ..Grant::new(place, group, term) }
     }
 
     /// Keeps track of where an attempt is made, until nothing of it is left.

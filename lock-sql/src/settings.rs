@@ -102,7 +102,8 @@ impl<D: Dialect> Settings<D> {
     }
 
     async fn open_now(&self) -> Result<Session<D>, LockError> {
-        let password = self.context.password(self.server.password.as_ref(), self.time_to_connect()).await?;
+        let (context, source) = (&self.context, self.server.password.as_ref());
+        let password = lock_kit::read_password(context, source, self.time_to_connect()).await?;
         D::open(self, password).await
     }
 

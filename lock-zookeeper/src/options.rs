@@ -182,7 +182,7 @@ impl ZooKeeperOptions {
     pub(crate) async fn open(&self, context: &BackendContext) -> Result<Client, LockError> {
         let mut connector =
             Client::connector().with_session_timeout(self.session_timeout).with_fail_eagerly();
-        let password = context.password(self.password.as_ref(), self.session_timeout).await?;
+        let password = lock_kit::read_password(context, self.password.as_ref(), self.session_timeout).await?;
         if let (Some(user), Some(password)) = (&self.user, &password) {
             connector = match self.authentication {
                 Authentication::Digest => {

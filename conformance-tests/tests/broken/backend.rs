@@ -68,8 +68,8 @@ impl TableBackend {
             None => Term::UntilReported,
         };
         let lease = TableLease { key, id: request.id() };
-        let grant = Grant::new(lease, GroupId::new(0), term).with_token(FencingToken::new(token));
-        grant.with_sections(request.sections())
+        let (token, sections) = (Some(FencingToken::new(token)), request.sections());
+        Grant { token, sections, ..Grant::new(lease, GroupId::new(0), term) }
     }
 }
 

@@ -233,8 +233,9 @@ impl SharingBackend {
         loop {
             let changed = self.table.changed.notified();
             if let Some(token) = self.table.token(&key, id) {
-                return Grant::new(Lease { key, id }, GroupId::new(0), Term::UntilReported)
-                    .with_token(FencingToken::new(token));
+                let token = Some(FencingToken::new(token));
+                let lease = Lease { key, id };
+                return Grant { token, ..Grant::new(lease, GroupId::new(0), Term::UntilReported) };
             }
             changed.await;
         }

@@ -73,7 +73,7 @@ impl LockEvent {
         }
     }
 
-    pub(crate) fn of(event: Event<LossReason>, hold: Hold) -> Self {
+    pub(crate) fn of(event: Event, hold: Hold) -> Self {
         match event {
             Event::Acquired => Self::Acquired { hold },
             Event::Suspect => Self::Suspect { hold },

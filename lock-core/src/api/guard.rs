@@ -9,7 +9,7 @@ use crate::api::scope;
 use crate::policy::entry::Entry;
 use crate::policy::hold::Hold;
 use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::{HoldEnd, LossReason};
+use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
 use crate::types::token::FencingToken;
 
@@ -120,16 +120,7 @@ impl LockGuard {
     pub fn reenter(&self) -> Result<Self, LockError> {
         match &self.lock {
             Origin::One(entry) if entry.reenter(self.owner, &self.hold) => {}
-            Origin::One(entry) => {
-                return Err(match self.hold.end() {
-                    Some(HoldEnd::Released) => {
-                        entry.about(LockError::not_owner(entry.name(), self.owner).during(Operation::Acquire))
-                    }
-                    Some(HoldEnd::Lost(reason)) => entry.lost(Operation::Acquire, reason),
-                    // Its deadline has passed, and the loss is about to be reported.
-                    None => entry.lost(Operation::Acquire, LossReason::Expired),
-                });
-            }
+            Origin::One(entry) => return Err(entry.about(self.hold.why_over(Operation::Acquire))),
             Origin::Several(joints) => drop(joints.enter(self.owner, Some(&self.hold))?),
         }
         Ok(Self::new(self.lock.clone(), self.owner, self.hold.clone()))
@@ -165,7 +156,7 @@ impl LockGuard {
         match released {
             // The owner has seen the loss in another call; this caller has not.
             Err(error) if error.kind() == ErrorKind::NotOwner => {
-                Err(self.hold.loss().map_or(error, |reason| entry.lost(Operation::Release, reason)))
+                Err(entry.about(self.hold.why_over(Operation::Release)))
             }
             released => released,
         }

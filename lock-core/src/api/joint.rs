@@ -12,14 +12,12 @@ use crate::api::joint_hold::join;
 use crate::api::lock::DistributedLock;
 use crate::api::publisher::Publisher;
 use crate::api::scope;
-use crate::policy::hold::Hold;
-use crate::policy::hold::Watcher;
+use crate::policy::hold::{Hold, UntilEnded};
 use crate::runtime::clock::Clock;
 use crate::runtime::race::race;
 use crate::runtime::sync::Mutex;
 use crate::spi::{Backoff, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
 
@@ -44,7 +42,7 @@ struct Joint {
     hold: Hold,
     entries: u64,
     guards: Vec<LockGuard>,
-    _parts: Vec<Watcher>,
+    _parts: Vec<UntilEnded>,
 }
 
 impl Joints {
@@ -230,17 +228,9 @@ fn entered<'a>(
 
 /// The error of a joint hold one part of which has ended.
 fn part_ended(name: &LockName, operation: Operation, part: &Hold) -> LockError {
-    let reason = match part.end() {
-        Some(HoldEnd::Released) => {
-            return LockError::new(ErrorKind::NotOwner, operation)
-                .on(name)
-                .because(format!("{:?} was released meanwhile", part.name()));
-        }
-        Some(HoldEnd::Lost(reason)) => reason,
-        // Its deadline has passed, and the loss is about to be reported.
-        None => LossReason::Expired,
-    };
-    LockError::lost(operation, name, reason).because(format!("{:?} was lost", part.name()))
+    let error = part.why_over(operation).on(name);
+    let how = if error.loss().is_some() { "lost" } else { "released meanwhile" };
+    error.because(format!("{:?} was {how}", part.name()))
 }
 
 /// The name of several locks together: the names of all, or of the first and how many there are.

@@ -1,27 +1,31 @@
 //! The hold of several locks: one object for their owner, which is lost when one of its parts is.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Wake, Waker};
 
 use crate::api::joint::Joints;
-use crate::policy::hold::state::{Event, Phase, Woken};
-use crate::policy::hold::{About, Granted, Hold, HoldCore, Home, Observer, Watcher};
+use crate::policy::hold::state::{Event, Woken};
+use crate::policy::hold::{About, EndedHold, Granted, Hold, HoldCore, Home, Observer, UntilEnded};
 use crate::runtime::clock::Moment;
 use crate::runtime::waker::wake_contained;
 use crate::types::loss::LossReason;
 
 /// Joins the holds of `parts`; the loss of any of them is the loss of all as long as the watchers exist.
-pub(super) fn join<'a>(joints: &Arc<Joints>, parts: impl Iterator<Item = &'a Hold>) -> (Hold, Vec<Watcher>) {
+pub(super) fn join<'a>(
+    joints: &Arc<Joints>,
+    parts: impl Iterator<Item = &'a Hold>,
+) -> (Hold, Vec<UntilEnded>) {
     let home: Arc<Joints> = Arc::clone(joints);
     let parts = parts.cloned().collect();
     let hold = Hold::new(home, Granted::default(), parts, Moment::FOREVER);
     let loss = Arc::new(LossOfAPart(Arc::downgrade(&hold.0)));
     let waker = Waker::from(Arc::clone(&loss));
     let watchers = hold.0.parts.iter().map(|part| {
-        let mut watcher = Watcher::of(part);
-        let ended = |phase: &Phase<_>| matches!(phase, Phase::Lost(_) | Phase::Released).then_some(());
-        let _ = watcher.poll(&mut Context::from_waker(&waker), ended);
-        watcher
+        let mut ended = part.until_ended();
+        let _ = Pin::new(&mut ended).poll(&mut Context::from_waker(&waker));
+        ended
     });
     let watchers = watchers.collect();
     // Of one that was lost before.
@@ -38,8 +42,7 @@ struct LossOfAPart(Weak<HoldCore>);
 impl Wake for LossOfAPart {
     fn wake(self: Arc<Self>) {
         let Some(joint) = self.0.upgrade().map(Hold) else { return };
-        let loss = |part: &Hold| if let Phase::Lost(reason) = part.phase() { Some(reason) } else { None };
-        if let Some(reason) = joint.0.parts.iter().find_map(loss) {
+        if let Some(reason) = joint.0.parts.iter().find_map(Hold::loss) {
             let mut woken = Woken::default();
             joint.lose(reason, &mut woken);
             woken.drain(wake_contained);
@@ -52,11 +55,9 @@ impl Hold {
     /// All parts are released, or turn out to have been lost.
     pub(super) fn released(&self, loss: Option<LossReason>) {
         let mut woken = Woken::default();
-        let known = self.finish(loss, None, &mut woken);
+        let ended = self.finish(loss, None, &mut woken);
         woken.drain(wake_contained);
-        if let Some(known) = known {
-            self.record_release(loss, known);
-        }
+        ended.iter().for_each(EndedHold::report);
     }
 }
 
@@ -65,7 +66,7 @@ impl Home for Joints {
         About { name: &self.name, clock: &self.clock, server: "", metrics: None }
     }
 
-    fn publish(&self, event: Event<LossReason>, hold: &Hold) {
+    fn publish(&self, event: Event, hold: &Hold) {
         self.publisher.publish(event, hold);
     }
 }

@@ -17,7 +17,6 @@ use crate::policy::hold::{Hold, Observer};
 use crate::runtime::log::log;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::{self, with_waker};
-use crate::types::loss::LossReason;
 use crate::types::name::LockName;
 
 /// Who gets the events of a mailbox.
@@ -139,7 +138,7 @@ impl Mailbox {
 }
 
 impl Observer for Arc<Mailbox> {
-    fn publish(&self, event: Event<LossReason>, hold: &Hold) {
+    fn publish(&self, event: Event, hold: &Hold) {
         self.post(Some(LockEvent::of(event, hold.clone())));
     }
 }
@@ -176,8 +175,7 @@ mod tests {
     use crate::api::lock::DistributedLock;
     use crate::api::options::LockOptions;
     use crate::api::tests::fake::Fake;
-
-    type Event = super::Event<LossReason>;
+    use crate::types::loss::LossReason;
 
     const SOON: Duration = Duration::from_secs(60);
 

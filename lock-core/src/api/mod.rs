@@ -3,6 +3,7 @@
 mod body;
 pub(crate) mod builder;
 pub(crate) mod client;
+mod closing;
 mod dispatcher;
 pub(crate) mod election;
 mod event_queue;

@@ -7,6 +7,7 @@ use crate::api::builder::check_label;
 use crate::api::listener::LockListener;
 use crate::api::mailbox::{Mailbox, Reader};
 use crate::api::publisher::Topic;
+use crate::api::self_wait;
 use crate::policy::acquire::Acquisition;
 use crate::policy::hold::Observer;
 use crate::spi::{HoldOptions, Mode, Validity};
@@ -240,7 +241,7 @@ impl LockOptions {
         };
         let observer = self.listener.map(|mailbox| Arc::new(mailbox) as Arc<dyn Observer>);
         let options = if hold_options == **client { Arc::clone(client) } else { Arc::new(hold_options) };
-        Ok(Acquisition { mode, options, observer })
+        Ok(Acquisition { mode, options, observer, around: self_wait::around })
     }
 }
 

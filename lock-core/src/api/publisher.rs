@@ -9,7 +9,6 @@ use crate::api::mailbox::{Mailbox, Reader};
 use crate::policy::hold::state::Event;
 use crate::policy::hold::{Hold, Observer};
 use crate::runtime::sync::Mutex;
-use crate::types::loss::LossReason;
 use crate::types::mode::LockKind;
 use crate::types::name::LockName;
 
@@ -79,7 +78,7 @@ impl Publisher {
 
 impl Observer for Publisher {
     /// The caller has locked the mutex of the hold's state, so this runs no user code and drops no user value.
-    fn publish(&self, event: Event<LossReason>, hold: &Hold) {
+    fn publish(&self, event: Event, hold: &Hold) {
         if !self.has_listened.load(Ordering::Acquire) {
             return;
         }

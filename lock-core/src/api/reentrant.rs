@@ -37,7 +37,7 @@ impl ReentrantLock {
         owner: Owner,
         wait: Wait,
     ) -> Result<Option<LockGuard>, LockError> {
-        let Some(hold) = self.acquire_watched(owner, wait).await? else { return Ok(None) };
+        let Some(hold) = self.entry.acquire(&self.acquisition, owner, wait).await? else { return Ok(None) };
         if let Some(task) = scope::outside_of_scopes() {
             let _ = hold.0.acquired_in.set(task);
         }

@@ -142,9 +142,9 @@ fn key(lock: &LockStatus) -> (&LockName, Option<LockKind>) {
 }
 
 /// A participant of a lock, and whether it holds it.
-type Place<'a> = (&'a LockName, LockKind, &'a HolderId, bool);
+type Participation<'a> = (&'a LockName, LockKind, &'a HolderId, bool);
 
-fn places(locks: &[LockStatus]) -> impl Iterator<Item = (Place<'_>, &Participant)> {
+fn places(locks: &[LockStatus]) -> impl Iterator<Item = (Participation<'_>, &Participant)> {
     locks.iter().flat_map(|lock| {
         let holders = lock.holders.iter().map(|one| (one, true));
         let waiters = lock.waiters.iter().map(|one| (one, false));
@@ -154,13 +154,15 @@ fn places(locks: &[LockStatus]) -> impl Iterator<Item = (Place<'_>, &Participant
 
 fn differences(old: &[LockStatus], new: &[LockStatus]) -> Vec<LockChange> {
     let (before, after): (HashMap<_, _>, HashMap<_, _>) = (places(old).collect(), places(new).collect());
-    let change = |(name, ..): Place<'_>, kind, participant: &Participant| LockChange {
+    let change = |(name, ..): Participation<'_>, kind, participant: &Participant| LockChange {
         name: name.clone(),
         kind,
         participant: participant.clone(),
     };
     // Some servers give one id to all holds of a connection.
-    let goes_on = |now: &HashMap<Place<'_>, &Participant>, place: &Place<'_>, one: &Participant| {
+    let goes_on = |now: &HashMap<Participation<'_>, &Participant>,
+                   place: &Participation<'_>,
+                   one: &Participant| {
         now.get(place).is_some_and(|other| other.token == one.token || other.token.xor(one.token).is_some())
     };
     let ended = places(old).filter(|(place, one)| !goes_on(&after, place, one)).filter_map(|(place, one)| {

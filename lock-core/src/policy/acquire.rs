@@ -13,7 +13,7 @@ use crate::policy::log::{self, Trace};
 use crate::runtime::clock::Moment;
 use crate::runtime::engine::AbortOnDrop;
 use crate::runtime::log::log;
-use crate::runtime::metrics::Outcome;
+use crate::runtime::metrics::WaitOutcome;
 use crate::runtime::on_drop::OnDrop;
 use crate::runtime::waker::with_waker;
 use crate::spi::{HoldOptions, Mode, Wait};
@@ -29,13 +29,25 @@ pub(crate) struct Acquisition {
     pub(crate) options: Arc<HoldOptions>,
     /// Receives the events of the holds that it gets, beside the observer of the client.
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) around: Around,
 }
 
-impl Acquisition {
-    pub(crate) fn new(mode: Mode, options: Arc<HoldOptions>) -> Self {
-        Self { mode, options, observer: None }
-    }
+/// Returns how a caller that waits for this holder waits for itself, if it does. It runs no user code.
+pub(crate) type Around = fn(Owner, &Hold) -> Option<Itself>;
+
+/// What a caller waits for, if that is itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Itself {
+    /// An owner that the caller acts for: while it waits, no code runs that could release the lock.
+    Owner,
+    /// One that reads, while the caller wants to write: however long it waits, it waits for itself.
+    Reader,
+    /// A guard that was made in the same task. It may have moved to another one since.
+    Task,
 }
+
+/// How long a caller waits for itself before the log says so.
+const PATIENT_FOR: Duration = Duration::from_secs(1);
 
 impl Entry {
     /// Enters for `owner`: locally first, then remotely. Returns `None` when the lock could not be had in time.
@@ -50,30 +62,31 @@ impl Entry {
             let _inside = span.enter();
             self.turn(Place::Here, |local, turn| local.enter(turn, owner, wait, acquisition))
         };
-        let mut entered = enter();
         let mut writer = None;
-        while let Entered::BehindItself = entered {
-            // So it waits for the write side, too, and leaves that again.
-            let exclusive = Acquisition::new(Mode::Exclusive, Arc::clone(&acquisition.options));
-            let Some(hold) = Box::pin(self.acquire(&exclusive, owner, wait)).await? else { return Ok(None) };
-            writer = Some(OnDrop(move || self.leave_in_background(owner, &hold)));
-            entered = enter();
-        }
-        let settled = match entered {
-            Entered::Upgrade | Entered::BehindItself => return Err(self.no_upgrade()),
-            Entered::Waiting { ticket, since } => {
-                let queued = QueuedWait::new(self, ticket, since, acquisition, span);
-                drop(writer.take());
-                queued.await
-            }
-            Entered::Settled(settled) => {
-                log::wait_ended(&span, Outcome::from(&settled), settled.token(), || Duration::ZERO);
-                // A reentry is no wait.
-                if !matches!(settled, Settled::Granted(_)) {
-                    let outcome = Outcome::from(&settled);
-                    self.metrics_in(acquisition.mode).waited(outcome, || Duration::ZERO);
+        let settled = loop {
+            match enter() {
+                Entered::BehindItself => {
+                    // So it waits for the write side, too, and leaves that again.
+                    let exclusive =
+                        Acquisition { mode: Mode::Exclusive, observer: None, ..acquisition.clone() };
+                    let acquiring = Box::pin(self.acquire(&exclusive, owner, wait));
+                    let Some(hold) = acquiring.await? else { return Ok(None) };
+                    writer = Some(OnDrop(move || self.leave_in_background(owner, &hold)));
                 }
-                settled
+                Entered::Waiting { ticket, since } => {
+                    let queued = QueuedWait::new(self, ticket, since, (owner, acquisition), span);
+                    drop(writer.take());
+                    break queued.await;
+                }
+                Entered::Settled(settled) => {
+                    let outcome = WaitOutcome::from(&settled);
+                    log::wait_ended(&span, outcome, settled.token(), || Duration::ZERO);
+                    // A reentry is no wait.
+                    if !matches!(settled, Settled::Granted(_)) {
+                        self.metrics_in(acquisition.mode).waited(outcome, || Duration::ZERO);
+                    }
+                    break settled;
+                }
             }
         };
         match settled {
@@ -97,7 +110,7 @@ impl Settled {
     }
 }
 
-impl From<&Settled> for Outcome {
+impl From<&Settled> for WaitOutcome {
     fn from(settled: &Settled) -> Self {
         match settled {
             Settled::Granted(_) => Self::Acquired,
@@ -109,13 +122,14 @@ impl From<&Settled> for Outcome {
 }
 
 impl Entry {
-    /// Writes a warning about the lock after `pause`, unless the returned value is dropped before.
-    pub(crate) fn warn_after(&self, pause: Duration, warning: &'static str) -> AbortOnDrop<()> {
-        let end = self.clock().sleep_until(self.clock().now().plus(pause));
+    /// Warns of a wait that goes on, unless the returned value is dropped before. Another task does that, because the waiter is
+    /// only to be woken with the lock.
+    fn warn_of_itself(&self) -> AbortOnDrop<()> {
+        let end = self.clock().sleep_until(self.clock().now().plus(PATIENT_FOR));
         let name = self.name().clone();
         AbortOnDrop(self.client.engine.spawn(async move {
             end.await;
-            log!(warn, lock = %name, "{warning}");
+            log!(warn, lock = %name, "a task waits for a lock that it holds itself, under another owner");
         }))
     }
 }
@@ -127,11 +141,14 @@ struct QueuedWait {
     entry: Arc<Entry>,
     /// `None` when the wait has ended.
     ticket: Option<Ticket>,
+    owner: Owner,
     mode: Mode,
     holder: Arc<HolderInfo>,
+    around: Around,
     since: Moment,
     /// Whether the wait was still undecided at the first poll.
     has_waited: bool,
+    warning: Option<AbortOnDrop<()>>,
     span: Trace,
 }
 
@@ -140,17 +157,20 @@ impl QueuedWait {
         entry: &Arc<Entry>,
         ticket: Ticket,
         since: Moment,
-        acquisition: &Acquisition,
+        (owner, acquisition): (Owner, &Acquisition),
         span: Trace,
     ) -> Self {
         entry.metrics_in(acquisition.mode).waiters(1.0);
         Self {
             entry: Arc::clone(entry),
             ticket: Some(ticket),
+            owner,
             mode: acquisition.mode,
             holder: Arc::clone(&acquisition.options.holder),
+            around: acquisition.around,
             since,
             has_waited: false,
+            warning: None,
             span,
         }
     }
@@ -161,7 +181,7 @@ impl QueuedWait {
 
     fn log(&self, settled: &Settled) {
         let (lock, waited) = (&self.entry, || self.waited());
-        let (outcome, token) = (Outcome::from(settled), settled.token());
+        let (outcome, token) = (WaitOutcome::from(settled), settled.token());
         lock.metrics_in(self.mode).waited(outcome, waited);
         log::wait_ended(&self.span, outcome, token, waited);
         match settled {
@@ -186,10 +206,15 @@ impl Future for QueuedWait {
         let Poll::Ready(settled) = polled else {
             if !std::mem::replace(&mut wait.has_waited, true) {
                 wait.entry.log_waiting(&wait.holder);
+                let (owner, mode, around) = (wait.owner, wait.mode, wait.around);
+                if wait.entry.look(|local| local.waits_for(owner, mode, around)).is_some() {
+                    wait.warning = Some(wait.entry.warn_of_itself());
+                }
             }
             return Poll::Pending;
         };
         wait.ticket = None;
+        wait.warning = None;
         wait.log(&settled);
         Poll::Ready(settled)
     }
@@ -200,8 +225,8 @@ impl Drop for QueuedWait {
         let metrics = self.entry.metrics_in(self.mode);
         if let Some(ticket) = self.ticket.take() {
             self.entry.turn(Place::Here, |local, turn| local.leave(turn, ticket));
-            metrics.waited(Outcome::Cancelled, || self.waited());
-            log::wait_ended(&self.span, Outcome::Cancelled, None, || self.waited());
+            metrics.waited(WaitOutcome::Cancelled, || self.waited());
+            log::wait_ended(&self.span, WaitOutcome::Cancelled, None, || self.waited());
         }
         metrics.waiters(-1.0);
     }

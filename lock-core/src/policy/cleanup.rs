@@ -13,9 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::policy::entry::{Entry, Place};
-use crate::policy::hold::Hold;
-use crate::policy::hold::state::Phase;
-use crate::policy::local::{Downgrade, EndedHold, LostLease, Number, Release, Reply};
+use crate::policy::hold::{EndedHold, Hold};
+use crate::policy::local::{Downgrade, LostLease, Number, Release, Reply};
 use crate::runtime::clock::Moment;
 use crate::runtime::outstanding::Pending;
 use crate::runtime::race::race;
@@ -87,7 +86,7 @@ impl Entry {
         let (releasing, clock) = (self.releasing(release), self.clock().clone());
         self.client.engine.spawn(async move {
             // Logged here, because the deadline thread may report the loss, and a logger may block.
-            holds.iter().for_each(EndedHold::log);
+            holds.iter().for_each(EndedHold::report);
             drop(holds);
             if let Some(stops_by) = stops_by {
                 clock.sleep_until(stops_by).await;
@@ -240,7 +239,7 @@ impl Undoing {
 
     /// Waits until a holder that has learned of its loss has stopped.
     async fn wait_for_the_holder(&self, reader: &Hold) {
-        if matches!(reader.phase(), Phase::Lost(_)) {
+        if reader.loss().is_some() {
             let clock = self.entry.clock();
             clock.sleep_until(clock.now().plus(time_to_stop(reader.abort_margin()))).await;
         }

@@ -18,7 +18,7 @@ use crate::runtime::metrics::LockMetrics;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::wake_contained;
 use crate::spi::{AcquireRequest, AnyLease, GroupId, HoldOptions, LockKind, Mode, Report, Reports, Wait};
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::error::{LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
 use crate::types::owner::Owner;
@@ -114,7 +114,7 @@ impl Entry {
     }
 
     /// Looks at the local lock when no time has to pass for that.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&mut LocalLock) -> T) -> T {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut LocalLock) -> T) -> T {
         look(&mut self.local.lock())
     }
 
@@ -136,14 +136,6 @@ impl Entry {
         }
     }
 
-    /// Returns the owner that holds the lock exclusively, and those that share it.
-    pub(crate) fn holders(&self) -> Vec<(Owner, Hold)> {
-        self.look(|local| {
-            let holders = local.holder().into_iter().chain(local.sharers());
-            holders.map(|(owner, hold)| (owner, hold.clone())).collect()
-        })
-    }
-
     /// Returns what the backend keeps of the lease of a hold, unless the hold has ended.
     pub(crate) fn lease_of(&self, hold: &Hold) -> Option<AnyLease> {
         self.look(|local| local.kept(hold.grant().lease))
@@ -160,10 +152,10 @@ impl Entry {
         effects.words.drain(drop);
         if !effects.ended.is_empty() {
             let mut ended = std::mem::take(&mut effects.ended);
-            let mut log = move || ended.drain(|ended| ended.log());
+            let mut report = move || ended.drain(|ended| ended.report());
             match place {
-                Place::Here => log(),
-                Place::Engine => drop(self.client.engine.spawn(async move { log() })),
+                Place::Here => report(),
+                Place::Engine => drop(self.client.engine.spawn(async move { report() })),
             }
         }
         effects.work.drain(|work| self.begin(work, place));
@@ -281,7 +273,7 @@ impl Home for Entry {
         About { name: &self.name, clock, server, metrics: Some(metrics) }
     }
 
-    fn publish(&self, event: Event<LossReason>, hold: &Hold) {
+    fn publish(&self, event: Event, hold: &Hold) {
         self.client.observer.publish(event, hold);
         self.changed();
     }
@@ -328,13 +320,5 @@ impl Entry {
             Some(holder) => error.held_by(holder),
             None => error,
         }
-    }
-
-    /// The error of an owner that reads, or is about to, and asks for the write side.
-    pub(crate) fn no_upgrade(&self) -> LockError {
-        let error = LockError::new(ErrorKind::Deadlock, Operation::Acquire)
-            .because("this owner holds the read lock, which cannot be upgraded")
-            .remedy("release the read side first, or acquire the write side from the beginning");
-        self.about(error)
     }
 }

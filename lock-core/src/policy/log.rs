@@ -14,9 +14,10 @@ use tracing::field::{DisplayValue, Empty, debug as debug_value, display};
 
 use crate::policy::entry::Entry;
 use crate::policy::hold::Hold;
+use crate::policy::hold::state::Known;
 use crate::runtime::clock::Moment;
 use crate::runtime::log::log;
-use crate::runtime::metrics::Outcome;
+use crate::runtime::metrics::WaitOutcome;
 use crate::runtime::on_drop::OnDrop;
 use crate::runtime::waker::contained;
 use crate::types::error::LockError;
@@ -64,7 +65,7 @@ pub(super) fn span(lock: &LockName) -> Trace {
 /// Adds to the span of a wait how it has ended.
 pub(super) fn wait_ended(
     Trace(span): &Trace,
-    outcome: Outcome,
+    outcome: WaitOutcome,
     token: Option<FencingToken>,
     waited: impl Fn() -> Duration,
 ) {
@@ -169,20 +170,16 @@ impl Hold {
         );
     }
 
-    pub(super) fn log_lost(&self, reason: LossReason) {
+    pub(super) fn log_lost(&self, reason: LossReason, known: Known) {
         let (lock, token, held, server) = (self.name(), self.shown_token(), self.held_for(), self.server());
-        if reason == LossReason::ClientClosed {
+        if known == Known::NotYet {
+            // It does not affect the owner.
+            log!(debug, %lock, token, %reason, %server, "lost before its waiter had it");
+        } else if reason == LossReason::ClientClosed {
             log!(warn, %lock, token, %reason, ?held, %server, "lost");
         } else {
             log!(error, %lock, token, %reason, ?held, %server, "lost");
         }
-    }
-
-    /// A loss that the owner never knew of does not affect it.
-    pub(super) fn log_lost_before_known(&self, reason: LossReason) {
-        log!(debug, lock = %self.name(), token = self.shown_token(), %reason, server = %self.server(),
-            "lost before its waiter had it"
-        );
     }
 
     pub(super) fn log_released(&self, found_lost: Option<LossReason>) {

@@ -1,15 +1,14 @@
 //! Releases a lock: leaves the local lock, and waits until the hold has ended at the server.
 
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 
 use crate::policy::entry::{Entry, Place};
-use crate::policy::hold::state::Phase;
-use crate::policy::hold::{Hold, Watcher};
+use crate::policy::hold::Hold;
 use crate::policy::local::Exited;
 use crate::spi::Mode;
 use crate::types::error::{LockError, Operation};
+use crate::types::loss::HoldEnd;
 use crate::types::owner::Owner;
 
 impl Entry {
@@ -33,18 +32,10 @@ impl Entry {
     }
 
     async fn end_of(&self, hold: Hold) -> Result<(), LockError> {
-        let mut watcher = Watcher::of(&hold);
-        let loss = poll_fn(|context| {
-            watcher.poll(context, |phase| match phase {
-                Phase::Released => Some(None),
-                Phase::Lost(reason) => Some(Some(*reason)),
-                Phase::Standing | Phase::Releasing => None,
-            })
-        });
-        match (loss.await, hold.0.failure.get()) {
+        match (hold.ended().await, hold.0.failure.get()) {
             (_, Some(error)) => Err(self.about(error.clone())),
-            (Some(reason), None) => Err(self.lost(Operation::Release, reason)),
-            (None, None) => Ok(()),
+            (HoldEnd::Lost(reason), None) => Err(self.lost(Operation::Release, reason)),
+            (HoldEnd::Released, None) => Ok(()),
         }
     }
 

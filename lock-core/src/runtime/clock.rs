@@ -80,10 +80,10 @@ impl Moment {
 /// # Ok(()) });
 /// ```
 #[derive(Clone)]
-pub struct Clock(Source);
+pub struct Clock(TimeSource);
 
 #[derive(Clone)]
-enum Source {
+enum TimeSource {
     System,
     #[cfg(feature = "testing")]
     Manual(Arc<ManualTime>),
@@ -92,7 +92,7 @@ enum Source {
 impl Clock {
     /// Returns the clock of this machine.
     pub const fn system() -> Self {
-        Self(Source::System)
+        Self(TimeSource::System)
     }
 
     /// Returns a clock that stands still until a test advances it, and the handle to advance it. Needs the feature
@@ -100,15 +100,15 @@ impl Clock {
     #[cfg(feature = "testing")]
     pub fn manual() -> (Self, ManualClock) {
         let time = Arc::new(ManualTime::default());
-        (Self(Source::Manual(Arc::clone(&time))), ManualClock::new(time))
+        (Self(TimeSource::Manual(Arc::clone(&time))), ManualClock::new(time))
     }
 
     /// Returns the current moment.
     pub fn now(&self) -> Moment {
         match &self.0 {
-            Source::System => deadline_thread::system_now(),
+            TimeSource::System => deadline_thread::system_now(),
             #[cfg(feature = "testing")]
-            Source::Manual(time) => time.now(),
+            TimeSource::Manual(time) => time.now(),
         }
     }
 
@@ -121,9 +121,9 @@ impl Clock {
     #[doc(hidden)]
     pub fn schedule(&self, moment: Moment, alarm: Waker) -> AlarmHandle {
         let key = match &self.0 {
-            Source::System => deadline_thread::schedule(moment, alarm),
+            TimeSource::System => deadline_thread::schedule(moment, alarm),
             #[cfg(feature = "testing")]
-            Source::Manual(time) => Some(time.schedule(moment, alarm)),
+            TimeSource::Manual(time) => Some(time.schedule(moment, alarm)),
         };
         AlarmHandle { clock: self.clone(), key }
     }
@@ -140,9 +140,9 @@ impl Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self.0 {
-            Source::System => "Clock(system)",
+            TimeSource::System => "Clock(system)",
             #[cfg(feature = "testing")]
-            Source::Manual(_) => "Clock(manual)",
+            TimeSource::Manual(_) => "Clock(manual)",
         })
     }
 }
@@ -160,9 +160,9 @@ impl Drop for AlarmHandle {
     fn drop(&mut self) {
         let Some(key) = self.key else { return };
         match &self.clock.0 {
-            Source::System => deadline_thread::cancel(key),
+            TimeSource::System => deadline_thread::cancel(key),
             #[cfg(feature = "testing")]
-            Source::Manual(time) => time.cancel(key),
+            TimeSource::Manual(time) => time.cancel(key),
         }
     }
 }

@@ -44,7 +44,7 @@ const MODES: [&str; 3] = ["exclusive", "shared", "permits"];
 
 /// How a wait for a lock ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Outcome {
+pub(crate) enum WaitOutcome {
     Acquired,
     Busy,
     Failed,
@@ -55,7 +55,7 @@ pub(crate) enum Outcome {
 
 const OUTCOMES: [&str; 5] = ["acquired", "busy", "failed", "lost", "cancelled"];
 
-impl Outcome {
+impl WaitOutcome {
     pub(crate) fn word(self) -> &'static str {
         OUTCOMES[self as usize]
     }
@@ -87,7 +87,7 @@ const OPERATIONS: [(Operation, &str); 9] = [
 const RESULTS: [&str; 3] = ["ok", "error", "unanswered"];
 
 /// The keys of all series of a client, without the names of locks. They are made once, because each needs memory.
-struct Series {
+struct AllSeries {
     by_mode: [SeriesOfLocks; 3],
     skipped: Key,
     /// Of elections, whose names are labels: a program stands for few.
@@ -106,7 +106,7 @@ struct SeriesOfLocks {
     lost: [(LossReason, Key); 7],
 }
 
-impl Series {
+impl AllSeries {
     fn new(backend: &'static str, is_by_lock: bool) -> Self {
         // Makes a series, and makes it visible with its first value.
         let series = |name, labels: &[(&'static str, &'static str)], first: Option<Value>| {
@@ -166,13 +166,13 @@ pub(crate) struct Metrics {
     backend: &'static str,
     /// Whether the metrics of a lock have its name as a label. Names can be many, and each makes series of its own.
     is_by_lock: bool,
-    series: Arc<Series>,
+    series: Arc<AllSeries>,
 }
 
 /// The metrics of one lock in one mode.
 #[derive(Clone, Copy)]
 pub(crate) struct LockMetrics<'a> {
-    all: &'a Series,
+    all: &'a AllSeries,
     series: &'a SeriesOfLocks,
     name: &'a str,
     /// The lock's name, if it is a label.
@@ -186,7 +186,7 @@ impl Metrics {
     /// Describes the metrics of a client, and makes each visible with its first value.
     pub(crate) fn new(backend: &'static str, is_by_lock: bool) -> Self {
         record::describe();
-        let series = Arc::new(Series::new(backend, is_by_lock));
+        let series = Arc::new(AllSeries::new(backend, is_by_lock));
         Headroom::publish(backend);
         Self { backend, is_by_lock, series }
     }
@@ -204,9 +204,9 @@ impl Metrics {
     }
 
     /// A request to the backend begins.
-    pub(crate) fn request(&self, operation: Operation) -> Request<'_> {
+    pub(crate) fn request(&self, operation: Operation) -> CountedRequest<'_> {
         let keys = self.series.requests.iter().find(|(counted, _)| *counted == operation);
-        Request(keys.map(|(_, keys)| keys))
+        CountedRequest(keys.map(|(_, keys)| keys))
     }
 
     /// A renewal was answered, or given up.
@@ -227,7 +227,7 @@ impl LockMetrics<'_> {
         record(&self.series.waiters, self.lock, Value::Change(difference));
     }
 
-    pub(crate) fn waited(self, outcome: Outcome, waited: impl FnOnce() -> Duration) {
+    pub(crate) fn waited(self, outcome: WaitOutcome, waited: impl FnOnce() -> Duration) {
         if record::IS_ON {
             record(&self.series.waits[outcome as usize], self.lock, Value::Time(waited()));
         }
@@ -270,9 +270,9 @@ impl fmt::Debug for Metrics {
 }
 
 /// A request to the backend. It is counted when it ends: unanswered, if it is dropped before its answer.
-pub(crate) struct Request<'a>(Option<&'a [Key; 3]>);
+pub(crate) struct CountedRequest<'a>(Option<&'a [Key; 3]>);
 
-impl Request<'_> {
+impl CountedRequest<'_> {
     pub(crate) fn answered<T, E>(mut self, answer: &Result<T, E>) {
         if let Some([ok, error, _]) = self.0.take() {
             record(if answer.is_ok() { ok } else { error }, None, Value::Count(1));
@@ -280,7 +280,7 @@ impl Request<'_> {
     }
 }
 
-impl Drop for Request<'_> {
+impl Drop for CountedRequest<'_> {
     fn drop(&mut self) {
         // Work that no runtime takes any more may be dropped on the deadline thread, which is inside no runtime.
         if let Some([_, _, unanswered]) = self.0

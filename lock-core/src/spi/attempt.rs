@@ -279,7 +279,7 @@ impl AcquireRequest {
 
     /// Returns how many fencing tokens the grant may reserve: its own and those after it, for sections that follow without
     /// the server. One, unless the backend [can reserve](crate::Capabilities::reserving) them. The grant says how many
-    /// [it has](super::Grant::with_sections).
+    /// [it has](super::Grant::sections).
     pub fn sections(&self) -> NonZeroU32 {
         match self.0.options.local_handoff {
             Some(handoff) if self.0.mode == Mode::Exclusive && self.0.options.at_least.is_none() => {

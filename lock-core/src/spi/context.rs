@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use super::{GroupId, Validity};
 use crate::runtime::clock::Clock;
-use crate::runtime::engine::{BackendTasks, contained};
-use crate::runtime::race::within;
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::runtime::engine::BackendTasks;
+use crate::types::error::LockError;
 use crate::types::loss::LossReason;
-use crate::types::password::{Password, Secret};
 use crate::types::status::HolderInfo;
 
 /// What a backend reports about a whole group.
@@ -73,33 +71,6 @@ impl BackendContext {
     /// Returns what this client tells the server about itself.
     pub fn holder(&self) -> &Arc<HolderInfo> {
         &self.holder
-    }
-
-    /// Returns the password for a new connection, if there is one. Each connection asks again.
-    ///
-    /// # Errors
-    /// The errors of [`Password::read`]; [`ErrorKind::Denied`], retryable, when it takes longer than `limit`.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the reading.
-    pub async fn password(
-        &self,
-        source: Option<&Password>,
-        limit: Duration,
-    ) -> Result<Option<Secret>, LockError> {
-        let Some(source) = source else { return Ok(None) };
-        let denied = |cause: &'static str| {
-            let error = LockError::new(ErrorKind::Denied, Operation::Connect).because(cause);
-            error.remedy("look at the function that the program gets the password from").retryable()
-        };
-        let reading = contained(Operation::Connect, source.read());
-        match within(&self.clock, self.clock.now().plus(limit), reading).await {
-            Some(Err(error)) if error.kind() == ErrorKind::Internal => {
-                Err(denied("getting the password panicked"))
-            }
-            Some(read) => read.map(Some).map_err(|error| error.during(Operation::Connect)),
-            None => Err(denied("there was no password in time")),
-        }
     }
 
     /// Returns how long a holder needs to stop after it learns of a loss, for backends that publish it to other

@@ -47,26 +47,35 @@ impl GroupId {
 ///
 /// let anchor = Clock::system().now(); // before the request is sent
 /// let term = Term::Leased { anchor, length: Duration::from_secs(30) };
-/// let grant = Grant::new("session 7", GroupId::new(7), term).with_token(FencingToken::new(33));
-/// assert_eq!((*grant.lease(), grant.term()), ("session 7", term));
-/// assert_eq!(grant.token(), Some(FencingToken::new(33)));
+/// let token = Some(FencingToken::new(33));
+/// let grant = Grant { token, ..Grant::new("session 7", GroupId::new(7), term) };
+/// assert_eq!((grant.lease, grant.term, grant.token), ("session 7", term, token));
 /// ```
 #[derive(Debug)]
 pub struct Grant<L> {
-    pub(crate) lease: L,
-    pub(crate) group: GroupId,
-    pub(crate) term: Term,
-    pub(crate) token: Option<FencingToken>,
-    pub(crate) holder: Option<HolderId>,
-    pub(crate) sections: NonZeroU32,
-    pub(crate) passes: Option<Arc<AtomicU32>>,
+    /// What the backend needs to renew and release the lock.
+    pub lease: L,
+    /// What the lock is renewed with.
+    pub group: GroupId,
+    /// How long the grant is valid.
+    pub term: Term,
+    /// The fencing token, which the server created in the round trip that acquired the lock.
+    pub token: Option<FencingToken>,
+    /// The id under which [`Backend::inspect`] shows the holder, if it is not that of the attempt.
+    pub holder: Option<HolderId>,
+    /// How many tokens the server has reserved in the same round trip, from the grant's own on: no other grant gets one of them,
+    /// and later grants get higher ones.
+    pub sections: NonZeroU32,
+    /// The core counts here how many of the reserved tokens after the grant's own it has used, before it uses each: a backend may
+    /// give back those that are left when the lease is released.
+    pub passes: Option<Arc<AtomicU32>>,
+    /// A file descriptor that keeps the lock held for as long as any process has it open. A child process can inherit it.
     #[cfg(unix)]
-    pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
+    pub descriptor: Option<Arc<std::os::fd::OwnedFd>>,
 }
 
 impl<L> Grant<L> {
-    /// Creates a grant: what the backend needs to renew and release it, the group that it is renewed with, and how long
-    /// it is valid.
+    /// Creates a grant of one section, without a token.
     pub fn new(lease: L, group: GroupId, term: Term) -> Self {
         Self {
             lease,
@@ -79,70 +88,6 @@ impl<L> Grant<L> {
             #[cfg(unix)]
             descriptor: None,
         }
-    }
-
-    /// Adds the fencing token, which the server created in the round trip that acquired the lock.
-    #[must_use]
-    pub fn with_token(mut self, token: FencingToken) -> Self {
-        self.token = Some(token);
-        self
-    }
-
-    /// Says that the server has reserved this many tokens in the same round trip, from the grant's own on: no other grant
-    /// gets one of them, and later grants get higher ones.
-    #[must_use]
-    pub fn with_sections(mut self, sections: NonZeroU32) -> Self {
-        self.sections = sections;
-        self
-    }
-
-    /// Has the core count how many of the reserved tokens after the grant's own it has used, before it uses each: a backend
-    /// may give back those that are left when the lease is released.
-    #[must_use]
-    pub fn counting_passes(mut self, passes: Arc<AtomicU32>) -> Self {
-        self.passes = Some(passes);
-        self
-    }
-
-    /// Adds the id under which [`Backend::inspect`] shows the holder, if it is not that of the attempt.
-    #[must_use]
-    pub fn with_holder(mut self, id: HolderId) -> Self {
-        self.holder = Some(id);
-        self
-    }
-
-    /// Adds a file descriptor that keeps the lock held for as long as any process has it open. A child process can
-    /// inherit it.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    ///
-    /// use lock_core::{Grant, GroupId, Term};
-    ///
-    /// let file = std::fs::File::open("/dev/null")?;
-    /// let grant = Grant::new("file 7", GroupId::new(0), Term::UntilReported).with_descriptor(Arc::new(file.into()));
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[cfg(unix)]
-    #[must_use]
-    pub fn with_descriptor(mut self, descriptor: Arc<std::os::fd::OwnedFd>) -> Self {
-        self.descriptor = Some(descriptor);
-        self
-    }
-
-    /// Returns the lease, to test a backend without the core.
-    pub fn lease(&self) -> &L {
-        &self.lease
-    }
-
-    /// Returns the fencing token, if there is one.
-    pub fn token(&self) -> Option<FencingToken> {
-        self.token
-    }
-
-    /// Returns how long the grant is valid.
-    pub fn term(&self) -> Term {
-        self.term
     }
 
     pub(super) fn erase(self) -> Grant<AnyLease>

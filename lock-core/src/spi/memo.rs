@@ -66,7 +66,7 @@ impl Memo {
     }
 
     /// Returns a name for the physical name and the slot together, for a server that does not accept any text: 32
-    /// characters of `a`–`z` and `2`–`7`, from 160 bits of a SHA-256.
+    /// hexadecimal digits, the first of a SHA-256.
     pub fn key(&self) -> String {
         // The length says where the one ends and the other begins.
         hash(&format!("{}:{}{}", self.physical.as_str().len(), self.physical, self.slot))

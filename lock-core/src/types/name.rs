@@ -7,10 +7,10 @@
 //! * a name stays as it is if all its characters are in the set, it has no `~`, it is short enough and it does not
 //!   begin with a dot (so `.` and `..` never reach a file system, and no lock is hidden from a listing);
 //! * any other name becomes `prefix~hash`: its readable part, with `_` for each character outside the set, then `~`,
-//!   then the first 160 bits of the name's SHA-256 in lower-case base 32 (`a`–`z`, `2`–`7`).
+//!   then the first 128 bits of the name's SHA-256, in hexadecimal.
 //!
 //! Only mapped names contain a `~`, so a mapped name never equals an unmapped one, and two mapped names differ unless
-//! SHA-256 collides in its first 160 bits.
+//! SHA-256 collides in its first 128 bits.
 //!
 //! # Test vectors
 //! For the rules of a file system (`A`–`Z`, `a`–`z`, `0`–`9`, `-`, `_`, `.`; at most 200 bytes):
@@ -23,12 +23,12 @@
 //!     ("nightly-report", "nightly-report"),
 //!     ("A", "A"),
 //!     ("a", "a"),
-//!     ("a/b", "a_b~yfgn3qbt6zfz32ua5jtvz4uauak6m4sr"),
+//!     ("a/b", "a_b~c14cddc033f64b9dea80ea675cf280a0"),
 //!     ("a_b", "a_b"),
-//!     ("../x", "_._x~224wvf6ri7nkvze6xb5fzj57xqua46kv"),
-//!     ("..", "_.~l3a7pzya6n6d2czjqhieqvp4gs4uvkqv"),
-//!     ("a~b", "a_b~sqksrzphpsnb6prpzpev6icvn5kpetlq"),
-//!     ("🔒", "_~nlq5f3roswjoultgkzqukcqj73mv65ss"),
+//!     ("../x", "_._x~d6b96a97d147daaae49eb87a5ca7bfbc"),
+//!     ("..", "_.~5ec1f7e700f37c3d0b2981d04855fc34"),
+//!     ("a~b", "a_b~941528e5e77c9a1f3e2fcbc95f20556f"),
+//!     ("🔒", "_~6ae1d2ee2e9592ea2e665661450a09fe"),
 //! ] {
 //!     assert_eq!(rules.apply(&LockName::new(name)?).as_str(), physical, "{name}");
 //! }
@@ -167,7 +167,7 @@ impl CharacterSet {
 ///
 /// let rules = NameRules::new(CharacterSet::PORTABLE, 200);
 /// assert_eq!(rules.apply(&LockName::new("nightly-report")?).as_str(), "nightly-report");
-/// assert_eq!(rules.apply(&LockName::new("a/b")?).as_str(), "a_b~yfgn3qbt6zfz32ua5jtvz4uauak6m4sr");
+/// assert_eq!(rules.apply(&LockName::new("a/b")?).as_str(), "a_b~c14cddc033f64b9dea80ea675cf280a0");
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
@@ -176,7 +176,7 @@ pub struct NameRules {
     max_length: usize,
 }
 
-/// `~` and 160 bits in base 32.
+/// `~` and 128 bits in hexadecimal.
 const SUFFIX_LENGTH: usize = 33;
 
 impl NameRules {
@@ -224,19 +224,10 @@ impl NameRules {
     }
 }
 
-/// The first 160 bits of the SHA-256 of a text, in 32 characters.
+/// The first 128 bits of the SHA-256 of a text, in 32 characters.
 pub(crate) fn hash(text: &str) -> String {
-    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    let digest = Sha256::digest(text.as_bytes());
-    let mut encoded = String::with_capacity(SUFFIX_LENGTH);
-    // 5 bytes make 8 characters, so 20 bytes leave no remainder.
-    for block in digest[..20].chunks_exact(5) {
-        let bits = block.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
-        for position in (0..8).rev() {
-            encoded.push(char::from(ALPHABET[(bits >> (5 * position) & 31) as usize]));
-        }
-    }
-    encoded
+    let bytes = Sha256::digest(text.as_bytes()).into_iter().take(16);
+    format!("{:032x}", bytes.fold(0_u128, |bits, byte| bits << 8 | u128::from(byte)))
 }
 
 #[cfg(test)]

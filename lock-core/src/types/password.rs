@@ -99,7 +99,7 @@ impl Password {
     }
 
     /// Returns the password of this moment. Backends call it for each connection, through
-    /// [`BackendContext::password`](crate::BackendContext::password), which limits its time.
+    /// `lock_kit::read_password`, which limits its time.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`], naming the file, when it cannot be read or is empty; [`ErrorKind::Denied`] with the

@@ -560,7 +560,8 @@ async fn a_reader_is_valid_as_long_as_its_own_lease_and_lost_with_the_group_of_t
             world.context.group_lost(other, LossReason::SessionClosed);
             assert!(reader.hold().is_valid(), "its lease is in another group");
         }
-        answer.send(Ok(Downgraded::Shared(world.grant_in(other).with_holder(HolderId::new("7"))))).unwrap();
+        let grant = Grant { holder: Some(HolderId::new("7")), ..world.grant_in(other) };
+        answer.send(Ok(Downgraded::Shared(grant))).unwrap();
         released.output().await.unwrap();
         assert_eq!(reader.hold().id().as_str(), "7", "the server shows it so");
         if is_lost {

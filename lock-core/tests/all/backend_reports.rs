@@ -112,8 +112,8 @@ mod odd {
             };
             let passes = Arc::new(AtomicU32::new(0));
             *self.script.passes.lock().unwrap() = Arc::clone(&passes);
-            let grant = Grant::new(OddLease::new(&self.script), group, term).counting_passes(passes);
-            Ok(Some(grant.with_sections(request.sections())))
+            let (passes, sections) = (Some(passes), request.sections());
+            Ok(Some(Grant { passes, sections, ..Grant::new(OddLease::new(&self.script), group, term) }))
         }
 
         async fn cancel(&self, _: &AcquireRequest) -> Result<(), LockError> {

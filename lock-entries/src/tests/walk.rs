@@ -185,8 +185,8 @@ impl<'a> World<'a> {
             Doing::Downgrading(writer, reader, grant, mut work) => match poll(&mut work) {
                 Poll::Pending => Doing::Downgrading(writer, reader, grant, work),
                 Poll::Ready(Ok(Downgraded::Shared(shared))) => {
-                    if shared.token() != grant.token() {
-                        return Err(format!("token {:?} after {:?}", shared.token(), grant.token()));
+                    if shared.token != grant.token {
+                        return Err(format!("token {:?} after {:?}", shared.token, grant.token));
                     }
                     Doing::Holding(writer, Mode::Shared, Arc::new(shared))
                 }
@@ -208,7 +208,7 @@ impl<'a> World<'a> {
     }
 
     fn granted(&mut self, number: usize, request: AcquireRequest, grant: Grant<Lease>) -> Result<(), String> {
-        let token = grant.token().unwrap().get();
+        let token = grant.token.unwrap().get();
         if token <= self.highest {
             return Err(format!("token {token} after {}", self.highest));
         }
@@ -261,13 +261,13 @@ impl Client {
 
     fn downgrade(&self, writer: AcquireRequest, reader: AcquireRequest, grant: Arc<Grant<Lease>>) -> Doing {
         let (backend, held, sent) = (Arc::clone(&self.backend), Arc::clone(&grant), reader.clone());
-        let work = Box::pin(async move { backend.downgrade(held.lease(), &sent).await });
+        let work = Box::pin(async move { backend.downgrade(&held.lease, &sent).await });
         Doing::Downgrading(writer, reader, grant, work)
     }
 
     fn release(&self, request: AcquireRequest, grant: Arc<Grant<Lease>>) -> Doing {
         let (backend, held) = (Arc::clone(&self.backend), Arc::clone(&grant));
-        let releasing = Box::pin(async move { backend.release(held.lease()).await });
+        let releasing = Box::pin(async move { backend.release(&held.lease).await });
         Doing::Releasing(request, grant, releasing)
     }
 }

@@ -74,10 +74,10 @@ fn asked_again_an_attempt_finds_its_own_grant() -> Result<(), LockError> {
         let request = bare.request(1, "a", Wait::Try);
         let first = bare.backend.acquire(&request).await?.unwrap();
         let again = bare.backend.acquire(&request).await?.unwrap();
-        assert_eq!(first.token(), again.token());
+        assert_eq!(first.token, again.token);
         assert!(bare.backend.acquire(&bare.request(2, "a", Wait::Try)).await?.is_none());
-        assert_eq!(bare.backend.release(first.lease()).await?, Released::Clean);
-        assert_eq!(bare.backend.release(again.lease()).await?, Released::Clean);
+        assert_eq!(bare.backend.release(&first.lease).await?, Released::Clean);
+        assert_eq!(bare.backend.release(&again.lease).await?, Released::Clean);
         assert!(bare.backend.acquire(&bare.request(3, "a", Wait::Try)).await?.is_some());
         Ok(())
     })
@@ -92,9 +92,9 @@ fn a_hold_that_was_lost_is_released_beside_the_next_holder() -> Result<(), LockE
         std::fs::remove_file(scratch.leftovers().pop().unwrap()).unwrap();
         let second = bare.backend.acquire(&bare.request(2, "a", Wait::Try)).await?.unwrap();
         let lost = Released::WasLost(LossReason::Deleted);
-        assert_eq!(bare.backend.release(first.lease()).await?, lost);
+        assert_eq!(bare.backend.release(&first.lease).await?, lost);
         assert!(bare.backend.acquire(&bare.request(3, "a", Wait::Try)).await?.is_none());
-        assert_eq!(bare.backend.release(second.lease()).await?, Released::Clean);
+        assert_eq!(bare.backend.release(&second.lease).await?, Released::Clean);
         Ok(())
     })
 }
@@ -109,13 +109,13 @@ fn tokens_and_tickets_are_above_those_that_are_in_the_folder() -> Result<(), Loc
         let first = bare.backend.acquire(&bare.request(1, "a", Wait::Try)).await?.unwrap();
         let held = scratch.leftovers().pop().unwrap();
         let record = std::fs::read_to_string(&held).unwrap();
-        assert_eq!(bare.backend.release(first.lease()).await?, Released::Clean);
-        let former = first.token().unwrap().get().to_string();
+        assert_eq!(bare.backend.release(&first.lease).await?, Released::Clean);
+        let former = first.token.unwrap().get().to_string();
         std::fs::write(&held, record.replace(&former, &far_ahead.to_string())).unwrap();
         std::fs::set_permissions(&held, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::remove_file(scratch.path.join("gate")).unwrap();
         let second = bare.backend.acquire(&bare.request(2, "a", Wait::Try)).await?.unwrap();
-        assert!(second.token().unwrap().get() > far_ahead);
+        assert!(second.token.unwrap().get() > far_ahead);
 
         let waiting = |id| bare.request(id, "a", Wait::Forever);
         assert!(poll_once(bare.backend.acquire(&waiting(3))).await.is_pending());
@@ -145,10 +145,10 @@ fn a_dropped_attempt_asked_again_keeps_its_place() -> Result<(), LockError> {
             assert!(poll_once(bare.backend.acquire(request)).await.is_pending());
             bare.has_waiters("a", waiters).await;
         }
-        bare.backend.release(held.lease()).await?;
+        bare.backend.release(&held.lease).await?;
         let grant = bare.backend.acquire(&first).await?.unwrap();
         assert!(poll_once(bare.backend.acquire(&second)).await.is_pending());
-        bare.backend.release(grant.lease()).await?;
+        bare.backend.release(&grant.lease).await?;
         assert!(bare.backend.acquire(&second).await?.is_some());
         Ok(())
     })
@@ -245,7 +245,7 @@ fn a_share_that_is_asked_for_again_is_had_once() -> Result<(), LockError> {
             let request = bare.request(1, "a", Wait::Forever).with_mode(mode);
             let first = bare.backend.acquire(&request).await?.unwrap();
             let again = bare.backend.acquire(&request).await?.unwrap();
-            assert_eq!(first.token(), again.token());
+            assert_eq!(first.token, again.token);
             let behind = beside(&bare, 2, mode);
             for _ in 0..2 {
                 assert!(poll_once(bare.backend.acquire(&behind)).await.is_pending());
@@ -254,8 +254,8 @@ fn a_share_that_is_asked_for_again_is_had_once() -> Result<(), LockError> {
             let inspect = InspectRequest::new(LockName::new("a")?, request.physical().clone()).about(kind);
             let status = bare.backend.inspect(&inspect).await?;
             assert_eq!((status.holders.len(), status.waiters.len()), (1, 1));
-            assert_eq!(bare.backend.release(first.lease()).await?, Released::Clean);
-            assert_eq!(bare.backend.release(again.lease()).await?, Released::Clean);
+            assert_eq!(bare.backend.release(&first.lease).await?, Released::Clean);
+            assert_eq!(bare.backend.release(&again.lease).await?, Released::Clean);
             assert!(bare.backend.acquire(&behind).await?.is_some());
             Ok::<_, LockError>(())
         })?;
@@ -283,7 +283,7 @@ fn cancel_undoes_whatever_became_of_a_share() -> Result<(), LockError> {
             bare.backend.cancel(&queued).await?;
             let late = bare.request(5, "a", Wait::Forever).with_mode(mode);
             assert!(poll_once(bare.backend.acquire(&late)).await.is_pending());
-            bare.backend.release(holder.lease()).await?;
+            bare.backend.release(&holder.lease).await?;
             tokio::task::yield_now().await;
             bare.backend.cancel(&late).await?;
             Ok::<_, LockError>(())
@@ -311,16 +311,16 @@ fn a_downgrade_that_is_asked_for_again_finds_its_own_share() -> Result<(), LockE
     block_on(async {
         let (writer, request) = writer(&bare, 1).await;
         // The first answer is lost.
-        drop(bare.backend.downgrade(writer.lease(), &request).await?);
-        let Downgraded::Shared(reader) = bare.backend.downgrade(writer.lease(), &request).await? else {
+        drop(bare.backend.downgrade(&writer.lease, &request).await?);
+        let Downgraded::Shared(reader) = bare.backend.downgrade(&writer.lease, &request).await? else {
             panic!("the writer was lost");
         };
-        assert!(reader.token() > writer.token());
+        assert!(reader.token > writer.token);
         is_refused(&bare, 3, Mode::Exclusive).await;
         // The old lease is released whatever has become of it.
-        assert_eq!(bare.backend.release(writer.lease()).await?, Released::Clean);
+        assert_eq!(bare.backend.release(&writer.lease).await?, Released::Clean);
         is_refused(&bare, 4, Mode::Exclusive).await;
-        assert_eq!(bare.backend.release(reader.lease()).await?, Released::Clean);
+        assert_eq!(bare.backend.release(&reader.lease).await?, Released::Clean);
         scratch.is_empty_soon();
         Ok(())
     })
@@ -334,12 +334,12 @@ fn cancel_undoes_a_downgrade() -> Result<(), LockError> {
         for (id, is_asked) in [(10, false), (20, true)] {
             let (writer, request) = writer(&bare, id).await;
             if is_asked {
-                drop(bare.backend.downgrade(writer.lease(), &request).await?);
+                drop(bare.backend.downgrade(&writer.lease, &request).await?);
             } else {
-                drop(bare.backend.downgrade(writer.lease(), &request));
+                drop(bare.backend.downgrade(&writer.lease, &request));
             }
             bare.backend.cancel(&request).await?;
-            bare.backend.release(writer.lease()).await?;
+            bare.backend.release(&writer.lease).await?;
             scratch.is_empty_soon();
         }
         Ok(())
@@ -354,10 +354,10 @@ fn a_writer_that_was_lost_gets_no_share() -> Result<(), LockError> {
         let (writer, request) = writer(&bare, 1).await;
         std::fs::remove_file(scratch.path.join("held/a")).unwrap();
         let next = bare.backend.acquire(&bare.request(3, "a", Wait::Try)).await?.unwrap();
-        let answer = bare.backend.downgrade(writer.lease(), &request).await?;
+        let answer = bare.backend.downgrade(&writer.lease, &request).await?;
         assert!(matches!(answer, Downgraded::WasLost(LossReason::Deleted)), "{answer:?}");
         is_refused(&bare, 4, Mode::Shared).await;
-        bare.backend.release(next.lease()).await?;
+        bare.backend.release(&next.lease).await?;
         // Nothing of the share is in the way.
         assert!(bare.backend.acquire(&bare.request(5, "a", Wait::Try)).await?.is_some());
         Ok(())

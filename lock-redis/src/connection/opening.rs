@@ -29,7 +29,7 @@ impl Connection {
     pub(super) async fn open(&self) -> Result<Arc<Link>, LockError> {
         let Client { context, options, witnesses, earlier, .. } = &*self.client;
         let limit = self.client.time_to_connect();
-        let password = context.password(options.server.password.as_ref(), limit).await?;
+        let password = lock_kit::read_password(context, options.server.password.as_ref(), limit).await?;
         let primary = match witnesses {
             Some(witnesses) => witnesses.primary(limit, self.slot, self.client.now()).await?.1,
             None => Primary::only(options.server.endpoint.clone(), 0),

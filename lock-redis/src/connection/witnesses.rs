@@ -190,7 +190,7 @@ impl Witnesses {
     }
 
     async fn open(&self, endpoint: &Endpoint, limit: Duration) -> Result<MultiplexedConnection, LockError> {
-        let password = self.context.password(self.password.as_ref(), limit).await?;
+        let password = lock_kit::read_password(&self.context, self.password.as_ref(), limit).await?;
         let (tls, user) = (self.tls.as_ref(), self.user.as_deref());
         let login = Login { endpoint, tls, user, password: password.as_ref(), database: 0 };
         // The caller limits both.

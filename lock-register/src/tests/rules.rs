@@ -38,7 +38,7 @@ fn tries(client: &Client, id: u128) -> Granted {
 }
 
 fn anchor(granted: Granted) -> lock_core::Moment {
-    match granted.unwrap().unwrap().term() {
+    match granted.unwrap().unwrap().term {
         Term::Leased { anchor, .. } => anchor,
         Term::UntilReported => panic!("it has a lease"),
     }
@@ -85,7 +85,7 @@ fn a_beat_begins_the_lease_again() {
 
 fn lease(granted: Granted) -> RegisterLease<MemoryStore> {
     let grant = granted.unwrap().unwrap();
-    RegisterLease::new(Arc::clone(grant.lease().slot()), grant.lease().id())
+    RegisterLease::new(Arc::clone(grant.lease.slot()), grant.lease.id())
 }
 
 /// Whether there is an object or not.
@@ -237,7 +237,7 @@ fn a_waiter_takes_the_lock_of_a_dead_holder() {
     }
     let took = theirs.now().since(began);
     assert!(took >= OVER && took < OVER + POLL * 2, "{took:?}");
-    assert_eq!(granted.unwrap().unwrap().unwrap().token().unwrap().get(), 2);
+    assert_eq!(granted.unwrap().unwrap().unwrap().token.unwrap().get(), 2);
 }
 
 #[test]

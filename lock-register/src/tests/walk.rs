@@ -229,13 +229,13 @@ impl<'a> World<'a> {
         request: AcquireRequest,
         grant: &Grant<RegisterLease<MemoryStore>>,
     ) -> Result<(), String> {
-        let Term::Leased { anchor, .. } = grant.term() else { return Err("without a lease".to_owned()) };
-        let lease = Arc::new(RegisterLease::new(Arc::clone(grant.lease().slot()), grant.lease().id()));
+        let Term::Leased { anchor, .. } = grant.term else { return Err("without a lease".to_owned()) };
+        let lease = Arc::new(RegisterLease::new(Arc::clone(grant.lease.slot()), grant.lease.id()));
         let is_exclusive = request.mode() == Mode::Exclusive;
         let hold = Hold { request, lease, until: relies_until(anchor), renewing: None };
         // A client that stood still may have the answer when the lease is over.
         if self.clients[number].backend.now() < hold.until {
-            let token = grant.token().unwrap().get();
+            let token = grant.token.unwrap().get();
             let (highest, of_exclusive) = self.tokens;
             if token <= if is_exclusive { highest } else { of_exclusive } {
                 return Err(format!("token {token} after {:?}", self.tokens));

@@ -9,7 +9,9 @@ use crate::api::guard::LockGuard;
 use crate::api::reentrant::ReentrantLock;
 use crate::policy::hold::Hold;
 use crate::spi::Updated;
-use crate::types::error::{ErrorKind, LockError, Operation};
+#[cfg(doc)]
+use crate::types::error::ErrorKind;
+use crate::types::error::{LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::token::FencingToken;
 
@@ -160,27 +162,15 @@ impl Leading {
         let updated = client.on_engine(Operation::Describe, |context| async move {
             context.backend.update_holder(&lease, &info).await
         });
-        match updated.await.map_err(|error| error.on(entry.name()))? {
-            Updated::Done => {
-                entry.changed();
-                Ok(())
-            }
-            Updated::Lost(reason) => {
-                entry.lose(self.hold.grant().lease, reason);
-                Err(self.over())
-            }
+        if let Updated::Lost(reason) = updated.await.map_err(|error| error.on(entry.name()))? {
+            entry.lose(self.hold.grant().lease, reason);
+            return Err(self.over());
         }
+        entry.changed();
+        Ok(())
     }
 
     fn over(&self) -> LockError {
-        let entry = &self.election.lock.entry;
-        // A loss that is about to be reported: the deadline has passed.
-        let expired = || (!self.hold.is_valid() && self.hold.is_standing()).then_some(LossReason::Expired);
-        match self.hold.loss().or_else(expired) {
-            Some(reason) => entry.lost(Operation::Describe, reason),
-            None => entry
-                .about(LockError::new(ErrorKind::NotOwner, Operation::Describe))
-                .because("it has resigned"),
-        }
+        self.election.lock.entry.about(self.hold.why_over(Operation::Describe))
     }
 }

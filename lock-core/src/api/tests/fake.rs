@@ -86,8 +86,8 @@ impl Backend for FakeBackend {
         if let Some(holder) = &self.fake.holder {
             *holder.lock() = Some(request.clone());
         }
-        let grant = Grant::new((), GroupId::new(0), term).with_token(FencingToken::new(1));
-        Ok(Some(grant.with_sections(request.sections())))
+        let (token, sections) = (Some(FencingToken::new(1)), request.sections());
+        Ok(Some(Grant { token, sections, ..Grant::new((), GroupId::new(0), term) }))
     }
 
     async fn cancel(&self, _: &AcquireRequest) -> Result<(), LockError> {

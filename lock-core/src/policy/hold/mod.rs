@@ -7,6 +7,8 @@ mod seen;
 pub(crate) mod state;
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 #[cfg(unix)]
 use std::sync::atomic::{AtomicBool, Ordering as AtomicOrdering};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +20,7 @@ use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::metrics::{LockMetrics, Metrics};
 use crate::spi::{AcquireRequest, HoldOptions};
 use crate::types::error::LockError;
-use crate::types::loss::LossReason;
+use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
 use crate::types::status::{HolderId, HolderInfo};
@@ -27,7 +29,7 @@ use state::{Acquired, Event, HoldState, Known, Phase, Woken};
 
 /// Receives the events of the holds of a lock. It runs no user code.
 pub(crate) trait Observer: Send + Sync {
-    fn publish(&self, event: Event<LossReason>, hold: &Hold);
+    fn publish(&self, event: Event, hold: &Hold);
 }
 
 /// The lock that a hold belongs to.
@@ -35,7 +37,7 @@ pub(crate) trait Home: Send + Sync {
     fn about(&self) -> About<'_>;
 
     /// Queues an event for the listeners. It runs no user code.
-    fn publish(&self, event: Event<LossReason>, hold: &Hold);
+    fn publish(&self, event: Event, hold: &Hold);
 }
 
 /// What a hold has to know of its lock.
@@ -75,7 +77,7 @@ pub(crate) struct HoldCore {
     granted_at: Moment,
     /// The task or thread that received the hold first.
     pub(crate) acquired_in: OnceLock<Owner>,
-    pub(crate) state: HoldState<LossReason>,
+    pub(crate) state: HoldState,
     /// Why its release has no certain result.
     pub(crate) failure: OnceLock<LockError>,
     /// Receives the events beside the observer of the client.
@@ -170,10 +172,6 @@ impl Hold {
         self.0.home.about().server
     }
 
-    pub(crate) fn phase(&self) -> Phase<LossReason> {
-        self.0.state.phase()
-    }
-
     pub(crate) fn is_standing(&self) -> bool {
         self.0.state.phase() == Phase::Standing
     }
@@ -190,7 +188,7 @@ impl Hold {
 
 /// What the local lock, or several locks, do with a hold.
 impl Hold {
-    fn publish(&self, event: Event<LossReason>) {
+    fn publish(&self, event: Event) {
         self.0.home.publish(event, self);
         if let Some(observer) = self.0.observer.get() {
             observer.publish(event, self);
@@ -208,23 +206,25 @@ impl Hold {
         self.0.state.suspect(|event| self.publish(event))
     }
 
-    /// Declares the hold lost, if it stands. Returns whether its owner had received it.
-    pub(crate) fn lose(&self, reason: LossReason, woken: &mut Woken) -> Option<Known> {
-        self.0.state.lose(reason, |event| self.publish(event), woken)
+    /// Declares the hold lost, if it stands. Returns what is to be reported.
+    pub(crate) fn lose(&self, reason: LossReason, woken: &mut Woken) -> Option<EndedHold> {
+        let known = self.0.state.lose(reason, |event| self.publish(event), woken)?;
+        Some(EndedHold { hold: self.clone(), loss: Some(reason), known, was_released: false })
     }
 
-    /// The server has answered the release, or the owner does not wait for it any longer. Returns whether its owner had
-    /// received the hold, if that has ended it now.
+    /// The server has answered the release, or the owner does not wait for it any longer. Returns what is to be reported, if
+    /// that has ended the hold now.
     pub(crate) fn finish(
         &self,
         loss: Option<LossReason>,
         failure: Option<LockError>,
         woken: &mut Woken,
-    ) -> Option<Known> {
+    ) -> Option<EndedHold> {
         if let Some(failure) = failure {
             let _ = self.0.failure.set(failure);
         }
-        self.0.state.finish(loss, |event| self.publish(event), woken)
+        let known = self.0.state.finish(loss, |event| self.publish(event), woken)?;
+        Some(EndedHold { hold: self.clone(), loss, known, was_released: true })
     }
 
     /// The owner has received the hold: reports the acquisition, once, and the end of the hold if that came first.
@@ -240,27 +240,8 @@ impl Hold {
             }
         }
         if let Acquired::Lost(reason) = acquired {
-            self.record_loss(reason, Known::Yes);
-        }
-    }
-}
-
-/// What the log and the metrics say. It runs foreign code, so no mutex is locked and the deadline thread does not call it.
-impl Hold {
-    pub(crate) fn record_loss(&self, reason: LossReason, known: Known) {
-        match known {
-            Known::Yes => {
-                self.log_lost(reason);
-                self.count_end(Some(reason));
-            }
-            Known::NotYet => self.log_lost_before_known(reason),
-        }
-    }
-
-    pub(crate) fn record_release(&self, loss: Option<LossReason>, known: Known) {
-        self.log_released(loss);
-        if known == Known::Yes {
-            self.count_end(loss);
+            let (hold, loss) = (self.clone(), Some(reason));
+            EndedHold { hold, loss, known: Known::Yes, was_released: false }.report();
         }
     }
 
@@ -268,43 +249,54 @@ impl Hold {
         self.0.home.about().metrics.map(|metrics| metrics.of(self.name(), self.mode()))
     }
 
-    /// Counts the end of a hold that its owner has received.
-    fn count_end(&self, loss: Option<LossReason>) {
-        if let Some(metrics) = self.metrics() {
-            metrics.ended(|| self.held_for(), loss);
-            if self.is_term() {
-                metrics.leads(-1.0, 0);
-            }
-        }
-    }
-
     fn is_term(&self) -> bool {
         self.grant().options().is_some_and(|options| options.is_term)
     }
 }
 
-/// Watches a hold until it is dropped.
-pub(crate) struct Watcher {
+/// A hold that has ended, for the log and the metrics.
+pub(crate) struct EndedHold {
+    hold: Hold,
+    loss: Option<LossReason>,
+    known: Known,
+    was_released: bool,
+}
+
+impl EndedHold {
+    /// Runs foreign code, so no mutex is locked and the deadline thread does not call it.
+    pub(crate) fn report(&self) {
+        let Self { hold, loss, known, was_released } = self;
+        match *loss {
+            Some(reason) if !was_released => hold.log_lost(reason, *known),
+            loss => hold.log_released(loss),
+        }
+        if *known == Known::Yes
+            && let Some(metrics) = hold.metrics()
+        {
+            metrics.ended(|| hold.held_for(), *loss);
+            if hold.is_term() {
+                metrics.leads(-1.0, 0);
+            }
+        }
+    }
+}
+
+/// Watches a hold, until it has ended or this is dropped.
+pub(crate) struct UntilEnded {
     hold: Hold,
     place: Option<u64>,
 }
 
-impl Watcher {
-    pub(crate) fn of(hold: &Hold) -> Self {
-        Self { hold: hold.clone(), place: None }
-    }
+impl Future for UntilEnded {
+    type Output = HoldEnd;
 
-    /// Waits for a phase for which `wanted` returns a value.
-    pub(crate) fn poll<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        wanted: impl Fn(&Phase<LossReason>) -> Option<T>,
-    ) -> Poll<T> {
-        self.hold.0.state.poll(&mut self.place, context, wanted)
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<HoldEnd> {
+        let Self { hold, place } = &mut *self;
+        hold.0.state.poll(place, context)
     }
 }
 
-impl Drop for Watcher {
+impl Drop for UntilEnded {
     fn drop(&mut self) {
         if let Some(place) = self.place {
             self.hold.0.state.unwatch(place);

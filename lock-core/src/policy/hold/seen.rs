@@ -7,7 +7,7 @@ use std::sync::{Arc, atomic::Ordering};
 use std::time::Duration;
 
 use super::state::Phase;
-use super::{Granted, Hold, Watcher};
+use super::{Granted, Hold, UntilEnded};
 use crate::spi::AcquireRequest;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::{HoldEnd, LossReason};
@@ -189,12 +189,26 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn end(&self) -> Option<HoldEnd> {
-        ended(&self.phase())
+        if let Phase::Ended(end) = self.0.state.phase() { Some(end) } else { None }
     }
 
     /// Returns why the hold was lost, if it was.
     pub(crate) fn loss(&self) -> Option<LossReason> {
         self.end().and_then(loss)
+    }
+
+    /// The error of a call for a hold that is over. If it still stands, its deadline has passed, and the loss is about to be
+    /// reported.
+    pub(crate) fn why_over(&self, operation: Operation) -> LockError {
+        let reason = match self.0.state.phase() {
+            Phase::Ended(HoldEnd::Lost(reason)) => reason,
+            Phase::Standing => LossReason::Expired,
+            Phase::Releasing | Phase::Ended(HoldEnd::Released) => {
+                let error = LockError::new(ErrorKind::NotOwner, operation).on(self.name());
+                return error.because("it was released before");
+            }
+        };
+        LockError::lost(operation, self.name(), reason)
     }
 
     /// Waits until the hold is lost, and returns the reason. Returns `None` if the lock is released instead, so that a
@@ -233,8 +247,12 @@ impl Hold {
     /// # Cancel safety
     /// Same as for [`lost`](Self::lost).
     pub fn ended(&self) -> impl Future<Output = HoldEnd> + Send + use<> {
-        let mut watcher = Watcher::of(self);
-        poll_fn(move |context| watcher.poll(context, ended))
+        self.until_ended()
+    }
+
+    /// As [`ended`](Self::ended), with a type that can be kept.
+    pub(crate) fn until_ended(&self) -> UntilEnded {
+        UntilEnded { hold: self.clone(), place: None }
     }
 
     /// Returns a file descriptor that keeps the lock held for as long as any process has it open, if the backend works
@@ -260,12 +278,4 @@ impl Hold {
 
 fn loss(end: HoldEnd) -> Option<LossReason> {
     if let HoldEnd::Lost(reason) = end { Some(reason) } else { None }
-}
-
-fn ended(phase: &Phase<LossReason>) -> Option<HoldEnd> {
-    match phase {
-        Phase::Released => Some(HoldEnd::Released),
-        Phase::Lost(reason) => Some(HoldEnd::Lost(*reason)),
-        Phase::Standing | Phase::Releasing => None,
-    }
 }

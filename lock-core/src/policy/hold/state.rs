@@ -1,8 +1,8 @@
 //! The state machine of a hold, which ends in exactly one way, and what its listeners have been told of it.
 //!
 //! ```text
-//!   Standing ── begin_release ──▶ Releasing ── finish ──▶ Ended(released or lost)
-//!      └──────────────── lose ──────────────────────────▶ Ended(lost)
+//!   Standing ── begin_release ──▶ Releasing ── finish ──▶ Ended(Released or Lost)
+//!      └──────────────── lose ──────────────────────────▶ Ended(Lost)
 //! ```
 //!
 //! Only one caller makes the transition out of *Standing*, and its call says so; all other callers learn that they came
@@ -20,28 +20,29 @@ use std::task::{Context, Poll, Waker};
 use crate::runtime::few::Few;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
+use crate::types::loss::{HoldEnd, LossReason};
 
-/// The events of a listener. `R` is the reason of a loss.
+/// The events of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event<R> {
+pub(crate) enum Event {
     Acquired,
     Released,
     Suspect,
     Restored,
-    Abort(R),
+    Abort(LossReason),
 }
 
 /// The state of one hold.
 #[derive(Debug)]
-pub(crate) struct HoldState<R> {
-    inner: Mutex<Inner<R>>,
+pub(crate) struct HoldState {
+    inner: Mutex<Inner>,
     /// The moment from which the hold is no longer valid. It moves only while the mutex is locked.
     deadline: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Inner<R> {
-    phase: Phase<R>,
+struct Inner {
+    phase: Phase,
     /// Whether contact with the server is lost.
     is_suspect: bool,
     reported: Reported,
@@ -49,7 +50,7 @@ struct Inner<R> {
     watchers: Option<Box<Watchers>>,
 }
 
-/// Those who wait for another phase.
+/// Those who wait for the end.
 #[derive(Debug, Default)]
 struct Watchers {
     wakers: BTreeMap<u64, Waker>,
@@ -57,12 +58,11 @@ struct Watchers {
 }
 
 /// The phase of a hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Phase<R> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
     Standing,
     Releasing,
-    Released,
-    Lost(R),
+    Ended(HoldEnd),
 }
 
 /// What listeners know of the hold.
@@ -86,19 +86,19 @@ pub(crate) enum Known {
 
 /// What an owner gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Acquired<R> {
+pub(crate) enum Acquired {
     Now,
     /// It has entered again.
     Before,
     /// The hold was lost before its owner had it.
-    Lost(R),
+    Lost(LossReason),
 }
 
 /// The wakers of those who watch a hold, to be woken when no mutex is locked.
 pub(crate) type Woken = Few<Waker>;
 
-impl<R: Copy> Inner<R> {
-    fn follow_contact(&mut self, publish: impl FnOnce(Event<R>)) {
+impl Inner {
+    fn follow_contact(&mut self, publish: impl FnOnce(Event)) {
         let Reported::Held { is_suspect } = &mut self.reported else { return };
         if matches!(self.phase, Phase::Standing) && *is_suspect != self.is_suspect {
             *is_suspect = self.is_suspect;
@@ -106,8 +106,9 @@ impl<R: Copy> Inner<R> {
         }
     }
 
-    fn end(&mut self, phase: Phase<R>, event: Event<R>, publish: impl FnOnce(Event<R>)) -> Known {
-        self.phase = phase;
+    fn end(&mut self, end: HoldEnd, event: Event, publish: impl FnOnce(Event), woken: &mut Woken) -> Known {
+        woken.extend(self.watchers.take().into_iter().flat_map(|watchers| watchers.wakers.into_values()));
+        self.phase = Phase::Ended(end);
         if self.reported == Reported::Nothing {
             return Known::NotYet;
         }
@@ -115,13 +116,9 @@ impl<R: Copy> Inner<R> {
         publish(event);
         Known::Yes
     }
-
-    fn take_watchers(&mut self, woken: &mut Woken) {
-        woken.extend(self.watchers.take().into_iter().flat_map(|watchers| watchers.wakers.into_values()));
-    }
 }
 
-impl<R: Copy> HoldState<R> {
+impl HoldState {
     pub(crate) fn new(deadline: u64) -> Self {
         Self {
             inner: Mutex::new(Inner {
@@ -134,8 +131,8 @@ impl<R: Copy> HoldState<R> {
         }
     }
 
-    pub(crate) fn phase(&self) -> Phase<R> {
-        self.inner.lock().phase.clone()
+    pub(crate) fn phase(&self) -> Phase {
+        self.inner.lock().phase
     }
 
     /// Returns how long the hold is still valid, in nanoseconds: `u64::MAX` without a deadline, zero when it has ended.
@@ -143,7 +140,7 @@ impl<R: Copy> HoldState<R> {
     /// deadline would be compared with a time at which it no longer applied.
     pub(crate) fn remaining(&self, now: impl FnOnce() -> u64) -> u64 {
         let inner = self.inner.lock();
-        match (&inner.phase, self.last_deadline()) {
+        match (inner.phase, self.last_deadline()) {
             (Phase::Standing, u64::MAX) => u64::MAX,
             (Phase::Standing, deadline) => deadline.saturating_sub(now()),
             _ => 0,
@@ -162,7 +159,7 @@ impl<R: Copy> HoldState<R> {
         &self,
         deadline: u64,
         now: impl FnOnce() -> u64,
-        publish: impl FnOnce(Event<R>),
+        publish: impl FnOnce(Event),
     ) -> bool {
         let mut inner = self.inner.lock();
         if !matches!(inner.phase, Phase::Standing) || now() >= self.last_deadline() {
@@ -175,7 +172,7 @@ impl<R: Copy> HoldState<R> {
     }
 
     /// Records that contact is lost. Returns whether that changed the state of a hold that stands.
-    pub(crate) fn suspect(&self, publish: impl FnOnce(Event<R>)) -> bool {
+    pub(crate) fn suspect(&self, publish: impl FnOnce(Event)) -> bool {
         let mut inner = self.inner.lock();
         let was_suspect = std::mem::replace(&mut inner.is_suspect, true);
         inner.follow_contact(publish);
@@ -187,7 +184,7 @@ impl<R: Copy> HoldState<R> {
     }
 
     /// The owner has received the hold.
-    pub(crate) fn acquired(&self, mut publish: impl FnMut(Event<R>)) -> Acquired<R> {
+    pub(crate) fn acquired(&self, mut publish: impl FnMut(Event)) -> Acquired {
         let mut inner = self.inner.lock();
         if inner.reported != Reported::Nothing {
             return Acquired::Before;
@@ -196,11 +193,11 @@ impl<R: Copy> HoldState<R> {
         inner.reported = Reported::Held { is_suspect: false };
         match inner.phase {
             Phase::Standing | Phase::Releasing => inner.follow_contact(publish),
-            Phase::Released => {
+            Phase::Ended(HoldEnd::Released) => {
                 inner.reported = Reported::End;
                 publish(Event::Released);
             }
-            Phase::Lost(reason) => {
+            Phase::Ended(HoldEnd::Lost(reason)) => {
                 inner.reported = Reported::End;
                 publish(Event::Abort(reason));
                 return Acquired::Lost(reason);
@@ -220,46 +217,42 @@ impl<R: Copy> HoldState<R> {
     }
 
     /// Declares the hold lost. Returns whether its owner had received it, if this call did it.
-    pub(crate) fn lose(&self, reason: R, publish: impl FnOnce(Event<R>), woken: &mut Woken) -> Option<Known> {
+    pub(crate) fn lose(
+        &self,
+        reason: LossReason,
+        publish: impl FnOnce(Event),
+        woken: &mut Woken,
+    ) -> Option<Known> {
         let mut inner = self.inner.lock();
         if !matches!(inner.phase, Phase::Standing) {
             return None;
         }
-        inner.take_watchers(woken);
-        Some(inner.end(Phase::Lost(reason), Event::Abort(reason), publish))
+        Some(inner.end(HoldEnd::Lost(reason), Event::Abort(reason), publish, woken))
     }
 
     /// Ends a release: the hold is released, or turns out to have been lost. Returns whether its owner had received it, if
     /// this call did it.
     pub(crate) fn finish(
         &self,
-        loss: Option<R>,
-        publish: impl FnOnce(Event<R>),
+        loss: Option<LossReason>,
+        publish: impl FnOnce(Event),
         woken: &mut Woken,
     ) -> Option<Known> {
         let mut inner = self.inner.lock();
         if !matches!(inner.phase, Phase::Releasing) {
             return None;
         }
-        inner.take_watchers(woken);
-        Some(inner.end(loss.map_or(Phase::Released, Phase::Lost), Event::Released, publish))
+        Some(inner.end(loss.map_or(HoldEnd::Released, HoldEnd::Lost), Event::Released, publish, woken))
     }
 
-    /// Waits for a phase for which `wanted` returns a value. `watcher` keeps the place between polls.
-    pub(crate) fn poll<T>(
-        &self,
-        watcher: &mut Option<u64>,
-        context: &mut Context<'_>,
-        wanted: impl Fn(&Phase<R>) -> Option<T>,
-    ) -> Poll<T> {
+    /// Waits for the end. `watcher` keeps the place between polls.
+    pub(crate) fn poll(&self, watcher: &mut Option<u64>, context: &mut Context<'_>) -> Poll<HoldEnd> {
         with_waker(context, |waker| {
             let mut inner = self.inner.lock();
-            if let Some(found) = wanted(&inner.phase) {
-                // Who has been told watches no longer.
-                if let (Some(place), Some(watchers)) = (watcher.take(), &mut inner.watchers) {
-                    *waker = watchers.wakers.remove(&place);
-                }
-                return Poll::Ready(found);
+            if let Phase::Ended(end) = inner.phase {
+                // Nobody watches any longer.
+                *watcher = None;
+                return Poll::Ready(end);
             }
             let Watchers { wakers, next } = &mut **inner.watchers.get_or_insert_default();
             let place = *watcher.get_or_insert_with(|| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::asks::{Ask, Is, Lasting, Lease, Number, Seen};
 use super::line::{At, Request, Ticket};
 use super::releasing::unconfirmed;
-use super::turn::{EndedHold, LostLease, Release, Turn, Work};
+use super::turn::{LostLease, Release, Turn, Work};
 use super::{LocalLock, OVERDUE, Settled};
 use crate::policy::hold::Hold;
 use crate::runtime::clock::Moment;
@@ -45,7 +45,7 @@ impl LocalLock {
             self.answers.is_late(mode);
         }
         if let Some((hold, _)) = ending.hold.take_if(|(_, due)| turn.now >= *due) {
-            turn.finish(hold, None, Some(unconfirmed()));
+            turn.finish(&hold, None, Some(unconfirmed()));
         }
         if ending.heir.as_ref().is_some_and(|heir| turn.now >= heir.reader.deadline()) {
             self.lose_reader(turn, number, LossReason::Expired);
@@ -100,11 +100,7 @@ impl LocalLock {
         turn.unregister(number, lease.group);
         let gone_by = turn.gone_by(&lease);
         let counted = turn.counted();
-        let mut holds = Vec::with_capacity(1);
-        for hold in lease.holds() {
-            let known = hold.lose(reason, &mut turn.effects.wake);
-            holds.extend(known.map(|known| EndedHold::lost(hold.clone(), reason, known)));
-        }
+        let holds = lease.holds().filter_map(|hold| hold.lose(reason, &mut turn.effects.wake)).collect();
         match lease.seen {
             Seen::By(owner) => {
                 self.owners.lose(owner, request.mode(), reason);

@@ -12,36 +12,35 @@
 //!   behind it, so no request of a client overtakes an earlier one that it could exclude, and none queues behind an own
 //!   release. At most one exclusive attempt is out, and none beside an own exclusive lease.
 //! * **Two rules end waits** ([`waiting`]): what is known when the time of a wait is up, and what a try must not wait for.
-//! * **Leases** are [granted](granting), [lost](losing), [given back or handed on](releasing). One that no code has seen passes to
-//!   the next request; if it is lost, its request waits again in its old place. A writer that [reads](reading) keeps its lease
-//!   as a reader.
+//! * **Leases** are [granted](granting), [lost](losing), [given back or handed on](releasing). One that no code has seen
+//!   [passes](leaving) to the next request; if it is lost, its request waits again in its old place. A writer that
+//!   [reads](reader_under_writer) keeps its lease as a reader.
 //! * **Owners** ([`owners`]) stand above: an owner that has entered enters again without a request.
 
 mod answers;
 mod asks;
 mod granting;
+mod leaving;
 mod line;
 mod losing;
 mod owners;
-mod reading;
+mod reader_under_writer;
 mod releasing;
 mod send_order;
 mod turn;
 mod waiting;
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::policy::acquire::Acquisition;
+use crate::policy::acquire::{Acquisition, Around, Itself};
 use crate::policy::hold::Hold;
-use crate::policy::hold::state::Phase;
 use crate::runtime::clock::{AlarmHandle, Moment};
 use crate::runtime::few::FewByKey;
 use crate::runtime::number_map::NumberHashes;
 use crate::spi::{AnyLease, Grant, Mode, Report, Wait};
-use crate::types::error::LockError;
+use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
 use crate::types::status::Participant;
@@ -52,7 +51,7 @@ pub(crate) use line::Ticket;
 use line::{At, Line, Request};
 use owners::Owners;
 pub(crate) use releasing::Reply;
-pub(crate) use turn::{Downgrade, Effects, EndedHold, LostLease, Pause, Release, Turn, Work};
+pub(crate) use turn::{Downgrade, Effects, LostLease, Pause, Release, Turn, Work};
 
 /// After this time an answer is overdue, so that a wait that ends does not take the silence for another holder. The server
 /// gets the same for its first word on an attempt, however short the wait is.
@@ -105,8 +104,6 @@ pub(crate) enum Entered {
         ticket: Ticket,
         since: Moment,
     },
-    /// The owner reads, or is about to, and asks for the write side: it would wait for itself.
-    Upgrade,
     /// The owner waits for the write side, and behind that request a reader would wait for itself.
     BehindItself,
 }
@@ -181,7 +178,17 @@ impl LocalLock {
         if mode == Mode::Exclusive
             && (self.owners.entered(owner, Mode::Shared).is_some() || self.asks_for(owner, Mode::Shared))
         {
-            return Entered::Upgrade;
+            return Entered::Settled(Settled::Failed(upgrade()));
+        }
+        // Whoever shares what is shared need not wait.
+        if mode == Mode::Exclusive || self.holder().is_some() {
+            match self.waits_for(owner, mode, acquisition.around) {
+                Some(Itself::Reader) => return Entered::Settled(Settled::Failed(upgrade())),
+                Some(Itself::Owner) if wait == Wait::Forever => {
+                    return Entered::Settled(Settled::Failed(deadlock()));
+                }
+                _ => {}
+            }
         }
         let since = turn.now;
         let ticket = self.line.push(Request::new(owner, wait, acquisition, since));
@@ -197,6 +204,21 @@ impl LocalLock {
             Some(settled) => Entered::Settled(settled),
             None => Entered::Waiting { ticket, since },
         }
+    }
+
+    /// Returns what `owner` would wait for, if that is the caller itself.
+    pub(crate) fn waits_for(&self, owner: Owner, mode: Mode, around: Around) -> Option<Itself> {
+        // A grant of its own has just come.
+        let look = |(holder, hold)| if holder == owner { None } else { around(holder, hold) };
+        if let Some(writer) = self.holder() {
+            return look(writer);
+        }
+        let found = || self.sharers().filter_map(look);
+        if mode == Mode::Exclusive && found().any(|itself| itself == Itself::Owner) {
+            return Some(Itself::Reader);
+        }
+        // What a caller shares with its own task, it may also get beside it.
+        found().next().map(|_| Itself::Task)
     }
 
     fn enter_again(&mut self, owner: Owner, mode: Mode) -> Option<Hold> {
@@ -256,93 +278,10 @@ impl LocalLock {
         match &settled {
             // The other branches of its owner have seen the hold, and this one learns of its loss.
             Settled::Granted(hold) if !self.is_in(owner, mode, hold) => {
-                let known = match hold.phase() {
-                    Phase::Lost(reason) => Some(reason),
-                    _ => None,
-                };
-                let loss = self.owners.leave_loss(owner, mode, hold).or(known);
+                let loss = self.owners.leave_loss(owner, mode, hold).or(hold.loss());
                 Some(loss.map_or(settled, Settled::Lost))
             }
             _ => Some(settled),
-        }
-    }
-
-    /// The wait has no caller any more.
-    pub(crate) fn leave(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
-        self.withdraw(turn, ticket);
-        let Some(Request { owner, at, waker, .. }) = self.line.take(ticket) else { return };
-        turn.effects.dropped.extend(waker);
-        if let At::Over(Settled::Granted(hold)) = at {
-            self.exit_unheard(turn, owner, &hold);
-        }
-    }
-
-    /// What a request has got so far goes to its heir, or is undone.
-    fn withdraw(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
-        let number = match self.line.get(ticket).map(|request| &request.at) {
-            Some(At::Sent(number) | At::Granted(number)) => *number,
-            _ => return,
-        };
-        let heir = self.heir(Bound::Excluded(ticket), number);
-        let Some(ask) = self.asks.get_mut(&number) else { return };
-        match (&mut ask.is, heir) {
-            (Is::Out(out), Some(heir)) => {
-                out.ticket = heir;
-                self.line.set(heir, At::Sent(number));
-            }
-            (Is::Out(_), None) => self.stop(turn, ticket, number),
-            (Is::Leased(lease), Some(heir)) => {
-                lease.seen = Seen::NotYet(heir);
-                if self.answers.are_before(number) {
-                    self.line.set(heir, At::Sent(number));
-                } else {
-                    self.give(turn, heir, number);
-                }
-            }
-            (Is::Leased(_), None) => self.end_lease(turn, number),
-            (Is::Ending(_), _) => {}
-        }
-    }
-
-    /// Returns the request that inherits what an exclusive one before it has, or has had: the next one, if it asks for the same.
-    fn heir(&self, before: Bound<Ticket>, number: Number) -> Option<Ticket> {
-        let ask = self.asks.get(&number).filter(|ask| ask.mode() == Mode::Exclusive)?;
-        let (heir, request) = self.line.after(before)?;
-        let inherits = request.mode == Mode::Exclusive
-            && matches!(request.at, At::Waits)
-            && request.suits(ask.request.options());
-        inherits.then_some(heir)
-    }
-
-    /// Ends one entry of `owner`. With `of`, only an entry into that hold: the owner may have lost it and have another one by
-    /// now.
-    pub(crate) fn exit(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (owner, mode): (Owner, Mode),
-        of: Option<&Hold>,
-    ) -> Exited {
-        let entered = self.owners.entered_mut(owner, mode);
-        let entered = entered.filter(|entered| of.is_none_or(|of| entered.hold == *of));
-        let Some(entered) = entered else {
-            return self.owners.take_loss(owner, mode, of).map_or(Exited::NotOwner, Exited::Lost);
-        };
-        entered.entries -= 1;
-        if entered.entries > 0 {
-            return Exited::StillHeld;
-        }
-        let Some(left) = self.owners.leave(owner, mode) else { return Exited::NotOwner };
-        self.end_hold(turn, &left.hold);
-        Exited::Ends(left.hold)
-    }
-
-    /// Ends one entry of `owner` into that hold, without a caller that could learn of a loss: the other entries tell of it.
-    pub(crate) fn exit_unheard(&mut self, turn: &mut Turn<'_>, owner: Owner, hold: &Hold) {
-        let mode = hold.mode();
-        if self.is_in(owner, mode, hold) {
-            self.exit(turn, (owner, mode), Some(hold));
-        } else {
-            self.owners.leave_loss(owner, mode, hold);
         }
     }
 
@@ -421,4 +360,17 @@ impl LocalLock {
         self.exclusive
             .is_some_and(|number| self.asks.get(&number).is_some_and(|ask| matches!(ask.is, Is::Leased(_))))
     }
+}
+
+/// The error of an owner that reads, or is about to, and asks for the write side.
+fn upgrade() -> LockError {
+    LockError::new(ErrorKind::Deadlock, Operation::Acquire)
+        .because("this owner holds the read lock, which cannot be upgraded")
+        .remedy("release the read side first, or acquire the write side from the beginning")
+}
+
+fn deadlock() -> LockError {
+    LockError::new(ErrorKind::Deadlock, Operation::Acquire)
+        .because("a guard has an owner of its own, and does not enter again")
+        .remedy("call lock() or with_lock(), which enter again, or release the lock first")
 }

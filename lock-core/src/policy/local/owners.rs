@@ -12,11 +12,11 @@ type Key = (Owner, Mode);
 
 #[derive(Default)]
 pub(super) struct Owners {
-    entered: FewByKey<Key, Entered, RandomState>,
+    entered: FewByKey<Key, EnteredHold, RandomState>,
     lost: Vec<Lost>,
 }
 
-pub(super) struct Entered {
+pub(super) struct EnteredHold {
     pub(super) hold: Hold,
     pub(super) entries: u64,
 }
@@ -35,29 +35,29 @@ struct Lost {
 const MOST_LOST: usize = 256;
 
 impl Owners {
-    pub(super) fn entered(&self, owner: Owner, mode: Mode) -> Option<&Entered> {
+    pub(super) fn entered(&self, owner: Owner, mode: Mode) -> Option<&EnteredHold> {
         self.entered.get(&(owner, mode))
     }
 
-    pub(super) fn entered_mut(&mut self, owner: Owner, mode: Mode) -> Option<&mut Entered> {
+    pub(super) fn entered_mut(&mut self, owner: Owner, mode: Mode) -> Option<&mut EnteredHold> {
         self.entered.get_mut(&(owner, mode))
     }
 
     /// Enters for the first time.
     pub(super) fn enter(&mut self, owner: Owner, mode: Mode, hold: &Hold, entries: u64) {
         debug_assert!(self.entered(owner, mode).is_none(), "it has entered");
-        self.entered.insert((owner, mode), Entered { hold: hold.clone(), entries });
+        self.entered.insert((owner, mode), EnteredHold { hold: hold.clone(), entries });
     }
 
     /// Leaves for the last time.
-    pub(super) fn leave(&mut self, owner: Owner, mode: Mode) -> Option<Entered> {
+    pub(super) fn leave(&mut self, owner: Owner, mode: Mode) -> Option<EnteredHold> {
         self.entered.remove(&(owner, mode))
     }
 
     /// The hold of an owner is lost. It learns of that, once, unless all of its entries end before without a caller that
     /// could receive the report.
     pub(super) fn lose(&mut self, owner: Owner, mode: Mode, reason: LossReason) {
-        let Some(Entered { hold, entries }) = self.leave(owner, mode) else { return };
+        let Some(EnteredHold { hold, entries }) = self.leave(owner, mode) else { return };
         if self.lost.len() == MOST_LOST {
             self.lost.remove(0);
         }
@@ -88,7 +88,7 @@ impl Owners {
     }
 
     /// Returns the owners that share the lock.
-    pub(super) fn sharers(&self) -> impl Iterator<Item = (Owner, &Entered)> {
+    pub(super) fn sharers(&self) -> impl Iterator<Item = (Owner, &EnteredHold)> {
         let entered = self.entered.iter();
         entered
             .filter(|((_, mode), _)| *mode != Mode::Exclusive)

@@ -44,7 +44,7 @@ impl LocalLock {
         };
         if of_a_reader {
             hold.0.state.begin_release();
-            return turn.finish(hold.clone(), None, None);
+            return turn.finish(hold, None, None);
         }
         self.end_lease(turn, number);
     }
@@ -127,7 +127,7 @@ impl LocalLock {
         let former = std::mem::replace(&mut lease.hold, hold);
         lease.seen = Seen::NotYet(ticket);
         // Its listeners learn of the end before the next one begins.
-        turn.finish(former, None, None);
+        turn.finish(&former, None, None);
         self.look_by(deadline);
         self.give(turn, ticket, number);
         true
@@ -152,7 +152,7 @@ impl LocalLock {
         let is_certain = !matches!(reply, Reply::Failed(_));
         if is_certain || failure.is_some() {
             if let Some((hold, _)) = ending.hold.take() {
-                turn.finish(hold, loss, failure);
+                turn.finish(&hold, loss, failure);
             }
             let reason = match reply {
                 Reply::Released(Released::WasLost(reason)) => *reason,

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use super::asks::{Lasting, Lease, Number, Out, Series, Word};
 use crate::policy::entry::Entry;
-use crate::policy::hold::state::Known;
-use crate::policy::hold::{Granted, Hold, Home};
+use crate::policy::hold::{EndedHold, Granted, Hold, Home};
 use crate::runtime::clock::Moment;
 use crate::runtime::few::Few;
 use crate::runtime::outstanding::Pending;
@@ -90,28 +89,6 @@ pub(crate) struct LostLease {
     pub(crate) reason: LossReason,
 }
 
-/// A hold that has ended, for the log and the metrics.
-pub(crate) struct EndedHold {
-    hold: Hold,
-    loss: Option<LossReason>,
-    known: Known,
-    was_released: bool,
-}
-
-impl EndedHold {
-    pub(super) fn lost(hold: Hold, reason: LossReason, known: Known) -> Self {
-        Self { hold, loss: Some(reason), known, was_released: false }
-    }
-
-    /// Runs foreign code.
-    pub(crate) fn log(&self) {
-        match self.loss {
-            Some(reason) if !self.was_released => self.hold.record_loss(reason, self.known),
-            loss => self.hold.record_release(loss, self.known),
-        }
-    }
-}
-
 impl<'e> Turn<'e> {
     pub(crate) fn new(entry: &'e Arc<Entry>, now: Moment) -> Self {
         Self { entry, now, effects: Effects::default() }
@@ -162,9 +139,7 @@ impl<'e> Turn<'e> {
     }
 
     /// The server has answered the release of a hold, or its owner does not wait for that any longer.
-    pub(super) fn finish(&mut self, hold: Hold, loss: Option<LossReason>, failure: Option<LockError>) {
-        if let Some(known) = hold.finish(loss, failure, &mut self.effects.wake) {
-            self.effects.ended.push(EndedHold { hold, loss, known, was_released: true });
-        }
+    pub(super) fn finish(&mut self, hold: &Hold, loss: Option<LossReason>, failure: Option<LockError>) {
+        self.effects.ended.extend(hold.finish(loss, failure, &mut self.effects.wake));
     }
 }

@@ -46,8 +46,8 @@ impl Remote {
         let Answer::Granted { token, group, since } = *answer else { return None };
         let lease = Lease { id: request.id().get(), mode: request.mode(), token };
         let term = Term::Leased { anchor: since, length: LEASE };
-        let grant = Grant::new(lease, GroupId::new(group), term).with_sections(request.sections());
-        Some(grant.with_token(FencingToken::new(token)))
+        let (token, sections) = (Some(FencingToken::new(token)), request.sections());
+        Some(Grant { token, sections, ..Grant::new(lease, GroupId::new(group), term) })
     }
 
     async fn ask(&self, operation: Operation, request: Request) -> Result<(Answer, Moment), LockError> {

@@ -4,7 +4,7 @@ use super::LocalLock;
 use super::asks::{Ask, Ending, Heir, Is, Lease, Number, Seen};
 use super::granting::{granted_of, lasting_of};
 use super::releasing::Reply;
-use super::turn::{Downgrade, EndedHold, Turn, Work};
+use super::turn::{Downgrade, Turn, Work};
 use crate::policy::hold::{Granted, Hold};
 use crate::runtime::clock::Moment;
 use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Wait};
@@ -69,7 +69,7 @@ impl LocalLock {
         let unwanted = self.lease_inherited(turn, number, shared, grant);
         // After that, so that the owner finds the reader's own token when the writer has ended.
         if let Some((writer, _)) = writer {
-            turn.finish(writer, None, None);
+            turn.finish(&writer, None, None);
         }
         unwanted
     }
@@ -111,8 +111,7 @@ impl LocalLock {
     }
 
     fn lose_heir(&mut self, turn: &mut Turn<'_>, Heir { reader, owner, .. }: Heir, reason: LossReason) {
-        let known = reader.lose(reason, &mut turn.effects.wake);
-        turn.effects.ended.extend(known.map(|known| EndedHold::lost(reader, reason, known)));
+        turn.effects.ended.extend(reader.lose(reason, &mut turn.effects.wake));
         self.owners.lose(owner, Mode::Shared, reason);
     }
 

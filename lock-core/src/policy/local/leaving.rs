@@ -1,0 +1,93 @@
+//! What leaves the local lock: requests whose callers have gone, with an heir for what they have got so far, and the entries of
+//! owners.
+
+use std::ops::Bound;
+
+use super::asks::{Is, Number, Seen};
+use super::line::{At, Request, Ticket};
+use super::turn::Turn;
+use super::{Exited, LocalLock, Settled};
+use crate::policy::hold::Hold;
+use crate::spi::Mode;
+use crate::types::owner::Owner;
+
+impl LocalLock {
+    /// The wait has no caller any more.
+    pub(crate) fn leave(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
+        self.withdraw(turn, ticket);
+        let Some(Request { owner, at, waker, .. }) = self.line.take(ticket) else { return };
+        turn.effects.dropped.extend(waker);
+        if let At::Over(Settled::Granted(hold)) = at {
+            self.exit_unheard(turn, owner, &hold);
+        }
+    }
+
+    /// What a request has got so far goes to its heir, or is undone.
+    pub(super) fn withdraw(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
+        let number = match self.line.get(ticket).map(|request| &request.at) {
+            Some(At::Sent(number) | At::Granted(number)) => *number,
+            _ => return,
+        };
+        let heir = self.heir(Bound::Excluded(ticket), number);
+        let Some(ask) = self.asks.get_mut(&number) else { return };
+        match (&mut ask.is, heir) {
+            (Is::Out(out), Some(heir)) => {
+                out.ticket = heir;
+                self.line.set(heir, At::Sent(number));
+            }
+            (Is::Out(_), None) => self.stop(turn, ticket, number),
+            (Is::Leased(lease), Some(heir)) => {
+                lease.seen = Seen::NotYet(heir);
+                if self.answers.are_before(number) {
+                    self.line.set(heir, At::Sent(number));
+                } else {
+                    self.give(turn, heir, number);
+                }
+            }
+            (Is::Leased(_), None) => self.end_lease(turn, number),
+            (Is::Ending(_), _) => {}
+        }
+    }
+
+    /// Returns the request that inherits what an exclusive one before it has, or has had: the next one, if it asks for the same.
+    pub(super) fn heir(&self, before: Bound<Ticket>, number: Number) -> Option<Ticket> {
+        let ask = self.asks.get(&number).filter(|ask| ask.mode() == Mode::Exclusive)?;
+        let (heir, request) = self.line.after(before)?;
+        let inherits = request.mode == Mode::Exclusive
+            && matches!(request.at, At::Waits)
+            && request.suits(ask.request.options());
+        inherits.then_some(heir)
+    }
+
+    /// Ends one entry of `owner`. With `of`, only an entry into that hold: the owner may have lost it and have another one by
+    /// now.
+    pub(crate) fn exit(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (owner, mode): (Owner, Mode),
+        of: Option<&Hold>,
+    ) -> Exited {
+        let entered = self.owners.entered_mut(owner, mode);
+        let entered = entered.filter(|entered| of.is_none_or(|of| entered.hold == *of));
+        let Some(entered) = entered else {
+            return self.owners.take_loss(owner, mode, of).map_or(Exited::NotOwner, Exited::Lost);
+        };
+        entered.entries -= 1;
+        if entered.entries > 0 {
+            return Exited::StillHeld;
+        }
+        let Some(left) = self.owners.leave(owner, mode) else { return Exited::NotOwner };
+        self.end_hold(turn, &left.hold);
+        Exited::Ends(left.hold)
+    }
+
+    /// Ends one entry of `owner` into that hold, without a caller that could learn of a loss: the other entries tell of it.
+    pub(crate) fn exit_unheard(&mut self, turn: &mut Turn<'_>, owner: Owner, hold: &Hold) {
+        let mode = hold.mode();
+        if self.is_in(owner, mode, hold) {
+            self.exit(turn, (owner, mode), Some(hold));
+        } else {
+            self.owners.leave_loss(owner, mode, hold);
+        }
+    }
+}
