@@ -133,10 +133,13 @@ fn a_cycle_that_begins_with_the_name() {
     costs_at_most(Cost { allocations: 11, mutexes: 12, spawns: 0, wakes: 0 }, cost);
 }
 
-/// The alarms of its leases are kept by the thread that all clients of the process share.
+/// The alarms of its leases are kept by the thread that all clients of the process share: those of other tests can make a cycle cost
+/// more now and then, and never less.
 #[test]
 fn a_cycle_on_the_clock_of_the_machine() {
-    let cost = cost_of_a_cycle(&later_with_a_lease(), 0, Clock::system(), Beginning::Lock);
+    let cost = || cost_of_a_cycle(&later_with_a_lease(), 0, Clock::system(), Beginning::Lock);
+    let cost =
+        std::iter::repeat_with(cost).take(5).min_by_key(|cost| cost.allocations + cost.mutexes).unwrap();
     costs_at_most(Cost { allocations: 14, mutexes: 20, spawns: 2, wakes: 2 }, cost);
 }
 
