@@ -272,8 +272,8 @@ fn entry_of(found: &KeyValue) -> Entry {
 
 pub(crate) fn view_of(answer: RangeAnswer) -> View {
     View {
-        revision: answer.header.map_or(0, |header| header.revision),
-        entries: answer.found.iter().map(entry_of).collect(),
+        revision: answer.header.revision,
+        entries: answer.found.into_iter().map(|found| entry_of(&found)).collect(),
         is_partial: answer.has_more,
     }
 }

@@ -240,7 +240,7 @@ impl Claim for KeyClaim {
             // Something may have been missed.
             match claim.link.ask(Range { key: claim.key.clone(), ..Range::default() }).await {
                 Ok(mut answer) => {
-                    from = answer.header.map_or(0, |header| header.revision) + 1;
+                    from = answer.header.revision + 1;
                     // With another place it was deleted, and created again by a late request.
                     let found = answer.found.pop().filter(|found| claim.place() == Some(found.created));
                     let Some(found) = found else { return Some(LossReason::Deleted) };

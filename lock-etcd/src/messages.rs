@@ -41,6 +41,9 @@ pub(crate) struct Header {
     /// That of the store when the server answered.
     #[prost(int64, tag = "3")]
     pub(crate) revision: i64,
+    /// In which the last entry of the log was written that the server has applied.
+    #[prost(uint64, tag = "4")]
+    pub(crate) term: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -85,8 +88,8 @@ pub(crate) struct Range {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RangeAnswer {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
+    #[prost(message, required, tag = "1")]
+    pub(crate) header: Header,
     #[prost(message, repeated, tag = "2")]
     pub(crate) found: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
@@ -196,8 +199,8 @@ pub(crate) struct StepAnswer {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TxnAnswer {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
+    #[prost(message, required, tag = "1")]
+    pub(crate) header: Header,
     #[prost(bool, tag = "2")]
     pub(crate) held: bool,
     #[prost(message, repeated, tag = "3")]
@@ -206,7 +209,7 @@ pub(crate) struct TxnAnswer {
 
 impl TxnAnswer {
     pub(crate) fn revision(&self) -> i64 {
-        self.header.as_ref().map_or(0, |header| header.revision)
+        self.header.revision
     }
 
     /// The answer to the one range in it.
@@ -244,6 +247,8 @@ pub(crate) struct LeaseTimeToLive {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct LeaseAnswer {
+    #[prost(message, required, tag = "1")]
+    pub(crate) header: Header,
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
     /// In seconds; zero or less if there is no such lease.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::backend::EtcdEntries;
 use crate::failure::{Failure, nonsense};
-use crate::messages::{Compare, LeaseGrant, LeaseKeepAlive, LeaseRevoke, LeaseTimeToLive, Put, Range, Txn};
+use crate::messages::{Compare, LeaseGrant, LeaseRevoke, LeaseTimeToLive, Put, Range, Txn};
 use crate::session::{seconds, whole_seconds};
 
 /// How often the slot may be forgotten while the client looks at it.
@@ -52,7 +52,7 @@ impl EtcdEntries {
             }
             // The lease is older than the slot, and begins anew if it could end too early.
             let lasts = sent.plus(seconds(lease.ttl)) >= clock.now().plus(keep);
-            if lasts || self.link.ask(LeaseKeepAlive { id: lease.id }).await?.ttl > 0 {
+            if lasts || self.link.renew(lease.id).await?.0 {
                 return Ok(Remembered::Now);
             }
             return Err(Failure::Refused(nonsense(Operation::Remember, "it has forgotten the slot at once")));
