@@ -138,7 +138,7 @@ impl Connection {
                 let sent = self.clock.now();
                 let renewed = self.calls.ask(LeaseKeepAlive { id: lease }).await?;
                 // Not before the answer.
-                let read = Range { key: self.sentinel.clone(), ..Range::default() };
+                let read = Range::of(&self.sentinel);
                 if self.calls.ask(read).await?.header.term == renewed.header.term {
                     return Ok((renewed.ttl > 0, sent));
                 }

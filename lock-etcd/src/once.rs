@@ -30,7 +30,7 @@ impl EtcdEntries {
         let key = self.link.options.special("remembered", &memo.key());
         let slot = Slot { lock: memo.name().as_str(), slot: memo.slot() };
         let value = serde_json::to_vec(&slot).unwrap_or_default();
-        let read = Range { key: key.clone(), ..Range::default() };
+        let read = Range::of(&key);
         for _ in 0..MOST_ROUNDS {
             // Mostly it is remembered already; then nothing is written.
             if let Some((_, left)) = self.find(read.clone()).await? {
@@ -38,7 +38,7 @@ impl EtcdEntries {
             }
             let clock = self.link.context.clock();
             let sent = clock.now();
-            let lease = self.link.ask(LeaseGrant { ttl: whole_seconds(keep) }).await?;
+            let lease = self.link.ask(LeaseGrant { seconds: whole_seconds(keep) }).await?;
             let put = Put { key: key.clone(), value: value.clone(), lease: lease.id, keeps_lease: false };
             let txn = Txn {
                 conditions: vec![Compare::created_by(&key, 0)],
@@ -65,7 +65,7 @@ impl EtcdEntries {
     pub(crate) async fn recalled(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, Failure> {
         self.link.soon().await?;
         let key = self.link.options.special("remembered", &memo.key());
-        let Some((lease, left)) = self.find(Range { key, ..Range::default() }).await? else {
+        let Some((lease, left)) = self.find(Range::of(&key)).await? else {
             return Ok(None);
         };
         if recall == Recall::Forget {

@@ -58,7 +58,7 @@ impl Session {
         ttl: i64,
     ) -> Result<Self, Failure> {
         let sent = context.clock().now();
-        let lease = connection.ask(LeaseGrant { ttl }).await?;
+        let lease = connection.ask(LeaseGrant { seconds: ttl }).await?;
         let ttl = seconds(lease.ttl);
         Ok(Self {
             group,
