@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tonic::client::Grpc;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Request, Status};
+use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
 use crate::failure::{Failure, nonsense};
@@ -98,7 +98,7 @@ impl Connection {
             // Checking a password is work: a busy server needs longer for that than for an answer.
             let limit = clock.now().plus(timeout.max(options.lease / 3));
             let answer = within(&clock, limit, calls.ask(login)).await.ok_or_else(silent)?;
-            let token = answer.map_err(explained)?.token.parse();
+            let token = answer.map_err(explained)?.text.parse();
             calls.token = Some(token.map_err(|_| nonsense(Operation::Connect, "the login's token"))?);
         }
         let sentinel = options.sentinel();
@@ -164,15 +164,6 @@ impl Connection {
     /// Watches `key`, or what is from `key` to before `end`, from this revision on.
     pub(crate) fn watch(&self, key: &str, end: &str, from: i64) -> Watching {
         self.watches.watch(key, end, from)
-    }
-
-    /// The version of the server, if it tells the user.
-    pub(crate) async fn version(&self) -> Result<Option<String>, Failure> {
-        match self.ask(messages::Status {}).await {
-            Ok(answer) => Ok(Some(answer.version)),
-            Err(Failure::Told(status)) if status.code() == Code::PermissionDenied => Ok(None),
-            Err(failure) => Err(failure),
-        }
     }
 
     pub(crate) fn end(&self, failure: Failure) {

@@ -64,10 +64,6 @@ impl Link {
                 opened => break opened?,
             }
         };
-        if let Err(error) = check_version(&connection, link.options.is_strict).await {
-            connection.end(Failure::Refused(error.clone()));
-            return Err(error);
-        }
         link.contact.send_replace(Contact::Good(Arc::clone(&connection), Arc::clone(&session)));
         link.context.spawn(Arc::clone(&link).keep(connection, session));
         Ok(link)
@@ -150,7 +146,7 @@ impl Link {
         }
     }
 
-    /// Opens a connection with the next server, and renews the lease on it; asks for a new lease if it is gone.
+    /// Opens a connection with the next server, looks at its version, and renews the lease on it; asks for a new lease if it is gone.
     async fn open(
         &self,
         session: Option<&Arc<Session>>,
@@ -160,6 +156,7 @@ impl Link {
         let host = hosts.get(host).map_or("", String::as_str);
         let connection = Connection::open(&self.context, &self.options, host, self.timeout).await?;
         let leased = async {
+            check_version(&connection, self.options.is_strict).await?;
             if let Some(session) = session {
                 // An earlier request may have found out meanwhile.
                 let beaten =

@@ -29,8 +29,8 @@ calls! {
     LeaseTimeToLive -> LeaseAnswer at "/etcdserverpb.Lease/LeaseTimeToLive";
     // The server's definition is a stream; one request on a stream of its own has one answer, which belongs to it for certain.
     LeaseKeepAlive -> LeaseAnswer at "/etcdserverpb.Lease/LeaseKeepAlive";
-    Authenticate -> AuthenticateAnswer at "/etcdserverpb.Auth/Authenticate";
-    Status -> StatusAnswer at "/etcdserverpb.Maintenance/Status";
+    Authenticate -> Text at "/etcdserverpb.Auth/Authenticate";
+    Status -> Text at "/etcdserverpb.Maintenance/Status";
 }
 
 /// The path of a stream of requests about watches, and of their events.
@@ -274,26 +274,21 @@ impl std::fmt::Debug for Authenticate {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub(crate) struct Status {}
+
+/// The token of a login, or the version of a server.
+#[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
-pub(crate) struct AuthenticateAnswer {
+pub(crate) struct Text {
     #[prost(string, tag = "2")]
-    pub(crate) token: String,
+    pub(crate) text: String,
 }
 
 /// Without the token.
-impl std::fmt::Debug for AuthenticateAnswer {
+impl std::fmt::Debug for Text {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("AuthenticateAnswer").finish_non_exhaustive()
+        formatter.write_str("Text")
     }
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Status {}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct StatusAnswer {
-    #[prost(string, tag = "2")]
-    pub(crate) version: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
