@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use conformance_tests::{Failure, Outcome};
+use conformance_tests::Outcome;
 use lock_core::LockGuard;
 use test_servers::{Data, EtcdRequest, EtcdServer, TcpProxy};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{PREFIX, ROOM, Waiter, lease_of, reach, soon, until, waiting, with_options};
+use crate::stage::{PREFIX, ROOM, Waiter, reach, seconds_left, soon, until, waiting, with_options};
 
 cases!("clusters":
     a_leader_that_stops_costs_no_hold_and_no_place,
@@ -113,13 +113,6 @@ async fn behind_a_proxy(members: &[EtcdServer]) -> Outcome<(&EtcdServer, [&EtcdS
     let leads = EtcdServer::leader(members).await?;
     let others = [&members[(leads + 1) % 3], &members[(leads + 2) % 3]];
     Ok((&members[leads], others, members[leads].proxy()?))
-}
-
-/// How long a member says that the lease of a key lasts; it says whole seconds, and leaves the rest out.
-async fn seconds_left(member: &EtcdServer, key: &str) -> Outcome<u64> {
-    let told = member.command(&["lease", "timetolive", lease_of(key)]).await?;
-    let left = told.split_once("remaining(").and_then(|(_, rest)| rest.split_once('s')?.0.parse().ok());
-    left.ok_or_else(|| Failure::new(told))
 }
 
 fn believed_end(guard: &LockGuard) -> Instant {

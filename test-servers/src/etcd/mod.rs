@@ -303,6 +303,32 @@ impl EtcdServer {
         Ok(keys.map(|key| String::from_utf8_lossy(&key).into_owned()).collect())
     }
 
+    /// Takes a lock by the service `v3lock`, with a lease of five minutes, and returns its key.
+    ///
+    /// # Errors
+    /// When it does not answer, or refuses it.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it is not known whether it gets the lock.
+    pub async fn lock(&self, name: &str) -> Outcome<String> {
+        let lease = self.post("lease/grant", &json!({ "TTL": 300 }), "").await?;
+        let question = json!({ "name": BASE64_STANDARD.encode(name), "lease": lease["ID"] });
+        let answer = self.post("lock/lock", &question, "").await?;
+        let key = answer["key"].as_str().and_then(|key| BASE64_STANDARD.decode(key).ok());
+        key.and_then(|key| String::from_utf8(key).ok()).ok_or_else(|| Failure::new(answer.to_string()))
+    }
+
+    /// Gives back what [`EtcdServer::lock`] has taken.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it is not known whether the lock is free.
+    pub async fn unlock(&self, key: &str) -> Outcome {
+        self.post("lock/unlock", &json!({ "key": BASE64_STANDARD.encode(key) }), "").await.map(drop)
+    }
+
     async fn post(&self, path: &str, question: &Value, token: &str) -> Outcome<Value> {
         let body = question.to_string();
         // A server of 3.4 takes an empty token for a wrong one.
