@@ -40,11 +40,8 @@ impl EtcdEntries {
             let sent = clock.now();
             let lease = self.link.ask(LeaseGrant { seconds: whole_seconds(keep) }).await?;
             let put = Put { key: key.clone(), value: value.clone(), lease: lease.id, keeps_lease: false };
-            let txn = Txn {
-                conditions: vec![Compare::created_by(&key, 0)],
-                then: vec![put.into()],
-                otherwise: Vec::new(),
-            };
+            let conditions = vec![Compare::created_by(&key, 0)];
+            let txn = Txn { conditions, then: vec![put.into()], ..Txn::default() };
             if !self.link.ask(txn).await?.held {
                 // Without it the lease ends by itself.
                 let _ = self.link.ask(LeaseRevoke { id: lease.id }).await;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use conformance_tests::Outcome;
+use conformance_tests::{Failure, Outcome};
 use lock_core::LockGuard;
 use test_servers::{Data, EtcdRequest, EtcdServer, TcpProxy};
 
@@ -161,7 +161,9 @@ async fn a_keep_alive_counts_only_if_the_same_leader_answers_a_later_read() -> O
     proxy.hold_reply(EtcdRequest::KeepAlive);
     soon("a keep-alive", proxy.is_held()).await?;
     let (sent, before) = (proxy.requests(EtcdRequest::KeepAlive), believed_end(&guard));
-    old.command(&["move-leader", &others[0].member_id().await?]).await?;
+    let told = others[0].command(&["endpoint", "status"]).await?;
+    let number = told.split(", ").nth(1).ok_or_else(|| Failure::new(&*told))?;
+    old.command(&["move-leader", number]).await?;
     proxy.let_go();
     believed_for_longer(&guard, before).await?;
     ensure!(proxy.requests(EtcdRequest::KeepAlive) > sent, "it was not sent again");

@@ -121,7 +121,7 @@ async fn v3lock_waits_for_us_and_we_for_it() -> Outcome {
     let token = guard.token();
     guard.release().await?;
     let key = soon("the lock for v3lock", locking).await??;
-    ensure!(stage.line().await? == [key.as_str()], "v3lock does not hold it");
+    ensure!(stage.line().await?.len() == 1, "v3lock is not alone");
     is_refused(&client).await?;
     let waiter = Waiter::of(&client)?;
     stage.in_line(2).await?;

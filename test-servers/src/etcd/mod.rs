@@ -46,15 +46,8 @@ pub type EtcdServer = Server<Etcd>;
 impl Etcd {
     fn alone(options: &ServerOptions) -> Outcome<Self> {
         let programs = if options.is_oldest { program::oldest()? } else { program::folder()? };
-        let peers = free_port()?;
-        Ok(Self {
-            programs,
-            peers,
-            reached_at: peers,
-            all: vec![peers],
-            between: None,
-            own_password: random_word(),
-        })
+        let (peers, own_password) = (free_port()?, random_word());
+        Ok(Self { programs, peers, reached_at: peers, all: vec![peers], between: None, own_password })
     }
 }
 
@@ -146,9 +139,9 @@ impl EtcdServer {
             let options = ServerOptions::new();
             let mut kinds = (0..MEMBERS).map(|_| Etcd::alone(&options)).collect::<Outcome<Vec<_>>>()?;
             for kind in &mut kinds {
-                let proxy = TcpProxy::start((Ipv4Addr::LOCALHOST, kind.peers).into())?;
-                kind.reached_at = proxy.address().port();
-                kind.between = Some(proxy);
+                let between = TcpProxy::start((Ipv4Addr::LOCALHOST, kind.peers).into())?;
+                kind.reached_at = between.address().port();
+                kind.between = Some(between);
             }
             let all: Vec<_> = kinds.iter().map(|kind| kind.reached_at).collect();
             for kind in &mut kinds {
@@ -179,19 +172,6 @@ impl EtcdServer {
             }
         }
         Err(Failure::new("no member is the leader"))
-    }
-
-    /// Returns its number among the members of its cluster, as `etcdctl` has it.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    ///
-    /// # Cancel safety
-    /// The future may be dropped at any time.
-    pub async fn member_id(&self) -> Outcome<String> {
-        let status = self.post("maintenance/status", &json!({}), "").await?;
-        let id = status["header"]["member_id"].as_str().and_then(|id| id.parse::<u64>().ok());
-        id.map(|id| format!("{id:x}")).ok_or_else(|| Failure::new(status.to_string()))
     }
 
     /// Cuts a member of a cluster that is stopped off from these two others, which stay in contact and have a leader then: when it goes
@@ -303,7 +283,7 @@ impl EtcdServer {
         Ok(keys.map(|key| String::from_utf8_lossy(&key).into_owned()).collect())
     }
 
-    /// Takes a lock by the service `v3lock`, with a lease of five minutes, and returns its key.
+    /// Takes a lock by the service `v3lock`, with a lease of five minutes, and returns its key in base64.
     ///
     /// # Errors
     /// When it does not answer, or refuses it.
@@ -314,8 +294,7 @@ impl EtcdServer {
         let lease = self.post("lease/grant", &json!({ "TTL": 300 }), "").await?;
         let question = json!({ "name": BASE64_STANDARD.encode(name), "lease": lease["ID"] });
         let answer = self.post("lock/lock", &question, "").await?;
-        let key = answer["key"].as_str().and_then(|key| BASE64_STANDARD.decode(key).ok());
-        key.and_then(|key| String::from_utf8(key).ok()).ok_or_else(|| Failure::new(answer.to_string()))
+        answer["key"].as_str().map(str::to_owned).ok_or_else(|| Failure::new(answer.to_string()))
     }
 
     /// Gives back what [`EtcdServer::lock`] has taken.
@@ -326,7 +305,7 @@ impl EtcdServer {
     /// # Cancel safety
     /// If the future is dropped, it is not known whether the lock is free.
     pub async fn unlock(&self, key: &str) -> Outcome {
-        self.post("lock/unlock", &json!({ "key": BASE64_STANDARD.encode(key) }), "").await.map(drop)
+        self.post("lock/unlock", &json!({ "key": key }), "").await.map(drop)
     }
 
     async fn post(&self, path: &str, question: &Value, token: &str) -> Outcome<Value> {
