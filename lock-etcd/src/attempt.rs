@@ -181,18 +181,18 @@ impl Waiting for Waiter<'_> {
         self.attempt.look_at(&self.view).await
     }
 
-    /// Waits until nothing is in the way, or the line has to be read again. The watch begins now and the line is read behind it: of
+    /// Waits until nothing is in the way, or the line has to be read again. The watch begins now, and what it watches is read behind it: of
     /// what happened before, a server reports only every tenth of a second.
     async fn until_changed(&mut self) -> Result<Place, Failure> {
         let Self { attempt, view, is_stale } = self;
         let (connection, _) = attempt.backend.link.now()?;
         let claim = &attempt.claim;
         let one = match standing(&view.entries, &claim.key) {
-            Standing::Waits { nearest, .. } if attempt.watches_one(view) => Some(nearest.key.clone()),
+            Standing::Waits { nearest, .. } if attempt.watches_one(view) => Some(nearest.clone()),
             _ => None,
         };
         let mut watching = match &one {
-            Some(nearest) => connection.watch(nearest, "", 0),
+            Some(nearest) => connection.watch(&nearest.key, "", 0),
             None => connection.watch(claim.directory.start(), &claim.directory.end(), 0),
         };
         drop(connection);
@@ -201,14 +201,17 @@ impl Waiting for Waiter<'_> {
         if attempt.woken(&mut watching).await.is_none() {
             return Ok(Place::Kept);
         }
-        let place = claim.place().unwrap_or(0);
-        let reads = if one.is_some() { attempt.reads(place) } else { vec![attempt.all(place)] };
-        *view = attempt.read(reads).await?;
+        if let Some(nearest) = &one {
+            let found = attempt.backend.link.ask(Range::of(&nearest.key)).await?.found;
+            if found.iter().all(|found| found.changed != nearest.changed) {
+                return Ok(Place::Kept);
+            }
+        } else {
+            *view = attempt.read(vec![attempt.all(claim.place().unwrap_or(0))]).await?;
+        }
         loop {
             match standing(&view.entries, &claim.key) {
-                Standing::Waits { before, nearest, .. }
-                    if one.as_ref().is_none_or(|one| *one == nearest.key) =>
-                {
+                Standing::Waits { before, nearest, .. } if one.as_ref().is_none_or(|one| one == nearest) => {
                     attempt.name_holder(before);
                 }
                 _ => {

@@ -72,15 +72,14 @@ impl View {
     /// Notes events that it does not know. An entry that is created now comes after all others.
     pub(crate) fn note(&mut self, events: Vec<Event>) {
         for Event { kind, entry } in events {
-            let Some(now) = entry.as_ref().map(Entry::from).filter(|now| now.changed > self.revision) else {
-                continue;
-            };
-            if kind == DELETION {
-                self.entries.retain(|known| known.key != now.key);
-            } else if let Some(known) =
-                self.entries.iter_mut().find(|known| known.key == now.key && known.place == now.place)
-            {
-                *known = now;
+            let Some(now) = entry.filter(|now| now.changed > self.revision) else { continue };
+            let known = self.entries.iter().position(|known| known.key.as_bytes() == now.key);
+            match known {
+                Some(index) if kind == DELETION => drop(self.entries.remove(index)),
+                Some(index) if self.entries[index].place == now.created => {
+                    self.entries[index] = (&now).into();
+                }
+                _ => {}
             }
         }
     }
