@@ -13,20 +13,17 @@ use lock_core::{AcquireRequest, LockError, Mode, Operation, Wait};
 use lock_entries::{Claim, Failed, Granted, Place, Record, Standing, Told, Waiting, newer, standing, wait};
 
 use crate::backend::{EtcdEntries, participant};
-use crate::claim::{BY_CREATION, FALLING, KeyClaim};
+use crate::claim::KeyClaim;
 use crate::failure::{Failure, nonsense};
 use crate::line::{Entry, View};
-use crate::messages::{Compare, Event, KeyValue, Range, RangeAnswer};
+use crate::messages::{Compare, Event, FALLING, Range, Step, Txn};
 use crate::watches::Watching;
 
 /// The longest line whose waiters watch all of it.
-const SHORT_LINE: usize = 100;
+const SHORT_LINE: i64 = 100;
 
 /// How often the line may change while a try looks at it.
 const MOST_ROUNDS: usize = 100;
-
-/// The kind of an event that says that a key is gone.
-const DELETION: i32 = 1;
 
 pub(crate) struct Attempt<'a> {
     pub(crate) backend: &'a EtcdEntries,
@@ -44,83 +41,82 @@ struct Waiter<'a> {
 
 impl Attempt<'_> {
     pub(crate) async fn make(&self) -> Result<Option<Granted<KeyClaim>>, LockError> {
+        let value = Record::of(self.request, &self.backend.link.context)?.text()?;
         if self.request.wait() == Wait::Try {
-            return Box::pin(self.try_once()).await;
+            return Box::pin(self.try_once(value)).await;
         }
-        let view = self.enter().await?;
-        let place = match self.look_at(&view).await {
-            Ok(Some(place)) => place,
+        let explained = |failure: Failure| failure.explain(Operation::Acquire);
+        let view = self.enter(value).await.map_err(explained)?;
+        let place = if let Some(place) = self.look_at(&view).await.map_err(explained)? {
+            place
+        } else {
+            let mut waiter = Waiter { attempt: self, view, is_stale: false };
             // What a free lock does not need is boxed: it would make the future several times as large.
-            Ok(None) => {
-                let mut waiter = Waiter { attempt: self, view, is_stale: false };
-                Box::pin(wait(&mut waiter, self.request, self.backend.link.context.clock())).await?
-            }
-            Err(failure) => return Err(failure.explain(Operation::Acquire)),
+            Box::pin(wait(&mut waiter, self.request, self.backend.link.context.clock())).await?
         };
         Ok(self.claim.granted().filter(|_| place == Place::Kept))
     }
 
-    fn is_exclusive(&self) -> bool {
-        self.request.mode() == Mode::Exclusive
+    /// What the attempt has to read of the line up to this place, or of all for zero, to know whether it has to wait and for whom. Before an
+    /// exclusive one that is the nearest; the first holds the lock, which matters to an attempt that may end without it.
+    fn reads(&self, up_to: i64) -> Vec<Range> {
+        let all = self.all(up_to);
+        if self.request.mode() != Mode::Exclusive {
+            return vec![all];
+        }
+        let mut reads = vec![Range { limit: 2, order: FALLING, ..all.clone() }];
+        if self.request.wait() != Wait::Forever {
+            reads.push(Range { limit: 1, ..all });
+        }
+        reads
     }
 
-    /// How many entries one answer has at most; zero for all. Only an exclusive attempt does not need all that are before it.
-    fn limit(&self) -> i64 {
-        if self.is_exclusive() { i64::try_from(SHORT_LINE + 1).unwrap_or(0) } else { 0 }
+    fn all(&self, up_to: i64) -> Range {
+        Range { created_by: up_to, ..self.claim.directory.range() }
+    }
+
+    async fn read(&self, reads: Vec<Range>) -> Result<View, Failure> {
+        let then = reads.into_iter().map(Step::from).collect();
+        Ok(View::from(self.backend.link.ask(Txn { then, ..Txn::default() }).await?))
     }
 
     /// Creates the key, or finds that of an earlier call, and reads the line.
-    async fn enter(&self) -> Result<View, LockError> {
-        let explained = |failure: Failure| failure.explain(Operation::Acquire);
+    async fn enter(&self, value: Vec<u8>) -> Result<View, Failure> {
         let condition = Compare::created_by(&self.claim.key, 0);
-        let answer = self
-            .claim
-            .create(condition, Record::of(self.request, &self.backend.link.context)?.text()?, self.limit())
-            .await
-            .map_err(explained)?;
-        let view = view_of(answer.range());
-        self.find_own(&view);
-        if !view.is_partial {
+        let answer = self.claim.create(condition, value, self.reads(0)).await?;
+        let (is_new, view) = (answer.held, View::from(answer));
+        if is_new {
             return Ok(view);
         }
-        if self.claim.place().is_none() {
-            let own = Range { key: self.claim.key.clone(), ..Range::default() };
-            self.find_own(&view_of(self.backend.link.ask(own).await.map_err(explained)?));
-        }
-        self.look().await.map_err(explained)
+        let Some(own) = view.entries.iter().find(|entry| entry.key == self.claim.key) else {
+            return Ok(View::default());
+        };
+        self.claim.made(own.place);
+        self.read(self.reads(own.place)).await
     }
 
-    /// Notes if the attempt's key is there.
-    fn find_own(&self, view: &View) {
-        if let Some(own) = view.entries.iter().find(|entry| entry.key == self.claim.key) {
-            self.claim.made(own.place);
-        }
-    }
-
-    async fn try_once(&self) -> Result<Option<Granted<KeyClaim>>, LockError> {
+    async fn try_once(&self, value: Vec<u8>) -> Result<Option<Granted<KeyClaim>>, LockError> {
         let explained = |failure: Failure| failure.explain(Operation::Acquire);
-        let value = Record::of(self.request, &self.backend.link.context)?.text()?;
         let (start, end) = (self.claim.directory.start(), self.claim.directory.end());
         let mut view = View::default();
         for _ in 0..MOST_ROUNDS {
-            if self.claim.place().is_none() {
-                let told = Told::read(&value);
-                view.entries.push(Entry { key: self.claim.key.clone(), place: i64::MAX, changed: 0, told });
-            }
+            // What would be, with its key.
+            let told = Told::read(&value);
+            view.entries.push(Entry { key: self.claim.key.clone(), place: i64::MAX, changed: 0, told });
             if standing(&view.entries, &self.claim.key) != Standing::Holds {
                 self.look_at(&view).await.map_err(explained)?;
                 self.claim.undo().await?;
                 return Ok(None);
             }
-            if self.claim.place().is_some() {
+            let condition = Compare::unchanged_since(start, &end, view.revision);
+            let answer =
+                self.claim.create(condition, value.clone(), self.reads(0)).await.map_err(explained)?;
+            let is_made = answer.held;
+            view = View::from(answer);
+            if is_made {
                 let place = self.look_at(&view).await.map_err(explained)?;
                 return Ok(self.claim.granted().filter(|_| place == Some(Place::Kept)));
             }
-            let condition = Compare::unchanged_since(start, &end, view.revision);
-            let answer =
-                self.claim.create(condition, value.clone(), self.limit()).await.map_err(explained)?;
-            view = view_of(answer.range());
-            self.find_own(&view);
         }
         Err(nonsense(Operation::Acquire, "other clients change the line again and again").retryable())
     }
@@ -160,8 +156,7 @@ impl Attempt<'_> {
 
     /// Whether the line is too long to watch all of it. Permits need all that are before them.
     fn watches_one(&self, view: &View) -> bool {
-        let is_long = view.is_partial || view.entries.len() > SHORT_LINE;
-        is_long && !matches!(self.request.mode(), Mode::Permits { .. })
+        view.length > SHORT_LINE && !matches!(self.request.mode(), Mode::Permits { .. })
     }
 
     /// The next events; none when the line has to be read again: the watch has ended, or the core wants to know how things stand.
@@ -172,20 +167,6 @@ impl Attempt<'_> {
             () = self.request.asked() => None,
         }
     }
-
-    /// Reads the line up to the attempt's own entry.
-    async fn look(&self) -> Result<View, Failure> {
-        let place = self.claim.place().unwrap_or(0);
-        let nearest_first = Range {
-            order: FALLING,
-            order_by: BY_CREATION,
-            created_by: place,
-            ..self.claim.directory.range(self.limit())
-        };
-        let mut view = view_of(self.backend.link.ask(nearest_first).await?);
-        view.entries.reverse();
-        Ok(view)
-    }
 }
 
 impl Waiting for Waiter<'_> {
@@ -193,24 +174,25 @@ impl Waiting for Waiter<'_> {
 
     async fn look(&mut self) -> Result<Option<Place>, Failure> {
         if self.is_stale {
-            self.view = self.attempt.look().await?;
+            let reads = self.attempt.reads(self.attempt.claim.place().unwrap_or(0));
+            self.view = self.attempt.read(reads).await?;
             self.is_stale = false;
         }
         self.attempt.look_at(&self.view).await
     }
 
-    /// Waits until nothing is in the way, or the line has to be read again. The watch begins now and the line is read behind it: of
+    /// Waits until nothing is in the way, or the line has to be read again. The watch begins now, and what it watches is read behind it: of
     /// what happened before, a server reports only every tenth of a second.
     async fn until_changed(&mut self) -> Result<Place, Failure> {
         let Self { attempt, view, is_stale } = self;
         let (connection, _) = attempt.backend.link.now()?;
         let claim = &attempt.claim;
         let one = match standing(&view.entries, &claim.key) {
-            Standing::Waits { nearest, .. } if attempt.watches_one(view) => Some(nearest.key.clone()),
+            Standing::Waits { nearest, .. } if attempt.watches_one(view) => Some(nearest.clone()),
             _ => None,
         };
         let mut watching = match &one {
-            Some(nearest) => connection.watch(nearest, "", 0),
+            Some(nearest) => connection.watch(&nearest.key, "", 0),
             None => connection.watch(claim.directory.start(), &claim.directory.end(), 0),
         };
         drop(connection);
@@ -219,12 +201,17 @@ impl Waiting for Waiter<'_> {
         if attempt.woken(&mut watching).await.is_none() {
             return Ok(Place::Kept);
         }
-        *view = attempt.look().await?;
+        if let Some(nearest) = &one {
+            let found = attempt.backend.link.ask(Range::of(&nearest.key)).await?.found;
+            if found.iter().all(|found| found.changed != nearest.changed) {
+                return Ok(Place::Kept);
+            }
+        } else {
+            *view = attempt.read(vec![attempt.all(claim.place().unwrap_or(0))]).await?;
+        }
         loop {
             match standing(&view.entries, &claim.key) {
-                Standing::Waits { before, nearest, .. }
-                    if one.as_ref().is_none_or(|one| *one == nearest.key) =>
-                {
+                Standing::Waits { before, nearest, .. } if one.as_ref().is_none_or(|one| one == nearest) => {
                     attempt.name_holder(before);
                 }
                 _ => {
@@ -234,7 +221,7 @@ impl Waiting for Waiter<'_> {
             }
             // All of them, and only then a look: the own key may have gone with those before it.
             match attempt.woken(&mut watching).await {
-                Some(events) if one.is_none() => note(view, events),
+                Some(events) if one.is_none() => view.note(events),
                 _ => return Ok(Place::Kept),
             }
         }
@@ -246,34 +233,5 @@ impl Waiting for Waiter<'_> {
         let (_, session) = found.map_err(|failure| failure.explain(Operation::Acquire))?;
         let is_same = session.lease == self.attempt.claim.session.lease;
         Ok(if is_same { Place::Kept } else { Place::Lost })
-    }
-}
-
-/// Notes events that the view does not know.
-fn note(view: &mut View, events: Vec<Event>) {
-    for Event { kind, entry } in events {
-        let Some(entry) = entry.filter(|entry| entry.changed > view.revision) else { continue };
-        if kind == DELETION {
-            view.remove(&String::from_utf8_lossy(&entry.key));
-        } else {
-            view.change(entry_of(&entry));
-        }
-    }
-}
-
-fn entry_of(found: &KeyValue) -> Entry {
-    Entry {
-        key: String::from_utf8_lossy(&found.key).into_owned(),
-        place: found.created,
-        changed: found.changed,
-        told: Told::read(&found.value),
-    }
-}
-
-pub(crate) fn view_of(answer: RangeAnswer) -> View {
-    View {
-        revision: answer.header.map_or(0, |header| header.revision),
-        entries: answer.found.iter().map(entry_of).collect(),
-        is_partial: answer.has_more,
     }
 }

@@ -146,7 +146,7 @@ impl Entries for EtcdEntries {
         let asking = async {
             self.link.soon().await?;
             // A read that a majority confirms.
-            self.link.ask(Range { key: self.link.options.sentinel(), ..Range::default() }).await
+            self.link.ask(Range::of(&self.link.options.sentinel())).await
         };
         asking.await.map(drop).map_err(|failure| failure.explain(Operation::Ping))
     }

@@ -13,13 +13,8 @@ use lock_entries::{Claim, Failed, Granted, Outcome, Replaced, Told, Traces};
 
 use crate::failure::Failure;
 use crate::link::Link;
-use crate::messages::{Compare, Put, Range, Step, Txn, TxnAnswer};
+use crate::messages::{BY_CREATION, Compare, DELETION, Put, RISING, Range, Step, Txn, TxnAnswer};
 use crate::session::Session;
-
-/// What is sent to have everything in a range: in the order of creation.
-pub(crate) const RISING: i32 = 1;
-pub(crate) const FALLING: i32 = 2;
-pub(crate) const BY_CREATION: i32 = 2;
 
 /// The keys of a lock, or of a semaphore: those that begin with this, which ends with a slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,16 +37,9 @@ impl Directory {
         end
     }
 
-    /// All entries in their order, or this many of the first.
-    pub(crate) fn range(&self, limit: i64) -> Range {
-        Range {
-            key: self.0.clone(),
-            end: self.end(),
-            limit,
-            order: RISING,
-            order_by: BY_CREATION,
-            ..Range::default()
-        }
+    /// All entries in their order.
+    pub(crate) fn range(&self) -> Range {
+        Range { end: self.end(), order: RISING, order_by: BY_CREATION, ..Range::of(&self.0) }
     }
 }
 
@@ -106,21 +94,21 @@ impl KeyClaim {
         Some(Granted { claim: Arc::clone(self), name: HolderId::new(self.name()), token })
     }
 
-    /// Creates the key with this value, if the condition holds; in any case reads the directory in the same step, in its order and up
-    /// to `limit` entries. Whatever becomes of the request, and if the future is dropped, the claim knows that the key may exist.
+    /// Creates the key with this value, if the condition holds; in any case reads in the same step, and the key itself if it is not
+    /// created. Whatever becomes of the request, and if the future is dropped, the claim knows that the key may exist.
     pub(crate) async fn create(
         &self,
         condition: Compare,
         value: Vec<u8>,
-        limit: i64,
+        reads: Vec<Range>,
     ) -> Result<TxnAnswer, Failure> {
         self.traces.about_to_create();
         let put = Put { key: self.key.clone(), value, lease: self.session.lease, keeps_lease: false };
-        let read = Step::from(self.directory.range(limit));
+        let (reads, own) = (reads.into_iter().map(Step::from), Step::from(Range::of(&self.key)));
         let txn = Txn {
             conditions: vec![condition, Compare::created_by(&self.tombstone, 0)],
-            then: vec![put.into(), read.clone()],
-            otherwise: vec![read],
+            then: [put.into()].into_iter().chain(reads.clone()).collect(),
+            otherwise: reads.chain([own]).collect(),
         };
         let answer = self.ask(txn).await;
         match &answer {
@@ -153,7 +141,7 @@ pub(crate) fn replace(key: &str, changed: i64, value: Vec<u8>) -> Txn {
     Txn {
         conditions: vec![Compare::changed_by(key, changed)],
         then: vec![put.into()],
-        otherwise: vec![Range { key: key.to_owned(), ..Range::default() }.into()],
+        otherwise: vec![Range::of(key).into()],
     }
 }
 
@@ -230,17 +218,18 @@ impl Claim for KeyClaim {
             drop((connection, session));
             while let Some(events) = watching.next().await {
                 for event in events {
-                    match event.entry {
-                        Some(entry) if event.kind == 0 && !Told::read(&entry.value).is_broken() => {}
-                        Some(_) if event.kind == 0 => return Some(LossReason::Broken),
-                        _ => return Some(LossReason::Deleted),
+                    if event.kind == DELETION {
+                        return Some(LossReason::Deleted);
+                    }
+                    if event.entry.is_some_and(|entry| Told::read(&entry.value).is_broken()) {
+                        return Some(LossReason::Broken);
                     }
                 }
             }
             // Something may have been missed.
-            match claim.link.ask(Range { key: claim.key.clone(), ..Range::default() }).await {
+            match claim.link.ask(Range::of(&claim.key)).await {
                 Ok(mut answer) => {
-                    from = answer.header.map_or(0, |header| header.revision) + 1;
+                    from = answer.header.revision + 1;
                     // With another place it was deleted, and created again by a late request.
                     let found = answer.found.pop().filter(|found| claim.place() == Some(found.created));
                     let Some(found) = found else { return Some(LossReason::Deleted) };

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use lock_core::spi::within;
-use lock_core::{BackendContext, Clock, LockError, Operation};
+use lock_core::{BackendContext, Clock, LockError, Moment, Operation};
 use lock_entries::Failed;
 use lock_kit::invalid;
 use tokio::sync::watch;
 use tonic::client::Grpc;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Request, Status};
+use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
 use crate::failure::{Failure, nonsense};
-use crate::messages::{self, Authenticate, Call, WATCH, WatchAnswer};
+use crate::messages::{self, Authenticate, Call, LeaseKeepAlive, Range, WATCH, WatchAnswer};
 use crate::options::EtcdOptions;
 use crate::watches::{Requests, Watches, Watching};
 
@@ -72,7 +72,8 @@ pub(crate) struct Connection {
     /// Why it is of no use any more.
     broken: watch::Sender<Option<Failure>>,
     /// A watch of a key that no client uses: its stream ends when the connection does, or when the server has no leader.
-    _sentinel: Watching,
+    _watching: Watching,
+    sentinel: String,
 }
 
 impl Connection {
@@ -97,10 +98,11 @@ impl Connection {
             // Checking a password is work: a busy server needs longer for that than for an answer.
             let limit = clock.now().plus(timeout.max(options.lease / 3));
             let answer = within(&clock, limit, calls.ask(login)).await.ok_or_else(silent)?;
-            let token = answer.map_err(explained)?.token.parse();
+            let token = answer.map_err(explained)?.text.parse();
             calls.token = Some(token.map_err(|_| nonsense(Operation::Connect, "the login's token"))?);
         }
-        let (watches, requests, sentinel) = Watches::new(&options.sentinel());
+        let sentinel = options.sentinel();
+        let (watches, requests, watching) = Watches::new(&sentinel);
         let answers = within(&clock, clock.now().plus(timeout), calls.watch(requests)).await;
         let answers = answers.ok_or_else(silent)?.map_err(explained)?;
         let broken = watch::Sender::new(None);
@@ -111,7 +113,8 @@ impl Connection {
             timeout,
             watches: Arc::clone(&watches),
             broken: broken.clone(),
-            _sentinel: sentinel,
+            _watching: watching,
+            sentinel,
         });
         context.spawn(async move {
             let mut ended_otherwise = broken.subscribe();
@@ -125,9 +128,28 @@ impl Connection {
 
     /// Sends a request and waits for its answer.
     pub(crate) async fn ask<C: Call>(&self, call: C) -> Result<C::Answer, Failure> {
+        self.in_time(self.calls.ask(call)).await
+    }
+
+    /// Renews a lease. Returns whether it exists, and the moment from which it certainly lasts for its length: [why](crate::session).
+    pub(crate) async fn renew(&self, lease: i64) -> Result<(bool, Moment), Failure> {
+        let asking = async {
+            loop {
+                let sent = self.clock.now();
+                let renewed = self.calls.ask(LeaseKeepAlive { id: lease }).await?;
+                // Not before the answer.
+                let read = Range::of(&self.sentinel);
+                if self.calls.ask(read).await?.header.term == renewed.header.term {
+                    return Ok((renewed.ttl > 0, sent));
+                }
+            }
+        };
+        self.in_time(asking).await
+    }
+
+    async fn in_time<T>(&self, asking: impl Future<Output = Result<T, Status>>) -> Result<T, Failure> {
         // The library's future is large, and would be part of each that waits for it.
-        let asking = Box::pin(self.calls.ask(call));
-        let answer = within(&self.clock, self.clock.now().plus(self.timeout), asking).await;
+        let answer = within(&self.clock, self.clock.now().plus(self.timeout), Box::pin(asking)).await;
         let failure = match answer {
             Some(Ok(answer)) => return Ok(answer),
             Some(Err(status)) => Failure::from(status),
@@ -142,15 +164,6 @@ impl Connection {
     /// Watches `key`, or what is from `key` to before `end`, from this revision on.
     pub(crate) fn watch(&self, key: &str, end: &str, from: i64) -> Watching {
         self.watches.watch(key, end, from)
-    }
-
-    /// The version of the server, if it tells the user.
-    pub(crate) async fn version(&self) -> Result<Option<String>, Failure> {
-        match self.ask(messages::Status {}).await {
-            Ok(answer) => Ok(Some(answer.version)),
-            Err(Failure::Told(status)) if status.code() == Code::PermissionDenied => Ok(None),
-            Err(failure) => Err(failure),
-        }
     }
 
     pub(crate) fn end(&self, failure: Failure) {

@@ -6,12 +6,11 @@ use std::time::Duration;
 use lock_core::{InspectRequest, LockKind};
 use lock_entries::{InLine, Line, Lines, Marked, Shown, how_many_hold, newer};
 
-use crate::attempt::view_of;
 use crate::backend::{EtcdEntries, participant};
 use crate::claim::{Directory, replace};
 use crate::failure::Failure;
 use crate::line::Entry;
-use crate::messages::{Compare, KeyValue, Range, Step, Txn};
+use crate::messages::{Compare, DELETION, KeyValue, Range, Step, Txn};
 
 /// The pause between two looks at a key, when the watch over it has ended.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -24,7 +23,7 @@ impl Lines for EtcdEntries {
         self.link.soon().await?;
         let is_semaphore = request.kind() == LockKind::Semaphore;
         let directory = self.link.options.directory(request.physical(), is_semaphore);
-        let line = view_of(self.link.ask(directory.range(0)).await?).entries;
+        let line: Vec<_> = self.link.ask(directory.range()).await?.found.iter().map(Entry::from).collect();
         if let Some(entry) = line.iter().find(|entry| entry.is_newer()) {
             return Err(Failure::Refused(newer(&entry.key)));
         }
@@ -36,7 +35,7 @@ impl Lines for EtcdEntries {
     async fn list(&self) -> Result<Vec<InspectRequest>, Failure> {
         self.link.soon().await?;
         let directory = Directory::new(self.link.options.prefix.clone());
-        let keys = self.link.ask(Range { keys_only: true, ..directory.range(0) }).await?.found;
+        let keys = self.link.ask(Range { keys_only: true, ..directory.range() }).await?.found;
         let keys: Vec<_> = keys.into_iter().filter_map(|found| String::from_utf8(found.key).ok()).collect();
         let owners: BTreeSet<_> = keys.iter().filter_map(|key| self.link.options.owner_of(key)).collect();
         Ok(owners.into_iter().filter_map(|(name, kind)| InspectRequest::found(name, kind).ok()).collect())
@@ -55,7 +54,7 @@ impl Lines for EtcdEntries {
         let txn = Txn {
             conditions: vec![Compare::changed_by(&entry.key, entry.changed)],
             then: vec![Step::delete(&entry.key)],
-            otherwise: vec![Range { key: entry.key.clone(), ..Range::default() }.into()],
+            otherwise: vec![Range::of(&entry.key).into()],
         };
         let answer = self.link.ask(txn).await?;
         // One that was created later is another one.
@@ -69,11 +68,11 @@ impl Lines for EtcdEntries {
         while let Ok((connection, _)) = self.link.in_contact().await {
             let mut watching = connection.watch(&entry.key, "", entry.changed + 1);
             while let Some(events) = watching.next().await {
-                if events.iter().any(|event| event.kind != 0) {
+                if events.iter().any(|event| event.kind == DELETION) {
                     return;
                 }
             }
-            let found = self.link.ask(Range { key: entry.key.clone(), ..Range::default() }).await;
+            let found = self.link.ask(Range::of(&entry.key)).await;
             if found.is_ok_and(|answer| answer.found.iter().all(|found| found.created != entry.place)) {
                 return;
             }

@@ -19,8 +19,8 @@
 //! * *A connection* is with one server, and replaced by one with the next. The lease goes on there.
 //!
 //! # How a holder learns of a loss
-//! The core ends a hold that is not renewed before the servers can give the lock away. Only the moment at which a keep-alive was *sent*
-//! that was answered with time left is an anchor: a server that stood still answers late. The key of a hold is watched: a deletion is a
+//! The core ends a hold that is not renewed before the servers can give the lock away: its anchor is the sending of the last keep-alive
+//! that the leader has certainly answered (`session.rs` has the argument). The key of a hold is watched: a deletion is a
 //! loss with [`Deleted`](lock_core::LossReason::Deleted) at once, the mark of `break_holder` one with
 //! [`Broken`](lock_core::LossReason::Broken). The end of the lease is [`SessionClosed`](lock_core::LossReason::SessionClosed), the silence of
 //! the servers [`Expired`](lock_core::LossReason::Expired).
@@ -35,6 +35,8 @@
 //! | a waiter is granted the lock although its lease has ended | jepsen 3.4.3 | the anchor of the lease, and its own key in what it watches |
 //! | a waiter whose lease has ended waits for ever | etcd#22387 | its own key in what it watches; the client's keep-alives |
 //! | a keep-alive that was answered long ago counts as fresh | etcd#21638 | each is a stream of its own, with one answer, and counts from its sending |
+//! | a leader that was deposed while it stood still answers keep-alives | – | each is followed by a read, and counts if both have the same term |
+//! | such a leader revokes leases that have ended in its table alone | etcd#15247, and still 3.5.30 | nothing: holders learn of it at once, as of a key that is deleted by hand |
 //! | a watch misses what was compacted | etcd#9715 | the line is read again, and watched from there |
 //! | a server without a majority goes on answering | – | each request demands a leader |
 //! | the lock `a` waits for `a/b` | – | no name contains a slash |

@@ -3,6 +3,8 @@
 use lock_core::Mode;
 use lock_entries::{InLine, Told};
 
+use crate::messages::{DELETION, Event, KeyValue, TxnAnswer};
+
 /// One attempt or hold of some client.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
@@ -33,50 +35,95 @@ impl InLine for Entry {
     }
 }
 
+impl From<&KeyValue> for Entry {
+    fn from(found: &KeyValue) -> Self {
+        Self {
+            key: String::from_utf8_lossy(&found.key).into_owned(),
+            place: found.created,
+            changed: found.changed,
+            told: Told::read(&found.value),
+        }
+    }
+}
+
 /// What a client knows of the entries of a lock, from one answer of the server and the events after it.
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    /// In their order.
+    /// Those that were read, in their order.
     pub(crate) entries: Vec<Entry>,
-    /// Whether entries before these are missing.
-    pub(crate) is_partial: bool,
+    /// How many there were.
+    pub(crate) length: i64,
     /// The revision of the answer.
     pub(crate) revision: i64,
 }
 
-impl View {
-    /// Notes that an entry has gone. Returns whether it was known.
-    pub(crate) fn remove(&mut self, key: &str) -> bool {
-        let count = self.entries.len();
-        self.entries.retain(|entry| entry.key != key);
-        self.entries.len() < count
+impl From<TxnAnswer> for View {
+    fn from(answer: TxnAnswer) -> Self {
+        let read = answer.answers.iter().filter_map(|answer| answer.range.as_ref());
+        let mut entries: Vec<_> = read.clone().flat_map(|range| &range.found).map(Entry::from).collect();
+        entries.sort_by(|one, other| (one.place, &one.key).cmp(&(other.place, &other.key)));
+        entries.dedup();
+        let length = read.map(|range| range.count).max().unwrap_or(0);
+        Self { entries, length, revision: answer.header.revision }
     }
+}
 
-    /// Notes that an entry has changed. Returns whether it was known: one that is created now comes after all others.
-    pub(crate) fn change(&mut self, now: Entry) -> bool {
-        let known = self.entries.iter_mut().find(|entry| entry.key == now.key && entry.place == now.place);
-        known.map(|entry| *entry = now).is_some()
+impl View {
+    /// Notes events that it does not know. An entry that is created now comes after all others.
+    pub(crate) fn note(&mut self, events: Vec<Event>) {
+        for Event { kind, entry } in events {
+            let Some(now) = entry.filter(|now| now.changed > self.revision) else { continue };
+            let known = self.entries.iter().position(|known| known.key.as_bytes() == now.key);
+            match known {
+                Some(index) if kind == DELETION => drop(self.entries.remove(index)),
+                Some(index) if self.entries[index].place == now.created => {
+                    self.entries[index] = (&now).into();
+                }
+                _ => {}
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::{RangeAnswer, StepAnswer};
 
-    fn entry(place: i64, value: &str) -> Entry {
-        Entry { key: place.to_string(), place, changed: place, told: Told::read(value.as_bytes()) }
+    fn found(key: &str, created: i64, changed: i64) -> KeyValue {
+        KeyValue { key: key.into(), created, changed, ..KeyValue::default() }
+    }
+
+    fn keys(view: &View) -> Vec<(&str, i64)> {
+        view.entries.iter().map(|entry| (&*entry.key, entry.changed)).collect()
+    }
+
+    #[test]
+    fn what_was_read_twice_is_one_entry_and_in_order() {
+        let range =
+            |found, count| StepAnswer { range: Some(RangeAnswer { found, count, ..Default::default() }) };
+        let newest = range(vec![found("c", 9, 9), found("b", 5, 7)], 3);
+        let first = range(vec![found("a", 5, 5)], 3);
+        let view =
+            View::from(TxnAnswer { answers: vec![newest, first.clone(), first], ..Default::default() });
+        assert_eq!((keys(&view), view.length), (vec![("a", 5), ("b", 7), ("c", 9)], 3));
     }
 
     #[test]
     fn events_take_away_and_change_and_never_add() {
-        let mut view = View { entries: vec![entry(0, "a"), entry(1, "b")], ..View::default() };
-        assert!(!view.change(entry(7, "c")) && view.entries.len() == 2);
-        // The same key was created again: that is another entry.
-        let again = Entry { place: 9, ..view.entries[0].clone() };
-        assert!(!view.change(again));
-        let changed = Entry { changed: 9, ..entry(0, "d") };
-        assert!(view.change(changed.clone()) && view.entries[0] == changed);
-        assert!(view.remove("0") && !view.remove("0"));
-        assert_eq!(view.entries, [entry(1, "b")]);
+        let entries = [found("a", 1, 1), found("b", 2, 2)].iter().map(Entry::from).collect();
+        let mut view = View { entries, length: 2, revision: 4 };
+        let event = |kind, entry| Event { kind, entry: Some(entry) };
+        view.note(vec![
+            event(0, found("c", 5, 5)),
+            // Known already.
+            event(DELETION, found("b", 0, 4)),
+            event(0, found("b", 2, 6)),
+            // The same key was created again: that is another entry.
+            event(0, found("b", 7, 7)),
+        ]);
+        assert_eq!(keys(&view), [("a", 1), ("b", 6)]);
+        view.note(vec![event(DELETION, found("a", 0, 8)), event(DELETION, found("c", 0, 8))]);
+        assert_eq!(keys(&view), [("b", 6)]);
     }
 }

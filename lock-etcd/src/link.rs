@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::spi::within;
-use lock_core::{BackendContext, Backoff, ErrorKind, GroupId, LockError, LossReason, Operation};
+use lock_core::{BackendContext, Backoff, ErrorKind, GroupId, LockError, LossReason, Moment, Operation};
 use lock_entries::Failed;
 use tokio::sync::watch;
 
@@ -64,10 +64,6 @@ impl Link {
                 opened => break opened?,
             }
         };
-        if let Err(error) = check_version(&connection, link.options.is_strict).await {
-            connection.end(Failure::Refused(error.clone()));
-            return Err(error);
-        }
         link.contact.send_replace(Contact::Good(Arc::clone(&connection), Arc::clone(&session)));
         link.context.spawn(Arc::clone(&link).keep(connection, session));
         Ok(link)
@@ -76,10 +72,26 @@ impl Link {
     /// Sends a request and waits for its answer; once more with the next login if this one has expired, which a server only says
     /// when it is asked. Without contact nothing is sent.
     pub(crate) async fn ask<C: Call + Clone>(&self, call: C) -> Result<C::Answer, Failure> {
+        self.asked(|connection| {
+            let call = call.clone();
+            async move { connection.ask(call).await }
+        })
+        .await
+    }
+
+    /// Renews a lease, as a [connection](Connection::renew) does, and with the next login if this one has expired.
+    pub(crate) async fn renew(&self, lease: i64) -> Result<(bool, Moment), Failure> {
+        self.asked(|connection| async move { connection.renew(lease).await }).await
+    }
+
+    async fn asked<T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        ask: impl Fn(Arc<Connection>) -> F,
+    ) -> Result<T, Failure> {
         let (connection, _) = self.now()?;
         let clock = self.context.clock();
         let until = clock.now().plus(self.timeout);
-        match connection.ask(call.clone()).await {
+        match ask(Arc::clone(&connection)).await {
             Err(failure) if failure.needs_login() => {
                 let mut contact = self.contact.subscribe();
                 let is_other = |contact: &Contact| match contact {
@@ -91,7 +103,7 @@ impl Link {
                     return Err(failure);
                 }
                 let (other, _) = self.now()?;
-                within(clock, until, other.ask(call)).await.unwrap_or(Err(Failure::Silence))
+                within(clock, until, ask(other)).await.unwrap_or(Err(Failure::Silence))
             }
             answer => answer,
         }
@@ -134,7 +146,7 @@ impl Link {
         }
     }
 
-    /// Opens a connection with the next server, and renews the lease on it; asks for a new lease if it is gone.
+    /// Opens a connection with the next server, looks at its version, and renews the lease on it; asks for a new lease if it is gone.
     async fn open(
         &self,
         session: Option<&Arc<Session>>,
@@ -144,6 +156,7 @@ impl Link {
         let host = hosts.get(host).map_or("", String::as_str);
         let connection = Connection::open(&self.context, &self.options, host, self.timeout).await?;
         let leased = async {
+            check_version(&connection, self.options.is_strict).await?;
             if let Some(session) = session {
                 // An earlier request may have found out meanwhile.
                 let beaten =

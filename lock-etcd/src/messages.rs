@@ -25,12 +25,12 @@ calls! {
     Range -> RangeAnswer at "/etcdserverpb.KV/Range";
     Txn -> TxnAnswer at "/etcdserverpb.KV/Txn";
     LeaseGrant -> LeaseAnswer at "/etcdserverpb.Lease/LeaseGrant";
-    LeaseRevoke -> Nothing at "/etcdserverpb.Lease/LeaseRevoke";
+    LeaseRevoke -> LeaseAnswer at "/etcdserverpb.Lease/LeaseRevoke";
     LeaseTimeToLive -> LeaseAnswer at "/etcdserverpb.Lease/LeaseTimeToLive";
     // The server's definition is a stream; one request on a stream of its own has one answer, which belongs to it for certain.
     LeaseKeepAlive -> LeaseAnswer at "/etcdserverpb.Lease/LeaseKeepAlive";
-    Authenticate -> AuthenticateAnswer at "/etcdserverpb.Auth/Authenticate";
-    Status -> StatusAnswer at "/etcdserverpb.Maintenance/Status";
+    Authenticate -> Text at "/etcdserverpb.Auth/Authenticate";
+    Status -> Text at "/etcdserverpb.Maintenance/Status";
 }
 
 /// The path of a stream of requests about watches, and of their events.
@@ -41,6 +41,9 @@ pub(crate) struct Header {
     /// That of the store when the server answered.
     #[prost(int64, tag = "3")]
     pub(crate) revision: i64,
+    /// In which the last entry of the log was written that the server has applied.
+    #[prost(uint64, tag = "4")]
+    pub(crate) term: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -69,10 +72,8 @@ pub(crate) struct Range {
     /// Zero for all.
     #[prost(int64, tag = "3")]
     pub(crate) limit: i64,
-    /// 1 for a rising order, 2 for a falling one.
     #[prost(int32, tag = "5")]
     pub(crate) order: i32,
-    /// By what: 2 is the revision of the creation.
     #[prost(int32, tag = "6")]
     pub(crate) order_by: i32,
     /// Without the values.
@@ -83,14 +84,27 @@ pub(crate) struct Range {
     pub(crate) created_by: i64,
 }
 
+/// What is sent for an order, and by what.
+pub(crate) const RISING: i32 = 1;
+pub(crate) const FALLING: i32 = 2;
+pub(crate) const BY_CREATION: i32 = 2;
+
+impl Range {
+    /// One key.
+    pub(crate) fn of(key: &str) -> Self {
+        Self { key: key.to_owned(), ..Self::default() }
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RangeAnswer {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
+    #[prost(message, required, tag = "1")]
+    pub(crate) header: Header,
     #[prost(message, repeated, tag = "2")]
     pub(crate) found: Vec<KeyValue>,
-    #[prost(bool, tag = "3")]
-    pub(crate) has_more: bool,
+    /// How many keys there are, whatever was asked for of them.
+    #[prost(int64, tag = "4")]
+    pub(crate) count: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -196,8 +210,8 @@ pub(crate) struct StepAnswer {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TxnAnswer {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
+    #[prost(message, required, tag = "1")]
+    pub(crate) header: Header,
     #[prost(bool, tag = "2")]
     pub(crate) held: bool,
     #[prost(message, repeated, tag = "3")]
@@ -206,53 +220,42 @@ pub(crate) struct TxnAnswer {
 
 impl TxnAnswer {
     pub(crate) fn revision(&self) -> i64 {
-        self.header.as_ref().map_or(0, |header| header.revision)
+        self.header.revision
     }
 
     /// The answer to the one range in it.
     pub(crate) fn range(self) -> RangeAnswer {
-        let header = self.header;
-        let range = self.answers.into_iter().find_map(|answer| answer.range);
-        RangeAnswer { header, ..range.unwrap_or_default() }
+        self.answers.into_iter().find_map(|answer| answer.range).unwrap_or_default()
     }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct LeaseGrant {
-    /// In seconds.
-    #[prost(int64, tag = "1")]
-    pub(crate) ttl: i64,
+macro_rules! about_leases {
+    ($($request:ident with $field:ident;)+) => {$(
+        #[derive(Clone, PartialEq, Message)]
+        pub(crate) struct $request {
+            #[prost(int64, tag = "1")]
+            pub(crate) $field: i64,
+        }
+    )+};
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct LeaseRevoke {
-    #[prost(int64, tag = "1")]
-    pub(crate) id: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct LeaseKeepAlive {
-    #[prost(int64, tag = "1")]
-    pub(crate) id: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct LeaseTimeToLive {
-    #[prost(int64, tag = "1")]
-    pub(crate) id: i64,
+about_leases! {
+    LeaseGrant with seconds;
+    LeaseRevoke with id;
+    LeaseKeepAlive with id;
+    LeaseTimeToLive with id;
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct LeaseAnswer {
+    #[prost(message, required, tag = "1")]
+    pub(crate) header: Header,
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
     /// In seconds; zero or less if there is no such lease.
     #[prost(int64, tag = "3")]
     pub(crate) ttl: i64,
 }
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Nothing {}
 
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
@@ -271,26 +274,21 @@ impl std::fmt::Debug for Authenticate {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub(crate) struct Status {}
+
+/// The token of a login, or the version of a server.
+#[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
-pub(crate) struct AuthenticateAnswer {
+pub(crate) struct Text {
     #[prost(string, tag = "2")]
-    pub(crate) token: String,
+    pub(crate) text: String,
 }
 
 /// Without the token.
-impl std::fmt::Debug for AuthenticateAnswer {
+impl std::fmt::Debug for Text {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("AuthenticateAnswer").finish_non_exhaustive()
+        formatter.write_str("Text")
     }
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Status {}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct StatusAnswer {
-    #[prost(string, tag = "2")]
-    pub(crate) version: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -331,9 +329,11 @@ pub(crate) struct WatchAnswer {
     pub(crate) events: Vec<Event>,
 }
 
+/// The kind of an event that says that a key is gone; otherwise it has a new value.
+pub(crate) const DELETION: i32 = 1;
+
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Event {
-    /// 0 for a new value, 1 for a deletion.
     #[prost(int32, tag = "1")]
     pub(crate) kind: i32,
     #[prost(message, optional, tag = "2")]

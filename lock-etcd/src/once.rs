@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::backend::EtcdEntries;
 use crate::failure::{Failure, nonsense};
-use crate::messages::{Compare, LeaseGrant, LeaseKeepAlive, LeaseRevoke, LeaseTimeToLive, Put, Range, Txn};
+use crate::messages::{Compare, LeaseGrant, LeaseRevoke, LeaseTimeToLive, Put, Range, Txn};
 use crate::session::{seconds, whole_seconds};
 
 /// How often the slot may be forgotten while the client looks at it.
@@ -30,7 +30,7 @@ impl EtcdEntries {
         let key = self.link.options.special("remembered", &memo.key());
         let slot = Slot { lock: memo.name().as_str(), slot: memo.slot() };
         let value = serde_json::to_vec(&slot).unwrap_or_default();
-        let read = Range { key: key.clone(), ..Range::default() };
+        let read = Range::of(&key);
         for _ in 0..MOST_ROUNDS {
             // Mostly it is remembered already; then nothing is written.
             if let Some((_, left)) = self.find(read.clone()).await? {
@@ -38,13 +38,10 @@ impl EtcdEntries {
             }
             let clock = self.link.context.clock();
             let sent = clock.now();
-            let lease = self.link.ask(LeaseGrant { ttl: whole_seconds(keep) }).await?;
+            let lease = self.link.ask(LeaseGrant { seconds: whole_seconds(keep) }).await?;
             let put = Put { key: key.clone(), value: value.clone(), lease: lease.id, keeps_lease: false };
-            let txn = Txn {
-                conditions: vec![Compare::created_by(&key, 0)],
-                then: vec![put.into()],
-                otherwise: Vec::new(),
-            };
+            let conditions = vec![Compare::created_by(&key, 0)];
+            let txn = Txn { conditions, then: vec![put.into()], ..Txn::default() };
             if !self.link.ask(txn).await?.held {
                 // Without it the lease ends by itself.
                 let _ = self.link.ask(LeaseRevoke { id: lease.id }).await;
@@ -52,7 +49,7 @@ impl EtcdEntries {
             }
             // The lease is older than the slot, and begins anew if it could end too early.
             let lasts = sent.plus(seconds(lease.ttl)) >= clock.now().plus(keep);
-            if lasts || self.link.ask(LeaseKeepAlive { id: lease.id }).await?.ttl > 0 {
+            if lasts || self.link.renew(lease.id).await?.0 {
                 return Ok(Remembered::Now);
             }
             return Err(Failure::Refused(nonsense(Operation::Remember, "it has forgotten the slot at once")));
@@ -65,7 +62,7 @@ impl EtcdEntries {
     pub(crate) async fn recalled(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, Failure> {
         self.link.soon().await?;
         let key = self.link.options.special("remembered", &memo.key());
-        let Some((lease, left)) = self.find(Range { key, ..Range::default() }).await? else {
+        let Some((lease, left)) = self.find(Range::of(&key)).await? else {
             return Ok(None);
         };
         if recall == Recall::Forget {

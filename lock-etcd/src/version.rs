@@ -1,30 +1,36 @@
 //! Versions of the server whose known faults concern locks.
 
 use lock_core::{ErrorKind, LockError, Operation};
-use lock_entries::Failed;
+use tonic::Code;
 
 use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::messages::{Status, Text};
 
 /// For each release line the first version without the faults: before it, a server that was suspended may answer reads with what it
 /// knew before.
 const SOUND: [[u32; 3]; 3] = [[3, 4, 42], [3, 5, 28], [3, 6, 9]];
 
-/// Warns of a server with known faults, or refuses it.
-pub(crate) async fn check_version(connection: &Connection, is_strict: bool) -> Result<(), LockError> {
-    let told = connection.version().await.map_err(|failure| failure.explain(Operation::Connect))?;
-    let Some(version) = told else {
-        tracing::info!(target: "distlock", "the server does not tell this user its version");
-        return Ok(());
+/// Warns of a server with known faults; refuses it, and one that does not say its version, if that `is_strict`.
+pub(crate) async fn check_version(connection: &Connection, is_strict: bool) -> Result<(), Failure> {
+    let (cause, remedy) = match connection.ask(Status {}).await {
+        Ok(Text { text: version }) => {
+            let Some(first_sound) = repaired_in(&version) else { return Ok(()) };
+            let fault = "may answer reads with old data after it was suspended, and a client may then believe that a lock is free";
+            (format!("etcd {version} {fault}"), format!("update the servers to {first_sound} or newer"))
+        }
+        Err(Failure::Told(status)) if is_strict && status.code() == Code::PermissionDenied => (
+            "the server tells only the role root which version it is, and may have known faults".to_owned(),
+            "leave out strict=on and look at its version yourself, or give the user the role root".to_owned(),
+        ),
+        Err(Failure::Told(status)) if status.code() == Code::PermissionDenied => return Ok(()),
+        Err(failure) => return Err(failure),
     };
-    let Some(first_sound) = repaired_in(&version) else { return Ok(()) };
-    let cause = format!(
-        "etcd {version} may answer reads with old data after it was suspended, and a client may then believe that a lock is free"
-    );
-    let remedy = format!("update the servers to {first_sound} or newer");
     if is_strict {
-        return Err(LockError::new(ErrorKind::Unsupported, Operation::Connect).because(cause).remedy(remedy));
+        let error = LockError::new(ErrorKind::Unsupported, Operation::Connect);
+        return Err(Failure::Refused(error.because(cause).remedy(remedy)));
     }
-    tracing::warn!(target: "distlock", "{cause}: {remedy}");
+    tracing::warn!(target: "distlock", server = %connection.host, "{cause}: {remedy}");
     Ok(())
 }
 

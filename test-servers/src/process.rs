@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::{During, Failure, Outcome};
 
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How long a server may take until its first answer. The value is generous: it costs time only when something is
 /// wrong.

@@ -20,8 +20,8 @@ use crate::contender::{Client, Driving, Echo, Held, Lock, Ping, Target};
 use crate::driving::Driven;
 use crate::failure::{Context, Failure, Outcome};
 use messages::{
-    Call, Compare, LeaseGrant, Put, Range, Step, Txn, WATCH, WatchAnswer, WatchCancel, WatchCreate,
-    WatchRequest,
+    BY_CREATION, Call, Compare, DELETION, FALLING, LeaseGrant, Put, Range, Step, Txn, WATCH, WatchAnswer,
+    WatchCancel, WatchCreate, WatchRequest,
 };
 
 #[path = "../../../lock-etcd/src/messages.rs"]
@@ -70,7 +70,7 @@ pub(super) async fn read(target: Target, driving: Driving) -> Outcome<Box<dyn Cl
 impl Ping for Connection {
     async fn ping(&self) -> Outcome<()> {
         let grpc = &self.connection.grpc;
-        ask(grpc, Range { key: "nothing".to_owned(), ..Range::default() }).await.map(drop)
+        ask(grpc, Range::of("nothing")).await.map(drop)
     }
 }
 
@@ -88,8 +88,8 @@ impl Session {
             rest.split('?').next().and_then(|rest| rest.split_once('/')).context("a prefix")?;
         let endpoint = Endpoint::from_shared(format!("http://{host}")).context("the URL")?.tcp_nodelay(true);
         let mut grpc = Grpc::new(endpoint.connect().await.context("connecting to the server")?);
-        let ttl = i64::try_from(target.lease.as_secs()).unwrap_or(i64::MAX);
-        let lease = ask(&grpc, LeaseGrant { ttl }).await?.id;
+        let seconds = i64::try_from(target.lease.as_secs()).unwrap_or(i64::MAX);
+        let lease = ask(&grpc, LeaseGrant { seconds }).await?.id;
         let (requests, asked) = mpsc::unbounded_channel();
         // A server answers the opening of the stream with its first answer.
         let first = WatchCreate { key: "nothing".to_owned(), ..WatchCreate::default() };
@@ -116,10 +116,9 @@ impl Session {
             if answer.id != id {
                 continue;
             }
-            let mut is_gone = answer.events.iter().any(|event| event.kind != 0);
+            let mut is_gone = answer.events.iter().any(|event| event.kind == DELETION);
             if !std::mem::replace(&mut watches_it, true) && !is_gone {
-                let read = Range { key: key.clone(), ..Range::default() };
-                is_gone = ask(&self.grpc, read).await?.found.is_empty();
+                is_gone = ask(&self.grpc, Range::of(&key)).await?.found.is_empty();
             }
             if is_gone {
                 let cancel = WatchRequest { create: None, cancel: Some(WatchCancel { id }) };
@@ -154,7 +153,7 @@ impl Lock for Directory {
         let key = format!("{}/{lease:x}-{number:032x}", self.directory);
         // The newest two, by the revisions of their creation.
         let (first, end) = (format!("{}/", self.directory), format!("{}0", self.directory));
-        let newest = Range { key: first, end, limit: 2, order: 2, order_by: 2, ..Range::default() };
+        let newest = Range { end, limit: 2, order: FALLING, order_by: BY_CREATION, ..Range::of(&first) };
         let put = Put { key: key.clone(), value: VALUE.to_vec(), lease, keeps_lease: false };
         let txn = Txn {
             conditions: vec![Compare::created_by(&key, 0)],

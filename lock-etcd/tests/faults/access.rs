@@ -13,6 +13,7 @@ use crate::stage::{LONG, PREFIX, ROOM, Stage, connect, soon, with_options};
 cases!("access":
     a_wrong_password_is_refused_and_shown_nowhere,
     a_prefix_of_others_is_denied,
+    a_user_who_is_not_told_the_version_is_refused_if_that_is_strict,
     a_login_that_has_expired_is_renewed,
     tls_needs_the_authority_and_the_clients_certificate,
     a_server_of_plain_text_is_not_reached_with_tls,
@@ -49,6 +50,15 @@ async fn a_prefix_of_others_is_denied() -> Outcome {
     let refused = client.mutex(ROOM)?.acquire().await;
     let error = refused.err().ok_or_else(|| Failure::new("granted"))?;
     ensure!(error.kind() == ErrorKind::Denied && error.to_string().contains("readwrite"), "{error}");
+    Ok(())
+}
+
+async fn a_user_who_is_not_told_the_version_is_refused_if_that_is_strict() -> Outcome {
+    let stage = Stage::with(with_user()).await?;
+    drop(stage.client(LONG).await?);
+    let error = refusal(connect(&with_options(&stage.server.url(PREFIX), "strict=on")).await)?;
+    ensure!(error.kind() == ErrorKind::Unsupported && !error.is_retryable(), "{error:?}");
+    ensure!(error.to_string().contains("leave out strict=on"), "{error}");
     Ok(())
 }
 

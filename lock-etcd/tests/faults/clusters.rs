@@ -1,21 +1,25 @@
 //! A cluster of three whose members are stopped, killed or alone.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use conformance_tests::Outcome;
-use test_servers::{Data, EtcdServer};
+use conformance_tests::{Failure, Outcome};
+use lock_core::LockGuard;
+use test_servers::{Data, EtcdRequest, EtcdServer, TcpProxy};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{PREFIX, ROOM, Waiter, reach, soon, waiting, with_options};
+use crate::stage::{PREFIX, ROOM, Waiter, reach, seconds_left, soon, until, waiting, with_options};
 
 cases!("clusters":
     a_leader_that_stops_costs_no_hold_and_no_place,
     a_leader_that_is_killed_costs_no_hold_and_no_place,
     a_follower_that_stops_costs_no_hold_and_no_place,
+    a_follower_that_is_killed_costs_no_hold_and_no_place,
     without_a_majority_a_hold_ends_in_time_and_a_wait_goes_on,
     a_client_starts_at_the_next_server_while_the_first_is_down,
+    a_keep_alive_of_a_deposed_leader_counts_for_nothing,
+    a_keep_alive_counts_only_if_the_same_leader_answers_a_later_read,
 );
 
 async fn client_of(members: &[&EtcdServer], options: &str) -> Outcome<lock_core::LockClient> {
@@ -24,27 +28,30 @@ async fn client_of(members: &[&EtcdServer], options: &str) -> Outcome<lock_core:
 }
 
 async fn a_leader_that_stops_costs_no_hold_and_no_place() -> Outcome {
-    let members = EtcdServer::start_cluster().await?;
-    let leads = EtcdServer::leader(&members).await?;
-    without(&members, leads, |member| member.stop()).await?;
-    members[leads].resume()
+    without(0, Harm::Stop).await
 }
 
 async fn a_leader_that_is_killed_costs_no_hold_and_no_place() -> Outcome {
-    let members = EtcdServer::start_cluster().await?;
-    let leads = EtcdServer::leader(&members).await?;
-    without(&members, leads, |member| member.kill()).await?;
-    members[leads].restart(Data::Kept).await
+    without(0, Harm::Kill).await
 }
 
 async fn a_follower_that_stops_costs_no_hold_and_no_place() -> Outcome {
-    let members = EtcdServer::start_cluster().await?;
-    let follows = (EtcdServer::leader(&members).await? + 1) % 3;
-    without(&members, follows, |member| member.stop()).await?;
-    members[follows].resume()
+    without(1, Harm::Stop).await
 }
 
-async fn without(members: &[EtcdServer], harmed: usize, harm: impl Fn(&EtcdServer) -> Outcome) -> Outcome {
+async fn a_follower_that_is_killed_costs_no_hold_and_no_place() -> Outcome {
+    without(1, Harm::Kill).await
+}
+
+enum Harm {
+    Stop,
+    Kill,
+}
+
+/// Harms the member that comes so many after the leader.
+async fn without(after_leader: usize, harm: Harm) -> Outcome {
+    let members = EtcdServer::start_cluster().await?;
+    let harmed = EtcdServer::leader(&members).await? + after_leader;
     // The one that is about to be harmed is tried first.
     let order: Vec<_> = (0..3).map(|offset| &members[(harmed + offset) % 3]).collect();
     let client = client_of(&order, "lease=20s&timeout=2s").await?;
@@ -54,7 +61,10 @@ async fn without(members: &[EtcdServer], harmed: usize, harm: impl Fn(&EtcdServe
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&other)?;
     waiting(&client, 1).await?;
-    harm(&members[harmed])?;
+    match harm {
+        Harm::Stop => order[0].stop()?,
+        Harm::Kill => order[0].kill()?,
+    }
     recorder.suspect().await?;
     recorder.restored().await?;
     ensure!(guard.hold().is_valid() && !waiter.is_finished(), "{:?}", recorder.events());
@@ -62,7 +72,10 @@ async fn without(members: &[EtcdServer], harmed: usize, harm: impl Fn(&EtcdServe
     let (next, _) = waiter.granted().await?;
     next.release().await?;
     ensure!(recorder.aborts() == 0, "{:?}", recorder.events());
-    Ok(())
+    match harm {
+        Harm::Stop => order[0].resume(),
+        Harm::Kill => order[0].restart(Data::Kept).await,
+    }
 }
 
 async fn without_a_majority_a_hold_ends_in_time_and_a_wait_goes_on() -> Outcome {
@@ -93,4 +106,67 @@ async fn a_client_starts_at_the_next_server_while_the_first_is_down() -> Outcome
     let guard = client.mutex(ROOM)?.acquire().await?;
     guard.release().await?;
     Ok(())
+}
+
+/// The leader whose keep-alives these cases are about: clients reach it through the proxy, and the other two after it.
+async fn behind_a_proxy(members: &[EtcdServer]) -> Outcome<(&EtcdServer, [&EtcdServer; 2], TcpProxy)> {
+    let leads = EtcdServer::leader(members).await?;
+    let others = [&members[(leads + 1) % 3], &members[(leads + 2) % 3]];
+    Ok((&members[leads], others, members[leads].proxy()?))
+}
+
+fn believed_end(guard: &LockGuard) -> Instant {
+    Instant::now() + guard.hold().remaining().unwrap_or_default()
+}
+
+/// Waits until the client has renewed its lease, and returns until when it believes in it then.
+async fn believed_for_longer(guard: &LockGuard, before: Instant) -> Outcome<Instant> {
+    let is_later = || believed_end(guard) > before + Duration::from_secs(1);
+    until("the client believes in its lease for longer", || async { Ok(is_later()) }).await?;
+    Ok(believed_end(guard))
+}
+
+/// The leader stands still until another one has extended all leases, and goes on without contact to the others. It answers for a second
+/// as if nothing had happened.
+async fn a_keep_alive_of_a_deposed_leader_counts_for_nothing() -> Outcome {
+    let members = EtcdServer::start_cluster().await?;
+    let (old, others, proxy) = behind_a_proxy(&members).await?;
+    let addresses = [proxy.address(), others[0].address(), others[1].address()];
+    let client = reach(&with_options(&old.url_at(&addresses, PREFIX), "lease=30s")).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    let key = guard.hold().id().to_string();
+    old.stop()?;
+    let now_leads = others[soon("another leader", old.isolate(others)).await?];
+    // A whole length from here on is longer than what it has given.
+    until("less is left", || async { Ok(seconds_left(now_leads, &key).await? < 27) }).await?;
+    proxy.hold_request(EtcdRequest::KeepAlive);
+    soon("a keep-alive", proxy.is_held()).await?;
+    let before = believed_end(&guard);
+    old.resume()?;
+    proxy.let_go();
+    let believed = believed_for_longer(&guard, before).await?;
+    let lasts = Duration::from_secs(seconds_left(now_leads, &key).await? + 1);
+    let ends = Instant::now() + lasts;
+    ensure!(believed <= ends, "it believes in its lease for {:?} after the end", believed - ends);
+    ensure!(guard.hold().is_valid(), "the hold is lost");
+    Ok(guard.release().await?)
+}
+
+/// The answer is late, and its leader a follower by then.
+async fn a_keep_alive_counts_only_if_the_same_leader_answers_a_later_read() -> Outcome {
+    let members = EtcdServer::start_cluster().await?;
+    let (old, others, proxy) = behind_a_proxy(&members).await?;
+    let client = reach(&with_options(&old.url_at(&[proxy.address()], PREFIX), "lease=24s")).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    proxy.hold_reply(EtcdRequest::KeepAlive);
+    soon("a keep-alive", proxy.is_held()).await?;
+    let (sent, before) = (proxy.requests(EtcdRequest::KeepAlive), believed_end(&guard));
+    let told = others[0].command(&["endpoint", "status"]).await?;
+    let number = told.split(", ").nth(1).ok_or_else(|| Failure::new(&*told))?;
+    old.command(&["move-leader", number]).await?;
+    proxy.let_go();
+    believed_for_longer(&guard, before).await?;
+    ensure!(proxy.requests(EtcdRequest::KeepAlive) > sent, "it was not sent again");
+    ensure!(guard.hold().is_valid(), "the hold is lost");
+    Ok(guard.release().await?)
 }

@@ -8,13 +8,14 @@ use test_servers::Data;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, lease_of, soon, until};
+use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, lease_of, seconds_left, soon, until};
 
 cases!("leases":
     a_revoked_lease_is_a_loss_at_once_and_another_follows,
     a_waiter_whose_lease_is_revoked_waits_again,
     waiters_whose_keys_go_with_the_holders_have_nothing,
     a_server_that_stands_still_for_longer_than_the_lease,
+    a_server_that_restarts_gives_the_whole_length_again,
     a_server_without_its_data,
     a_client_that_did_nothing_has_a_free_lock_at_once,
     a_compaction_disturbs_no_waiter,
@@ -104,6 +105,27 @@ async fn a_server_that_stands_still_for_longer_than_the_lease() -> Outcome {
     next.release().await?;
     ensure!(recorder.aborts() == 1, "{:?}", recorder.events());
     stage.is_free(&client, "then").await
+}
+
+/// The client is cut off, so it is not a keep-alive that does this.
+async fn a_server_that_restarts_gives_the_whole_length_again() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.server.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let lock = client.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let key = guard.hold().id().to_string();
+    proxy.sever();
+    until("a part is over", || async { Ok(seconds_left(&stage.server, &key).await? < 297) }).await?;
+    let began = Instant::now();
+    stage.server.restart(Data::Kept).await?;
+    let (left, took) = (seconds_left(&stage.server, &key).await?, began.elapsed());
+    ensure!(left + took.as_secs() >= 299, "{left} s are left {took:?} after the restart began");
+    proxy.heal();
+    recorder.restored().await?;
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "{:?}", recorder.events());
+    Ok(guard.release().await?)
 }
 
 async fn a_server_without_its_data() -> Outcome {

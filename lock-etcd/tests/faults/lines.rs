@@ -1,5 +1,7 @@
 //! Long lines, in which each waits for its turn and few are told of a release.
 
+use std::time::Duration;
+
 use conformance_tests::Outcome;
 
 use crate::case::{cases, ensure};
@@ -28,6 +30,9 @@ async fn a_line_that_is_too_long_to_watch_is_served_in_order() -> Outcome {
         waiting(&holder, before + 1).await?;
     }
     let mut last = guard.token();
+    let late = stage.client(LONG).await?.mutex(ROOM)?.acquire_for(Duration::from_secs(5)).await;
+    let named = late.err().and_then(|error| error.holder().map(|holder| holder.id.clone()));
+    ensure!(named == Some(guard.hold().id()), "{named:?} is named, and not the holder");
     proxy.cut();
     guard.release().await?;
     for (number, (waiter, client)) in waiters.into_iter().enumerate() {

@@ -21,14 +21,13 @@ use test_servers::left_out;
 
 fn main() -> ExitCode {
     logs::keep();
-    let all =
-        [lines::cases(), clusters::cases(), access::cases(), late::cases(), leases::cases(), peers::cases()];
+    let all = [lines::cases(), access::cases(), late::cases(), leases::cases(), peers::cases()];
     let mut program = Program::default();
     let left_out = left_out("etcd");
     program.add("etcd", left_out.as_deref(), all.into_iter().flatten());
-    // It comes from another place, which takes time.
+    // Three servers for each case, and one that comes from another place.
     if Tier::of_this_run() == Tier::All {
-        program.add("etcd", left_out.as_deref(), versions::cases());
+        program.add("etcd", left_out.as_deref(), clusters::cases().into_iter().chain(versions::cases()));
     }
     program.run()
 }

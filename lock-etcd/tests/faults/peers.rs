@@ -1,5 +1,6 @@
-//! One lock with `etcdctl lock`, and with candidates of `etcdctl elect`.
+//! One lock with `etcdctl lock`, with the service `v3lock`, and with candidates of `etcdctl elect`.
 
+use std::pin::pin;
 use std::process::Stdio;
 
 use conformance_tests::{Failure, Outcome};
@@ -13,6 +14,7 @@ use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, soon, until};
 cases!("peers":
     etcdctl_waits_for_us_and_we_for_it,
     etcdctl_waits_for_all_readers_and_readers_for_it,
+    v3lock_waits_for_us_and_we_for_it,
     a_candidate_of_etcdctl_excludes_and_is_shown,
     candidates_of_etcdctl_and_of_ours_lead_in_turn,
     a_value_of_another_program_takes_all_permits,
@@ -103,6 +105,31 @@ async fn etcdctl_waits_for_all_readers_and_readers_for_it() -> Outcome {
     ensure!(!third.is_finished(), "a reader beside etcdctl");
     peer.release().await?;
     Ok(third.granted().await?.0.release().await?)
+}
+
+async fn v3lock_waits_for_us_and_we_for_it() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    let name = format!("{PREFIX}/{ROOM}");
+    let mut locking = pin!(stage.server.lock(&name));
+    tokio::select! {
+        biased;
+        key = &mut locking => return Err(Failure::new(format!("v3lock has {key:?} beside us"))),
+        waits = stage.in_line(2) => waits?,
+    }
+    let token = guard.token();
+    guard.release().await?;
+    let key = soon("the lock for v3lock", locking).await??;
+    ensure!(stage.line().await?.len() == 1, "v3lock is not alone");
+    is_refused(&client).await?;
+    let waiter = Waiter::of(&client)?;
+    stage.in_line(2).await?;
+    ensure!(!waiter.is_finished(), "granted beside v3lock");
+    stage.server.unlock(&key).await?;
+    let (guard, _) = waiter.granted().await?;
+    ensure!(guard.token() > token, "{:?} follows {token:?}", guard.token());
+    Ok(guard.release().await?)
 }
 
 async fn a_candidate_of_etcdctl_excludes_and_is_shown() -> Outcome {

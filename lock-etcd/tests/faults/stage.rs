@@ -40,6 +40,13 @@ pub fn lease_of(key: &str) -> &str {
     name.split('-').next().unwrap_or_default()
 }
 
+/// How long a server says that the lease of a key lasts; it says whole seconds, and leaves the rest out.
+pub async fn seconds_left(server: &EtcdServer, key: &str) -> Outcome<u64> {
+    let told = server.command(&["lease", "timetolive", lease_of(key)]).await?;
+    let left = told.split_once("remaining(").and_then(|(_, rest)| rest.split_once('s')?.0.parse().ok());
+    left.ok_or_else(|| Failure::new(told))
+}
+
 /// The server of one case.
 pub struct Stage {
     pub server: EtcdServer,

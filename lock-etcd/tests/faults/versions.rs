@@ -6,10 +6,11 @@ use test_servers::ServerOptions;
 
 use crate::case::{cases, ensure};
 use crate::logs;
-use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, connect, soon, with_options};
+use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, connect, soon, until, with_options};
 
 cases!("versions":
     a_server_with_known_faults_is_named_and_refused_if_that_is_strict,
+    a_connection_with_such_a_server_is_not_kept_if_that_is_strict,
     the_oldest_server_has_all_that_locks_need,
 );
 
@@ -28,6 +29,24 @@ async fn a_server_with_known_faults_is_named_and_refused_if_that_is_strict() -> 
     let sound = Stage::new().await?;
     drop(soon("a client", sound.client("strict=on")).await??);
     Ok(())
+}
+
+/// The next connection of a client may be with another server.
+async fn a_connection_with_such_a_server_is_not_kept_if_that_is_strict() -> Outcome {
+    let (sound, old) = (Stage::new().await?, Stage::with(ServerOptions::new().oldest()).await?);
+    let proxy = sound.server.proxy()?;
+    let client = sound.client_at(proxy.address(), "lease=5m&strict=on").await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    proxy.turn_to(old.server.address());
+    proxy.cut();
+    until("it is refused", || async {
+        Ok(client.ping().await.is_err_and(|error| error.to_string().contains(FAULT)))
+    })
+    .await?;
+    ensure!(old.line().await?.is_empty(), "the client uses it");
+    proxy.turn_to(sound.server.address());
+    until("contact", || async { Ok(client.ping().await.is_ok()) }).await?;
+    Ok(guard.release().await?)
 }
 
 /// Its user is not told the version, and so there is no warning.

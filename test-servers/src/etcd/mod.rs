@@ -5,7 +5,7 @@ mod program;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 
 use crate::options::{Encryption, User};
 use crate::ports::{on_free_ports, random_word};
+use crate::process::LOOK_EVERY;
 use crate::server::{Kind, Place};
 use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy, free_port};
 
@@ -30,8 +31,11 @@ pub struct Etcd {
     programs: PathBuf,
     /// Where it listens for other members.
     peers: u16,
-    /// That of each member.
+    /// Where the others reach it, and where they reach each member.
+    reached_at: u16,
     all: Vec<u16>,
+    /// What is between, in a cluster.
+    between: Option<TcpProxy>,
     /// Of the user `root`, if there are users.
     own_password: String,
 }
@@ -40,9 +44,10 @@ pub struct Etcd {
 pub type EtcdServer = Server<Etcd>;
 
 impl Etcd {
-    fn member(options: &ServerOptions, peers: u16, all: Vec<u16>) -> Outcome<Self> {
+    fn alone(options: &ServerOptions) -> Outcome<Self> {
         let programs = if options.is_oldest { program::oldest()? } else { program::folder()? };
-        Ok(Self { programs, peers, all, own_password: random_word() })
+        let (peers, own_password) = (free_port()?, random_word());
+        Ok(Self { programs, peers, reached_at: peers, all: vec![peers], between: None, own_password })
     }
 }
 
@@ -51,21 +56,20 @@ impl Kind for Etcd {
     const MISSING: &str = program::MISSING;
 
     fn find(options: &mut ServerOptions) -> Outcome<Self> {
-        let peers = free_port()?;
-        Self::member(options, peers, vec![peers])
+        Self::alone(options)
     }
 
     fn command(&self, place: &Place) -> Outcome<Command> {
         let options = &place.options;
         let clients = format!("{}://127.0.0.1:{}", scheme(options), place.port);
         let url_of = |peers: u16| format!("http://127.0.0.1:{peers}");
-        let own = url_of(self.peers);
+        let (listens, own) = (url_of(self.peers), url_of(self.reached_at));
         let cluster: Vec<_> = self.all.iter().map(|peers| format!("at{peers}={}", url_of(*peers))).collect();
         let mut command = Command::new(self.programs.join("etcd"));
-        command.args(["--name", &format!("at{}", self.peers), "--log-level", "warn"]);
+        command.args(["--name", &format!("at{}", self.reached_at), "--log-level", "warn"]);
         command.args(["--data-dir", &place.path(Self::DATA)]);
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
-        command.args(["--listen-peer-urls", &own, "--initial-advertise-peer-urls", &own]);
+        command.args(["--listen-peer-urls", &listens, "--initial-advertise-peer-urls", &own]);
         command.args(["--initial-cluster", &cluster.join(",")]);
         // The data has to survive the kill of the server, but not a crash of the machine, so nothing waits for the disk.
         if !options.is_oldest {
@@ -132,11 +136,19 @@ impl EtcdServer {
     /// Dropping the future ends the servers.
     pub async fn start_cluster() -> Outcome<Vec<Self>> {
         let start = || async {
-            let all = (0..MEMBERS).map(|_| free_port()).collect::<Outcome<Vec<_>>>()?;
             let options = ServerOptions::new();
-            let launch =
-                |peers: &u16| Self::launch(options.clone(), Etcd::member(&options, *peers, all.clone())?);
-            let members = all.iter().map(launch).collect::<Outcome<Vec<_>>>()?;
+            let mut kinds = (0..MEMBERS).map(|_| Etcd::alone(&options)).collect::<Outcome<Vec<_>>>()?;
+            for kind in &mut kinds {
+                let between = TcpProxy::start((Ipv4Addr::LOCALHOST, kind.peers).into())?;
+                kind.reached_at = between.address().port();
+                kind.between = Some(between);
+            }
+            let all: Vec<_> = kinds.iter().map(|kind| kind.reached_at).collect();
+            for kind in &mut kinds {
+                kind.all.clone_from(&all);
+            }
+            let launch = |kind| Self::launch(options.clone(), kind);
+            let members = kinds.into_iter().map(launch).collect::<Outcome<Vec<_>>>()?;
             for member in &members {
                 member.ready().await?;
             }
@@ -145,21 +157,39 @@ impl EtcdServer {
         on_free_ports(None, start).await
     }
 
-    /// Returns which of the members of a cluster is its leader.
+    /// Returns which of these members of a cluster is its leader.
     ///
     /// # Errors
     /// When none is, or one does not answer.
     ///
     /// # Cancel safety
     /// The future may be dropped at any time.
-    pub async fn leader(members: &[Self]) -> Outcome<usize> {
-        for (number, member) in members.iter().enumerate() {
+    pub async fn leader(members: impl IntoIterator<Item = &Self>) -> Outcome<usize> {
+        for (number, member) in members.into_iter().enumerate() {
             let status = member.post("maintenance/status", &json!({}), "").await?;
             if status["leader"] == status["header"]["member_id"] {
                 return Ok(number);
             }
         }
         Err(Failure::new("no member is the leader"))
+    }
+
+    /// Cuts a member of a cluster that is stopped off from these two others, which stay in contact and have a leader then: when it goes
+    /// on, it does not hear of that. Returns which of the two is the leader.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, they may all be cut off from each other for a moment.
+    pub async fn isolate(&self, others: [&Self; 2]) -> usize {
+        self.kind.between.iter().for_each(TcpProxy::sever);
+        let between = || others.iter().filter_map(|other| other.kind.between.as_ref());
+        between().for_each(TcpProxy::cut);
+        loop {
+            if let Ok(leader) = Self::leader(others).await {
+                between().for_each(TcpProxy::refuse);
+                return leader;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Returns the URL of the locks below a prefix, including everything that a client needs to log in.
@@ -251,6 +281,31 @@ impl EtcdServer {
         let keys = answer["kvs"].as_array().into_iter().flatten().filter_map(|found| found["key"].as_str());
         let keys = keys.filter_map(|key| BASE64_STANDARD.decode(key).ok());
         Ok(keys.map(|key| String::from_utf8_lossy(&key).into_owned()).collect())
+    }
+
+    /// Takes a lock by the service `v3lock`, with a lease of five minutes, and returns its key in base64.
+    ///
+    /// # Errors
+    /// When it does not answer, or refuses it.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it is not known whether it gets the lock.
+    pub async fn lock(&self, name: &str) -> Outcome<String> {
+        let lease = self.post("lease/grant", &json!({ "TTL": 300 }), "").await?;
+        let question = json!({ "name": BASE64_STANDARD.encode(name), "lease": lease["ID"] });
+        let answer = self.post("lock/lock", &question, "").await?;
+        answer["key"].as_str().map(str::to_owned).ok_or_else(|| Failure::new(answer.to_string()))
+    }
+
+    /// Gives back what [`EtcdServer::lock`] has taken.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it is not known whether the lock is free.
+    pub async fn unlock(&self, key: &str) -> Outcome {
+        self.post("lock/unlock", &json!({ "key": key }), "").await.map(drop)
     }
 
     async fn post(&self, path: &str, question: &Value, token: &str) -> Outcome<Value> {
