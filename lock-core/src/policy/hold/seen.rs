@@ -205,7 +205,9 @@ impl Hold {
             Phase::Standing => LossReason::Expired,
             Phase::Releasing | Phase::Ended(HoldEnd::Released) => {
                 let error = LockError::new(ErrorKind::NotOwner, operation).on(self.name());
-                return error.because("it was released before");
+                return error
+                    .because("it was released before")
+                    .remedy("acquire the lock again, and use its new guard");
             }
         };
         LockError::lost(operation, self.name(), reason)
