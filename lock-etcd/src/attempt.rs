@@ -2,7 +2,7 @@
 //!
 //! One transaction creates the attempt's key and reads the line: a free lock costs one round trip. A waiter then watches all entries
 //! of the lock, and needs no further request when its turn comes. Behind a long line it watches only the nearest that is in its way,
-//! and reads the line when that one goes: otherwise each release would tell each waiter.
+//! and reads again when that one goes: otherwise each release would tell each waiter.
 //!
 //! A try does not create a key unless it gets the lock with it: its transaction has the condition that the line is still as the
 //! client has last seen it; empty, at first.

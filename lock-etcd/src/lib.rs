@@ -10,7 +10,7 @@
 //!
 //! * *One round trip.* The transaction that creates the key also reads the line. If nothing is in the way, the lock is ours.
 //! * *No request at the hand-off.* A waiter knows the line and watches it. No key can come before an existing one, so the line before it
-//!   only becomes shorter. In a long line a waiter watches the nearest key in its way, and reads the line again when that goes.
+//!   only becomes shorter. In a long line a waiter watches the nearest key in its way, and reads again when that goes.
 //! * *One lease for each client*, and one keep-alive for all its keys. A key belongs to one attempt: `<lease>-<attempt>`.
 //! * *A tombstone* for an attempt that was given up while it was unknown whether its request would still arrive: one transaction
 //!   deletes the key and writes the tombstone, and a key is only created where there is none.

@@ -20,7 +20,7 @@ pub(crate) async fn check_version(connection: &Connection, is_strict: bool) -> R
             (format!("etcd {version} {fault}"), format!("update the servers to {first_sound} or newer"))
         }
         Err(Failure::Told(status)) if is_strict && status.code() == Code::PermissionDenied => (
-            "the server tells only the role root which version it is, and may have known faults".to_owned(),
+            "the server tells this user no version, and may have known faults".to_owned(),
             "leave out strict=on and look at its version yourself, or give the user the role root".to_owned(),
         ),
         Err(Failure::Told(status)) if status.code() == Code::PermissionDenied => return Ok(()),

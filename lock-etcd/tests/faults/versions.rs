@@ -49,7 +49,7 @@ async fn a_connection_with_such_a_server_is_not_kept_if_that_is_strict() -> Outc
     Ok(guard.release().await?)
 }
 
-/// Its user is not told the version, and so there is no warning.
+/// Also with a login.
 async fn the_oldest_server_has_all_that_locks_need() -> Outcome {
     let stage = Stage::with(ServerOptions::new().oldest().user("app", "secret", &["locks/"])).await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);

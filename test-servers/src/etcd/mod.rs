@@ -184,7 +184,10 @@ impl EtcdServer {
         let between = || others.iter().filter_map(|other| other.kind.between.as_ref());
         between().for_each(TcpProxy::cut);
         loop {
-            if let Ok(leader) = Self::leader(others).await {
+            // Once the two have found each other again: from then on they cannot.
+            if between().all(|proxy| proxy.connections() > 1)
+                && let Ok(leader) = Self::leader(others).await
+            {
                 between().for_each(TcpProxy::refuse);
                 return leader;
             }
