@@ -18,9 +18,9 @@
 //! proves nothing: a server that stood still answers late. A lease that is new is an entry of the log, which any leader counts from its
 //! commit on, or later.
 //!
-//! One gap is left. A member takes no term from a snapshot, which it is sent when it has missed thousands of entries: 2. does not hold for
-//! a read between the snapshot and the next entry. A deposed leader would have to answer the keep-alive, get the snapshot and answer the
-//! read, all within one timeout and while nothing is written.
+//! Two gaps are left, in which the term of a read may be below `T`. A member takes no term from a snapshot, which it is sent when it has
+//! missed thousands of entries, and keeps the old one until the next entry. And it notes the index of an entry one step before its term.
+//! A deposed leader would have to answer the keep-alive, learn of the next leader, and answer the read just then, within one timeout.
 
 use std::time::Duration;
 
