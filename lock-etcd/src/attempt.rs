@@ -16,7 +16,7 @@ use crate::backend::{EtcdEntries, participant};
 use crate::claim::KeyClaim;
 use crate::failure::{Failure, nonsense};
 use crate::line::{Entry, View};
-use crate::messages::{Compare, Event, FALLING, Range, Step, Txn};
+use crate::messages::{Compare, Event, FALLING, NO_PUTS, Range, Step, Txn, WatchCreate};
 use crate::watches::Watching;
 
 /// The longest line whose waiters watch all of it.
@@ -159,6 +159,11 @@ impl Attempt<'_> {
         view.length > SHORT_LINE && !matches!(self.request.mode(), Mode::Permits { .. })
     }
 
+    /// What is before an exclusive attempt stays in its way until it is deleted, and what enters behind it does not matter.
+    fn ignores(&self) -> Vec<i32> {
+        if self.request.mode() == Mode::Exclusive { vec![NO_PUTS] } else { Vec::new() }
+    }
+
     /// The next events; none when the line has to be read again: the watch has ended, or the core wants to know how things stand.
     async fn woken(&self, watching: &mut Watching) -> Option<Vec<Event>> {
         tokio::select! {
@@ -191,10 +196,11 @@ impl Waiting for Waiter<'_> {
             Standing::Waits { nearest, .. } if attempt.watches_one(view) => Some(nearest.clone()),
             _ => None,
         };
-        let mut watching = match &one {
-            Some(nearest) => connection.watch(&nearest.key, "", 0),
-            None => connection.watch(claim.directory.start(), &claim.directory.end(), 0),
+        let watched = match &one {
+            Some(nearest) => WatchCreate::of(&nearest.key, 0),
+            None => claim.directory.watch(),
         };
+        let mut watching = connection.watch(WatchCreate { filters: attempt.ignores(), ..watched });
         drop(connection);
         *is_stale = true;
         // The first answer says that it watches.

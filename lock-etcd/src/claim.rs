@@ -13,7 +13,9 @@ use lock_entries::{Claim, Failed, Granted, Outcome, Replaced, Told, Traces};
 
 use crate::failure::Failure;
 use crate::link::Link;
-use crate::messages::{BY_CREATION, Compare, DELETION, Put, RISING, Range, Step, Txn, TxnAnswer};
+use crate::messages::{
+    BY_CREATION, Compare, DELETION, Put, RISING, Range, Step, Txn, TxnAnswer, WatchCreate,
+};
 use crate::session::Session;
 
 /// The keys of a lock, or of a semaphore: those that begin with this, which ends with a slash.
@@ -35,6 +37,11 @@ impl Directory {
         end.pop();
         end.push('0'); // what follows the slash
         end
+    }
+
+    /// All entries from now on.
+    pub(crate) fn watch(&self) -> WatchCreate {
+        WatchCreate { end: self.end(), ..WatchCreate::of(&self.0, 0) }
     }
 
     /// All entries in their order.
@@ -214,7 +221,7 @@ impl Claim for KeyClaim {
             if session.lease != claim.session.lease {
                 return None;
             }
-            let mut watching = connection.watch(&claim.key, "", from);
+            let mut watching = connection.watch(WatchCreate::of(&claim.key, from));
             drop((connection, session));
             while let Some(events) = watching.next().await {
                 for event in events {

@@ -16,7 +16,7 @@ use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
 use crate::failure::{Failure, nonsense};
-use crate::messages::{self, Authenticate, Call, LeaseKeepAlive, Range, WATCH, WatchAnswer};
+use crate::messages::{self, Authenticate, Call, LeaseKeepAlive, Range, WATCH, WatchAnswer, WatchCreate};
 use crate::options::EtcdOptions;
 use crate::watches::{Requests, Watches, Watching};
 
@@ -161,9 +161,9 @@ impl Connection {
         Err(failure)
     }
 
-    /// Watches `key`, or what is from `key` to before `end`, from this revision on.
-    pub(crate) fn watch(&self, key: &str, end: &str, from: i64) -> Watching {
-        self.watches.watch(key, end, from)
+    /// Watches this.
+    pub(crate) fn watch(&self, create: WatchCreate) -> Watching {
+        self.watches.watch(create)
     }
 
     pub(crate) fn end(&self, failure: Failure) {

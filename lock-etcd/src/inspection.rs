@@ -10,7 +10,7 @@ use crate::backend::{EtcdEntries, participant};
 use crate::claim::{Directory, replace};
 use crate::failure::Failure;
 use crate::line::Entry;
-use crate::messages::{Compare, DELETION, KeyValue, Range, Step, Txn};
+use crate::messages::{Compare, DELETION, KeyValue, Range, Step, Txn, WatchCreate};
 
 /// The pause between two looks at a key, when the watch over it has ended.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -66,7 +66,7 @@ impl Lines for EtcdEntries {
     async fn until_gone(&self, entry: &Entry) {
         let clock = self.link.context.clock();
         while let Ok((connection, _)) = self.link.in_contact().await {
-            let mut watching = connection.watch(&entry.key, "", entry.changed + 1);
+            let mut watching = connection.watch(WatchCreate::of(&entry.key, entry.changed + 1));
             while let Some(events) = watching.next().await {
                 if events.iter().any(|event| event.kind == DELETION) {
                     return;

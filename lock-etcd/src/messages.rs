@@ -308,10 +308,23 @@ pub(crate) struct WatchCreate {
     /// The first revision to report.
     #[prost(int64, tag = "3")]
     pub(crate) from: i64,
+    /// What not to report.
+    #[prost(int32, repeated, tag = "5")]
+    pub(crate) filters: Vec<i32>,
     /// A number that no other watch of the stream has.
     #[prost(int64, tag = "7")]
     pub(crate) id: i64,
 }
+
+impl WatchCreate {
+    /// Of this key, from this revision on; zero is now.
+    pub(crate) fn of(key: &str, from: i64) -> Self {
+        Self { key: key.to_owned(), from, ..Self::default() }
+    }
+}
+
+/// The filter of a watch that reports deletions alone.
+pub(crate) const NO_PUTS: i32 = 0;
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct WatchCancel {

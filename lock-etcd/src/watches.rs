@@ -50,12 +50,12 @@ impl Watches {
         let (requests, asked) = mpsc::unbounded_channel();
         let receivers = Mutex::new(Receivers { last: 0, open: Some(HashMap::new()) });
         let watches = Arc::new(Self { requests, receivers });
-        let watching = watches.watch(first, "", 0);
+        let watching = watches.watch(WatchCreate::of(first, 0));
         (watches, Requests(asked), watching)
     }
 
-    /// Watches `key`, or what is from `key` to before `end`, from this revision on; zero is now.
-    pub(crate) fn watch(self: &Arc<Self>, key: &str, end: &str, from: i64) -> Watching {
+    /// Watches this, with a number of its own.
+    pub(crate) fn watch(self: &Arc<Self>, create: WatchCreate) -> Watching {
         let (sender, events) = mpsc::unbounded_channel();
         let id = {
             let mut receivers = self.receivers.lock();
@@ -66,8 +66,7 @@ impl Watches {
             }
             id
         };
-        let create = WatchCreate { key: key.to_owned(), end: end.to_owned(), from, id };
-        self.send(WatchRequest { create: Some(create), cancel: None });
+        self.send(WatchRequest { create: Some(WatchCreate { id, ..create }), cancel: None });
         Watching { id, events, watches: Arc::clone(self) }
     }
 
@@ -155,7 +154,7 @@ mod tests {
     #[tokio::test]
     async fn what_has_come_is_handed_out_together() {
         let (watches, _requests, mut first) = Watches::new("first");
-        let mut second = watches.watch("second", "", 0);
+        let mut second = watches.watch(WatchCreate::of("second", 0));
         watches.hand_out(answer(first.id, &[1, 0, 1]));
         watches.hand_out(answer(second.id, &[0]));
         watches.hand_out(answer(first.id, &[0]));
@@ -166,7 +165,7 @@ mod tests {
     #[tokio::test]
     async fn a_watch_that_was_ended_by_the_server_ends_alone() {
         let (watches, _requests, mut first) = Watches::new("first");
-        let mut second = watches.watch("second", "", 0);
+        let mut second = watches.watch(WatchCreate::of("second", 0));
         watches.hand_out(cancelled(first.id));
         watches.hand_out(answer(second.id, &[1]));
         assert_eq!(kinds(&mut first).await, None);
@@ -176,11 +175,11 @@ mod tests {
     #[tokio::test]
     async fn a_refused_watch_makes_all_look_again() {
         let (watches, _requests, mut first) = Watches::new("first");
-        let mut second = watches.watch("second", "", 0);
+        let mut second = watches.watch(WatchCreate::of("second", 0));
         watches.hand_out(cancelled(-1));
         assert_eq!(kinds(&mut first).await, None);
         assert_eq!(kinds(&mut second).await, None);
-        let mut third = watches.watch("third", "", 0);
+        let mut third = watches.watch(WatchCreate::of("third", 0));
         watches.hand_out(answer(third.id, &[1]));
         assert_eq!(kinds(&mut third).await, Some(vec![1]));
     }
