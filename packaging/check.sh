@@ -6,6 +6,14 @@ cd "$(dirname "$0")/.."
 
 if command -v promtool >/dev/null; then
     (cd packaging/prometheus && promtool check rules alerts.yml && promtool test rules tests.yml) >&2
+    # The dashboard's expressions, as rules: a string of JSON is one of YAML, too.
+    mkdir -p target
+    {
+        printf 'groups:\n- name: dashboard\n  rules:\n'
+        sed -n 's/\$__rate_interval/5m/g; s/^ *"expr": \(".*"\),\{0,1\}$/\1/p' packaging/grafana/distlock.json |
+            awk '{ print "  - {record: panel" NR ", expr: " $0 "}" }'
+    } >target/dashboard.yml
+    promtool check rules target/dashboard.yml >&2
 else
     echo "not checked: the alerts of Prometheus, because promtool is not installed (Debian: prometheus)"
 fi
