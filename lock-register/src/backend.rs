@@ -53,6 +53,7 @@ impl RegisterOptions {
             .with_fencing(Fencing::Durable)
             .with_failover(Failover::KeepsHolds)
             .with_fairness(Fairness::Fifo)
+            .with_polling(self.poll)
             .with_inspection(Inspection::HolderAndQueue)
             .with_breaking(Breaking::Supported)
             .with_describing()

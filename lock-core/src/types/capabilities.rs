@@ -175,6 +175,8 @@ pub struct Capabilities {
     pub failover: Failover,
     /// The order in which waiters get the lock.
     pub fairness: Fairness,
+    /// How often a waiter asks whether it has the lock; `None` where the server tells it.
+    pub polls_every: Option<Duration>,
     /// How much `status` can show.
     pub inspection: Inspection,
     /// Whether the server can name the locks that it knows, for [`LockClient::list`](crate::LockClient::list).
@@ -220,6 +222,7 @@ impl Capabilities {
             fencing: Fencing::None,
             failover: Failover::MayOverlap,
             fairness: Fairness::Unordered,
+            polls_every: None,
             inspection: Inspection::None,
             listing: false,
             breaking: Breaking::Unsupported,
@@ -245,6 +248,9 @@ impl Capabilities {
 
         /// Sets the order in which waiters get the lock.
         with_fairness(fairness: Fairness) { fairness = fairness }
+
+        /// Declares that a waiter asks, this often.
+        with_polling(interval: Duration) { polls_every = Some(interval) }
 
         /// Sets how much `status` can show.
         with_inspection(inspection: Inspection) { inspection = inspection }

@@ -259,6 +259,7 @@ fn an_operator_takes_the_lock_from_the_holder_that_was_seen() {
 fn requests_are_as_few_as_the_page_says() {
     let (machine, other, store) = (Machine::new(), Machine::new(), MemoryStore::default());
     let client = machine.client(&store);
+    assert_eq!(client.capabilities().polls_every, Some(POLL));
     let counted = |before: (u64, u64)| {
         let (reads, writes) = store.counts();
         (reads - before.0, writes - before.1)
@@ -293,6 +294,24 @@ fn requests_are_as_few_as_the_page_says() {
     let before = store.counts();
     now(client.release(&held)).unwrap();
     assert_eq!(counted(before), (1, 1), "a release that hands over");
+}
+
+/// Otherwise the store would refuse them.
+#[test]
+fn a_client_writes_as_often_as_the_store_allows() {
+    let (machine, store) = (Machine::new(), MemoryStore::default());
+    let pace = Duration::from_secs(1);
+    store.set_pace(pace);
+    let client = machine.client(&store);
+    let held = Arc::new(lease(tries(&client, 1)));
+    let mut release = Box::pin(client.release(&held));
+    assert!(poll(&mut release).is_pending());
+    machine.time.advance(Duration::from_nanos(999_999_999));
+    assert!(poll(&mut release).is_pending());
+    assert_eq!(store.counts().1, 1, "writes");
+    machine.time.advance(Duration::from_nanos(1));
+    assert!(poll(&mut release).is_ready());
+    assert_eq!(store.counts().1, 2, "writes");
 }
 
 /// No wait is shorter than a lease because the first of those that wait is dead, too.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{LockError, Operation};
@@ -27,6 +28,7 @@ struct Inner {
     is_slow: bool,
     /// It checks the condition of a write when that is sent.
     is_careless: bool,
+    pace: Duration,
     reads: u64,
     writes: u64,
 }
@@ -77,6 +79,11 @@ impl MemoryStore {
     /// From now on, requests wait until the test carries them out.
     pub(super) fn slow_down(&self) {
         self.0.lock().is_slow = true;
+    }
+
+    /// From now on, one client may write an object this often.
+    pub(super) fn set_pace(&self, pace: Duration) {
+        self.0.lock().pace = pace;
     }
 
     /// From now on, it checks a condition and writes in two steps.
@@ -186,5 +193,9 @@ impl Register for MemoryStore {
             Answer::Conflict => Written::Conflict,
             _ => Written::Unknown(lost()),
         }
+    }
+
+    fn pace(&self) -> Duration {
+        self.0.lock().pace
     }
 }
