@@ -33,6 +33,7 @@ cases!("cluster":
     a_node_that_forgets_all_grants_nothing_at_first,
     a_node_that_contradicts_the_others_is_not_relied_on,
     no_two_believe_while_slots_move_and_nodes_fail_over,
+    a_missing_replica_concerns_the_locks_of_its_node_alone,
     what_is_wrong_with_the_cluster_is_said,
 );
 
@@ -467,6 +468,19 @@ async fn owner_after_the_stopped(cluster: &RedisCluster, old: &RedisServer) -> O
         Ok(role.texts().first() == Some(&"master"))
     })
     .await
+}
+
+async fn a_missing_replica_concerns_the_locks_of_its_node_alone() -> Outcome {
+    let cluster = cluster(60).await?;
+    let client = client(&cluster, "lease=60s&timeout=11s&durable=replicas:1").await?;
+    let there = usize::from(hash_slot(ROOM)) / SHARE;
+    let elsewhere = names((there + 1) % 3).next().unwrap_or_default();
+    replica_of(&cluster, owner(&cluster).await?).stop()?;
+    let error = soon("the answer", client.mutex(ROOM)?.try_acquire()).await?.err();
+    let text = error.map(|error| error.to_string()).unwrap_or_default();
+    ensure!(text.contains("0 of 1 replicas"), "{text}");
+    let _guard = soon("the lock", client.mutex(elsewhere)?.acquire()).await??;
+    Ok(())
 }
 
 async fn what_is_wrong_with_the_cluster_is_said() -> Outcome {
