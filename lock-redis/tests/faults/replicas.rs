@@ -14,6 +14,7 @@ use crate::stage::{FROZEN, LONG, ROOM, Stage, Waiter, connect, key, soon, until,
 cases!("replicas":
     a_grant_and_a_release_wait_for_the_replicas,
     a_grant_that_too_few_have_is_undone,
+    a_grant_whose_script_was_forgotten_is_asked_about_again,
     a_lock_that_is_handed_over_is_believed_in_when_replicas_have_it,
     a_release_that_too_few_have_is_reported_and_keeps_the_lock_from_no_other,
     a_missing_replica_costs_no_hold,
@@ -107,6 +108,24 @@ async fn a_grant_that_too_few_have_is_undone() -> Outcome {
     stage.nothing_is_left("after the refusal").await?;
     replicas[0].resume()?;
     stage.works(&client).await
+}
+
+/// The first question was answered before the script was called.
+async fn a_grant_whose_script_was_forgotten_is_asked_about_again() -> Outcome {
+    let (stage, replicas) = with_replicas(1, ServerOptions::new()).await?;
+    let client = stage.client(&format!("{SHORT}&durable=all")).await?;
+    stage.works(&client).await?;
+    until("it has all that was written before", || async {
+        let offset = stage.info("replication", "master_repl_offset:").await?;
+        let info = stage.text(&["INFO", "replication"]).await?.unwrap_or_default();
+        Ok(info.contains(&format!(",offset={offset},")))
+    })
+    .await?;
+    replicas[0].stop()?;
+    stage.server.command(&["SCRIPT", "FLUSH"]).await?;
+    let error = failure(&client, ROOM).await?;
+    ensure!(error.to_string().contains("0 of 1 replicas"), "{error}");
+    Ok(())
 }
 
 /// The first time all replicas have it: that says nothing of the second grant.
