@@ -76,6 +76,9 @@ fn code_of(error: &RedisError) -> Option<&str> {
     if text.contains("max number of clients") {
         return Some("MAXCLIENTS");
     }
+    if text.contains("cannot be used with replica instances") {
+        return Some("READONLY");
+    }
     if REFUSED_INSIDE.iter().any(|refused| text.contains(refused)) {
         return Some("NOPERM");
     }
@@ -204,6 +207,7 @@ mod tests {
             "OOM command not allowed when used memory > 'maxmemory'. script: 5e, on @user_script:8.",
             "READONLY You can't write against a read only replica. script: 5e, on @user_script:8.",
             "ERR max number of clients reached",
+            "ERR WAIT cannot be used with replica instances. Please also note that writes to replicas are just local.",
         ] {
             let error = reply(text);
             assert!(!is_refused(&error), "{text}");

@@ -194,11 +194,10 @@ impl Link {
     ) -> Result<T, LockError> {
         let operation = script.operation();
         let (link, first) = (Arc::clone(self), Arc::clone(command));
-        // A heartbeat, which has no turn, seldom grants anything.
-        let changes_hands =
-            turn.is_some() && operation == Operation::Acquire || operation == Operation::Release;
-        let is_durable = changes_hands && self.client.options.durable.is_some();
         let counts = matches!(operation, Operation::Acquire | Operation::Downgrade);
+        // A heartbeat, which has no turn, seldom grants anything.
+        let changes_hands = counts && turn.is_some() || operation == Operation::Release;
+        let is_durable = changes_hands && self.client.options.durable.is_some();
         let sent = UnderWay::new(&self.client, async move {
             // The only question to the replicas, which stops the connection.
             let alone = if is_durable { link.replication.answered.try_lock().ok() } else { None };
@@ -298,7 +297,9 @@ impl Link {
         }
         requests.cmd("INFO").arg("replication");
         let mut answers = self.send_all(&mut requests).await?;
-        let info = answers.pop().unwrap_or(Ok(Value::Nil))?;
+        let (info, none) = (answers.pop().unwrap_or(Ok(Value::Nil)), Value::BulkString(Vec::new()));
+        // Where it is refused by now and only counts the replicas, holds go on.
+        let info = info.or_else(|error| if self.reign.is_none() { Ok(none) } else { Err(error) })?;
         let facts = Facts(redis::from_redis_value(info)?);
         self.note_replicas(&facts);
         if self.reign.as_ref().is_some_and(|reign| facts.replication() != Some(&reign.replication)) {

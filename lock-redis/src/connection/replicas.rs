@@ -74,18 +74,17 @@ impl Link {
     /// How many replicas have what was answered before this call. Calls share a `WAIT`, and a shortage too.
     async fn replicate(self: &Arc<Self>) -> RedisResult<u64> {
         let (link, before) = (Arc::clone(self), self.replication.begun.load(Ordering::Relaxed));
-        let replicating = UnderWay::new(&self.client, async move {
+        UnderWay::new(&self.client, async move {
             let mut answered = link.replication.answered.lock().await;
             // One that began before that answer may know nothing of the write.
             if answered.0 <= before {
                 let number = link.replication.begun.fetch_add(1, Ordering::Relaxed) + 1;
-                let mut request = redis::pipe();
-                request.add_command(link.wait());
+                let request = redis::pipe().add_command(link.wait()).clone();
                 let count = link.send_in_reign(request).await.and_then(last)?;
                 *answered = (number, redis::from_redis_value(count)?);
             }
             Ok(answered.1)
-        });
-        replicating.await
+        })
+        .await
     }
 }

@@ -9,7 +9,9 @@ use test_servers::{RedisServer, ServerOptions, Value};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{FROZEN, LONG, ROOM, Stage, Waiter, connect, key, soon, until, with_options};
+use crate::stage::{
+    FROZEN, INTERVAL, LONG, ROOM, Stage, Waiter, connect, key, outlast, read_side, soon, until, with_options,
+};
 
 cases!("replicas":
     a_grant_and_a_release_wait_for_the_replicas,
@@ -22,6 +24,8 @@ cases!("replicas":
     a_primary_that_is_demoted_meanwhile_grants_nothing,
     all_are_those_that_were_in_sync_at_one_time,
     what_durable_grants_need_is_checked_at_once,
+    a_replica_is_no_reason_to_give_up,
+    info_that_is_refused_meanwhile_costs_no_hold,
 );
 
 /// A client gives up a replica that does not answer after half of the timeout.
@@ -101,9 +105,14 @@ async fn a_grant_that_too_few_have_is_undone() -> Outcome {
     let (stage, replicas) = with_replicas(2, ServerOptions::new()).await?;
     let client = stage.client(&format!("{SHORT}&durable=replicas:2")).await?;
     replicas[0].stop()?;
-    let error = failure(&client, ROOM).await?;
-    ensure!(error.kind() == ErrorKind::Server && error.is_retryable(), "{error:?}");
-    ensure!(error.to_string().contains("1 of 2 replicas"), "{error}");
+    let read = read_side(&client)?;
+    let (lock, permits) = (client.mutex("other")?, client.semaphore("permits", 3)?.permits(1)?);
+    let tries = async { tokio::join!(lock.try_acquire(), read.try_acquire(), permits.try_acquire()) };
+    for answer in <[_; 3]>::from(soon("the answers", tries).await?) {
+        let error = answer.err().ok_or_else(|| Failure::new("granted although a replica lacks it"))?;
+        ensure!(error.kind() == ErrorKind::Server && error.is_retryable(), "{error:?}");
+        ensure!(error.to_string().contains("1 of 2 replicas"), "{error}");
+    }
     soon("the undoing", client.idle()).await?;
     stage.nothing_is_left("after the refusal").await?;
     replicas[0].resume()?;
@@ -258,4 +267,21 @@ async fn what_durable_grants_need_is_checked_at_once() -> Outcome {
         ensure!(error.kind() == ErrorKind::Denied && error.to_string().contains(said), "{error}");
     }
     Ok(())
+}
+
+/// The primary may be known by that name soon.
+async fn a_replica_is_no_reason_to_give_up() -> Outcome {
+    let (_stage, replicas) = with_replicas(1, ServerOptions::new()).await?;
+    let connected = connect(&with_options(&replicas[0].url(), "durable=replicas:1")).await;
+    let error = connected.err().ok_or_else(|| Failure::new("let in by a replica"))?;
+    ensure!(error.is_retryable(), "{error:?}");
+    Ok(())
+}
+
+async fn info_that_is_refused_meanwhile_costs_no_hold() -> Outcome {
+    let (stage, _replicas) = with_replicas(1, ServerOptions::new()).await?;
+    let (client, time) = stage.frozen(&format!("{FROZEN}&durable=all")).await?;
+    let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
+    stage.server.command(&["ACL", "SETUSER", "default", "-info"]).await?;
+    outlast(&time, INTERVAL, [&guard], async || Ok(())).await
 }
