@@ -143,10 +143,10 @@ impl<'a> Attempt<'a> {
                 () = clock.sleep_until(clock.now().plus(pause)) => None,
             };
             match pushed {
-                Some(granted) if self.is_fresh(granted.0) && !link.may_be_replaced() => {
+                Some(granted) if self.is_fresh(granted.0) && link.believes_messages() => {
                     return Ok(Some(self.grant(&link, address, granted)));
                 }
-                // Also if most of the lease is over, or the grant may be of another time of the server as the primary.
+                // Also if most of the lease is over, or the server has to say that the grant counts.
                 _ => answer = self.ask(&link, Intent::Beat).await,
             }
         }

@@ -20,6 +20,7 @@ const PASSING: &[(&str, &str)] = &[
     ("MISCONF", "the server cannot save its data: check its log"),
     ("NOSCRIPT", "a client keeps making the server forget its scripts: see SCRIPT FLUSH"),
     ("CLUSTERDOWN", "the cluster is down: check its state"),
+    ("UNBLOCKED", "the server is no longer the primary: connect to that"),
 ];
 
 /// The answers of a node that does not execute a request because it does not have the hash slot, or not yet, or no longer.
@@ -50,7 +51,7 @@ pub(crate) fn is_forgotten_script(error: &RedisError) -> bool {
 
 /// Whether the server is no longer a primary.
 pub(crate) fn is_no_primary(error: &RedisError) -> bool {
-    matches!(code_of(error), Some("READONLY" | "MASTERDOWN"))
+    matches!(code_of(error), Some("READONLY" | "MASTERDOWN" | "UNBLOCKED"))
 }
 
 /// Whether the server refuses the command: to this user, or to all users, for whom it then reports an unknown command.
@@ -74,6 +75,9 @@ fn code_of(error: &RedisError) -> Option<&str> {
     let text = error.detail().unwrap_or_default();
     if text.contains("max number of clients") {
         return Some("MAXCLIENTS");
+    }
+    if text.contains("cannot be used with replica instances") {
+        return Some("READONLY");
     }
     if REFUSED_INSIDE.iter().any(|refused| text.contains(refused)) {
         return Some("NOPERM");
@@ -139,6 +143,17 @@ fn is_about_tls(error: &RedisError) -> bool {
     io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
 }
 
+/// The error for a grant or a release that fewer replicas have than the option `durable` wants.
+pub(crate) fn too_few(operation: Operation, count: u64, needed: u64) -> LockError {
+    let new = |kind| LockError::new(kind, operation).because(format!("{count} of {needed} replicas have it"));
+    if operation == Operation::Release {
+        // Repeating it would keep the owner waiting, and not make it more certain.
+        return new(ErrorKind::Unconfirmed)
+            .remedy("the lock is free; after a failover it may be held again until its lease ends");
+    }
+    new(ErrorKind::Server).remedy("check the replicas, or lower durable").retryable()
+}
+
 /// The error for a reply that no script gives.
 pub(crate) fn nonsense(operation: Operation, what: impl std::fmt::Display) -> LockError {
     LockError::new(ErrorKind::Server, operation)
@@ -192,6 +207,7 @@ mod tests {
             "OOM command not allowed when used memory > 'maxmemory'. script: 5e, on @user_script:8.",
             "READONLY You can't write against a read only replica. script: 5e, on @user_script:8.",
             "ERR max number of clients reached",
+            "ERR WAIT cannot be used with replica instances. Please also note that writes to replicas are just local.",
         ] {
             let error = reply(text);
             assert!(!is_refused(&error), "{text}");

@@ -112,6 +112,14 @@
 //! following READONLY, MOVED and closed connections alone would not do; a question every *R*/4 makes a subscription to
 //! `+switch-master` superfluous.
 //!
+//! # Durable grants
+//! With `durable`, a grant or a release counts when `WAIT` has counted enough replicas (`connection/replicas.rs`): in the same write, or
+//! afterwards for all that were answered meanwhile. A grant that too few have fails as one whose reply was lost, so the core repeats or
+//! cancels it by its id; until then it keeps the lock from others, and no client believes in it. A release that too few have is not
+//! undone: if the record comes back, it lets no client believe, and ends with its lease. A waiter that is served by a hand-off asks
+//! and waits for the replicas itself. `WAIT` stops the connection, renewals included, so there is one at a time, and it ends before
+//! the connection would count as silent.
+//!
 //! # Invariants
 //! * **No request of an old connection is executed after its cancel.** A link is used only after the server has closed all earlier ones
 //!   of the same run of the server.
@@ -140,5 +148,5 @@ mod renewals;
 mod scripts;
 
 pub use driver::DRIVER;
-pub use options::{RedisOptions, SentinelOptions, connect};
+pub use options::{Durability, RedisOptions, SentinelOptions, connect};
 pub use scripts::{Script, scripts};

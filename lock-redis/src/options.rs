@@ -1,5 +1,6 @@
 //! The options of a client: where the server is, how it keeps the locks, and how to connect.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use lock_core::{ClientBuilder, LockClient, LockError, Password};
@@ -45,6 +46,18 @@ pub struct RedisOptions {
     /// The longest lease that a lock may ask for. By default that is the client's, with sentinels or a cluster, and otherwise a day.
     /// With these, no client takes a lock from a new primary for a little longer than this, so use the same for all clients.
     pub max_lease: Option<Duration>,
+    /// How many replicas must have a grant or a release before it counts; none by default. While fewer answer, no lock is granted, and
+    /// a release is an error. Renewals wait for none.
+    pub durable: Option<Durability>,
+}
+
+/// How many replicas must have what a client writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// At least this many.
+    Replicas(NonZeroU32),
+    /// As many as this client has seen in sync with the primary at one time, and at least one.
+    All,
 }
 
 /// The sentinels that watch over a primary and its replicas. All clients have to name the same ones.
@@ -92,6 +105,7 @@ impl RedisOptions {
             sentinels: None,
             cluster: Vec::new(),
             max_lease: None,
+            durable: None,
         }
     }
 
@@ -279,6 +293,14 @@ impl BackendOptions for RedisOptions {
             self.server.lease..=LONGEST_LEASE,
             "the lease with Sentinel and Cluster, otherwise 1day",
         )?;
+        if let Some(text) = options.take("durable") {
+            let number = text.strip_prefix("replicas:").and_then(|number| number.parse().ok());
+            let all = (text == "all").then_some(Durability::All);
+            self.durable = Some(number.map(Durability::Replicas).or(all).ok_or_else(|| {
+                invalid("the option \"durable\" is invalid")
+                    .remedy("write durable=replicas:1, or durable=all")
+            })?);
+        }
         self.visit_sentinels(options)?;
         names_each_once(&self.cluster)?;
         if self.is_cluster() && (self.sentinels.is_some() || self.database != 0) {
@@ -404,11 +426,22 @@ mod tests {
             ("redis+sentinel://s1/mymaster?sentinel_user=me", "sentinel_password_file"),
             ("redis+sentinel://s1/mymaster?max_lease=10s", "at least 30s"),
             ("redis://cache?sentinel_user=me", "redis+sentinel://"),
+            ("redis://cache?durable=replicas:0", "durable=replicas:1"),
+            ("redis://cache?durable=2", "durable=all"),
         ] {
             let text = read(url).unwrap_err().to_string();
             assert!(text.contains(part), "{url}: {text}");
             assert!(!text.contains("secret"), "{url}: {text}");
         }
+    }
+
+    #[test]
+    fn reads_how_many_replicas_are_needed() {
+        let of = |url: &str| read(url).unwrap().durable;
+        assert_eq!(of("redis://cache"), None);
+        assert_eq!(of("redis://cache?durable=all"), Some(Durability::All));
+        let two = NonZeroU32::new(2).map(Durability::Replicas);
+        assert_eq!(of("redis+cluster://n1,n2,n3?durable=replicas:2"), two);
     }
 
     #[tokio::test]

@@ -1,10 +1,11 @@
-//! A hundred holders when the primary is killed: which go on, which learn that they have lost, and that no other client holds beside one.
+//! A hundred holders when the primary is killed: which go on, which learn that they have lost, that no other client holds beside one, and
+//! that the new primary lacks none, since the grants were durable.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use conformance_tests::{Outcome, ensure};
-use lock_core::{LockClient, LockGuard};
+use lock_core::{HoldEnd, LockClient, LockGuard, LossReason};
 use test_servers::RedisSentinels;
 use tokio::task::JoinSet;
 
@@ -19,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub(super) async fn run() -> Outcome {
     let sentinels = RedisSentinels::start(None).await?;
     let url = format!("{}?{LEASE}", sentinels.url());
-    let holder = distlock::connect(&url).await?;
+    let holder = distlock::connect(&format!("{url}&durable=replicas:2")).await?;
     let other = distlock::connect(&url).await?;
     let mut guards = Vec::new();
     for number in 0..HOLDERS {
@@ -29,13 +30,16 @@ pub(super) async fn run() -> Outcome {
     old.kill()?;
     sentinels.primary_after(old.address()).await?;
     let taken = take_all(&other, &guards).await?;
-    let told: BTreeSet<_> = (0..HOLDERS).filter(|&number| guards[number].hold().end().is_some()).collect();
+    let ends: Vec<_> = guards.iter().map(|guard| guard.hold().end()).collect();
+    let told: BTreeSet<_> = (0..HOLDERS).filter(|&number| ends[number].is_some()).collect();
     println!(
         "of {HOLDERS} holders {} went on and {} were told of a loss; another client took {}",
         HOLDERS - told.len(),
         told.len(),
         taken.len()
     );
+    let lacking = ends.iter().filter(|end| **end == Some(HoldEnd::Lost(LossReason::Deleted))).count();
+    ensure!(lacking == 0, "the new primary lacks {lacking} holds, which both replicas had");
     ensure!(taken == told, "taken: {taken:?}, told: {told:?}");
     Ok(())
 }

@@ -15,6 +15,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
@@ -54,6 +55,8 @@ pub(crate) struct Connection {
     /// Held while it is found out whether the server is still that.
     confirming: tokio::sync::Mutex<()>,
     pub(crate) contact: watch::Sender<Contact>,
+    /// The most replicas that were in sync.
+    pub(super) replicas: Arc<AtomicU64>,
     /// Ends the connection for good.
     closing: Notify,
     /// Warnings that were logged: each is logged once.
@@ -69,6 +72,7 @@ impl Connection {
             slot,
             confirming: tokio::sync::Mutex::default(),
             contact: watch::Sender::new(Contact::Opening),
+            replicas: Arc::default(),
             closing: Notify::new(),
             warned: Mutex::default(),
         })

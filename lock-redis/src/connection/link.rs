@@ -18,11 +18,13 @@ use super::contact::Connection;
 use super::earlier::Identity;
 use super::nodes::Client;
 use super::reign::Reign;
+use super::replicas::Replication;
 use super::server::Facts;
 use super::under_way::UnderWay;
 use super::witnesses::{Slots, those};
 use crate::failure::{breaks_connection, elsewhere, explain, is_forgotten_script, is_no_primary};
 use crate::groups::Groups;
+use crate::options::Durability;
 use crate::scripts::Script;
 
 /// How many requests that begin something may be pending: any other waits for at most that many replies.
@@ -49,7 +51,8 @@ pub(crate) struct Link {
     /// The groups in which the holds of this connection are renewed.
     pub(crate) groups: Arc<Groups>,
     breakage: Arc<Breakage>,
-    client: Arc<Client>,
+    pub(super) client: Arc<Client>,
+    pub(super) replication: Replication,
     /// When the server last answered, in nanoseconds of the clock.
     heard: AtomicU64,
 }
@@ -98,6 +101,7 @@ impl Link {
             breakage,
             heard: AtomicU64::new(of.client.now().as_nanoseconds()),
             client: Arc::clone(&of.client),
+            replication: Replication { most: Arc::clone(&of.replicas), ..Replication::default() },
         }
     }
 
@@ -141,9 +145,10 @@ impl Link {
         })
     }
 
-    /// Whether another server may become the primary in its place.
-    pub(crate) fn may_be_replaced(&self) -> bool {
-        self.reign.is_some()
+    /// Whether a grant that comes by a message counts without a request: not if another server may have become the primary, or
+    /// replicas must have the grant.
+    pub(crate) fn believes_messages(&self) -> bool {
+        self.reign.is_none() && self.client.options.durable.is_none()
     }
 
     pub(super) fn settle_in(&self, slots: Vec<(RangeInclusive<u16>, Moment)>) {
@@ -187,29 +192,39 @@ impl Link {
         script: &'static Script,
         command: &Arc<Cmd>,
     ) -> Result<T, LockError> {
-        let failed = |error| explain(script.operation(), error);
+        let operation = script.operation();
         let (link, first) = (Arc::clone(self), Arc::clone(command));
-        let counts = matches!(script.operation(), Operation::Acquire | Operation::Downgrade);
+        let counts = matches!(operation, Operation::Acquire | Operation::Downgrade);
+        // A heartbeat, which has no turn, seldom grants anything.
+        let changes_hands = counts && turn.is_some() || operation == Operation::Release;
+        let is_durable = changes_hands && self.client.options.durable.is_some();
         let sent = UnderWay::new(&self.client, async move {
-            let answer = if counts && link.may_be_replaced() {
-                let mut requests = redis::pipe();
-                requests.add_command((*first).clone());
-                link.send_in_reign(requests).await.and_then(last)
-            } else {
-                link.send(&first).await
-            };
-            (answer, turn)
+            // The only question to the replicas, which stops the connection.
+            let alone = if is_durable { link.replication.answered.try_lock().ok() } else { None };
+            if alone.is_none() && !(counts && link.reign.is_some()) {
+                return (link.send(&first).await, None, turn);
+            }
+            let mut requests = redis::pipe();
+            requests.add_command((*first).clone());
+            if alone.is_some() {
+                requests.add_command(link.wait());
+            }
+            let mut answers = link.send_in_reign(requests).await;
+            let replicas = alone.and_then(|_alone| answers.as_mut().ok()?.pop());
+            (answers.and_then(last), replicas, turn)
         });
-        let (mut answer, turn) = sent.await;
+        let (mut answer, mut replicas, turn) = sent.await;
         if answer.as_ref().is_err_and(is_forgotten_script) {
             let (link, again) = (Arc::clone(self), Arc::clone(command));
             let sent = UnderWay::new(&self.client, async move {
                 let _turn = turn;
                 link.load_and_send(script, [&*again]).await.and_then(last)
             });
-            answer = sent.await;
+            (answer, replicas) = (sent.await, None);
         }
-        answer.and_then(|answer| Ok(redis::from_redis_value(answer)?)).map_err(failed)
+        let answer = answer.map_err(|error| explain(operation, error))?;
+        self.make_durable(operation, &answer, replicas).await?;
+        redis::from_redis_value(answer).map_err(|error| explain(operation, error.into()))
     }
 
     /// Sends requests again whose script the server has forgotten. The same write sends the script before them, so that the
@@ -277,11 +292,17 @@ impl Link {
     /// relies on it. The answer to one more request says so, because a node of a cluster keeps its connections when another one takes
     /// its place, and may get it back before the client asks the next time.
     pub(crate) async fn send_in_reign(&self, mut requests: Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
-        let Some(reign) = &self.reign else { return self.send_all(&mut requests).await };
+        if self.reign.is_none() && self.client.options.durable != Some(Durability::All) {
+            return self.send_all(&mut requests).await;
+        }
         requests.cmd("INFO").arg("replication");
         let mut answers = self.send_all(&mut requests).await?;
-        let info = answers.pop().unwrap_or(Ok(Value::Nil))?;
-        if Facts(redis::from_redis_value(info)?).replication() != Some(&reign.replication) {
+        let (info, none) = (answers.pop().unwrap_or(Ok(Value::Nil)), Value::BulkString(Vec::new()));
+        // Where it is refused by now and only counts the replicas, holds go on.
+        let info = info.or_else(|error| if self.reign.is_none() { Ok(none) } else { Err(error) })?;
+        let facts = Facts(redis::from_redis_value(info)?);
+        self.note_replicas(&facts);
+        if self.reign.as_ref().is_some_and(|reign| facts.replication() != Some(&reign.replication)) {
             self.leave();
         } else if self.is_trusted_at(self.client.now()) {
             return Ok(answers);

@@ -9,6 +9,7 @@ mod link;
 mod nodes;
 mod opening;
 mod reign;
+mod replicas;
 mod server;
 mod under_way;
 mod witnesses;

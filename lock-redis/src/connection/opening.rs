@@ -20,6 +20,7 @@ use super::witnesses::{Primary, Slots};
 use crate::backend::milliseconds;
 use crate::failure::{explain, is_refused};
 use crate::keys::call_for_prefix;
+use crate::options::Durability;
 use crate::scripts::{GREET, scripts};
 
 /// How many requests may wait to be written: more than can be pending at the same time.
@@ -110,6 +111,10 @@ impl Connection {
         for script in scripts() {
             requests.cmd("SCRIPT").arg("LOAD").arg(script.text());
         }
+        if options.durable.is_some() {
+            // Answered at once, or refused.
+            requests.cmd("WAIT").arg(0).arg(0);
+        }
         let mut answers = link.send_all(&mut requests).await.map_err(failed)?.into_iter();
         // The name is only for operators who list the connections, so an error does not matter.
         let _ = answers.next();
@@ -137,10 +142,11 @@ impl Connection {
             facts.warnings(outlasts_restarts).for_each(|warning| self.warn(&warning));
             let settled_in = options.restart_delay.saturating_sub(facts.least_uptime());
             link.usable_from = self.client.now().plus(settled_in);
-        } else if !options.restart_delay.is_zero() {
+            link.note_replicas(facts);
+        } else if !options.restart_delay.is_zero() || options.durable == Some(Durability::All) {
             return Err(LockError::new(ErrorKind::Denied, Operation::Connect)
-                .because("INFO is refused, and restart_delay needs the server's uptime")
-                .remedy("give the user INFO, or leave restart_delay out"));
+                .because("INFO is refused, and restart_delay and durable=all need it")
+                .remedy("give the user INFO, or leave that option out"));
         }
         if witnesses.is_some() {
             let known = facts.as_ref().and_then(|facts| Some((facts.value("run_id"), facts.replication()?)));

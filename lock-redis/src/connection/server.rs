@@ -23,6 +23,11 @@ impl Facts {
         Some(self.value("master_replid")).filter(|id| self.value("role") == "master" && !id.is_empty())
     }
 
+    /// How many replicas are in sync.
+    pub(crate) fn replicas(&self) -> u64 {
+        self.0.matches(",state=online,").count() as u64
+    }
+
     /// The minimum time that the server has run: it counts whole seconds, and the first one may have been short.
     pub(crate) fn least_uptime(&self) -> Duration {
         let seconds = self.value("uptime_in_seconds").parse::<u64>().unwrap_or(0);

@@ -22,6 +22,7 @@ use crate::stage::{
 
 cases!("cluster":
     locks_work_across_the_nodes_and_only_nodes_in_use_are_connected,
+    locks_of_several_nodes_are_taken_in_one_order,
     renewals_are_one_message_for_each_node,
     a_killed_primary_takes_no_hold_with_it_that_its_replica_has,
     a_hold_that_the_new_primary_lacks_is_over_before_another_begins,
@@ -33,6 +34,7 @@ cases!("cluster":
     a_node_that_forgets_all_grants_nothing_at_first,
     a_node_that_contradicts_the_others_is_not_relied_on,
     no_two_believe_while_slots_move_and_nodes_fail_over,
+    a_missing_replica_concerns_the_locks_of_its_node_alone,
     what_is_wrong_with_the_cluster_is_said,
 );
 
@@ -122,6 +124,32 @@ async fn locks_work_across_the_nodes_and_only_nodes_in_use_are_connected() -> Ou
         ensure!(client.once(name, "today")?.acquire().await?.is_some(), "{name} was run before");
     }
     Ok(client.ping().await?)
+}
+
+/// Otherwise each client would soon wait for what the other has.
+async fn locks_of_several_nodes_are_taken_in_one_order() -> Outcome {
+    let cluster = cluster(60).await?;
+    let mut order: Vec<_> = (0..3).filter_map(|node| names(node).next()).collect();
+    let (holders, mut contest) = (Arc::new(AtomicUsize::new(0)), Vec::new());
+    for _ in 0..2 {
+        let lock = client(&cluster, "lease=60s").await?.mutex_all(&order)?;
+        let holders = Arc::clone(&holders);
+        contest.push(tokio::spawn(async move {
+            for _ in 0..20 {
+                let guard = lock.acquire().await?;
+                ensure!(holders.fetch_add(1, Ordering::SeqCst) == 0, "both hold all locks");
+                tokio::task::yield_now().await;
+                holders.fetch_sub(1, Ordering::SeqCst);
+                guard.release().await?;
+            }
+            Outcome::Ok(())
+        }));
+        order.reverse();
+    }
+    for client in contest {
+        soon("all turns of a client", client).await???;
+    }
+    Ok(())
 }
 
 async fn renewals_are_one_message_for_each_node() -> Outcome {
@@ -467,6 +495,19 @@ async fn owner_after_the_stopped(cluster: &RedisCluster, old: &RedisServer) -> O
         Ok(role.texts().first() == Some(&"master"))
     })
     .await
+}
+
+async fn a_missing_replica_concerns_the_locks_of_its_node_alone() -> Outcome {
+    let cluster = cluster(60).await?;
+    let client = client(&cluster, "lease=60s&timeout=11s&durable=replicas:1").await?;
+    let there = usize::from(hash_slot(ROOM)) / SHARE;
+    let elsewhere = names((there + 1) % 3).next().unwrap_or_default();
+    replica_of(&cluster, owner(&cluster).await?).stop()?;
+    let error = soon("the answer", client.mutex(ROOM)?.try_acquire()).await?.err();
+    let text = error.map(|error| error.to_string()).unwrap_or_default();
+    ensure!(text.contains("0 of 1 replicas"), "{text}");
+    let _guard = soon("the lock", client.mutex(elsewhere)?.acquire()).await??;
+    Ok(())
 }
 
 async fn what_is_wrong_with_the_cluster_is_said() -> Outcome {

@@ -18,6 +18,7 @@ mod places;
 mod preflight;
 mod processes;
 mod queue;
+mod replicas;
 mod replies;
 mod restarts;
 mod sentinel;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         preflight::cases(),
         processes::cases(),
         queue::cases(),
+        replicas::cases(),
         replies::cases(),
         restarts::cases(),
         sentinel::cases(),

@@ -35,6 +35,7 @@ cases!("sentinel":
     a_primary_without_messages_is_refused,
     a_key_of_another_program_stays,
     sentinels_have_a_password_of_their_own,
+    a_grant_waits_for_the_replicas_of_the_primary,
 );
 
 /// As if clients had used the server for long, with leases of this many seconds.
@@ -407,5 +408,24 @@ async fn sentinels_have_a_password_of_their_own() -> Outcome {
     let client =
         client(&sentinels.url(), &format!("{LONG}&sentinel_password_file={}", file.display())).await?;
     ensure!(!takes_nothing(&client, "another").await?, "nothing is granted");
+    Ok(())
+}
+
+async fn a_grant_waits_for_the_replicas_of_the_primary() -> Outcome {
+    let sentinels = RedisSentinels::start(None).await?;
+    settle(sentinels.primary().await?, 60).await?;
+    let locks = client(&sentinels.url(), "lease=60s&timeout=11s&durable=replicas:2").await?;
+    let lock = locks.mutex(ROOM)?;
+    let guard = soon("the lock", lock.acquire()).await??;
+    let waiter = Waiter::of(&locks)?;
+    sentinels.servers()[2].stop()?;
+    // Also if a replica lacks the release.
+    let _ = guard.release().await;
+    let error = soon("the answer", locks.mutex("other")?.try_acquire()).await?.err();
+    let text = error.map(|error| error.to_string()).unwrap_or_default();
+    ensure!(text.contains("1 of 2 replicas") && !waiter.is_finished(), "{text}");
+    sentinels.servers()[2].resume()?;
+    let (_guard, _) = waiter.granted().await?;
+    ensure!(has(&sentinels.servers()[2], &key(ROOM, 'l')).await?, "a replica lacks the hold");
     Ok(())
 }
