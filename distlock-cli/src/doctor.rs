@@ -1,5 +1,6 @@
 //! `distlock doctor`: connects as a program would, tries on a lock of its own what programs need, and says what would fail later.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,12 +11,13 @@ use distlock::{LockClient, LockError};
 use humantime::format_duration;
 use serde_json::json;
 use tokio::task::JoinSet;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::prelude::*;
 
 use crate::arguments::Common;
 use crate::connection::{self, Address};
 use crate::exit::{self, Ending, Failure};
-use crate::report::write_output;
+use crate::report::{Report, write_output};
 
 /// How often the server is asked for a sign of life.
 const ROUND_TRIPS: u32 = 20;
@@ -41,22 +43,21 @@ struct Findings<'a> {
     common: &'a Common,
     has_warnings: bool,
     fault: Option<u8>,
+    /// What the library has warned of.
+    told: HashSet<String>,
 }
 
 /// Carries out the checks. The exit code is that of the first fault; 1 if there are only warnings.
-pub(crate) async fn run(common: &Common) -> Result<Ending, Failure> {
+pub(crate) async fn run(common: &Common, report: &Report) -> Result<Ending, Failure> {
     let address = Address::find(common)?;
     let warnings = Arc::new(Said::default());
-    // With `-vv` the log is shown already.
-    let _ = tracing_subscriber::fmt()
-        .with_writer(Arc::clone(&warnings))
-        .with_ansi(false)
-        .with_level(false)
-        .with_target(false)
-        .without_time()
-        .with_max_level(LevelFilter::WARN)
-        .try_init();
-    let mut findings = Findings { common, has_warnings: false, fault: None };
+    let heard = tracing_subscriber::fmt::layer().with_writer(Arc::clone(&warnings)).with_ansi(false);
+    let heard = heard.with_level(false).with_target(false).without_time();
+    tracing_subscriber::registry()
+        .with((common.verbose > 1).then(|| report.log()))
+        .with(heard.with_filter(filter_fn(|about| *about.level() == LevelFilter::WARN)))
+        .init();
+    let mut findings = Findings { common, has_warnings: false, fault: None, told: HashSet::new() };
     let begun = Instant::now();
     match address.open(Duration::ZERO).await {
         Err(mut failure) => {
@@ -71,11 +72,10 @@ pub(crate) async fn run(common: &Common) -> Result<Ending, Failure> {
             let (server, took) =
                 (address.shown().unwrap_or_else(|| "file:".to_owned()), shown(begun.elapsed()));
             findings.add("connect", Ok::<_, Failure>(Fine(format!("connected to {server} in {took}"))))?;
-            findings.examine(&locks, address.lease()?, &warnings).await?;
-            if locks.capabilities().reach == Reach::Network {
-                findings.add("exclusion", exclusion(&address).await)?;
-            }
+            findings.examine(&locks, &address, &warnings).await?;
             connection::close(&locks).await;
+            // That its own connection has ended is what a break does on some servers.
+            findings.hear(&warnings, |line| !line.contains("a connection has ended"))?;
         }
     }
     let code = findings.fault.unwrap_or(if findings.has_warnings { exit::WARNINGS } else { exit::SUCCESS });
@@ -105,21 +105,32 @@ impl Findings<'_> {
         write_output(&format!("{level:<8} {check:<10} {text}\n"))
     }
 
+    /// What the library has warned of since the last look, each once.
+    fn hear(&mut self, warnings: &Said, counts: impl Fn(&str) -> bool) -> Result<(), Failure> {
+        for line in warnings.lines() {
+            if counts(&line) && self.told.insert(line.clone()) {
+                self.add("server", Ok::<_, Failure>(Warning(line)))?;
+            }
+        }
+        Ok(())
+    }
+
     async fn examine(
         &mut self,
         locks: &LockClient,
-        lease: Option<Duration>,
+        address: &Address,
         warnings: &Said,
     ) -> Result<(), Failure> {
         let name = name();
-        self.add("round trip", round_trips(locks, lease).await)?;
+        self.add("round trip", round_trips(locks, address.lease()?).await)?;
         self.add("lock", lock(locks, &name).await)?;
         self.add("status", status(locks, &name).await)?;
         self.add("slots", slots(locks, &name).await)?;
         self.add("election", election(locks, &name).await)?;
-        for line in warnings.lines() {
-            self.add("server", Ok::<_, Failure>(Warning(line)))?;
+        if locks.capabilities().reach == Reach::Network {
+            self.add("exclusion", exclusion(address).await)?;
         }
+        self.hear(warnings, |_| true)?;
         // It may end a connection of this client, so it comes last.
         self.add("break", break_own(locks, &name).await)
     }

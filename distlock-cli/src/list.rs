@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use distlock::LockError;
 use distlock::status::{LockKind, LockStatus};
 
 use crate::arguments::{Common, List};
@@ -43,10 +44,15 @@ pub(crate) async fn print(
     // Each line ends.
     lines.push(String::new());
     write_output(&lines.join("\n"))?;
-    for error in &found.failures {
+    Ok(end(&found.failures, report))
+}
+
+/// Says at which locks the backend could not look.
+pub(crate) fn end(failures: &[LockError], report: &Report) -> Ending {
+    for error in failures {
         report.failure(&Failure::from(error.clone()));
     }
-    Ok(Ending::Code(if found.failures.is_empty() { exit::SUCCESS } else { exit::WARNINGS }))
+    Ending::Code(if failures.is_empty() { exit::SUCCESS } else { exit::WARNINGS })
 }
 
 fn named(lock: &LockStatus) -> Named<'_> {

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use test_servers::left_out;
 
-use crate::support::{Sandbox, assert_code, until};
+use crate::support::{Sandbox, assert_code, said, until};
 
 /// A terminal in which `distlock top` runs.
 struct Terminal<'a> {
@@ -104,6 +104,20 @@ fn without_a_terminal_it_is_a_table_of_now() {
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines[0], "NAME\tHOLDER\tTOKEN\tHELD\tWAITERS\tLONGEST\tGRANTS");
     assert!(lines[1].starts_with(&format!("job\tpid {} on ", holder.pid())) && lines.len() == 2, "{text}");
+}
+
+#[test]
+fn a_lock_that_cannot_be_looked_at_is_said_as_list_says_it() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.hold("job");
+    // Its readers should be in a folder.
+    std::fs::create_dir_all(sandbox.locks().join("shared")).unwrap();
+    std::fs::write(sandbox.locks().join("shared/broken"), "").unwrap();
+    let [list, top] = ["list", "top"].map(|subcommand| sandbox.run([subcommand]));
+    assert_code(&list, 1, "list");
+    assert_code(&top, 1, "top");
+    assert!(said(&top).contains("lock \"broken\"") && top.stderr == list.stderr, "{top:?} {list:?}");
+    assert!(String::from_utf8(top.stdout).unwrap().contains("\njob\tpid "));
 }
 
 /// In the tier of all there are 10,000.

@@ -5,7 +5,7 @@ use test_servers::ServerOptions;
 
 use super::server::Server;
 use crate::at_a_server::cases;
-use crate::at_a_server::failures::{doctor, is_64, is_77, lengths_and_graces};
+use crate::at_a_server::failures::{doctor, doctor_with, is_64, is_77, lengths_and_graces};
 use crate::support::Sandbox;
 
 cases!(Server::start(), failures: [
@@ -27,14 +27,16 @@ fn the_doctor_warns_of_a_server_that_evicts_and_of_one_that_forgets_at_a_restart
     let Some(server) = Server::start_with(ServerOptions::new()) else { return };
     server.command(&["CONFIG", "SET", "maxmemory", "1gb"]);
     server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    let (code, findings) = doctor(&Sandbox::at(server.url()));
-    assert_eq!(code, Some(1), "{findings:?}");
-    for part in ["maxmemory-policy allkeys-lru", "appendonly no"] {
-        let warns = |finding: &Value| {
-            finding["check"] == "server"
-                && finding["message"].as_str().is_some_and(|text| text.contains(part))
-        };
-        assert_eq!(findings.iter().filter(|finding| warns(finding)).count(), 1, "{findings:?}");
+    for options in [[].as_slice(), &["-vv"]] {
+        let (code, findings) = doctor_with(&Sandbox::at(server.url()), options);
+        assert_eq!(code, Some(1), "{options:?}: {findings:?}");
+        for part in ["maxmemory-policy allkeys-lru", "appendonly no"] {
+            let warns = |finding: &Value| {
+                finding["check"] == "server"
+                    && finding["message"].as_str().is_some_and(|text| text.contains(part))
+            };
+            assert_eq!(findings.iter().filter(|finding| warns(finding)).count(), 1, "{findings:?}");
+        }
     }
 }
 
