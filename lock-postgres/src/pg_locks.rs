@@ -3,7 +3,7 @@
 use lock_core::{LockKind, Operation};
 use lock_sql::{Row, comment};
 
-use crate::key::Key;
+use crate::key::{Key, SEMAPHORE_KEYS};
 use crate::options::TokenSource;
 use crate::server::{START, SessionId};
 use crate::session_tag::is_of_a_tag;
@@ -67,6 +67,17 @@ pub(crate) fn with_record(mut rows: Vec<Row>) -> Vec<Row> {
         row.extend_from_slice(said);
     }
     rows
+}
+
+/// The names and keys in the table of the locks and semaphores that are held or waited for. The locks of a semaphore are behind its key.
+pub(crate) fn listed() -> String {
+    let advisory = format!("FROM pg_locks WHERE locktype='advisory' AND objsubid=1 AND {HERE}");
+    format!(
+        "{}SELECT kept.name,kept.key::text FROM {} AS kept JOIN (SELECT {KEY_OF_ROW} AS key {advisory} \
+         UNION SELECT {KEY_OF_ROW}&(-{SEMAPHORE_KEYS}) {advisory}) AS used USING (key)",
+        comment(Operation::Inspect),
+        table::TOKENS
+    )
 }
 
 /// Ends a session that has the lock; no row if it does not. With the id of an acquisition, that has to be the holder still: the session

@@ -1,12 +1,13 @@
 //! The `Backend` of the core for a SQL server.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
     AcquireRequest, Backend, Broken, Capabilities, Downgraded, ErrorKind, Grant, GroupId, HolderId,
-    HolderInfo, InspectRequest, LeaseState, LockError, LockStatus, LossReason, Memo, Operation, Recall,
-    Released, Remembered, Updated,
+    HolderInfo, InspectRequest, LeaseState, LockError, LockKind, LockName, LockStatus, LossReason, Memo,
+    Operation, Recall, Released, Remembered, Updated,
 };
 use lock_kit::ClientRecord;
 
@@ -120,6 +121,25 @@ impl<D: Dialect> Backend for Client<D> {
         let looking = D::inspect(self, &key);
         (status.holders, status.waiters) = self.settings.in_time(limit, Operation::Inspect, looking).await?;
         Ok(status)
+    }
+
+    /// What is held has a name only in the table.
+    async fn list(&self) -> Result<Vec<InspectRequest>, LockError> {
+        let (dialect, names) = (&self.settings.dialect, self.capabilities.names);
+        let Some(statement) = dialect.list() else {
+            return Err(LockError::new(ErrorKind::Unsupported, Operation::Inspect)
+                .because("only a table at the server has the names of locks, and this client keeps none")
+                .remedy("keep one: fencing=table in all URLs"));
+        };
+        let asking = self.auxiliary.ask(Operation::Inspect, statement);
+        let limit = self.settings.request_timeout * STATEMENTS;
+        let answer = self.settings.in_time(limit, Operation::Inspect, asking).await?;
+        let found: BTreeSet<_> = answer.rows.iter().filter_map(|row| dialect.listed(row, names)).collect();
+        let request = |(name, kind): (LockName, LockKind)| {
+            let physical = names.apply(&name);
+            InspectRequest::new(name, physical).about(kind)
+        };
+        Ok(found.into_iter().map(request).collect())
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {

@@ -6,8 +6,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use lock_core::{
-    AttemptId, HolderId, LeaseState, LockError, LockKind, LockName, Memo, Mode, Operation, Participant,
-    PhysicalName, Released, Secret,
+    AttemptId, HolderId, LeaseState, LockError, LockKind, LockName, Memo, Mode, NameRules, Operation,
+    Participant, PhysicalName, Released, Secret,
 };
 use lock_kit::ClientRecord;
 use sqlx::error::DatabaseError;
@@ -146,6 +146,12 @@ pub trait Dialect: Holds<Self> + Breaks<Self> + Slots<Self> + Send + Sync + Size
 
     /// Reads what the session `asked` has answered to it.
     fn seen(asked: &Self::Id, id: &Self::Id, answer: &Answer) -> Seen;
+
+    /// Returns the statement that reads the records of the locks that are held, if the client keeps such.
+    fn list(&self) -> Option<String>;
+
+    /// Reads the name and the kind of a lock of this client from such a record.
+    fn listed(&self, row: &Row, names: NameRules) -> Option<(LockName, LockKind)>;
 
     /// Returns the statement that replaces what the table says of a holder, if its session still holds the lock. It answers a row then.
     fn describe(claim: &Claim<Self::Key>, session: &Self::Id, holder: &ClientRecord) -> String;

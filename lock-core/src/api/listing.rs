@@ -8,12 +8,12 @@ use crate::api::client::LockClient;
 use crate::policy::context::ClientContext;
 use crate::runtime::engine::no_answer;
 use crate::spi::InspectRequest;
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::error::{LockError, Operation};
 use crate::types::name::{LockName, NameRules};
 use crate::types::status::{LockList, LockStatus};
 
 #[cfg(doc)]
-use crate::types::capabilities::Capabilities;
+use crate::types::{capabilities::Capabilities, error::ErrorKind};
 
 /// How many locks of a list are inspected at the same time.
 const TOGETHER: usize = 32;
@@ -72,21 +72,10 @@ impl LockClient {
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
     pub async fn list(&self) -> Result<LockList, LockError> {
-        self.check_listing()?;
         let mut found = self.on_engine(Operation::Inspect, inspect_all).await?;
         found.locks.retain(|lock| lock.name.as_str().starts_with(&*self.prefix));
         found.locks.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(found)
-    }
-
-    pub(super) fn check_listing(&self) -> Result<(), LockError> {
-        let capabilities = self.capabilities();
-        if capabilities.listing {
-            return Ok(());
-        }
-        let unsupported = LockError::new(ErrorKind::Unsupported, Operation::Inspect).at(self.server());
-        let cause = format!("the backend {:?} cannot name the locks of its server", capabilities.backend);
-        Err(unsupported.because(cause).remedy("ask for each lock by its name"))
     }
 }
 
