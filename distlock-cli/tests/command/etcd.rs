@@ -113,6 +113,7 @@ cases!(Server::start(), election: [
 
 cases!(Server::start(), once: [
     a_slot_runs_once_and_a_failure_consumes_it,
+    a_slot_is_shown_and_forgotten,
     a_lock_is_kept_after_its_release,
     a_slot_is_forgotten_after_its_time,
 ]);
