@@ -5,9 +5,9 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use distlock::capabilities::Reach;
+use distlock::capabilities::{Failover, Reach};
 use distlock::status::HolderInfo;
-use distlock::{LockClient, LockError};
+use distlock::{ErrorKind, LockClient, LockError};
 use humantime::format_duration;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -125,9 +125,12 @@ impl Findings<'_> {
         self.add("round trip", round_trips(locks, address.lease()?).await)?;
         self.add("lock", lock(locks, &name).await)?;
         self.add("status", status(locks, &name).await)?;
+        self.add("list", list(locks, &name).await)?;
+        self.add("sharing", sharing(locks, &name).await)?;
         self.add("slots", slots(locks, &name).await)?;
         self.add("election", election(locks, &name).await)?;
         if locks.capabilities().reach == Reach::Network {
+            self.add("failover", Ok::<_, Failure>(survival(locks.capabilities().failover)))?;
             self.add("exclusion", exclusion(address).await)?;
         }
         self.hear(warnings, |_| true)?;
@@ -260,6 +263,50 @@ async fn status(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
             Warning("the holder is not shown: the login may lack a right, see the backend's page".to_owned())
         }
     })
+}
+
+async fn list(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
+    let guard = locks.mutex(name)?.acquire_for(PATIENCE).await?;
+    let listed = tokio::time::timeout(PATIENCE, locks.list()).await;
+    guard.release().await?;
+    let Ok(listed) = listed else {
+        let text = "takes longer than it may here: ask for it rarely, and with a long --interval";
+        return Ok(Warning(format!("a list of all locks {text}")));
+    };
+    let found = match listed {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            return Ok(Warning(format!("list, watch and top end with 64: {error}")));
+        }
+        found => found?,
+    };
+    Ok(match (found.failures.first(), found.locks.iter().any(|lock| lock.name.as_str() == name)) {
+        (Some(error), _) => Warning(error.to_string()),
+        (None, true) => Fine("its own lock is listed".to_owned()),
+        (None, false) => Warning("its own lock is not listed: do not rely on list, watch and top".to_owned()),
+    })
+}
+
+async fn sharing(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
+    for lock in [locks.rw_lock(name)?.read(), locks.semaphore(name, 2)?.permits(1)?] {
+        let (first, second) = (lock.acquire_for(PATIENCE).await?, lock.acquire_for(PATIENCE).await?);
+        first.release().await?;
+        second.release().await?;
+    }
+    Ok(Fine("two readers, and two holders of permits, were beside each other".to_owned()))
+}
+
+fn survival(failover: Failover) -> Finding {
+    match failover {
+        Failover::KeepsHolds => Fine("another server that takes over keeps the locks".to_owned()),
+        Failover::LosesHolds => {
+            Fine("when another server takes over, holders learn of a loss before others get their locks".to_owned())
+        }
+        _ => Warning(
+            "another server that takes over may grant locks that are held: have late writes refused by their tokens, or \
+             choose a backend whose locks outlive a server"
+                .to_owned(),
+        ),
+    }
 }
 
 async fn slots(locks: &LockClient, name: &str) -> Result<Finding, LockError> {

@@ -253,13 +253,11 @@ impl<R: Register> Backend for RegisterBackend<R> {
         let deadline = clock.now().plus(self.store.timeout * PAGES);
         let listed = within(clock, deadline, self.store.register.list()).await;
         let keys = listed.unwrap_or_else(|| Err(no_answer(Operation::Inspect)))?;
-        let request = |key: &String| {
-            let (name, kind) = key.rsplit_once('.')?;
-            let kind =
-                [LockKind::Lock, LockKind::Semaphore].into_iter().find(|one| one.to_string() == kind)?;
-            InspectRequest::found(name, kind).ok()
+        let kinds = [LockKind::Lock, LockKind::Semaphore].map(|kind| (format!(".{kind}"), kind));
+        let of_kind = |key: &str, (end, kind): &(String, LockKind)| {
+            InspectRequest::found(key.strip_suffix(&**end)?, *kind).ok()
         };
-        Ok(keys.iter().filter_map(request).collect())
+        Ok(keys.iter().filter_map(|key| kinds.iter().find_map(|kind| of_kind(key, kind))).collect())
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
