@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
+use tokio::task::JoinSet;
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, until, waiting};
@@ -10,6 +11,7 @@ use crate::stage::{LONG, ROOM, Stage, Waiter, until, waiting};
 cases!("lines":
     a_line_that_is_too_long_to_watch_is_served_in_order,
     readers_far_behind_a_writer_enter_together,
+    a_list_of_two_pages_has_every_lock,
 );
 
 /// More than a waiter watches together.
@@ -46,6 +48,25 @@ async fn a_line_that_is_too_long_to_watch_is_served_in_order() -> Outcome {
         drop(client);
     }
     stage.is_free(&holder, "then").await
+}
+
+async fn a_list_of_two_pages_has_every_lock() -> Outcome {
+    const LOCKS: usize = 1_050;
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let mut acquiring = JoinSet::new();
+    for number in 0..LOCKS {
+        let lock = client.mutex(format!("{ROOM}-{number}"))?;
+        acquiring.spawn(async move { lock.acquire().await });
+    }
+    let guards = acquiring.join_all().await;
+    let found = client.list().await?;
+    let (locks, failures) = (found.locks.len(), found.failures);
+    ensure!(locks == LOCKS && failures.is_empty(), "{locks} are listed, and {failures:?}");
+    for guard in guards {
+        guard?.release().await?;
+    }
+    Ok(())
 }
 
 async fn readers_far_behind_a_writer_enter_together() -> Outcome {
