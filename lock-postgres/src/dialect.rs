@@ -14,7 +14,7 @@ use lock_core::{
 };
 use lock_kit::ClientRecord;
 use lock_sql::{
-    Answer, Connecting, Dialect, Explained, Failure, Row, Seen, Waiting, create_if_missing, newer_layout,
+    Answer, Connecting, Dialect, Explained, Failure, Listed, Seen, Waiting, create_if_missing, newer_layout,
 };
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -30,7 +30,7 @@ use crate::server::SessionId;
 use crate::session::{self, OfSession};
 use crate::session_tag::{self, SessionTag};
 use crate::snapshot_monitor::SnapshotMonitor;
-use crate::{failure, hold, pg_locks, statement, table};
+use crate::{failure, hold, inspection, pg_locks, statement, table};
 
 const SEARCH_PATH: &str = "search_path";
 
@@ -292,18 +292,11 @@ impl Dialect for Postgres {
     }
 
     fn list(&self) -> Option<String> {
-        self.has_table().then(pg_locks::listed)
+        self.has_table().then(pg_locks::all)
     }
 
-    fn listed(&self, row: &Row, names: NameRules) -> Option<(LockName, LockKind)> {
-        let [Some(name), Some(key)] = row.as_slice() else { return None };
-        let name = LockName::new(name).ok()?;
-        let physical = names.apply(&name);
-        // Clients with another prefix have another key.
-        let is_it =
-            |kind: &LockKind| self.key(&name, &physical, *kind).is_ok_and(|its| its.to_string() == *key);
-        let kind = [LockKind::Lock, LockKind::Semaphore].into_iter().find(is_it)?;
-        Some((name, kind))
+    fn listed(&self, answer: Answer, names: NameRules) -> Vec<Listed> {
+        inspection::listed(self, answer, names)
     }
 
     fn describe(claim: &Claim, session: &SessionId, holder: &ClientRecord) -> String {

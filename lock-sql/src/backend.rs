@@ -1,20 +1,19 @@
 //! The `Backend` of the core for a SQL server.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
     AcquireRequest, Backend, Broken, Capabilities, Downgraded, ErrorKind, Grant, GroupId, HolderId,
-    HolderInfo, InspectRequest, LeaseState, LockError, LockKind, LockName, LockStatus, LossReason, Memo,
-    Operation, Recall, Released, Remembered, Updated,
+    HolderInfo, InspectRequest, LeaseState, LockError, LockStatus, LossReason, Memo, Operation, Recall,
+    Released, Remembered, Updated,
 };
 use lock_kit::ClientRecord;
 
 use crate::attempt::Attempt;
 use crate::breaking;
 use crate::client::{Client, Placed};
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Listed};
 use crate::failure::{Failure, Why, not_primary};
 use crate::link::Taken;
 use crate::once;
@@ -134,12 +133,15 @@ impl<D: Dialect> Backend for Client<D> {
         let asking = self.auxiliary.ask(Operation::Inspect, statement);
         let limit = self.settings.request_timeout * STATEMENTS;
         let answer = self.settings.in_time(limit, Operation::Inspect, asking).await?;
-        let found: BTreeSet<_> = answer.rows.iter().filter_map(|row| dialect.listed(row, names)).collect();
-        let request = |(name, kind): (LockName, LockKind)| {
+        let request = |(name, kind, seen): Listed| {
             let physical = names.apply(&name);
-            InspectRequest::new(name, physical).about(kind)
+            let request = InspectRequest::new(name, physical).about(kind);
+            match seen {
+                Some((holders, waiters)) => request.seen(holders, waiters),
+                None => request,
+            }
         };
-        Ok(found.into_iter().map(request).collect())
+        Ok(dialect.listed(answer, names).into_iter().map(request).collect())
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {

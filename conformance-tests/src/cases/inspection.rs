@@ -123,6 +123,10 @@ async fn those_in_use_are_listed_and_no_others(stage: &Stage) -> Outcome {
     let found = listed(&observer, "list/").await?;
     let expected = names.map(|name| (name.to_owned(), 1, usize::from(name == names[1])));
     ensure!(found == expected, "listed are {found:?}");
+    for lock in observer.scoped("list/").list().await?.locks {
+        let status = observer.status(&lock.name).await?;
+        ensure!((&lock.holders, &lock.waiters) == (&status.holders, &status.waiters), "{lock:?}, {status:?}");
+    }
     for guard in guards {
         guard.release().await?;
     }

@@ -25,7 +25,7 @@ async fn inspect_all(context: Arc<ClientContext>) -> Result<LockList, LockError>
     loop {
         for request in requests.by_ref().take(TOGETHER - asked.len()) {
             let context = Arc::clone(&context);
-            asked.spawn(async move { inspect_found(&context, &request).await });
+            asked.spawn(async move { inspect_found(&context, request).await });
         }
         match asked.join_next().await {
             None => return Ok(found),
@@ -37,10 +37,16 @@ async fn inspect_all(context: Arc<ClientContext>) -> Result<LockList, LockError>
     }
 }
 
-async fn inspect_found(context: &ClientContext, request: &InspectRequest) -> Result<LockStatus, LockError> {
+async fn inspect_found(
+    context: &ClientContext,
+    mut request: InspectRequest,
+) -> Result<LockStatus, LockError> {
+    if let Some(seen) = request.seen.take() {
+        return Ok(seen);
+    }
     let about = |error: LockError| error.on(request.name()).of(request.kind()).at(&context.server);
-    let mut lock = context.backend.inspect(request).await.map_err(about)?;
-    lock.name = name_of(lock.name, request, context.backend.capabilities().names);
+    let mut lock = context.backend.inspect(&request).await.map_err(about)?;
+    lock.name = name_of(lock.name, &request, context.backend.capabilities().names);
     Ok(lock)
 }
 

@@ -200,7 +200,7 @@ impl Shared {
         let mut words = request.start.split(' ');
         let (method, path) = (words.next()?, words.next()?);
         let below = path.strip_prefix('/')?.strip_prefix(S3Server::BUCKET);
-        if let Some((_, query)) = below.and_then(|below| below.split_once("?")) {
+        if let Some((_, query)) = below.and_then(|below| below.split_once('?')) {
             self.counts.lock().0 += 1;
             return Some(("200 OK", None, self.list(query).into_bytes()));
         }
