@@ -11,7 +11,7 @@ use distlock::{ErrorKind, LockClient, LockError};
 use humantime::format_duration;
 use serde_json::json;
 use tokio::task::JoinSet;
-use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::prelude::*;
 
 use crate::arguments::Common;
@@ -55,7 +55,7 @@ pub(crate) async fn run(common: &Common, report: &Report) -> Result<Ending, Fail
     let heard = heard.with_level(false).with_target(false).without_time();
     tracing_subscriber::registry()
         .with((common.verbose > 1).then(|| report.log()))
-        .with(heard.with_filter(filter_fn(|about| *about.level() == LevelFilter::WARN)))
+        .with(heard.with_filter(LevelFilter::WARN))
         .init();
     let mut findings = Findings { common, has_warnings: false, fault: None, told: HashSet::new() };
     let begun = Instant::now();
@@ -74,8 +74,10 @@ pub(crate) async fn run(common: &Common, report: &Report) -> Result<Ending, Fail
             findings.add("connect", Ok::<_, Failure>(Fine(format!("connected to {server} in {took}"))))?;
             findings.examine(&locks, &address, &warnings).await?;
             connection::close(&locks).await;
-            // That its own connection has ended is what a break does on some servers.
-            findings.hear(&warnings, |line| !line.contains("a connection has ended"))?;
+            // A break loses its own lock, and on some servers its connection.
+            let is_its_own =
+                |line: &str| line.starts_with("lost ") || line.contains("a connection has ended");
+            findings.hear(&warnings, |line| !is_its_own(line))?;
         }
     }
     let code = findings.fault.unwrap_or(if findings.has_warnings { exit::WARNINGS } else { exit::SUCCESS });
