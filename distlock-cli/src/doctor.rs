@@ -1,21 +1,23 @@
 //! `distlock doctor`: connects as a program would, tries on a lock of its own what programs need, and says what would fail later.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use distlock::capabilities::Reach;
+use distlock::capabilities::{Failover, Reach};
 use distlock::status::HolderInfo;
-use distlock::{LockClient, LockError};
+use distlock::{ErrorKind, LockClient, LockError};
 use humantime::format_duration;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::prelude::*;
 
 use crate::arguments::Common;
 use crate::connection::{self, Address};
 use crate::exit::{self, Ending, Failure};
-use crate::report::write_output;
+use crate::report::{Report, write_output};
 
 /// How often the server is asked for a sign of life.
 const ROUND_TRIPS: u32 = 20;
@@ -41,22 +43,21 @@ struct Findings<'a> {
     common: &'a Common,
     has_warnings: bool,
     fault: Option<u8>,
+    /// What the library has warned of.
+    told: HashSet<String>,
 }
 
 /// Carries out the checks. The exit code is that of the first fault; 1 if there are only warnings.
-pub(crate) async fn run(common: &Common) -> Result<Ending, Failure> {
+pub(crate) async fn run(common: &Common, report: &Report) -> Result<Ending, Failure> {
     let address = Address::find(common)?;
     let warnings = Arc::new(Said::default());
-    // With `-vv` the log is shown already.
-    let _ = tracing_subscriber::fmt()
-        .with_writer(Arc::clone(&warnings))
-        .with_ansi(false)
-        .with_level(false)
-        .with_target(false)
-        .without_time()
-        .with_max_level(LevelFilter::WARN)
-        .try_init();
-    let mut findings = Findings { common, has_warnings: false, fault: None };
+    let heard = tracing_subscriber::fmt::layer().with_writer(Arc::clone(&warnings)).with_ansi(false);
+    let heard = heard.with_level(false).with_target(false).without_time();
+    tracing_subscriber::registry()
+        .with((common.verbose > 1).then(|| report.log()))
+        .with(heard.with_filter(LevelFilter::WARN))
+        .init();
+    let mut findings = Findings { common, has_warnings: false, fault: None, told: HashSet::new() };
     let begun = Instant::now();
     match address.open(Duration::ZERO).await {
         Err(mut failure) => {
@@ -71,11 +72,12 @@ pub(crate) async fn run(common: &Common) -> Result<Ending, Failure> {
             let (server, took) =
                 (address.shown().unwrap_or_else(|| "file:".to_owned()), shown(begun.elapsed()));
             findings.add("connect", Ok::<_, Failure>(Fine(format!("connected to {server} in {took}"))))?;
-            findings.examine(&locks, address.lease()?, &warnings).await?;
-            if locks.capabilities().reach == Reach::Network {
-                findings.add("exclusion", exclusion(&address).await)?;
-            }
+            findings.examine(&locks, &address, &warnings).await?;
             connection::close(&locks).await;
+            // A break loses its own lock, and on some servers its connection.
+            let is_its_own =
+                |line: &str| line.starts_with("lost ") || line.contains("a connection has ended");
+            findings.hear(&warnings, |line| !is_its_own(line))?;
         }
     }
     let code = findings.fault.unwrap_or(if findings.has_warnings { exit::WARNINGS } else { exit::SUCCESS });
@@ -105,21 +107,35 @@ impl Findings<'_> {
         write_output(&format!("{level:<8} {check:<10} {text}\n"))
     }
 
+    /// What the library has warned of since the last look, each once.
+    fn hear(&mut self, warnings: &Said, counts: impl Fn(&str) -> bool) -> Result<(), Failure> {
+        for line in warnings.lines() {
+            if counts(&line) && self.told.insert(line.clone()) {
+                self.add("server", Ok::<_, Failure>(Warning(line)))?;
+            }
+        }
+        Ok(())
+    }
+
     async fn examine(
         &mut self,
         locks: &LockClient,
-        lease: Option<Duration>,
+        address: &Address,
         warnings: &Said,
     ) -> Result<(), Failure> {
         let name = name();
-        self.add("round trip", round_trips(locks, lease).await)?;
+        self.add("round trip", round_trips(locks, address.lease()?).await)?;
         self.add("lock", lock(locks, &name).await)?;
         self.add("status", status(locks, &name).await)?;
+        self.add("list", list(locks, &name).await)?;
+        self.add("sharing", sharing(locks, &name).await)?;
         self.add("slots", slots(locks, &name).await)?;
         self.add("election", election(locks, &name).await)?;
-        for line in warnings.lines() {
-            self.add("server", Ok::<_, Failure>(Warning(line)))?;
+        if locks.capabilities().reach == Reach::Network {
+            self.add("failover", Ok::<_, Failure>(survival(locks.capabilities().failover)))?;
+            self.add("exclusion", exclusion(address).await)?;
         }
+        self.hear(warnings, |_| true)?;
         // It may end a connection of this client, so it comes last.
         self.add("break", break_own(locks, &name).await)
     }
@@ -249,6 +265,50 @@ async fn status(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
             Warning("the holder is not shown: the login may lack a right, see the backend's page".to_owned())
         }
     })
+}
+
+async fn list(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
+    let guard = locks.mutex(name)?.acquire_for(PATIENCE).await?;
+    let listed = tokio::time::timeout(PATIENCE, locks.list()).await;
+    guard.release().await?;
+    let Ok(listed) = listed else {
+        let text = "takes longer than it may here: ask for it rarely, and with a long --interval";
+        return Ok(Warning(format!("a list of all locks {text}")));
+    };
+    let found = match listed {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            return Ok(Warning(format!("list, watch and top end with 64: {error}")));
+        }
+        found => found?,
+    };
+    Ok(match (found.failures.first(), found.locks.iter().any(|lock| lock.name.as_str() == name)) {
+        (Some(error), _) => Warning(error.to_string()),
+        (None, true) => Fine("its own lock is listed".to_owned()),
+        (None, false) => Warning("its own lock is not listed: do not rely on list, watch and top".to_owned()),
+    })
+}
+
+async fn sharing(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
+    for lock in [locks.rw_lock(name)?.read(), locks.semaphore(name, 2)?.permits(1)?] {
+        let (first, second) = (lock.acquire_for(PATIENCE).await?, lock.acquire_for(PATIENCE).await?);
+        first.release().await?;
+        second.release().await?;
+    }
+    Ok(Fine("two readers, and two holders of permits, were beside each other".to_owned()))
+}
+
+fn survival(failover: Failover) -> Finding {
+    match failover {
+        Failover::KeepsHolds => Fine("another server that takes over keeps the locks".to_owned()),
+        Failover::LosesHolds => {
+            Fine("when another server takes over, holders learn of a loss before others get their locks".to_owned())
+        }
+        _ => Warning(
+            "another server that takes over may grant locks that are held: have late writes refused by their tokens, or \
+             choose a backend whose locks outlive a server"
+                .to_owned(),
+        ),
+    }
 }
 
 async fn slots(locks: &LockClient, name: &str) -> Result<Finding, LockError> {

@@ -2,15 +2,17 @@
 
 use std::time::{Duration, SystemTime};
 
+use distlock::LockError;
 use distlock::status::{LockKind, LockStatus};
+use humantime::format_duration;
 
 use crate::arguments::{Common, List};
 use crate::connection::{self, Address};
 use crate::exit::{self, Ending, Failure};
-use crate::named::Named;
-use crate::participants;
+use crate::named::{Named, fencing_token};
+use crate::participants::{self, whole_seconds};
 use crate::report::{Report, write_output};
-use crate::status::{is_held, to_json};
+use crate::status::{is_held, shown, to_json};
 
 /// Prints the locks that the arguments select.
 pub(crate) async fn run(common: &Common, list: &List, report: &Report) -> Result<Ending, Failure> {
@@ -43,10 +45,15 @@ pub(crate) async fn print(
     // Each line ends.
     lines.push(String::new());
     write_output(&lines.join("\n"))?;
-    for error in &found.failures {
+    Ok(end(&found.failures, report))
+}
+
+/// Says at which locks the backend could not look.
+pub(crate) fn end(failures: &[LockError], report: &Report) -> Ending {
+    for error in failures {
         report.failure(&Failure::from(error.clone()));
     }
-    Ok(Ending::Code(if found.failures.is_empty() { exit::SUCCESS } else { exit::WARNINGS }))
+    Ending::Code(if failures.is_empty() { exit::SUCCESS } else { exit::WARNINGS })
 }
 
 fn named(lock: &LockStatus) -> Named<'_> {
@@ -55,11 +62,17 @@ fn named(lock: &LockStatus) -> Named<'_> {
 }
 
 fn to_text(named: Named<'_>, lock: &LockStatus, now: SystemTime) -> String {
-    let holders = match lock.holders.first() {
-        None => "is free".to_owned(),
-        Some(first) => format!("{} {}", is_held(first.mode), participants::describe_all(&lock.holders, now)),
-    };
-    let waiting =
-        if lock.waiters.is_empty() { String::new() } else { format!("; {} waiting", lock.waiters.len()) };
-    format!("{named} {holders}{waiting}")
+    let mut parts = vec!["is free".to_owned()];
+    if let Some(first) = lock.holders.first() {
+        parts = vec![format!("{} {}", is_held(first.mode), participants::describe_all(&lock.holders, now))];
+        parts.extend(fencing_token(first.token, first.mode).map(|token| format!("token {token}")));
+        parts.extend(first.value.as_ref().map(|value| format!("value {value:?}")));
+        parts.extend(lock.remaining.map(|left| format!("its lease ends in {}", shown(left))));
+    }
+    if let Some(first) = lock.waiters.first() {
+        let since = first.since.and_then(|since| now.duration_since(since).ok()).map(whole_seconds);
+        let longest = since.map(|since| format!(", the first for {}", format_duration(since)));
+        parts.push(format!("{} waiting{}", lock.waiters.len(), longest.unwrap_or_default()));
+    }
+    format!("{named} {}", parts.join("; "))
 }

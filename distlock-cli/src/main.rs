@@ -56,6 +56,7 @@ use std::process;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
+use tracing_subscriber::prelude::*;
 
 use crate::arguments::{Arguments, Task};
 use crate::event::Level;
@@ -72,8 +73,9 @@ fn main() {
         Err(error) => not_understood(&error),
     };
     let report = Report::new(&arguments.common, arguments.task.json_to());
-    if arguments.common.verbose > 1 {
-        report.show_log();
+    // `doctor` listens as well.
+    if arguments.common.verbose > 1 && !matches!(arguments.task, Task::Doctor) {
+        tracing_subscriber::registry().with(report.log()).init();
     }
     let metrics = arguments.task.metrics_file();
     let ending = start(&arguments, &report).unwrap_or_else(|failure| {
@@ -121,7 +123,7 @@ async fn carry_out(arguments: &Arguments, report: &Report) -> Result<Ending, Fai
         Task::Top(top) => top::run(common, top, report).await,
         Task::Break(arguments) => breaking::run(common, arguments).await,
         Task::Forget(arguments) => forget::run(common, arguments).await,
-        Task::Doctor => doctor::run(common).await,
+        Task::Doctor => doctor::run(common, report).await,
         Task::Completions { shell } => completions(*shell),
         Task::Man { folder } => man(folder),
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::{Layer, Registry};
 
 use crate::arguments::Common;
 use crate::event::{Event, Level};
@@ -79,13 +80,10 @@ impl Report {
     }
 
     /// Prints the library's log as well.
-    pub(crate) fn show_log(&self) {
+    pub(crate) fn log(&self) -> impl Layer<Registry> + use<> {
         let output = self.output.clone();
-        tracing_subscriber::fmt()
-            .with_writer(move || output.log())
-            .with_ansi(self.style.is_coloured())
-            .with_max_level(LevelFilter::DEBUG)
-            .init();
+        let shown = tracing_subscriber::fmt::layer().with_writer(move || output.log());
+        shown.with_ansi(self.style.is_coloured()).with_filter(LevelFilter::DEBUG)
     }
 
     /// The locks are at this server.

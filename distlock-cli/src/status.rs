@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use distlock::LockClient;
 use distlock::capabilities::{Capabilities, Inspection, Reach};
 use distlock::status::{LockKind, LockStatus, Mode, Participant};
+use humantime::FormattedDuration;
 use serde_json::{Value, json};
 
 use crate::arguments::{Common, Status};
@@ -42,8 +43,16 @@ async fn output(
         Some(slot) => Some((slot, locks.remembered(named.name, slot).await?)),
         None => None,
     };
+    // A status does not fail because more cannot be known.
+    let pause = match named.kind {
+        LockKind::Semaphore => None,
+        _ => locks.remembered(named.name, "").await.unwrap_or_default(),
+    };
     if common.json {
         let mut object = to_json(named, &status);
+        if let Some(pause) = pause {
+            object["pause_ms"] = json!(milliseconds(pause));
+        }
         if let Some((slot, left)) = slot {
             object["slot"] =
                 json!({ "slot": slot, "has_run": left.is_some(), "remembered_ms": left.map(milliseconds) });
@@ -56,14 +65,20 @@ async fn output(
     {
         text = format!("{named} is free ({hint})\n");
     }
+    if let Some(left) = pause.map(shown) {
+        text = format!("{text}with --at-least it is kept free for {left} more\n");
+    }
     match slot {
         Some((slot, Some(left))) => {
-            let left = humantime::format_duration(Duration::from_millis(milliseconds(left)));
-            Ok(format!("{text}slot {slot:?} has run; it is remembered for {left} more\n"))
+            Ok(format!("{text}slot {slot:?} has run; it is remembered for {} more\n", shown(left)))
         }
         Some((slot, None)) => Ok(format!("{text}slot {slot:?} has not run\n")),
         None => Ok(text),
     }
+}
+
+pub(crate) fn shown(left: Duration) -> FormattedDuration {
+    humantime::format_duration(Duration::from_millis(milliseconds(left)))
 }
 
 pub(crate) fn to_json(named: Named<'_>, status: &LockStatus) -> Value {
@@ -100,7 +115,7 @@ pub(crate) fn to_text(
         lines.extend(details(holder, capabilities).map(|detail| format!("  {detail}")));
     }
     if let Some(remaining) = status.remaining.filter(|_| status.is_held()) {
-        let remaining = humantime::format_duration(Duration::from_millis(milliseconds(remaining)));
+        let remaining = shown(remaining);
         let whose = if status.holders.len() > 1 { "the last of their leases" } else { "its lease" };
         lines.push(format!("  {whose} ends in {remaining} unless it is renewed"));
     }

@@ -58,12 +58,14 @@ pub(crate) async fn run(common: &Common, top: &Watch, report: &Report) -> Result
     let found = locks.scoped(&top.prefix).list().await;
     connection::close(&locks).await;
     let mut view = View::default();
-    view.see(found?);
+    let found = found?;
+    let failures = found.failures.clone();
+    view.see(found);
     let now = SystemTime::now();
     let rows = view.visible().into_iter().map(|lock| view.cells(lock, now).join("\t"));
     let lines: Vec<_> = [COLUMNS.join("\t")].into_iter().chain(rows).chain([String::new()]).collect();
     write_output(&lines.join("\n"))?;
-    Ok(Ending::Code(exit::SUCCESS))
+    Ok(list::end(&failures, report))
 }
 
 async fn show(locks: &LockClient, top: &Watch, signals: &mut Signals) -> Result<Ending, Failure> {

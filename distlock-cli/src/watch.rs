@@ -25,7 +25,7 @@ pub(crate) async fn run(common: &Common, watch: &Watch, report: &Report) -> Resu
 }
 
 async fn follow(locks: &LockClient, arguments: &Watch, json: bool) -> Result<(), Failure> {
-    let mut watch = locks.scoped(&arguments.prefix).watch(arguments.interval)?;
+    let mut watch = locks.scoped(&arguments.prefix).watch(arguments.interval);
     loop {
         let (changes, now) = (watch.changes().await?, SystemTime::now());
         let lines =

@@ -12,6 +12,9 @@ use crate::failure::Failure;
 use crate::line::Entry;
 use crate::messages::{Compare, DELETION, KeyValue, Range, Step, Txn, WatchCreate};
 
+/// How many keys of a list the server reads at once, while others wait for it.
+const PAGE: u16 = 1000;
+
 /// The pause between two looks at a key, when the watch over it has ended.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -35,10 +38,27 @@ impl Lines for EtcdEntries {
     async fn list(&self) -> Result<Vec<InspectRequest>, Failure> {
         self.link.soon().await?;
         let directory = Directory::new(self.link.options.prefix.clone());
-        let keys = self.link.ask(Range { keys_only: true, ..directory.range() }).await?.found;
-        let keys: Vec<_> = keys.into_iter().filter_map(|found| String::from_utf8(found.key).ok()).collect();
-        let owners: BTreeSet<_> = keys.iter().filter_map(|key| self.link.options.owner_of(key)).collect();
-        Ok(owners.into_iter().filter_map(|(name, kind)| InspectRequest::found(name, kind).ok()).collect())
+        let (mut from, mut owners) = (directory.start().to_owned(), BTreeSet::new());
+        loop {
+            // In the order of the keys, which needs no sorting.
+            let page = Range {
+                key: from,
+                end: directory.end(),
+                limit: PAGE.into(),
+                keys_only: true,
+                ..Range::default()
+            };
+            let found = self.link.ask(page).await?.found;
+            // The prefix is that of clients, whose keys are text.
+            let keys: Vec<_> = found.iter().filter_map(|found| str::from_utf8(&found.key).ok()).collect();
+            let owned = keys.iter().filter_map(|key| self.link.options.owner_of(key));
+            owners.extend(owned.map(|(name, kind)| (name.to_owned(), kind)));
+            match keys.last() {
+                Some(last) if found.len() >= PAGE.into() => from = format!("{last}\0"),
+                _ => break,
+            }
+        }
+        Ok(owners.iter().filter_map(|(name, kind)| InspectRequest::found(name, *kind).ok()).collect())
     }
 
     async fn mark(&self, entry: &mut Entry, value: &[u8]) -> Result<Marked, Failure> {

@@ -1,5 +1,6 @@
 //! What only clients of MySQL have, of what clients of SQL servers share.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -8,7 +9,9 @@ use lock_core::{
     LockName, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Reserving, Secret,
 };
 use lock_kit::ClientRecord;
-use lock_sql::{Answer, Connecting, Dialect, Explained, Failure, Seen, create_if_missing};
+use lock_sql::{
+    Answer, Connecting, Dialect, Explained, Failure, Listed, Row, Seen, create_if_missing, mode_of,
+};
 use sqlx::error::DatabaseError;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 
@@ -96,6 +99,7 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
             .with_fencing(Fencing::Durable)
             .with_reserving(Reserving::AtMost(MOST_TOKENS))
             .with_inspection(Inspection::HolderAndQueue)
+            .with_listing()
             .with_breaking(Breaking::Supported)
             .with_describing(),
         TokenSource::Clock => capabilities
@@ -226,6 +230,23 @@ impl Dialect for MySql {
             Some(holder) if holder == id.number => Seen::Idle,
             Some(holder) => Seen::Held(id_of(holder, &id.run)),
         }
+    }
+
+    fn list(&self) -> Option<String> {
+        (self.fencing == TokenSource::Table).then(statement::held)
+    }
+
+    fn listed(&self, answer: Answer, names: NameRules) -> Vec<Listed> {
+        let read = |row: &Row| {
+            let [Some(part), Some(holder)] = row.as_slice() else { return None };
+            let holder: Holder = serde_json::from_str(holder).ok()?;
+            let (name, kind) = (LockName::new(&holder.lock).ok()?, mode_of(holder.mode.as_deref()).kind());
+            // Clients with another prefix call it otherwise.
+            let is_ours = Parts::new(self.name(&names.apply(&name)), kind).contain(part);
+            is_ours.then_some((name, kind))
+        };
+        let found: BTreeSet<_> = answer.rows.iter().filter_map(read).collect();
+        found.into_iter().map(|(name, kind)| (name, kind, None)).collect()
     }
 
     fn describe(claim: &Claim, session: &SessionId, holder: &ClientRecord) -> String {

@@ -284,6 +284,14 @@ pub(crate) fn last_holders(names: &[Name], operation: Operation) -> String {
     )
 }
 
+/// What the table says of the last holders of those of its locks that are held, by name.
+pub(crate) fn held() -> String {
+    format!(
+        "SELECT {} name,CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE holder<>'' AND IS_USED_LOCK(name) IS NOT NULL",
+        comment(Operation::Inspect)
+    )
+}
+
 /// The row in which the layout of what these clients keep is written down.
 fn layout_row(prefix: &str) -> String {
     format!("{prefix}|layout")

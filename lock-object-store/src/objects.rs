@@ -9,6 +9,9 @@ use lock_register::{Register, Stored, Written};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
 
+/// What a path has for the mark of a mapped name.
+const MAPPED: &str = "%7E";
+
 /// The objects below a prefix.
 #[derive(Debug)]
 pub(crate) struct Objects {
@@ -59,6 +62,13 @@ impl Register for Objects {
                 }
             }
         }
+    }
+
+    async fn list(&self) -> Result<Vec<String>, LockError> {
+        let found =
+            self.store.list_with_delimiter(Some(&Path::from(&*self.prefix))).await.map_err(explain)?;
+        let key = |path: &Path| Some(path.filename()?.replace(MAPPED, "~"));
+        Ok(found.objects.iter().filter_map(|object| key(&object.location)).collect())
     }
 
     fn pace(&self) -> Duration {

@@ -115,7 +115,7 @@ impl ObjectStoreOptions {
 
     fn capabilities(&self) -> Capabilities {
         let names = NameRules::new(CharacterSet::PORTABLE, 200);
-        self.locks.capabilities("object-store", names, SHORTEST_LEASE)
+        self.locks.capabilities("object-store", names, SHORTEST_LEASE).with_listing()
     }
 
     fn shown(&self) -> String {

@@ -4,7 +4,7 @@ use lock_core::{ErrorKind, HolderId, LockError, Operation, Participant};
 use lock_sql::{Breaks, ToEnd};
 
 use crate::dialect::{Client, Postgres};
-use crate::inspection::{Party, parties};
+use crate::inspection::{in_two, parties};
 use crate::key::Key;
 use crate::pg_locks;
 use crate::server::SessionId;
@@ -20,10 +20,7 @@ impl Breaks<Self> for Postgres {
     type Found = Found;
 
     async fn inspect(client: &Client, key: &Key) -> Result<(Vec<Participant>, Vec<Participant>), LockError> {
-        let found = parties(client, *key, Operation::Inspect).await?;
-        let (holders, waiters): (Vec<_>, Vec<_>) = found.into_iter().partition(|party| party.is_holder);
-        let participants = |parties: Vec<Party>| parties.into_iter().map(|party| party.participant).collect();
-        Ok((participants(holders), participants(waiters)))
+        Ok(in_two(parties(client, *key, Operation::Inspect).await?))
     }
 
     /// The server knows the keys of the other locks, and not their names.

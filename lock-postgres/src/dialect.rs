@@ -14,7 +14,7 @@ use lock_core::{
 };
 use lock_kit::ClientRecord;
 use lock_sql::{
-    Answer, Connecting, Dialect, Explained, Failure, Seen, Waiting, create_if_missing, newer_layout,
+    Answer, Connecting, Dialect, Explained, Failure, Listed, Seen, Waiting, create_if_missing, newer_layout,
 };
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -30,7 +30,7 @@ use crate::server::SessionId;
 use crate::session::{self, OfSession};
 use crate::session_tag::{self, SessionTag};
 use crate::snapshot_monitor::SnapshotMonitor;
-use crate::{failure, hold, statement, table};
+use crate::{failure, hold, inspection, pg_locks, statement, table};
 
 const SEARCH_PATH: &str = "search_path";
 
@@ -179,6 +179,7 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
             .with_fencing(Fencing::Durable)
             .with_reserving(Reserving::AtMost(MOST_OF_TABLE))
             .with_inspection(Inspection::HolderAndQueue)
+            .with_listing()
             .with_describing(),
         TokenSource::None => capabilities.with_reserving(Reserving::AtMost(MOST_SECTIONS)),
     }
@@ -288,6 +289,14 @@ impl Dialect for Postgres {
                 _ => Seen::Idle,
             },
         }
+    }
+
+    fn list(&self) -> Option<String> {
+        self.has_table().then(pg_locks::all)
+    }
+
+    fn listed(&self, answer: Answer, names: NameRules) -> Vec<Listed> {
+        inspection::listed(self, answer, names)
     }
 
     fn describe(claim: &Claim, session: &SessionId, holder: &ClientRecord) -> String {

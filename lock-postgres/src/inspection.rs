@@ -3,19 +3,25 @@
 //! The server knows which *session* holds a lock, and the name of the session's client: its process, host and label. A
 //! waiter also describes itself in its statement, which its own user and administrators see.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
+use std::slice;
 
-use lock_core::{FencingToken, HolderId, LockError, LockKind, Mode, Operation, Participant};
+use lock_core::{
+    FencingToken, HolderId, LockError, LockKind, LockName, Mode, NameRules, Operation, Participant,
+};
 use lock_kit::ClientRecord;
-use lock_sql::{Row, Waiter, moment, nonsense};
+use lock_sql::{Answer, Dialect as _, Listed, Row, Waiter, moment, nonsense};
 
 use crate::address::client_of;
-use crate::dialect::Client;
+use crate::dialect::{Client, Postgres};
 use crate::key::Key;
 use crate::permits::Part;
 use crate::pg_locks;
 use crate::server::SessionId;
+
+/// The column that says how many keys after the first of a semaphore a lock is.
+const KEY: usize = 8;
 
 /// A session that holds the lock or waits for it.
 pub(crate) struct Party {
@@ -128,10 +134,54 @@ pub(crate) async fn parties(
     let dialect = &client.settings.dialect;
     let connection = if dialect.has_table() { &client.auxiliary } else { &client.control };
     let answer = connection.ask(operation, pg_locks::participants(key, dialect.fencing, operation)).await?;
-    let rows = pg_locks::with_record(answer.rows);
-    let parties: Option<Vec<_>> = rows.iter().map(Party::read).collect();
-    let parties = parties.ok_or_else(|| nonsense(operation, "it does not say who holds the lock"))?;
-    Ok(if key.kind() == LockKind::Semaphore { of_semaphore(parties) } else { parties })
+    read(key, answer.rows).ok_or_else(|| nonsense(operation, "it does not say who holds the lock"))
+}
+
+fn read(key: Key, rows: Vec<Row>) -> Option<Vec<Party>> {
+    let rows = pg_locks::with_record(rows);
+    let parties = rows.iter().map(Party::read).collect::<Option<Vec<_>>>()?;
+    Some(if key.kind() == LockKind::Semaphore { of_semaphore(parties) } else { parties })
+}
+
+/// Those that hold it, and those that wait for it.
+pub(crate) fn in_two(parties: Vec<Party>) -> (Vec<Participant>, Vec<Participant>) {
+    let (holders, waiters): (Vec<_>, Vec<_>) = parties.into_iter().partition(|party| party.is_holder);
+    let participants = |parties: Vec<Party>| parties.into_iter().map(|party| party.participant).collect();
+    (participants(holders), participants(waiters))
+}
+
+/// Reads what is said of [all](pg_locks::all) locks: one look at the server's table of locks is enough for all of them.
+pub(crate) fn listed(dialect: &Postgres, answer: Answer, names: NameRules) -> Vec<Listed> {
+    let mut found: BTreeMap<i64, Vec<Row>> = BTreeMap::new();
+    let mut kept = Vec::new();
+    for row in answer.rows {
+        match row.get(KEY).map(|key| key.as_deref().and_then(|key| key.parse().ok())) {
+            None => kept.push(row),
+            Some(key) => found.entry(key.unwrap_or_default()).or_default().push(row),
+        }
+    }
+    let read = |row: Row| {
+        let [Some(name), Some(key), record @ ..] = row.as_slice() else { return None };
+        let name = LockName::new(name).ok()?;
+        let physical = names.apply(&name);
+        let keys = [LockKind::Lock, LockKind::Semaphore].map(|kind| dialect.key(&name, &physical, kind));
+        // Clients with another prefix have other keys.
+        let key = keys.into_iter().flatten().find(|its| its.to_string() == *key)?;
+        let mut rows = Vec::new();
+        for (at, those) in found.range(key.range()) {
+            let offset = Some((at - key.range().start()).to_string());
+            rows.extend(
+                those.iter().map(|row| [&row[..KEY], slice::from_ref(&offset), &row[KEY + 1..]].concat()),
+            );
+        }
+        if key.kind() == LockKind::Lock && record.iter().all(Option::is_some) {
+            rows.push(record.to_vec());
+        }
+        // What makes no sense is inspected by itself, and is an error there.
+        let parties = self::read(key, rows);
+        Some((name, key.kind(), parties.map(in_two)))
+    };
+    kept.into_iter().filter_map(read).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The key of a lock at the server: a number that everyone can compute from the lock's name.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use lock_core::LockKind;
 use sha2::{Digest, Sha256};
@@ -65,6 +66,11 @@ impl Key {
     /// What it is the key of.
     pub(crate) fn kind(self) -> LockKind {
         self.kind
+    }
+
+    /// All that it has.
+    pub(crate) fn range(self) -> RangeInclusive<i64> {
+        self.number..=self.number | (self.count() - 1).cast_signed()
     }
 
     /// How many keys it has.

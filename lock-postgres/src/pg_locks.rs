@@ -3,7 +3,7 @@
 use lock_core::{LockKind, Operation};
 use lock_sql::{Row, comment};
 
-use crate::key::Key;
+use crate::key::{Key, SEMAPHORE_KEYS};
 use crate::options::TokenSource;
 use crate::server::{START, SessionId};
 use crate::session_tag::is_of_a_tag;
@@ -42,13 +42,8 @@ pub(crate) fn participants(key: Key, tokens: TokenSource, operation: Operation) 
     let has_record = tokens == TokenSource::Table && key.kind() == LockKind::Lock;
     let record = if has_record { table::record(key) } else { String::new() };
     let granted = if operation == Operation::Acquire { " AND granted" } else { "" };
-    let (comment, condition, first) = (comment(operation), is_of(key), key.halves().1);
-    format!(
-        "{comment}SELECT pid::text,granted::text,{START}::text,application_name,host(client_addr),query,\
-         (extract(epoch FROM waitstart)*1000000)::bigint::text,mode,(objid::bigint-{first})::text,\
-         NULL::text,NULL::text,NULL::text,NULL::text FROM pg_locks LEFT JOIN pg_stat_activity USING (pid) \
-         WHERE {condition}{granted} ORDER BY granted DESC,waitstart,pid{record}"
-    )
+    let offset = format!("(objid::bigint-{})::text", key.halves().1);
+    parties(operation, &offset, &(is_of(key) + granted)) + &record
 }
 
 /// Reads the rows of both statements: those of the first, with the record in that of the session that it names.
@@ -67,6 +62,27 @@ pub(crate) fn with_record(mut rows: Vec<Row>) -> Vec<Row> {
         row.extend_from_slice(said);
     }
     rows
+}
+
+/// The same of all locks, with its own key in place of how many keys after the first one it is; and what the table says of each. The locks
+/// of a semaphore are behind its key.
+pub(crate) fn all() -> String {
+    let advisory = format!("locktype='advisory' AND objsubid=1 AND {HERE}");
+    let keys = |key: &str| format!("SELECT {key} AS key FROM pg_locks WHERE {advisory}");
+    let of_semaphores = keys(&format!("{KEY_OF_ROW}&(-{SEMAPHORE_KEYS})"));
+    let names = table::named(&format!("{} UNION {of_semaphores}", keys(KEY_OF_ROW)));
+    parties(Operation::Inspect, &format!("{KEY_OF_ROW}::text"), &advisory) + &names
+}
+
+/// The columns of those who have or want locks under a condition.
+fn parties(operation: Operation, offset: &str, condition: &str) -> String {
+    format!(
+        "{}SELECT pid::text,granted::text,{START}::text,application_name,host(client_addr),query,\
+         (extract(epoch FROM waitstart)*1000000)::bigint::text,mode,{offset},\
+         NULL::text,NULL::text,NULL::text,NULL::text FROM pg_locks LEFT JOIN pg_stat_activity USING (pid) \
+         WHERE {condition} ORDER BY granted DESC,waitstart,pid",
+        comment(operation)
+    )
 }
 
 /// Ends a session that has the lock; no row if it does not. With the id of an acquisition, that has to be the holder still: the session

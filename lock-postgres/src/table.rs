@@ -121,6 +121,13 @@ pub(crate) const RECORD: &str = "kept.attempt,kept.token::text,kept.since::text,
 /// How many columns a row with a record has: the process and the start of its session, and what it says.
 pub(crate) const COLUMNS_OF_RECORD: usize = 6;
 
+/// Another statement, for the names, keys and records of those locks whose keys this query has.
+pub(crate) fn named(keys: &str) -> String {
+    format!(
+        ";SELECT name,key::text,process::text,session::text,{RECORD} FROM {TOKENS} AS kept JOIN ({keys}) AS used USING (key)"
+    )
+}
+
 /// Another statement, for the record of a lock, if there is one.
 pub(crate) fn record(key: Key) -> String {
     format!(

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::spi::Mutex;
+use lock_core::spi::{Mutex, within};
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, Downgraded, Failover,
     Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState, Leasing,
     LockError, LockKind, LockStatus, Moment, NameRules, Operation, PermitLimits, PhysicalName, Reach,
     Released, Reserving, Updated,
 };
-use lock_kit::LONGEST_LEASE;
+use lock_kit::{LONGEST_LEASE, no_answer};
 
 use crate::attempt::Attempt;
 use crate::register::Register;
@@ -25,6 +25,9 @@ const MOST_SLOTS: usize = 1000;
 
 /// No request may take longer, whatever the lease is.
 const LONGEST_REQUEST: Duration = Duration::from_secs(3);
+
+/// How many requests a list of all objects may need.
+const PAGES: u32 = 100;
 
 /// How a client keeps its locks.
 #[derive(Debug, Clone)]
@@ -239,9 +242,23 @@ impl<R: Register> Backend for RegisterBackend<R> {
         let slot = self.slot(request.physical(), request.kind());
         let (state, _) = slot.look(Operation::Inspect).await?;
         let mut status = LockStatus::free(request.name().clone());
+        status.name = state.name().unwrap_or(status.name);
         (status.holders, status.waiters) = state.participants();
         status.remaining = slot.remaining(&state);
         Ok(status)
+    }
+
+    /// Each lock that was ever used has an object.
+    async fn list(&self) -> Result<Vec<InspectRequest>, LockError> {
+        let clock = self.context.clock();
+        let deadline = clock.now().plus(self.store.timeout * PAGES);
+        let listed = within(clock, deadline, self.store.register.list()).await;
+        let keys = listed.unwrap_or_else(|| Err(no_answer(Operation::Inspect)))?;
+        let kinds = [LockKind::Lock, LockKind::Semaphore].map(|kind| (format!(".{kind}"), kind));
+        let of_kind = |key: &str, (end, kind): &(String, LockKind)| {
+            InspectRequest::found(key.strip_suffix(&**end)?, *kind).ok()
+        };
+        Ok(keys.iter().filter_map(|key| kinds.iter().find_map(|kind| of_kind(key, kind))).collect())
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use lock_core::LockError;
+use lock_core::{ErrorKind, LockError, Operation};
 
 /// A store of small objects, each of which can be written on the condition that it has not changed.
 ///
@@ -38,6 +38,17 @@ pub trait Register: fmt::Debug + Send + Sync + 'static {
         content: Vec<u8>,
         if_still: Option<&Self::Version>,
     ) -> impl Future<Output = Written<Self::Version>> + Send;
+
+    /// Returns the keys of all objects, for a backend that [lists](lock_core::Capabilities::listing) locks.
+    ///
+    /// # Errors
+    /// What keeps the store from answering.
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at every await.
+    fn list(&self) -> impl Future<Output = Result<Vec<String>, LockError>> + Send {
+        async { Err(LockError::new(ErrorKind::Unsupported, Operation::Inspect)) }
+    }
 
     /// Returns the least time between two writes of one client to one object; none by default.
     fn pace(&self) -> Duration {

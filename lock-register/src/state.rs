@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::spi::random_bytes;
 use lock_core::{
-    AcquireRequest, AttemptId, ErrorKind, FencingToken, HolderId, HolderInfo, LockError, LossReason, Mode,
-    Operation, Participant,
+    AcquireRequest, AttemptId, ErrorKind, FencingToken, HolderId, HolderInfo, LockError, LockName,
+    LossReason, Mode, Operation, Participant,
 };
 use lock_kit::{Asked, ClientRecord, Shares};
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,9 @@ pub(crate) struct Entry {
     token: u64,
     /// In milliseconds since the epoch by the clock of its machine, which only people read.
     since: u64,
+    /// The lock's name as its user writes it, if the key has another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     #[serde(flatten)]
     client: ClientRecord,
 }
@@ -92,6 +95,8 @@ impl Entry {
             sections: request.sections(),
             token: 0,
             since: milliseconds(since),
+            name: (request.physical().as_str() != request.name().as_str())
+                .then(|| request.name().to_string()),
             client: ClientRecord::from(&**request.holder()),
         }
     }
@@ -310,6 +315,11 @@ impl State {
         } else {
             LossReason::Deleted
         }
+    }
+
+    /// The lock's name, if a holder or a waiter says another one than the key.
+    pub(crate) fn name(&self) -> Option<LockName> {
+        self.entries().find_map(|entry| LockName::new(entry.name.as_ref()?).ok())
     }
 
     /// The holders, in the order of their tokens, and the waiters.

@@ -13,7 +13,7 @@ use lock_kit::ClientRecord;
 use crate::attempt::Attempt;
 use crate::breaking;
 use crate::client::{Client, Placed};
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Listed};
 use crate::failure::{Failure, Why, not_primary};
 use crate::link::Taken;
 use crate::once;
@@ -120,6 +120,28 @@ impl<D: Dialect> Backend for Client<D> {
         let looking = D::inspect(self, &key);
         (status.holders, status.waiters) = self.settings.in_time(limit, Operation::Inspect, looking).await?;
         Ok(status)
+    }
+
+    /// What is held has a name only in the table.
+    async fn list(&self) -> Result<Vec<InspectRequest>, LockError> {
+        let (dialect, names) = (&self.settings.dialect, self.capabilities.names);
+        let Some(statement) = dialect.list() else {
+            return Err(LockError::new(ErrorKind::Unsupported, Operation::Inspect)
+                .because("only a table at the server has the names of locks, and this client keeps none")
+                .remedy("keep one: fencing=table in all URLs"));
+        };
+        let asking = self.auxiliary.ask(Operation::Inspect, statement);
+        let limit = self.settings.request_timeout * STATEMENTS;
+        let answer = self.settings.in_time(limit, Operation::Inspect, asking).await?;
+        let request = |(name, kind, seen): Listed| {
+            let physical = names.apply(&name);
+            let request = InspectRequest::new(name, physical).about(kind);
+            match seen {
+                Some((holders, waiters)) => request.seen(holders, waiters),
+                None => request,
+            }
+        };
+        Ok(dialect.listed(answer, names).into_iter().map(request).collect())
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {

@@ -6,8 +6,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use lock_core::{
-    AttemptId, HolderId, LeaseState, LockError, LockKind, LockName, Memo, Mode, Operation, Participant,
-    PhysicalName, Released, Secret,
+    AttemptId, HolderId, LeaseState, LockError, LockKind, LockName, Memo, Mode, NameRules, Operation,
+    Participant, PhysicalName, Released, Secret,
 };
 use lock_kit::ClientRecord;
 use sqlx::error::DatabaseError;
@@ -147,9 +147,18 @@ pub trait Dialect: Holds<Self> + Breaks<Self> + Slots<Self> + Send + Sync + Size
     /// Reads what the session `asked` has answered to it.
     fn seen(asked: &Self::Id, id: &Self::Id, answer: &Answer) -> Seen;
 
+    /// Returns the statement that reads the names of the locks that are held, if the client keeps such.
+    fn list(&self) -> Option<String>;
+
+    /// Reads the locks of this client from the answer.
+    fn listed(&self, answer: Answer, names: NameRules) -> Vec<Listed>;
+
     /// Returns the statement that replaces what the table says of a holder, if its session still holds the lock. It answers a row then.
     fn describe(claim: &Claim<Self::Key>, session: &Self::Id, holder: &ClientRecord) -> String;
 }
+
+/// A lock or semaphore of a list; and who holds it and who waits for it, if the list says so.
+pub type Listed = (LockName, LockKind, Option<(Vec<Participant>, Vec<Participant>)>);
 
 /// What a client says about the table of slots that are remembered. A row has a writer and the end of its time, in microseconds.
 pub trait Slots<D: Dialect> {

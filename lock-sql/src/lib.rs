@@ -46,7 +46,7 @@ pub use claim::{Claim, Waiter, ascii_json, mode_of, moment, word_of};
 pub use client::{Client, Placed};
 pub use connection::{Broken, Connection};
 pub use control::Control;
-pub use dialect::{Breaks, Dialect, Holds, Slots, ToEnd};
+pub use dialect::{Breaks, Dialect, Holds, Listed, Slots, ToEnd};
 pub use failure::{Explained, Failure, Why, blocked, broken, newer_layout, nonsense, not_primary};
 pub use session::{Answer, Row, Session, next};
 pub use settings::{Connecting, Settings};

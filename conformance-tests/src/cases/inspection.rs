@@ -20,7 +20,7 @@ cases!("inspection":
     looking_changes_nothing [Need::Holder],
     those_in_use_are_listed_and_no_others [Need::Listing, Need::Holder],
     a_watch_shows_a_wait_a_hand_off_and_the_end [Need::Listing, Need::Holder],
-    a_semaphore_is_listed_beside_the_lock_of_its_name [Need::Listing, Need::Permits],
+    a_semaphore_is_listed_beside_the_readers_of_its_name [Need::Listing, Need::Permits, Need::Sharing],
 );
 
 async fn a_lock_that_was_never_used_is_free(stage: &Stage) -> Outcome {
@@ -123,6 +123,10 @@ async fn those_in_use_are_listed_and_no_others(stage: &Stage) -> Outcome {
     let found = listed(&observer, "list/").await?;
     let expected = names.map(|name| (name.to_owned(), 1, usize::from(name == names[1])));
     ensure!(found == expected, "listed are {found:?}");
+    for lock in observer.scoped("list/").list().await?.locks {
+        let status = observer.status(&lock.name).await?;
+        ensure!((&lock.holders, &lock.waiters) == (&status.holders, &status.waiters), "{lock:?}, {status:?}");
+    }
     for guard in guards {
         guard.release().await?;
     }
@@ -136,7 +140,7 @@ async fn those_in_use_are_listed_and_no_others(stage: &Stage) -> Outcome {
 
 async fn a_watch_shows_a_wait_a_hand_off_and_the_end(stage: &Stage) -> Outcome {
     let (ours, theirs, observer) = (stage.client().await?, stage.client().await?, stage.client().await?);
-    let mut watch = observer.scoped("watched/").watch(Duration::ZERO)?;
+    let mut watch = observer.scoped("watched/").watch(Duration::ZERO);
     let other = ours.mutex("other")?.acquire().await?;
     let first = ours.mutex("watched/room")?.acquire().await?;
     // A process may be seen to hold the lock before it has written who it is.
@@ -165,9 +169,9 @@ async fn a_watch_shows_a_wait_a_hand_off_and_the_end(stage: &Stage) -> Outcome {
     Ok(other.release().await?)
 }
 
-async fn a_semaphore_is_listed_beside_the_lock_of_its_name(stage: &Stage) -> Outcome {
+async fn a_semaphore_is_listed_beside_the_readers_of_its_name(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
-    let lock = client.mutex("list/both")?.acquire().await?;
+    let reader = client.rw_lock("list/both")?.read().acquire().await?;
     let semaphore = client.semaphore("list/both", 3)?;
     let permits = [semaphore.permits(1)?.acquire().await?, semaphore.permits(2)?.acquire().await?];
     let found = listed(&client, "list/").await?;
@@ -177,5 +181,5 @@ async fn a_semaphore_is_listed_beside_the_lock_of_its_name(stage: &Stage) -> Out
     for permit in permits {
         permit.release().await?;
     }
-    Ok(lock.release().await?)
+    Ok(reader.release().await?)
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use test_servers::{EtcdServer, ServerOptions, TcpProxy, left_out};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::at_a_server::failures::{is_64, is_77};
+use crate::at_a_server::failures::{doctor, finding, is_64, is_77};
 use crate::at_a_server::loss::the_command_ends;
 use crate::at_a_server::secrets::{
     SECRET, nothing_that_is_said_has_it, processes_do_not_show_it, with_and_without,
@@ -113,6 +113,7 @@ cases!(Server::start(), election: [
 
 cases!(Server::start(), once: [
     a_slot_runs_once_and_a_failure_consumes_it,
+    a_slot_is_shown_and_forgotten,
     a_lock_is_kept_after_its_release,
     a_slot_is_forgotten_after_its_time,
 ]);
@@ -146,6 +147,20 @@ fn a_deleted_key_and_a_revoked_lease_end_the_command() {
         let (lease, _) = key.rsplit('/').next().unwrap().split_once('-').unwrap();
         server.command(&["lease", "revoke", lease]);
     });
+}
+
+/// In the tier of all, where there is such a version.
+#[test]
+fn the_doctor_names_a_version_with_a_known_fault() {
+    if std::env::var_os("DISTLOCK_TESTS").is_none_or(|tier| tier != "all") {
+        return;
+    }
+    let Some(server) = Server::of(|start| Arc::new(start(ServerOptions::new().oldest()))) else { return };
+    let (code, findings) = doctor(&server.sandbox("60s"));
+    assert_eq!(code, Some(1), "{findings:?}");
+    let fault = finding(&findings, "server").to_string();
+    assert!(fault.contains("etcd 3.4") && fault.contains("update the servers to"), "{fault}");
+    assert_eq!(finding(&findings, "failover")["level"], "fine");
 }
 
 #[test]

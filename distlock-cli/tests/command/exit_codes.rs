@@ -236,3 +236,15 @@ fn a_variable_that_is_no_text_is_64() {
     assert_code(&output, 64, "not UTF-8");
     assert!(said(&output).contains("DISTLOCK_URL"), "{output:?}");
 }
+
+/// A folder has no server that could be replaced, or whose clients could be held up.
+#[test]
+fn the_doctor_finds_nothing_in_a_folder() {
+    let output = Sandbox::new().run(["doctor"]);
+    assert_code(&output, 0, "doctor");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let checks: Vec<_> = text.lines().map(|line| line["fine     ".len()..][..10].trim()).collect();
+    let all = ["connect", "round trip", "lock", "status", "list", "sharing", "slots", "election", "break"];
+    assert_eq!(checks, all, "{text}");
+    assert!(text.lines().all(|line| line.starts_with("fine ")), "{text}");
+}

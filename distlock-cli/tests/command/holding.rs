@@ -139,12 +139,21 @@ fn those_in_use_are_listed() {
     let waiter = Running::start(&mut sandbox.distlock(["hold", "orders/2"]));
     sandbox.until_waiting("orders/2", 1);
 
+    let mut leader = sandbox.elect(&["--value", "10.0.0.7:8080"], "echo ready; exec sleep 600");
+    assert_eq!(leader.output_line(), "ready");
+    let text = String::from_utf8(sandbox.run(["list", "job"]).stdout).unwrap();
+    let line = text.lines().next().unwrap();
+    assert!(line.starts_with("lock \"job\" is held") && line.contains("; value \"10.0.0.7:8080\""), "{text}");
+    leader.signal(Signal::SIGTERM);
+    leader.code();
+
     let output = sandbox.run(["list", "orders/"]);
     let lines: Vec<_> = std::str::from_utf8(&output.stdout).unwrap().lines().collect();
     let pid = |number: usize| holders[number].pid();
     assert!(lines[0].starts_with(&format!("lock \"orders/1\" is held by pid {} on ", pid(0))), "{lines:?}");
     assert!(lines[1].starts_with(&format!("lock \"orders/2\" is held by pid {} on ", pid(1))), "{lines:?}");
-    assert!(lines[1].ends_with("; 1 waiting") && lines.len() == 2, "{lines:?}");
+    assert!(lines[0].contains(" ago); token "), "{lines:?}");
+    assert!(lines[1].contains("; 1 waiting, the first for ") && lines.len() == 2, "{lines:?}");
 
     let names = |options: &[&'static str]| {
         let output = sandbox.run(["list", "--json"].into_iter().chain(options.iter().copied()));

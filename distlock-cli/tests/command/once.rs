@@ -73,7 +73,12 @@ pub(crate) fn a_slot_is_shown_and_forgotten(sandbox: &Sandbox) {
     for code in [0, 75] {
         assert_code(&sandbox.run(kept), code, "the pause");
     }
+    let shown = output(&["status", "job"]);
+    assert!(shown.starts_with("lock \"job\" is free\nwith --at-least it is kept free for 9m "), "{shown}");
+    let shown: serde_json::Value = serde_json::from_str(&output(&["status", "--json", "job"])).unwrap();
+    assert!((1..=600_000).contains(&shown["pause_ms"].as_u64().unwrap()), "{shown}");
     assert_eq!(output(&["forget", "job"]), "the pause of \"job\" is forgotten\n");
+    assert_eq!(output(&["status", "job"]), "lock \"job\" is free\n");
     assert_code(&sandbox.run(kept), 0, "after the pause");
 }
 

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use test_servers::left_out;
 
-use crate::support::{Sandbox, assert_code, until};
+use crate::support::{Sandbox, assert_code, said, until};
 
 /// A terminal in which `distlock top` runs.
 struct Terminal<'a> {
@@ -106,17 +106,34 @@ fn without_a_terminal_it_is_a_table_of_now() {
     assert!(lines[1].starts_with(&format!("job\tpid {} on ", holder.pid())) && lines.len() == 2, "{text}");
 }
 
-/// In the tier of all there are 10,000.
+#[test]
+fn a_lock_that_cannot_be_looked_at_is_said_as_list_says_it() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.hold("job");
+    // Its readers should be in a folder.
+    std::fs::create_dir_all(sandbox.locks().join("shared")).unwrap();
+    std::fs::write(sandbox.locks().join("shared/broken"), "").unwrap();
+    let [list, top] = ["list", "top"].map(|subcommand| sandbox.run([subcommand]));
+    assert_code(&list, 1, "list");
+    assert_code(&top, 1, "top");
+    assert!(said(&top).contains("lock \"broken\"") && top.stderr == list.stderr, "{top:?} {list:?}");
+    assert!(String::from_utf8(top.stdout).unwrap().contains("\njob\tpid "));
+}
+
+/// In the tier of all there are 10,000. Each request of a list is small, and there are not more of them than the locks need.
 #[cfg(feature = "redis")]
 #[test]
 fn thousands_of_locks_are_one_table() {
     let is_all = std::env::var_os("DISTLOCK_TESTS").is_some_and(|tier| tier == "all");
     let count = if is_all { 10_000 } else { 1_000 };
-    let Some(server) = crate::redis::server::Server::start() else { return };
+    let options = test_servers::ServerOptions::new();
+    let Some(server) = crate::redis::server::Server::start_with(options) else { return };
     let sandbox = Sandbox::at(server.url());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let guards = runtime.block_on(async {
-        let locks = distlock::connect(&server.url()).await.unwrap();
+        // No renewal is among the requests that are counted.
+        let url = crate::at_a_server::with_option(&server.url(), "lease=10m");
+        let locks = distlock::connect(&url).await.unwrap();
         let mut acquiring = tokio::task::JoinSet::new();
         for number in 0..count {
             let lock = locks.mutex(format!("lock-{number:05}")).unwrap();
@@ -124,6 +141,19 @@ fn thousands_of_locks_are_one_table() {
         }
         acquiring.join_all().await
     });
+    let text = |words: &[&str]| format!("{:?}", server.command(words)).replace("\\r\\n", "\n");
+    let number = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap();
+    server.command(&["CONFIG", "RESETSTAT"]);
+    let listed = String::from_utf8(sandbox.run(["list", "--json"]).stdout).unwrap();
+    assert_eq!(listed.lines().count(), count);
+    let (keys, stats): (usize, _) = (number(&text(&["DBSIZE"])), text(&["INFO", "commandstats"]));
+    let calls_of = |command: &str| -> usize {
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        number(line.unwrap_or_else(|| panic!("{command}: {stats}")).split(',').next().unwrap())
+    };
+    let (scans, looks) = (calls_of("scan"), calls_of("evalsha"));
+    assert!((keys / 1_000..keys / 100 + 10).contains(&scans), "{scans} requests read {keys} keys");
+    assert!((count..count + 10).contains(&looks), "{looks} looks at {count} locks");
     let Some(terminal) = Terminal::open(&sandbox) else { return };
     terminal.until_shown(&format!("{count} of {count} locks"));
     terminal.press(&["Down", "/", "0", "0", "0", "9", "9", "Enter"]);

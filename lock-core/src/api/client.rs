@@ -379,7 +379,12 @@ impl LockClient {
     }
 
     fn inspect_request(&self, name: &LockName, kind: LockKind) -> InspectRequest {
-        InspectRequest { physical: self.capabilities().names.apply(name), name: name.clone(), kind }
+        InspectRequest {
+            physical: self.capabilities().names.apply(name),
+            name: name.clone(),
+            kind,
+            seen: None,
+        }
     }
 
     fn unsupported(&self, operation: Operation, name: &LockName) -> LockError {

@@ -8,12 +8,12 @@ use crate::api::client::LockClient;
 use crate::policy::context::ClientContext;
 use crate::runtime::engine::no_answer;
 use crate::spi::InspectRequest;
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::error::{LockError, Operation};
 use crate::types::name::{LockName, NameRules};
 use crate::types::status::{LockList, LockStatus};
 
 #[cfg(doc)]
-use crate::types::capabilities::Capabilities;
+use crate::types::{capabilities::Capabilities, error::ErrorKind};
 
 /// How many locks of a list are inspected at the same time.
 const TOGETHER: usize = 32;
@@ -25,7 +25,7 @@ async fn inspect_all(context: Arc<ClientContext>) -> Result<LockList, LockError>
     loop {
         for request in requests.by_ref().take(TOGETHER - asked.len()) {
             let context = Arc::clone(&context);
-            asked.spawn(async move { inspect_found(&context, &request).await });
+            asked.spawn(async move { inspect_found(&context, request).await });
         }
         match asked.join_next().await {
             None => return Ok(found),
@@ -37,10 +37,16 @@ async fn inspect_all(context: Arc<ClientContext>) -> Result<LockList, LockError>
     }
 }
 
-async fn inspect_found(context: &ClientContext, request: &InspectRequest) -> Result<LockStatus, LockError> {
+async fn inspect_found(
+    context: &ClientContext,
+    mut request: InspectRequest,
+) -> Result<LockStatus, LockError> {
+    if let Some(seen) = request.seen.take() {
+        return Ok(seen);
+    }
     let about = |error: LockError| error.on(request.name()).of(request.kind()).at(&context.server);
-    let mut lock = context.backend.inspect(request).await.map_err(about)?;
-    lock.name = name_of(lock.name, request, context.backend.capabilities().names);
+    let mut lock = context.backend.inspect(&request).await.map_err(about)?;
+    lock.name = name_of(lock.name, &request, context.backend.capabilities().names);
     Ok(lock)
 }
 
@@ -72,21 +78,10 @@ impl LockClient {
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
     pub async fn list(&self) -> Result<LockList, LockError> {
-        self.check_listing()?;
         let mut found = self.on_engine(Operation::Inspect, inspect_all).await?;
         found.locks.retain(|lock| lock.name.as_str().starts_with(&*self.prefix));
         found.locks.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(found)
-    }
-
-    pub(super) fn check_listing(&self) -> Result<(), LockError> {
-        let capabilities = self.capabilities();
-        if capabilities.listing {
-            return Ok(());
-        }
-        let unsupported = LockError::new(ErrorKind::Unsupported, Operation::Inspect).at(self.server());
-        let cause = format!("the backend {:?} cannot name the locks of its server", capabilities.backend);
-        Err(unsupported.because(cause).remedy("ask for each lock by its name"))
     }
 }
 

@@ -63,20 +63,16 @@ impl LockClient {
     /// # use lock_core::ChangeKind;
     /// # use std::time::Duration;
     /// # lock_memory::example(async |locks| {
-    /// let mut watch = locks.watch(Duration::from_secs(1))?;
+    /// let mut watch = locks.watch(Duration::from_secs(1));
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert_eq!(watch.changes().await?[0].kind, ChangeKind::Granted);
     /// guard.release().await?;
     /// assert_eq!(watch.changes().await?[0].kind, ChangeKind::Ended);
     /// # Ok(()) });
     /// ```
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`] when the backend [cannot list](crate::Capabilities::listing) locks.
-    pub fn watch(&self, interval: Duration) -> Result<LockWatch, LockError> {
-        self.check_listing()?;
+    pub fn watch(&self, interval: Duration) -> LockWatch {
         let interval = interval.max(SHORTEST_INTERVAL);
-        Ok(LockWatch { client: self.clone(), interval, next: self.clock().now(), seen: Vec::new() })
+        LockWatch { client: self.clone(), interval, next: self.clock().now(), seen: Vec::new() }
     }
 }
 

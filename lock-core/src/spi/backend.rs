@@ -104,13 +104,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Returns requests to inspect the locks and semaphores that the server knows: all that are held or waited for, and perhaps some
     /// that were, each [by the name](InspectRequest::found) that it has there. A backend that implements it says so in its
-    /// [capabilities](Capabilities::listing). Where the name at the server is not the one that the user wrote, `inspect`
+    /// [capabilities](Capabilities::listing), and one that does not may say why. Where the name at the server is not the one that the user wrote, `inspect`
     /// gives that one in the status, if the server has it.
     ///
     /// # Cancel safety
     /// The future may be dropped at every await, when the user drops the call; it changes nothing.
     fn list(&self) -> impl Future<Output = Result<Vec<InspectRequest>, LockError>> + Send {
-        async { Err(LockError::new(ErrorKind::Unsupported, Operation::Inspect)) }
+        let refused = LockError::new(ErrorKind::Unsupported, Operation::Inspect);
+        let refused = refused.because("the backend cannot name the locks of its server");
+        async { Err(refused.remedy("ask for each lock by its name")) }
     }
 
     /// Takes the lock away from `holder`, if `holder` still holds it. A backend that implements it says so in its

@@ -3,6 +3,7 @@
 use crate::types::error::LockError;
 use crate::types::mode::LockKind;
 use crate::types::name::{LockName, PhysicalName};
+use crate::types::status::{LockStatus, Participant};
 
 /// A request to inspect a lock.
 ///
@@ -22,12 +23,13 @@ pub struct InspectRequest {
     pub(crate) name: LockName,
     pub(crate) physical: PhysicalName,
     pub(crate) kind: LockKind,
+    pub(crate) seen: Option<LockStatus>,
 }
 
 impl InspectRequest {
     /// Creates a request about a lock, to test a backend without the core.
     pub fn new(name: LockName, physical: PhysicalName) -> Self {
-        Self { name, physical, kind: LockKind::Lock }
+        Self { name, physical, kind: LockKind::Lock, seen: None }
     }
 
     /// Creates a request about what the server knows by this name, for [`Backend::list`](crate::Backend::list).
@@ -36,13 +38,20 @@ impl InspectRequest {
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName) for what cannot be the name of a lock.
     pub fn found(physical: &str, kind: LockKind) -> Result<Self, LockError> {
         let name = LockName::new(physical)?;
-        Ok(Self { physical: PhysicalName::of_server(&name), name, kind })
+        Ok(Self { physical: PhysicalName::of_server(&name), name, kind, seen: None })
     }
 
     /// Makes the request one about a lock or about a semaphore.
     #[must_use]
     pub fn about(mut self, kind: LockKind) -> Self {
         self.kind = kind;
+        self
+    }
+
+    /// Adds who holds it and who waits for it, if the server tells that of all locks at once: then a list does not inspect it.
+    #[must_use]
+    pub fn seen(mut self, holders: Vec<Participant>, waiters: Vec<Participant>) -> Self {
+        self.seen = Some(LockStatus { name: self.name.clone(), holders, waiters, remaining: None });
         self
     }
 

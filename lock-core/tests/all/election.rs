@@ -385,7 +385,7 @@ async fn a_run_that_is_dropped_leaves_nothing() {
 #[tokio::test]
 async fn those_that_wait_for_a_change_learn_of_the_end_of_the_client() {
     let client = MemoryServer::new().client().unwrap();
-    let (mut leader, mut locks) = (local_watch(&client).await, client.watch(HOUR).unwrap());
+    let (mut leader, mut locks) = (local_watch(&client).await, client.watch(HOUR));
     let _leadership = client.election(NAME).unwrap().campaign("a").await.unwrap();
     assert_eq!(next(&mut leader).await.as_deref(), Some("a"));
     assert_eq!(locks.changes().await.unwrap().len(), 1);

@@ -1,15 +1,18 @@
 //! Long lines, in which each waits for its turn and few are told of a release.
 
+use std::io::Write as _;
+use std::process::Stdio;
 use std::time::Duration;
 
 use conformance_tests::Outcome;
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, until, waiting};
+use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, until, waiting};
 
 cases!("lines":
     a_line_that_is_too_long_to_watch_is_served_in_order,
     readers_far_behind_a_writer_enter_together,
+    a_list_of_two_pages_has_the_lock_of_the_second,
 );
 
 /// More than a waiter watches together.
@@ -46,6 +49,24 @@ async fn a_line_that_is_too_long_to_watch_is_served_in_order() -> Outcome {
         drop(client);
     }
     stage.is_free(&holder, "then").await
+}
+
+/// Behind more keys than one answer has, none of which is a lock's.
+async fn a_list_of_two_pages_has_the_lock_of_the_second() -> Outcome {
+    let stage = Stage::new().await?;
+    for first in (0..1_050).step_by(50) {
+        let keys = (first..first + 50).map(|number| format!("put {PREFIX}/{number:04} x\n"));
+        let puts = keys.collect::<String>();
+        let mut writing =
+            stage.server.etcdctl(&["txn"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        writing.stdin.take().map(|mut input| write!(input, "\n{puts}\n\n")).transpose()?;
+        ensure!(writing.wait()?.success(), "the keys from {first} on are not written");
+    }
+    let client = stage.client(LONG).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    let found = client.list().await?;
+    ensure!(found.locks.len() == 1 && found.failures.is_empty(), "listed are {found:?}");
+    Ok(guard.release().await?)
 }
 
 async fn readers_far_behind_a_writer_enter_together() -> Outcome {

@@ -139,7 +139,8 @@ impl Connection {
         if let Some(facts) = &facts {
             facts.check(options.is_cluster())?;
             let outlasts_restarts = witnesses.is_some() || !options.restart_delay.is_zero();
-            facts.warnings(outlasts_restarts).for_each(|warning| self.warn(&warning));
+            let warnings = facts.warnings(outlasts_restarts, options.follows_primaries());
+            warnings.for_each(|warning| self.warn(&warning));
             let settled_in = options.restart_delay.saturating_sub(facts.least_uptime());
             link.usable_from = self.client.now().plus(settled_in);
             link.note_replicas(facts);

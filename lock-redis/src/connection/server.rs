@@ -62,8 +62,12 @@ impl Facts {
     }
 
     /// Problems of the server that do not prevent its use, and what to do about them. `outlasts_restarts`: the client takes no lock
-    /// from a server that may just have forgotten it.
-    pub(crate) fn warnings(&self, outlasts_restarts: bool) -> impl Iterator<Item = String> + use<> {
+    /// from a server that may just have forgotten it. `follows_primaries`: nor from one that was just promoted.
+    pub(crate) fn warnings(
+        &self,
+        outlasts_restarts: bool,
+        follows_primaries: bool,
+    ) -> impl Iterator<Item = String> + use<> {
         // No limit is zero.
         let has_limit = self.value("maxmemory").parse().is_ok_and(|bytes: u64| bytes > 0);
         let eviction = self.value("maxmemory_policy");
@@ -78,7 +82,14 @@ impl Facts {
              set appendonly to yes and appendfsync to always, or restart_delay in the URL to the longest lease in use"
                 .to_owned()
         });
-        evicts.into_iter().chain(forgets)
+        let replicas = self.value("connected_slaves");
+        let is_replaced = (!follows_primaries && !matches!(replicas, "" | "0")).then(|| {
+            format!(
+                "the server has replicas (connected_slaves {replicas}), and one that is promoted grants locks again that are held: \
+                 use redis+sentinel:// or redis+cluster://, or, before you promote one, end this server and wait for the longest lease"
+            )
+        });
+        evicts.into_iter().chain(forgets).chain(is_replaced)
     }
 }
 
@@ -100,9 +111,9 @@ mod tests {
         facts.check(false).unwrap();
         assert_eq!(facts.value("run_id"), "abc");
         assert_eq!(facts.least_uptime(), Duration::from_secs(11));
-        assert_eq!(facts.warnings(false).next(), None);
+        assert_eq!(facts.warnings(false, false).next(), None);
         // Without a memory limit the server evicts nothing.
-        assert_eq!(info("7.0.15", "master", 0, 0, "allkeys-lru").warnings(false).next(), None);
+        assert_eq!(info("7.0.15", "master", 0, 0, "allkeys-lru").warnings(false, false).next(), None);
         info("6.2.0", "master", 0, 0, "noeviction").check(false).unwrap();
         info("7.0.15", "master", 1, 0, "noeviction").check(true).unwrap();
         assert!(info("7.0.15", "master", 0, 0, "noeviction").check(true).is_err());
@@ -123,7 +134,8 @@ mod tests {
 
     #[test]
     fn a_server_that_evicts_is_warned_of() {
-        let warning = info("7.0.15", "master", 0, 1000, "volatile-lru").warnings(false).next().unwrap();
+        let warning =
+            info("7.0.15", "master", 0, 1000, "volatile-lru").warnings(false, false).next().unwrap();
         assert!(warning.contains("volatile-lru") && warning.contains("noeviction"), "{warning}");
     }
 }

@@ -26,6 +26,9 @@ use http::Message;
 
 pub use conversation::S3Conversation;
 
+/// How many keys a page of a list has.
+const PAGE: usize = 3;
+
 /// What an [`S3Server`] does to requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct S3Faults {
@@ -197,6 +200,10 @@ impl Shared {
         let mut words = request.start.split(' ');
         let (method, path) = (words.next()?, words.next()?);
         let below = path.strip_prefix('/')?.strip_prefix(S3Server::BUCKET);
+        if let Some((_, query)) = below.and_then(|below| below.split_once('?')) {
+            self.counts.lock().0 += 1;
+            return Some(("200 OK", None, self.list(query).into_bytes()));
+        }
         let key = below.and_then(|below| below.strip_prefix('/'));
         let Some(key) = key else {
             return Some(("404 Not Found", None, b"<Code>NoSuchBucket</Code>".to_vec()));
@@ -228,6 +235,26 @@ impl Shared {
         }
         let answer = self.write(write);
         (random % 1000 >= faults.late + faults.cut).then_some(answer)
+    }
+
+    /// A page of the keys below a prefix, in which no key needs an escape. The next one begins behind its last.
+    fn list(&self, query: &str) -> String {
+        let value = |wanted: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            let found = pairs.find(|(name, _)| *name == wanted).map(|(_, value)| percent_decode_str(value));
+            found.and_then(|value| value.decode_utf8().ok()).unwrap_or_default().into_owned()
+        };
+        let (prefix, after) = (value("prefix"), value("continuation-token"));
+        let objects = self.objects.lock();
+        let below = |key: &&String| key.strip_prefix(&prefix).is_some_and(|name| !name.contains('/'));
+        let mut keys = objects.keys().filter(|key| **key > after).filter(below);
+        let page: Vec<_> = keys.by_ref().take(PAGE).collect();
+        let more = page.last().filter(|_| keys.next().is_some());
+        let token = more.map(|last| format!("<NextContinuationToken>{last}</NextContinuationToken>"));
+        let modified = "<LastModified>2022-01-01T00:00:00.000Z</LastModified>";
+        let shown = |key: &&String| format!("<Contents><Key>{key}</Key><Size>1</Size>{modified}</Contents>");
+        let (shown, token) = (page.iter().map(shown).collect::<String>(), token.unwrap_or_default());
+        format!("<ListBucketResult>{shown}{token}</ListBucketResult>")
     }
 
     /// Writes if the condition is met.

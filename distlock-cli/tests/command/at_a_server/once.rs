@@ -16,6 +16,7 @@ macro_rules! at_a_server {
 at_a_server!(
     a_slot_runs_once_and_a_failure_consumes_it,
     a_failed_run_is_repeated_for_its_slot_until_it_succeeds,
+    a_slot_is_shown_and_forgotten,
     two_slots_do_not_run_at_the_same_time,
     a_slot_whose_lock_is_lost_ends_its_command_with_its_grace,
     a_lock_is_kept_after_its_release,

@@ -1,10 +1,10 @@
 //! The exit codes of failures at the server.
 
-use test_servers::ServerOptions;
+use test_servers::{ServerOptions, left_out};
 
 use super::server::Server;
-use crate::at_a_server::cases;
-use crate::at_a_server::failures::{doctor, is_64, is_77, lengths_and_graces};
+use crate::at_a_server::failures::{doctor, finding, is_64, is_77, lengths_and_graces};
+use crate::at_a_server::{Server as _, cases};
 use crate::support::{Sandbox, assert_code, said};
 
 cases!(Server::start(), failures: [
@@ -30,6 +30,23 @@ fn the_doctor_names_a_permission_that_slots_need_and_locks_do_not() {
     let [fault] = faults.as_slice() else { panic!("{findings:?}") };
     assert_eq!(fault["check"], "slots");
     assert!(fault["message"].as_str().unwrap().contains("GRANT CREATE ON SCHEMA"), "{fault}");
+    let list = finding(&findings, "list");
+    assert!(list["level"] == "warning" && list.to_string().contains("fencing=table in all URLs"), "{list}");
+    assert_eq!(finding(&findings, "failover")["level"], "warning");
+}
+
+#[test]
+fn the_doctor_names_a_pooler_in_between() {
+    if left_out("pgbouncer").is_some() {
+        return;
+    }
+    let Some(server) = Server::alone() else { return };
+    let pooler = server.pooler();
+    let url = server.url().replace(&server.way().address().to_string(), &pooler.address().to_string());
+    let (code, findings) = doctor(&Sandbox::at(url));
+    assert_eq!((code, findings.len()), (Some(64), 1), "{findings:?}");
+    let fault = finding(&findings, "connect").to_string();
+    assert!(fault.contains("pooler=session"), "{fault}");
 }
 
 #[test]

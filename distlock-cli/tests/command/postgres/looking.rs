@@ -58,6 +58,25 @@ fn break_tells_what_it_costs() {
     }
 }
 
+/// The server has only keys, and the names stand in a table.
+#[test]
+fn what_has_no_name_is_not_listed_and_64_says_how_it_would_be() {
+    let Some(server) = Server::start() else { return };
+    let sandbox = server.sandbox("60s");
+    let _holder = sandbox.hold("job");
+    for subcommand in ["list", "watch", "top", "status"] {
+        let output = sandbox.run([subcommand]);
+        assert_code(&output, 64, subcommand);
+        assert!(said(&output).contains("fencing=table in all URLs"), "{output:?}");
+    }
+    let Some(server) = Server::with_table() else { return };
+    let sandbox = server.sandbox("60s");
+    let _holder = sandbox.hold("job");
+    let output = sandbox.run(["list"]);
+    assert_code(&output, 0, "list");
+    assert!(output.stdout.starts_with(b"lock \"job\" is held by "), "{output:?}");
+}
+
 #[test]
 fn break_says_it_to_people() {
     let Some(server) = Server::start() else { return };

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use nix::unistd::Pid;
 use serde_json::Value;
-use test_servers::{Certificates, PostgresServer, ServerOptions, TcpProxy, left_out};
+use test_servers::{Certificates, PgBouncer, PostgresServer, ServerOptions, TcpProxy, left_out};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server::{self, place, shared};
@@ -92,6 +92,11 @@ impl Server {
 
     pub(super) fn restart_as_standby(&self) {
         self.runtime.block_on(self.postgres.restart_as_standby()).unwrap();
+    }
+
+    /// A pooler in front of the server that gives its sessions to several clients.
+    pub(super) fn pooler(&self) -> PgBouncer {
+        self.runtime.block_on(self.postgres.pooler("transaction", &[])).unwrap()
     }
 
     pub(super) fn start_anew(&self) {

@@ -4,9 +4,9 @@ use serde_json::Value;
 use test_servers::ServerOptions;
 
 use super::server::Server;
-use crate::at_a_server::cases;
-use crate::at_a_server::failures::{doctor, is_64, is_77, lengths_and_graces};
-use crate::support::Sandbox;
+use crate::at_a_server::failures::{doctor, doctor_with, finding, is_64, is_77, lengths_and_graces};
+use crate::at_a_server::{Server as _, cases};
+use crate::support::{Sandbox, until};
 
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
@@ -27,15 +27,48 @@ fn the_doctor_warns_of_a_server_that_evicts_and_of_one_that_forgets_at_a_restart
     let Some(server) = Server::start_with(ServerOptions::new()) else { return };
     server.command(&["CONFIG", "SET", "maxmemory", "1gb"]);
     server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    let (code, findings) = doctor(&Sandbox::at(server.url()));
-    assert_eq!(code, Some(1), "{findings:?}");
-    for part in ["maxmemory-policy allkeys-lru", "appendonly no"] {
-        let warns = |finding: &Value| {
-            finding["check"] == "server"
-                && finding["message"].as_str().is_some_and(|text| text.contains(part))
-        };
-        assert_eq!(findings.iter().filter(|finding| warns(finding)).count(), 1, "{findings:?}");
+    for options in [[].as_slice(), &["-vv"]] {
+        let (code, findings) = doctor_with(&Sandbox::at(server.url()), options);
+        assert_eq!(code, Some(1), "{options:?}: {findings:?}");
+        for part in ["maxmemory-policy allkeys-lru", "appendonly no"] {
+            let warns = |finding: &Value| {
+                finding["check"] == "server"
+                    && finding["message"].as_str().is_some_and(|text| text.contains(part))
+            };
+            assert_eq!(findings.iter().filter(|finding| warns(finding)).count(), 1, "{findings:?}");
+        }
     }
+}
+
+#[test]
+fn the_doctor_warns_of_replicas_that_a_plain_url_knows_nothing_of() {
+    let (Some(primary), Some(replica)) =
+        (Server::start_with(ServerOptions::new()), Server::start_with(ServerOptions::new()))
+    else {
+        return;
+    };
+    let address = primary.address();
+    replica.command(&["REPLICAOF", &address.ip().to_string(), &address.port().to_string()]);
+    until("the primary has a replica", || {
+        format!("{:?}", primary.command(&["INFO", "replication"])).contains("connected_slaves:1")
+    });
+    let (code, findings) = doctor(&Sandbox::at(primary.url()));
+    assert_eq!(code, Some(1), "{findings:?}");
+    let says = |part: &str| findings.iter().any(|one| one["message"].as_str().unwrap().contains(part));
+    assert!(says("connected_slaves 1") && says("redis+sentinel://"), "{findings:?}");
+    assert_eq!(finding(&findings, "failover")["level"], "warning");
+}
+
+#[test]
+fn the_doctor_names_the_right_to_list() {
+    let options = ServerOptions::new().user("app", "right", &["~* &* +@all -scan"]);
+    let Some(server) = Server::start_with(options) else { return };
+    let (code, findings) = doctor(&Sandbox::at(server.url()));
+    assert_eq!(code, Some(77), "{findings:?}");
+    let faults: Vec<_> = findings.iter().filter(|finding| finding["level"] == "fault").collect();
+    let [fault] = faults.as_slice() else { panic!("{findings:?}") };
+    assert_eq!(fault["check"], "list");
+    assert!(fault["message"].as_str().unwrap().contains("scan"), "{fault}");
 }
 
 #[test]

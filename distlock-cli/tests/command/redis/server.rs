@@ -25,7 +25,7 @@ impl Server {
     }
 
     /// A server of this test alone.
-    pub(super) fn start_with(options: ServerOptions) -> Option<Self> {
+    pub(crate) fn start_with(options: ServerOptions) -> Option<Self> {
         Self::of(|start| Arc::new(start(options)))
     }
 
@@ -54,7 +54,7 @@ impl Server {
         self.redis.certificates()
     }
 
-    pub(super) fn command(&self, words: &[&str]) -> Value {
+    pub(crate) fn command(&self, words: &[&str]) -> Value {
         self.runtime.block_on(self.redis.command(words)).unwrap()
     }
 }
