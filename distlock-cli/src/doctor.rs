@@ -132,7 +132,8 @@ impl Findings<'_> {
         self.add("slots", slots(locks, &name).await)?;
         self.add("election", election(locks, &name).await)?;
         if locks.capabilities().reach == Reach::Network {
-            self.add("failover", Ok::<_, Failure>(survival(locks.capabilities().failover)))?;
+            let survival = survival(locks.capabilities().failover).to_owned();
+            self.add("failover", Ok::<_, Failure>(Fine(survival)))?;
             self.add("exclusion", exclusion(address).await)?;
         }
         self.hear(warnings, |_| true)?;
@@ -276,8 +277,8 @@ async fn list(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
         return Ok(Warning(format!("a list of all locks {text}")));
     };
     let found = match listed {
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            return Ok(Warning(format!("list, watch and top end with 64: {error}")));
+        Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Denied) => {
+            return Ok(Warning(format!("list, watch and top do not work: {error}")));
         }
         found => found?,
     };
@@ -297,17 +298,17 @@ async fn sharing(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
     Ok(Fine("two readers, and two holders of permits, were beside each other".to_owned()))
 }
 
-fn survival(failover: Failover) -> Finding {
+/// What a server without replicas does not do is no warning; a backend that sees some warns itself.
+const fn survival(failover: Failover) -> &'static str {
     match failover {
-        Failover::KeepsHolds => Fine("another server that takes over keeps the locks".to_owned()),
+        Failover::KeepsHolds => "another server that takes over keeps the locks",
         Failover::LosesHolds => {
-            Fine("when another server takes over, holders learn of a loss before others get their locks".to_owned())
+            "when another server takes over, holders learn of a loss before others get their locks"
         }
-        _ => Warning(
-            "another server that takes over may grant locks that are held: have late writes refused by their tokens, or \
-             choose a backend whose locks outlive a server"
-                .to_owned(),
-        ),
+        _ => {
+            "if another server ever takes over, it may grant locks that are held: have late writes refused by their \
+             tokens, or choose a backend whose locks outlive a server"
+        }
     }
 }
 

@@ -233,7 +233,7 @@ impl Dialect for MySql {
     }
 
     fn list(&self) -> Option<String> {
-        (self.fencing == TokenSource::Table).then(statement::held)
+        (self.fencing == TokenSource::Table).then(|| statement::held(&self.prefix))
     }
 
     fn listed(&self, answer: Answer, names: NameRules) -> Vec<Listed> {

@@ -284,10 +284,17 @@ pub(crate) fn last_holders(names: &[Name], operation: Operation) -> String {
     )
 }
 
-/// What the table says of the last holders of those of its locks that are held, by name.
-pub(crate) fn held() -> String {
+/// What the table says of the last holders of those of this prefix's locks that are held, by name.
+pub(crate) fn held(prefix: &str) -> String {
+    // A semicolon is next to the colon.
+    let ours = if prefix.is_empty() {
+        String::new()
+    } else {
+        format!("name>='{prefix}:' AND name<'{prefix};' AND ")
+    };
     format!(
-        "SELECT {} name,CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE holder<>'' AND IS_USED_LOCK(name) IS NOT NULL",
+        "SELECT {} name,CONVERT(holder USING utf8mb4) FROM {TABLE} \
+         WHERE {ours}holder<>'' AND IS_USED_LOCK(name) IS NOT NULL",
         comment(Operation::Inspect)
     )
 }
