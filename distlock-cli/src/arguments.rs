@@ -468,7 +468,7 @@ fn url_help() -> String {
 }
 
 fn url_details() -> String {
-    let line = |driver: &Driver| format!("\n  {:<24}{}", driver.schemes.join(", "), driver.summary);
+    let line = |driver: &Driver| format!("\n  {:<23} {}", driver.schemes.join(", "), driver.summary);
     let lines: Vec<_> = backends().iter().map(line).collect();
     format!("{}\n\n{URL_DETAILS}\n\nThe backends, by their schemes:{}", url_help(), lines.concat())
 }

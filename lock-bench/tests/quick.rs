@@ -98,7 +98,8 @@ fn server_is_measured(subject: &str, more: &[&str], of_cycle: &[&str], of_hand_o
     has_all(&report, "hand_off", of_hand_off);
 }
 
-/// Each of the contenders has rows of this workload. Those of distlock have times; a peer may never have handed the lock on.
+/// Each of the contenders has rows of this workload. Those of distlock have times, unless one client has had all turns of a short round; a
+/// peer may never have handed the lock on.
 fn has_all(report: &Value, workload: &str, contenders: &[&str]) {
     let rows: Vec<_> =
         report["rows"].as_array().unwrap().iter().filter(|row| row["workload"] == workload).collect();
@@ -110,7 +111,9 @@ fn has_all(report: &Value, workload: &str, contenders: &[&str]) {
             let quantiles =
                 ["least", "p50", "p90", "p99", "p999", "most"].map(|name| row["times"][name].as_f64());
             assert!(quantiles.is_sorted(), "{row}");
-            assert!(!contender.starts_with("distlock") || quantiles[0].is_some(), "{row}");
+            let one_had_all = row["clients"] == 2
+                && row["grants"].as_array().is_some_and(|rounds| rounds.iter().all(|round| round[0] == 0));
+            assert!(!contender.starts_with("distlock") || one_had_all || quantiles[0].is_some(), "{row}");
         }
     }
 }

@@ -241,10 +241,13 @@ fn a_variable_that_is_no_text_is_64() {
 #[test]
 fn the_doctor_finds_nothing_in_a_folder() {
     let output = Sandbox::new().run(["doctor"]);
-    assert_code(&output, 0, "doctor");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
     let checks: Vec<_> = text.lines().map(|line| line["fine     ".len()..][..10].trim()).collect();
     let all = ["connect", "round trip", "lock", "status", "list", "sharing", "slots", "election", "break"];
     assert_eq!(checks, all, "{text}");
-    assert!(text.lines().all(|line| line.starts_with("fine ")), "{text}");
+    // A busy machine may be slow, which is a warning.
+    let is_slow = |line: &str| line.contains("takes longer than") || line.contains("had not heard of it");
+    let slow = text.lines().filter(|line| is_slow(line)).count();
+    assert!(text.lines().all(|line| line.starts_with("fine ") || is_slow(line)), "{text}");
+    assert_code(&output, i32::from(slow > 0), &text);
 }

@@ -132,7 +132,7 @@ fn thousands_of_locks_are_one_table() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let guards = runtime.block_on(async {
         // No renewal is among the requests that are counted.
-        let url = crate::at_a_server::with_option(&server.url(), "lease=10m");
+        let url = crate::at_a_server::with_option(&server.url(), "lease=1h");
         let locks = distlock::connect(&url).await.unwrap();
         let mut acquiring = tokio::task::JoinSet::new();
         for number in 0..count {

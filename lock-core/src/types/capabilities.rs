@@ -175,7 +175,7 @@ pub struct Capabilities {
     pub failover: Failover,
     /// The order in which waiters get the lock.
     pub fairness: Fairness,
-    /// How often a waiter asks whether it has the lock; `None` where the server tells it.
+    /// How often a waiter asks whether it has the lock; `None` where the server usually tells it.
     pub polls_every: Option<Duration>,
     /// How much `status` can show.
     pub inspection: Inspection,

@@ -135,7 +135,7 @@ async fn locks_of_several_nodes_are_taken_in_one_order() -> Outcome {
         let lock = client(&cluster, "lease=60s").await?.mutex_all(&order)?;
         let holders = Arc::clone(&holders);
         contest.push(tokio::spawn(async move {
-            for _ in 0..20 {
+            for _ in 0..5 {
                 let guard = lock.acquire().await?;
                 ensure!(holders.fetch_add(1, Ordering::SeqCst) == 0, "both hold all locks");
                 tokio::task::yield_now().await;

@@ -413,19 +413,22 @@ async fn sentinels_have_a_password_of_their_own() -> Outcome {
 
 async fn a_grant_waits_for_the_replicas_of_the_primary() -> Outcome {
     let sentinels = RedisSentinels::start(None).await?;
-    settle(sentinels.primary().await?, 60).await?;
+    let primary = sentinels.primary().await?;
+    settle(primary, 60).await?;
+    let of_it = |server: &&RedisServer| server.address() != primary.address();
+    let replica = sentinels.servers().iter().find(of_it).ok_or_else(|| Failure::new("a primary alone"))?;
     let locks = client(&sentinels.url(), "lease=60s&timeout=11s&durable=replicas:2").await?;
     let lock = locks.mutex(ROOM)?;
     let guard = soon("the lock", lock.acquire()).await??;
     let waiter = Waiter::of(&locks)?;
-    sentinels.servers()[2].stop()?;
+    replica.stop()?;
     // Also if a replica lacks the release.
     let _ = guard.release().await;
     let error = soon("the answer", locks.mutex("other")?.try_acquire()).await?.err();
     let text = error.map(|error| error.to_string()).unwrap_or_default();
     ensure!(text.contains("1 of 2 replicas") && !waiter.is_finished(), "{text}");
-    sentinels.servers()[2].resume()?;
+    replica.resume()?;
     let (_guard, _) = waiter.granted().await?;
-    ensure!(has(&sentinels.servers()[2], &key(ROOM, 'l')).await?, "a replica lacks the hold");
+    ensure!(has(&replica, &key(ROOM, 'l')).await?, "a replica lacks the hold");
     Ok(())
 }

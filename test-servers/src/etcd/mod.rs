@@ -118,7 +118,9 @@ impl Kind for Etcd {
 
 fn etcdctl_in(programs: &Path) -> Command {
     let mut command = Command::new(programs.join("etcdctl"));
-    command.env("ETCDCTL_API", "3").stdin(Stdio::null());
+    // By default it gives up after seconds, which a busy machine may take.
+    command.env("ETCDCTL_API", "3").env("ETCDCTL_COMMAND_TIMEOUT", "60s").env("ETCDCTL_DIAL_TIMEOUT", "60s");
+    command.stdin(Stdio::null());
     command
 }
 

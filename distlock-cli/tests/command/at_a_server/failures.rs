@@ -34,7 +34,8 @@ pub(crate) fn the_doctor_finds_what_there_is_to_find<S: Server>(server: &S) {
         assert!(checks.contains(check), "{check}: {findings:?}");
     }
     let list = finding(&findings, "list")["message"].as_str().unwrap();
-    assert!(list == "its own lock is listed" || list.contains("fencing=table in all URLs"), "{list}");
+    let known = ["its own lock is listed", "fencing=table in all URLs", "takes longer than it may"];
+    assert!(known.iter().any(|part| list.contains(part)), "{list}");
     assert!(findings.iter().all(|finding| finding["level"] != "fault"), "{findings:?}");
     let round_trip = finding(&findings, "round trip");
     assert!(round_trip["message"].as_str().unwrap().contains("a lease is"), "{round_trip}");
