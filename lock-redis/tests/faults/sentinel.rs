@@ -429,6 +429,6 @@ async fn a_grant_waits_for_the_replicas_of_the_primary() -> Outcome {
     ensure!(text.contains("1 of 2 replicas") && !waiter.is_finished(), "{text}");
     replica.resume()?;
     let (_guard, _) = waiter.granted().await?;
-    ensure!(has(&replica, &key(ROOM, 'l')).await?, "a replica lacks the hold");
+    ensure!(has(replica, &key(ROOM, 'l')).await?, "a replica lacks the hold");
     Ok(())
 }
