@@ -58,8 +58,8 @@ pub(crate) async fn run(common: &Common, top: &Watch, report: &Report) -> Result
     let found = locks.scoped(&top.prefix).list().await;
     connection::close(&locks).await;
     let mut view = View::default();
-    let found = found?;
-    let failures = found.failures.clone();
+    let mut found = found?;
+    let failures = std::mem::take(&mut found.failures);
     view.see(found);
     let now = SystemTime::now();
     let rows = view.visible().into_iter().map(|lock| view.cells(lock, now).join("\t"));

@@ -104,8 +104,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Returns requests to inspect the locks and semaphores that the server knows: all that are held or waited for, and perhaps some
     /// that were, each [by the name](InspectRequest::found) that it has there. A backend that implements it says so in its
-    /// [capabilities](Capabilities::listing), and one that does not may say why. Where the name at the server is not the one that the user wrote, `inspect`
-    /// gives that one in the status, if the server has it.
+    /// [capabilities](Capabilities::listing), and one that does not may say why. Where the name at the server is not the one that the
+    /// user wrote, `inspect` gives that one in the status, if the server has it.
     ///
     /// # Cancel safety
     /// The future may be dropped at every await, when the user drops the call; it changes nothing.

@@ -14,7 +14,8 @@ use crate::stage::{
 };
 
 cases!("replicas":
-    a_grant_and_a_release_wait_for_the_replicas,
+    a_grant_waits_for_the_replicas,
+    a_release_waits_for_the_replicas,
     a_grant_that_too_few_have_is_undone,
     a_grant_whose_script_was_forgotten_is_asked_about_again,
     a_lock_that_is_handed_over_is_believed_in_when_replicas_have_it,
@@ -84,7 +85,7 @@ async fn failure(client: &LockClient, name: &str) -> Outcome<LockError> {
     }
 }
 
-async fn a_grant_and_a_release_wait_for_the_replicas() -> Outcome {
+async fn a_grant_waits_for_the_replicas() -> Outcome {
     let (stage, replicas) = with_replicas(2, ServerOptions::new()).await?;
     let client = stage.client(&format!("{SHORT}&durable=replicas:2")).await?;
     replicas[1].stop()?;
@@ -95,7 +96,19 @@ async fn a_grant_and_a_release_wait_for_the_replicas() -> Outcome {
     for replica in &replicas {
         ensure!(has_hold(replica).await?, "a replica lacks the hold");
     }
-    guard.release().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_release_waits_for_the_replicas() -> Outcome {
+    let (stage, replicas) = with_replicas(2, ServerOptions::new()).await?;
+    let client = stage.client(&format!("{FROZEN}&durable=replicas:2")).await?;
+    let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
+    replicas[1].stop()?;
+    let releasing = tokio::spawn(guard.release());
+    until("it waits", || async { Ok(stage.info("clients", "blocked_clients:").await? == 1) }).await?;
+    ensure!(!releasing.is_finished() && stage.holder().await?.is_none(), "it waits before the release");
+    replicas[1].resume()?;
+    soon("the end of the release", releasing).await???;
     for replica in &replicas {
         ensure!(!has_hold(replica).await?, "a replica has the hold");
     }
