@@ -52,7 +52,7 @@
 //! * *A holder or a waiter dies.* Its keys go with its lease. *It stands still*: it renews its lease before it relies on a grant.
 //! * *A leader is lost, a single server restarts.* Holds and places are kept, and each lease lasts anew.
 //! * *The history is compacted.* Watches go on, or the line is read again.
-//! * *A holder is broken.* It keeps the lock until its abort margin is over; one that does not run, a second longer.
+//! * *A holder is broken.* It keeps the lock until it has left, at most for its abort margin; one that does not run, a second longer.
 //!
 //! # Invariants
 //! * **Nothing is sent without contact.** The claim of an attempt exists before its first request.

@@ -71,7 +71,7 @@
 //! * *A holder or a waiter dies.* Its nodes stay until its session ends. *It stands still*: it checks its nodes before it relies on a grant,
 //!   and a holder learns of its loss when it runs.
 //! * *A node or the directory is deleted.* A holder learns of it at once, a waiter begins anew and never holds before its turn.
-//! * *A holder is broken.* It keeps the lock until its abort margin is over; one that does not run, a second longer.
+//! * *A holder is broken.* It keeps the lock until it has left, at most for its abort margin; one that does not run, a second longer.
 //! * *A leader or follower is killed, stopped, cut off.* Holds and places are kept; what a deposed leader answers proves nothing.
 //! * *A permission, a quota, a server's capacity is missing.* An error that names it; nothing is held. A node that may not be removed goes
 //!   with its session, which the client ends as soon as nothing else is held in it.

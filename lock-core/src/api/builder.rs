@@ -114,7 +114,7 @@ impl ClientBuilder {
     }
 
     /// Sets how long a holder needs to stop after it learns of a loss; zero by default. Holds are declared lost that
-    /// much earlier.
+    /// much earlier. What is left of the lock at the server stays for that long, unless the holder releases it before.
     ///
     /// ```
     /// # use lock_core::ClientBuilder;

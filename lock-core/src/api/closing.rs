@@ -35,8 +35,8 @@ impl LockClient {
     /// at most `timeout` until all locks have been released.
     ///
     /// Locks that are still held after that are lost. Their holders are notified ([`LossReason::ClientClosed`]), and
-    /// the locks are released after the abort margin. The abort margin, if a lock was still held, and up to two seconds
-    /// for the backend to answer come on top of `timeout`.
+    /// the locks are released when these have left, or after the abort margin. That wait, and up to two seconds for the
+    /// backend to answer, come on top of `timeout`.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -19,7 +19,8 @@ use crate::types::token::FencingToken;
 /// other even inside one task. Where you want reentry, [`LockGuard::reenter`] makes a second guard of the same hold.
 ///
 /// Dropping a guard releases the lock in the background: it never blocks, never panics, and works outside a runtime. It
-/// is best effort, because the caller does not see an error; [`LockGuard::release`] returns it.
+/// is best effort, because the caller does not see an error; [`LockGuard::release`] returns it. After a loss, either of them
+/// says that the holder has stopped: drop the guard when the work has ended.
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
     lock: Origin,

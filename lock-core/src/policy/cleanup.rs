@@ -17,7 +17,7 @@ use crate::policy::hold::{EndedHold, Hold};
 use crate::policy::local::{Downgrade, LostLease, Number, Release, Reply};
 use crate::runtime::clock::Moment;
 use crate::runtime::outstanding::Pending;
-use crate::runtime::race::race;
+use crate::runtime::race::{race, within};
 use crate::spi::{AcquireRequest, AnyLease, Backoff, Downgraded, Grant, Released, TIMER_SLIP};
 use crate::types::error::LockError;
 use crate::types::loss::LossReason;
@@ -72,10 +72,10 @@ impl Entry {
 
     /// Removes what is left of a lost lease at the server.
     ///
-    /// Where the server may still have it, it stays there for the holder until the abort margin is over: no other client may have it
-    /// while the holder stops.
+    /// Where the server may still have it, it stays there for the holder until that has left, or the abort margin is over: no other
+    /// client may have it while the holder stops.
     pub(super) fn clear_lost(self: &Arc<Self>, lost: LostLease) {
-        let LostLease { release, holds, reason } = lost;
+        let LostLease { release, holds, reason, stopping } = lost;
         let abort_margin = release.request.options().abort_margin;
         // What the core ends early enough for the holder to stop, what an operator has broken, what the backend no longer renews.
         let may_exist = matches!(reason, LossReason::Expired | LossReason::Broken | LossReason::ClientClosed);
@@ -89,7 +89,7 @@ impl Entry {
             holds.iter().for_each(EndedHold::report);
             drop(holds);
             if let Some(stops_by) = stops_by {
-                clock.sleep_until(stops_by).await;
+                let _ = within(&clock, stops_by, stopping.all_done()).await;
             }
             releasing.await;
         });

@@ -15,6 +15,7 @@ use crate::policy::local::{Effects, LocalLock, Number, Reply, Turn, Work};
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::engine::can_begin_here;
 use crate::runtime::metrics::LockMetrics;
+use crate::runtime::outstanding::Pending;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::wake_contained;
 use crate::spi::{AcquireRequest, AnyLease, GroupId, HoldOptions, LockKind, Mode, Report, Reports, Wait};
@@ -148,7 +149,7 @@ impl Entry {
         effects.asked.drain(|attempt| attempt.ask());
         effects.unregister.drain(|(number, group)| self.client.held.remove(group, number));
         effects.dropped.drain(drop);
-        effects.done.drain(drop);
+        effects.done.drain(Pending::done);
         effects.words.drain(drop);
         if !effects.ended.is_empty() {
             let mut ended = std::mem::take(&mut effects.ended);

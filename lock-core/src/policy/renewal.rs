@@ -7,7 +7,6 @@
 //! time for few such calls.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -72,8 +71,9 @@ impl GroupTask {
     async fn renew(&mut self, client: &ClientContext) {
         let mut due = client.held.of_group(self.group);
         due.retain(|held| held.renewal.is_some());
+        // Without one there is nothing to renew any more, and nothing would limit the call.
+        let Some(interval) = due.iter().filter_map(Held::interval).min() else { return };
         let leases: Vec<_> = due.iter().map(|held| Arc::clone(&held.lease)).collect();
-        let interval = due.iter().filter_map(Held::interval).min().unwrap_or(Duration::MAX);
         let anchor = self.clock.now();
         let renewing = client.backend.renew(self.group, &leases);
         let answer = within(&self.clock, anchor.plus(interval), renewing).await;

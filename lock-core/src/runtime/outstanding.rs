@@ -41,6 +41,14 @@ impl Outstanding {
         self.abandoned.load(Ordering::SeqCst)
     }
 
+    /// Waits until all is done; for ever, if some of it was abandoned.
+    pub(crate) async fn all_done(&self) {
+        self.none_left().await;
+        if self.abandoned() > 0 {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Waits until there is none left.
     pub(crate) async fn none_left(&self) {
         loop {

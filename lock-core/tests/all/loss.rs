@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next, nothing_more};
 use lock_core::{
-    ClientBuilder, EngineChoice, ErrorKind, Hold, HoldEnd, LockError, LossReason, Operation, Owner,
+    ClientBuilder, EngineChoice, ErrorKind, Hold, HoldEnd, LockError, LossReason, Operation, Owner, Wait,
 };
 use lock_kit::LockUrl;
 use lock_memory::faults::{Fault, Gate};
@@ -392,6 +392,48 @@ async fn the_lock_is_free_in_the_moment_in_which_its_holder_has_to_have_stopped(
     gate.open();
     client.idle().await;
     assert!(timed.server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_has_left_needs_no_abort_margin() {
+    let timed = Timed::new();
+    let (longest, margin) = (Duration::from_secs(60), Duration::from_secs(600));
+    let builder = Timed::builder(&timed.clock).max_hold(longest).abort_margin(margin);
+    let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
+    let acquire = async |name: &str| client.mutex(name).unwrap().acquire().await.unwrap();
+    let (dropped, released, entered) = (acquire("a").await, acquire("b").await, acquire("c").await);
+    let (once_more, again) = (entered.reenter().unwrap(), entered.reenter().unwrap());
+    let catalog = client.rw_lock("d").unwrap();
+    let owner = Owner::new();
+    let writes = catalog.write().acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
+    let reads = catalog.read().acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
+    let (busy, of_two) = (acquire("e").await, acquire("f").await);
+    let at_work = of_two.reenter().unwrap();
+    timed.time.advance(longest);
+    assert_eq!(busy.lost().await, Some(LossReason::Expired));
+
+    let rival = timed.other();
+    let is_held = async |name: &str| !rival.status(name).await.unwrap().holders.is_empty();
+    let len = async |wanted| eventually("one less is held", || timed.server.len() == wanted).await;
+    assert_eq!(timed.server.len(), 6);
+    drop((writes, entered, once_more));
+    assert_eq!(of_two.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    drop(dropped);
+    len(5).await;
+    assert_eq!(released.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    len(4).await;
+    assert!(is_held("c").await && is_held("d").await);
+    drop(again);
+    len(3).await;
+    assert!(is_held("d").await);
+    drop(reads);
+    len(2).await;
+    // It asks for the lock again, and may go on meanwhile.
+    let next = client.mutex("e").unwrap().acquire_as(busy.owner(), Wait::Try).await;
+    assert_eq!(next.unwrap_err().kind(), ErrorKind::Lost);
+    drop((busy, at_work));
+    let rest = advance_until(&timed, margin / 10, 2 * margin, || timed.server.is_empty()).await;
+    assert!(rest >= margin, "{rest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

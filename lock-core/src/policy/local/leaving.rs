@@ -70,7 +70,8 @@ impl LocalLock {
         let entered = self.owners.entered_mut(owner, mode);
         let entered = entered.filter(|entered| of.is_none_or(|of| entered.hold == *of));
         let Some(entered) = entered else {
-            return self.owners.take_loss(owner, mode, of).map_or(Exited::NotOwner, Exited::Lost);
+            let lost = self.owners.take_loss(owner, mode, of);
+            return lost.map_or(Exited::NotOwner, |lost| Exited::Lost(lost.left(turn)));
         };
         entered.entries -= 1;
         if entered.entries > 0 {
@@ -87,7 +88,7 @@ impl LocalLock {
         if self.is_in(owner, mode, hold) {
             self.exit(turn, (owner, mode), Some(hold));
         } else {
-            self.owners.leave_loss(owner, mode, hold);
+            self.owners.leave_loss(turn, owner, mode, hold);
         }
     }
 }

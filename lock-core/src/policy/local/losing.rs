@@ -100,18 +100,19 @@ impl LocalLock {
         turn.unregister(number, lease.group);
         let gone_by = turn.gone_by(&lease);
         let counted = turn.counted();
+        let stopping = Arc::default();
         let holds = lease.holds().filter_map(|hold| hold.lose(reason, &mut turn.effects.wake)).collect();
         match lease.seen {
             Seen::By(owner) => {
-                self.owners.lose(owner, request.mode(), reason);
+                self.owners.lose(owner, request.mode(), reason, &stopping);
                 if lease.reader.is_some() {
-                    self.owners.lose(owner, Mode::Shared, reason);
+                    self.owners.lose(owner, Mode::Shared, reason, &stopping);
                 }
             }
             Seen::NotYet(ticket) => self.lost_unseen(turn, ticket, &request, reason),
         }
         let release = Release { request, lease: lease.kept, gone_by, counted };
-        turn.effects.work.push(Work::Clear(LostLease { release, holds, reason }));
+        turn.effects.work.push(Work::Clear(LostLease { release, holds, reason, stopping }));
     }
 
     /// No code has used the lease: its request waits again, in its place.

@@ -162,8 +162,8 @@ impl LocalLock {
         if let Some(error) = &self.closed {
             return Entered::Settled(Settled::Failed(error.clone()));
         }
-        if let Some(reason) = self.owners.take_loss(owner, mode, None) {
-            return Entered::Settled(Settled::Lost(reason));
+        if let Some(lost) = self.owners.take_loss(owner, mode, None) {
+            return Entered::Settled(Settled::Lost(lost.reason));
         }
         if let Some(number) = self.granted_to(owner, mode) {
             self.claim(turn, (owner, mode), number);
@@ -278,7 +278,7 @@ impl LocalLock {
         match &settled {
             // The other branches of its owner have seen the hold, and this one learns of its loss.
             Settled::Granted(hold) if !self.is_in(owner, mode, hold) => {
-                let loss = self.owners.leave_loss(owner, mode, hold).or(hold.loss());
+                let loss = self.owners.leave_loss(turn, owner, mode, hold).or(hold.loss());
                 Some(loss.map_or(settled, Settled::Lost))
             }
             _ => Some(settled),

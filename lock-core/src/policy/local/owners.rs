@@ -1,9 +1,12 @@
 //! The owners that have entered: how often, into which hold, and which of them have still to learn of a loss.
 
 use std::hash::RandomState;
+use std::sync::Arc;
 
+use super::turn::Turn;
 use crate::policy::hold::Hold;
 use crate::runtime::few::FewByKey;
+use crate::runtime::outstanding::{Outstanding, Pending};
 use crate::spi::Mode;
 use crate::types::loss::LossReason;
 use crate::types::owner::Owner;
@@ -22,13 +25,25 @@ pub(super) struct EnteredHold {
 }
 
 /// A loss that its owner does not know of yet.
-struct Lost {
+pub(super) struct Lost {
     key: Key,
     /// The number of the hold, which is not kept for an owner that may never come back.
     hold: u64,
     /// How many of its entries have not ended yet.
     entries: u64,
-    reason: LossReason,
+    pub(super) reason: LossReason,
+    /// Done when all of its entries have ended.
+    stopping: Pending,
+}
+
+impl Lost {
+    /// An entry has ended, and the owner learns of the loss. If there are others, it may still be at work.
+    pub(super) fn left(self, turn: &mut Turn<'_>) -> LossReason {
+        if self.entries == 1 {
+            turn.effects.done.push(self.stopping);
+        }
+        self.reason
+    }
 }
 
 /// The limit for losses; beyond it the oldest is forgotten. Owners may never come back for theirs.
@@ -56,30 +71,36 @@ impl Owners {
 
     /// The hold of an owner is lost. It learns of that, once, unless all of its entries end before without a caller that
     /// could receive the report.
-    pub(super) fn lose(&mut self, owner: Owner, mode: Mode, reason: LossReason) {
+    pub(super) fn lose(&mut self, owner: Owner, mode: Mode, reason: LossReason, stopping: &Arc<Outstanding>) {
+        let stopping = stopping.begin().until_done();
         let Some(EnteredHold { hold, entries }) = self.leave(owner, mode) else { return };
         if self.lost.len() == MOST_LOST {
             self.lost.remove(0);
         }
-        self.lost.push(Lost { key: (owner, mode), hold: hold.0.number, entries, reason });
+        self.lost.push(Lost { key: (owner, mode), hold: hold.0.number, entries, reason, stopping });
     }
 
     /// The owner learns of its loss. With `of`, only of the loss of that hold.
-    pub(super) fn take_loss(&mut self, owner: Owner, mode: Mode, of: Option<&Hold>) -> Option<LossReason> {
+    pub(super) fn take_loss(&mut self, owner: Owner, mode: Mode, of: Option<&Hold>) -> Option<Lost> {
         let position = self.position_of_loss(owner, mode, of)?;
-        Some(self.lost.remove(position).reason)
+        Some(self.lost.remove(position))
     }
 
     /// An entry into a lost hold ends without a caller: the owner still learns of the loss when it ends the others.
-    pub(super) fn leave_loss(&mut self, owner: Owner, mode: Mode, of: &Hold) -> Option<LossReason> {
+    pub(super) fn leave_loss(
+        &mut self,
+        turn: &mut Turn<'_>,
+        owner: Owner,
+        mode: Mode,
+        of: &Hold,
+    ) -> Option<LossReason> {
         let position = self.position_of_loss(owner, mode, Some(of))?;
         let lost = self.lost.get_mut(position)?;
-        let reason = lost.reason;
-        lost.entries -= 1;
-        if lost.entries == 0 {
-            self.lost.remove(position);
+        if lost.entries == 1 {
+            return Some(self.lost.remove(position).left(turn));
         }
-        Some(reason)
+        lost.entries -= 1;
+        Some(lost.reason)
     }
 
     fn position_of_loss(&self, owner: Owner, mode: Mode, of: Option<&Hold>) -> Option<usize> {

@@ -1,5 +1,7 @@
 //! An owner that writes and reads: the reader stands by the writer's lease, and outlives the writer by a downgrade.
 
+use std::sync::Arc;
+
 use super::LocalLock;
 use super::asks::{Ask, Ending, Heir, Is, Lease, Number, Seen};
 use super::granting::{granted_of, lasting_of};
@@ -112,7 +114,7 @@ impl LocalLock {
 
     fn lose_heir(&mut self, turn: &mut Turn<'_>, Heir { reader, owner, .. }: Heir, reason: LossReason) {
         turn.effects.ended.extend(reader.lose(reason, &mut turn.effects.wake));
-        self.owners.lose(owner, Mode::Shared, reason);
+        self.owners.lose(owner, Mode::Shared, reason, &Arc::default());
     }
 
     /// The reader does not stand by the lease of the writer before any more.

@@ -9,7 +9,7 @@ use crate::policy::entry::Entry;
 use crate::policy::hold::{EndedHold, Granted, Hold, Home};
 use crate::runtime::clock::Moment;
 use crate::runtime::few::Few;
-use crate::runtime::outstanding::Pending;
+use crate::runtime::outstanding::{Outstanding, Pending};
 use crate::spi::{AcquireRequest, AnyLease, Grant, GroupId};
 use crate::types::capabilities::Capabilities;
 use crate::types::error::LockError;
@@ -87,6 +87,8 @@ pub(crate) struct LostLease {
     pub(crate) release: Release,
     pub(crate) holds: Vec<EndedHold>,
     pub(crate) reason: LossReason,
+    /// The owners that have not left yet.
+    pub(crate) stopping: Arc<Outstanding>,
 }
 
 impl<'e> Turn<'e> {
