@@ -37,26 +37,18 @@ pub use api::sharing::{RwLock, Semaphore};
 pub use api::watching::{ChangeKind, LockChange, LockWatch};
 
 pub use policy::hold::Hold;
-pub use runtime::clock::{AlarmHandle, Clock, Moment, Sleep};
-pub use runtime::engine::EngineChoice;
 #[cfg(feature = "testing")]
 pub use runtime::manual_clock::ManualClock;
 #[cfg(feature = "metrics")]
 pub use runtime::metrics::METRIC_BUCKETS;
-pub use runtime::waker::with_waker;
+pub use runtime::{AlarmHandle, Clock, EngineChoice, Moment, Sleep, with_waker};
 pub use spi::{
     AcquireRequest, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant, GroupId, InspectRequest,
     LeaseState, Memo, Recall, Released, Remembered, Term, Updated, Wait,
 };
-pub use types::capabilities::{
-    Breaking, Capabilities, Failover, Fairness, Fencing, Inspection, Leasing, PermitLimits, Reach, Reserving,
+pub use types::{
+    Breaking, Broken, Capabilities, CharacterSet, ErrorKind, Failover, Fairness, Fencing, FencingToken,
+    HoldEnd, HolderId, HolderInfo, Inspection, Leasing, LockError, LockKind, LockList, LockName, LockStatus,
+    LossReason, Mode, NameRules, Operation, Owner, Participant, Password, PermitLimits, PhysicalName,
+    ProcessOrigin, Reach, Reserving, Secret,
 };
-pub use types::error::{ErrorKind, LockError, Operation};
-pub use types::loss::{HoldEnd, LossReason};
-pub use types::mode::{LockKind, Mode};
-pub use types::name::{CharacterSet, LockName, NameRules, PhysicalName};
-pub use types::origin::ProcessOrigin;
-pub use types::owner::Owner;
-pub use types::password::{Password, Secret};
-pub use types::status::{Broken, HolderId, HolderInfo, LockList, LockStatus, Participant};
-pub use types::token::FencingToken;

@@ -29,11 +29,13 @@ mod waker;
 
 /// Provides what the modules import.
 mod runtime {
-    pub(crate) use super::{few, sync, waker};
+    pub(crate) use super::few::Few;
+    pub(crate) use super::sync::Mutex;
+    pub(crate) use super::waker::with_waker;
 }
 
 mod types {
-    pub(crate) use super::loss;
+    pub(crate) use super::loss::{HoldEnd, LossReason};
 }
 
 use std::future::poll_fn;

@@ -218,7 +218,10 @@ impl Link {
                     }
                 }
             }
-            self.set(Contact::Good(Arc::clone(&connection), Arc::clone(&session)));
+            if !self.set(Contact::Good(Arc::clone(&connection), Arc::clone(&session))) {
+                // `close` has not seen a connection that was opened meanwhile.
+                return connection.end(Failure::Refused(closed()));
+            }
             tracing::info!(target: "distlock", server = %connection.host, "contact restored");
             self.context.group_restored(session.group);
         }
@@ -243,15 +246,15 @@ impl Link {
         }
     }
 
-    /// A closed client stays closed.
-    fn set(&self, contact: Contact) {
+    /// A closed client stays closed. Returns whether it was open.
+    fn set(&self, contact: Contact) -> bool {
         self.contact.send_if_modified(|current| {
             let is_open = !matches!(current, Contact::Closed);
             if is_open {
                 *current = contact;
             }
             is_open
-        });
+        })
     }
 
     fn is_closed(&self) -> bool {

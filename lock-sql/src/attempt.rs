@@ -15,7 +15,7 @@ use crate::claim::{Claim, Waiter};
 use crate::client::{Client, Placed};
 use crate::dialect::Dialect;
 use crate::failure::blocked;
-use crate::link::{Asked, Link, Taken};
+use crate::link::{Asked, Command, Link, Taken};
 use crate::pool::OwnLink;
 use crate::waiting::Waiting;
 
@@ -243,7 +243,8 @@ impl<'a, D: Dialect> Attempt<'a, D> {
     async fn wait_on(&self, own: OwnLink<D>) -> Result<Outcome<D>, LockError> {
         let waiting = Waiting::new(Waiter::of(&self.claim, self.request.holder()).comment());
         let link = own.occupy(&self.claim);
-        let mut asked = link.wait(self.claim.clone(), Arc::clone(&waiting));
+        let (claim, waits) = (self.claim.clone(), Some(Arc::clone(&waiting)));
+        let mut asked = link.asked(|answer| Command::Acquire { claim, waiting: waits, answer });
         self.client.track(self.placed(&link), Some(&waiting));
         self.client.settings.dialect.begins_to_wait(&self.client.control, &link.session, &waiting);
         let (attempt, clock) = (self.request, self.client.settings.clock());

@@ -15,7 +15,7 @@ use crate::breaking;
 use crate::client::{Client, Placed};
 use crate::dialect::{Dialect, Listed};
 use crate::failure::{Failure, Why, not_primary};
-use crate::link::Taken;
+use crate::link::{Command, Taken};
 use crate::once;
 use crate::pool::downgrade;
 use crate::session::{Answer, Session};
@@ -68,7 +68,8 @@ impl<D: Dialect> Backend for Client<D> {
         let lost = vec![LeaseState::Lost(LossReason::ConnectionLost); leases.len()];
         let Some(link) = self.pool.link(group) else { return Ok(lost) };
         let leases = leases.iter().map(|lease| (lease.claim.key.clone(), lease.claim.id));
-        let asked = link.check(leases.collect());
+        let leases = leases.collect();
+        let asked = link.asked(|answer| Command::Check { leases, answer });
         let checking = async { asked.await.unwrap_or(Ok(lost)) };
         self.settings.in_time(self.settings.request_timeout, Operation::Renew, checking).await
     }

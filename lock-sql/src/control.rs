@@ -152,6 +152,7 @@ impl<D: Dialect> Control<D> {
                 match D::remains(&this, &link.session, calls).await {
                     Ok(false) => break,
                     Ok(true) => {}
+                    Err(_) if this.requests.is_closed() => return,
                     Err(error) => {
                         let session = &link.session;
                         tracing::debug!(target: "distlock", %session, %error, "a session cannot be ended yet");

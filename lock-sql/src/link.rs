@@ -164,7 +164,10 @@ impl<D: Dialect> Link<D> {
     }
 
     /// The same, for an answer; an error if the connection has ended.
-    fn asked<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command<D>) -> oneshot::Receiver<T> {
+    pub(crate) fn asked<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command<D>,
+    ) -> oneshot::Receiver<T> {
         let (answer, asked) = oneshot::channel();
         self.send(command(answer));
         asked
@@ -225,29 +228,6 @@ impl<D: Dialect> Link<D> {
     pub(crate) async fn terminated(&self) {
         // `self` keeps the sender alive.
         let _ = self.state.subscribe().wait_for(|state| *state == LinkState::Terminated).await;
-    }
-
-    /// Waits for a lock.
-    pub(crate) fn wait(&self, claim: Claim<D::Key>, waiting: Arc<Waiting>) -> Asked {
-        self.asked(|answer| Command::Acquire { claim, waiting: Some(waiting), answer })
-    }
-
-    /// Makes an exclusive hold that of a reader.
-    pub(crate) fn downgrade(&self, former: AttemptId, claim: Claim<D::Key>) -> Asked {
-        self.asked(|answer| Command::Downgrade { former, claim, answer })
-    }
-
-    /// Releases a lock, if this attempt has it.
-    pub(crate) fn release(&self, key: D::Key, id: AttemptId, operation: Operation) -> GivenBack {
-        self.asked(|answer| Command::Release { key, id, operation, answer })
-    }
-
-    /// Checks which locks are still held.
-    pub(crate) fn check(
-        &self,
-        leases: Vec<(D::Key, AttemptId)>,
-    ) -> oneshot::Receiver<Result<Vec<LeaseState>, LockError>> {
-        self.asked(|answer| Command::Check { leases, answer })
     }
 }
 

@@ -9,7 +9,7 @@ use crate::claim::Claim;
 use crate::connection::Connection;
 use crate::control::Control;
 use crate::dialect::Dialect;
-use crate::link::{Asked, GivenBack, Link};
+use crate::link::{Asked, Command, GivenBack, Link};
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::task::work;
@@ -88,7 +88,8 @@ pub(crate) fn give_back<D: Dialect>(
     operation: Operation,
 ) -> Option<GivenBack> {
     pool.with_occupant(link, key, |occupant| {
-        occupant.is(id).then(|| link.release(key.clone(), id, operation))
+        let key = key.clone();
+        occupant.is(id).then(|| link.asked(|answer| Command::Release { key, id, operation, answer }))
     })
 }
 
@@ -103,7 +104,7 @@ pub(crate) fn downgrade<D: Dialect>(
     pool.with_occupant(link, &key, |occupant| {
         occupant.is(former).then(|| {
             *occupant = Occupant { id: claim.id, former: Some(former) };
-            link.downgrade(former, claim)
+            link.asked(|answer| Command::Downgrade { former, claim, answer })
         })
     })
 }

@@ -82,8 +82,9 @@ pub(crate) async fn work<D: Dialect>(mut on: Connection<D>, mut mailbox: Mailbox
         let carried_out = match command {
             Command::Acquire { claim, waiting, answer } => on.acquire(claim, waiting, answer).await,
             Command::Release { key, id, operation, answer } => on.release(&key, id, operation, answer).await,
-            Command::Downgrade { former, claim, answer } => on.downgrade(former, claim, answer).await,
-            Command::Check { leases, answer } => on.check(leases, answer).await,
+            Command::Downgrade { former, claim, answer } => reply(answer, on.share(former, &claim).await),
+            Command::Check { answer, .. } if answer.is_closed() => Ok(()),
+            Command::Check { leases, answer } => reply(answer, D::check(&mut on, &leases).await),
             Command::Close => return on.retire().await,
         };
         on.has_carried_out_one();
@@ -91,6 +92,15 @@ pub(crate) async fn work<D: Dialect>(mut on: Connection<D>, mut mailbox: Mailbox
             return on.die(&error);
         }
     }
+}
+
+/// Answers a caller. If it has gone, it asks again or undoes this.
+fn reply<T>(answer: oneshot::Sender<Result<T, LockError>>, came: Result<T, Failure>) -> Result<(), Broken> {
+    if let Err(Failure::Broken(error)) = came {
+        return Err(Broken(error));
+    }
+    let _ = answer.send(came.map_err(Failure::into_error));
+    Ok(())
 }
 
 impl<D: Dialect> Connection<D> {
@@ -178,23 +188,6 @@ impl<D: Dialect> Connection<D> {
         Ok(if is_held { Taken::Granted { token, anchor } } else { Taken::Interrupted })
     }
 
-    async fn check(
-        &mut self,
-        leases: Vec<(D::Key, AttemptId)>,
-        answer: oneshot::Sender<Result<Vec<LeaseState>, LockError>>,
-    ) -> Result<(), Broken> {
-        if answer.is_closed() {
-            return Ok(());
-        }
-        let states = match D::check(self, &leases).await {
-            Err(Failure::Broken(error)) => return Err(Broken(error)),
-            states => states.map_err(Failure::into_error),
-        };
-        // If the caller has gone, its next check asks again.
-        let _ = answer.send(states);
-        Ok(())
-    }
-
     async fn release(
         &mut self,
         key: &D::Key,
@@ -221,21 +214,6 @@ impl<D: Dialect> Connection<D> {
     }
 
     /// Makes an exclusive hold a reader's.
-    async fn downgrade(
-        &mut self,
-        former: AttemptId,
-        claim: Claim<D::Key>,
-        answer: Answers,
-    ) -> Result<(), Broken> {
-        let shared = match self.share(former, &claim).await {
-            Err(Failure::Broken(error)) => return Err(Broken(error)),
-            shared => shared.map_err(Failure::into_error),
-        };
-        // If the caller has gone, it asks again or undoes this.
-        let _ = answer.send(shared);
-        Ok(())
-    }
-
     async fn share(&mut self, former: AttemptId, claim: &Claim<D::Key>) -> Result<Taken, Failure> {
         let Some(held) = self.held.get(&claim.key) else { return Ok(Taken::Interrupted) };
         let (mut token, mut sent) = (held.token, self.heard);

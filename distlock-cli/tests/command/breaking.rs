@@ -51,3 +51,13 @@ fn a_free_lock_needs_no_breaking() {
     assert_code(&output, 0, "free");
     assert!(said(&output).contains("is not held"), "{output:?}");
 }
+
+#[test]
+fn it_waits_for_the_command_and_not_for_its_grace() {
+    let sandbox = Sandbox::new();
+    let mut job = sandbox.exec(&["--grace", "1h"], "echo ready; sleep 1000");
+    assert_eq!(job.output_line(), "ready");
+    assert_code(&sandbox.run(["break", "--yes", "job"]), 0, "the command has ended");
+    assert_eq!(job.code(), 76);
+    assert_eq!(sandbox.status("job")["held"], false);
+}

@@ -8,11 +8,9 @@ use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::scope::{self, Scoped};
 use crate::policy::hold::Hold;
 use crate::runtime::log::log;
-use crate::runtime::race::race;
+use crate::runtime::race;
 use crate::spi::Wait;
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::LossReason;
-use crate::types::owner::Owner;
+use crate::types::{ErrorKind, LockError, LossReason, Operation, Owner};
 
 /// Bodies under a lock. An implementation of [`DistributedLock`] that is not behind an `Arc<dyn DistributedLock>` has
 /// these methods as `&dyn DistributedLock`.

@@ -15,14 +15,10 @@ use crate::policy::client_end::ClientEnd;
 use crate::policy::context::ClientContext;
 use crate::policy::groups::HeldGroups;
 use crate::policy::hold::Observer;
-use crate::runtime::clock::Clock;
 use crate::runtime::deadline_thread;
-use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
-use crate::runtime::metrics::Metrics;
+use crate::runtime::{AbortOnDrop, Clock, Engine, EngineChoice, Metrics};
 use crate::spi::{Backend, BackendContext, Erased, HoldOptions, LocalHandoff, Validity, random_bytes};
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::password::Password;
-use crate::types::status::HolderInfo;
+use crate::types::{ErrorKind, HolderInfo, LockError, Operation, Password};
 
 /// Builds a [`LockClient`] from a backend, with the settings that all backends share.
 #[derive(Debug, Clone)]

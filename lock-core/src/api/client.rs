@@ -16,13 +16,12 @@ use crate::api::reentrant::ReentrantLock;
 use crate::api::several::{MultiLock, in_order};
 use crate::policy::context::ClientContext;
 use crate::policy::entry::Entry;
-use crate::runtime::clock::Clock;
-use crate::runtime::engine::{AbortOnDrop, Engine};
+use crate::runtime::{AbortOnDrop, Clock, Engine};
 use crate::spi::{InspectRequest, LockKind, Mode};
-use crate::types::capabilities::{Breaking, Capabilities, Inspection};
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::name::LockName;
-use crate::types::status::{Broken, HolderId, LockStatus};
+use crate::types::{
+    Breaking, Broken, Capabilities, ErrorKind, HolderId, Inspection, LockError, LockName, LockStatus,
+    Operation,
+};
 
 /// A client of one backend. It makes locks, shows who holds them, and can be closed in an orderly way. It is cheap to
 /// clone; all clones are the same client.

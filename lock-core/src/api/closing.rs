@@ -7,10 +7,8 @@ use std::time::Duration;
 use tokio::runtime;
 
 use crate::api::client::{Client, LockClient, closed};
-use crate::runtime::engine::no_answer;
-use crate::runtime::race::within;
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::LossReason;
+use crate::runtime::{no_answer, within};
+use crate::types::{ErrorKind, LockError, LossReason, Operation};
 
 impl LockClient {
     /// Waits until the server has confirmed every release and every cancelled wait. With

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::api::mailbox::{Mailbox, contained};
+use crate::runtime::Mutex;
 use crate::runtime::log::log;
-use crate::runtime::sync::Mutex;
 
 /// What a worker does at a time.
 pub(crate) enum Job {
@@ -147,7 +147,7 @@ mod tests {
     use crate::api::mailbox::Reader;
     use crate::api::publisher::Topic;
     use crate::policy::hold::Hold;
-    use crate::types::loss::LossReason;
+    use crate::types::LossReason;
 
     #[test]
     fn an_event_starts_no_worker_where_it_arises_and_no_listener_ends_under_the_mutex() {

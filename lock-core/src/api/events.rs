@@ -13,7 +13,7 @@ use crate::api::mailbox::Reader;
 use crate::api::publisher::{Publisher, Topic};
 use crate::policy::hold::Hold;
 use crate::policy::hold::state::Event;
-use crate::types::loss::LossReason;
+use crate::types::LossReason;
 
 /// What has happened to a hold, from [`LockClient::events`](crate::LockClient::events).
 ///

@@ -8,10 +8,7 @@ use crate::api::joint::Joints;
 use crate::api::scope;
 use crate::policy::entry::Entry;
 use crate::policy::hold::Hold;
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::LossReason;
-use crate::types::owner::Owner;
-use crate::types::token::FencingToken;
+use crate::types::{ErrorKind, FencingToken, LockError, LossReason, Operation, Owner};
 
 /// One entry of an owner into a lock. It ends with [`LockGuard::release`] or when the guard is dropped.
 ///

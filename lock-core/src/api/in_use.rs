@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
-use crate::runtime::sync::Mutex;
+use crate::runtime::Mutex;
 
 pub(crate) struct InUse<K, T>(Mutex<HashMap<K, Weak<T>>>);
 

@@ -13,13 +13,9 @@ use crate::api::lock::DistributedLock;
 use crate::api::publisher::Publisher;
 use crate::api::scope;
 use crate::policy::hold::{Hold, UntilEnded};
-use crate::runtime::clock::Clock;
-use crate::runtime::race::race;
-use crate::runtime::sync::Mutex;
+use crate::runtime::{Clock, Mutex, race};
 use crate::spi::{Backoff, Wait};
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::name::LockName;
-use crate::types::owner::Owner;
+use crate::types::{ErrorKind, LockError, LockName, Operation, Owner};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

@@ -8,9 +8,8 @@ use std::task::{Context, Wake, Waker};
 use crate::api::joint::Joints;
 use crate::policy::hold::state::{Event, Woken};
 use crate::policy::hold::{About, EndedHold, Granted, Hold, HoldCore, Home, Observer, UntilEnded};
-use crate::runtime::clock::Moment;
-use crate::runtime::waker::wake_contained;
-use crate::types::loss::LossReason;
+use crate::runtime::{Moment, wake_contained};
+use crate::types::LossReason;
 
 /// Joins the holds of `parts`; the loss of any of them is the loss of all as long as the watchers exist.
 pub(super) fn join<'a>(
@@ -79,7 +78,7 @@ mod tests {
     use crate::api::builder::ClientBuilder;
     use crate::api::guard::LockGuard;
     use crate::api::tests::fake::Fake;
-    use crate::types::loss::HoldEnd;
+    use crate::types::HoldEnd;
 
     #[tokio::test]
     async fn a_part_that_was_lost_before_counts_and_one_that_stays_held_forgets_the_joint_hold() {

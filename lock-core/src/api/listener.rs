@@ -6,7 +6,7 @@ use std::sync::Weak;
 use crate::api::mailbox::Mailbox;
 use crate::api::publisher::Publisher;
 use crate::policy::hold::Hold;
-use crate::types::loss::LossReason;
+use crate::types::LossReason;
 
 /// Callbacks for what happens to the holds of a lock, or of all locks of a client.
 ///

@@ -6,11 +6,9 @@ use tokio::task::JoinSet;
 
 use crate::api::client::LockClient;
 use crate::policy::context::ClientContext;
-use crate::runtime::engine::no_answer;
+use crate::runtime::no_answer;
 use crate::spi::InspectRequest;
-use crate::types::error::{LockError, Operation};
-use crate::types::name::{LockName, NameRules};
-use crate::types::status::{LockList, LockStatus};
+use crate::types::{LockError, LockList, LockName, LockStatus, NameRules, Operation};
 
 #[cfg(doc)]
 use crate::types::{capabilities::Capabilities, error::ErrorKind};
@@ -88,8 +86,7 @@ impl LockClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::mode::LockKind;
-    use crate::types::name::CharacterSet;
+    use crate::types::{CharacterSet, LockKind};
 
     #[test]
     fn a_name_that_a_client_tells_counts_only_for_its_own_lock() {

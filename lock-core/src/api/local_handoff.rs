@@ -1,8 +1,7 @@
 //! The option of a client that its tasks pass a lock on without the server.
 
 use crate::spi::LocalHandoff;
-use crate::types::capabilities::{Capabilities, Fairness, Reserving};
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::{Capabilities, ErrorKind, Fairness, LockError, Operation, Reserving};
 
 /// What a client can do with this setting. Refuses what the backend cannot do.
 pub(super) fn apply(handoff: LocalHandoff, capabilities: &mut Capabilities) -> Result<(), LockError> {
@@ -35,8 +34,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::types::capabilities::Reach;
-    use crate::types::name::{CharacterSet, NameRules};
+    use crate::types::{CharacterSet, NameRules, Reach};
 
     #[test]
     fn a_backend_that_reserves_too_few_tokens_refuses_the_option_and_says_why() {

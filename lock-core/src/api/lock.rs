@@ -10,12 +10,9 @@ use crate::api::guard::LockGuard;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::scope;
 use crate::policy::hold::Hold;
-use crate::runtime::clock::Clock;
+use crate::runtime::Clock;
 use crate::spi::Wait;
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::mode::Mode;
-use crate::types::name::LockName;
-use crate::types::owner::Owner;
+use crate::types::{ErrorKind, LockError, LockName, Mode, Operation, Owner};
 
 /// A lock that excludes all other users of the same name on the same server.
 ///

@@ -14,10 +14,10 @@ use crate::api::listener::LockListener;
 use crate::api::publisher::Topic;
 use crate::policy::hold::state::Event;
 use crate::policy::hold::{Hold, Observer};
+use crate::runtime::Mutex;
 use crate::runtime::log::log;
-use crate::runtime::sync::Mutex;
 use crate::runtime::waker::{self, with_waker};
-use crate::types::name::LockName;
+use crate::types::LockName;
 
 /// Who gets the events of a mailbox.
 pub(crate) enum Reader {
@@ -175,7 +175,7 @@ mod tests {
     use crate::api::lock::DistributedLock;
     use crate::api::options::LockOptions;
     use crate::api::tests::fake::Fake;
-    use crate::types::loss::LossReason;
+    use crate::types::LossReason;
 
     const SOON: Duration = Duration::from_secs(60);
 

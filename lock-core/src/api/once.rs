@@ -10,8 +10,7 @@ use crate::api::lock::DistributedLock;
 use crate::api::options::check_remembering;
 use crate::policy::hold::Hold;
 use crate::spi::{Memo, Recall, Remembered};
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::name::LockName;
+use crate::types::{ErrorKind, LockError, LockName, Operation};
 
 /// Work that runs at most once for each slot among all clients: a minute, a date, the number of a batch.
 ///

@@ -11,8 +11,7 @@ use crate::api::self_wait;
 use crate::policy::acquire::Acquisition;
 use crate::policy::hold::Observer;
 use crate::spi::{HoldOptions, Mode, Validity};
-use crate::types::capabilities::{Capabilities, Leasing};
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::{Capabilities, ErrorKind, Leasing, LockError, Operation};
 
 #[cfg(doc)]
 use crate::api::{builder::ClientBuilder, client::LockClient, lock::DistributedLock};

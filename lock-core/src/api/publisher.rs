@@ -8,9 +8,8 @@ use crate::api::listener::Subscription;
 use crate::api::mailbox::{Mailbox, Reader};
 use crate::policy::hold::state::Event;
 use crate::policy::hold::{Hold, Observer};
-use crate::runtime::sync::Mutex;
-use crate::types::mode::LockKind;
-use crate::types::name::LockName;
+use crate::runtime::Mutex;
+use crate::types::{LockKind, LockName};
 
 /// Passes the events of one client's holds to its listeners.
 #[derive(Default)]

@@ -16,11 +16,9 @@ use crate::api::scope;
 use crate::policy::acquire::Acquisition;
 use crate::policy::entry::Entry;
 use crate::policy::hold::Hold;
-use crate::runtime::clock::Clock;
+use crate::runtime::Clock;
 use crate::spi::{Mode, Wait};
-use crate::types::error::LockError;
-use crate::types::name::LockName;
-use crate::types::owner::Owner;
+use crate::types::{LockError, LockName, Owner};
 
 /// The main implementation of [`DistributedLock`].
 #[derive(Clone)]

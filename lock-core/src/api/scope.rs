@@ -9,9 +9,8 @@ use tokio::task;
 
 use crate::api::guard::LockGuard;
 use crate::policy::hold::Hold;
-use crate::runtime::sync::Mutex;
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::owner::{Kind, Owner};
+use crate::runtime::Mutex;
+use crate::types::{ErrorKind, Kind, LockError, Operation, Owner};
 
 impl Owner {
     /// Returns the owner that the calling code acts for: its scope, else its task, else its thread.

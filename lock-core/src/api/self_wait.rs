@@ -3,7 +3,7 @@
 use crate::api::scope;
 use crate::policy::acquire::Itself;
 use crate::policy::hold::Hold;
-use crate::types::owner::Owner;
+use crate::types::Owner;
 
 /// Returns how a caller that waits for this holder waits for itself, if it does.
 pub(super) fn around(holder: Owner, hold: &Hold) -> Option<Itself> {

@@ -15,12 +15,9 @@ use crate::api::lock::DistributedLock;
 use crate::api::mailbox::Reader;
 use crate::api::publisher::Topic;
 use crate::policy::hold::Hold;
-use crate::runtime::clock::Clock;
+use crate::runtime::Clock;
 use crate::spi::{LockKind, Wait};
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::name::LockName;
-use crate::types::owner::Owner;
-use crate::types::token::FencingToken;
+use crate::types::{ErrorKind, FencingToken, LockError, LockName, Operation, Owner};
 
 #[cfg(doc)]
 use crate::api::client::LockClient;

@@ -4,13 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::api::client::LockClient;
-use crate::runtime::clock::Moment;
 use crate::runtime::log::log;
-use crate::runtime::race::race;
-use crate::types::error::LockError;
-use crate::types::mode::LockKind;
-use crate::types::name::LockName;
-use crate::types::status::{HolderId, LockList, LockStatus, Participant};
+use crate::runtime::{Moment, race};
+use crate::types::{HolderId, LockError, LockKind, LockList, LockName, LockStatus, Participant};
 
 #[cfg(any(doc, test))]
 use crate::types::error::ErrorKind;
@@ -182,8 +178,7 @@ mod tests {
     use super::*;
     use crate::api::builder::ClientBuilder;
     use crate::api::tests::fake::Fake;
-    use crate::types::error::Operation;
-    use crate::types::token::FencingToken;
+    use crate::types::{FencingToken, Operation};
 
     fn lock(holders: &[(&str, u64)], waiters: &[&str]) -> Vec<LockStatus> {
         let mut lock = LockStatus::free(LockName::new("a").unwrap());

@@ -10,17 +10,10 @@ use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::{Hold, Observer};
 use crate::policy::local::{Entered, Settled, Ticket};
 use crate::policy::log::{self, Trace};
-use crate::runtime::clock::Moment;
-use crate::runtime::engine::AbortOnDrop;
 use crate::runtime::log::log;
-use crate::runtime::metrics::WaitOutcome;
-use crate::runtime::on_drop::OnDrop;
-use crate::runtime::waker::with_waker;
+use crate::runtime::{AbortOnDrop, Moment, OnDrop, WaitOutcome, with_waker};
 use crate::spi::{HoldOptions, Mode, Wait};
-use crate::types::error::{LockError, Operation};
-use crate::types::owner::Owner;
-use crate::types::status::HolderInfo;
-use crate::types::token::FencingToken;
+use crate::types::{FencingToken, HolderInfo, LockError, Operation, Owner};
 
 /// What a caller asks of a lock, each time that it acquires it.
 #[derive(Clone)]

@@ -13,11 +13,9 @@ use std::time::Duration;
 use crate::policy::entry::{Entry, Place};
 use crate::policy::local::{Outcome, Pause, Reply};
 use crate::policy::log::{self, Trace};
-use crate::runtime::clock::Moment;
-use crate::runtime::race::{race, within};
-use crate::runtime::waker::with_waker;
+use crate::runtime::{Moment, race, with_waker, within};
 use crate::spi::{AcquireRequest, AnyLease, Backoff, Grant, Memo, Recall, Remembered, Wait};
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::{ErrorKind, LockError, Operation};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

@@ -15,12 +15,9 @@ use std::time::Duration;
 use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::{EndedHold, Hold};
 use crate::policy::local::{Downgrade, LostLease, Number, Release, Reply};
-use crate::runtime::clock::Moment;
-use crate::runtime::outstanding::Pending;
-use crate::runtime::race::{race, within};
+use crate::runtime::{Moment, Pending, race, within};
 use crate::spi::{AcquireRequest, AnyLease, Backoff, Downgraded, Grant, Released, TIMER_SLIP};
-use crate::types::error::LockError;
-use crate::types::loss::LossReason;
+use crate::types::{LockError, LossReason};
 
 /// The work of the clean-up for one lock.
 impl Entry {

@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::policy::context::ClientContext;
-use crate::runtime::clock::Moment;
-use crate::runtime::race::within;
+use crate::runtime::{Moment, within};
 
 /// The minimum time for which a request is repeated after the last handle of its client was dropped.
 const TRIED_FOR: Duration = Duration::from_secs(60);

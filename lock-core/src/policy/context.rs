@@ -7,10 +7,7 @@ use crate::policy::client_end::ClientEnd;
 use crate::policy::groups::HeldGroups;
 use crate::policy::hold::Observer;
 use crate::policy::local::Number;
-use crate::runtime::clock::{Clock, Moment};
-use crate::runtime::engine::Engine;
-use crate::runtime::metrics::Metrics;
-use crate::runtime::outstanding::Outstanding;
+use crate::runtime::{Clock, Engine, Metrics, Moment, Outstanding};
 use crate::spi::{AnyBackend, AttemptId, HoldOptions};
 
 pub(crate) struct ClientContext {

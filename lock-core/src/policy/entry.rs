@@ -12,18 +12,11 @@ use crate::policy::groups::Held;
 use crate::policy::hold::state::Event;
 use crate::policy::hold::{About, Hold, Home};
 use crate::policy::local::{Effects, LocalLock, Number, Reply, Turn, Work};
-use crate::runtime::clock::{Clock, Moment};
-use crate::runtime::engine::can_begin_here;
-use crate::runtime::metrics::LockMetrics;
-use crate::runtime::outstanding::Pending;
-use crate::runtime::sync::Mutex;
-use crate::runtime::waker::wake_contained;
+use crate::runtime::{Clock, LockMetrics, Moment, Mutex, Pending, can_begin_here, wake_contained};
 use crate::spi::{AcquireRequest, AnyLease, GroupId, HoldOptions, LockKind, Mode, Report, Reports, Wait};
-use crate::types::error::{LockError, Operation};
-use crate::types::loss::LossReason;
-use crate::types::name::{LockName, PhysicalName};
-use crate::types::owner::Owner;
-use crate::types::status::{HolderInfo, Participant};
+use crate::types::{
+    HolderInfo, LockError, LockName, LossReason, Operation, Owner, Participant, PhysicalName,
+};
 
 pub(crate) struct Entry {
     name: LockName,

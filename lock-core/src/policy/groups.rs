@@ -8,12 +8,9 @@ use tokio::sync::Notify;
 
 use crate::policy::entry::Entry;
 use crate::policy::local::Number;
-use crate::runtime::clock::{Clock, Moment};
-use crate::runtime::number_map::NumberMap;
-use crate::runtime::outstanding::Outstanding;
-use crate::runtime::sync::Mutex;
+use crate::runtime::{Clock, Moment, Mutex, NumberMap, Outstanding};
 use crate::spi::{AnyLease, GroupId, GroupReport};
-use crate::types::loss::LossReason;
+use crate::types::LossReason;
 
 /// All leases of a client.
 pub(crate) struct HeldGroups {

@@ -15,17 +15,10 @@ use tracing::field::{DisplayValue, Empty, debug as debug_value, display};
 use crate::policy::entry::Entry;
 use crate::policy::hold::Hold;
 use crate::policy::hold::state::Known;
-use crate::runtime::clock::Moment;
 use crate::runtime::log::log;
-use crate::runtime::metrics::WaitOutcome;
-use crate::runtime::on_drop::OnDrop;
 use crate::runtime::waker::contained;
-use crate::types::error::LockError;
-use crate::types::loss::LossReason;
-use crate::types::mode::Mode;
-use crate::types::name::LockName;
-use crate::types::status::HolderInfo;
-use crate::types::token::FencingToken;
+use crate::runtime::{Moment, OnDrop, WaitOutcome};
+use crate::types::{FencingToken, HolderInfo, LockError, LockName, LossReason, Mode};
 
 /// The span of the work that is done for a lock at the server.
 /// A span. Like a record, it changes nothing of what happens inside, whatever its subscriber does.

@@ -7,9 +7,7 @@ use crate::policy::entry::{Entry, Place};
 use crate::policy::hold::Hold;
 use crate::policy::local::Exited;
 use crate::spi::Mode;
-use crate::types::error::{LockError, Operation};
-use crate::types::loss::HoldEnd;
-use crate::types::owner::Owner;
+use crate::types::{HoldEnd, LockError, Operation, Owner};
 
 impl Entry {
     /// Ends one entry of `owner`; with `of`, only an entry into that hold. The first poll ends the entry; the rest

@@ -13,11 +13,9 @@ use tokio::sync::Notify;
 use crate::policy::context::ClientContext;
 use crate::policy::groups::Held;
 use crate::policy::log;
-use crate::runtime::clock::Clock;
-use crate::runtime::metrics::Headroom;
-use crate::runtime::race::{race, within};
+use crate::runtime::{Clock, Headroom, race, within};
 use crate::spi::{GroupId, LeaseState};
-use crate::types::loss::LossReason;
+use crate::types::LossReason;
 
 /// How often a failed renewal is repeated within one interval.
 const RETRIES_IN_AN_INTERVAL: u32 = 8;

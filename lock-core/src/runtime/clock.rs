@@ -32,7 +32,7 @@ use crate::runtime::manual_clock::{ManualClock, ManualTime};
 /// assert_eq!(later.minus(Duration::from_secs(2)).as_nanoseconds(), 1_000);
 /// assert_eq!(start.plus(Duration::MAX), Moment::FOREVER);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
 impl Moment {
@@ -239,7 +239,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::runtime::sync::Mutex;
+    use crate::runtime::Mutex;
 
     struct Recorder {
         clock: Clock,

@@ -12,9 +12,7 @@ use std::thread;
 
 use platform::Timer;
 
-use crate::runtime::clock::{AlarmKey, Moment, Schedule};
-use crate::runtime::sync::Mutex;
-use crate::runtime::waker::wake_contained;
+use crate::runtime::{AlarmKey, Moment, Mutex, Schedule, wake_contained};
 
 struct Deadlines {
     schedule: Schedule,

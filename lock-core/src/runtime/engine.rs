@@ -17,9 +17,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
 
-use crate::runtime::on_drop::OnDrop;
-use crate::runtime::sync::Mutex;
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::runtime::{Mutex, OnDrop};
+use crate::types::{ErrorKind, LockError, Operation};
 
 /// Where a client's background work runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::runtime::clock::{AlarmKey, Moment, Schedule};
-use crate::runtime::sync::Mutex;
-use crate::runtime::waker::wake_contained;
+use crate::runtime::{AlarmKey, Moment, Mutex, Schedule, wake_contained};
 
 #[cfg(doc)]
 use crate::runtime::clock::Clock;

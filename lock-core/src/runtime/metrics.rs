@@ -12,11 +12,8 @@ use std::time::Duration;
 use record::{Key, key, record};
 use tokio::runtime::Handle;
 
-use crate::runtime::sync::Mutex;
-use crate::types::error::Operation;
-use crate::types::loss::LossReason;
-use crate::types::mode::Mode;
-use crate::types::name::LockName;
+use crate::runtime::Mutex;
+use crate::types::{LockName, LossReason, Mode, Operation};
 
 const ACQUIRE_WAIT: &str = "distlock_acquire_wait_seconds";
 const HOLD: &str = "distlock_hold_seconds";

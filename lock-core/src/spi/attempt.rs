@@ -12,13 +12,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::HoldOptions;
-use crate::runtime::clock::Moment;
-use crate::runtime::engine::{Engine, Parked};
-use crate::types::error::LockError;
-use crate::types::loss::LossReason;
-use crate::types::mode::Mode;
-use crate::types::name::{LockName, PhysicalName};
-use crate::types::status::{HolderInfo, Participant};
+use crate::runtime::{Engine, Moment, Parked};
+use crate::types::{HolderInfo, LockError, LockName, LossReason, Mode, Participant, PhysicalName};
 
 /// A random 128-bit number that a client gives to one attempt, so that the server can distinguish it from all others.
 ///

@@ -8,15 +8,14 @@ use super::{
     AcquireRequest, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo, Recall, Released,
     Remembered, Updated,
 };
-use crate::types::capabilities::Capabilities;
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
+use crate::types::{Broken, Capabilities, ErrorKind, HolderId, HolderInfo, LockError, LockStatus, Operation};
 
 #[cfg(doc)]
 use super::Wait;
 
 /// One backend: a protocol to a server. The [module documentation](crate::spi) has the rules, and a
 /// [complete backend](crate::spi#a-complete-backend). Write its methods as `async fn`; their futures have to be `Send`.
+#[expect(unused_variables, reason = "a backend need not have all abilities")]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What the backend keeps of a grant, to renew and release it.
     type Lease: fmt::Debug + Send + Sync + 'static;
@@ -85,7 +84,6 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         lease: &Self::Lease,
         request: &AcquireRequest,
     ) -> impl Future<Output = Result<Downgraded<Self::Lease>, LockError>> + Send {
-        let _ = (lease, request);
         async { Err(LockError::new(ErrorKind::Unsupported, Operation::Downgrade)) }
     }
 
@@ -98,7 +96,6 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         &self,
         request: &InspectRequest,
     ) -> impl Future<Output = Result<LockStatus, LockError>> + Send {
-        let _ = request;
         async { Err(LockError::new(ErrorKind::Unsupported, Operation::Inspect)) }
     }
 
@@ -126,7 +123,6 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         request: &InspectRequest,
         holder: &HolderId,
     ) -> impl Future<Output = Result<Broken, LockError>> + Send {
-        let _ = (request, holder);
         async { Err(LockError::new(ErrorKind::Unsupported, Operation::Break)) }
     }
 
@@ -143,7 +139,6 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         lease: &Self::Lease,
         holder: &HolderInfo,
     ) -> impl Future<Output = Result<Updated, LockError>> + Send {
-        let _ = (lease, holder);
         async { Err(LockError::new(ErrorKind::Unsupported, Operation::Describe)) }
     }
 
@@ -161,7 +156,6 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         memo: &Memo,
         keep: Duration,
     ) -> impl Future<Output = Result<Remembered, LockError>> + Send {
-        let _ = keep;
         async { Err(LockError::new(ErrorKind::Unsupported, Operation::Remember).on(memo.name())) }
     }
 
@@ -175,7 +169,6 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         memo: &Memo,
         recall: Recall,
     ) -> impl Future<Output = Result<Option<Duration>, LockError>> + Send {
-        let _ = recall;
         async { Err(LockError::new(ErrorKind::Unsupported, Operation::Remember).on(memo.name())) }
     }
 

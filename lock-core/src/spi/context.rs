@@ -6,11 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{GroupId, Validity};
-use crate::runtime::clock::Clock;
-use crate::runtime::engine::BackendTasks;
-use crate::types::error::LockError;
-use crate::types::loss::LossReason;
-use crate::types::status::HolderInfo;
+use crate::runtime::{BackendTasks, Clock};
+use crate::types::{HolderInfo, LockError, LossReason};
 
 /// What a backend reports about a whole group.
 #[derive(Clone, Copy)]

@@ -12,11 +12,9 @@ use super::{
     AcquireRequest, Backend, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo, Recall, Released,
     Remembered, Updated,
 };
+use crate::runtime::Metrics;
 use crate::runtime::engine::contained;
-use crate::runtime::metrics::Metrics;
-use crate::types::capabilities::Capabilities;
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
+use crate::types::{Broken, Capabilities, ErrorKind, HolderId, HolderInfo, LockError, LockStatus, Operation};
 
 /// A lease of an erased type.
 pub(crate) type AnyLease = Arc<dyn Any + Send + Sync>;

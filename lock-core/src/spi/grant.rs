@@ -6,10 +6,8 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use super::AnyLease;
-use crate::runtime::clock::Moment;
-use crate::types::loss::LossReason;
-use crate::types::status::HolderId;
-use crate::types::token::FencingToken;
+use crate::runtime::Moment;
+use crate::types::{FencingToken, HolderId, LossReason};
 
 #[cfg(doc)]
 use super::{AcquireRequest, Backend};

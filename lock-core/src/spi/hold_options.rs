@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::types::status::HolderInfo;
+use crate::types::HolderInfo;
 
 /// What an acquisition asks for: those of the client, unless the lock has options of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]

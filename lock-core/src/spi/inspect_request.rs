@@ -1,9 +1,6 @@
 //! The request that a backend gets when a lock is inspected, or taken away from its holder.
 
-use crate::types::error::LockError;
-use crate::types::mode::LockKind;
-use crate::types::name::{LockName, PhysicalName};
-use crate::types::status::{LockStatus, Participant};
+use crate::types::{LockError, LockKind, LockName, LockStatus, Participant, PhysicalName};
 
 /// A request to inspect a lock.
 ///

@@ -18,8 +18,8 @@
 
 use std::time::Duration;
 
-use crate::runtime::clock::Moment;
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::runtime::Moment;
+use crate::types::{ErrorKind, LockError, Operation};
 
 /// How late a thread or task that waits for a moment may be woken.
 pub(crate) const TIMER_SLIP: Duration = Duration::from_millis(100);

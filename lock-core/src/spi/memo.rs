@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::name::{LockName, PhysicalName, hash};
+use crate::types::{ErrorKind, LockError, LockName, Operation, PhysicalName, hash};
 
 #[cfg(doc)]
 use super::Backend;
@@ -97,7 +96,7 @@ pub enum Recall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::name::{CharacterSet, NameRules};
+    use crate::types::{CharacterSet, NameRules};
 
     fn memo(name: &str, slot: &str) -> Memo {
         let name = LockName::new(name).unwrap();

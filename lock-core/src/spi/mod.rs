@@ -251,11 +251,10 @@ pub use inspect_request::InspectRequest;
 pub use memo::{Memo, Recall, Remembered};
 pub use random::random_bytes;
 
-pub use crate::types::mode::{LockKind, Mode};
+pub use crate::types::{LockKind, Mode};
 
 pub use crate::runtime::engine::contained;
-pub use crate::runtime::race::within;
-pub use crate::runtime::sync::Mutex;
+pub use crate::runtime::{Mutex, within};
 
 pub(crate) use attempt::{Report, Reports};
 pub(crate) use context::GroupReport;

@@ -1,6 +1,6 @@
 //! Random numbers.
 
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::{ErrorKind, LockError, Operation};
 
 /// Returns bytes that no other process has, for numbers such as `u128::from_ne_bytes(random_bytes(operation)?)`.
 ///

@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::types::mode::Mode;
-use crate::types::name::NameRules;
+use crate::types::{Mode, NameRules};
 
 /// Makes methods that each set one field.
 macro_rules! setters {

@@ -10,11 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::types::loss::LossReason;
-use crate::types::mode::LockKind;
-use crate::types::name::LockName;
-use crate::types::owner::Owner;
-use crate::types::status::Participant;
+use crate::types::{LockKind, LockName, LossReason, Owner, Participant};
 
 /// What went wrong, as far as a program can act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]

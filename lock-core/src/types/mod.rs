@@ -10,3 +10,19 @@ pub(crate) mod owner;
 pub(crate) mod password;
 pub(crate) mod status;
 pub(crate) mod token;
+
+pub use capabilities::{
+    Breaking, Capabilities, Failover, Fairness, Fencing, Inspection, Leasing, PermitLimits, Reach, Reserving,
+};
+pub use error::{ErrorKind, LockError, Operation};
+pub use loss::{HoldEnd, LossReason};
+pub use mode::{LockKind, Mode};
+pub use name::{CharacterSet, LockName, NameRules, PhysicalName};
+pub use origin::ProcessOrigin;
+pub use owner::Owner;
+pub use password::{Password, Secret};
+pub use status::{Broken, HolderId, HolderInfo, LockList, LockStatus, Participant};
+pub use token::FencingToken;
+
+pub(crate) use name::hash;
+pub(crate) use owner::Kind;

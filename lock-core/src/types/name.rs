@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::{ErrorKind, LockError, Operation};
 
 /// The name of a lock: any UTF-8 text of 1 to 512 bytes. It is cheap to clone.
 ///

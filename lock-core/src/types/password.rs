@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::{ErrorKind, LockError, Operation};
 
 /// A password, or another text that only the server may see. Its `Debug` shows neither its content nor its length.
 ///

@@ -4,11 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::types::error::LockError;
-use crate::types::mode::Mode;
-use crate::types::name::LockName;
-use crate::types::origin::ProcessOrigin;
-use crate::types::token::FencingToken;
+use crate::types::{FencingToken, LockError, LockName, Mode, ProcessOrigin};
 
 /// Identifies a holder or a waiter of a lock, as the server knows it: one acquisition, not one process.
 ///

@@ -11,9 +11,7 @@ use crate::policy::hold::Hold;
 use crate::spi::Updated;
 #[cfg(doc)]
 use crate::types::error::ErrorKind;
-use crate::types::error::{LockError, Operation};
-use crate::types::loss::LossReason;
-use crate::types::token::FencingToken;
+use crate::types::{FencingToken, LockError, LossReason, Operation};
 
 /// The leadership of a candidate, until it resigns or loses it. Dropping it resigns in the background.
 ///

@@ -12,10 +12,7 @@ use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::options::LockOptions;
 use crate::api::reentrant::ReentrantLock;
 use crate::spi::{Mode, Wait};
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::name::LockName;
-use crate::types::owner::Owner;
-use crate::types::status::HolderInfo;
+use crate::types::{ErrorKind, HolderInfo, LockError, LockName, Operation, Owner};
 
 pub use leadership::{Leadership, Leading};
 pub use observe::LeaderWatch;

@@ -6,12 +6,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Election;
-use crate::runtime::engine::AbortOnDrop;
 use crate::runtime::log::log;
-use crate::runtime::race::{race, within};
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::mode::{LockKind, Mode};
-use crate::types::status::Participant;
+use crate::runtime::{AbortOnDrop, race, within};
+use crate::types::{ErrorKind, LockError, LockKind, Mode, Operation, Participant};
 
 /// A view of the leader that follows the election until it is dropped. Clones share one view.
 ///

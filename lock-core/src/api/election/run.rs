@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{Election, Leadership, Leading};
 use crate::runtime::log::log;
-use crate::runtime::race::race;
+use crate::runtime::race;
 use crate::spi::Backoff;
-use crate::types::error::{ErrorKind, LockError};
+use crate::types::{ErrorKind, LockError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);

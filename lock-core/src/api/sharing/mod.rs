@@ -9,8 +9,7 @@ use crate::api::client::LockClient;
 use crate::api::lock::DistributedLock;
 use crate::api::options::LockOptions;
 use crate::spi::{LockKind, Mode};
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::name::LockName;
+use crate::types::{ErrorKind, LockError, LockName, Operation};
 
 pub use permits::Semaphore;
 

@@ -10,9 +10,7 @@ use crate::api::guard::LockGuard;
 use crate::api::lock::DistributedLock;
 use crate::api::reentrant::ReentrantLock;
 use crate::spi::{LockKind, Mode};
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::name::LockName;
-use crate::types::status::{Broken, HolderId, LockStatus};
+use crate::types::{Broken, ErrorKind, HolderId, LockError, LockName, LockStatus, Operation};
 
 /// A semaphore: a number of permits, of which each holder takes one or more.
 ///

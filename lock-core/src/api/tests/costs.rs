@@ -11,10 +11,9 @@ use std::time::Duration;
 use crate::api::builder::ClientBuilder;
 use crate::api::guard::LockGuard;
 use crate::api::tests::fake::Fake;
-use crate::runtime::clock::Clock;
 use crate::runtime::counts::{Counts, counts};
-use crate::runtime::engine::EngineChoice;
-use crate::types::error::LockError;
+use crate::runtime::{Clock, EngineChoice};
+use crate::types::LockError;
 
 /// The work of some cycles, of which each acquires and releases a free lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,15 +9,13 @@ use std::time::Duration;
 
 use crate::api::builder::ClientBuilder;
 use crate::api::client::LockClient;
-use crate::runtime::clock::Clock;
+use crate::runtime::Clock;
 use crate::spi::{
     AcquireRequest, Backend, BackendContext, Grant, GroupId, LeaseState, Mutex, Released, Term,
 };
-use crate::types::capabilities::{Capabilities, Reach, Reserving};
-use crate::types::error::LockError;
-use crate::types::loss::LossReason;
-use crate::types::name::{CharacterSet, LockName, NameRules};
-use crate::types::token::FencingToken;
+use crate::types::{
+    Capabilities, CharacterSet, FencingToken, LockError, LockName, LossReason, NameRules, Reach, Reserving,
+};
 
 /// What a client of the fake has.
 #[derive(Debug, Clone, Default)]

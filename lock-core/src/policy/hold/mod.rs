@@ -9,22 +9,14 @@ pub(crate) mod state;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-#[cfg(unix)]
-use std::sync::atomic::{AtomicBool, Ordering as AtomicOrdering};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::runtime::clock::{Clock, Moment};
-use crate::runtime::metrics::{LockMetrics, Metrics};
+use crate::runtime::{Clock, LockMetrics, Metrics, Moment};
 use crate::spi::{AcquireRequest, HoldOptions};
-use crate::types::error::LockError;
-use crate::types::loss::{HoldEnd, LossReason};
-use crate::types::name::LockName;
-use crate::types::owner::Owner;
-use crate::types::status::{HolderId, HolderInfo};
-use crate::types::token::FencingToken;
+use crate::types::{FencingToken, HoldEnd, HolderId, HolderInfo, LockError, LockName, LossReason, Owner};
 use state::{Acquired, Event, HoldState, Known, Phase, Woken};
 
 /// Receives the events of the holds of a lock. It runs no user code.
@@ -83,7 +75,6 @@ pub(crate) struct HoldCore {
     /// Receives the events beside the observer of the client.
     observer: OnceLock<Arc<dyn Observer>>,
     /// Whether another process may have inherited the descriptor.
-    #[cfg(unix)]
     is_inherited: AtomicBool,
 }
 
@@ -125,7 +116,6 @@ impl Hold {
             state: HoldState::new(deadline.as_nanoseconds()),
             failure: OnceLock::new(),
             observer: OnceLock::new(),
-            #[cfg(unix)]
             is_inherited: AtomicBool::new(false),
         }))
     }
@@ -142,10 +132,7 @@ impl Hold {
 
     /// Whether another process may have inherited the descriptor.
     pub(crate) fn is_inherited(&self) -> bool {
-        #[cfg(unix)]
-        return self.0.is_inherited.load(AtomicOrdering::SeqCst);
-        #[cfg(not(unix))]
-        false
+        self.0.is_inherited.load(Ordering::SeqCst)
     }
 
     /// What the client sent to the server about itself, at the grant; `None` without a server.

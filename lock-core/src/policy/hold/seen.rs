@@ -9,12 +9,9 @@ use std::time::Duration;
 use super::state::Phase;
 use super::{Granted, Hold, UntilEnded};
 use crate::spi::AcquireRequest;
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::{HoldEnd, LossReason};
-use crate::types::mode::{LockKind, Mode};
-use crate::types::name::LockName;
-use crate::types::status::HolderId;
-use crate::types::token::FencingToken;
+use crate::types::{
+    ErrorKind, FencingToken, HoldEnd, HolderId, LockError, LockKind, LockName, LossReason, Mode, Operation,
+};
 
 impl Hold {
     /// Returns the name of the lock.

@@ -17,10 +17,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use crate::runtime::few::Few;
-use crate::runtime::sync::Mutex;
-use crate::runtime::waker::with_waker;
-use crate::types::loss::{HoldEnd, LossReason};
+use crate::runtime::{Few, Mutex, with_waker};
+use crate::types::{HoldEnd, LossReason};
 
 /// The events of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use crate::spi::Mode;
 
 #[derive(Default)]
 pub(super) struct Answers {
-    all: Due,
+    shared: Due,
     /// Those that are not about what is shared.
     excluding: Due,
     /// The last release of an exclusive lease.
@@ -15,44 +15,29 @@ pub(super) struct Answers {
 }
 
 #[derive(Default)]
-struct Due {
-    count: u32,
+pub(super) struct Due {
+    pub(super) count: u32,
     /// How many of them are due for longer than they should.
-    overdue: u32,
+    pub(super) overdue: u32,
 }
 
 impl Answers {
-    /// Those that a request in this mode waits for.
-    fn before(&self, mode: Mode) -> &Due {
-        if mode == Mode::Shared { &self.excluding } else { &self.all }
-    }
-
     /// The counts of those that are about something in this mode.
-    fn of(&mut self, mode: Mode) -> impl Iterator<Item = &mut Due> {
-        std::iter::once(&mut self.all).chain((mode != Mode::Shared).then_some(&mut self.excluding))
+    pub(super) fn of(&mut self, mode: Mode) -> &mut Due {
+        if mode == Mode::Shared { &mut self.shared } else { &mut self.excluding }
     }
 
-    pub(super) fn expect(&mut self, mode: Mode) {
-        self.of(mode).for_each(|due| due.count += 1);
-    }
-
-    pub(super) fn is_late(&mut self, mode: Mode) {
-        self.of(mode).for_each(|due| due.overdue += 1);
-    }
-
-    pub(super) fn has_come(&mut self, mode: Mode, was_late: bool) {
-        for due in self.of(mode) {
-            due.count -= 1;
-            due.overdue -= u32::from(was_late);
-        }
+    /// Counts those that a request in this mode waits for.
+    fn before(&self, mode: Mode, part: impl Fn(&Due) -> u32) -> u32 {
+        part(&self.excluding) + if mode == Mode::Shared { 0 } else { part(&self.shared) }
     }
 
     pub(super) fn count_before(&self, mode: Mode) -> u32 {
-        self.before(mode).count
+        self.before(mode, |due| due.count)
     }
 
     pub(super) fn any_is_late_before(&self, mode: Mode) -> bool {
-        self.before(mode).overdue > 0
+        self.before(mode, |due| due.overdue) > 0
     }
 
     /// Whether this lease, or attempt, has been sent behind a release without an answer.

@@ -8,12 +8,9 @@ use std::task::Waker;
 use super::OVERDUE;
 use super::line::Ticket;
 use crate::policy::hold::Hold;
-use crate::runtime::clock::Moment;
-use crate::runtime::outstanding::Pending;
+use crate::runtime::{Moment, Pending};
 use crate::spi::{AcquireRequest, AnyLease, Grant, GroupId, Mode, Validity};
-use crate::types::error::LockError;
-use crate::types::loss::LossReason;
-use crate::types::owner::Owner;
+use crate::types::{LockError, LossReason, Owner};
 
 pub(crate) type Number = u64;
 

@@ -6,11 +6,9 @@ use super::releasing::Reply;
 use super::turn::Turn;
 use super::{LocalLock, Outcome, Settled};
 use crate::policy::hold::{Granted, Hold};
-use crate::runtime::outstanding::Pending;
+use crate::runtime::Pending;
 use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Term, Validity, Wait};
-use crate::types::error::LockError;
-use crate::types::loss::LossReason;
-use crate::types::owner::Owner;
+use crate::types::{LockError, LossReason, Owner};
 
 /// What is counted until it has been undone, and a grant that came for it: a backend may leave what nothing refers to any more to
 /// its session, so it is kept until then.
@@ -234,7 +232,7 @@ impl LocalLock {
         for branch in branches.map(|(ticket, _)| ticket).collect::<Vec<_>>() {
             self.withdraw(turn, branch);
             self.over(turn, branch, Settled::Granted(hold.clone()));
-            if let Some(entered) = self.owners.entered_mut(owner, mode) {
+            if let Some(entered) = self.owners.entered_mut(owner, mode, None) {
                 entered.entries += 1;
             }
         }

@@ -9,7 +9,7 @@ use super::turn::Turn;
 use super::{Exited, LocalLock, Settled};
 use crate::policy::hold::Hold;
 use crate::spi::Mode;
-use crate::types::owner::Owner;
+use crate::types::Owner;
 
 impl LocalLock {
     /// The wait has no caller any more.
@@ -67,9 +67,7 @@ impl LocalLock {
         (owner, mode): (Owner, Mode),
         of: Option<&Hold>,
     ) -> Exited {
-        let entered = self.owners.entered_mut(owner, mode);
-        let entered = entered.filter(|entered| of.is_none_or(|of| entered.hold == *of));
-        let Some(entered) = entered else {
+        let Some(entered) = self.owners.entered_mut(owner, mode, of) else {
             let lost = self.owners.take_loss(owner, mode, of);
             return lost.map_or(Exited::NotOwner, |lost| Exited::Lost(lost.left(turn)));
         };

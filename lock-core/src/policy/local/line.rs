@@ -9,10 +9,9 @@ use std::task::Waker;
 
 use super::{Number, Settled};
 use crate::policy::acquire::Acquisition;
-use crate::runtime::clock::Moment;
-use crate::runtime::few::FewByKey;
+use crate::runtime::{FewByKey, Moment};
 use crate::spi::{HoldOptions, Mode, Wait};
-use crate::types::owner::Owner;
+use crate::types::Owner;
 
 pub(crate) type Ticket = u64;
 
@@ -230,7 +229,7 @@ fn looked() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::status::HolderInfo;
+    use crate::types::HolderInfo;
 
     fn at(nanoseconds: u64) -> Moment {
         Moment::from_nanoseconds(nanoseconds)

@@ -9,9 +9,9 @@ use super::releasing::unconfirmed;
 use super::turn::{LostLease, Release, Turn, Work};
 use super::{LocalLock, OVERDUE, Settled};
 use crate::policy::hold::Hold;
-use crate::runtime::clock::Moment;
+use crate::runtime::Moment;
 use crate::spi::{AcquireRequest, AnyLease, Mode};
-use crate::types::loss::LossReason;
+use crate::types::LossReason;
 
 impl LocalLock {
     /// Ends what is over by now.
@@ -42,7 +42,7 @@ impl LocalLock {
         };
         if !ending.is_answered && !ending.is_overdue && turn.now >= ending.sent.plus(OVERDUE) {
             ending.is_overdue = true;
-            self.answers.is_late(mode);
+            self.answers.of(mode).overdue += 1;
         }
         if let Some((hold, _)) = ending.hold.take_if(|(_, due)| turn.now >= *due) {
             turn.finish(&hold, None, Some(unconfirmed()));

@@ -36,14 +36,9 @@ use std::time::Duration;
 
 use crate::policy::acquire::{Acquisition, Around, Itself};
 use crate::policy::hold::Hold;
-use crate::runtime::clock::{AlarmHandle, Moment};
-use crate::runtime::few::FewByKey;
-use crate::runtime::number_map::NumberHashes;
+use crate::runtime::{AlarmHandle, FewByKey, Moment, NumberHashes};
 use crate::spi::{AnyLease, Grant, Mode, Report, Wait};
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::LossReason;
-use crate::types::owner::Owner;
-use crate::types::status::Participant;
+use crate::types::{ErrorKind, LockError, LossReason, Operation, Owner, Participant};
 use answers::Answers;
 pub(crate) use asks::Number;
 use asks::{Ask, Is, Lease, Seen, Word};
@@ -57,6 +52,7 @@ pub(crate) use turn::{Downgrade, Effects, LostLease, Pause, Release, Turn, Work}
 /// gets the same for its first word on an attempt, however short the wait is.
 const OVERDUE: Duration = Duration::from_secs(1);
 
+#[derive(Default)]
 pub(crate) struct LocalLock {
     line: Line,
     asks: FewByKey<Number, Ask, NumberHashes>,
@@ -129,25 +125,7 @@ pub(crate) enum Outcome {
 
 impl LocalLock {
     pub(crate) fn new() -> Self {
-        Self {
-            line: Line::default(),
-            asks: FewByKey::default(),
-            attempting: None,
-            exclusive: None,
-            unplaced: BTreeSet::new(),
-            answers: Answers::default(),
-            owners: Owners::default(),
-            closed: None,
-            last_holder: None,
-            pause_end: None,
-            lost_in_a_row: 0,
-            last_loss: None,
-            due: Moment::FOREVER,
-            alarm: None,
-            alarm_at: Moment::FOREVER,
-            has_news: false,
-            asked_until: Moment::from_nanoseconds(0),
-        }
+        Self { due: Moment::FOREVER, alarm_at: Moment::FOREVER, ..Self::default() }
     }
 
     /// Enters for an owner, enters again, or takes a place in the line.
@@ -168,7 +146,8 @@ impl LocalLock {
         if let Some(number) = self.granted_to(owner, mode) {
             self.claim(turn, (owner, mode), number);
         }
-        if let Some(hold) = self.enter_again(owner, mode).or_else(|| self.read_under_lease(turn, owner, mode))
+        if let Some(hold) =
+            self.enter_again(owner, mode, None).or_else(|| self.read_under_lease(turn, owner, mode))
         {
             return Entered::Settled(Settled::Granted(hold));
         }
@@ -221,18 +200,15 @@ impl LocalLock {
         found().next().map(|_| Itself::Task)
     }
 
-    fn enter_again(&mut self, owner: Owner, mode: Mode) -> Option<Hold> {
-        let entered = self.owners.entered_mut(owner, mode)?;
+    fn enter_again(&mut self, owner: Owner, mode: Mode, of: Option<&Hold>) -> Option<Hold> {
+        let entered = self.owners.entered_mut(owner, mode, of)?;
         entered.entries += 1;
         Some(entered.hold.clone())
     }
 
     /// Enters once more for `owner`, which already has `hold`.
     pub(crate) fn reenter(&mut self, owner: Owner, hold: &Hold) -> bool {
-        let entered = self.owners.entered_mut(owner, hold.mode());
-        let Some(entered) = entered.filter(|entered| entered.hold == *hold) else { return false };
-        entered.entries += 1;
-        true
+        self.enter_again(owner, hold.mode(), Some(hold)).is_some()
     }
 
     fn is_in(&self, owner: Owner, mode: Mode, hold: &Hold) -> bool {

@@ -5,11 +5,9 @@ use std::sync::Arc;
 
 use super::turn::Turn;
 use crate::policy::hold::Hold;
-use crate::runtime::few::FewByKey;
-use crate::runtime::outstanding::{Outstanding, Pending};
+use crate::runtime::{FewByKey, Outstanding, Pending};
 use crate::spi::Mode;
-use crate::types::loss::LossReason;
-use crate::types::owner::Owner;
+use crate::types::{LossReason, Owner};
 
 type Key = (Owner, Mode);
 
@@ -54,8 +52,14 @@ impl Owners {
         self.entered.get(&(owner, mode))
     }
 
-    pub(super) fn entered_mut(&mut self, owner: Owner, mode: Mode) -> Option<&mut EnteredHold> {
-        self.entered.get_mut(&(owner, mode))
+    /// With `of`, only if it has entered that hold.
+    pub(super) fn entered_mut(
+        &mut self,
+        owner: Owner,
+        mode: Mode,
+        of: Option<&Hold>,
+    ) -> Option<&mut EnteredHold> {
+        self.entered.get_mut(&(owner, mode)).filter(|entered| of.is_none_or(|of| entered.hold == *of))
     }
 
     /// Enters for the first time.

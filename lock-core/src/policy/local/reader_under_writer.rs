@@ -8,11 +8,9 @@ use super::granting::{granted_of, lasting_of};
 use super::releasing::Reply;
 use super::turn::{Downgrade, Turn, Work};
 use crate::policy::hold::{Granted, Hold};
-use crate::runtime::clock::Moment;
+use crate::runtime::Moment;
 use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Wait};
-use crate::types::error::LockError;
-use crate::types::loss::LossReason;
-use crate::types::owner::Owner;
+use crate::types::{LockError, LossReason, Owner};
 
 impl LocalLock {
     /// Lets the owner of the exclusive hold read, without the server.

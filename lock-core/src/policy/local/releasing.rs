@@ -9,11 +9,9 @@ use super::LocalLock;
 use super::asks::{Ask, Ending, Heir, Is, Lasting, Lease, Number, Seen, Series};
 use super::turn::{Release, Turn, Work};
 use crate::policy::hold::{Granted, Hold};
-use crate::runtime::clock::Moment;
+use crate::runtime::Moment;
 use crate::spi::{AcquireRequest, Mode, Released};
-use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::loss::LossReason;
-use crate::types::token::FencingToken;
+use crate::types::{ErrorKind, FencingToken, LockError, LossReason, Operation};
 
 /// How long an owner waits for a release at most, even if its lease is longer.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -96,7 +94,7 @@ impl LocalLock {
         let before = std::mem::replace(&mut ask.is, Is::Ending(ending));
         let (mode, request, due) = (ask.mode(), ask.request.clone(), ask.due());
         self.look_by(due);
-        self.answers.expect(mode);
+        self.answers.of(mode).count += 1;
         match before {
             Is::Leased(lease) => Some((request, lease)),
             Is::Out(out) => {
@@ -161,7 +159,9 @@ impl LocalLock {
             self.lose_reader(turn, number, reason);
         }
         if is_first {
-            self.answers.has_come(mode, was_overdue);
+            let due = self.answers.of(mode);
+            due.count -= 1;
+            due.overdue -= u32::from(was_overdue);
             self.first_answer(turn, number, matches!(reply, Reply::Never));
         }
         if is_certain {

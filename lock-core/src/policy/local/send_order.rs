@@ -4,7 +4,7 @@ use super::LocalLock;
 use super::asks::{Ask, Is, Number, Out, Word};
 use super::line::{At, Ticket};
 use super::turn::{Pause, Turn, Work};
-use crate::runtime::clock::Moment;
+use crate::runtime::Moment;
 use crate::spi::{Mode, Wait};
 
 /// What stands in the way of a request that is not sent.

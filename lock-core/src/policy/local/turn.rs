@@ -7,13 +7,9 @@ use std::time::Duration;
 use super::asks::{Lasting, Lease, Number, Out, Series, Word};
 use crate::policy::entry::Entry;
 use crate::policy::hold::{EndedHold, Granted, Hold, Home};
-use crate::runtime::clock::Moment;
-use crate::runtime::few::Few;
-use crate::runtime::outstanding::{Outstanding, Pending};
+use crate::runtime::{Few, Moment, Outstanding, Pending};
 use crate::spi::{AcquireRequest, AnyLease, Grant, GroupId};
-use crate::types::capabilities::Capabilities;
-use crate::types::error::LockError;
-use crate::types::loss::LossReason;
+use crate::types::{Capabilities, LockError, LossReason};
 
 /// A visit to a local lock, while its mutex is locked: no I/O, and no foreign code.
 pub(crate) struct Turn<'e> {

@@ -5,9 +5,9 @@ use super::line::{At, Request, Ticket};
 use super::send_order::Obstacle;
 use super::turn::Turn;
 use super::{LocalLock, OVERDUE, Settled};
-use crate::runtime::clock::Moment;
+use crate::runtime::Moment;
 use crate::spi::{Mode, Wait};
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::{ErrorKind, LockError, Operation};
 
 /// What is known about a wait whose time is up.
 enum Prospect {
