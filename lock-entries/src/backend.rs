@@ -100,17 +100,6 @@ impl<S: Entries> EntriesBackend<S> {
             }
         }
     }
-
-    /// Gives the entry of a hold this record, unless it is lost; then it says how.
-    async fn rewrite(
-        &self,
-        lease: &EntryLease<S::Claim>,
-        operation: Operation,
-        record: &Record,
-    ) -> Result<Option<LossReason>, LockError> {
-        let value = record.text()?;
-        rewrite(operation, &value, || lease.claim().replace(&value)).await
-    }
 }
 
 impl<S: Entries> Backend for EntriesBackend<S> {
@@ -176,7 +165,7 @@ impl<S: Entries> Backend for EntriesBackend<S> {
         let granted = lease.granted();
         self.claims.add(request.id(), &granted.claim);
         let record = Record::of(request, self.store.context())?;
-        if let Some(reason) = self.rewrite(lease, Operation::Downgrade, &record).await? {
+        if let Some(reason) = rewrite(Operation::Downgrade, &**lease.claim(), &record).await? {
             self.claims.forget(request.id());
             return Ok(Downgraded::WasLost(reason));
         }
@@ -198,7 +187,7 @@ impl<S: Entries> Backend for EntriesBackend<S> {
 
     async fn update_holder(&self, lease: &Self::Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
         let record = Record::of(lease.attempt(), self.store.context())?.shown_as(holder);
-        let lost = self.rewrite(lease, Operation::Describe, &record).await?;
+        let lost = rewrite(Operation::Describe, &**lease.claim(), &record).await?;
         Ok(lost.map_or(Updated::Done, Updated::Lost))
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use lock_core::spi::Mutex;
 use lock_core::{AttemptId, ErrorKind, GroupId, LockError, LossReason, Operation, Term};
 
-use crate::record::Told;
+use crate::record::{Record, Told};
 
 /// How often the value of an entry may change while a client replaces it.
 const MOST_ROUNDS: usize = 8;
@@ -208,24 +208,19 @@ pub enum Replaced {
     Found(Vec<u8>),
 }
 
-/// Replaces the value of a hold's entry with `value` by requests of this kind, unless the hold is broken: the mark of a break must not
-/// be overwritten. Returns how the hold was lost, if it was.
-///
-/// # Errors
-/// What keeps the store from answering, and values that other programs change again and again.
-///
-/// # Cancel safety
-/// The future may be dropped at every await.
-pub async fn rewrite<E: Failed, F: Future<Output = Result<Replaced, E>>>(
+/// Gives the entry of a hold this record, unless the hold is broken: the mark of a break must not be overwritten. Returns how the hold
+/// was lost, if it was.
+pub(crate) async fn rewrite(
     operation: Operation,
-    value: &[u8],
-    replace: impl Fn() -> F,
+    claim: &impl Claim,
+    record: &Record,
 ) -> Result<Option<LossReason>, LockError> {
+    let value = &record.text()?;
     for _ in 0..MOST_ROUNDS {
-        match replace().await {
+        match claim.replace(value).await {
             Ok(Replaced::Done) => return Ok(None),
             // An earlier request has done it, and its answer was lost.
-            Ok(Replaced::Found(found)) if found == value => return Ok(None),
+            Ok(Replaced::Found(found)) if found == *value => return Ok(None),
             Ok(Replaced::Found(found)) if Told::read(&found).is_broken() => {
                 return Ok(Some(LossReason::Broken));
             }

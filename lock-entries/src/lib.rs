@@ -41,7 +41,7 @@ mod tests;
 mod waiting;
 
 pub use backend::EntriesBackend;
-pub use claim::{Claim, Claims, Failed, Outcome, Replaced, Rest, Traces, rewrite};
+pub use claim::{Claim, Claims, Failed, Outcome, Replaced, Rest, Traces};
 pub use entries::{Entries, Granted, Line, Lines, Marked, Shown};
 pub use hold::{EntryLease, SHORT_HOLD};
 pub use order::{InLine, Standing, excludes, fits, how_many_hold, standing};

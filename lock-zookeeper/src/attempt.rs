@@ -11,7 +11,7 @@ use crate::blocker::Blocker;
 use crate::contender::ProtectionId;
 use crate::failure::Failure;
 use crate::node::{Made, token_of};
-use crate::node_check::{is_fresh, verify_node};
+use crate::node_check::verify_node;
 use crate::node_claim::NodeClaim;
 use crate::queue::Predecessors;
 use crate::session::{Watching, longest_path};
@@ -145,7 +145,7 @@ impl ZooKeeperEntries {
         let session = claim.session();
         let path = || claim.path_of(made.first());
         let explained = |failure: Failure| failure.explain(Operation::Acquire);
-        if !is_fresh(session) && verify_node(session, &path()).await.map_err(explained)? == Place::Lost {
+        if verify_node(session, &path()).await.map_err(explained)? == Place::Lost {
             return Ok(None);
         }
         let token = match made.token {

@@ -125,6 +125,15 @@ impl From<MultiWriteError> for Failure {
     }
 }
 
+/// What was asked of a node; none if there is no such node.
+pub(crate) fn existing<T>(answered: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answered {
+        Ok(answer) => Ok(Some(answer)),
+        Err(failure) if failure.is(&Error::NoNode) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// The failure for results that do not fit the question.
 pub(crate) fn unexpected() -> Failure {
     Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))

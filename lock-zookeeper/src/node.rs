@@ -11,9 +11,10 @@ use lock_entries::{Claim, Failed, Outcome};
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteResult};
 
 use crate::contender::{Accepted, read_sequence};
-use crate::failure::{Failure, nonsense, unexpected};
+use crate::failure::{Failure, unexpected};
 use crate::node_claim::{Names, NodeClaim};
 use crate::options::Access;
+use crate::session::Session;
 use crate::session_liveness::Proof;
 
 /// What all nodes of a client have in common.
@@ -68,16 +69,7 @@ impl Recipe {
     }
 
     /// The same, and counts the children of another directory in the same transaction, if the user may write to both.
-    pub(crate) async fn create_beside(
-        &self,
-        claim: &NodeClaim,
-        other: &str,
-        data: &[u8],
-    ) -> Result<(Made, Option<i32>), LockError> {
-        self.create_counting(claim, Some(other), data).await
-    }
-
-    async fn create_counting(
+    pub(crate) async fn create_counting(
         &self,
         claim: &NodeClaim,
         other: Option<&str>,
@@ -86,6 +78,7 @@ impl Recipe {
         // The writes follow the creations.
         let writes = claim.wanted().len();
         let mut way = Way::InDirectory;
+        let explained = |failure: Failure| failure.explain(Operation::Acquire);
         for _ in 0..MOST_ROUNDS {
             claim.traces().about_to_create();
             let (index, failure) = match self.create_once(claim, other, data, way).await {
@@ -101,18 +94,18 @@ impl Recipe {
             way = match (way, index, &failure) {
                 (way, _, Failure::Told(Error::NoNode)) if other.is_some() => {
                     for directory in other.into_iter().chain([&**claim.directory()]) {
-                        self.make(claim, directory).await?;
+                        self.make(claim.session(), directory).await.map_err(explained)?;
                     }
                     way
                 }
                 (Way::InDirectory | Way::Alone, _, Failure::Told(Error::NoNode)) => Way::WithDirectory,
                 (Way::WithDirectory, 0, Failure::Told(Error::NodeExists)) => Way::InDirectory,
                 (Way::WithDirectory, 0, Failure::Told(Error::NoNode)) => {
-                    self.make_ancestors(claim).await?;
-                    Way::WithDirectory
+                    self.make(claim.session(), claim.directory()).await.map_err(explained)?;
+                    Way::InDirectory
                 }
                 (Way::InDirectory, index, Failure::Told(Error::NoAuth)) if index >= writes => Way::Alone,
-                _ => return Err(failure.explain(Operation::Acquire)),
+                _ => return Err(explained(failure)),
             };
         }
         Err(LockError::new(ErrorKind::Server, Operation::Acquire)
@@ -144,21 +137,11 @@ impl Recipe {
         read(&changes.await?, claim.wanted().len()).ok_or_else(|| (0, unexpected()))
     }
 
-    /// Creates the directories above the lock's own.
-    async fn make_ancestors(&self, claim: &NodeClaim) -> Result<(), LockError> {
-        let Some((parent, _)) = claim.directory().rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
-        else {
-            return Err(nonsense(Operation::Acquire, "the root has no node"));
-        };
-        self.make(claim, parent).await
-    }
-
     /// Creates a directory and those above it.
-    async fn make(&self, claim: &NodeClaim, directory: &str) -> Result<(), LockError> {
+    pub(crate) async fn make(&self, session: &Session, directory: &str) -> Result<(), Failure> {
         let options = CreateMode::Container.with_acls(self.access());
         let making = |client: Arc<Client>| async move { client.mkdir(directory, &options).await };
-        let made = claim.session().ask(Proof::Committed, making).await;
-        made.map_err(|failure: Failure| failure.explain(Operation::Acquire))
+        session.ask(Proof::Committed, making).await
     }
 
     /// Looks for the nodes of a request with an unknown outcome. Returns none, or the lowest that were created together, and the

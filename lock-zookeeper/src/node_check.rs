@@ -1,18 +1,13 @@
 //! Makes sure, before a hold begins, that its node exists and that its session lasts.
 
 use lock_entries::Place;
-use zookeeper_client::Error;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, existing};
 use crate::session::Session;
 
 /// Whether the node exists, by a request that the leader commits.
 pub(crate) async fn is_there(session: &Session, path: &str) -> Result<bool, Failure> {
-    match session.beat(path).await {
-        Ok(()) => Ok(true),
-        Err(failure) if failure.is(&Error::NoNode) => Ok(false),
-        Err(failure) => Err(failure),
-    }
+    Ok(existing(session.beat(path).await)?.is_some())
 }
 
 /// Makes sure that the node exists, by heartbeats that prove enough for a hold to begin.

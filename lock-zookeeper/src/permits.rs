@@ -74,7 +74,8 @@ impl PermitsAttempt<'_> {
             };
             return self.wait(&pair, &made, children).await;
         }
-        let (made, waiting) = self.backend.recipe.create_beside(leases, queue.directory(), &data).await?;
+        let (made, waiting) =
+            self.backend.recipe.create_counting(leases, Some(queue.directory()), &data).await?;
         let tries = self.request.wait() == Wait::Try;
         let is_free = waiting == Some(0);
         if is_free && made.are_alone {

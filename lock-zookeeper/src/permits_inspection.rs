@@ -24,23 +24,12 @@ struct User {
     of: Option<u32>,
 }
 
-/// The holders of permits and those that wait for some, in order.
-struct Users {
-    holders: Vec<User>,
-    waiters: Vec<User>,
-}
-
-impl Users {
-    /// How many permits there are: what the first user says. Where all are Curator's, at least as many as are taken.
-    fn of(&self) -> u32 {
-        let all = || self.holders.iter().chain(&self.waiters);
-        let taken = self.holders.iter().map(|holder| holder.take).fold(0, u32::saturating_add);
-        all().find_map(|user| user.of).unwrap_or(taken.max(1))
-    }
-}
-
 impl ZooKeeperEntries {
-    async fn users(&self, session: &Session, directory: &str) -> Result<Users, Failure> {
+    pub(crate) async fn line_for_permits(
+        &self,
+        session: &Arc<Session>,
+        directory: &str,
+    ) -> Result<Line<Nodes>, Failure> {
         session.catch_up(directory).await?;
         let both =
             session.list_all(&[format!("{directory}/{QUEUE}"), format!("{directory}/{LEASES}")]).await?;
@@ -50,31 +39,28 @@ impl ZooKeeperEntries {
         }
         let queue =
             in_order(session, &format!("{directory}/{QUEUE}"), &waiting, self.recipe.accepted).await?;
-        let waiters = queue.into_iter().map(|node| {
-            let permits = number_of_permits(&node.name);
-            User {
-                nodes: vec![format!("{QUEUE}/{}", node.name)],
-                take: permits.map_or(1, |(take, _)| take),
-                of: permits.map(|(_, of)| of),
-            }
-        });
-        Ok(Users { holders: holders(taken, &waiting), waiters: waiters.collect() })
-    }
-
-    pub(crate) async fn line_for_permits(
-        &self,
-        session: &Arc<Session>,
-        directory: &str,
-    ) -> Result<Line<Nodes>, Failure> {
-        let users = self.users(session, directory).await?;
-        let of = users.of();
+        let waiters: Vec<_> = queue
+            .into_iter()
+            .map(|node| {
+                let permits = number_of_permits(&node.name);
+                User {
+                    nodes: vec![format!("{QUEUE}/{}", node.name)],
+                    take: permits.map_or(1, |(take, _)| take),
+                    of: permits.map(|(_, of)| of),
+                }
+            })
+            .collect();
+        let holders = holders(taken, &waiting);
+        // What the first user says. Where all are Curator's, at least as many as are taken.
+        let taken = holders.iter().map(|holder| holder.take).fold(0, u32::saturating_add);
+        let of = holders.iter().chain(&waiters).find_map(|user| user.of).unwrap_or(taken.max(1));
         let number = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
         let nodes = |user: &User| {
             let mode = Mode::Permits { take: number(user.take), of: number(user.of.unwrap_or(of)) };
             (mode, user.nodes.iter().map(|path| format!("{directory}/{path}")).collect())
         };
-        let holders: Vec<_> = users.holders.iter().map(nodes).collect();
-        let waiters: Vec<_> = users.waiters.iter().map(nodes).collect();
+        let holders: Vec<_> = holders.iter().map(nodes).collect();
+        let waiters: Vec<_> = waiters.iter().map(nodes).collect();
         let mut entries = self.read_all(session, &holders).await?;
         let holding = entries.len();
         entries.extend(self.read_all(session, &waiters).await?);

@@ -16,7 +16,7 @@ use zookeeper_client::{
 };
 
 use crate::contender::DIGITS;
-use crate::failure::{Failure, unexpected};
+use crate::failure::{Failure, existing, unexpected};
 use crate::orphan::Orphan;
 use crate::session_liveness::{Acknowledged, Proof, SessionLiveness};
 
@@ -280,10 +280,7 @@ impl Session {
     pub(crate) async fn list(&self, directory: &str) -> Result<Vec<String>, Failure> {
         let listed =
             self.ask(Proof::Answered, |client| async move { client.list_children(directory).await }).await;
-        match listed {
-            Err(failure) if failure.is(&Error::NoNode) => Ok(Vec::new()),
-            listed => listed,
-        }
+        Ok(existing(listed)?.unwrap_or_default())
     }
 
     /// The children of a directory, which is watched for changes of them from now on; none if the directory does not exist.
@@ -292,14 +289,11 @@ impl Session {
         directory: &str,
     ) -> Result<Option<(Vec<String>, Watching)>, Failure> {
         let list = |client: Arc<Client>| async move { client.list_and_watch_children(directory).await };
-        match self.ask(Proof::Answered, list).await {
-            Ok((children, watcher)) => {
-                let watching = async move { News::of(&watcher.changed().await) };
-                Ok(Some((children, Box::pin(watching))))
-            }
-            Err(failure) if failure.is(&Error::NoNode) => Ok(None),
-            Err(failure) => Err(failure),
-        }
+        let listed = existing(self.ask(Proof::Answered, list).await)?;
+        Ok(listed.map(|(children, watcher)| {
+            let watching: Watching = Box::pin(async move { News::of(&watcher.changed().await) });
+            (children, watching)
+        }))
     }
 
     /// The children of several directories, all at the same moment. Those that do not exist have none.
@@ -322,10 +316,7 @@ impl Session {
     /// arrives later from a connection that the session has left. `sync` would not do: a deposed leader answers it, and then lists
     /// what it knew before.
     pub(crate) async fn barrier(&self, path: &str) -> Result<(), Failure> {
-        match self.beat(path).await {
-            Err(failure) if failure.is(&Error::NoNode) => Ok(()),
-            answered => answered,
-        }
+        existing(self.beat(path).await).map(drop)
     }
 
     /// Waits until the server has normally seen everything that was committed at the time of the request. For inspecting locks.
@@ -363,24 +354,14 @@ impl Session {
             reading.await
         });
         let read = read.await?;
-        if read.len() == paths.len() {
-            Ok(read)
-        } else {
-            Err(Failure::Told(Error::UnexpectedError(
-                "there are not as many results as questions".to_owned(),
-            )))
-        }
+        if read.len() == paths.len() { Ok(read) } else { Err(unexpected()) }
     }
 
     /// Deletes a node, with a version only if its data has that. Returns whether it existed.
     pub(crate) async fn delete(&self, path: &str, version: Option<i32>) -> Result<bool, Failure> {
         let deleted =
             self.ask(Proof::Committed, |client| async move { client.delete(path, version).await }).await;
-        match deleted {
-            Ok(()) => Ok(true),
-            Err(failure) if failure.is(&Error::NoNode) => Ok(false),
-            Err(failure) => Err(failure),
-        }
+        Ok(existing(deleted)?.is_some())
     }
 
     /// Deletes nodes, in one transaction if there are several. Returns whether all of them existed; if not, it deletes the others. With

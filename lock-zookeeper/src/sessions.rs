@@ -118,9 +118,8 @@ impl Sessions {
             if let Some(found) = find() {
                 return found;
             }
-            tokio::select! {
-                _ = changed.changed() => {}
-                () = self.context.clock().sleep_until(give_up) => return Err(Failure::Silence.explain(operation)),
+            if within(self.context.clock(), give_up, changed.changed()).await.is_none() {
+                return Err(Failure::Silence.explain(operation));
             }
         }
     }
@@ -402,10 +401,7 @@ impl Sessions {
                     states.changed().await;
                 }
             };
-            tokio::select! {
-                () = closed => {}
-                () = self.context.clock().sleep_until(give_up) => {}
-            }
+            let _ = within(self.context.clock(), give_up, closed).await;
         }
     }
 }

@@ -18,13 +18,12 @@ use std::time::Duration;
 use lock_core::{LockError, Memo, Operation, Recall, Remembered};
 use lock_entries::Failed;
 use serde::{Deserialize, Serialize};
-use zookeeper_client::{Client, CreateMode, Error, MultiReadResult, MultiWriteResult};
+use zookeeper_client::{CreateMode, Error, MultiReadResult, MultiWriteResult};
 
 use crate::attempt::random;
 use crate::backend::ZooKeeperEntries;
 use crate::failure::{Failure, nonsense, unexpected};
 use crate::session::Session;
-use crate::session_liveness::Proof;
 
 pub(crate) const REMEMBERED: &str = "~remembered";
 
@@ -82,7 +81,7 @@ impl Slots<'_> {
             match self.create(&slot, &record_name, &text).await {
                 Ok(()) => return Ok(self.remembered(&bucket, &slot, &record_name)),
                 Err((0, failure)) if failure.is(&Error::NoNode) => {
-                    self.make_bucket(&bucket).await.map_err(explained)?;
+                    self.backend.recipe.make(&self.session, &bucket).await.map_err(explained)?;
                     continue;
                 }
                 Err((0, failure)) if failure.is(&Error::NodeExists) => {}
@@ -157,12 +156,6 @@ impl Slots<'_> {
             writer.add_create(&format!("{slot}/{record_name}"), text, &options)
         });
         is_unchanged(replaced.await)
-    }
-
-    async fn make_bucket(&self, bucket: &str) -> Result<(), Failure> {
-        let options = CreateMode::Container.with_acls(self.backend.recipe.access());
-        let making = |client: Arc<Client>| async move { client.mkdir(bucket, &options).await };
-        self.session.ask(Proof::Committed, making).await
     }
 }
 
