@@ -21,6 +21,7 @@ enum Of {
     All,
     Engine(Driving),
     HandingOver,
+    These(&'static [&'static str]),
 }
 
 /// What is judged; scenarios by their names.
@@ -104,13 +105,20 @@ impl Aim {
         Self { of: Of::HandingOver, ..self }
     }
 
+    /// Only of these contenders, whatever their family is.
+    pub(crate) const fn of_these(self, these: &'static [&'static str]) -> Self {
+        Self { of: Of::These(these), ..self }
+    }
+
     fn is_of(&self, row: &Row) -> bool {
+        let is_ours = row.family == Family::Distlock;
         let is_it = match self.of {
-            Of::All => true,
-            Of::Engine(driving) => row.driving == Some(driving),
-            Of::HandingOver => row.contender.ends_with(HANDING_OVER),
+            Of::All => is_ours,
+            Of::Engine(driving) => is_ours && row.driving == Some(driving),
+            Of::HandingOver => is_ours && row.contender.ends_with(HANDING_OVER),
+            Of::These(these) => these.contains(&row.contender.as_str()),
         };
-        is_it && row.family == Family::Distlock && row.scenario == self.measure.scenario()
+        is_it && row.scenario == self.measure.scenario()
     }
 
     fn judge(&self, row: &Row, rows: &[Row]) -> Judged {

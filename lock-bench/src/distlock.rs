@@ -49,7 +49,7 @@ pub(crate) const CONTENDERS: [Contender; 4] = [
     },
 ];
 
-fn connect(target: Target, options: &'static str) -> Connecting<Box<dyn Client>> {
+pub(crate) fn connect(target: Target, options: &'static str) -> Connecting<Box<dyn Client>> {
     Box::pin(async move {
         let separator = if target.url.contains('?') { '&' } else { '?' };
         let lease = humantime::format_duration(target.lease).to_string().replace(' ', "");

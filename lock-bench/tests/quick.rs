@@ -53,8 +53,9 @@ fn an_object_store_is_measured_beside_its_requests() {
 #[test]
 fn redis_is_measured_beside_its_contenders() {
     if left_out("redis").is_none() {
-        let raw = ["distlock-caller", "distlock-own", "raw-caller", "raw-thread", "rslock"];
-        server_is_measured("redis", &[], &raw, &raw);
+        let ours = ["distlock-caller", "distlock-own", "distlock-sentinel", "distlock-cluster"];
+        let all = [&ours[..], &["raw-caller", "raw-thread", "rslock"]].concat();
+        server_is_measured("redis", &[], &all, &all);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use lock_core::{LeaseState, LockError, LossReason, Operation};
+use lock_core::spi::within;
+use lock_core::{LeaseState, LockError, LossReason, Moment, Operation};
 use redis::{Pipeline, RedisResult, Value};
 
 use crate::backend::{Lease, milliseconds};
@@ -11,10 +12,19 @@ use crate::failure::{explain, is_forgotten_script, nonsense};
 use crate::record::loss;
 use crate::scripts::RENEW;
 
+/// What is renewed together: the leases of a group at one node, by their numbers. A group has several while hash slots have moved.
+struct Part {
+    link: Arc<Link>,
+    numbers: Vec<usize>,
+    /// `None` if it took too long.
+    renewed: Option<Result<Vec<LeaseState>, LockError>>,
+}
+
 /// Returns the state of each lease. What is at one node is renewed together.
 pub(crate) async fn renew(nodes: &Nodes, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
     let mut states = vec![LeaseState::Unknown; leases.len()];
-    let mut parts: Vec<(Arc<Link>, Vec<usize>)> = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
+    let sent = nodes.client.now();
     for (number, lease) in leases.iter().enumerate() {
         // The loss of contact has been reported, and is the same for all that is at this node.
         let slot = lease.keys.hash_slot;
@@ -24,17 +34,18 @@ pub(crate) async fn renew(nodes: &Nodes, leases: &[Arc<Lease>]) -> Result<Vec<Le
             states[number] = LeaseState::Lost(LossReason::Expired);
             continue;
         }
-        match parts.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &link)) {
-            Some((_, numbers)) => numbers.push(number),
-            None => parts.push((link, vec![number])),
+        match parts.iter_mut().find(|part| Arc::ptr_eq(&part.link, &link)) {
+            Some(part) => part.numbers.push(number),
+            None => parts.push(Part { link, numbers: vec![number], renewed: None }),
         }
     }
     let is_one = parts.len() == 1;
-    for (link, numbers) in parts {
-        let part: Vec<_> = numbers.iter().map(|number| &*leases[*number]).collect();
-        let sent = nodes.client.now();
-        match renew_at(&link, &part).await {
-            Ok(renewed) => {
+    // The others of a group do not wait longer for a node that is slow: their answers count only when the call ends.
+    let until = if is_one { Moment::FOREVER } else { sent.plus(nodes.client.request_timeout) };
+    renew_parts(nodes, &mut parts, leases, until).await;
+    for Part { link, numbers, renewed } in parts {
+        match renewed {
+            Some(Ok(renewed)) => {
                 for (number, state) in numbers.into_iter().zip(renewed) {
                     if state == LeaseState::Held {
                         leases[number].goes_on(&link, sent);
@@ -42,14 +53,24 @@ pub(crate) async fn renew(nodes: &Nodes, leases: &[Arc<Lease>]) -> Result<Vec<Le
                     states[number] = state;
                 }
             }
-            Err(error) if is_one => return Err(error),
+            Some(Err(error)) if is_one => return Err(error),
             // The other nodes may have answered.
-            Err(error) => {
+            Some(Err(error)) => {
                 tracing::debug!(target: "distlock", %error, "the leases at a node could not be renewed");
             }
+            None => {}
         }
     }
     Ok(states)
+}
+
+/// All parts at the same time.
+async fn renew_parts(nodes: &Nodes, parts: &mut [Part], leases: &[Arc<Lease>], until: Moment) {
+    let Some((part, others)) = parts.split_first_mut() else { return };
+    let first: Vec<_> = part.numbers.iter().map(|number| &*leases[*number]).collect();
+    let renewing = within(nodes.client.context.clock(), until, renew_at(&part.link, &first));
+    let others = Box::pin(renew_parts(nodes, others, leases, until));
+    (part.renewed, ()) = tokio::join!(renewing, others);
 }
 
 /// Sends the calls again if the server has forgotten the script.

@@ -1,4 +1,5 @@
 //! The harness of the Redis backend: one real server for each test program, or the one of `DISTLOCK_TEST_REDIS`, and a proxy in front of it for each case.
+//! In a cluster it is one node with all hash slots; in the tier of all, cases that do not disturb the server have three primaries.
 #![allow(dead_code, reason = "each program uses only one of the two")]
 
 #[macro_use]
@@ -6,18 +7,20 @@
 mod proxied;
 
 use std::net::SocketAddr;
+use std::ops::Deref;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{
-    Ability, AfterRestart, During, Failure, Harness, Losing, Outcome, Removal, ServerChange, Silence,
+    Ability, AfterRestart, During, Failure, Harness, Losing, Outcome, Removal, ServerChange, Silence, Tier,
 };
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 use proxied::{Place, Running, Server, unique};
 use test_servers::{
-    Data, Digests, Direction, GivenServer, RedisConversation, RedisServer, SayingSentinel, ServerOptions,
-    TcpProxy, Value, left_out,
+    Data, Digests, Direction, GivenServer, RedisCluster, RedisConversation, RedisServer, SayingSentinel,
+    ServerOptions, TcpProxy, Value, hash_slot, left_out,
 };
 use tokio::sync::Mutex;
 
@@ -60,25 +63,59 @@ pub(crate) struct Polling(Fixture);
 /// A server that sentinels name as the primary.
 pub(crate) struct Sentinels(Fixture);
 
-/// A node that has all hash slots of its cluster.
+/// The nodes that have all hash slots of a cluster.
 pub(crate) struct Cluster(Fixture);
+
+/// Those that have the locks.
+enum Primaries {
+    One(Box<RedisServer>),
+    Three(RedisCluster),
+}
+
+impl Primaries {
+    fn all(&self) -> &[RedisServer] {
+        match self {
+            Self::One(server) => slice::from_ref(server),
+            Self::Three(cluster) => cluster.servers(),
+        }
+    }
+
+    /// The one that has this lock.
+    async fn of(&self, name: &LockName) -> Outcome<&RedisServer> {
+        match self {
+            Self::One(server) => Ok(server),
+            Self::Three(cluster) => cluster.owner(hash_slot(name.as_str())).await,
+        }
+    }
+}
+
+/// The only one, where that is disturbed.
+impl Deref for Primaries {
+    type Target = RedisServer;
+
+    fn deref(&self) -> &RedisServer {
+        &self.all()[0]
+    }
+}
 
 /// A part of the server and a proxy that no other case uses.
 struct Fixture {
-    server: Server<RedisServer>,
+    server: Server<Primaries>,
     proxy: TcpProxy,
+    /// The addresses of the proxy, one for each primary.
+    doors: Vec<SocketAddr>,
     prefix: String,
     /// One that names the proxy, and one that names the server.
     sentinels: Option<[SayingSentinel; 2]>,
     is_cluster: bool,
 }
 
-static RUNNING: Mutex<Running<RedisServer>> = Running::none();
+static RUNNING: Mutex<Running<Primaries>> = Running::none();
 
 /// What a client of a cluster needs besides.
 const IN_CLUSTER: &str = "+cluster|nodes";
 
-async fn server(place: Place, rules: &str, is_cluster: bool) -> Outcome<Server<RedisServer>> {
+async fn server(place: Place, rules: &str, is_cluster: bool) -> Outcome<Server<Primaries>> {
     let options = match place {
         Place::Shared => ServerOptions::new().user("locks", "secret", &[rules, IN_CLUSTER]),
         // When it is started again, Redis 7.0 refuses what it has written itself if the default user may not do that.
@@ -86,11 +123,14 @@ async fn server(place: Place, rules: &str, is_cluster: bool) -> Outcome<Server<R
     };
     let start = async || {
         if !is_cluster {
-            return RedisServer::start_with(options).await;
+            return Ok(Primaries::One(Box::new(RedisServer::start_with(options).await?)));
+        }
+        if place == Place::Shared && Tier::of_this_run() == Tier::All {
+            return RedisCluster::start_primaries(&options).await.map(Primaries::Three);
         }
         let node = RedisServer::start_as_node(&options).await?;
         node.take_all_slots().await?;
-        Ok(node)
+        Ok(Primaries::One(Box::new(node)))
     };
     Server::find(place, "redis", &["redis"], &RUNNING, start).await
 }
@@ -100,7 +140,7 @@ impl Fixture {
         Self::start_on(server(place, rules, false).await?)
     }
 
-    fn start_on(server: Server<RedisServer>) -> Outcome<Self> {
+    fn start_on(server: Server<Primaries>) -> Outcome<Self> {
         let address = match &server {
             Server::Own(server) => server.address(),
             Server::Given(server) => server.address(),
@@ -109,22 +149,31 @@ impl Fixture {
         let digests: Digests =
             scripts.map(|script| (script.digest().to_owned(), script.operation())).collect();
         let digests = Arc::new(digests);
-        let proxy = TcpProxy::with_conversation(address, move || {
+        let mut proxy = TcpProxy::with_conversation(address, move || {
             Box::new(RedisConversation::new(Arc::clone(&digests)))
         })?;
+        let mut doors = vec![proxy.address()];
+        for other in server.own().map_or(&[][..], |own| &own.all()[1..]) {
+            doors.push(proxy.and_to(other.address())?);
+        }
         // A part of the keys that the rules permit; the channels are not divided.
         let prefix = format!("distlock:{}", unique());
-        Ok(Self { server, proxy, prefix, sentinels: None, is_cluster: false })
+        Ok(Self { server, proxy, doors, prefix, sentinels: None, is_cluster: false })
     }
 
     async fn start_behind_sentinels(place: Place, rules: &str, is_cluster: bool) -> Outcome<Self> {
         let mut this = Self::start_on(server(place, rules, is_cluster).await?)?;
         this.is_cluster = is_cluster;
-        let server = this.server.own()?;
-        // As if clients had used it for long.
-        server.note_primary(&this.prefix, LASTING * 5).await?;
-        let name = |address| SayingSentinel::start(Some(address));
-        this.sentinels = Some([name(this.proxy.address())?, name(server.address())?]);
+        let primaries = this.server.own()?.all();
+        // As if clients had used them for long.
+        for primary in primaries {
+            primary.note_primary(&this.prefix, LASTING * 5).await?;
+        }
+        let addresses = primaries.iter().map(RedisServer::address).collect();
+        this.sentinels = Some([
+            SayingSentinel::start_in_cluster(this.doors.clone())?,
+            SayingSentinel::start_in_cluster(addresses)?,
+        ]);
         Ok(this)
     }
 
@@ -198,48 +247,49 @@ impl Fixture {
     }
 
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
-        let key = self.hold(name);
+        let (server, key) = (self.server.own()?.of(name).await?, self.hold(name));
         let is_done = match removal {
-            Removal::Deletion => self.server.own()?.command(&["DEL", &key]).await? == Value::Integer(1),
-            Removal::Expiry => self.expire(&key).await?,
-            Removal::Theft => self.steal(&key).await?,
+            Removal::Deletion => server.command(&["DEL", &key]).await? == Value::Integer(1),
+            Removal::Expiry => expire(server, &key).await?,
+            Removal::Theft => steal(server, &key).await?,
         };
         if is_done { Ok(()) } else { Err(Failure::new(format!("{name:?} is free"))) }
-    }
-
-    async fn expire(&self, key: &str) -> Outcome<bool> {
-        let was_held = self.server.own()?.command(&["PEXPIRE", key, "1"]).await? == Value::Integer(1);
-        while self.server.own()?.command(&["EXISTS", key]).await? != Value::Integer(0) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        Ok(was_held)
-    }
-
-    /// Replaces the holder by another one, without a lease.
-    async fn steal(&self, key: &str) -> Outcome<bool> {
-        let hold = self.server.own()?.command(&["GET", key]).await?;
-        let Some((_, rest)) = hold.as_text().and_then(|hold| hold.split_once(' ')) else { return Ok(false) };
-        let stolen = format!("{:032x} {rest}", 1);
-        Ok(self.server.own()?.command(&["SET", key, &stolen]).await?.as_text() == Some("OK"))
     }
 
     /// All keys except the fences, the marks of broken holds and the note of the primary, which stay for a while; and the subscribers.
     async fn leftovers(&self) -> Outcome<Vec<String>> {
         let pattern = format!("{}:*", self.prefix);
-        let keys = self.server.own()?.command(&["KEYS", &pattern]).await.during("list the keys")?;
-        let channels = self.server.own()?.command(&["PUBSUB", "CHANNELS", &pattern]).await?;
         let is_slot = |key: &str| key.contains("}:m:");
         let stays = |key: &str| {
             [":f", ":b"].iter().any(|ending| key.ends_with(ending))
                 || key.contains(":primary")
                 || is_slot(key)
         };
-        let keys = keys.texts().into_iter().filter(|key| !stays(key));
-        let channels = channels.texts().into_iter();
-        let mut left: Vec<_> = keys.map(str::to_owned).collect();
-        left.extend(channels.map(|channel| format!("a subscription of {channel}")));
+        let mut left = Vec::new();
+        for server in self.server.own()?.all() {
+            let keys = server.command(&["KEYS", &pattern]).await.during("list the keys")?;
+            let channels = server.command(&["PUBSUB", "CHANNELS", &pattern]).await?;
+            left.extend(keys.texts().into_iter().filter(|key| !stays(key)).map(str::to_owned));
+            left.extend(channels.texts().iter().map(|channel| format!("a subscription of {channel}")));
+        }
         Ok(left)
     }
+}
+
+async fn expire(server: &RedisServer, key: &str) -> Outcome<bool> {
+    let was_held = server.command(&["PEXPIRE", key, "1"]).await? == Value::Integer(1);
+    while server.command(&["EXISTS", key]).await? != Value::Integer(0) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(was_held)
+}
+
+/// Replaces the holder by another one, without a lease.
+async fn steal(server: &RedisServer, key: &str) -> Outcome<bool> {
+    let hold = server.command(&["GET", key]).await?;
+    let Some((_, rest)) = hold.as_text().and_then(|hold| hold.split_once(' ')) else { return Ok(false) };
+    let stolen = format!("{:032x} {rest}", 1);
+    Ok(server.command(&["SET", key, &stolen]).await?.as_text() == Some("OK"))
 }
 
 async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {

@@ -36,7 +36,7 @@ pub(crate) struct Client {
     pub(crate) router: Arc<Router>,
     /// Shorter than the interval in which a renewal has to succeed, so that a silent server ends the connection before the core gives
     /// up the renewal.
-    pub(super) request_timeout: Duration,
+    pub(crate) request_timeout: Duration,
     /// Those that know the primary; without them the server is the one that the options name.
     pub(super) witnesses: Option<Arc<Witnesses>>,
     /// The client's earlier connections, to any server.

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,8 +59,7 @@ struct Connection {
 }
 
 /// Forwards data between `client` and the server until one of them ends, or all connections are cut.
-pub(super) async fn serve(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
-    let target = *shared.target.lock();
+pub(super) async fn serve(client: TcpStream, target: SocketAddr, shared: Arc<Shared>) -> io::Result<()> {
     // Without a server, the client sees its connection end.
     let server = TcpStream::connect(target).await?;
     let (client, client_end) = with_end(client)?;

@@ -30,7 +30,8 @@ pub use shared::{Direction, Losing};
 /// Dropping it ends it, with all connections.
 pub struct TcpProxy {
     shared: Arc<Shared>,
-    service: Service,
+    /// The first one, and those of other servers.
+    services: Vec<Service>,
 }
 
 impl TcpProxy {
@@ -63,16 +64,33 @@ impl TcpProxy {
             abandoned: Mutex::default(),
             counts: Mutex::default(),
         });
-        let serving = Arc::clone(&shared);
-        let service = Service::start("tcp-proxy", shared.is_open.subscribe(), move |client| {
-            connection::serve(client, Arc::clone(&serving))
-        })?;
-        Ok(Self { shared, service })
+        let mut this = Self { shared, services: Vec::new() };
+        this.listen(None)?;
+        Ok(this)
     }
 
     /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
-        self.service.address
+        self.services[0].address
+    }
+
+    /// Returns an address for clients of another server. Faults are for the connections there, too.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn and_to(&mut self, target: SocketAddr) -> Outcome<SocketAddr> {
+        self.listen(Some(target))
+    }
+
+    fn listen(&mut self, target: Option<SocketAddr>) -> Outcome<SocketAddr> {
+        let shared = Arc::clone(&self.shared);
+        let service = Service::start("tcp-proxy", self.shared.is_open.subscribe(), move |client| {
+            let target = target.unwrap_or_else(|| *shared.target.lock());
+            connection::serve(client, target, Arc::clone(&shared))
+        })?;
+        let address = service.address;
+        self.services.push(service);
+        Ok(address)
     }
 
     /// Sets the server of new connections. Existing connections stay with theirs.

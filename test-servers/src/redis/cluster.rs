@@ -42,32 +42,60 @@ impl RedisCluster {
     /// # Cancel safety
     /// Dropping the future ends them.
     pub async fn start() -> Outcome<Self> {
+        Self::start_with(&ServerOptions::new()).await
+    }
+
+    /// The same, with these options.
+    ///
+    /// # Errors
+    /// Those of `start`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends them.
+    pub async fn start_with(options: &ServerOptions) -> Outcome<Self> {
+        Self::start_nodes(options, PRIMARIES * 2).await
+    }
+
+    /// Starts the primaries alone.
+    ///
+    /// # Errors
+    /// Those of `start`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends them.
+    pub async fn start_primaries(options: &ServerOptions) -> Outcome<Self> {
+        Self::start_nodes(options, PRIMARIES).await
+    }
+
+    /// The first of them are the primaries.
+    async fn start_nodes(options: &ServerOptions, count: usize) -> Outcome<Self> {
         let mut servers = Vec::new();
-        for number in 0..PRIMARIES * 2 {
-            let server = RedisServer::start_as_node(&ServerOptions::new()).await?;
-            server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]).await?;
+        for number in 1..=count {
+            let server = RedisServer::start_as_node(options).await?;
+            server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &number.to_string()]).await?;
             servers.push(server);
         }
-        let this = Self { servers };
-        for server in &this.servers[1..] {
+        for server in &servers[1..] {
             let (port, bus) = (server.address().port().to_string(), server.bus().await?);
-            this.servers[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
+            servers[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
         }
-        for (server, [from, to]) in this.servers.iter().zip(SHARES) {
+        for (server, [from, to]) in servers.iter().zip(SHARES) {
             server.command(&["CLUSTER", "ADDSLOTSRANGE", from, to]).await?;
         }
-        for (primary, replica) in this.servers.iter().zip(&this.servers[PRIMARIES..]) {
+        for (primary, replica) in servers.iter().zip(&servers[PRIMARIES..]) {
             let id = primary.itself().await?.id;
             let knows_it = || async { replica.command(&["CLUSTER", "REPLICATE", &id]).await.map(drop) };
             replica.process.ready(knows_it).await?;
         }
+        let this = Self { servers };
         this.settled().await?;
         Ok(this)
     }
 
     /// Returns the URL for a client that asks the three nodes that were primaries at first.
     pub fn url(&self) -> String {
-        cluster_url(self.servers[..PRIMARIES].iter().map(RedisServer::address))
+        let url = cluster_url(self.servers[..PRIMARIES].iter().map(RedisServer::address));
+        self.servers[0].secured(&url)
     }
 
     /// Returns the nodes; the first three were the first primaries, and the others their replicas, in the same order.
@@ -244,6 +272,17 @@ fn said(line: &str) -> Option<Said> {
         epoch: (*epoch).to_owned(),
         slots,
     })
+}
+
+/// What a node says of these primaries: a lone one has all hash slots in this epoch, others their shares in their own.
+pub(super) fn said_of(primaries: &[SocketAddr], epoch: u64) -> String {
+    let line = |address, epoch, [from, to]: [&str; 2]| {
+        format!("saying {address}@0 master - 0 0 {epoch} connected {from}-{to}\n")
+    };
+    match primaries {
+        [one] => line(one, epoch, ["0", &LAST.to_string()]),
+        all => (1..).zip(all.iter().zip(SHARES)).map(|(own, (each, share))| line(each, own, share)).collect(),
+    }
 }
 
 /// The hash slot that a cluster gives to a tag: CRC-16/XMODEM.

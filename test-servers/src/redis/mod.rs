@@ -21,7 +21,7 @@ use tokio::net::UnixStream;
 use crate::options::{Encryption, User};
 use crate::ports::random_word;
 use crate::server::{Kind, Place};
-use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy, free_port};
+use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy, free_port, url};
 
 pub use cluster::{RedisCluster, cluster_url, hash_slot};
 pub use conversation::{Digests, RedisConversation};
@@ -99,12 +99,15 @@ fn configuration(place: &Place) -> String {
     let listens = if options.speaks_tls() {
         let needs = options.encryption == Encryption::TlsWithClientCertificates;
         format!(
-            "port 0\ntls-port {port}\ntls-auth-clients {}\n\
-             tls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\n",
+            "port 0\ntls-port {port}\ntls-auth-clients {}\ntls-replication yes\ntls-cluster yes\n\
+             tls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\n\
+             tls-client-cert-file {}\ntls-client-key-file {}\n",
             if needs { "yes" } else { "no" },
             certificates.server.certificate.display(),
             certificates.server.key.display(),
             certificates.authority.display(),
+            certificates.client.certificate.display(),
+            certificates.client.key.display(),
         )
     } else {
         format!("port {port}\n")
@@ -135,6 +138,12 @@ impl RedisServer {
     /// Returns the URL for a client on this machine that does not use TCP.
     pub fn unix_url(&self) -> String {
         self.url_to("unix", &self.place.path(SOCKET), [("db", "0".to_owned())])
+    }
+
+    /// Returns such a URL with TLS, if the server speaks that.
+    fn secured(&self, url: &str) -> String {
+        let scheme = if self.place.options.speaks_tls() { "rediss+" } else { "redis+" };
+        url::with_options(url.replacen("redis+", scheme, 1), self.files("ca"))
     }
 
     /// Starts a proxy in front of it that finds the operation of a script with `digests`.

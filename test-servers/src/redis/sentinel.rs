@@ -8,6 +8,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use super::cluster::said_of;
 use super::{RedisServer, SENTINEL, Value, next, resp};
 use crate::service::Service;
 use crate::{Failure, Outcome, ServerOptions};
@@ -38,7 +39,18 @@ impl RedisSentinels {
     /// # Cancel safety
     /// Dropping the future ends them.
     pub async fn start(password: Option<&str>) -> Outcome<Self> {
-        let options = ServerOptions::new().setting("repl-diskless-sync-delay", "0");
+        Self::start_with(&ServerOptions::new(), password).await
+    }
+
+    /// The same, with these options for all of them.
+    ///
+    /// # Errors
+    /// Those of `start`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends them.
+    pub async fn start_with(all: &ServerOptions, password: Option<&str>) -> Outcome<Self> {
+        let options = all.clone().setting("repl-diskless-sync-delay", "0");
         let primary = RedisServer::start_with(options.clone()).await?;
         let port = primary.address().port();
         let replica = options.setting("replicaof", &format!("{} {port}", Ipv4Addr::LOCALHOST));
@@ -47,7 +59,8 @@ impl RedisSentinels {
             servers.push(RedisServer::start_with(replica.clone()).await?);
         }
         let of_primary = |what: &str, value: &str| format!("{what} {NAME} {value}");
-        let mut watching = ServerOptions::new()
+        let mut watching = all
+            .clone()
             .setting(SENTINEL, &of_primary("monitor", &format!("{} {port} 2", Ipv4Addr::LOCALHOST)))
             .setting(SENTINEL, &of_primary("down-after-milliseconds", DOWN_AFTER))
             .setting(SENTINEL, &of_primary("failover-timeout", FAILOVER_TIMEOUT));
@@ -91,7 +104,7 @@ impl RedisSentinels {
 
     /// Returns the URL of the primary for a client that knows all sentinels; it has no password.
     pub fn url(&self) -> String {
-        sentinel_url(self.sentinels.iter().map(RedisServer::address))
+        self.servers[0].secured(&sentinel_url(self.sentinels.iter().map(RedisServer::address)))
     }
 
     /// Returns the servers; the first one was the first primary.
@@ -167,10 +180,13 @@ async fn named_by(sentinel: &RedisServer) -> Outcome<String> {
     Ok(answer.texts().join(":"))
 }
 
+/// What it says: the primaries, and the failover since which the first one is that.
+type Says = Arc<Mutex<(Vec<SocketAddr>, u64)>>;
+
 /// A sentinel that only names the primary that a test sets, and as a node of a cluster, that this has all hash slots. Dropping this ends it.
 #[derive(Debug)]
 pub struct SayingSentinel {
-    says: Arc<Mutex<(Option<SocketAddr>, u64)>>,
+    says: Says,
     service: Service,
 }
 
@@ -180,7 +196,15 @@ impl SayingSentinel {
     /// # Errors
     /// When it cannot listen.
     pub fn start(primary: Option<SocketAddr>) -> Outcome<Self> {
-        let says = Arc::new(Mutex::new((primary, 0)));
+        Self::start_in_cluster(primary.into_iter().collect())
+    }
+
+    /// Starts one that names the primaries of a [`RedisCluster`](super::RedisCluster) in their order; or only one, as above.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn start_in_cluster(primaries: Vec<SocketAddr>) -> Outcome<Self> {
+        let says = Arc::new(Mutex::new((primaries, 0)));
         let its = Arc::clone(&says);
         // It fails when the client has gone, or sends what is no request.
         let service = Service::start("sentinel", watch::channel(true).1, move |client| {
@@ -191,7 +215,7 @@ impl SayingSentinel {
 
     /// Makes it name this primary from now on.
     pub fn say(&self, primary: Option<SocketAddr>) {
-        self.says.lock().0 = primary;
+        self.says.lock().0 = primary.into_iter().collect();
     }
 
     /// Makes it name its primary as that of another failover.
@@ -205,22 +229,22 @@ impl SayingSentinel {
     }
 }
 
-async fn answer(mut stream: TcpStream, says: Arc<Mutex<(Option<SocketAddr>, u64)>>) -> Outcome {
+async fn answer(mut stream: TcpStream, says: Says) -> Outcome {
     let mut bytes = Vec::new();
     loop {
         let request = next(&mut stream, &mut bytes).await?;
-        let said = *says.lock();
-        let reply = match (request.texts().first().copied(), said) {
-            (Some("SENTINEL"), (Some(primary), epoch)) => {
+        let (primaries, epoch) = says.lock().clone();
+        let reply = match (request.texts().first().copied(), primaries.as_slice()) {
+            (Some("SENTINEL"), [primary, ..]) => {
                 let (host, port, epoch) =
                     (primary.ip().to_string(), primary.port().to_string(), epoch.to_string());
                 resp::request(&["ip", &host, "port", &port, "config-epoch", &epoch])
             }
-            (Some("CLUSTER"), (Some(primary), epoch)) => {
-                let line = format!("saying {primary}@0 master - 0 0 {epoch} connected 0-16383\n");
-                format!("${}\r\n{line}\r\n", line.len()).into_bytes()
+            (Some("CLUSTER"), [_, ..]) => {
+                let text = said_of(&primaries, epoch);
+                format!("${}\r\n{text}\r\n", text.len()).into_bytes()
             }
-            (Some("SENTINEL"), (None, _)) => b"-ERR No such master with that name\r\n".to_vec(),
+            (Some("SENTINEL"), []) => b"-ERR No such master with that name\r\n".to_vec(),
             _ => b"+OK\r\n".to_vec(),
         };
         stream.write_all(&reply).await?;
