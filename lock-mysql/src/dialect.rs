@@ -143,6 +143,8 @@ async fn state_of(
     let answer = control.ask_in_run_of(id, operation, statement::state_of(id.number, operation)).await?;
     Ok(answer.and_then(|answer| answer.value().map(str::to_owned)))
 }
+    const CONNECTIONS: &'static str = "SHOW /*distlock connect*/ GLOBAL STATUS LIKE 'Threads_connected';\
+                                       SELECT /*distlock connect*/ CAST(@@max_connections AS CHAR)";
 
 impl Dialect for MySql {
     const SERVER: &'static str = "a MySQL or MariaDB server";

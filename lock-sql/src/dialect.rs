@@ -29,6 +29,8 @@ use crate::waiting::Waiting;
 pub trait Dialect: Holds<Self> + Breaks<Self> + Slots<Self> + Send + Sync + Sized + 'static {
     /// The server with an article, as users call it.
     const SERVER: &'static str;
+    /// Asks how many connections the server has, and how many it may have for such clients. These are the first numbers of the answer.
+    const CONNECTIONS: &'static str;
     /// How often a try that finds others at the gate of a lock is made.
     const TRIES_AT_A_GATE: u32;
     /// Whether [`holder_of`](Self::holder_of) names holders, and no refusal does.
