@@ -298,7 +298,7 @@ impl Dialect for Postgres {
         self.has_table().then(pg_locks::all)
     }
 
-    fn listed(&self, answer: Answer, names: NameRules) -> Vec<Listed> {
+    fn listed(&self, _: &SessionId, answer: Answer, names: NameRules) -> Vec<Listed> {
         inspection::listed(self, answer, names)
     }
 

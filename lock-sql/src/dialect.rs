@@ -152,8 +152,8 @@ pub trait Dialect: Holds<Self> + Breaks<Self> + Slots<Self> + Send + Sync + Size
     /// Returns the statement that reads the names of the locks that are held, if the client keeps such.
     fn list(&self) -> Option<String>;
 
-    /// Reads the locks of this client from the answer.
-    fn listed(&self, answer: Answer, names: NameRules) -> Vec<Listed>;
+    /// Reads the locks of this client from the answer of a session.
+    fn listed(&self, seen_by: &Self::Id, answer: Answer, names: NameRules) -> Vec<Listed>;
 
     /// Returns the statement that replaces what the table says of a holder, if its session still holds the lock. It answers a row then.
     fn describe(claim: &Claim<Self::Key>, session: &Self::Id, holder: &ClientRecord) -> String;
