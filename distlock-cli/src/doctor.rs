@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use distlock::capabilities::{Failover, Reach};
-use distlock::status::HolderInfo;
+use distlock::capabilities::{Failover, Inspection, Reach};
+use distlock::status::{HolderInfo, LockStatus};
 use distlock::{ErrorKind, LockClient, LockError};
 use humantime::format_duration;
 use serde_json::json;
@@ -17,6 +17,7 @@ use tracing_subscriber::prelude::*;
 use crate::arguments::Common;
 use crate::connection::{self, Address};
 use crate::exit::{self, Ending, Failure};
+use crate::participants::whole_seconds;
 use crate::report::{Report, write_output};
 
 /// How often the server is asked for a sign of life.
@@ -28,6 +29,9 @@ const RIVALS: usize = 6;
 const RACES: u32 = 3;
 /// How long a lock that no other client knows may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How far two clocks that are synchronised may be apart.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(2);
 
 /// What a check found out, if what it tried works at all.
 enum Finding {
@@ -142,10 +146,10 @@ impl Findings<'_> {
     }
 }
 
-/// A lock of this process.
+/// A lock of this machine: some servers keep something of each lock for good.
 fn name() -> String {
-    let HolderInfo { host, pid, .. } = HolderInfo::of_this_process();
-    format!("distlock-doctor/{}/{pid}", host.chars().take(64).collect::<String>())
+    let HolderInfo { host, .. } = HolderInfo::of_this_process();
+    format!("distlock-doctor/{}", host.chars().take(64).collect::<String>())
 }
 
 fn shown(duration: Duration) -> String {
@@ -254,10 +258,19 @@ async fn exclusion(address: &Address) -> Result<Finding, Failure> {
 }
 
 async fn status(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
+    let begun = SystemTime::now();
     let guard = locks.mutex(name)?.acquire_for(PATIENCE).await?;
+    let granted = SystemTime::now();
     let status = locks.status(name).await;
     guard.release().await?;
     let status = status?;
+    let since = status.holders.first().and_then(|holder| holder.since);
+    if let Some(apart) = since.and_then(|since| apart(since, begun, granted)) {
+        return Ok(Warning(format!(
+            "the server's clock is {apart} this machine's, so one of them is not synchronised: when the server's is set, leases may end \
+             early or late"
+        )));
+    }
     let is_ours = |pid| pid == Some(std::process::id());
     Ok(match status.holders.as_slice() {
         [holder] if is_ours(holder.pid) => Fine("the holder is shown, with host and process".to_owned()),
@@ -266,6 +279,26 @@ async fn status(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
             Warning("the holder is not shown: the login may lack a right, see the backend's page".to_owned())
         }
     })
+}
+
+/// How far the server's time of a grant is from the time that it took here, if that is too far.
+fn apart(since: SystemTime, begun: SystemTime, granted: SystemTime) -> Option<String> {
+    let behind = begun.duration_since(since).unwrap_or_default();
+    let ahead = since.duration_since(granted).unwrap_or_default();
+    let (length, word) = if behind > ahead { (behind, "behind") } else { (ahead, "ahead of") };
+    (length > CLOCKS_DIFFER).then(|| format!("{} {word}", format_duration(whole_seconds(length))))
+}
+
+/// What other programs have among these locks: their entries do not say which process it is.
+fn of_others(locks: &[LockStatus]) -> String {
+    let theirs = |lock: &&LockStatus| lock.holders.iter().chain(&lock.waiters).any(|one| one.pid.is_none());
+    let Some(first) = locks.iter().find(theirs) else { return String::new() };
+    format!(
+        "; {} of all locks, first {:?}, are also used by other programs or users: see the backend's page for what they exclude, and \
+         that some do not hear of a break",
+        locks.iter().filter(theirs).count(),
+        first.name.as_str()
+    )
 }
 
 async fn list(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
@@ -282,9 +315,13 @@ async fn list(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
         }
         found => found?,
     };
+    let others = match locks.capabilities().inspection {
+        Inspection::HolderAndQueue => of_others(&found.locks),
+        _ => String::new(),
+    };
     Ok(match (found.failures.first(), found.locks.iter().any(|lock| lock.name.as_str() == name)) {
         (Some(error), _) => Warning(error.to_string()),
-        (None, true) => Fine("its own lock is listed".to_owned()),
+        (None, true) => Fine(format!("its own lock is listed{others}")),
         (None, false) => Warning("its own lock is not listed: do not rely on list, watch and top".to_owned()),
     })
 }
@@ -316,12 +353,13 @@ async fn slots(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
     if !locks.capabilities().remembering {
         return Ok(Warning("nothing is remembered here: --once and --at-least end with 64".to_owned()));
     }
-    let once = locks.once(name, "doctor")?.keep(PATIENCE);
+    let slot = std::process::id().to_string();
+    let once = locks.once(name, &slot)?.keep(PATIENCE);
     match once.acquire_for(PATIENCE).await? {
         Some(guard) => guard.release().await?,
         None => return Ok(Warning("a slot of this process was used before it asked".to_owned())),
     }
-    locks.forget(name, "doctor").await?;
+    locks.forget(name, &slot).await?;
     Ok(Fine("a slot was taken: --once and --at-least work".to_owned()))
 }
 
@@ -364,5 +402,16 @@ mod tests {
         assert!(matches!(rated(100, lease), Fine(text) if text.contains("a lease is 2s")));
         assert!(matches!(rated(101, lease), Warning(text) if text.contains("a longer one")));
         assert!(matches!(rated(3_600_000, None), Fine(_)));
+    }
+
+    #[test]
+    fn clocks_may_differ_by_two_seconds_beside_the_time_that_a_grant_takes() {
+        let at = |millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
+        let apart = |since| apart(at(since), at(10_000), at(15_000));
+        for since in [8_000, 10_000, 12_000, 15_000, 17_000] {
+            assert_eq!(apart(since), None, "{since}");
+        }
+        assert_eq!(apart(7_999).as_deref(), Some("2s behind"));
+        assert_eq!(apart(77_001).as_deref(), Some("1m 2s ahead of"));
     }
 }

@@ -19,7 +19,11 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let provider = SdkTracerProvider::builder().with_simple_exporter(Printed).build();
+    run(Printed).await
+}
+
+async fn run(exporter: impl SpanExporter + 'static) -> Result<(), Failure> {
+    let provider = SdkTracerProvider::builder().with_simple_exporter(exporter).build();
     let spans = tracing_opentelemetry::layer().with_tracer(provider.tracer("shop"));
     let spans = spans.with_location(false).with_threads(false).with_tracked_inactivity(false);
     let subscriber = tracing_subscriber::registry().with(LevelFilter::INFO).with(spans);
@@ -53,5 +57,35 @@ impl SpanExporter for Printed {
             println!("{:8} {took:>9.1?} {own} in {parent}{}", span.name, fields.collect::<String>());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Debug, Clone, Default)]
+    struct Seen(Arc<Mutex<Vec<SpanData>>>);
+
+    impl SpanExporter for Seen {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            self.0.lock().unwrap().extend(batch);
+            Ok(())
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_trace_of_the_request_has_its_wait() {
+        let seen = Seen::default();
+        run(seen.clone()).await.unwrap();
+        let spans = seen.0.lock().unwrap();
+        let pay = spans.iter().find(|span| span.name == "pay").unwrap();
+        let within: Vec<_> =
+            spans.iter().filter(|span| span.parent_span_id == pay.span_context.span_id()).collect();
+        assert_eq!(within.iter().map(|span| &*span.name).collect::<Vec<_>>(), ["acquire", "release"]);
+        let fields: Vec<_> = within[0].attributes.iter().map(|field| field.key.as_str()).collect();
+        assert!(fields.contains(&"lock") && fields.contains(&"waited"), "{fields:?}");
     }
 }

@@ -26,3 +26,8 @@ pub fn gone(operation: Operation) -> LockError {
 pub fn no_answer(operation: Operation) -> LockError {
     unreachable(operation, "the server did not answer in time")
 }
+
+/// Whether so few of a server's connections or entries are left that clients warn.
+pub const fn is_nearly_full(used: u64, most: u64) -> bool {
+    used.saturating_mul(5) > most.saturating_mul(4)
+}

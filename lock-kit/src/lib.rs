@@ -28,7 +28,7 @@ pub use client_record::ClientRecord;
 pub use connect::connect_backend;
 pub use driver::{Connecting, Driver};
 pub use endpoint::{Endpoint, split_port};
-pub use failure::{gone, invalid, no_answer, unreachable};
+pub use failure::{gone, invalid, is_nearly_full, no_answer, unreachable};
 pub use password::read_password;
 pub use pool::{OwnLink, Pool};
 pub use pooled_server::{PoolLimits, PooledLink, PooledServer};

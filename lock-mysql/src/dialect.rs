@@ -1,6 +1,5 @@
 //! What only clients of MySQL have, of what clients of SQL servers share.
 
-use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -9,9 +8,7 @@ use lock_core::{
     LockName, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Reserving, Secret,
 };
 use lock_kit::ClientRecord;
-use lock_sql::{
-    Answer, Connecting, Dialect, Explained, Failure, Listed, Row, Seen, create_if_missing, mode_of,
-};
+use lock_sql::{Answer, Connecting, Dialect, Explained, Failure, Listed, Seen, create_if_missing};
 use sqlx::error::DatabaseError;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 
@@ -23,7 +20,7 @@ use crate::options::{MySqlOptions, TokenSource, is_plain};
 use crate::parts::{MOST_PERMITS, Name, Parts};
 use crate::session::{self, SessionId};
 use crate::statement::{Holder, LONGEST_WAIT};
-use crate::{failure, layout, statement};
+use crate::{failure, inspection, layout, statement};
 
 /// How many waits of a client may be at the server, each on a connection of its own. By default a server has 151 connections for all.
 const MOST_WAITING: usize = 16;
@@ -116,7 +113,7 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
 
 impl MySql {
     /// The lock, as the server knows it.
-    fn name(&self, physical: &PhysicalName) -> Name {
+    pub(crate) fn name(&self, physical: &PhysicalName) -> Name {
         let prefix = &self.prefix;
         if prefix.is_empty() { physical.as_str().into() } else { format!("{prefix}:{physical}").into() }
     }
@@ -146,6 +143,8 @@ async fn state_of(
 
 impl Dialect for MySql {
     const SERVER: &'static str = "a MySQL or MariaDB server";
+    const CONNECTIONS: &'static str = "SHOW /*distlock connect*/ GLOBAL STATUS LIKE 'Threads_connected';\
+                                       SELECT /*distlock connect*/ CAST(@@max_connections AS CHAR)";
     /// Those who pass are not told from those who stay.
     const TRIES_AT_A_GATE: u32 = 5;
 
@@ -236,17 +235,8 @@ impl Dialect for MySql {
         (self.fencing == TokenSource::Table).then(|| statement::held(&self.prefix))
     }
 
-    fn listed(&self, answer: Answer, names: NameRules) -> Vec<Listed> {
-        let read = |row: &Row| {
-            let [Some(part), Some(holder)] = row.as_slice() else { return None };
-            let holder: Holder = serde_json::from_str(holder).ok()?;
-            let (name, kind) = (LockName::new(&holder.lock).ok()?, mode_of(holder.mode.as_deref()).kind());
-            // Clients with another prefix call it otherwise.
-            let is_ours = Parts::new(self.name(&names.apply(&name)), kind).contain(part);
-            is_ours.then_some((name, kind))
-        };
-        let found: BTreeSet<_> = answer.rows.iter().filter_map(read).collect();
-        found.into_iter().map(|(name, kind)| (name, kind, None)).collect()
+    fn listed(&self, seen_by: &SessionId, answer: Answer, names: NameRules) -> Vec<Listed> {
+        inspection::listed(self, seen_by, &answer, names)
     }
 
     fn describe(claim: &Claim, session: &SessionId, holder: &ClientRecord) -> String {

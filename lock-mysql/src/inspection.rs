@@ -3,21 +3,26 @@
 //! The server knows which *connection* holds a lock. A waiter describes itself in its statement, which is visible for as long as it
 //! waits. A holder describes itself only in the [table](crate::TokenSource::Table).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use lock_core::{FencingToken, HolderId, LockError, LockKind, Mode, Operation, Participant};
-use lock_sql::{Failure, Row, Waiter, mode_of, moment, nonsense};
+use lock_core::{
+    FencingToken, HolderId, LockError, LockKind, LockName, Mode, NameRules, Operation, Participant,
+};
+use lock_sql::{Answer, Failure, Listed, Row, Waiter, mode_of, moment, nonsense};
 
 use crate::admission::Refusal;
-use crate::dialect::Client;
+use crate::dialect::{Client, MySql};
 use crate::gate;
 use crate::options::TokenSource;
 use crate::parts::{MOST_SLOTS, Name, Parts, READER_SLOTS};
 use crate::run::Run;
 use crate::session::SessionId;
 use crate::statement::{self, Holder, waits_for};
+
+/// The connection of a waiter, since when it waits, and its statement.
+const WAITER_COLUMNS: usize = 3;
 
 /// The table's record of a lock's last holder.
 pub(crate) struct Record {
@@ -222,6 +227,39 @@ async fn size_with(client: &Client, parts: &Parts, slot: &Name) -> Result<Option
     let Some(index) = index else { return Ok(None) };
     let asked = client.control.ask(Operation::Inspect, gate::sizes(parts, index, Operation::Inspect)).await?;
     Ok(asked.value().and_then(gate::size_of).and_then(NonZeroU32::new))
+}
+
+/// Reads what is said of [all](statement::held) locks, and who holds those that one client holds alone and none waits for.
+pub(crate) fn listed(dialect: &MySql, seen_by: &SessionId, answer: &Answer, names: NameRules) -> Vec<Listed> {
+    let (waits, held): (Vec<_>, Vec<_>) = answer.rows.iter().partition(|row| row.len() == WAITER_COLUMNS);
+    let waited_for: HashSet<_> =
+        waits.into_iter().filter_map(|row| row.last()?.as_deref()).flat_map(statement::waited_for).collect();
+    let read = |row: &Row| {
+        let [Some(part), record @ .., connection] = row.as_slice() else { return None };
+        let record = Record::read(record)?;
+        let holder = record.holder.as_ref()?;
+        let (name, mode) = (LockName::new(&holder.lock).ok()?, mode_of(holder.mode.as_deref()));
+        let parts = Parts::new(dialect.name(&names.apply(&name)), mode.kind());
+        // Clients with another prefix call it otherwise.
+        parts.contain(part).then(|| {
+            let connection = connection.as_deref().and_then(|number| number.parse().ok());
+            let is_alone = mode == Mode::Exclusive
+                && !record.waits()
+                && connection.is_some_and(|connection| record.is_of(connection, &seen_by.run))
+                && !waited_for.iter().any(|name| parts.contain(name));
+            ((name, mode.kind()), is_alone.then(|| record.participant()))
+        })
+    };
+    let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (lock, holder) in held.into_iter().filter_map(read) {
+        found.entry(lock).or_default().push(holder);
+    }
+    let listed = |((name, kind), holders): ((LockName, LockKind), Vec<Option<Participant>>)| {
+        // Beside readers, an exclusive attempt waits.
+        let holders = if holders.len() == 1 { holders.into_iter().collect() } else { None };
+        (name, kind, holders.map(|holders| (holders, Vec::new())))
+    };
+    found.into_iter().map(listed).collect()
 }
 
 /// A holder without a record.

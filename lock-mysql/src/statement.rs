@@ -46,13 +46,17 @@ pub(crate) fn ping() -> String {
     format!("SELECT {} CAST({READ_ONLY} AS CHAR)", comment(Operation::Ping))
 }
 
-/// Whether a statement waits for this lock, whatever its comment says.
-pub(crate) fn waits_for(statement: &str, parts: &Parts) -> bool {
+/// The names of the locks that a statement waits for, or what those of slots begin with, whatever its comment says.
+pub(crate) fn waited_for(statement: &str) -> impl Iterator<Item = &str> {
     let behind = statement.split_once(COMMENT).and_then(|(_, rest)| rest.split_once("*/"));
     let calls = behind.map_or(statement, |(_, rest)| rest).split("_LOCK(").skip(1);
     let arguments = calls.map(|call| call.trim_start_matches("CONCAT("));
-    let mut names = arguments.filter_map(|text| text.strip_prefix('\'')?.split_once('\''));
-    names.any(|(name, _)| parts.contain(name))
+    arguments.filter_map(|text| Some(text.strip_prefix('\'')?.split_once('\'')?.0))
+}
+
+/// Whether a statement waits for this lock.
+pub(crate) fn waits_for(statement: &str, parts: &Parts) -> bool {
+    waited_for(statement).any(|name| parts.contain(name))
 }
 
 /// Calls a function for each of these locks. The answer has a word for each, behind those of `first`.
@@ -145,9 +149,14 @@ pub(crate) fn holders<'a>(names: impl Iterator<Item = &'a str>, operation: Opera
 /// The waiters for a part of this lock: since which second, and with which statement.
 pub(crate) fn waiters(parts: &Parts) -> String {
     let (gate, stem) = (&parts.gate, parts.stem());
+    format!("{} AND (LOCATE('GET_LOCK(''{gate}'',',INFO)>0 OR LOCATE('(''{stem}',INFO)>0)", all_waiters())
+}
+
+/// The same of all locks.
+fn all_waiters() -> String {
     format!(
         "SELECT {} CAST(ID AS CHAR),CAST(UNIX_TIMESTAMP()-TIME AS CHAR),INFO FROM information_schema.PROCESSLIST \
-         WHERE STATE='User lock' AND (LOCATE('GET_LOCK(''{gate}'',',INFO)>0 OR LOCATE('(''{stem}',INFO)>0)",
+         WHERE STATE='User lock'",
         comment(Operation::Inspect)
     )
 }
@@ -276,15 +285,14 @@ pub(crate) fn describe(claim: &Claim, connection: u64, holder: &Holder) -> Strin
 /// What the table says of the last holders of these parts, by name.
 pub(crate) fn last_holders(names: &[Name], operation: Operation) -> String {
     let names: Vec<_> = names.iter().map(|name| format!("'{name}'")).collect();
-    format!(
-        "SELECT {} name,CAST(token AS CHAR),attempt,CAST(connection AS CHAR),run,CAST(since AS CHAR),\
-         CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE name IN ({})",
-        comment(operation),
-        names.join(",")
-    )
+    format!("SELECT {} {RECORD} FROM {TABLE} WHERE name IN ({})", comment(operation), names.join(","))
 }
 
-/// What the table says of the last holders of those of this prefix's locks that are held, by name.
+/// The columns of the table's record of a holder, behind the name.
+const RECORD: &str = "name,CAST(token AS CHAR),attempt,CAST(connection AS CHAR),run,CAST(since AS CHAR),CONVERT(holder USING utf8mb4)";
+
+/// What the table says of the last holders of those of this prefix's locks that are held, by name, and which connection holds each; and
+/// who waits for any lock.
 pub(crate) fn held(prefix: &str) -> String {
     // A semicolon is next to the colon.
     let ours = if prefix.is_empty() {
@@ -293,9 +301,10 @@ pub(crate) fn held(prefix: &str) -> String {
         format!("name>='{prefix}:' AND name<'{prefix};' AND ")
     };
     format!(
-        "SELECT {} name,CONVERT(holder USING utf8mb4) FROM {TABLE} \
-         WHERE {ours}holder<>'' AND IS_USED_LOCK(name) IS NOT NULL",
-        comment(Operation::Inspect)
+        "SELECT {} {RECORD},CAST(IS_USED_LOCK(name) AS CHAR) FROM {TABLE} \
+         WHERE {ours}holder<>'' AND IS_USED_LOCK(name) IS NOT NULL;{}",
+        comment(Operation::Inspect),
+        all_waiters()
     )
 }
 

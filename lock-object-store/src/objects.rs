@@ -6,16 +6,28 @@ use std::time::Duration;
 use lock_core::{ErrorKind, LockError, Operation};
 use lock_kit::unreachable;
 use lock_register::{Register, Stored, Written};
-use object_store::path::Path;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::{self, DELIMITER, Path};
 use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
 
 /// What a path has for the mark of a mapped name.
 const MAPPED: &str = "%7E";
 
+/// How many keys a page of a list has at most.
+const PAGE: usize = 1000;
+
+/// Behind a key, it makes one that comes after all that begin so.
+const LAST: char = char::MAX;
+
+/// A client of a store.
+pub(crate) trait Store: ObjectStore + PaginatedListStore {}
+
+impl<T: ObjectStore + PaginatedListStore> Store for T {}
+
 /// The objects below a prefix.
 #[derive(Debug)]
 pub(crate) struct Objects {
-    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) prefix: String,
     /// The least time between two writes of an object.
     pub(crate) pace: Duration,
@@ -64,11 +76,35 @@ impl Register for Objects {
         }
     }
 
+    /// A key that is no path, such as one with an empty part, fails the page that has it. So the page is asked for in smaller ones, until
+    /// that key is alone, and then what comes after it.
     async fn list(&self) -> Result<Vec<String>, LockError> {
-        let found =
-            self.store.list_with_delimiter(Some(&Path::from(&*self.prefix))).await.map_err(explain)?;
-        let key = |path: &Path| Some(path.filename()?.replace(MAPPED, "~"));
-        Ok(found.objects.iter().filter_map(|object| key(&object.location)).collect())
+        let below = format!("{}{DELIMITER}", self.prefix);
+        let (mut keys, mut options) = (Vec::new(), PaginatedListOptions::default());
+        options.delimiter = Some(DELIMITER.into());
+        let mut count = PAGE;
+        loop {
+            options.max_keys = Some(count);
+            match self.store.list_paginated(Some(&below), options.clone()).await {
+                Ok(page) => {
+                    let key = |path: &Path| Some(path.filename()?.replace(MAPPED, "~"));
+                    keys.extend(page.result.objects.iter().filter_map(|object| key(&object.location)));
+                    options.page_token = page.page_token.filter(|token| !token.is_empty());
+                    if options.page_token.is_none() {
+                        return Ok(keys);
+                    }
+                }
+                Err(Error::InvalidPath { .. }) if count > 1 => count /= 2,
+                Err(Error::InvalidPath {
+                    source: path::Error::EmptySegment { path } | path::Error::BadSegment { path, .. },
+                }) => {
+                    // No lock's key begins so.
+                    (options.offset, options.page_token) = (Some(format!("{path}{LAST}")), None);
+                    count = PAGE;
+                }
+                Err(error) => return Err(explain(error)),
+            }
+        }
     }
 
     fn pace(&self) -> Duration {

@@ -9,12 +9,12 @@ use lock_core::{
 };
 use lock_kit::{BackendOptions, LONGEST_LEASE, LockUrl, UrlOptions, connect_backend, invalid};
 use lock_register::{RegisterBackend, RegisterOptions};
+use object_store::RetryConfig;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
-use object_store::{ObjectStore, RetryConfig};
 
-use crate::objects::{Objects, unusable};
+use crate::objects::{Objects, Store, unusable};
 
 /// Shorter ones would leave too little time for requests that take long.
 const SHORTEST_LEASE: Duration = Duration::from_secs(5);
@@ -133,7 +133,7 @@ impl ObjectStoreOptions {
     }
 
     /// A client of the store that sends each request once.
-    fn store(&self, password: Option<&str>) -> object_store::Result<Arc<dyn ObjectStore>> {
+    fn store(&self, password: Option<&str>) -> object_store::Result<Arc<dyn Store>> {
         // Has no effect if the program has chosen another. Without any, the client of the store would panic.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };

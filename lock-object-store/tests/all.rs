@@ -80,6 +80,23 @@ async fn an_object_of_another_program_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_key_that_is_no_path_hides_no_lock_in_a_list() {
+    let server = S3Server::start().unwrap();
+    let locks = client(&server).await;
+    let names = ["a", "b", "c", "m", "n", "x", "y"];
+    let mut guards = Vec::new();
+    for name in names {
+        guards.push(locks.mutex(name).unwrap().acquire().await.unwrap());
+    }
+    for stray in ["", ".", "/x", "b\u{7f}", "b\u{7f}c", "m//n", "readme", "sub/x.lock", "z/./x", "~\u{7f}"] {
+        server.create(&format!("locks/{stray}"));
+    }
+    let found = locks.list().await.unwrap();
+    assert!(found.failures.is_empty(), "{:?}", found.failures);
+    assert_eq!(found.locks.iter().map(|lock| lock.name.as_str()).collect::<Vec<_>>(), names);
+}
+
+#[tokio::test]
 async fn a_store_that_is_away_is_an_error_that_says_why() {
     let address = S3Server::start().unwrap().address();
     let error = connect(&S3Server::url_at(address, "locks")).await.unwrap_err();

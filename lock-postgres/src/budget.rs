@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{Clock, LockError, Moment};
+use lock_kit::is_nearly_full;
 
 use crate::failure::full_table;
 use crate::statement::COUNT;
@@ -39,6 +40,7 @@ struct State {
     ahead: u64,
     fresh_until: Moment,
     full: Option<Full>,
+    has_warned: bool,
 }
 
 struct Full {
@@ -58,7 +60,7 @@ pub(crate) struct Reservation {
 
 impl Budget {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        let state = State { ahead: 0, fresh_until: clock.now(), full: None };
+        let state = State { ahead: 0, fresh_until: clock.now(), full: None, has_warned: false };
         Arc::new(Self { clock, state: Mutex::new(state) })
     }
 
@@ -91,6 +93,10 @@ impl Reservation {
         let mut state = self.budget.state.lock();
         state.ahead = (self.capacity.saturating_sub(taken + self.locks) / PART).min(MOST_AHEAD);
         state.fresh_until = sent.plus(FRESH.max(took * SHARE));
+        if is_nearly_full(taken, self.capacity) && !std::mem::replace(&mut state.has_warned, true) {
+            let error = full_table(taken, self.capacity);
+            tracing::warn!(target: "distlock", %error, "locks may be refused soon");
+        }
     }
 
     /// The refusal, if too many entries were taken before. For a while the client refuses then.

@@ -193,6 +193,9 @@ impl Postgres {
 
 impl Dialect for Postgres {
     const SERVER: &'static str = "a PostgreSQL server";
+    const CONNECTIONS: &'static str = "/*distlock connect*/SELECT sum(numbackends)::text,(current_setting('max_connections')::int\
+                                       -current_setting('superuser_reserved_connections')::int\
+                                       -coalesce(current_setting('reserved_connections',true)::int,0))::text FROM pg_stat_database";
     /// Those who pass are told from those who wait there: it tries until the server would have to have answered.
     const TRIES_AT_A_GATE: u32 = u32::MAX;
     const NAMES_HOLDERS_LATER: bool = true;
@@ -295,7 +298,7 @@ impl Dialect for Postgres {
         self.has_table().then(pg_locks::all)
     }
 
-    fn listed(&self, answer: Answer, names: NameRules) -> Vec<Listed> {
+    fn listed(&self, _: &SessionId, answer: Answer, names: NameRules) -> Vec<Listed> {
         inspection::listed(self, answer, names)
     }
 

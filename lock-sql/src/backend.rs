@@ -131,9 +131,12 @@ impl<D: Dialect> Backend for Client<D> {
                 .because("only a table at the server has the names of locks, and this client keeps none")
                 .remedy("keep one: fencing=table in all URLs"));
         };
-        let asking = self.auxiliary.ask(Operation::Inspect, statement);
+        let asking = async {
+            let said = self.auxiliary.try_to_ask(Operation::Inspect, statement, None).await;
+            said.map_err(Failure::into_error)
+        };
         let limit = self.settings.request_timeout * STATEMENTS;
-        let answer = self.settings.in_time(limit, Operation::Inspect, asking).await?;
+        let (seen_by, answer) = self.settings.in_time(limit, Operation::Inspect, asking).await?;
         let request = |(name, kind, seen): Listed| {
             let physical = names.apply(&name);
             let request = InspectRequest::new(name, physical).about(kind);
@@ -142,7 +145,7 @@ impl<D: Dialect> Backend for Client<D> {
                 None => request,
             }
         };
-        Ok(dialect.listed(answer, names).into_iter().map(request).collect())
+        Ok(dialect.listed(&seen_by, answer, names).into_iter().map(request).collect())
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {

@@ -10,13 +10,15 @@ use lock_core::{
     AcquireRequest, AttemptId, Capabilities, FencingToken, Grant, HolderId, LockError, LossReason, Moment,
     Operation, Released, Term,
 };
-use lock_kit::{ClientRecord, gone};
+use lock_kit::{ClientRecord, gone, is_nearly_full};
 
 use crate::claim::Claim;
 use crate::control::Control;
 use crate::dialect::Dialect;
+use crate::failure::Failure;
 use crate::link::Link;
 use crate::pool::{Pool, Server, give_back};
+use crate::session::Session;
 use crate::settings::Settings;
 use crate::waiting::Waiting;
 
@@ -80,7 +82,10 @@ impl<D: Dialect> Client<D> {
     ) -> Result<Self, LockError> {
         let settings = Arc::new(settings?);
         let mut session = settings.open().await?;
-        let prepared = D::prepare(&settings, &mut session);
+        let prepared = async {
+            D::prepare(&settings, &mut session).await?;
+            count_connections(&settings, &mut session).await.map_err(Failure::into_error)
+        };
         settings.in_time(settings.time_to_connect(), Operation::Connect, prepared).await?;
         let (control, auxiliary) = (Control::start(&settings), Control::start(&settings));
         let pool = Pool::new(Server { settings: Arc::clone(&settings), control: Arc::clone(&control) });
@@ -177,6 +182,28 @@ impl<D: Dialect> fmt::Debug for Client<D> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Client").field("capabilities", &self.capabilities).finish_non_exhaustive()
     }
+}
+
+/// Warns when the server has hardly any connections left. That it does not say so is no failure.
+async fn count_connections<D: Dialect>(
+    settings: &Settings<D>,
+    session: &mut Session<D>,
+) -> Result<(), Failure> {
+    let counted = match session.ask(Operation::Connect, D::CONNECTIONS.to_owned()).await {
+        Err(failure @ Failure::Broken(_)) => return Err(failure),
+        counted => counted.unwrap_or_default(),
+    };
+    let mut numbers = counted.rows.iter().flatten().flatten().filter_map(|text| text.parse().ok());
+    if let (Some(used), Some(most)) = (numbers.next(), numbers.next())
+        && is_nearly_full(used, most)
+    {
+        tracing::warn!(
+            target: "distlock", server = %settings.server.endpoint,
+            "{used} of the server's {most} connections are in use, and when all are, no client can connect: raise max_connections \
+             at the server, or lower ?max_connections= of the clients"
+        );
+    }
+    Ok(())
 }
 
 /// Checks all holds more often than the core would.

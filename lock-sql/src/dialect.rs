@@ -29,6 +29,8 @@ use crate::waiting::Waiting;
 pub trait Dialect: Holds<Self> + Breaks<Self> + Slots<Self> + Send + Sync + Sized + 'static {
     /// The server with an article, as users call it.
     const SERVER: &'static str;
+    /// Asks how many connections the server has, and how many it may have for such clients. These are the first numbers of the answer.
+    const CONNECTIONS: &'static str;
     /// How often a try that finds others at the gate of a lock is made.
     const TRIES_AT_A_GATE: u32;
     /// Whether [`holder_of`](Self::holder_of) names holders, and no refusal does.
@@ -150,8 +152,8 @@ pub trait Dialect: Holds<Self> + Breaks<Self> + Slots<Self> + Send + Sync + Size
     /// Returns the statement that reads the names of the locks that are held, if the client keeps such.
     fn list(&self) -> Option<String>;
 
-    /// Reads the locks of this client from the answer.
-    fn listed(&self, answer: Answer, names: NameRules) -> Vec<Listed>;
+    /// Reads the locks of this client from the answer of a session.
+    fn listed(&self, seen_by: &Self::Id, answer: Answer, names: NameRules) -> Vec<Listed>;
 
     /// Returns the statement that replaces what the table says of a holder, if its session still holds the lock. It answers a row then.
     fn describe(claim: &Claim<Self::Key>, session: &Self::Id, holder: &ClientRecord) -> String;

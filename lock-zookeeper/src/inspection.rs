@@ -11,9 +11,13 @@ use crate::backend::{READ_TOGETHER, ZooKeeperEntries};
 use crate::contender::{Contender, Entrant, entrants, is_newer};
 use crate::failure::Failure;
 use crate::node::token_of;
+use crate::permits::{LEASES, QUEUE};
 use crate::queue::{in_order, refuse_strangers};
 use crate::session::{News, Session};
 use crate::slots::REMEMBERED;
+
+/// Children of the directory of a lock that is in use, and of a semaphore's.
+const BOTH: [&str; 2] = ["", LEASES];
 
 /// The pause before another check of a node that is about to go, after a failed one.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -54,14 +58,23 @@ impl Lines for ZooKeeperEntries {
         let session = self.sessions.any(Operation::Inspect).await.map_err(Failure::Refused)?;
         let look = || async {
             session.catch_up(&self.root).await?;
-            session.list(&self.root).await
+            let mut names = session.list(&self.root).await?;
+            names.retain(|name| name != REMEMBERED);
+            let mut found = Vec::new();
+            for some in names.chunks(READ_TOGETHER) {
+                let directories: Vec<_> = some.iter().map(|name| format!("{}/{name}", self.root)).collect();
+                let all = match session.list_all(&directories).await {
+                    // The inspection says of which lock.
+                    Err(failure) if failure.is(&Error::NoAuth) => {
+                        vec![BOTH.map(str::to_owned).to_vec(); some.len()]
+                    }
+                    all => all?,
+                };
+                found.extend(some.iter().zip(&all).flat_map(|(name, children)| in_use(name, children)));
+            }
+            Ok(found)
         };
-        let mut names = session.patiently(look).await?;
-        names.retain(|name| name != REMEMBERED);
-        let both = |name: &String| {
-            [LockKind::Lock, LockKind::Semaphore].map(|kind| InspectRequest::found(name, kind).ok())
-        };
-        Ok(names.iter().flat_map(both).flatten().collect())
+        session.patiently(look).await
     }
 
     async fn mark(&self, nodes: &mut Nodes, value: &[u8]) -> Result<Marked, Failure> {
@@ -109,6 +122,14 @@ impl Lines for ZooKeeperEntries {
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// Requests to inspect what is in use of the lock and the semaphore whose directory has these children.
+fn in_use<'a>(name: &'a str, children: &'a [String]) -> impl Iterator<Item = InspectRequest> + 'a {
+    let of_semaphore = |child: &String| [QUEUE, LEASES].contains(&child.as_str());
+    let kinds = [(LockKind::Lock, false), (LockKind::Semaphore, true)].into_iter();
+    let kinds = kinds.filter(move |(_, wanted)| children.iter().any(|child| of_semaphore(child) == *wanted));
+    kinds.filter_map(move |(kind, _)| InspectRequest::found(name, kind).ok())
 }
 
 impl ZooKeeperEntries {

@@ -149,6 +149,17 @@ fn a_deleted_key_and_a_revoked_lease_end_the_command() {
     });
 }
 
+/// As `etcdctl lock` writes it.
+#[test]
+fn the_doctor_tells_of_the_locks_of_other_programs() {
+    let Some(server) = Server::start() else { return };
+    server.command(&["put", &format!("{}/orders-42/694d71ddacfda227", server.prefix), ""]);
+    let (_, findings) = doctor(&server.sandbox("60s"));
+    let list = finding(&findings, "list");
+    let message = list["message"].as_str().unwrap();
+    assert!(list["level"] == "fine" && message.contains("1 of all locks, first \"orders-42\""), "{list}");
+}
+
 /// In the tier of all, where there is such a version.
 #[test]
 fn the_doctor_names_a_version_with_a_known_fault() {

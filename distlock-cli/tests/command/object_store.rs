@@ -90,7 +90,7 @@ fn break_ends_the_command_of_the_holder_and_serves_the_next() {
     break_serves_the_next(&server, &server.sandbox("20s"), "broken");
 }
 
-/// That nothing is remembered is a warning.
+/// That nothing is remembered is a warning. Objects stay, and each process has the same.
 #[test]
 fn the_doctor_finds_no_fault() {
     let server = Server::start();
@@ -98,6 +98,10 @@ fn the_doctor_finds_no_fault() {
     assert_eq!(code, Some(1), "{findings:?}");
     let exclusion = findings.iter().find(|finding| finding["check"] == "exclusion").unwrap();
     assert_eq!(exclusion["level"], "fine", "{findings:?}");
+    let objects = || server.store.objects(&server.prefix).into_keys().collect::<Vec<_>>();
+    let before = objects();
+    doctor(&server.sandbox("60s"));
+    assert_eq!(objects(), before);
 }
 
 /// Of several writes on the same condition it carries out each.

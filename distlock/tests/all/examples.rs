@@ -1,4 +1,5 @@
-//! The examples, with their tests; except `service`, whose own program gets a SIGTERM that would end `leader` too.
+//! The examples, with their tests; except `service`, whose own program gets a SIGTERM that would end `leader` too, and `traces`, which
+//! decides where the spans of its program go.
 #![allow(dead_code, reason = "a test does not call an example's main function")]
 
 #[path = "../../examples/blocking.rs"]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_core::{ErrorKind, LockError, Operation};
+use lock_kit::is_nearly_full;
 
 /// The oldest server that has everything that the scripts use (`SET … PXAT`, `CLIENT KILL … ID` under an access control list).
 const OLDEST: (u32, u32) = (6, 2);
@@ -89,7 +90,17 @@ impl Facts {
                  use redis+sentinel:// or redis+cluster://, or, before you promote one, end this server and wait for the longest lease"
             )
         });
-        evicts.into_iter().chain(forgets).chain(is_replaced)
+        let number = |key| self.value(key).parse::<u64>().ok();
+        let most = number("maxclients");
+        let is_full =
+            most.filter(|most| number("connected_clients").is_some_and(|used| is_nearly_full(used, *most)));
+        let is_full = is_full.map(|most| {
+            format!(
+                "more than four fifths of the {most} connections that the server accepts are in use, and when all are, no client can \
+                 connect: raise maxclients, or find out who has them with CLIENT LIST"
+            )
+        });
+        evicts.into_iter().chain(forgets).chain(is_replaced).chain(is_full)
     }
 }
 

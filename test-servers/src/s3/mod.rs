@@ -6,7 +6,7 @@ mod http;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,6 +142,11 @@ impl S3Server {
         objects
     }
 
+    /// Creates an empty object, as an operator could.
+    pub fn create(&self, key: &str) {
+        self.shared.objects.lock().insert(key.to_owned(), Vec::new());
+    }
+
     /// Changes an object as an operator could. Returns what `change` returns; `None` if there is no such object.
     pub fn change<T>(&self, key: &str, change: impl FnOnce(&mut Vec<u8>) -> T) -> Option<T> {
         self.shared.objects.lock().get_mut(key).map(change)
@@ -237,22 +242,33 @@ impl Shared {
         (random % 1000 >= faults.late + faults.cut).then_some(answer)
     }
 
-    /// A page of the keys below a prefix, in which no key needs an escape. The next one begins behind its last.
+    /// A page of the keys below a prefix, in which no key needs an escape, and of what those with another slash have before it. The next
+    /// page begins behind its last entry.
     fn list(&self, query: &str) -> String {
         let value = |wanted: &str| {
             let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             let found = pairs.find(|(name, _)| *name == wanted).map(|(_, value)| percent_decode_str(value));
             found.and_then(|value| value.decode_utf8().ok()).unwrap_or_default().into_owned()
         };
-        let (prefix, after) = (value("prefix"), value("continuation-token"));
+        let (prefix, after, start) = (value("prefix"), value("continuation-token"), value("start-after"));
+        let count = value("max-keys").parse().unwrap_or(PAGE).min(PAGE);
         let objects = self.objects.lock();
-        let below = |key: &&String| key.strip_prefix(&prefix).is_some_and(|name| !name.contains('/'));
-        let mut keys = objects.keys().filter(|key| **key > after).filter(below);
-        let page: Vec<_> = keys.by_ref().take(PAGE).collect();
-        let more = page.last().filter(|_| keys.next().is_some());
+        let entry = |key: &String| {
+            let name = key.strip_prefix(&prefix).filter(|_| *key > start)?;
+            Some(name.split_once('/').map_or_else(|| key.clone(), |(part, _)| format!("{prefix}{part}/")))
+        };
+        let entries: BTreeSet<_> = objects.keys().filter_map(entry).collect();
+        let mut entries = entries.into_iter().filter(|entry| *entry > after);
+        let page: Vec<_> = entries.by_ref().take(count).collect();
+        let more = page.last().filter(|_| entries.next().is_some());
         let token = more.map(|last| format!("<NextContinuationToken>{last}</NextContinuationToken>"));
         let modified = "<LastModified>2022-01-01T00:00:00.000Z</LastModified>";
-        let shown = |key: &&String| format!("<Contents><Key>{key}</Key><Size>1</Size>{modified}</Contents>");
+        let shown = |entry: &String| match entry.strip_prefix(&prefix) {
+            Some(part) if part.ends_with('/') => {
+                format!("<CommonPrefixes><Prefix>{entry}</Prefix></CommonPrefixes>")
+            }
+            _ => format!("<Contents><Key>{entry}</Key><Size>1</Size>{modified}</Contents>"),
+        };
         let (shown, token) = (page.iter().map(shown).collect::<String>(), token.unwrap_or_default());
         format!("<ListBucketResult>{shown}{token}</ListBucketResult>")
     }

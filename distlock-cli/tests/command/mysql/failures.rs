@@ -3,7 +3,7 @@
 use test_servers::{MySqlFlavour, ServerOptions};
 
 use super::server::{Server, Tokens};
-use crate::at_a_server::failures::{is_64, is_77, lengths_and_graces};
+use crate::at_a_server::failures::{doctor, finding, is_64, is_77, lengths_and_graces};
 use crate::support::{Sandbox, assert_code, said};
 
 mod mariadb {
@@ -42,6 +42,19 @@ mod mysql57_with_table {
 fn for_user_with(flavour: MySqlFlavour, grants: &[&str]) -> Option<Server> {
     let options = ServerOptions::new().flavour(flavour).database("locks").user("app", "right", grants);
     Server::start_with(flavour, Tokens::Minted, options)
+}
+
+#[test]
+fn the_doctor_warns_when_few_connections_are_left() {
+    for flavour in MySqlFlavour::ALL {
+        let options = ServerOptions::new().flavour(flavour).setting("max_connections", "100");
+        let Some(server) = Server::start_with(flavour, Tokens::Minted, options) else { continue };
+        let _others: Vec<_> = (0..80).map(|_| server.session()).collect();
+        let (_, findings) = doctor(&Sandbox::at(server.url()));
+        let message = finding(&findings, "server")["message"].as_str().unwrap();
+        let parts = ["of the server's 100 connections", "raise max_connections"];
+        assert!(parts.iter().all(|part| message.contains(part)), "{flavour:?}: {findings:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use nix::unistd::Pid;
 use serde_json::Value;
-use test_servers::{Certificates, MySqlFlavour, MySqlServer, ServerOptions, TcpProxy};
+use test_servers::{Certificates, MySqlFlavour, MySqlServer, MySqlSession, ServerOptions, TcpProxy};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server::{self, place, shared};
@@ -122,6 +122,10 @@ impl Server {
             let connection = self.mysql.value(&asked).await.unwrap().unwrap();
             self.mysql.end_connection(&connection).await.unwrap();
         });
+    }
+
+    pub(super) fn session(&self) -> MySqlSession {
+        self.runtime.block_on(self.mysql.session()).unwrap()
     }
 
     /// Starts the server anew, which has to be of this test alone.

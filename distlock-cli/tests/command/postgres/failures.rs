@@ -36,6 +36,20 @@ fn the_doctor_names_a_permission_that_slots_need_and_locks_do_not() {
 }
 
 #[test]
+fn the_doctor_warns_when_few_connections_and_few_locks_are_left() {
+    let options = ServerOptions::new().user("app", "right", &[]).setting("max_locks_per_transaction", "10");
+    let Some(server) = Server::start_with(options.setting("max_connections", "100")) else { return };
+    let mut others: Vec<_> = (0..78).map(|_| server.session()).collect();
+    let taking = "SELECT pg_advisory_lock(number) FROM generate_series(1,850) AS number";
+    server.runtime().block_on(others[0].query(taking)).unwrap();
+    let (_, findings) = doctor(&Sandbox::at(server.url()));
+    let warnings: Vec<_> = findings.iter().filter(|finding| finding["check"] == "server").collect();
+    let says = |part: &str| warnings.iter().any(|one| one["message"].as_str().unwrap().contains(part));
+    assert!(says("of the server's 97 connections") && says("raise max_connections"), "{findings:?}");
+    assert!(says("of 1000 (max_locks") && says("raise max_locks_per_transaction"), "{findings:?}");
+}
+
+#[test]
 fn the_doctor_names_a_pooler_in_between() {
     if left_out("pgbouncer").is_some() {
         return;

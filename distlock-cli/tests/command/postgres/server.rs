@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use nix::unistd::Pid;
 use serde_json::Value;
-use test_servers::{Certificates, PgBouncer, PostgresServer, ServerOptions, TcpProxy, left_out};
+use test_servers::{
+    Certificates, PgBouncer, PostgresServer, PostgresSession, ServerOptions, TcpProxy, left_out,
+};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server::{self, place, shared};
@@ -84,6 +86,10 @@ impl Server {
         self.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype='advisory' AND granted",
         );
+    }
+
+    pub(super) fn session(&self) -> PostgresSession {
+        self.runtime.block_on(self.postgres.session()).unwrap()
     }
 
     pub(super) fn execute(&self, statement: &str) {

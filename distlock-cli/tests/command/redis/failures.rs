@@ -1,5 +1,7 @@
 //! The exit codes of failures at the server.
 
+use std::net::TcpStream;
+
 use serde_json::Value;
 use test_servers::ServerOptions;
 
@@ -56,6 +58,17 @@ fn the_doctor_warns_of_replicas_that_a_plain_url_knows_nothing_of() {
     assert_eq!(code, Some(1), "{findings:?}");
     let says = |part: &str| findings.iter().any(|one| one["message"].as_str().unwrap().contains(part));
     assert!(says("connected_slaves 1") && says("redis+sentinel://"), "{findings:?}");
+}
+
+#[test]
+fn the_doctor_warns_when_few_connections_are_left() {
+    let Some(server) = Server::start_with(ServerOptions::new()) else { return };
+    server.command(&["CONFIG", "SET", "maxclients", "100"]);
+    let _others: Vec<_> = (0..80).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    let (code, findings) = doctor(&Sandbox::at(server.url()));
+    assert_eq!(code, Some(1), "{findings:?}");
+    let says = |part: &str| findings.iter().any(|one| one["message"].as_str().unwrap().contains(part));
+    assert!(says("the 100 connections") && says("raise maxclients"), "{findings:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use test_servers::ServerOptions;
 use super::server::Server;
 use crate::at_a_server::Server as _;
 use crate::at_a_server::cases;
-use crate::at_a_server::failures::{is_64, is_77, lengths_and_graces};
+use crate::at_a_server::failures::{doctor, finding, is_64, is_77, lengths_and_graces};
 use crate::support::assert_code;
 
 cases!(Server::start(), failures: [
@@ -17,6 +17,21 @@ cases!(Server::start(), failures: [
     a_server_that_does_not_answer_is_69,
     a_held_lock_exits_with_75_and_names_the_holder,
 ]);
+
+/// As Curator's mutex and reader write them, the address included.
+#[test]
+fn the_doctor_tells_of_the_locks_of_other_programs() {
+    let Some(server) = Server::start() else { return };
+    let (_, findings) = doctor(&server.sandbox("30s"));
+    assert!(!finding(&findings, "list").to_string().contains("other programs"), "{findings:?}");
+    let client = "_c_1b2d0a52-6c1d-4d0d-8a73-0d0b63c6f1c5";
+    server.create("orders-42", &format!("{client}-lock-"), b"10.0.0.7");
+    server.create("reports", &format!("{client}-__READ__"), b"10.0.0.7");
+    let (_, findings) = doctor(&server.sandbox("30s"));
+    let list = finding(&findings, "list");
+    let message = list["message"].as_str().unwrap();
+    assert!(list["level"] == "fine" && message.contains("2 of all locks, first \"orders-42\""), "{list}");
+}
 
 #[test]
 fn a_refused_permission_exits_with_77() {

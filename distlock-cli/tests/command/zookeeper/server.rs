@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use test_servers::{ServerOptions, TcpProxy, ZooKeeperNode, ZooKeeperServer, left_out};
+use test_servers::{NodeKind, ServerOptions, TcpProxy, ZooKeeperNode, ZooKeeperServer, left_out};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server::{self, place, shared};
@@ -70,6 +70,12 @@ impl Server {
             }
             nodes
         })
+    }
+
+    /// Creates a numbered node of a lock, as another program would.
+    pub(super) fn create(&self, lock: &str, node: &str, data: &[u8]) {
+        let path = format!("{}/{lock}/{node}", self.folder);
+        self.runtime.block_on(self.zookeeper.create(&path, data, NodeKind::Numbered)).unwrap();
     }
 
     pub(super) fn delete(&self, path: &str) {
