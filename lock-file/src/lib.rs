@@ -69,7 +69,6 @@
 mod attempt;
 mod backend;
 mod default_folder;
-mod driver;
 mod exclusive;
 mod failure;
 mod file_events;
@@ -96,5 +95,4 @@ mod tests;
 mod watcher;
 
 pub use default_folder::default_folder;
-pub use driver::DRIVER;
-pub use options::{FileOptions, connect};
+pub use options::{DRIVER, FileOptions, connect};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, LockClient, LockError};
-use lock_kit::{BackendOptions, LockUrl, UrlOptions, invalid};
+use lock_core::{ClientBuilder, LockClient, LockError, Reach};
+use lock_kit::{BackendOptions, Driver, LockUrl, UrlOptions, invalid};
 
 use crate::backend::FileBackend;
 use crate::default_folder::default_folder;
@@ -120,3 +120,9 @@ impl BackendOptions for FileOptions {
 }
 
 const REMEDY: &str = "write file: for the default folder, or file:/absolute/path";
+
+/// The backend's driver: its schemes, its options, and how to connect.
+pub static DRIVER: Driver = Driver::of::<FileOptions>("file", &["file"])
+    .summary("locks between the processes of one machine, in a folder")
+    .reach(Reach::Machine)
+    .examples(&["file:/srv/locks"]);

@@ -77,7 +77,6 @@ mod address;
 mod admission;
 mod breaking;
 mod dialect;
-mod driver;
 mod failure;
 mod gate;
 mod hold;
@@ -92,7 +91,6 @@ mod session_tag;
 mod slots;
 mod statement;
 
-pub use driver::DRIVER;
 #[doc(hidden)]
 pub use lock_sql::operation_of;
-pub use options::{MySqlOptions, TokenSource, connect};
+pub use options::{DRIVER, MySqlOptions, TokenSource, connect};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use lock_core::{ClientBuilder, LockClient, LockError};
 use lock_kit::{
-    BackendOptions, Endpoint, LockUrl, ServerOptions, UrlOptions, UsualParameter, connect_backend, invalid,
+    BackendOptions, Driver, Endpoint, LockUrl, ServerOptions, UrlOptions, UsualParameter, connect_backend,
+    invalid,
 };
 
 use crate::dialect::{Client, capabilities, settings};
@@ -202,6 +203,11 @@ pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient
 pub(crate) fn is_plain(character: char) -> bool {
     matches!(character, 'a'..='z' | '0'..='9' | '-' | '_' | '.' | '/' | ':' | '@' | '#')
 }
+
+/// The backend's driver: its schemes, its options, and how to connect.
+pub static DRIVER: Driver = Driver::of::<MySqlOptions>("mysql", &["mysql", "mariadb"])
+    .summary("locks across machines, kept by a MySQL or MariaDB server")
+    .examples(&["mysql://app@db", "mysql://app:password@db/app?fencing=table"]);
 
 #[cfg(test)]
 mod tests {

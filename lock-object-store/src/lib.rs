@@ -17,9 +17,7 @@
 //! * *The store is not linearizable*, or checks a condition and writes in two steps: then it does not exclude.
 #![forbid(unsafe_code)]
 
-mod driver;
 mod objects;
 mod options;
 
-pub use driver::DRIVER;
-pub use options::{ObjectStoreOptions, Provider, connect};
+pub use options::{DRIVER, ObjectStoreOptions, Provider, connect};

@@ -7,7 +7,7 @@ use lock_core::{
     Backend, BackendContext, Capabilities, CharacterSet, ClientBuilder, LockClient, LockError, NameRules,
     Operation, Password,
 };
-use lock_kit::{BackendOptions, LONGEST_LEASE, LockUrl, UrlOptions, connect_backend, invalid};
+use lock_kit::{BackendOptions, Driver, LONGEST_LEASE, LockUrl, UrlOptions, connect_backend, invalid};
 use lock_register::{RegisterBackend, RegisterOptions};
 use object_store::RetryConfig;
 use object_store::aws::AmazonS3Builder;
@@ -248,3 +248,8 @@ impl BackendOptions for ObjectStoreOptions {
 pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
     lock_kit::connect::<ObjectStoreOptions>(url, builder).await
 }
+
+/// What the facade knows of the object store backend.
+pub static DRIVER: Driver = Driver::of::<ObjectStoreOptions>("object-store", &["s3", "gs", "az"])
+    .summary("locks in a bucket of S3, Google Cloud Storage or Azure, without a server")
+    .examples(&["s3://my-bucket/locks", "gs://my-bucket/locks?lease=1m&poll=1s", "az://my-container/locks"]);

@@ -84,7 +84,6 @@ mod address;
 mod breaking;
 mod budget;
 mod dialect;
-mod driver;
 mod failure;
 mod hold;
 mod holder_lookup;
@@ -103,9 +102,8 @@ mod statement;
 mod table;
 mod transaction;
 
-pub use driver::DRIVER;
 pub use key::key;
 #[doc(hidden)]
 pub use lock_sql::operation_of;
-pub use options::{Keys, Pooler, PostgresOptions, TokenSource, connect};
+pub use options::{DRIVER, Keys, Pooler, PostgresOptions, TokenSource, connect};
 pub use transaction::{GenericTransaction, InTransaction, in_transaction};

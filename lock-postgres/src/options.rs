@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use lock_core::{ClientBuilder, LockClient, LockError};
 use lock_kit::{
-    BackendOptions, Endpoint, LockUrl, ServerOptions, UrlOptions, UsualParameter, connect_backend, invalid,
+    BackendOptions, Driver, Endpoint, LockUrl, ServerOptions, UrlOptions, UsualParameter, connect_backend,
+    invalid,
 };
 
 use crate::dialect::{Client, capabilities, settings};
@@ -271,6 +272,11 @@ pub(crate) fn socket_of(path: &Path) -> Option<(&Path, u16)> {
     let port = path.file_name()?.to_str()?.strip_prefix(".s.PGSQL.")?;
     Some((path.parent()?, port.parse().ok()?))
 }
+
+/// The backend's driver: its schemes, its options, and how to connect.
+pub static DRIVER: Driver = Driver::of::<PostgresOptions>("postgres", &["postgres", "postgresql"])
+    .summary("locks across machines, kept by a PostgreSQL server")
+    .examples(&["postgres://app@db/app", "postgres://app:password@db/app?fencing=sequence"]);
 
 #[cfg(test)]
 mod tests {

@@ -137,7 +137,6 @@
 mod attempt;
 mod backend;
 mod connection;
-mod driver;
 mod failure;
 mod groups;
 mod keys;
@@ -147,6 +146,5 @@ mod record;
 mod renewals;
 mod scripts;
 
-pub use driver::DRIVER;
-pub use options::{Durability, RedisOptions, SentinelOptions, connect};
+pub use options::{DRIVER, Durability, RedisOptions, SentinelOptions, connect};
 pub use scripts::{Script, scripts};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lock_core::{ClientBuilder, LockClient, LockError, Password};
 use lock_kit::{
-    Authorities, BackendOptions, Endpoint, LONGEST_LEASE, LockUrl, ServerOptions, TlsOptions, UrlOptions,
-    connect_backend, invalid,
+    Authorities, BackendOptions, Driver, Endpoint, LONGEST_LEASE, LockUrl, ServerOptions, TlsOptions,
+    UrlOptions, connect_backend, invalid,
 };
 
 use crate::backend::{RedisBackend, capabilities};
@@ -349,6 +349,21 @@ pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient
 fn endpoints(url: &LockUrl, port: u16, example: &str) -> Result<Vec<Endpoint>, LockError> {
     url.hosts().split(',').map(|host| Endpoint::parse(host, port, example)).collect()
 }
+
+/// The backend's driver: its schemes, its options, and how to connect.
+pub static DRIVER: Driver = Driver::of::<RedisOptions>("redis", &SCHEMES)
+    .summary("locks across machines, kept by a Redis server")
+    .examples(&[
+        "redis://cache:6379",
+        "redis://cache:6379?lease=60s",
+        "rediss://app@cache?password_file=/etc/app/pw",
+        "unix:///run/redis.sock",
+        "redis+sentinel://s1,s2,s3/mymaster",
+        "redis+cluster://n1,n2,n3",
+    ]);
+
+const SCHEMES: [&str; 7] =
+    ["redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"];
 
 #[cfg(test)]
 mod tests {

@@ -103,7 +103,6 @@ mod attempt;
 mod backend;
 mod blocker;
 mod contender;
-mod driver;
 mod failure;
 mod inspection;
 #[cfg(test)]
@@ -124,5 +123,4 @@ mod tls;
 mod waiter;
 
 pub use contender::Accepted;
-pub use driver::DRIVER;
-pub use options::{Access, Authentication, TokenSource, ZooKeeperOptions, connect};
+pub use options::{Access, Authentication, DRIVER, TokenSource, ZooKeeperOptions, connect};

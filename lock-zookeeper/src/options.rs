@@ -5,8 +5,8 @@ use std::time::Duration;
 use lock_core::{BackendContext, ClientBuilder, ErrorKind, LockClient, LockError, Operation, Password};
 use lock_entries::Failed;
 use lock_kit::{
-    Authorities, BackendOptions, LONGEST_LEASE, LockUrl, TlsOptions, UrlOptions, connect_backend, invalid,
-    split_port,
+    Authorities, BackendOptions, Driver, LONGEST_LEASE, LockUrl, TlsOptions, UrlOptions, connect_backend,
+    invalid, split_port,
 };
 use zookeeper_client::{Client, Error, SaslOptions};
 
@@ -310,6 +310,11 @@ fn check_root(root: &str) -> Result<(), LockError> {
     }
     Ok(())
 }
+
+/// The backend's driver: its schemes, its options, and how to connect.
+pub static DRIVER: Driver = Driver::of::<ZooKeeperOptions>("zookeeper", &["zookeeper"])
+    .summary("locks across machines, kept by a ZooKeeper ensemble")
+    .examples(&["zookeeper://zoo1,zoo2,zoo3/locks", "zookeeper://zoo1,zoo2,zoo3/locks?session_timeout=30s"]);
 
 #[cfg(test)]
 mod tests {
