@@ -12,7 +12,7 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 # less time: it speaks TLS and often runs as root, so its addresses are better not known in advance, and without the system's C library
 # names of servers would not be looked up as the system is configured to.
 stage() {
-    cargo build --locked --quiet --profile dist --package distlock-cli
+    cargo build --locked --quiet --profile dist --package distlock-cli --all-features
     install -D "${CARGO_TARGET_DIR:-target}/dist/distlock" "$1/usr/bin/distlock"
     mkdir -p "$1/usr/share/man/man1"
     "$1/usr/bin/distlock" man "$1/usr/share/man/man1"
