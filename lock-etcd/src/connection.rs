@@ -8,7 +8,7 @@ use lock_core::spi::within;
 use lock_core::{BackendContext, Clock, LockError, Moment, Operation};
 use lock_entries::Failed;
 use lock_kit::invalid;
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 use tonic::client::Grpc;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
@@ -70,7 +70,7 @@ pub(crate) struct Connection {
     timeout: Duration,
     watches: Arc<Watches>,
     /// Why it is of no use any more.
-    broken: watch::Sender<Option<Failure>>,
+    broken: Arc<SetOnce<Failure>>,
     /// A watch of a key that no client uses: its stream ends when the connection does, or when the server has no leader.
     _watching: Watching,
     sentinel: String,
@@ -105,22 +105,21 @@ impl Connection {
         let (watches, requests, watching) = Watches::new(&sentinel);
         let answers = within(&clock, clock.now().plus(timeout), calls.watch(requests)).await;
         let answers = answers.ok_or_else(silent)?.map_err(explained)?;
-        let broken = watch::Sender::new(None);
+        let broken = Arc::new(SetOnce::new());
         let connection = Arc::new(Self {
             host: host.to_owned(),
             calls,
             clock,
             timeout,
             watches: Arc::clone(&watches),
-            broken: broken.clone(),
+            broken: Arc::clone(&broken),
             _watching: watching,
             sentinel,
         });
         context.spawn(async move {
-            let mut ended_otherwise = broken.subscribe();
             tokio::select! {
-                status = watches.follow(answers) => break_with(&broken, Failure::Told(status)),
-                _ = ended_otherwise.wait_for(Option::is_some) => watches.end(),
+                status = watches.follow(answers) => drop(broken.set(Failure::Told(status))),
+                _ = broken.wait() => watches.end(),
             }
         });
         Ok(connection)
@@ -166,27 +165,15 @@ impl Connection {
         self.watches.watch(create)
     }
 
+    /// The first reason stays.
     pub(crate) fn end(&self, failure: Failure) {
-        break_with(&self.broken, failure);
+        let _ = self.broken.set(failure);
     }
 
     /// Waits until the connection is of no use any more, and returns why.
     pub(crate) async fn broken(&self) -> Failure {
-        let mut broken = self.broken.subscribe();
-        let why = broken.wait_for(Option::is_some).await;
-        why.ok().and_then(|why| why.clone()).unwrap_or(Failure::Silence)
+        self.broken.wait().await.clone()
     }
-}
-
-/// Keeps the first reason.
-fn break_with(broken: &watch::Sender<Option<Failure>>, failure: Failure) {
-    broken.send_if_modified(|current| {
-        let is_first = current.is_none();
-        if is_first {
-            *current = Some(failure);
-        }
-        is_first
-    });
 }
 
 fn endpoint(options: &EtcdOptions, host: &str) -> Result<Endpoint, LockError> {

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{BackendContext, Clock, GroupId, Moment};
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 
 use crate::connection::Connection;
 use crate::failure::Failure;
@@ -46,7 +46,7 @@ pub(crate) struct Session {
     clock: Clock,
     /// From when on the servers keep it for its length, at least.
     anchor: Mutex<Moment>,
-    is_over: watch::Sender<bool>,
+    over: SetOnce<()>,
 }
 
 impl Session {
@@ -67,7 +67,7 @@ impl Session {
             interval: context.renewal_interval(ttl).map_err(Failure::Refused)?,
             clock: context.clock().clone(),
             anchor: Mutex::new(sent),
-            is_over: watch::Sender::new(false),
+            over: SetOnce::new(),
         })
     }
 
@@ -94,18 +94,16 @@ impl Session {
 
     /// The servers say that the lease is gone.
     pub(crate) fn end(&self) {
-        self.is_over.send_replace(true);
+        let _ = self.over.set(());
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        *self.is_over.borrow()
+        self.over.initialized()
     }
 
     /// Waits until it is over.
     pub(crate) async fn ended(&self) {
-        let mut is_over = self.is_over.subscribe();
-        // The sender lives as long as this session.
-        let _ = is_over.wait_for(|is_over| *is_over).await;
+        self.over.wait().await;
     }
 }
 

@@ -8,7 +8,7 @@ use lock_core::{AttemptId, Mode};
 /// Who holds a lock or a semaphore, and who waits for it; `H` is what is kept of a holder, `W` what is kept of a waiter.
 ///
 /// First come, first served: a head that does not fit stops the queue, and all that fit follow it. The tests go through
-/// all states of a few clients, and remove each rule.
+/// all states of a few clients.
 ///
 /// ```
 /// use lock_core::{AttemptId, Mode};
@@ -29,34 +29,6 @@ pub struct Shares<H, W> {
     queue: VecDeque<(AttemptId, Mode, W)>,
     /// How many permits the holders have.
     taken: u32,
-    #[cfg(test)]
-    missing: Option<Rule>,
-}
-
-/// A rule that a test can remove.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(test), allow(dead_code, reason = "rules are removed by tests"))]
-enum Rule {
-    /// An attempt that fits still waits behind those that came before.
-    NonePassesTheQueue,
-    /// A head that does not fit stops the queue.
-    TheHeadStopsTheQueue,
-    /// Who follows a head enters with it.
-    AllThatFitEnter,
-    /// A waiter may also enter beside holders.
-    EnterBesideHolders,
-    /// A waiter that leaves lets those behind it enter.
-    ALeavingWaiterLetsOthersEnter,
-    /// Those that share enter with a holder that begins to share.
-    ADowngradeLetsOthersEnter,
-    /// Permits that are given back can be taken again.
-    PermitsComeBack,
-    /// A waiter with several permits counts for all of them.
-    WeightsCount,
-    /// The number of permits is that of the present holders and waiters.
-    OneNumberOfPermits,
-    /// A repeated attempt finds its place.
-    AttemptsAreIdempotent,
 }
 
 /// What an attempt finds.
@@ -84,45 +56,22 @@ pub struct Removed<H, W> {
 
 impl<H, W> Default for Shares<H, W> {
     fn default() -> Self {
-        Self {
-            holders: BTreeMap::new(),
-            queue: VecDeque::new(),
-            taken: 0,
-            #[cfg(test)]
-            missing: None,
-        }
+        Self { holders: BTreeMap::new(), queue: VecDeque::new(), taken: 0 }
     }
 }
 
 impl<H, W> Shares<H, W> {
-    /// Whether the server keeps a rule. Only the model takes one away.
-    #[cfg(test)]
-    fn keeps(&self, rule: Rule) -> bool {
-        self.missing != Some(rule)
-    }
-
-    #[cfg(not(test))]
-    #[allow(clippy::unused_self, reason = "the model's version needs it")]
-    fn keeps(&self, _: Rule) -> bool {
-        true
-    }
-
     /// Returns what an attempt with this id finds.
     pub fn ask(&self, id: AttemptId, mode: Mode) -> Asked {
         if self.holders.contains_key(&id.get()) {
             return Asked::Holds;
         }
-        if self.keeps(Rule::AttemptsAreIdempotent) && self.queue.iter().any(|(other, _, _)| *other == id) {
+        if self.queue.iter().any(|(other, _, _)| *other == id) {
             return Asked::Waits;
         }
         match (mode, self.permits()) {
-            (Mode::Permits { of, .. }, Some(is))
-                if of.get() != is && self.keeps(Rule::OneNumberOfPermits) =>
-            {
-                Asked::OtherPermits(is)
-            }
-            _ if !self.queue.is_empty() && self.keeps(Rule::NonePassesTheQueue) => Asked::Behind,
-            _ if self.fits(mode) => Asked::Free,
+            (Mode::Permits { of, .. }, Some(is)) if of.get() != is => Asked::OtherPermits(is),
+            _ if self.queue.is_empty() && self.fits(mode) => Asked::Free,
             _ => Asked::Behind,
         }
     }
@@ -142,8 +91,7 @@ impl<H, W> Shares<H, W> {
         match (*held, mode) {
             (Mode::Shared, Mode::Shared) => true,
             (Mode::Permits { .. }, Mode::Permits { take, of }) => {
-                let take = if self.keeps(Rule::WeightsCount) { take.get() } else { 1 };
-                of.get().checked_sub(self.taken).is_some_and(|free| take <= free)
+                of.get().checked_sub(self.taken).is_some_and(|free| take.get() <= free)
             }
             _ => false,
         }
@@ -168,16 +116,13 @@ impl<H, W> Shares<H, W> {
     /// Removes what there is of an attempt, and grants what others can have now.
     pub fn remove(&mut self, id: AttemptId, grant: impl FnMut(AttemptId, Mode, W) -> H) -> Removed<H, W> {
         let held = self.holders.remove(&id.get()).map(|(mode, holder)| {
-            if self.keeps(Rule::PermitsComeBack) {
-                self.taken -= weight(mode);
-            }
+            self.taken -= weight(mode);
             holder
         });
         let place = self.queue.iter().position(|(other, _, _)| *other == id);
         let waited = place.and_then(|place| self.queue.remove(place)).map(|(_, _, waiter)| waiter);
-        if held.is_some() || self.keeps(Rule::ALeavingWaiterLetsOthersEnter) {
-            self.admit(grant);
-        }
+        // Also when a waiter leaves: it may have held back those behind it.
+        self.admit(grant);
         Removed { held, waited }
     }
 
@@ -192,34 +137,17 @@ impl<H, W> Shares<H, W> {
     ) -> bool {
         let Some((_, holder)) = self.holders.remove(&held.get()) else { return false };
         self.holders.insert(id.get(), (Mode::Shared, change(holder)));
-        if self.keeps(Rule::ADowngradeLetsOthersEnter) {
-            self.admit(grant);
-        }
+        self.admit(grant);
         true
     }
 
     /// Grants what can be had now, in the order of the queue. Only what was put together from elsewhere needs it.
     pub fn admit(&mut self, mut grant: impl FnMut(AttemptId, Mode, W) -> H) {
-        if !self.keeps(Rule::EnterBesideHolders) && !self.holders.is_empty() {
-            return;
-        }
-        while let Some(place) = self.next() {
-            let Some((id, mode, waiter)) = self.queue.remove(place) else { return };
+        while self.queue.front().is_some_and(|(_, mode, _)| self.fits(*mode)) {
+            let Some((id, mode, waiter)) = self.queue.pop_front() else { return };
             let holder = grant(id, mode, waiter);
             self.hold(id, mode, holder);
-            if !self.keeps(Rule::AllThatFitEnter) {
-                return;
-            }
         }
-    }
-
-    /// Returns the place of the waiter that enters next.
-    fn next(&self) -> Option<usize> {
-        let is_next = |(_, mode, _): &(AttemptId, Mode, W)| self.fits(*mode);
-        if self.keeps(Rule::TheHeadStopsTheQueue) {
-            return self.queue.front().is_some_and(is_next).then_some(0);
-        }
-        self.queue.iter().position(is_next)
     }
 
     /// Returns what is kept of a holder.

@@ -98,8 +98,9 @@ impl Register for Objects {
                 Err(Error::InvalidPath {
                     source: path::Error::EmptySegment { path } | path::Error::BadSegment { path, .. },
                 }) => {
-                    // No lock's key begins so.
-                    (options.offset, options.page_token) = (Some(format!("{path}{LAST}")), None);
+                    // No lock's key begins so, but with a dot.
+                    let end = if path.ends_with('.') { '!' } else { LAST };
+                    (options.offset, options.page_token) = (Some(format!("{path}{end}")), None);
                     count = PAGE;
                 }
                 Err(error) => return Err(explain(error)),

@@ -83,12 +83,14 @@ async fn an_object_of_another_program_is_left_alone() {
 async fn a_key_that_is_no_path_hides_no_lock_in_a_list() {
     let server = S3Server::start().unwrap();
     let locks = client(&server).await;
-    let names = ["a", "b", "c", "m", "n", "x", "y"];
+    let names = [".a", "a", "b", "c", "m", "n", "x", "y"];
     let mut guards = Vec::new();
     for name in names {
         guards.push(locks.mutex(name).unwrap().acquire().await.unwrap());
     }
-    for stray in ["", ".", "/x", "b\u{7f}", "b\u{7f}c", "m//n", "readme", "sub/x.lock", "z/./x", "~\u{7f}"] {
+    for stray in
+        ["", ".", "..", "/x", "b\u{7f}", "b\u{7f}c", "m//n", "readme", "sub/x.lock", "z/./x", "~\u{7f}"]
+    {
         server.create(&format!("locks/{stray}"));
     }
     let found = locks.list().await.unwrap();

@@ -21,7 +21,7 @@ impl dyn DistributedLock + '_ {
     /// method returns: one `?` is enough. A body that cannot fail ends with `Ok::<_, LockError>(…)`.
     ///
     /// * **If the lock is lost while the body runs, the body is dropped at its next await**, and the result is
-    ///   [`ErrorKind::Lost`]. What the body has spawned is not stopped.
+    ///   [`ErrorKind::Lost`]. What the body has spawned is not stopped, and has the abort margin to end.
     ///   [`LockOptions`](crate::LockOptions::finish_body_on_loss) can let it finish instead.
     /// * If the caller holds the lock already, through `lock` or as the body of another `with_lock`, the body enters
     ///   again without waiting. The same is true for `lock` inside the body. **A guard does not count**: its owner is
@@ -138,7 +138,13 @@ impl dyn DistributedLock + '_ {
         // The loss comes first: the outcome of a body that completes after it would be discarded.
         let outcome = if hold.finishes_body() { Err(body.await) } else { race(loss_of(&hold), body).await };
         let released = match (scope.end(&hold), hold.loss()) {
-            (Some(guard), _) => guard.release().await,
+            (Some(guard), _) => {
+                // The body was dropped, and not what it has started.
+                if outcome.is_ok() {
+                    guard.keep_margin();
+                }
+                guard.release().await
+            }
             (None, Some(reason)) => Err(self.lost(reason)),
             (None, None) => Err(unlocked_inside(self)),
         };

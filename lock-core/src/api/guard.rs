@@ -180,6 +180,15 @@ impl LockGuard {
         hold
     }
 
+    /// What is left of the lock after a loss stays at the server for the abort margin, although this guard ends: what was done
+    /// under it may go on.
+    pub(crate) fn keep_margin(&self) {
+        match &self.lock {
+            Origin::One(entry) => entry.keep_margin(self.owner, &self.hold),
+            Origin::Several(joints) => joints.keep_margin(self.owner, &self.hold),
+        }
+    }
+
     /// Drops the guard, but not its entry: the owner ends that, or has ended it.
     pub(crate) fn forget_entry(mut self) {
         self.ends_entry = false;

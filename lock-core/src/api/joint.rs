@@ -37,6 +37,8 @@ struct Joint {
     /// It refers to the locks: those that were left to their owner stay held when no lock or guard is left.
     hold: Hold,
     entries: u64,
+    /// What was done under it may go on after its entries have ended.
+    keeps_margin: bool,
     guards: Vec<LockGuard>,
     _parts: Vec<UntilEnded>,
 }
@@ -115,7 +117,7 @@ impl Joints {
     /// Makes a joint hold of the guards of all locks.
     fn joined(self: &Arc<Self>, owner: Owner, guards: Vec<LockGuard>) -> Hold {
         let (hold, parts) = join(self, guards.iter().map(LockGuard::hold));
-        let joint = Joint { hold, entries: 1, guards, _parts: parts };
+        let joint = Joint { hold, entries: 1, keeps_margin: false, guards, _parts: parts };
         let mut owners = self.held.lock();
         // Another task may have acquired them for the same owner meanwhile.
         let (hold, ended) = match owners.get_mut(&owner).filter(|earlier| earlier.hold.is_valid()) {
@@ -161,6 +163,13 @@ impl Joints {
         match wait {
             Wait::Until(deadline) => Wait::Until(clock.now().plus(deadline.since(self.clock.now()))),
             wait => wait,
+        }
+    }
+
+    /// The entries of `owner` into `hold`, which is lost, do not say when it has stopped.
+    pub(super) fn keep_margin(&self, owner: Owner, hold: &Hold) {
+        if let Some(joint) = entered(&mut self.held.lock(), owner, Some(hold)) {
+            joint.keeps_margin = true;
         }
     }
 
@@ -249,10 +258,18 @@ async fn one_ends(guards: &[LockGuard]) {
 }
 
 impl Joint {
+    fn begins_to_end(&self) {
+        self.hold.0.state.begin_release();
+        // Code with another entry may be at work.
+        if self.keeps_margin || self.entries > 0 {
+            self.guards.iter().for_each(LockGuard::keep_margin);
+        }
+    }
+
     /// Releases all locks at once, and returns what went wrong. Those that are not released when the future is dropped
     /// are released in the background.
     async fn release(mut self) -> Vec<LockError> {
-        self.hold.0.state.begin_release();
+        self.begins_to_end();
         let guards = std::mem::take(&mut self.guards);
         let mut pending: Vec<_> = guards.into_iter().map(|guard| Box::pin(guard.release())).collect();
         let mut errors = Vec::new();
@@ -275,7 +292,7 @@ impl Joint {
 impl Drop for Joint {
     /// Releases in the background what is still held.
     fn drop(&mut self) {
-        self.hold.0.state.begin_release();
+        self.begins_to_end();
         self.guards.clear();
         self.hold.released(None);
     }

@@ -37,6 +37,11 @@ impl Entry {
         }
     }
 
+    /// The entries of `owner` into `hold`, which is lost, do not say when it has stopped.
+    pub(crate) fn keep_margin(self: &Arc<Self>, owner: Owner, hold: &Hold) {
+        drop(self.turn(Place::Here, |local, _| local.take_loss(owner, hold)));
+    }
+
     /// Ends one entry of `owner` into `hold` without waiting: at the end of a scope, or when a guard is dropped.
     pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner, hold: &Hold) {
         self.turn(Place::Here, |local, turn| local.exit_unheard(turn, owner, hold));

@@ -1,12 +1,14 @@
 //! Tests of losing a lock: one outcome, one event, in time.
 
+use std::future::pending;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
 use crate::support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next, nothing_more};
 use lock_core::{
-    ClientBuilder, EngineChoice, ErrorKind, Hold, HoldEnd, LockError, LossReason, Operation, Owner, Wait,
+    ClientBuilder, DistributedLock, EngineChoice, ErrorKind, Hold, HoldEnd, LockError, LossReason, Operation,
+    Owner, Wait,
 };
 use lock_kit::LockUrl;
 use lock_memory::faults::{Fault, Gate};
@@ -432,6 +434,64 @@ async fn a_holder_that_has_left_needs_no_abort_margin() {
     let next = client.mutex("e").unwrap().acquire_as(busy.owner(), Wait::Try).await;
     assert_eq!(next.unwrap_err().kind(), ErrorKind::Lost);
     drop((busy, at_work));
+    let rest = advance_until(&timed, margin / 10, 2 * margin, || timed.server.is_empty()).await;
+    assert!(rest >= margin, "{rest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_body_or_another_entry_has_begun_keeps_its_abort_margin() {
+    let timed = Timed::new();
+    let (longest, margin) = (Duration::from_secs(60), Duration::from_secs(600));
+    let builder = Timed::builder(&timed.clock).max_hold(longest).abort_margin(margin);
+    let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
+    let in_body = async |lock: &dyn DistributedLock| {
+        let body = async |_| {
+            pending::<()>().await;
+            Ok::<_, LockError>(())
+        };
+        lock.with_lock(body).await.unwrap_err().kind()
+    };
+    let (one, several) = (client.mutex("a").unwrap(), client.mutex_all(["b", "c"]).unwrap());
+    let election = client.election("d").unwrap();
+    let both = client.mutex_all(["e", "f"]).unwrap();
+    let (owner, again) = (Owner::new(), Owner::new());
+    let mut guards = Vec::new();
+    for owner in [owner, owner] {
+        guards.push(both.acquire_as(owner, Wait::Forever).await.unwrap().unwrap());
+    }
+    let asks_again = client.mutex_all(["g", "h"]).unwrap();
+    guards.push(asks_again.acquire_as(again, Wait::Forever).await.unwrap().unwrap());
+    let left = client.mutex("left").unwrap().acquire().await.unwrap();
+    let mut bodies = ByHand::begun(async { tokio::join!(in_body(&*one), in_body(&*several)) });
+    let (leads, led) = channel::<()>();
+    let mut leads = Some(leads);
+    let mut term = ByHand::begun(election.run(move |_| {
+        let leads = leads.take();
+        async move {
+            pending::<()>().await;
+            drop(leads);
+        }
+    }));
+    eventually("all are held", || {
+        let _ = (bodies.poll(), term.poll());
+        timed.server.len() == 9
+    })
+    .await;
+    timed.time.advance(longest);
+    let mut ends = None;
+    eventually("the bodies are dropped", || {
+        ends = ends.or(bodies.poll());
+        let _ = term.poll();
+        ends.is_some() && led.try_recv() == Err(TryRecvError::Disconnected)
+    })
+    .await;
+    assert_eq!(ends, Some((ErrorKind::Lost, ErrorKind::Lost)));
+    drop(term);
+    assert_eq!(both.release_as(owner).await.unwrap_err().kind(), ErrorKind::Lost);
+    let asked = asks_again.acquire_as(again, Wait::Try).await;
+    assert_eq!(asked.unwrap_err().kind(), ErrorKind::Lost);
+    drop((guards, left));
+    eventually("the last one is free", || timed.server.len() == 8).await;
     let rest = advance_until(&timed, margin / 10, 2 * margin, || timed.server.is_empty()).await;
     assert!(rest >= margin, "{rest:?}");
 }

@@ -10,7 +10,7 @@ use crate::{Failure, Outcome, ServerOptions};
 /// The last hash slot.
 const LAST: u16 = 16_383;
 
-/// How long a node is silent before the others count it as down: longer than a busy machine keeps it waiting.
+/// How long a node is silent before the others count it as down, and a replica takes its place.
 const DOWN_AFTER: &str = "1500";
 
 const PRIMARIES: usize = 3;
@@ -64,7 +64,12 @@ impl RedisCluster {
     /// # Cancel safety
     /// Dropping the future ends them.
     pub async fn start_primaries(options: &ServerOptions) -> Outcome<Self> {
-        Self::start_nodes(options, PRIMARIES).await
+        let cluster = Self::start_nodes(options, PRIMARIES).await?;
+        // None can take over, and a node that is counted as down is one that a busy machine keeps waiting.
+        for server in cluster.servers() {
+            server.command(&["CONFIG", "SET", "cluster-node-timeout", "60000"]).await?;
+        }
+        Ok(cluster)
     }
 
     /// The first of them are the primaries.

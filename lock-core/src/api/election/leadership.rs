@@ -19,7 +19,7 @@ use crate::types::{FencingToken, LockError, LossReason, Operation};
 #[must_use = "dropping the leadership resigns"]
 #[derive(Debug)]
 pub struct Leadership {
-    guard: LockGuard,
+    pub(super) guard: LockGuard,
     leading: Leading,
 }
 

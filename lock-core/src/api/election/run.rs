@@ -45,6 +45,8 @@ impl Election {
                     if let Err(output) = race(leadership.hold().ended(), led).await {
                         return self.resigned(leadership, output).await;
                     }
+                    // The body was dropped, and not what it has started.
+                    leadership.guard.keep_margin();
                     if leadership.hold().held_for() > LONGEST_PAUSE {
                         backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
                     }

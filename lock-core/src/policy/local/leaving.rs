@@ -5,6 +5,7 @@ use std::ops::Bound;
 
 use super::asks::{Is, Number, Seen};
 use super::line::{At, Request, Ticket};
+use super::owners::Lost;
 use super::turn::Turn;
 use super::{Exited, LocalLock, Settled};
 use crate::policy::hold::Hold;
@@ -78,6 +79,11 @@ impl LocalLock {
         let Some(left) = self.owners.leave(owner, mode) else { return Exited::NotOwner };
         self.end_hold(turn, &left.hold);
         Exited::Ends(left.hold)
+    }
+
+    /// The owner learns of the loss of that hold, and the lease stays for its abort margin.
+    pub(crate) fn take_loss(&mut self, owner: Owner, hold: &Hold) -> Option<Lost> {
+        self.owners.take_loss(owner, hold.mode(), Some(hold))
     }
 
     /// Ends one entry of `owner` into that hold, without a caller that could learn of a loss: the other entries tell of it.

@@ -23,7 +23,7 @@ pub(super) struct EnteredHold {
 }
 
 /// A loss that its owner does not know of yet.
-pub(super) struct Lost {
+pub(crate) struct Lost {
     key: Key,
     /// The number of the hold, which is not kept for an owner that may never come back.
     hold: u64,
