@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{Failure, Outcome};
 use async_trait::async_trait;
-use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
+use lock_core::{ClientBuilder, EngineChoice, LockClient, LockError, LockName, LossReason, Operation};
 
 /// Something that the suite needs and that not every backend, or not every harness, can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -152,6 +152,12 @@ pub trait Harness: Send + Sync + 'static {
         Self: Sized,
     {
         None
+    }
+
+    /// Returns where the clients of the cases have their engines: a second way to run a backend can use the caller's runtime.
+    /// With `DISTLOCK_ENGINE=caller` all do.
+    fn engine(&self) -> EngineChoice {
+        EngineChoice::Own
     }
 
     /// Creates a new and empty place.

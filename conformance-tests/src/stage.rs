@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::{During, Failure, Outcome, ensure};
 use lock_core::spi::Mutex;
 use lock_core::{
-    ClientBuilder, Clock, DistributedLock, Fencing, Hold, Inspection, LockClient, LockError, LockGuard,
-    LockName, LockStatus, LossReason, ManualClock, Participant,
+    ClientBuilder, Clock, DistributedLock, EngineChoice, Fencing, Hold, Inspection, LockClient, LockError,
+    LockGuard, LockName, LockStatus, LossReason, ManualClock, Participant,
 };
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -56,9 +56,16 @@ impl Stage {
         }
     }
 
+    /// Returns the settings of each client, to which a case adds its own.
+    pub(crate) fn builder(&self) -> ClientBuilder {
+        let callers = std::env::var_os("DISTLOCK_ENGINE").is_some_and(|value| value == "caller");
+        let engine = if callers { EngineChoice::Caller } else { self.harness.engine() };
+        ClientBuilder::new().engine(engine)
+    }
+
     /// Creates a client that is closed at the end of the case.
     pub(crate) async fn client(&self) -> Outcome<LockClient> {
-        self.client_with(ClientBuilder::new()).await
+        self.client_with(self.builder()).await
     }
 
     /// Creates a client with settings that is closed at the end of the case.
@@ -79,7 +86,7 @@ impl Stage {
     /// Another client that the fault must not affect is a [`Stage::bystander`].
     pub(crate) async fn frozen(&self) -> Outcome<(LockClient, ManualClock)> {
         let (clock, time) = Clock::manual();
-        let connecting = self.harness.lasting_client(ClientBuilder::new().clock(clock));
+        let connecting = self.harness.lasting_client(self.builder().clock(clock));
         let passing = async {
             // A busy server may not answer the first time, and the client pauses by this clock.
             loop {
@@ -95,13 +102,13 @@ impl Stage {
 
     /// Creates a client whose lease outlasts the case at the server, as that of a [`Stage::frozen`] one does.
     pub(crate) async fn lasting(&self) -> Outcome<LockClient> {
-        let client = self.harness.lasting_client(ClientBuilder::new()).await;
+        let client = self.harness.lasting_client(self.builder()).await;
         Ok(self.opened(client.during("make a client whose lease lasts")?))
     }
 
     /// Creates a client that connects directly, and that [`Harness::silence`] does not affect.
     pub(crate) async fn bystander(&self) -> Outcome<LockClient> {
-        let bystander = self.harness.bystander(ClientBuilder::new()).await;
+        let bystander = self.harness.bystander(self.builder()).await;
         Ok(self.opened(bystander.during("make a bystander")?))
     }
 
@@ -141,7 +148,7 @@ impl Stage {
     pub(crate) async fn worker(&self) -> Outcome<Worker> {
         let label = format!("worker-{}", self.count.fetch_add(1, Ordering::Relaxed));
         if self.harness.lacks(Ability::SeparateProcesses).is_some() {
-            let client = self.unopened(ClientBuilder::new().label(&label)).await?;
+            let client = self.unopened(self.builder().label(&label)).await?;
             return Worker::thread(client, &label, self.patience()).await;
         }
         let address = match self.leases {

@@ -10,16 +10,17 @@
 
 mod support;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, LossReason, Operation};
+use lock_core::{ClientBuilder, EngineChoice, LossReason, Operation};
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use support::{ByHand, LEASE, Timed, eventually, name};
+use support::{ByHand, LEASE, SOON, Timed, eventually, name};
 
 /// The values of this program, as `name{label=value,…}`.
 #[derive(Default)]
@@ -63,6 +64,7 @@ impl Recorder for ToValues {
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        LOOKS.with_borrow(|looks| looks.iter().for_each(|look| look()));
         Gauge::from_arc(Arc::clone(VALUES.numbers.lock().unwrap().entry(spelled(key)).or_default()))
     }
 
@@ -75,6 +77,11 @@ static VALUES: LazyLock<Values> = LazyLock::new(|| {
     metrics::set_global_recorder(ToValues).ok().unwrap();
     Values::default()
 });
+
+thread_local! {
+    /// What the recorder does with each gauge that this thread records.
+    static LOOKS: RefCell<Vec<Box<dyn Fn()>>> = const { RefCell::new(Vec::new()) };
+}
 
 fn counter(series: &str) -> Option<u64> {
     Some(VALUES.numbers.lock().unwrap().get(series)?.load(Ordering::SeqCst))
@@ -223,4 +230,24 @@ async fn a_client_counts_and_measures_what_happens_to_its_locks() {
     guard.release().await.unwrap();
     assert_eq!(gauge("distlock_holds{backend=memory,mode=exclusive,lock=orders/42}"), Some(0.0));
     assert_eq!(gauge("distlock_holds{backend=memory,mode=exclusive}"), Some(0.0));
+
+    std::thread::spawn(a_recorder_may_look_at_a_lock).join().unwrap();
+}
+
+/// No recorder runs under the mutex of a lock, also not if the client has no runtime any more.
+fn a_recorder_may_look_at_a_lock() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (server, ended) = (MemoryServer::new(), runtime());
+    let builder = ClientBuilder::new().engine(EngineChoice::Caller);
+    let client =
+        ended.block_on(async { server.client_with(MemoryOptions::new().lease(LEASE), builder) }).unwrap();
+    drop(ended);
+    let (acquired, answer) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let lock = client.mutex("orders/42").unwrap();
+        let seen = lock.clone();
+        LOOKS.with_borrow_mut(|looks| looks.push(Box::new(move || _ = seen.is_locked())));
+        acquired.send(runtime().block_on(lock.acquire()).map(drop)).unwrap();
+    });
+    drop(answer.recv_timeout(SOON).expect("the recorder waits for the mutex of the lock"));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{Failure, Outcome, ensure};
-use lock_core::{ClientBuilder, ErrorKind, HolderInfo, Inspection, LockClient, Participant};
+use lock_core::{ErrorKind, HolderInfo, Inspection, LockClient, Participant};
 
 use super::waiting::refused_in_time;
 use crate::case::{Need, cases};
@@ -48,7 +48,7 @@ async fn is_named(stage: &Stage, observer: &LockClient, named: Option<Participan
 }
 
 async fn labelled(stage: &Stage, label: &str) -> Outcome<LockClient> {
-    stage.client_with(ClientBuilder::new().label(label)).await
+    stage.client_with(stage.builder().label(label)).await
 }
 
 async fn a_refused_try_names_the_holder(stage: &Stage) -> Outcome {

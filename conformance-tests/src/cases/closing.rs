@@ -69,7 +69,7 @@ async fn close_ends_waits_and_refuses_new_ones(stage: &Stage) -> Outcome {
 async fn close_takes_what_is_still_held_and_tells_its_holder(stage: &Stage) -> Outcome {
     let observer = stage.client().await?;
     // Not a client of the stage, which closes its clients and expects no error.
-    let client = stage.harness().client(lock_core::ClientBuilder::new()).await?;
+    let client = stage.harness().client(stage.builder()).await?;
     let lock = client.mutex("room")?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;

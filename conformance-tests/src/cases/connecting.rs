@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{Outcome, ensure};
-use lock_core::{ClientBuilder, ConnectMode, ErrorKind, LockClient, Operation};
+use lock_core::{ConnectMode, ErrorKind, LockClient, Operation};
 
 use super::outages::is_unreachable;
 use crate::case::{Need, cases};
@@ -22,7 +22,7 @@ async fn works(stage: &Stage, client: &LockClient) -> Outcome {
 }
 
 async fn a_server_that_starts_late_is_waited_for(stage: &Stage) -> Outcome {
-    let builder = ClientBuilder::new();
+    let builder = stage.builder();
     stage.harness().change_server(ServerChange::Kill).await?;
     let connecting = stage.harness().bystander(builder.clone().connect_timeout(stage.patience() * 2));
     let failing = async {
@@ -39,7 +39,7 @@ async fn a_server_that_starts_late_is_waited_for(stage: &Stage) -> Outcome {
 
 async fn a_lazy_client_is_there_before_its_server(stage: &Stage) -> Outcome {
     stage.harness().change_server(ServerChange::Kill).await?;
-    let lazy = ClientBuilder::new().connect_mode(ConnectMode::Lazy).connect_timeout(Duration::ZERO);
+    let lazy = stage.builder().connect_mode(ConnectMode::Lazy).connect_timeout(Duration::ZERO);
     let client = stage.opened(stage.harness().bystander(lazy).await?);
     let error = client.ping().await.err();
     let said = error.as_ref().map(|error| (error.kind(), error.operation()));
@@ -51,7 +51,7 @@ async fn a_lazy_client_is_there_before_its_server(stage: &Stage) -> Outcome {
 async fn a_server_that_does_not_come_is_reported_with_time_and_cause(stage: &Stage) -> Outcome {
     const SHORT: Duration = Duration::from_secs(3);
     stage.harness().change_server(ServerChange::Kill).await?;
-    let error = stage.harness().bystander(ClientBuilder::new().connect_timeout(SHORT)).await.err();
+    let error = stage.harness().bystander(stage.builder().connect_timeout(SHORT)).await.err();
     let text = error.as_ref().map(ToString::to_string).unwrap_or_default();
     let cause = text.split_once("tried for 3s: ").map(|(_, cause)| cause);
     let says_why = |cause: &str| cause.contains("refused") || cause.contains("no server accepted");

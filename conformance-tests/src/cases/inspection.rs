@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use crate::{Failure, Outcome, ensure};
-use lock_core::{
-    ChangeKind, ClientBuilder, HolderInfo, LockClient, LockError, LockStatus, Participant, ProcessOrigin,
-};
+use lock_core::{ChangeKind, HolderInfo, LockClient, LockError, LockStatus, Participant, ProcessOrigin};
 
 use super::exclusion::quit;
 use super::order::take_turns;
@@ -33,7 +31,7 @@ async fn a_lock_that_was_never_used_is_free(stage: &Stage) -> Outcome {
 
 async fn the_holder_is_shown(stage: &Stage) -> Outcome {
     let (ours, theirs) =
-        (stage.client_with(ClientBuilder::new().label("the holder")).await?, stage.client().await?);
+        (stage.client_with(stage.builder().label("the holder")).await?, stage.client().await?);
     let guard = ours.mutex("room")?.acquire().await?;
     for client in [&ours, &theirs] {
         let holder = stage.holder(client, "room").await?;

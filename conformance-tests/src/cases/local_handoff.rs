@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::{Failure, Outcome, ensure};
 use lock_core::spi::Mutex;
 use lock_core::{
-    ClientBuilder, DistributedLock, ErrorKind, Fairness, FencingToken, Hold, HoldEnd, LockClient, LockError,
-    LockGuard, Owner, Reserving,
+    DistributedLock, ErrorKind, Fairness, FencingToken, Hold, HoldEnd, LockClient, LockError, LockGuard,
+    Owner, Reserving,
 };
 
 use super::exclusion::check_exclusion;
@@ -49,7 +49,7 @@ type Lock = Arc<dyn DistributedLock>;
 
 /// A client that passes locks on, and its lock.
 async fn passing(stage: &Stage, time: Duration) -> Outcome<(LockClient, Lock)> {
-    let client = stage.client_with(ClientBuilder::new().local_handoff(SECTIONS, time)).await?;
+    let client = stage.client_with(stage.builder().local_handoff(SECTIONS, time)).await?;
     let lock = client.mutex(NAME)?;
     Ok((client, lock))
 }
@@ -374,7 +374,7 @@ async fn more_sections_than_tokens_are_refused(stage: &Stage) -> Outcome {
         _ => NonZeroU32::MIN,
     };
     let Some(more) = most.checked_add(1) else { return Ok(()) };
-    let builder = ClientBuilder::new().local_handoff(more.get(), LONG);
+    let builder = stage.builder().local_handoff(more.get(), LONG);
     let kind = stage.client_with(builder).await.map(drop);
     let error = kind.err().ok_or_else(|| Failure::new(format!("{more} sections were allowed")))?;
     ensure!(error.to_string().contains("fencing tokens"), "the error does not say why: {error}");

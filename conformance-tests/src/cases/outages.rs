@@ -186,7 +186,7 @@ async fn a_grant_that_comes_too_late_goes_back(stage: &Stage) -> Outcome {
 async fn close_ends_in_time_although_the_server_is_silent(stage: &Stage) -> Outcome {
     let observer = stage.client().await?;
     // Not a client of the stage, which closes its clients and expects no error.
-    let client = stage.harness().client(lock_core::ClientBuilder::new()).await?;
+    let client = stage.harness().client(stage.builder()).await?;
     let guard = client.mutex("room")?.acquire().await?;
     stage.harness().hold_reply(Operation::Release).await?;
     let began = Instant::now();

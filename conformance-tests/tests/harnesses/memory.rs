@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Ability, Failure, Harness, Losing, Outcome, Removal};
-use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
+use lock_core::{ClientBuilder, EngineChoice, LockClient, LockError, LockName, Operation};
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{Loss, MemoryOptions, MemoryServer, Replies, Told};
 
@@ -93,6 +93,10 @@ macro_rules! harness {
                     }
                     _ => None,
                 }
+            }
+
+            fn engine(&self) -> EngineChoice {
+                if self.0.lease.is_some() { EngineChoice::Caller } else { EngineChoice::Own }
             }
 
             fn lease(&self) -> Option<Duration> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Ability, Failure, Harness, Losing, Outcome, Removal, Routes, ServerChange, Silence};
-use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
+use lock_core::{ClientBuilder, EngineChoice, LockClient, LockError, LockName, LossReason, Operation};
 use proxied::{Place, Running, Server, unique};
 use test_servers::{
     Data, Direction, MySqlConversation, MySqlFlavour, MySqlServer, MySqlSession, ServerOptions, TcpProxy,
@@ -206,6 +206,10 @@ macro_rules! harness {
 
             fn differs_in() -> Option<&'static [&'static str]> {
                 $differs
+            }
+
+            fn engine(&self) -> EngineChoice {
+                if Self::differs_in().is_some() { EngineChoice::Caller } else { EngineChoice::Own }
             }
 
             /// The client only sees that the connection is gone, not why.

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use conformance_tests::{
     Ability, AfterRestart, During, Failure, Harness, Losing, Outcome, Removal, ServerChange, Silence, Tier,
 };
-use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
+use lock_core::{ClientBuilder, EngineChoice, LockClient, LockError, LockName, Operation};
 use proxied::{Place, Running, Server, unique};
 use test_servers::{
     Data, Digests, Direction, GivenServer, RedisCluster, RedisConversation, RedisServer, SayingSentinel,
@@ -313,6 +313,10 @@ macro_rules! harness {
 
             fn differs_in() -> Option<&'static [&'static str]> {
                 $differs
+            }
+
+            fn engine(&self) -> EngineChoice {
+                if Self::differs_in().is_some() { EngineChoice::Caller } else { EngineChoice::Own }
             }
 
             fn after_a_restart(&self) -> AfterRestart {

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use conformance_tests::{
     Ability, AfterRestart, Failure, Harness, Losing, Outcome, Removal, ServerChange, Silence,
 };
-use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
+use lock_core::{ClientBuilder, EngineChoice, LockClient, LockError, LockName, Operation};
 use proxied::{Place, Running, Server, unique};
 use test_servers::{
     Data, Direction, NodeKind, ServerOptions, TcpProxy, ZooKeeperConversation, ZooKeeperRequest,
@@ -208,6 +208,10 @@ macro_rules! harness {
 
             fn differs_in() -> Option<&'static [&'static str]> {
                 $differs
+            }
+
+            fn engine(&self) -> EngineChoice {
+                if Self::differs_in().is_some() { EngineChoice::Caller } else { EngineChoice::Own }
             }
 
             fn after_a_restart(&self) -> AfterRestart {

@@ -3,17 +3,15 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Wake;
-use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::policy::context::ClientContext;
-use crate::policy::groups::Held;
 use crate::policy::hold::state::Event;
 use crate::policy::hold::{About, Hold, Home};
 use crate::policy::local::{Effects, LocalLock, Number, Reply, Turn, Work};
 use crate::runtime::{Clock, LockMetrics, Moment, Mutex, Pending, can_begin_here, wake_contained};
-use crate::spi::{AcquireRequest, AnyLease, GroupId, HoldOptions, LockKind, Mode, Report, Reports, Wait};
+use crate::spi::{AcquireRequest, AnyLease, HoldOptions, LockKind, Mode, Report, Reports, Wait};
 use crate::types::{
     HolderInfo, LockError, LockName, LossReason, Operation, Owner, Participant, PhysicalName,
 };
@@ -140,6 +138,7 @@ impl Entry {
         effects.stop.drain(wake_contained);
         effects.wake.drain(wake_contained);
         effects.asked.drain(|attempt| attempt.ask());
+        effects.renewed.drain(|(group, woken)| self.client.begin_renewing(group, woken));
         effects.unregister.drain(|(number, group)| self.client.held.remove(group, number));
         effects.dropped.drain(drop);
         effects.done.drain(Pending::done);
@@ -238,19 +237,6 @@ impl Entry {
             Arc::clone(options),
             Some(reports),
         )
-    }
-
-    /// Has a lease renewed: for the first time at this moment, and then at this interval. Returns why its group is lost, if
-    /// it is.
-    pub(super) fn register(
-        self: &Arc<Self>,
-        number: Number,
-        group: GroupId,
-        lease: &AnyLease,
-        renewal: Option<(Moment, Duration)>,
-    ) -> Option<LossReason> {
-        let held = Held { entry: Arc::clone(self), number, lease: Arc::clone(lease), renewal };
-        self.client.register(group, held)
     }
 }
 

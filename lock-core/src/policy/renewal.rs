@@ -15,26 +15,21 @@ use crate::policy::groups::Held;
 use crate::policy::log;
 use crate::runtime::{Clock, Headroom, race, within};
 use crate::spi::{GroupId, LeaseState};
-use crate::types::LossReason;
 
 /// How often a failed renewal is repeated within one interval.
 const RETRIES_IN_AN_INTERVAL: u32 = 8;
 
 impl ClientContext {
-    /// Adds a lease. Returns why its group is lost, if it is.
-    pub(super) fn register(self: &Arc<Self>, group: GroupId, held: Held) -> Option<LossReason> {
-        let (woken, end) = self.held.add(group, held);
-        if let Some(woken) = woken {
-            let task = GroupTask {
-                client: Arc::downgrade(self),
-                clock: self.clock.clone(),
-                group,
-                failures: log::Failures::default(),
-                headroom: self.metrics.headroom(),
-            };
-            self.engine.spawn(task.run(woken));
-        }
-        end
+    /// Starts the task of a group.
+    pub(super) fn begin_renewing(self: &Arc<Self>, group: GroupId, woken: Arc<Notify>) {
+        let task = GroupTask {
+            client: Arc::downgrade(self),
+            clock: self.clock.clone(),
+            group,
+            failures: log::Failures::default(),
+            headroom: self.metrics.headroom(),
+        };
+        self.engine.spawn(task.run(woken));
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tests of what a client asks of a server, and in which order, with a server whose answers the test gives one by one.
 
+mod beside;
+
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};

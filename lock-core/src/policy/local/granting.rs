@@ -6,7 +6,7 @@ use super::releasing::Reply;
 use super::turn::Turn;
 use super::{LocalLock, Outcome, Settled};
 use crate::policy::hold::{Granted, Hold};
-use crate::runtime::Pending;
+use crate::runtime::{Moment, Pending};
 use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Term, Validity, Wait};
 use crate::types::{LockError, LossReason, Owner};
 
@@ -28,8 +28,8 @@ impl LocalLock {
         }
         self.has_news = true;
         let ask = self.asks.get_mut(&number)?;
-        let (ticket, lost) = match &mut ask.is {
-            Is::Out(out) => (out.ticket, out.lost),
+        let (ticket, lost, sent) = match &mut ask.is {
+            Is::Out(out) => (out.ticket, out.lost, out.since),
             // It was stopped meanwhile.
             Is::Ending(ending) => {
                 let counted = ending.counted.take()?;
@@ -65,7 +65,7 @@ impl LocalLock {
             Outcome::Refused => {
                 self.asks.remove(&number);
                 self.is_out_no_longer(ticket, number);
-                self.refused(turn, ticket);
+                self.refused(turn, ticket, sent);
                 None
             }
             Outcome::Void => {
@@ -79,9 +79,11 @@ impl LocalLock {
         }
     }
 
-    /// The result of an attempt that was to try once does not apply to a request that waits and has inherited it.
-    fn refused(&mut self, turn: &mut Turn<'_>, ticket: Ticket) {
+    /// The result of an attempt that was to try once does not apply to a request that waits and has inherited it, and none to one
+    /// that has come since the attempt was sent: the lock may have become free in between.
+    fn refused(&mut self, turn: &mut Turn<'_>, ticket: Ticket, sent: Moment) {
         let is_over = self.line.get(ticket).is_some_and(|request| match request.wait {
+            _ if request.since > sent => false,
             Wait::Try => true,
             Wait::Until(end) => end <= turn.now,
             Wait::Forever => false,
@@ -178,7 +180,7 @@ impl LocalLock {
                 Some((anchor.plus(validity.interval()), validity.interval()))
             }
         };
-        let end = turn.entry.register(number, lease.group, &lease.kept, first_renewal);
+        let end = turn.register(number, lease.group, &lease.kept, first_renewal);
         self.asks.insert(number, Ask { request, is: Is::Leased(lease) });
         end
     }

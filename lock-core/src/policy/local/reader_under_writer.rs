@@ -50,7 +50,7 @@ impl LocalLock {
         let ending = Ending { hold: Some(hold), heir: Some(heir), ..Ending::sent_at(turn.now) };
         let Some((_, lease)) = self.end(turn, number, ending) else { return };
         // Its owner still holds it, and it is not renewed.
-        turn.entry.register(number, group, &lease.kept, None);
+        turn.register(number, group, &lease.kept, None);
         let gone_by = turn.gone_by(&lease);
         let downgrade = Downgrade { number, lease: lease.kept, shared, reader, gone_by, counted };
         turn.effects.work.push(Work::Downgrade(downgrade));

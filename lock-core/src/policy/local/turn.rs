@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use super::asks::{Lasting, Lease, Number, Out, Series, Word};
 use crate::policy::entry::Entry;
+use crate::policy::groups::Held;
 use crate::policy::hold::{EndedHold, Granted, Hold, Home};
 use crate::runtime::{Few, Moment, Outstanding, Pending};
 use crate::spi::{AcquireRequest, AnyLease, Grant, GroupId};
@@ -28,6 +31,9 @@ pub(crate) struct Effects {
     pub(crate) done: Few<Pending>,
     /// Attempts of which the server is to confirm that it still has them.
     pub(crate) asked: Few<AcquireRequest>,
+    /// The groups whose renewal is to begin, with what wakes its task: a runtime that has ended drops the task, which records a
+    /// metric.
+    pub(crate) renewed: Few<(GroupId, Arc<Notify>)>,
     /// Leases that are not renewed any more.
     pub(crate) unregister: Few<(Number, GroupId)>,
     /// The former words of a server, of which the errors may be a backend's.
@@ -118,6 +124,20 @@ impl<'e> Turn<'e> {
         let left = grant.sections.min(request.sections()).get() - 1;
         let until = self.now.plus(handoff.time);
         (left > 0).then(|| Box::new(Series { left, until, passes: grant.passes.clone() }))
+    }
+
+    /// Has a lease renewed: for the first time at this moment, and then at this interval. Returns why its group is lost, if it is.
+    pub(super) fn register(
+        &mut self,
+        number: Number,
+        group: GroupId,
+        lease: &AnyLease,
+        renewal: Option<(Moment, Duration)>,
+    ) -> Option<LossReason> {
+        let held = Held { entry: Arc::clone(self.entry), number, lease: Arc::clone(lease), renewal };
+        let (woken, end) = self.entry.client.held.add(group, held);
+        self.effects.renewed.extend(woken.map(|woken| (group, woken)));
+        end
     }
 
     /// A lease is not renewed any more, and its owner does not hold it.
