@@ -1,4 +1,4 @@
-//! What a break sends: the end of the connection that has the lock, if it has it still.
+//! What a break sends: the end of the connection that has the lock, if it has it still, and by the table still of that acquisition.
 
 use std::collections::BTreeSet;
 
@@ -43,10 +43,16 @@ impl Breaks<Self> for MySql {
 
     async fn end_holder(
         client: &Client,
-        _: &Parts,
+        parts: &Parts,
         (seen_by, found): &(SessionId, Holding),
     ) -> Result<bool, LockError> {
-        let end = statement::end(found.connection, &found.first, Operation::Break);
+        let (connection, first) = (found.connection, &found.first);
+        let end = match &found.record {
+            Some(record) => {
+                statement::end_of(connection, first, record.token, &parts.all(), Operation::Break)
+            }
+            None => statement::end(connection, first, Operation::Break),
+        };
         // Otherwise it has released the lock, or has ended by itself, meanwhile.
         Ok(client.control.ask_in_run_of(seen_by, Operation::Break, end).await?.is_some())
     }

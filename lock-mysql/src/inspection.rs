@@ -16,7 +16,7 @@ use crate::admission::Refusal;
 use crate::dialect::{Client, MySql};
 use crate::gate;
 use crate::options::TokenSource;
-use crate::parts::{MOST_SLOTS, Name, Parts, READER_SLOTS};
+use crate::parts::{Name, Parts};
 use crate::run::Run;
 use crate::session::SessionId;
 use crate::statement::{self, Holder, waits_for};
@@ -26,7 +26,7 @@ const WAITER_COLUMNS: usize = 3;
 
 /// The table's record of a lock's last holder.
 pub(crate) struct Record {
-    token: FencingToken,
+    pub(crate) token: FencingToken,
     attempt: String,
     connection: u64,
     run: String,
@@ -146,9 +146,7 @@ async fn records(
 }
 
 pub(crate) async fn view(client: &Client, parts: &Parts, operation: Operation) -> Result<View, LockError> {
-    let slots = if parts.kind == LockKind::Semaphore { MOST_SLOTS } else { READER_SLOTS };
-    let names: Vec<_> =
-        std::iter::once(parts.gate.clone()).chain((0..slots).map(|index| parts.slot(index))).collect();
+    let names = parts.all();
     // Before and after, so that a record belongs to the holder in between.
     let before = records(client, &names, operation).await?;
     let statement = statement::holders(names.iter().map(|name| &**name), operation);

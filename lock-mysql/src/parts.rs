@@ -50,6 +50,12 @@ impl Parts {
         format!("{}{index}", self.stem()).into()
     }
 
+    /// The gate and the slots.
+    pub(crate) fn all(&self) -> Vec<Name> {
+        let slots = if self.kind == LockKind::Semaphore { MOST_SLOTS } else { READER_SLOTS };
+        std::iter::once(self.gate.clone()).chain((0..slots).map(|index| self.slot(index))).collect()
+    }
+
     /// The lock that names the size of the semaphore for the holder of this slot.
     pub(crate) fn size(&self, index: usize, of: usize) -> Name {
         format!("{}{index}/{of}", self.stem()).into()

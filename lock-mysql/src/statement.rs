@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use lock_core::{AttemptId, LeaseState, LockError, LossReason, Mode, Operation};
+use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Mode, Operation};
 use lock_kit::ClientRecord;
 use lock_sql::{COMMENT, comment, hex, nonsense, word_of};
 use serde::{Deserialize, Serialize};
@@ -130,6 +130,27 @@ pub(crate) fn cancel(connection: u64) -> String {
 pub(crate) fn end(connection: u64, name: &str, operation: Operation) -> String {
     let comment = comment(operation);
     format!("KILL {comment} CONNECTION IF(IS_USED_LOCK('{name}')={connection},{connection},0)")
+}
+
+/// The same, if the newest record of the connection for one of these parts has this token: the server's KILL cannot read the table, so
+/// the record is read just before, in the same message.
+pub(crate) fn end_of(
+    connection: u64,
+    name: &str,
+    token: FencingToken,
+    parts: &[Name],
+    operation: Operation,
+) -> String {
+    format!(
+        "SET {} @distlock_newest=(SELECT MAX(token) FROM {TABLE} WHERE name IN ({}) AND connection={connection});\
+         KILL CONNECTION IF(IS_USED_LOCK('{name}')={connection} AND @distlock_newest={token},{connection},0)",
+        comment(operation),
+        quoted(parts)
+    )
+}
+
+fn quoted(names: &[Name]) -> String {
+    names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(",")
 }
 
 /// What a connection does; no row if it does not exist.
@@ -284,8 +305,7 @@ pub(crate) fn describe(claim: &Claim, connection: u64, holder: &Holder) -> Strin
 
 /// What the table says of the last holders of these parts, by name.
 pub(crate) fn last_holders(names: &[Name], operation: Operation) -> String {
-    let names: Vec<_> = names.iter().map(|name| format!("'{name}'")).collect();
-    format!("SELECT {} {RECORD} FROM {TABLE} WHERE name IN ({})", comment(operation), names.join(","))
+    format!("SELECT {} {RECORD} FROM {TABLE} WHERE name IN ({})", comment(operation), quoted(names))
 }
 
 /// The columns of the table's record of a holder, behind the name.

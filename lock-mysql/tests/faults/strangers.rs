@@ -19,6 +19,7 @@ cases!("strangers":
     without_a_table_the_session_is_shown_and_can_be_broken,
     a_break_of_a_session_that_lives_on_is_not_confirmed,
     a_break_of_a_lock_that_is_released_meanwhile_ends_no_session,
+    with_a_table_a_break_that_comes_late_spares_the_next_hold_of_the_connection,
     a_break_of_another_users_session_is_denied,
     with_a_table_the_other_locks_of_a_broken_holder_are_named,
     a_holder_is_known_after_many_numbers_were_minted,
@@ -136,6 +137,28 @@ async fn a_break_of_a_lock_that_is_released_meanwhile_ends_no_session(flavour: M
     let broken = soon("the answer", breaking).await???;
     ensure!(!broken.taken_away, "{broken:?}");
     Ok(other.release().await?)
+}
+
+async fn with_a_table_a_break_that_comes_late_spares_the_next_hold_of_the_connection(
+    flavour: MySqlFlavour,
+) -> Outcome {
+    let stage = Stage::with_table(flavour).await?;
+    let ends = |text: &str| text.contains("KILL CONNECTION").then_some(Operation::Break);
+    let (proxy, options) = (stage.server.proxy(ends)?, format!("{LONG}&fencing=table"));
+    let (ours, operator) = (stage.client(&options).await?, stage.client_at(proxy.address(), &options).await?);
+    let lock = ours.mutex(ROOM)?;
+    let guard = lock.acquire().await?;
+    let (connection, holder) = (stage.holder_of(ROOM).await?, guard.hold().id());
+    proxy.hold_request(Operation::Break);
+    let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &holder).await });
+    soon("the command", proxy.is_held()).await?;
+    guard.release().await?;
+    let next = lock.acquire().await?;
+    ensure!(stage.holder_of(ROOM).await? == connection, "it is on another connection");
+    proxy.let_go();
+    let broken = soon("the answer", breaking).await???;
+    ensure!(!broken.taken_away, "{broken:?}");
+    Ok(next.release().await?)
 }
 
 async fn a_break_of_another_users_session_is_denied(flavour: MySqlFlavour) -> Outcome {
