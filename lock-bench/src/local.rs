@@ -17,6 +17,7 @@ pub(crate) static MEMORY: Subject = Subject {
     title: "Memory",
     workloads: &[Workload::Cycle, Workload::Tasks],
     aims: &[
+        Aim::new("cycle", Measure::Time("cycle"), Some(1.2)),
         Aim::new("hand-off, 64 tasks of one client", Measure::Time("tasks-64"), Some(5.0)),
         Aim::new("sections without local_handoff for one with it", Measure::WithoutIt("tasks-64"), None)
             .handing_over(),
@@ -30,7 +31,7 @@ pub(crate) static FILE: Subject = Subject {
     aims: &[Aim::new(
         "exec beside flock around true",
         Measure::Beside("exec", Other::Named(FLOCK)),
-        Some(1.5),
+        Some(1.4),
     )],
     start: || {
         let private = Permissions::from_mode(0o700);

@@ -82,7 +82,7 @@ impl Reported {
         self.hold.renew(deadline, || now, |event| self.hear(event))
     }
 
-    /// Ends the hold, and wakes its watchers, as the slot does.
+    /// Ends the hold, and wakes its watchers, as the local lock does.
     fn lose(&self, reason: LossReason) -> Option<Known> {
         let mut woken = Woken::default();
         let known = self.hold.lose(reason, |event| self.hear(event), &mut woken);
@@ -111,7 +111,7 @@ fn a_hold_that_has_expired_is_not_valid_and_not_renewed() {
         assert!(!world.renew(20, 10), "it has expired");
         assert_eq!(world.hold.last_deadline(), 10);
         assert!(world.hold.is_suspect());
-        // Its end is for the slot to declare.
+        // Its end is for the local lock to declare.
         assert_eq!(world.hold.phase(), Phase::Standing);
     });
 }

@@ -52,11 +52,11 @@ pub(crate) struct Attempt {
     subject: Subject,
     /// What it says about itself.
     record: Record,
-    state: Mutex<State>,
+    state: Mutex<Progress>,
 }
 
 #[derive(Debug)]
-struct State {
+struct Progress {
     phase: Phase,
     knocking: Option<Knocking>,
     waker: Option<Waker>,
@@ -126,7 +126,7 @@ impl Knocking {
 impl Attempt {
     pub(crate) fn new(resources: Resources, request: AcquireRequest) -> Self {
         let (subject, record) = (Subject::of_request(&request), Record::of_request(&request));
-        let state = Mutex::new(State { phase: Phase::New, knocking: None, waker: None });
+        let state = Mutex::new(Progress { phase: Phase::New, knocking: None, waker: None });
         Self { resources, request, subject, record, state }
     }
 
@@ -193,7 +193,7 @@ impl Attempt {
     }
 
     /// Takes the next step, in the gate.
-    fn step(&self, gate: Gate, state: &mut State, news: &mut News) -> Next {
+    fn step(&self, gate: Gate, state: &mut Progress, news: &mut News) -> Next {
         state.knocking = None;
         let (mut ticket, behind) = match std::mem::replace(&mut state.phase, Phase::New) {
             Phase::Waiting { ticket, behind } => (Some(ticket), behind),
@@ -255,7 +255,7 @@ impl Attempt {
     }
 
     /// A temporary shortage costs a waiter only time: it keeps its place. Any other failure ends the attempt.
-    fn fail(&self, state: &mut State, failure: Failure, news: &mut News) -> Next {
+    fn fail(&self, state: &mut Progress, failure: Failure, news: &mut News) -> Next {
         if self.request.wait() != Wait::Try && failure.is_passing() {
             news.contact = Some(Err(failure));
             return Next::Again(WHEN_TROUBLED);
@@ -265,7 +265,7 @@ impl Attempt {
     }
 
     /// Handles a gate that is not free now.
-    fn knock(&self, state: &mut State, news: &mut News) -> Next {
+    fn knock(&self, state: &mut Progress, news: &mut News) -> Next {
         let Resources { lock_folder, gate_patience, .. } = &self.resources;
         let knocking = state.knocking.get_or_insert_with(Knocking::begin);
         let lasts = knocking.lasts();
@@ -283,7 +283,7 @@ impl Attempt {
     }
 
     /// It is certain that the lock is held.
-    fn wait_further(&self, state: &State, news: &mut News) -> Next {
+    fn wait_further(&self, state: &Progress, news: &mut News) -> Next {
         let Phase::Waiting { behind, .. } = &state.phase else {
             return Next::Over;
         };
@@ -301,7 +301,7 @@ impl Attempt {
     }
 
     /// Whether the waiter right before this one is alive, so that it cannot be this one's turn yet.
-    fn is_behind_a_living_waiter(&self, state: &State) -> bool {
+    fn is_behind_a_living_waiter(&self, state: &Progress) -> bool {
         match &state.phase {
             Phase::Waiting { ticket, behind: Behind::Waiter(waiter) } => {
                 let queue = Members::of_queue(ticket.folder(), &self.subject);

@@ -19,10 +19,10 @@ type Action<T> = Box<dyn FnOnce(&Gate) -> Result<T, Failure> + Send>;
 struct GatedAction<T> {
     lock_folder: Arc<LockFolder>,
     patience: Duration,
-    state: Mutex<State<T>>,
+    state: Mutex<Run<T>>,
 }
 
-struct State<T> {
+struct Run<T> {
     action: Option<Action<T>>,
     knocking: Knocking,
     result: Option<Result<T, Failure>>,
@@ -38,7 +38,7 @@ pub(crate) async fn run<T: Send + 'static>(
     action: impl FnOnce(&Gate) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let state =
-        State { action: Some(Box::new(action)), knocking: Knocking::begin(), result: None, waker: None };
+        Run { action: Some(Box::new(action)), knocking: Knocking::begin(), result: None, waker: None };
     let gated = Arc::new(GatedAction {
         lock_folder: Arc::clone(&resources.lock_folder),
         patience: resources.gate_patience,

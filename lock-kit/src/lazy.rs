@@ -25,10 +25,10 @@ pub(crate) struct Lazy<B> {
     context: BackendContext,
     retry: ConnectRetry,
     connect: Arc<Connect<B>>,
-    state: Arc<Mutex<State<B>>>,
+    state: Arc<Mutex<Progress<B>>>,
 }
 
-enum State<B> {
+enum Progress<B> {
     Unused,
     Connecting(watch::Receiver<Option<Connected<B>>>),
     Connected(Arc<B>),
@@ -47,7 +47,7 @@ impl<B: Backend> Lazy<B> {
     {
         let for_backend = context.clone();
         let connect: Arc<Connect<B>> = Arc::new(move || Box::pin(make(for_backend.clone())));
-        Self { capabilities, context, retry, connect, state: Arc::new(Mutex::new(State::Unused)) }
+        Self { capabilities, context, retry, connect, state: Arc::new(Mutex::new(Progress::Unused)) }
     }
 
     /// Returns the backend, connected.
@@ -58,12 +58,12 @@ impl<B: Backend> Lazy<B> {
         let (mut outcome, begin) = {
             let mut state = self.state.lock();
             match &*state {
-                State::Connected(backend) => return Ok(Arc::clone(backend)),
-                State::Closed => return Err(closed(operation)),
-                State::Connecting(outcome) => (outcome.clone(), None),
-                State::Unused => {
+                Progress::Connected(backend) => return Ok(Arc::clone(backend)),
+                Progress::Closed => return Err(closed(operation)),
+                Progress::Connecting(outcome) => (outcome.clone(), None),
+                Progress::Unused => {
                     let (sender, outcome) = watch::channel(None);
-                    *state = State::Connecting(outcome.clone());
+                    *state = Progress::Connecting(outcome.clone());
                     (outcome, Some(sender))
                 }
             }
@@ -84,10 +84,11 @@ impl<B: Backend> Lazy<B> {
             let connected = retry.connect(attempt).await.map(Arc::new);
             let is_closed = {
                 let mut state = state.lock();
-                let is_closed = matches!(*state, State::Closed);
+                let is_closed = matches!(*state, Progress::Closed);
                 if !is_closed {
-                    let next = connected.as_ref().ok().map(|backend| State::Connected(Arc::clone(backend)));
-                    *state = next.unwrap_or(State::Unused);
+                    let next =
+                        connected.as_ref().ok().map(|backend| Progress::Connected(Arc::clone(backend)));
+                    *state = next.unwrap_or(Progress::Unused);
                 }
                 is_closed
             };
@@ -101,7 +102,7 @@ impl<B: Backend> Lazy<B> {
 
     fn connected(&self) -> Option<Arc<B>> {
         match &*self.state.lock() {
-            State::Connected(backend) => Some(Arc::clone(backend)),
+            Progress::Connected(backend) => Some(Arc::clone(backend)),
             _ => None,
         }
     }
@@ -177,10 +178,10 @@ impl<B: Backend> Backend for Lazy<B> {
     async fn close(&self) {
         let connected = {
             let mut state = self.state.lock();
-            if let State::Connected(backend) = &*state {
+            if let Progress::Connected(backend) = &*state {
                 Some(Arc::clone(backend))
             } else {
-                *state = State::Closed;
+                *state = Progress::Closed;
                 None
             }
         };
@@ -193,7 +194,7 @@ impl<B: Backend> Backend for Lazy<B> {
 impl<B: fmt::Debug> fmt::Debug for Lazy<B> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.state.lock() {
-            State::Connected(backend) => backend.fmt(formatter),
+            Progress::Connected(backend) => backend.fmt(formatter),
             _ => formatter.write_str("not connected yet"),
         }
     }

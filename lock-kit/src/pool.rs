@@ -50,11 +50,11 @@ struct Entry<L: PooledLink> {
     link: Arc<L>,
     /// The locks that are held there, may be held or are requested, and by which attempt.
     keys: HashMap<L::Key, L::Occupant>,
-    state: State,
+    state: Sharing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Sharing {
     /// The connection carries out short statements at once.
     Shared,
     /// A waiter has the connection.
@@ -129,7 +129,7 @@ impl<S: PooledServer> Pool<S> {
         let (clock, limits, key) = (self.server.context().clock(), &self.limits, S::Link::key(claim));
         let mut inner = self.inner.lock();
         let has_room = |entry: &Entry<S::Link>| {
-            entry.state == State::Shared
+            entry.state == Sharing::Shared
                 && entry.keys.len() < limits.locks_per_connection
                 && !entry.keys.contains_key(&key)
                 && !entry.link.is_slow(clock, limits.silence)
@@ -173,7 +173,7 @@ impl<S: PooledServer> Pool<S> {
         let silence = self.limits.silence;
         let entry =
             inner.links.values_mut().find(|entry| entry.is_idle() && !entry.link.is_slow(clock, silence))?;
-        entry.state = State::Own;
+        entry.state = Sharing::Own;
         Some(OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true })
     }
 
@@ -269,7 +269,7 @@ impl<S: PooledServer> Pool<S> {
         inner.last_group += 1;
         let group = GroupId::new(inner.last_group);
         let (link, task) = S::driven(self, group, session);
-        inner.links.insert(group, Entry { link, keys: HashMap::new(), state: State::Own });
+        inner.links.insert(group, Entry { link, keys: HashMap::new(), state: Sharing::Own });
         drop(inner);
         self.server.context().spawn(task);
         self.share(group);
@@ -321,7 +321,7 @@ impl<S: PooledServer> Pool<S> {
 
     /// Turns a waiter's connection into a shared one. It keeps what is held on it, if anything.
     pub fn share(self: &Arc<Self>, group: GroupId) {
-        self.update(group, |entry| entry.state = State::Shared);
+        self.update(group, |entry| entry.state = Sharing::Shared);
         self.offer();
     }
 
@@ -355,7 +355,7 @@ impl<S: PooledServer> Pool<S> {
         let Inner { links, requests, .. } = &mut *inner;
         let entry = links.values_mut().find(|entry| entry.is_idle())?;
         let request = requests.pop_front()?;
-        entry.state = State::Own;
+        entry.state = Sharing::Own;
         Some((request, OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true }))
     }
 
@@ -394,7 +394,7 @@ impl<L: PooledLink> Entry<L> {
     }
 
     fn is_idle(&self) -> bool {
-        self.state == State::Shared && self.keys.is_empty()
+        self.state == Sharing::Shared && self.keys.is_empty()
     }
 }
 
@@ -422,7 +422,7 @@ impl<S: PooledServer> Inner<S> {
 
     /// How many more attempts may wait.
     fn places_for_waiters(&self, limits: &PoolLimits) -> usize {
-        let waiting = self.links.values().filter(|entry| entry.state == State::Own).count();
+        let waiting = self.links.values().filter(|entry| entry.state == Sharing::Own).count();
         limits.waiting.min(limits.connections.saturating_sub(1)).saturating_sub(waiting)
     }
 
@@ -434,7 +434,7 @@ impl<S: PooledServer> Inner<S> {
     /// space for them.
     fn needed(&self, limits: &PoolLimits) -> usize {
         let may_wait = self.places_for_waiters(limits);
-        let shared = self.links.values().filter(|entry| entry.state == State::Shared);
+        let shared = self.links.values().filter(|entry| entry.state == Sharing::Shared);
         let room: usize =
             shared.map(|entry| limits.locks_per_connection.saturating_sub(entry.keys.len())).sum();
         // Seekers for which there is space may just not have checked again yet, unless the space is only on a connection

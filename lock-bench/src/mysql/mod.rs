@@ -106,7 +106,7 @@ const CONTENDERS: &[Contender] = &[
 ];
 
 const AIMS: &[Aim] = &[
-    Aim::new("cycle beside raw statements", Measure::Beside("cycle", Other::Raw), Some(1.25))
+    Aim::new("cycle beside raw statements", Measure::Beside("cycle", Other::Raw), Some(1.2))
         .of(Driving::Caller),
     Aim::new("cycle beside raw statements", Measure::Beside("cycle", Other::Raw), Some(1.15))
         .of(Driving::OtherThread),

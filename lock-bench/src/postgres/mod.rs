@@ -94,7 +94,7 @@ const AIMS: &[Aim] = &[
     Aim::new("cycle beside raw statements", Measure::Beside("cycle", Other::Raw), Some(1.15))
         .of(Driving::OtherThread),
     Aim::new("hand-off at 2 beside raw statements", Measure::Beside("handoff-2", Other::Raw), None),
-    Aim::new("hand-off at 16 beside raw statements", Measure::Beside("handoff-16", Other::Raw), Some(1.2)),
+    Aim::new("hand-off at 16 beside raw statements", Measure::Beside("handoff-16", Other::Raw), Some(1.25)),
     Aim::new("hand-off at 64 beside raw statements", Measure::Beside("handoff-64", Other::Raw), None),
     Aim::new(
         "hand-off at 16 beside the locks of the crate sqlx",

@@ -128,9 +128,9 @@ const SENTINEL: &str = "distlock-sentinel";
 const CLUSTER: &str = "distlock-cluster";
 
 const AIMS: &[Aim] = &[
-    Aim::new("cycle beside raw commands", Measure::Beside("cycle", Other::Raw), Some(1.25))
+    Aim::new("cycle beside raw commands", Measure::Beside("cycle", Other::Raw), Some(1.2))
         .of(Driving::Caller),
-    Aim::new("cycle beside raw commands", Measure::Beside("cycle", Other::Raw), Some(1.15))
+    Aim::new("cycle beside raw commands", Measure::Beside("cycle", Other::Raw), Some(1.1))
         .of(Driving::OtherThread),
     Aim::new("cycle beside the crate rslock", Measure::Beside("cycle", Other::Named("rslock")), None),
     Aim::new("cycle beside that at one server", Measure::Beside("cycle", Other::Named(OWN)), Some(1.05))

@@ -98,6 +98,11 @@ const AIMS: &[Aim] = &[
         Some(1.0),
     ),
     Aim::new("hand-off at 16 beside a read", Measure::Beside("handoff-16", Other::Echo), None),
+    Aim::new(
+        "hand-off at 64 beside LockClient",
+        Measure::Beside("handoff-64", Other::Named("lock-client")),
+        Some(1.1),
+    ),
     Aim::new("hand-off at 256 beside that at 2", Measure::Growth("handoff-256", "handoff-2"), Some(1.3)),
     Aim::new("most grants beside fewest, 2 clients", Measure::Fairness("handoff-2"), Some(1.05)),
     Aim::new("most grants beside fewest, 16 clients", Measure::Fairness("handoff-16"), Some(1.05)),

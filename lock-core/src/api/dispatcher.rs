@@ -51,12 +51,12 @@ pub(crate) static DISPATCHER: LazyLock<Dispatcher> = LazyLock::new(Dispatcher::d
 
 #[derive(Default)]
 pub(crate) struct Dispatcher {
-    work: Mutex<Work>,
+    work: Mutex<Queued>,
     arrived: Condvar,
 }
 
 #[derive(Default)]
-struct Work {
+struct Queued {
     jobs: VecDeque<Job>,
     workers: usize,
     /// How many workers wait.
@@ -64,7 +64,7 @@ struct Work {
     done: u64,
 }
 
-impl Work {
+impl Queued {
     /// Returns whether the worker that asks is the only free one: it starts others if those at work are blocked, and does no
     /// job itself.
     fn needs_a_watcher(&self) -> bool {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_last_idle_worker_stays_and_delivers_nothing_while_others_can_be_started() {
-        let work = |workers, free| Work { workers, free, ..Work::default() };
+        let work = |workers, free| Queued { workers, free, ..Queued::default() };
         assert!(!work(3, 0).has_surplus() && work(3, 1).has_surplus() && !work(2, 1).has_surplus());
         assert!(work(2, 0).needs_a_watcher() && !work(2, 1).needs_a_watcher());
         assert!(!work(1, 0).needs_a_watcher() && !work(MOST_WORKERS, 0).needs_a_watcher());

@@ -29,10 +29,10 @@ pub(crate) enum Reader {
 /// One reader, and the events that wait for it.
 pub(crate) struct Mailbox {
     pub(crate) topic: Topic,
-    state: Mutex<State>,
+    state: Mutex<Delivery>,
 }
 
-struct State {
+struct Delivery {
     /// `None` once it has been removed.
     reader: Option<Reader>,
     /// What the reader gets; `None` at the end of the client.
@@ -54,7 +54,8 @@ impl Mailbox {
     pub(crate) fn new(topic: Topic, reader: Reader) -> Arc<Self> {
         DISPATCHER.start(FEWEST_WORKERS);
         let waiting = EventQueue::new(if topic == Topic::Client { MOST_OF_A_CLIENT } else { MOST_OF_A_LOCK });
-        Arc::new(Self { topic, state: Mutex::new(State { reader: Some(reader), waiting, is_queued: false }) })
+        let delivery = Delivery { reader: Some(reader), waiting, is_queued: false };
+        Arc::new(Self { topic, state: Mutex::new(delivery) })
     }
 
     /// Queues an event, or the end of the client, after all earlier ones. It runs no user code and drops no user value.
@@ -90,7 +91,7 @@ impl Mailbox {
     /// Takes the next event for a stream; there is `None` at the end of the client.
     pub(crate) fn poll_next(&self, context: &Context<'_>) -> Poll<Option<LockEvent>> {
         with_waker(context, |waker| {
-            let State { waiting, reader, .. } = &mut *self.state.lock();
+            let Delivery { waiting, reader, .. } = &mut *self.state.lock();
             match (waiting.pop(MISSED), reader) {
                 (Some(event), _) => Poll::Ready(event),
                 (None, Some(Reader::Stream(reads))) => {
@@ -105,7 +106,7 @@ impl Mailbox {
     /// Delivers the next event. Returns whether there was one; if not, the next event queues the mailbox again.
     pub(crate) fn deliver_one(&self) -> bool {
         let (reader, event) = {
-            let State { waiting, reader, is_queued } = &mut *self.state.lock();
+            let Delivery { waiting, reader, is_queued } = &mut *self.state.lock();
             let next = match reader {
                 Some(Reader::Listener(listener)) => {
                     waiting.pop(MISSED).map(|event| (Reader::Listener(Arc::clone(listener)), event))

@@ -32,7 +32,7 @@ impl Entry {
         place: Place,
     ) {
         let attempt =
-            Attempt { entry: Arc::clone(self), request: request.clone(), unwanted: None, is_over: false };
+            Driver { entry: Arc::clone(self), request: request.clone(), unwanted: None, is_over: false };
         self.start(request, place, attempt.drive(pause, log::span(self.name())));
     }
 
@@ -53,7 +53,7 @@ impl Entry {
 }
 
 /// One attempt. If it is dropped before it is over, all requests are refused.
-struct Attempt {
+struct Driver {
     entry: Arc<Entry>,
     request: AcquireRequest,
     /// A grant that is not wanted. It is kept until it is undone: a backend may leave what nothing refers to any more to its
@@ -62,7 +62,7 @@ struct Attempt {
     is_over: bool,
 }
 
-impl Drop for Attempt {
+impl Drop for Driver {
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -78,7 +78,7 @@ impl Drop for Attempt {
     }
 }
 
-impl Attempt {
+impl Driver {
     /// Makes the attempt, and undoes what is not wanted of it.
     async fn drive(mut self, pause: Option<Pause>, trace: Trace) {
         let outcome = trace.around(pin!(self.make(pause))).await.unwrap_or(Outcome::Void);

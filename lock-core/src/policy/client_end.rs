@@ -11,14 +11,14 @@ use crate::runtime::{Moment, within};
 const TRIED_FOR: Duration = Duration::from_secs(60);
 
 pub(crate) struct ClientEnd {
-    state: watch::Sender<State>,
+    state: watch::Sender<Stage>,
     /// The last receiver that is dropped wakes the sender, which is more work than all the rest.
-    _never_the_last: watch::Receiver<State>,
+    _never_the_last: watch::Receiver<Stage>,
 }
 
 /// What a client has reached; it never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-enum State {
+enum Stage {
     InUse,
     /// `close` has begun.
     Closing,
@@ -29,11 +29,11 @@ enum State {
 
 impl ClientEnd {
     pub(crate) fn new() -> Self {
-        let (state, receiver) = watch::channel(State::InUse);
+        let (state, receiver) = watch::channel(Stage::InUse);
         Self { state, _never_the_last: receiver }
     }
 
-    fn reach(&self, reached: State) {
+    fn reach(&self, reached: Stage) {
         self.state.send_if_modified(|state| {
             let is_later = reached > *state;
             *state = if is_later { reached } else { *state };
@@ -42,27 +42,27 @@ impl ClientEnd {
     }
 
     pub(crate) fn begins(&self) {
-        self.reach(State::Closing);
+        self.reach(Stage::Closing);
     }
 
     /// The last handle of the client was dropped.
     pub(crate) fn unused(&self, since: Moment) {
-        self.reach(State::Unused(since));
+        self.reach(Stage::Unused(since));
     }
 
     /// The backend is closed: the remaining work can no longer be done.
     pub(crate) fn closed(&self) {
-        self.reach(State::Closed);
+        self.reach(Stage::Closed);
     }
 
     pub(crate) fn has_begun(&self) -> bool {
-        *self.state.borrow() >= State::Closing
+        *self.state.borrow() >= Stage::Closing
     }
 
     /// Waits until `close` begins.
     pub(crate) async fn beginning(&self) {
         // The sender lives as long as this client.
-        let _ = self.state.subscribe().wait_for(|state| *state >= State::Closing).await;
+        let _ = self.state.subscribe().wait_for(|state| *state >= Stage::Closing).await;
     }
 }
 
@@ -74,9 +74,9 @@ impl ClientContext {
         loop {
             let state = *changes.borrow_and_update();
             let until = match state {
-                State::InUse | State::Closing => Moment::FOREVER,
-                State::Unused(since) => tried_until.max(since.plus(TRIED_FOR)),
-                State::Closed => return,
+                Stage::InUse | Stage::Closing => Moment::FOREVER,
+                Stage::Unused(since) => tried_until.max(since.plus(TRIED_FOR)),
+                Stage::Closed => return,
             };
             if within(&self.clock, until, changes.changed()).await.is_some() {
                 continue;

@@ -90,7 +90,7 @@ impl Engine {
     where
         W: AsRef<Parked> + Wake + Send + Sync + 'static,
     {
-        let mut future: Work = Box::pin(future);
+        let mut future: BoxedWork = Box::pin(future);
         if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
             // The thread is ending, and drops a guard in one of its thread-local variables: nothing can be polled here.
             drop(self.spawn(future));
@@ -153,7 +153,7 @@ impl BackendTasks {
     }
 }
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+type BoxedWork = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A future that was polled on the thread of its caller, until it is woken.
 ///
@@ -172,7 +172,7 @@ impl Parked {
         self.is_woken.store(false, Ordering::SeqCst);
     }
 
-    fn keep(&self, future: Work, engine: &Engine) {
+    fn keep(&self, future: BoxedWork, engine: &Engine) {
         let before = self.waits.lock().replace((future, Arc::clone(&engine.backend_tasks)));
         // Either this sees that it was woken, or the waker sees it.
         let woken = if self.is_woken.load(Ordering::SeqCst) { self.take() } else { None };
@@ -194,7 +194,7 @@ impl Parked {
     }
 }
 
-type HandedOver = (Work, Arc<BackendTasks>);
+type HandedOver = (BoxedWork, Arc<BackendTasks>);
 
 thread_local! {
     /// What is woken while this thread hands other work over; `None` while it does not.
@@ -203,7 +203,7 @@ thread_local! {
 
 /// A runtime that has ended drops the work at once. That may wake other work, whose drop wakes more: each is dropped after
 /// the one before it and not within its drop, however many there are.
-fn hand_over(future: Work, engine: Arc<BackendTasks>) {
+fn hand_over(future: BoxedWork, engine: Arc<BackendTasks>) {
     let mut next = Some((future, engine));
     // Where the thread is ending, there is no list, and the work is handed over all the same.
     let _ = WOKEN_MEANWHILE.try_with(|woken| match &mut *woken.borrow_mut() {
