@@ -1,6 +1,7 @@
 //! One attempt to acquire a lock: takes it at once, or waits in the server's queue until the server grants it.
 
 use std::borrow::Cow;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,13 +111,7 @@ impl<'a> Attempt<'a> {
                         return Ok(None);
                     }
                     backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-                    if let Some(place) = place {
-                        self.request.keep_place(place);
-                    }
-                    if remaining != Some(Duration::ZERO) {
-                        self.request.queued();
-                    }
-                    self.pause(&link, remaining, before)
+                    self.queued(&link, remaining, before, place)
                 }
                 Err(error) if !error.is_retryable() => return Err(error),
                 Err(error) => {
@@ -239,15 +234,25 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// How long to wait at most before asking again.
-    fn pause(&self, link: &Link, remaining: Option<Duration>, before: u32) -> Duration {
-        let most = if link.channel.is_some() { self.interval } else { POLL_INTERVAL.min(self.interval) };
-        match remaining {
-            // The lock is free: before this waiter there were more dead ones than one call checks.
-            Some(Duration::ZERO) => END_OF_LEASE,
-            Some(remaining) => most.min(remaining + END_OF_LEASE + STEP_OF_RANK.saturating_mul(before)),
-            None => most,
+    /// It has this place in the queue. Returns how long to wait at most before asking again.
+    fn queued(
+        &self,
+        link: &Link,
+        remaining: Option<Duration>,
+        before: u32,
+        place: Option<NonZeroU64>,
+    ) -> Duration {
+        if let Some(place) = place {
+            self.request.keep_place(place);
         }
+        // The lock is free: before this waiter there were more dead ones than one call checks.
+        if remaining == Some(Duration::ZERO) {
+            return END_OF_LEASE;
+        }
+        self.request.queued();
+        let most = if link.channel.is_some() { self.interval } else { POLL_INTERVAL.min(self.interval) };
+        let ends = |remaining| remaining + END_OF_LEASE + STEP_OF_RANK.saturating_mul(before);
+        remaining.map_or(most, |remaining| most.min(ends(remaining)))
     }
 
     /// Whether enough of a pushed grant's lease is left to renew it in time.
