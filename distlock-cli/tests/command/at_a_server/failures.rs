@@ -53,6 +53,32 @@ pub(crate) fn the_doctor_finds_what_there_is_to_find<S: Server>(server: &S) {
     assert!(message.contains(S::AWAY) && !message.contains("if the server runs"), "{message}");
 }
 
+pub(crate) fn a_watch_says_when_it_cannot_look_and_when_it_can_again<S: Server>(server: &S) {
+    let sandbox = server.sandbox("60s");
+    let start = |more: &[&str]| {
+        Running::start(&mut sandbox.distlock([&["watch", "--interval", "100ms"], more].concat()))
+    };
+    let (mut watch, mut text) = (start(&["--json"]), start(&[]));
+    let _holder = sandbox.hold("job");
+    assert_eq!(watch.output_event()["event"], "granted");
+    text.output_line();
+    server.kill();
+    let mut until = |event: &str| loop {
+        let told = watch.output_event();
+        // At first, only a lock may be the one that cannot be looked at.
+        if told["event"] == event && told.get("name").is_none() {
+            return told;
+        }
+    };
+    let told = until("unreachable");
+    assert!(told["message"].as_str().unwrap().contains("cannot be reached"), "{told}");
+    let mut until_text = |part: &str| while !text.output_line().contains(part) {};
+    until_text(" UTC cannot look: ");
+    server.restart();
+    assert_eq!(until("reachable")["message"], Value::Null);
+    until_text(" UTC all can be looked at again");
+}
+
 /// The exit code, and the findings.
 pub(crate) fn doctor(sandbox: &Sandbox) -> (Option<i32>, Vec<Value>) {
     doctor_with(sandbox, &[])

@@ -13,6 +13,7 @@ use crate::support::{Sandbox, until};
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
     the_doctor_finds_what_there_is_to_find,
+    a_watch_says_when_it_cannot_look_and_when_it_can_again,
     a_server_that_starts_late_is_waited_for,
     the_wait_for_a_server_is_reported,
     a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
