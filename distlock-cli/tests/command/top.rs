@@ -102,7 +102,7 @@ fn without_a_terminal_it_is_a_table_of_now() {
     assert_code(&output, 0, "top");
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<_> = text.lines().collect();
-    assert_eq!(lines[0], "NAME\tHOLDER\tTOKEN\tHELD\tWAITERS\tLONGEST\tGRANTS");
+    assert_eq!(lines[0], "NAME\tHOLDER\tTOKEN\tHELD\tWAITERS\tLONGEST\tPER MIN");
     assert!(lines[1].starts_with(&format!("job\tpid {} on ", holder.pid())) && lines.len() == 2, "{text}");
 }
 
