@@ -263,3 +263,17 @@ fn a_doctor_waits_for_another_one_of_this_machine() {
     other.close_input();
     assert!(doctor.code_at_last() <= 1, "{}", doctor.rest());
 }
+
+#[test]
+fn man_writes_a_page_of_each_subcommand() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.file("pages");
+    let man = || bare().arg("man").arg(&folder).output().unwrap();
+    assert_code(&man(), 70, "no folder");
+    fs::create_dir(&folder).unwrap();
+    assert_code(&man(), 0, "a folder");
+    for page in ["distlock.1", "distlock-exec.1", "distlock-doctor.1"] {
+        let text = fs::read_to_string(folder.join(page)).unwrap();
+        assert!(text.contains(".TH distlock") && text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+}

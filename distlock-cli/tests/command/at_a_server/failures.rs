@@ -166,13 +166,17 @@ pub(crate) fn a_server_that_does_not_answer_is_69<S: Server>(server: &S) {
     assert_code(&server.sandbox("60s").run(["exec", "job", "--", "true"]), 0, "resumed");
 }
 
-/// The server refuses a command with this URL, and the message contains these words.
+/// The server refuses a command with this URL, and the message contains these words; the doctor says the same.
 pub(crate) fn is_77(url: String, words: &str) {
     let sandbox = Sandbox::at(url);
     let output = sandbox.run(["exec", "job", "--", "touch", "ran"]);
     assert_code(&output, 77, sandbox.url());
     assert!(said(&output).contains(words), "{output:?}");
     assert!(!sandbox.file("ran").exists());
+    let (code, findings) = doctor(&sandbox);
+    assert_eq!(code, Some(77), "{findings:?}");
+    let fault = findings.iter().find(|finding| finding["level"] == "fault").unwrap();
+    assert!(fault["message"].as_str().unwrap().contains(words), "{findings:?}");
 }
 
 /// An invalid URL, and a part of the message about it.

@@ -83,6 +83,17 @@ fn the_doctor_names_the_right_to_list() {
 }
 
 #[test]
+fn the_doctor_says_what_is_not_checked_without_the_right_to_ask() {
+    let options = ServerOptions::new().user("app", "right", &["~* &* +@all -info"]);
+    let Some(server) = Server::start_with(options) else { return };
+    let (code, findings) = doctor(&Sandbox::at(server.url()));
+    assert_eq!(code, Some(1), "{findings:?}");
+    let says = |finding: &Value| finding["message"].as_str().unwrap().contains("INFO");
+    let told = findings.iter().find(|finding| says(finding)).unwrap();
+    assert!(told["check"] == "server" && told["level"] == "warning", "{told}");
+}
+
+#[test]
 fn the_doctor_names_a_permission_that_is_missing() {
     let options = ServerOptions::new().user("app", "right", &["~other:* &* +@all"]);
     let Some(server) = Server::start_with(options) else { return };
