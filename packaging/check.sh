@@ -1,8 +1,10 @@
 #!/bin/sh
-# Checks the alerts and the book, with the tools that are installed. A line of its output that begins with "not checked: " says what
+# Checks the scripts, the alerts and the book, with the tools that are installed. A line of its output that begins with "not checked: " says what
 # it could not check.
 set -eu
 cd "$(dirname "$0")/.."
+
+for script in packaging/*.sh; do sh -n "$script"; done
 
 if command -v promtool >/dev/null; then
     (cd packaging/prometheus && promtool check rules alerts.yml && promtool test rules tests.yml) >&2

@@ -66,5 +66,7 @@ else
 fi
 tar -C "$out/stage" --sort=name --owner=0 --group=0 --mtime="@${SOURCE_DATE_EPOCH:-0}" -czf \
     "$out/distlock-$version-$architecture.tar.gz" usr
-(cd "$out" && sha256sum distlock*.deb distlock*.tar.gz >SHA256SUMS)
+(cd "$out" && for file in distlock*.deb distlock*.tar.gz; do
+    [ ! -e "$file" ] || sha256sum "$file"
+done >SHA256SUMS)
 ls -l "$out"/distlock*.* "$out/stage/usr/bin/distlock" "$out/SHA256SUMS"

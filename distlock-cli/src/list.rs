@@ -56,7 +56,7 @@ pub(crate) fn end(failures: &[LockError], report: &Report) -> Ending {
     Ending::Code(if failures.is_empty() { exit::SUCCESS } else { exit::WARNINGS })
 }
 
-fn named(lock: &LockStatus) -> Named<'_> {
+pub(crate) fn named(lock: &LockStatus) -> Named<'_> {
     let kind = lock.holders.iter().chain(&lock.waiters).next().map_or(LockKind::Lock, |one| one.mode.kind());
     Named { name: lock.name.as_str(), kind }
 }

@@ -28,7 +28,7 @@ use crate::report::{Report, write_output};
 use crate::signals::Signals;
 use crate::status;
 
-const COLUMNS: [&str; 7] = ["NAME", "HOLDER", "TOKEN", "HELD", "WAITERS", "LONGEST", "GRANTS"];
+const COLUMNS: [&str; 7] = ["NAME", "HOLDER", "TOKEN", "HELD", "WAITERS", "LONGEST", "PER MIN"];
 const WIDTHS: [Constraint; 7] = [
     Constraint::Fill(2),
     Constraint::Fill(2),
@@ -36,7 +36,7 @@ const WIDTHS: [Constraint; 7] = [
     Constraint::Length(12),
     Constraint::Length(7),
     Constraint::Length(12),
-    Constraint::Length(6),
+    Constraint::Length(7),
 ];
 /// Each look asks for all locks.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
@@ -171,15 +171,25 @@ enum Mode {
 struct View {
     locks: Vec<LockStatus>,
     /// The last holder of each lock, and how often another one was seen.
-    grants: HashMap<(LockName, LockKind), (HolderId, u32)>,
+    grants: HashMap<Key, (HolderId, u32)>,
     sort: Sort,
     filter: String,
-    selected: usize,
+    /// The lock that the cursor follows; none before it was moved: then it stays at the top. And its row, for when the lock has gone.
+    selected: Option<Key>,
+    row: usize,
     mode: Mode,
     message: Option<String>,
     /// Why the last look has failed, or that at a lock.
     trouble: Option<String>,
     since: Option<Instant>,
+    /// When it began to count grants.
+    begun: Option<Instant>,
+}
+
+type Key = (LockName, LockKind);
+
+fn key(lock: &LockStatus) -> Key {
+    (lock.name.clone(), list::named(lock).kind)
 }
 
 impl View {
@@ -190,10 +200,12 @@ impl View {
         if self.grants.len() > MOST_COUNTED.max(2 * self.locks.len()) {
             // Names that are used once would fill the memory.
             self.grants.clear();
+            self.begun = None;
         }
+        self.begun = self.begun.or(self.since);
         for lock in &self.locks {
             let Some(first) = lock.holders.first() else { continue };
-            let seen = self.grants.entry((lock.name.clone(), first.mode.kind()));
+            let seen = self.grants.entry(key(lock));
             let (last, count) = seen.or_insert_with(|| (first.id.clone(), 0));
             if *last != first.id {
                 (*last, *count) = (first.id.clone(), *count + 1);
@@ -210,8 +222,30 @@ impl View {
     }
 
     fn grants(&self, lock: &LockStatus) -> u32 {
-        let Some(first) = lock.holders.first() else { return 0 };
-        self.grants.get(&(lock.name.clone(), first.mode.kind())).map_or(0, |(_, count)| *count)
+        self.grants.get(&key(lock)).map_or(0, |(_, count)| *count)
+    }
+
+    /// The lock under the cursor, if it is still in use.
+    fn under_cursor(&self) -> Option<&LockStatus> {
+        match &self.selected {
+            None => self.visible().first().copied(),
+            Some(selected) => self.locks.iter().find(|lock| key(lock) == *selected),
+        }
+    }
+
+    /// The row of the cursor.
+    fn at(&self, locks: &[&LockStatus]) -> usize {
+        let found =
+            self.selected.as_ref().and_then(|selected| locks.iter().position(|lock| key(lock) == *selected));
+        found.unwrap_or(self.row).min(locks.len().saturating_sub(1))
+    }
+
+    /// Moves the cursor; it follows the lock there from now on.
+    fn select(&mut self, to: impl FnOnce(usize) -> usize) {
+        let locks = self.visible();
+        let row = to(self.at(&locks)).min(locks.len().saturating_sub(1));
+        self.selected = locks.get(row).map(|lock| key(lock));
+        self.row = row;
     }
 
     /// The locks that the filter leaves, in order.
@@ -247,7 +281,7 @@ impl View {
             first.and_then(age).unwrap_or_default(),
             lock.waiters.len().to_string(),
             waiter.and_then(age).unwrap_or_default(),
-            self.grants(lock).to_string(),
+            per_minute(self.grants(lock), self.begun.map_or(Duration::ZERO, |begun| begun.elapsed())),
         ]
     }
 
@@ -277,9 +311,12 @@ impl View {
             (mode @ Mode::Details, _) => self.mode = mode,
             (Mode::Table, code) => match code {
                 KeyCode::Char('/') => self.mode = Mode::Filter,
-                KeyCode::Enter => self.mode = Mode::Details,
-                KeyCode::Up => self.selected = self.selected.saturating_sub(1),
-                KeyCode::Down => self.selected += 1,
+                KeyCode::Enter => {
+                    self.select(|row| row);
+                    self.mode = Mode::Details;
+                }
+                KeyCode::Up => self.select(|row| row.saturating_sub(1)),
+                KeyCode::Down => self.select(|row| row + 1),
                 KeyCode::Char('s') => {
                     self.sort = match self.sort {
                         Sort::Waiters => Sort::Age,
@@ -295,10 +332,10 @@ impl View {
 
     /// Asks whether the selected lock is to be broken. The question is about the holder that was shown.
     fn ask(&mut self, capabilities: &Capabilities) {
-        let Some(lock) = self.visible().get(self.selected).copied() else { return };
-        let asked = match lock.holders.as_slice() {
-            [] => Err("it is not held".to_owned()),
-            [holder] => {
+        let lock = self.under_cursor();
+        let asked = match lock.map(|lock| (lock, lock.holders.as_slice())) {
+            None | Some((_, [])) => Err("it is not held".to_owned()),
+            Some((lock, [holder])) => {
                 let named = Named::in_mode(lock.name.as_str(), holder.mode);
                 Ok((
                     breaking::question(capabilities, named, holder),
@@ -306,7 +343,7 @@ impl View {
                     Box::new(holder.clone()),
                 ))
             }
-            _ => Err("it has several holders: choose one with distlock break --holder".to_owned()),
+            Some(_) => Err("it has several holders: choose one with distlock break --holder".to_owned()),
         };
         match asked {
             Ok((question, name, holder)) => self.mode = Mode::Asks(question, name, holder),
@@ -318,8 +355,11 @@ impl View {
         let [title, body, foot] =
             Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)])
                 .areas(frame.area());
+        if self.selected.is_some() && matches!(self.mode, Mode::Table | Mode::Filter) {
+            self.select(|row| row);
+        }
         let locks = self.visible();
-        let selected = self.selected.min(locks.len().saturating_sub(1));
+        let row = self.at(&locks);
         let (now, height) = (SystemTime::now(), usize::from(body.height).saturating_sub(1).max(1));
         let age = self.since.map_or(Duration::ZERO, |since| whole_seconds(since.elapsed()));
         let text = format!(
@@ -330,24 +370,22 @@ impl View {
             humantime::format_duration(age)
         );
         frame.render_widget(Line::raw(text.to_lowercase()).bold(), title);
-        let text = match (&self.mode, locks.get(selected)) {
+        let text = match (&self.mode, &self.selected) {
             (Mode::Asks(question, ..), _) => Some(question.clone()),
-            (Mode::Details, Some(lock)) => {
-                let one = lock.holders.iter().chain(&lock.waiters).next();
-                let named = one.map_or(Named::lock(lock.name.as_str()), |one| {
-                    Named::in_mode(lock.name.as_str(), one.mode)
-                });
-                Some(status::to_text(named, lock, capabilities, now))
+            (Mode::Details, Some((name, kind))) => {
+                let (named, free) =
+                    (Named { name: name.as_str(), kind: *kind }, LockStatus::free(name.clone()));
+                Some(status::to_text(named, self.under_cursor().unwrap_or(&free), capabilities, now))
             }
             _ => None,
         };
         if let Some(text) = text {
             frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), body);
         } else {
-            let first = selected / height * height;
+            let first = row / height * height;
             let page = locks.iter().skip(first).take(height).map(|lock| Row::new(self.cells(lock, now)));
             let table = Table::new(page, WIDTHS).header(Row::new(COLUMNS).bold());
-            let mut state = TableState::new().with_selected(selected - first);
+            let mut state = TableState::new().with_selected(row - first);
             frame.render_stateful_widget(
                 table.row_highlight_style(ratatui::style::Style::new().reversed()),
                 body,
@@ -360,6 +398,82 @@ impl View {
             (None, _) => HELP.to_owned(),
         };
         frame.render_widget(Line::raw(foot_text), foot);
-        self.selected = selected;
+    }
+}
+
+/// How often another holder was seen. In the first minute, the whole is that minute.
+fn per_minute(count: u32, watched: Duration) -> String {
+    let rate = f64::from(count) * 60.0 / watched.as_secs_f64().max(60.0);
+    if rate == 0.0 || rate >= 10.0 { format!("{rate:.0}") } else { format!("{rate:.1}") }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use distlock::capabilities::Reach;
+    use distlock::spi::{CharacterSet, NameRules};
+
+    use super::*;
+
+    /// The locks of these names, of which the first has the most waiters.
+    fn locks(names: &[&str]) -> LockList {
+        let lock = |(number, name): (usize, &&str)| {
+            let mut lock = LockStatus::free(LockName::new(name).unwrap());
+            let waiter = |number: usize| Participant::new(HolderId::new(number.to_string()));
+            lock.holders = vec![waiter(0)];
+            lock.waiters = (number..names.len()).map(waiter).collect();
+            lock
+        };
+        let mut list = LockList::default();
+        list.locks = names.iter().enumerate().map(lock).collect();
+        list
+    }
+
+    fn row(view: &View) -> (&str, usize) {
+        let locks = view.visible();
+        let row = view.at(&locks);
+        (locks[row].name.as_str(), row)
+    }
+
+    #[test]
+    fn the_cursor_stays_at_its_lock() {
+        let mut view = View::default();
+        let draw = |view: &mut View| {
+            let mut terminal = ratatui::Terminal::new(ratatui::backend::TestBackend::new(80, 9)).unwrap();
+            let names = NameRules::new(CharacterSet::ANY, 200);
+            let capabilities = Capabilities::new("test", Reach::Network, names);
+            terminal.draw(|frame| view.draw(frame, &capabilities)).unwrap();
+            terminal.backend().to_string()
+        };
+        let see = |view: &mut View, names: &[&str]| {
+            view.see(locks(names));
+            draw(view)
+        };
+        see(&mut view, &["a", "b", "c"]);
+        see(&mut view, &["b", "a", "c"]);
+        assert_eq!(row(&view), ("b", 0), "it stays at the top until it is moved");
+        view.select(|row| row + 1);
+        see(&mut view, &["c", "b", "a"]);
+        assert_eq!(row(&view), ("a", 2));
+        assert_eq!(view.under_cursor().unwrap().name.as_str(), "a");
+        view.mode = Mode::Details;
+        let shown = see(&mut view, &["c", "b", "d"]);
+        assert!(shown.contains("lock \"a\" is free"), "{shown}");
+        assert!(view.under_cursor().is_none());
+        view.mode = Mode::Table;
+        see(&mut view, &["c", "b", "d"]);
+        assert_eq!(row(&view), ("d", 2), "the next one");
+        see(&mut view, &["d", "a"]);
+        assert_eq!(row(&view), ("d", 0));
+        see(&mut view, &[]);
+        assert!(view.visible().is_empty() && view.under_cursor().is_none());
+    }
+
+    #[test]
+    fn grants_are_shown_for_each_minute() {
+        let shown = |count, seconds| per_minute(count, Duration::from_secs(seconds));
+        assert_eq!([shown(0, 0), shown(3, 10), shown(3, 60), shown(3, 90)], ["0", "3.0", "3.0", "2.0"]);
+        assert_eq!([shown(100, 120), shown(1, 3_600)], ["50", "0.0"]);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use distlock::LockClient;
 use distlock::status::{ChangeKind, LockChange};
+use distlock::{LockClient, LockError};
 use serde_json::json;
 
 use crate::arguments::{Common, Watch};
@@ -26,14 +26,36 @@ pub(crate) async fn run(common: &Common, watch: &Watch, report: &Report) -> Resu
 
 async fn follow(locks: &LockClient, arguments: &Watch, json: bool) -> Result<(), Failure> {
     let mut watch = locks.scoped(&arguments.prefix).watch(arguments.interval);
+    let mut told = None;
     loop {
-        let (changes, now) = (watch.changes().await?, SystemTime::now());
-        let lines =
-            changes.iter().map(|change| if json { to_json(change, now) } else { to_text(change, now) });
-        if !print(lines.collect()).await? {
+        let (changes, now, mut lines) = (watch.changes().await?, SystemTime::now(), Vec::new());
+        let trouble = watch.trouble().map(|error| error.name().cloned());
+        if trouble != told {
+            lines.push(contact(watch.trouble(), now, json));
+            told = trouble;
+        }
+        lines.extend(changes.iter().map(|one| if json { to_json(one, now) } else { to_text(one, now) }));
+        if !print(lines.concat()).await? {
             return Ok(());
         }
     }
+}
+
+/// Why it cannot look at all locks, or that it can again.
+fn contact(trouble: Option<&LockError>, now: SystemTime, json: bool) -> String {
+    let message = trouble.map(ToString::to_string);
+    if !json {
+        let text =
+            message.map_or("all can be looked at again".to_owned(), |why| format!("cannot look: {why}"));
+        return format!("{} {text}\n", moment(now));
+    }
+    let mut head = vec![("event", if trouble.is_some() { "unreachable" } else { "reachable" })];
+    head.extend(trouble.and_then(LockError::name).map(|name| ("name", name.as_str())));
+    format!("{}\n", with_head(&head, json!({ "time": time(now), "message": message })))
+}
+
+fn time(now: SystemTime) -> String {
+    humantime::format_rfc3339_millis(now).to_string()
 }
 
 fn to_text(change: &LockChange, now: SystemTime) -> String {
@@ -55,7 +77,7 @@ fn to_json(change: &LockChange, now: SystemTime) -> String {
         _ => "left",
     };
     let details = json!({
-        "time": humantime::format_rfc3339_millis(now).to_string(),
+        "time": time(now),
         "client": ParticipantJson::from(&change.participant),
     });
     format!("{}\n", with_head(&[("event", event), ("name", change.name.as_str())], details))

@@ -43,8 +43,8 @@ const BROKEN_IS_REMEMBERED: Duration = Duration::from_secs(60 * 60);
 /// fence was lost are above them.
 const MOST_TOKENS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
-/// How many keys one request of a list looks at: some 0.1 ms of the server's time.
-const SCANNED_AT_ONCE: u32 = 500;
+/// How many keys one request of a list looks at. Others at the server wait for it: of 500, 1% took more than 3.7 ms.
+const SCANNED_AT_ONCE: u32 = 200;
 
 /// The server refuses a time to live whose end is no 64-bit number of milliseconds.
 const LONGEST_MEMORY: Duration = Duration::from_secs(1000 * 366 * 24 * 60 * 60);
@@ -218,16 +218,22 @@ impl Backend for RedisBackend {
         let prefix = &self.nodes.client.options.server.prefix;
         let (pattern, mut found) = (keys::pattern(prefix), BTreeSet::new());
         for slot in self.nodes.primaries().await? {
-            let mut cursor = Some(0_u64);
-            while let Some(from) = cursor {
+            let mut last: Option<(Arc<Link>, u64)> = None;
+            loop {
                 let (_, link) = self.nodes.link(slot, Operation::Inspect).await?;
+                // A cursor means something only to the server that has told it.
+                let goes_on = last.filter(|(before, _)| Arc::ptr_eq(before, &link));
+                let from = goes_on.map_or(0, |(_, cursor)| cursor);
                 let mut scan = redis::cmd("SCAN");
                 scan.arg(from).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED_AT_ONCE);
                 let (next, keys): (u64, Vec<Vec<u8>>) =
                     link.send(&scan).await.map_err(|error| explain(Operation::Inspect, error))?;
                 let owner_of = |key| keys::owner_of(prefix, std::str::from_utf8(key).ok()?);
                 found.extend(keys.iter().filter_map(|key| owner_of(key)));
-                cursor = (next != 0).then_some(next);
+                if next == 0 {
+                    break;
+                }
+                last = Some((link, next));
             }
         }
         Ok(found.iter().filter_map(|(name, kind)| InspectRequest::found(name, *kind).ok()).collect())

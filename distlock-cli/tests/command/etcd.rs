@@ -95,6 +95,7 @@ cases!(Server::start(), sharing: [
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
     the_doctor_finds_what_there_is_to_find,
+    a_watch_says_when_it_cannot_look_and_when_it_can_again,
     a_server_that_starts_late_is_waited_for,
     a_server_that_does_not_answer_is_69,
     a_held_lock_exits_with_75_and_names_the_holder,

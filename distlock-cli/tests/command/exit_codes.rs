@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::support::{Sandbox, assert_code, bare, said, with_few_descriptors_it_is_70};
+use crate::support::{Running, Sandbox, assert_code, bare, said, with_few_descriptors_it_is_70};
 
 #[test]
 fn the_commands_own_code_comes_through() {
@@ -250,4 +250,30 @@ fn the_doctor_finds_nothing_in_a_folder() {
     let slow = text.lines().filter(|line| is_slow(line)).count();
     assert!(text.lines().all(|line| line.starts_with("fine ") || is_slow(line)), "{text}");
     assert_code(&output, i32::from(slow > 0), &text);
+}
+
+#[test]
+fn a_doctor_waits_for_another_one_of_this_machine() {
+    let sandbox = Sandbox::new();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let name = format!("distlock-doctor/{}/run", host.trim());
+    let mut other = sandbox.hold(&name);
+    let mut doctor = Running::start(&mut sandbox.distlock(["doctor"]));
+    sandbox.until_waiting(&name, 1);
+    other.close_input();
+    assert!(doctor.code_at_last() <= 1, "{}", doctor.rest());
+}
+
+#[test]
+fn man_writes_a_page_of_each_subcommand() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.file("pages");
+    let man = || bare().arg("man").arg(&folder).output().unwrap();
+    assert_code(&man(), 70, "no folder");
+    fs::create_dir(&folder).unwrap();
+    assert_code(&man(), 0, "a folder");
+    for page in ["distlock.1", "distlock-exec.1", "distlock-doctor.1"] {
+        let text = fs::read_to_string(folder.join(page)).unwrap();
+        assert!(text.contains(".TH distlock") && text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
 }

@@ -102,7 +102,7 @@ fn without_a_terminal_it_is_a_table_of_now() {
     assert_code(&output, 0, "top");
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<_> = text.lines().collect();
-    assert_eq!(lines[0], "NAME\tHOLDER\tTOKEN\tHELD\tWAITERS\tLONGEST\tGRANTS");
+    assert_eq!(lines[0], "NAME\tHOLDER\tTOKEN\tHELD\tWAITERS\tLONGEST\tPER MIN");
     assert!(lines[1].starts_with(&format!("job\tpid {} on ", holder.pid())) && lines.len() == 2, "{text}");
 }
 
@@ -146,14 +146,20 @@ fn thousands_of_locks_are_one_table() {
     server.command(&["CONFIG", "RESETSTAT"]);
     let listed = String::from_utf8(sandbox.run(["list", "--json"]).stdout).unwrap();
     assert_eq!(listed.lines().count(), count);
-    let (keys, stats): (usize, _) = (number(&text(&["DBSIZE"])), text(&["INFO", "commandstats"]));
+    let keys: usize = number(&text(&["DBSIZE"]));
     let calls_of = |command: &str| -> usize {
+        let stats = text(&["INFO", "commandstats"]);
         let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
         number(line.unwrap_or_else(|| panic!("{command}: {stats}")).split(',').next().unwrap())
     };
     let (scans, looks) = (calls_of("scan"), calls_of("evalsha"));
     assert!((keys / 1_000..keys / 100 + 10).contains(&scans), "{scans} requests read {keys} keys");
     assert!((count..count + 10).contains(&looks), "{looks} looks at {count} locks");
+    // A list of some looks at no other.
+    server.command(&["CONFIG", "RESETSTAT"]);
+    let listed = String::from_utf8(sandbox.run(["list", "lock-00099"]).stdout).unwrap();
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+    assert_eq!(calls_of("evalsha"), 1, "{listed}");
     let Some(terminal) = Terminal::open(&sandbox) else { return };
     terminal.until_shown(&format!("{count} of {count} locks"));
     terminal.press(&["Down", "/", "0", "0", "0", "9", "9", "Enter"]);

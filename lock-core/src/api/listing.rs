@@ -16,14 +16,15 @@ use crate::types::{capabilities::Capabilities, error::ErrorKind};
 /// How many locks of a list are inspected at the same time.
 const TOGETHER: usize = 32;
 
-/// Inspects all locks that the server knows.
-async fn inspect_all(context: Arc<ClientContext>) -> Result<LockList, LockError> {
-    let mut requests = context.backend.list().await?.into_iter();
+/// Inspects the locks that the server knows, and whose names may begin so.
+async fn inspect_all(context: Arc<ClientContext>, prefix: Arc<str>) -> Result<LockList, LockError> {
+    let rules = context.backend.capabilities().names;
+    let is_wanted = |request: &InspectRequest| rules.may_begin(&request.physical, &prefix);
+    let mut requests = context.backend.list().await?.into_iter().filter(is_wanted);
     let (mut asked, mut found) = (JoinSet::new(), LockList::default());
     loop {
         for request in requests.by_ref().take(TOGETHER - asked.len()) {
-            let context = Arc::clone(&context);
-            asked.spawn(async move { inspect_found(&context, request).await });
+            asked.spawn(inspect(Arc::clone(&context), request));
         }
         match asked.join_next().await {
             None => return Ok(found),
@@ -35,10 +36,7 @@ async fn inspect_all(context: Arc<ClientContext>) -> Result<LockList, LockError>
     }
 }
 
-async fn inspect_found(
-    context: &ClientContext,
-    mut request: InspectRequest,
-) -> Result<LockStatus, LockError> {
+async fn inspect(context: Arc<ClientContext>, mut request: InspectRequest) -> Result<LockStatus, LockError> {
     if let Some(seen) = request.seen.take() {
         return Ok(seen);
     }
@@ -76,9 +74,11 @@ impl LockClient {
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
     pub async fn list(&self) -> Result<LockList, LockError> {
-        let mut found = self.on_engine(Operation::Inspect, inspect_all).await?;
+        let prefix = Arc::clone(&self.prefix);
+        let mut found = self.on_engine(Operation::Inspect, |context| inspect_all(context, prefix)).await?;
         found.locks.retain(|lock| lock.name.as_str().starts_with(&*self.prefix));
         found.locks.sort_by(|one, other| one.name.cmp(&other.name));
+        found.failures.sort_by(|one, other| one.name().cmp(&other.name()));
         Ok(found)
     }
 }

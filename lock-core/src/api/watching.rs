@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::api::client::LockClient;
-use crate::runtime::log::log;
 use crate::runtime::{Moment, race};
 use crate::types::{HolderId, LockError, LockKind, LockList, LockName, LockStatus, Participant};
 
@@ -49,6 +48,7 @@ pub struct LockWatch {
     interval: Duration,
     next: Moment,
     seen: Vec<LockStatus>,
+    trouble: Option<LockError>,
 }
 
 impl LockClient {
@@ -67,16 +67,16 @@ impl LockClient {
     /// # Ok(()) });
     /// ```
     pub fn watch(&self, interval: Duration) -> LockWatch {
-        let interval = interval.max(SHORTEST_INTERVAL);
-        LockWatch { client: self.clone(), interval, next: self.clock().now(), seen: Vec::new() }
+        let (interval, next) = (interval.max(SHORTEST_INTERVAL), self.clock().now());
+        LockWatch { client: self.clone(), interval, next, seen: Vec::new(), trouble: None }
     }
 }
 
 impl LockWatch {
     /// Waits until a look shows other holders or waiters than the last one; the first shows all that there are. Of one lock,
-    /// what has ended comes first. While the server cannot be reached, it waits.
+    /// what has ended comes first. It also returns, perhaps without a change, when [trouble](Self::trouble) begins or ends.
     ///
-    /// A lock that cannot be inspected is taken to be as it was.
+    /// While the server cannot be reached, it waits. A lock that cannot be inspected is taken to be as it was.
     ///
     /// # Errors
     /// Those of [`LockClient::list`] that do not pass by themselves; [`ErrorKind::Closed`] after [`LockClient::close`].
@@ -90,19 +90,23 @@ impl LockWatch {
             self.client.refuse_when_closing()?;
             let found = self.client.list().await;
             self.next = clock.now().plus(self.interval);
-            match found {
-                Ok(found) => {
-                    let changes = self.see(found);
-                    if !changes.is_empty() {
-                        return Ok(changes);
-                    }
-                }
-                Err(error) if error.is_retryable() => {
-                    log!(debug, %error, "not looked at");
-                }
-                Err(error) => return Err(error),
+            let found = match found {
+                Err(why) if why.is_retryable() => LockList { locks: self.seen.clone(), failures: vec![why] },
+                found => found?,
+            };
+            let trouble = found.failures.first().cloned();
+            let is_other = trouble.as_ref().map(LockError::name) != self.trouble().map(LockError::name);
+            self.trouble = trouble;
+            let changes = self.see(found);
+            if is_other || !changes.is_empty() {
+                return Ok(changes);
             }
         }
+    }
+
+    /// Returns why the last look has failed: an error that names a lock is about the first that could not be inspected.
+    pub fn trouble(&self) -> Option<&LockError> {
+        self.trouble.as_ref()
     }
 
     /// Returns the locks in use as the last look has shown them, in the order of their names.
@@ -110,8 +114,7 @@ impl LockWatch {
         &self.seen
     }
 
-    fn see(&mut self, found: LockList) -> Vec<LockChange> {
-        let LockList { mut locks, failures } = found;
+    fn see(&mut self, LockList { mut locks, failures }: LockList) -> Vec<LockChange> {
         let rules = self.client.capabilities().names;
         let is_unknown = |lock: &&LockStatus| {
             let at_server = rules.apply(&lock.name);
@@ -123,9 +126,8 @@ impl LockWatch {
         let unknown: Vec<_> = self.seen.iter().filter(is_unknown).cloned().collect();
         locks.extend(unknown);
         locks.sort_by(|one, other| one.name.cmp(&other.name));
-        let changes = differences(&self.seen, &locks);
-        self.seen = locks;
-        changes
+        let before = std::mem::replace(&mut self.seen, locks);
+        differences(&before, &self.seen)
     }
 }
 
@@ -135,6 +137,7 @@ fn key(lock: &LockStatus) -> (&LockName, Option<LockKind>) {
 
 /// A participant of a lock, and whether it holds it.
 type Participation<'a> = (&'a LockName, LockKind, &'a HolderId, bool);
+type Places<'a> = HashMap<Participation<'a>, &'a Participant>;
 
 fn places(locks: &[LockStatus]) -> impl Iterator<Item = (Participation<'_>, &Participant)> {
     locks.iter().flat_map(|lock| {
@@ -145,16 +148,14 @@ fn places(locks: &[LockStatus]) -> impl Iterator<Item = (Participation<'_>, &Par
 }
 
 fn differences(old: &[LockStatus], new: &[LockStatus]) -> Vec<LockChange> {
-    let (before, after): (HashMap<_, _>, HashMap<_, _>) = (places(old).collect(), places(new).collect());
+    let (before, after): (Places<'_>, Places<'_>) = (places(old).collect(), places(new).collect());
     let change = |(name, ..): Participation<'_>, kind, participant: &Participant| LockChange {
         name: name.clone(),
         kind,
         participant: participant.clone(),
     };
     // Some servers give one id to all holds of a connection.
-    let goes_on = |now: &HashMap<Participation<'_>, &Participant>,
-                   place: &Participation<'_>,
-                   one: &Participant| {
+    let goes_on = |now: &Places<'_>, place: &Participation<'_>, one: &Participant| {
         now.get(place).is_some_and(|other| other.token == one.token || other.token.xor(one.token).is_some())
     };
     let ended = places(old).filter(|(place, one)| !goes_on(&after, place, one)).filter_map(|(place, one)| {
@@ -211,8 +212,7 @@ mod tests {
     #[test]
     fn only_a_lock_that_cannot_be_inspected_is_taken_to_be_as_it_was() {
         let client = Fake::default().client(ClientBuilder::new());
-        let mut watch =
-            LockWatch { next: client.clock().now(), client, interval: SHORTEST_INTERVAL, seen: Vec::new() };
+        let mut watch = client.watch(SHORTEST_INTERVAL);
         let named = |name: &str| {
             let mut lock = lock(&[("one", 1)], &[]);
             lock[0].name = LockName::new(name).unwrap();

@@ -203,6 +203,12 @@ impl NameRules {
         PhysicalName(Arc::from(mapped))
     }
 
+    /// Whether this may be, at the server, a name that begins with `prefix`; or is one, as the server has spelt it.
+    pub(crate) fn may_begin(&self, physical: &PhysicalName, prefix: &str) -> bool {
+        let text = physical.as_str();
+        text.starts_with(prefix) || text.contains('~') && text.starts_with(&self.readable_prefix(prefix))
+    }
+
     fn accepts(&self, text: &str) -> bool {
         text.len() <= self.max_length
             && !text.starts_with('.')
@@ -263,7 +269,34 @@ mod tests {
         assert_ne!(first, second);
     }
 
+    #[test]
+    fn another_beginning_is_seen_in_the_name_at_the_server() {
+        let rules = NameRules::new(CharacterSet::PORTABLE, 48);
+        for (name, prefix, may) in [
+            ("orders-42", "orders-", true),
+            ("orders-42", "jobs-", false),
+            ("orders_42", "orders/", false),
+            ("orders/42", "jobs/", false),
+            ("orders/42", "orders.", false),
+            ("orders/42", "orders:", true),
+        ] {
+            let physical = rules.apply(&LockName::new(name).unwrap());
+            assert_eq!(rules.may_begin(&physical, prefix), may, "{name:?} {prefix:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn each_beginning_of_a_name_is_one_of_its_name_at_the_server(name in "[a~./é🔒-]{1,80}") {
+            for rules in [CharacterSet::PORTABLE, CharacterSet::ANY].map(|set| NameRules::new(set, 48)) {
+                let physical = rules.apply(&LockName::new(&name).unwrap());
+                for (end, _) in name.char_indices() {
+                    prop_assert!(rules.may_begin(&physical, &name[..end]), "{physical} {}", &name[..end]);
+                }
+                prop_assert!(rules.may_begin(&physical, &name) && rules.may_begin(&physical, physical.as_str()));
+            }
+        }
+
         #[test]
         fn is_injective_and_accepted(names in prop::collection::hash_set(".{1,60}", 1..40)) {
             let rules = NameRules::new(CharacterSet::PORTABLE_LOWER_CASE, 48);

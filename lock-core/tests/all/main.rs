@@ -36,3 +36,4 @@ mod support;
 mod waiting;
 mod wakers;
 mod walks;
+mod watching;

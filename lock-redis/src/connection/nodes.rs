@@ -14,7 +14,7 @@ use redis::{Cmd, FromRedisValue};
 use super::contact::Connection;
 use super::earlier::Earlier;
 use super::link::Link;
-use super::witnesses::{Witnesses, without_owner};
+use super::witnesses::{Witnesses, gap, without_owner};
 use crate::failure::is_elsewhere;
 use crate::keys::{Keys, hash_slot};
 use crate::messages::Router;
@@ -182,13 +182,14 @@ impl Nodes {
         }
     }
 
-    /// A hash slot of each primary of the cluster; of the only server, if there is no cluster.
+    /// A hash slot of each primary of the cluster; of the only server, if there is no cluster. During a failover there is a gap.
     pub(crate) async fn primaries(&self) -> Result<Vec<u16>, LockError> {
         let client = &self.client;
         let Some(witnesses) = client.witnesses.as_ref().filter(|all| all.are_nodes()) else {
             return Ok(vec![0]);
         };
         let (_, all) = witnesses.primaries(client.request_timeout, client.now()).await?;
+        gap(&all).map_or(Ok(()), |slot| Err(without_owner(slot)))?;
         Ok(all.iter().filter_map(|primary| Some(*primary.slots.first()?.start())).collect())
     }
 

@@ -251,6 +251,13 @@ fn agreed(answers: &[Vec<Primary>], all: usize) -> Vec<Primary> {
     agreed
 }
 
+/// The first hash slot that none of these has.
+pub(super) fn gap(primaries: &[Primary]) -> Option<u16> {
+    let (all, named) = (0..=16_383, primaries.iter().flat_map(|primary| &primary.slots));
+    let is_unnamed = |slot| all.contains(&slot) && !primaries.iter().any(|primary| primary.has(slot));
+    Some(*those(named.chain([&all]), is_unnamed).first()?.start())
+}
+
 /// The error for a hash slot of which no majority names an owner.
 pub(super) fn without_owner(slot: u16) -> LockError {
     let cause = format!("no majority of the nodes names an owner of the hash slot {slot}");
@@ -398,6 +405,22 @@ mod tests {
         assert_eq!(agreed(&[whole.clone(), says(2, vec![0..=9]), Vec::new()]), []);
         let strange = says(3, vec![65_535..=65_535]);
         assert_eq!(agreed(&[strange.clone(), strange]), []);
+    }
+
+    #[test]
+    fn a_hash_slot_without_a_primary_is_a_gap() {
+        let gap = |of_each: &[Slots]| {
+            let has = |slots: &Slots| Primary {
+                slots: slots.clone(),
+                ..Primary::only(Endpoint::Tcp { host: "n1".to_owned(), port: 7000 }, 1)
+            };
+            gap(&of_each.iter().map(has).collect::<Vec<_>>())
+        };
+        assert_eq!(gap(&[vec![0..=9, 20..=16_383], vec![10..=19]]), None);
+        assert_eq!(gap(&[vec![0..=9, 20..=16_383], vec![10..=18]]), Some(19));
+        assert_eq!(gap(&[vec![1..=16_383]]), Some(0));
+        assert_eq!(gap(&[vec![0..=16_382]]), Some(16_383));
+        assert_eq!(gap(&[]), Some(0));
     }
 
     #[test]

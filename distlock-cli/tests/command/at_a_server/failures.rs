@@ -53,6 +53,32 @@ pub(crate) fn the_doctor_finds_what_there_is_to_find<S: Server>(server: &S) {
     assert!(message.contains(S::AWAY) && !message.contains("if the server runs"), "{message}");
 }
 
+pub(crate) fn a_watch_says_when_it_cannot_look_and_when_it_can_again<S: Server>(server: &S) {
+    let sandbox = server.sandbox("60s");
+    let start = |more: &[&str]| {
+        Running::start(&mut sandbox.distlock([&["watch", "--interval", "100ms"], more].concat()))
+    };
+    let (mut watch, mut text) = (start(&["--json"]), start(&[]));
+    let _holder = sandbox.hold("job");
+    assert_eq!(watch.output_event()["event"], "granted");
+    text.output_line();
+    server.kill();
+    let mut until = |event: &str| loop {
+        let told = watch.output_event();
+        // At first, only a lock may be the one that cannot be looked at.
+        if told["event"] == event && told.get("name").is_none() {
+            return told;
+        }
+    };
+    let told = until("unreachable");
+    assert!(told["message"].as_str().unwrap().contains("cannot be reached"), "{told}");
+    let mut until_text = |part: &str| while !text.output_line().contains(part) {};
+    until_text(" UTC cannot look: ");
+    server.restart();
+    assert_eq!(until("reachable")["message"], Value::Null);
+    until_text(" UTC all can be looked at again");
+}
+
 /// The exit code, and the findings.
 pub(crate) fn doctor(sandbox: &Sandbox) -> (Option<i32>, Vec<Value>) {
     doctor_with(sandbox, &[])
@@ -140,13 +166,17 @@ pub(crate) fn a_server_that_does_not_answer_is_69<S: Server>(server: &S) {
     assert_code(&server.sandbox("60s").run(["exec", "job", "--", "true"]), 0, "resumed");
 }
 
-/// The server refuses a command with this URL, and the message contains these words.
+/// The server refuses a command with this URL, and the message contains these words; the doctor says the same.
 pub(crate) fn is_77(url: String, words: &str) {
     let sandbox = Sandbox::at(url);
     let output = sandbox.run(["exec", "job", "--", "touch", "ran"]);
     assert_code(&output, 77, sandbox.url());
     assert!(said(&output).contains(words), "{output:?}");
     assert!(!sandbox.file("ran").exists());
+    let (code, findings) = doctor(&sandbox);
+    assert_eq!(code, Some(77), "{findings:?}");
+    let fault = findings.iter().find(|finding| finding["level"] == "fault").unwrap();
+    assert!(fault["message"].as_str().unwrap().contains(words), "{findings:?}");
 }
 
 /// An invalid URL, and a part of the message about it.

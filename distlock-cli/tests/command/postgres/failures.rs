@@ -22,6 +22,15 @@ cases!(Server::start(), failures: [
 cases!(Server::with_table(), failures: [the_doctor_finds_what_there_is_to_find]);
 
 #[test]
+fn the_doctor_says_that_no_tokens_come() {
+    let Some(server) = Server::start() else { return };
+    let (_, findings) = doctor(&server.place_with(&[("fencing", "none")]));
+    let lock = finding(&findings, "lock");
+    let message = lock["message"].as_str().unwrap();
+    assert!(lock["level"] == "warning" && message.contains("no fencing token"), "{lock}");
+}
+
+#[test]
 fn the_doctor_names_a_permission_that_slots_need_and_locks_do_not() {
     let Some(server) = Server::start() else { return };
     let (code, findings) = doctor(&Sandbox::at(server.url()));

@@ -13,6 +13,7 @@ use crate::support::{Sandbox, until};
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
     the_doctor_finds_what_there_is_to_find,
+    a_watch_says_when_it_cannot_look_and_when_it_can_again,
     a_server_that_starts_late_is_waited_for,
     the_wait_for_a_server_is_reported,
     a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
@@ -79,6 +80,17 @@ fn the_doctor_names_the_right_to_list() {
     assert_eq!(code, Some(1), "{findings:?}");
     let list = finding(&findings, "list");
     assert!(list["level"] == "warning" && list["message"].as_str().unwrap().contains("scan"), "{list}");
+}
+
+#[test]
+fn the_doctor_says_what_is_not_checked_without_the_right_to_ask() {
+    let options = ServerOptions::new().user("app", "right", &["~* &* +@all -info"]);
+    let Some(server) = Server::start_with(options) else { return };
+    let (code, findings) = doctor(&Sandbox::at(server.url()));
+    assert_eq!(code, Some(1), "{findings:?}");
+    let says = |finding: &Value| finding["message"].as_str().unwrap().contains("INFO");
+    let told = findings.iter().find(|finding| says(finding)).unwrap();
+    assert!(told["check"] == "server" && told["level"] == "warning", "{told}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::support::assert_code;
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
     the_doctor_finds_what_there_is_to_find,
+    a_watch_says_when_it_cannot_look_and_when_it_can_again,
     a_server_that_starts_late_is_waited_for,
     a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
     a_signal_ends_the_wait_for_a_server,
@@ -31,6 +32,22 @@ fn the_doctor_tells_of_the_locks_of_other_programs() {
     let list = finding(&findings, "list");
     let message = list["message"].as_str().unwrap();
     assert!(list["level"] == "fine" && message.contains("2 of all locks, first \"orders-42\""), "{list}");
+    // They are no process of this machine.
+    let sandbox = server.sandbox("30s");
+    let own = sandbox.hold("own");
+    let [all, ours] = ["list", "status"].map(|subcommand| sandbox.run([subcommand]));
+    let [all, ours] = [all, ours].map(|output| String::from_utf8(output.stdout).unwrap());
+    assert!(all.contains("orders-42") && !ours.contains("orders-42"), "{all}{ours}");
+    assert!(ours.contains("own") && ours.contains(&own.pid().to_string()), "{ours}");
+}
+
+#[test]
+fn the_doctor_names_a_session_timeout_that_the_servers_refuse() {
+    let Some(server) = Server::start() else { return };
+    let (code, findings) = doctor(&server.sandbox("90s"));
+    assert_eq!(code, Some(1), "{findings:?}");
+    let told = finding(&findings, "server")["message"].as_str().unwrap();
+    assert!(told.contains("maxSessionTimeout") && told.contains("90s") && told.contains("60s"), "{told}");
 }
 
 #[test]
