@@ -8,7 +8,9 @@ use test_servers::Data;
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, lease_of, seconds_left, soon, until};
+use crate::stage::{
+    LONG, PREFIX, ROOM, Stage, Waiter, lease_of, reach_frozen, seconds_left, soon, until, with_options,
+};
 
 cases!("leases":
     a_revoked_lease_is_a_loss_at_once_and_another_follows,
@@ -147,10 +149,12 @@ async fn a_server_without_its_data() -> Outcome {
 /// Most of its lease is the abort margin, and a hold has to begin with the rest of it.
 async fn a_client_that_did_nothing_has_a_free_lock_at_once() -> Outcome {
     let stage = Stage::new().await?;
-    let client = stage.client("lease=20s&abort_margin=13s").await?;
-    tokio::time::sleep(Duration::from_millis(7200)).await;
-    // A grant that had ended would keep the lock for a margin, which this does not wait for.
-    let guard = client.mutex(ROOM)?.acquire_for(Duration::from_secs(5)).await?;
+    let url = with_options(&stage.server.url(PREFIX), "lease=5m&abort_margin=200s");
+    let (client, time) = reach_frozen(&url).await?;
+    // What the lease's grant proves is over for a hold. A keep-alive is due, and its answer comes after that to the creation of the key.
+    time.advance(Duration::from_secs(110));
+    // A grant that had ended would keep the lock for a margin, which does not pass.
+    let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
     ensure!(guard.hold().is_valid(), "it has ended already");
     Ok(guard.release().await?)
 }
