@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{ClientBuilder, Clock, ErrorKind, LockClient, LockError};
 use lock_kit::LockUrl;
 use lock_object_store::DRIVER;
-use test_servers::S3Server;
+use test_servers::{S3Faults, S3Server};
 
 async fn connect(url: &str) -> Result<LockClient, LockError> {
     (DRIVER.connect)(LockUrl::parse(url)?, ClientBuilder::new().connect_timeout(Duration::ZERO)).await
@@ -56,6 +56,34 @@ async fn a_hold_costs_a_write_in_a_quarter_of_its_lease_and_nothing_in_between()
         assert_eq!(server.counts(), (reads + 2, writes + 1));
     }
     guard.release().await.unwrap();
+}
+
+/// The same request again would be refused, as if another client had been faster; and a late first one could come after that.
+#[tokio::test]
+async fn a_write_that_is_answered_500_is_sent_once() {
+    let server = S3Server::start().unwrap();
+    let lock = client(&server).await.mutex("room").unwrap();
+    server.set_faults(S3Faults { failed: 1, ..S3Faults::default() });
+    let error = lock.try_acquire().await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert!(!server.objects("").is_empty(), "it was carried out");
+    // The attempt is undone.
+    lock.acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_conflict_is_read_again() {
+    let server = S3Server::start().unwrap();
+    let lock = client(&server).await.mutex("room").unwrap();
+    // With an object and without one.
+    for _ in 0..2 {
+        server.set_faults(S3Faults { conflicts: 1, ..S3Faults::default() });
+        let before = server.counts();
+        let guard = lock.acquire().await.unwrap();
+        let after = server.counts();
+        assert_eq!((after.0 - before.0, after.1 - before.1), (2, 2));
+        guard.release().await.unwrap();
+    }
 }
 
 #[tokio::test]
