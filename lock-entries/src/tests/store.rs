@@ -175,6 +175,12 @@ impl MemoryStore {
         self.0.state.lock().line.iter().map(|kept| kept.name.clone()).collect()
     }
 
+    /// The names in the line that are marked as broken.
+    pub(super) fn marked(&self) -> Vec<String> {
+        let state = self.0.state.lock();
+        state.line.iter().filter(|kept| kept.is_broken()).map(|kept| kept.name.clone()).collect()
+    }
+
     /// Ends a session, and what it keeps.
     pub(super) fn end(&self, session: u64) {
         let end = move |state: &mut State| {
@@ -551,7 +557,8 @@ impl Lines for Client {
     }
 
     async fn until_gone(&self, key: &Kept) {
-        while let Ok(answer) = self.store.look().await {
+        loop {
+            let Ok(answer) = self.store.look().await else { continue };
             if answer.line.iter().all(|kept| kept.place != key.place) {
                 return;
             }
