@@ -165,7 +165,7 @@ impl<S: Entries> Backend for EntriesBackend<S> {
         let granted = lease.granted();
         self.claims.add(request.id(), &granted.claim);
         let record = Record::of(request, self.store.context())?;
-        if let Some(reason) = rewrite(Operation::Downgrade, &**lease.claim(), &record).await? {
+        if let Some(reason) = rewrite(Operation::Downgrade, &**lease.claim(), record).await? {
             self.claims.forget(request.id());
             return Ok(Downgraded::WasLost(reason));
         }
@@ -187,7 +187,7 @@ impl<S: Entries> Backend for EntriesBackend<S> {
 
     async fn update_holder(&self, lease: &Self::Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
         let record = Record::of(lease.attempt(), self.store.context())?.shown_as(holder);
-        let lost = rewrite(Operation::Describe, &**lease.claim(), &record).await?;
+        let lost = rewrite(Operation::Describe, &**lease.claim(), record).await?;
         Ok(lost.map_or(Updated::Done, Updated::Lost))
     }
 

@@ -1,7 +1,7 @@
 //! The value of an entry: which client created it, what it asks for, and what becomes of its hold.
 
 use std::num::NonZeroU32;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{
     AcquireRequest, BackendContext, ErrorKind, HolderInfo, LockError, Mode, Operation, Participant,
@@ -41,6 +41,10 @@ pub struct Record {
     /// The lock's name as its user wrote it, if it is another one at the store.
     #[serde(default, skip_serializing_if = "is_default")]
     name: Option<String>,
+    /// When the attempt began, in milliseconds since the epoch by the clock of its machine, which only people read; zero where the store
+    /// knows it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    since: u64,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -152,6 +156,13 @@ impl Record {
         self
     }
 
+    /// Returns the same for an attempt that began [then](crate::Claim::since).
+    #[must_use]
+    pub fn begun(self, since: Option<SystemTime>) -> Self {
+        let since = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        Self { since: since.as_millis().try_into().unwrap_or(0), ..self }
+    }
+
     /// Returns whether it has the mark that the hold is broken.
     pub fn is_broken(&self) -> bool {
         self.broken
@@ -173,6 +184,9 @@ impl Record {
     /// Adds what it says to a participant.
     pub fn describe(self, participant: &mut Participant) {
         self.client.describe(participant);
+        if self.since > 0 {
+            participant.since = UNIX_EPOCH.checked_add(Duration::from_millis(self.since));
+        }
     }
 
     /// Returns the value as the store keeps it.
@@ -215,6 +229,11 @@ mod tests {
         assert_eq!(
             text(&record(Mode::Permits { take: one, of: one.saturating_add(2) })),
             r#"{"distlock":1,"host":"box","pid":7,"permits":[1,3],"stops_within":1500}"#
+        );
+        let began = UNIX_EPOCH + Duration::from_micros(5_999);
+        assert_eq!(
+            text(&record(Mode::Exclusive).begun(Some(began))),
+            r#"{"distlock":1,"host":"box","pid":7,"stops_within":1500,"since":5}"#
         );
     }
 

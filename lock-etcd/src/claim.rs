@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use lock_core::{AttemptId, FencingToken, GroupId, HolderId, LossReason, Term};
 use lock_entries::{Claim, Failed, Granted, Outcome, Replaced, Told, Traces};
@@ -60,6 +60,7 @@ pub(crate) struct KeyClaim {
     pub(crate) directory: Directory,
     pub(crate) key: String,
     tombstone: String,
+    since: SystemTime,
     /// The place of the key: the revision that created it.
     traces: Traces<i64>,
     /// The revision of the last change of the key that the client knows.
@@ -75,6 +76,7 @@ impl KeyClaim {
             link,
             session,
             directory,
+            since: SystemTime::now(),
             traces: Traces::default(),
             changed: AtomicI64::new(0),
         }
@@ -170,6 +172,10 @@ impl Claim for KeyClaim {
 
     fn term(&self) -> Term {
         Term::Leased { anchor: self.session.anchor(), length: self.session.ttl }
+    }
+
+    fn since(&self) -> Option<SystemTime> {
+        Some(self.since)
     }
 
     async fn remove(&self) -> Result<bool, Failure> {

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use lock_core::spi::Mutex;
 use lock_core::{
@@ -21,6 +21,11 @@ use crate::{
     Claim, Claims, Entries, EntriesBackend, Failed, Granted, InLine, Line, Lines, Marked, Outcome, Place,
     Record, Replaced, Shown, Standing, Told, Traces, Waiting, how_many_hold, standing, wait,
 };
+
+/// When all attempts began.
+pub(super) fn began() -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(7))
+}
 
 /// An entry as the store keeps it.
 #[derive(Debug, Clone, PartialEq)]
@@ -375,6 +380,10 @@ impl Claim for MemoryClaim {
         Term::Leased { anchor: self.opened, length: Duration::from_secs(3600) }
     }
 
+    fn since(&self) -> Option<SystemTime> {
+        began()
+    }
+
     async fn remove(&self) -> Result<bool, Failure> {
         let Some(place) = self.traces.entry() else { return Ok(false) };
         let was_there = self.delete(Some(place), self.traces.is_doubtful()).await?;
@@ -482,7 +491,7 @@ impl Entries for Client {
             claims.add(request.id(), &claim);
             claim
         });
-        let value = Record::of(request, &self.context)?.text()?;
+        let value = Record::of(request, &self.context)?.begun(claim.since()).text()?;
         let answer = claim.create(value).await.map_err(|failure| failure.explain(Operation::Acquire))?;
         let mut waiter = Waiter { claim: &claim, answer: Some(answer) };
         let place = if request.wait() == Wait::Try {
