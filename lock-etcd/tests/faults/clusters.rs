@@ -18,6 +18,9 @@ cases!("clusters":
     a_leader_that_is_killed_costs_no_hold_and_no_place,
     a_follower_that_stops_costs_no_hold_and_no_place,
     a_follower_that_is_killed_costs_no_hold_and_no_place,
+    a_leader_that_is_mute_costs_no_hold_and_no_place,
+    a_follower_that_is_mute_costs_no_hold_and_no_place,
+    a_member_without_a_leader_says_so,
     without_a_majority_a_hold_ends_in_time_and_a_wait_goes_on,
     a_client_starts_at_the_next_server_while_the_first_is_down,
     a_keep_alive_of_a_deposed_leader_counts_for_nothing,
@@ -45,9 +48,20 @@ async fn a_follower_that_is_killed_costs_no_hold_and_no_place() -> Outcome {
     without(1, Harm::Kill).await
 }
 
+async fn a_leader_that_is_mute_costs_no_hold_and_no_place() -> Outcome {
+    without(0, Harm::Mute).await
+}
+
+async fn a_follower_that_is_mute_costs_no_hold_and_no_place() -> Outcome {
+    without(1, Harm::Mute).await
+}
+
+#[derive(Clone, Copy)]
 enum Harm {
     Stop,
     Kill,
+    /// The others do not hear it, for some seconds, until it opens connections of its own.
+    Mute,
 }
 
 /// Harms the member that comes so many after the leader.
@@ -66,9 +80,19 @@ async fn without(after_leader: usize, harm: Harm) -> Outcome {
     match harm {
         Harm::Stop => order[0].stop()?,
         Harm::Kill => order[0].kill()?,
+        Harm::Mute => order[0].mute(),
     }
-    recorder.suspect().await?;
-    recorder.restored().await?;
+    match (harm, after_leader) {
+        (Harm::Mute, 0) => {
+            let others = || order[1..].iter().copied();
+            until("another leads", || async { Ok(EtcdServer::leader(others()).await.is_ok()) }).await?;
+        }
+        (Harm::Mute, _) => {}
+        _ => {
+            recorder.suspect().await?;
+            recorder.restored().await?;
+        }
+    }
     ensure!(guard.hold().is_valid() && !waiter.is_finished(), "{:?}", recorder.events());
     soon("the release", guard.release()).await??;
     let (next, _) = waiter.granted().await?;
@@ -77,7 +101,27 @@ async fn without(after_leader: usize, harm: Harm) -> Outcome {
     match harm {
         Harm::Stop => order[0].resume(),
         Harm::Kill => order[0].restart(Data::Kept).await,
+        Harm::Mute => {
+            order[0].unmute();
+            Ok(())
+        }
     }
+}
+
+/// The client's next keep-alive is minutes away, and the member alone answers it: so the client turns to another one in time.
+async fn a_member_without_a_leader_says_so() -> Outcome {
+    let members = EtcdServer::start_cluster().await?;
+    let client = client_of(&[&members[0]], "lease=10m").await?;
+    let lock = client.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let others = &members[1..];
+    others.iter().try_for_each(|other| other.stop())?;
+    recorder.suspect().await?;
+    others.iter().try_for_each(|other| other.resume())?;
+    recorder.restored().await?;
+    ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "{:?}", recorder.events());
+    Ok(guard.release().await?)
 }
 
 async fn without_a_majority_a_hold_ends_in_time_and_a_wait_goes_on() -> Outcome {
