@@ -86,6 +86,34 @@ async fn a_conflict_is_read_again() {
     }
 }
 
+/// The page's prices, per million, by its numbers of requests. Other tests count those.
+#[test]
+fn the_page_says_what_its_requests_cost() {
+    let page = include_str!("../../docs/backends/object-store.md");
+    let number = |text: &str| text.trim().replace(',', "").parse::<f64>().unwrap_or(0.0);
+    let all = |cell: &str| cell.split('+').map(number).sum::<f64>();
+    let mut rows = 0;
+    for row in page.lines().filter(|line| line.starts_with("| ") && line.contains('$')) {
+        let [_, what, reads, writes, price, _] = row.split('|').collect::<Vec<_>>()[..] else {
+            panic!("{row}")
+        };
+        let each = all(reads) * 0.4e-6 + all(writes) * 5e-6;
+        for part in price.split(',') {
+            let (dollars, unit) = part.trim().trim_start_matches("or ").split_once(' ').unwrap_or((part, ""));
+            let dollars = dollars.trim().trim_start_matches('$');
+            let decimals = dollars.split_once('.').map_or(0, |(_, digits)| digits.len());
+            let hours_or_more = match unit.trim() {
+                "for a million" => 1e6,
+                "a month" => 730.0,
+                _ => 1.0,
+            };
+            assert_eq!(format!("{:.decimals$}", each * hours_or_more), dollars, "{what}");
+        }
+        rows += 1;
+    }
+    assert_eq!(rows, 5);
+}
+
 #[tokio::test]
 async fn a_bucket_that_does_not_exist_is_named_by_the_first_acquisition() {
     let server = S3Server::start().unwrap();
