@@ -93,6 +93,7 @@ async fn without(after_leader: usize, harm: Harm) -> Outcome {
             recorder.restored().await?;
         }
     }
+    believed_for_longer(&guard, believed_end(&guard)).await?;
     ensure!(guard.hold().is_valid() && !waiter.is_finished(), "{:?}", recorder.events());
     soon("the release", guard.release()).await??;
     let (next, _) = waiter.granted().await?;

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::LossReason;
-use test_servers::Data;
+use lock_core::{LockGuard, LossReason};
+use test_servers::{Data, EtcdRequest};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
@@ -20,6 +20,7 @@ cases!("leases":
     a_server_that_restarts_gives_the_whole_length_again,
     a_server_without_its_data,
     a_client_that_did_nothing_has_a_free_lock_at_once,
+    a_lease_counts_from_the_sending_of_its_keep_alive,
     a_compaction_disturbs_no_waiter,
     a_waiter_finds_out_what_was_compacted_while_it_was_cut_off,
 );
@@ -157,6 +158,29 @@ async fn a_client_that_did_nothing_has_a_free_lock_at_once() -> Outcome {
     let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
     ensure!(guard.hold().is_valid(), "it has ended already");
     Ok(guard.release().await?)
+}
+
+/// And not from an answer that was late: the next hold begins with what is left of it.
+async fn a_lease_counts_from_the_sending_of_its_keep_alive() -> Outcome {
+    const LATE: Duration = Duration::from_secs(10);
+    let stage = Stage::new().await?;
+    let proxy = stage.server.proxy()?;
+    let url = stage.server.url_at(&[proxy.address()], PREFIX);
+    let (client, time) = reach_frozen(&with_options(&url, "lease=5m&timeout=50s")).await?;
+    let first = client.mutex(ROOM)?.acquire().await?;
+    let left = |guard: &LockGuard| guard.hold().remaining().unwrap_or_default();
+    let whole = left(&first);
+    proxy.hold_reply(EtcdRequest::KeepAlive);
+    // A quarter of the lease, and a little more.
+    time.advance(Duration::from_secs(76));
+    soon("a keep-alive", proxy.is_held()).await?;
+    time.advance(LATE);
+    proxy.let_go();
+    until("the first is renewed", || async { Ok(left(&first) + LATE * 2 > whole) }).await?;
+    let second = client.mutex("another room")?.acquire().await?;
+    ensure!(left(&second) + LATE <= whole, "{:?} of {whole:?} are left", left(&second));
+    second.release().await?;
+    Ok(first.release().await?)
 }
 
 /// Compacts up to now.
