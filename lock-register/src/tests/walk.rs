@@ -348,12 +348,14 @@ impl<'a> World<'a> {
         }
         // An operator breaks the hold of a client that has certainly ended.
         let believes = |client: &Client<'_>| {
-            let (hold, mode) = match &client.is_doing {
-                Doing::Holding(hold) => (hold, hold.request.mode()),
-                Doing::Downgrading(hold, ..) => (hold, Mode::Shared),
+            let (hold, mode, reader) = match &client.is_doing {
+                Doing::Holding(hold) => (hold, hold.request.mode(), None),
+                // The store may say already that it is a reader.
+                Doing::Downgrading(hold, reader, _) => (hold, Mode::Shared, Some(reader.id().get())),
                 _ => return None,
             };
-            let is_broken = self.broken.contains(&hold.token);
+            let is_broken = self.broken.contains(&hold.token)
+                || reader.is_some_and(|reader| self.taken_from.contains(&reader));
             (!is_broken && client.backend.now() < hold.until).then_some(mode)
         };
         let held: Vec<_> = self.clients.iter().filter_map(believes).collect();
