@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Weak};
-use std::time::SystemTime;
 
 use lock_core::spi::Mutex;
 use lock_core::{AttemptId, ErrorKind, GroupId, LockError, LossReason, Operation, Term};
@@ -162,9 +161,9 @@ pub trait Claim: fmt::Debug + Send + Sync + 'static {
         self.traces().gone();
     }
 
-    /// Returns when the attempt began, by the wall clock; `None` by default, for a store that knows when an entry was created.
-    fn since(&self) -> Option<SystemTime> {
-        None
+    /// Returns when the attempt began, in milliseconds since the epoch; zero by default, for a store that knows when an entry was created.
+    fn since(&self) -> u64 {
+        0
     }
 
     /// The store refuses to remove the entry: takes care of it some other way. By default it ends with the session.

@@ -1,7 +1,7 @@
 //! The value of an entry: which client created it, what it asks for, and what becomes of its hold.
 
 use std::num::NonZeroU32;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use lock_core::{
     AcquireRequest, BackendContext, ErrorKind, HolderInfo, LockError, Mode, Operation, Participant,
@@ -158,9 +158,8 @@ impl Record {
 
     /// Returns the same for an attempt that began [then](crate::Claim::since).
     #[must_use]
-    pub fn begun(self, since: Option<SystemTime>) -> Self {
-        let since = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-        Self { since: since.as_millis().try_into().unwrap_or(0), ..self }
+    pub fn begun(self, since: u64) -> Self {
+        Self { since, ..self }
     }
 
     /// Returns whether it has the mark that the hold is broken.
@@ -184,9 +183,8 @@ impl Record {
     /// Adds what it says to a participant.
     pub fn describe(self, participant: &mut Participant) {
         self.client.describe(participant);
-        if self.since > 0 {
-            participant.since = UNIX_EPOCH.checked_add(Duration::from_millis(self.since));
-        }
+        let since = UNIX_EPOCH.checked_add(Duration::from_millis(self.since)).filter(|_| self.since > 0);
+        participant.since = since.or(participant.since);
     }
 
     /// Returns the value as the store keeps it.
@@ -230,9 +228,8 @@ mod tests {
             text(&record(Mode::Permits { take: one, of: one.saturating_add(2) })),
             r#"{"distlock":1,"host":"box","pid":7,"permits":[1,3],"stops_within":1500}"#
         );
-        let began = UNIX_EPOCH + Duration::from_micros(5_999);
         assert_eq!(
-            text(&record(Mode::Exclusive).begun(Some(began))),
+            text(&record(Mode::Exclusive).begun(5)),
             r#"{"distlock":1,"host":"box","pid":7,"stops_within":1500,"since":5}"#
         );
     }

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{
@@ -18,14 +18,12 @@ use tokio::sync::watch;
 
 use super::NAMES;
 use crate::{
-    Claim, Claims, Entries, EntriesBackend, Failed, Granted, InLine, Line, Lines, Marked, Outcome, Place,
-    Record, Replaced, Shown, Standing, Told, Traces, Waiting, how_many_hold, standing, wait,
+    Breaks, Claim, Claims, Entries, EntriesBackend, Failed, Granted, InLine, Line, Lines, Marked, Outcome,
+    Place, Record, Replaced, Shown, Standing, Told, Traces, Waiting, how_many_hold, standing, wait,
 };
 
-/// When all attempts began.
-pub(super) fn began() -> Option<SystemTime> {
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(7))
-}
+/// When all attempts began, in milliseconds since the epoch.
+pub(super) const BEGAN: u64 = 7;
 
 /// An entry as the store keeps it.
 #[derive(Debug, Clone, PartialEq)]
@@ -380,8 +378,8 @@ impl Claim for MemoryClaim {
         Term::Leased { anchor: self.opened, length: Duration::from_secs(3600) }
     }
 
-    fn since(&self) -> Option<SystemTime> {
-        began()
+    fn since(&self) -> u64 {
+        BEGAN
     }
 
     async fn remove(&self) -> Result<bool, Failure> {
@@ -547,7 +545,9 @@ impl Lines for Client {
     async fn list(&self) -> Result<Vec<InspectRequest>, Failure> {
         Ok(Vec::new())
     }
+}
 
+impl Breaks for Client {
     async fn mark(&self, key: &mut Kept, value: &[u8]) -> Result<Marked, Failure> {
         let (name, place, version, value) = (key.name.clone(), key.place, key.version, value.to_vec());
         let mark = move |state: &mut State| {
