@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::spi::within;
 use lock_core::{
     AcquireRequest, Backend, Broken, Capabilities, Downgraded, Grant, GroupId, HolderId, HolderInfo,
     InspectRequest, LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Mode, Operation, Recall,
@@ -12,14 +11,11 @@ use lock_core::{
 };
 use tokio::sync::mpsc;
 
+use crate::breaking::take_from;
 use crate::claim::{Claim, Claims, Failed, Outcome, rewrite};
-use crate::entries::{Entries, Granted, Marked};
+use crate::entries::{Entries, Granted};
 use crate::hold::{EntryLease, NewHold, watch_in_time};
-use crate::record::{Record, Told};
-
-/// How long a holder may take to learn that its hold is broken: longer than the time in which a new hold is not watched yet, even
-/// on a busy machine.
-const TOLD_BEFORE: Duration = Duration::from_secs(1);
+use crate::record::Record;
 
 /// The backend of one client: [its docs](crate) say how it works.
 pub struct EntriesBackend<S: Entries> {
@@ -59,46 +55,6 @@ impl<S: Entries> EntriesBackend<S> {
         status.holders = entries.by_ref().take(line.holding).collect();
         status.waiters = entries.map(|waiter| waiter.with_token(None)).collect();
         Ok(status)
-    }
-
-    /// Marks the hold as broken, so that its holder stops, and removes the entry when it has had time for that. Each step is about the
-    /// entry as it was seen: what its holder writes meanwhile is neither overwritten nor removed unseen.
-    async fn take_from(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        let explained = |failure: S::Failure| failure.explain(Operation::Break);
-        loop {
-            let line = self.store.line(request).await.map_err(explained)?;
-            let mut holders = line.entries.into_iter().take(line.holding);
-            let Some(mut entry) = holders.find(|entry| entry.participant.id == *holder) else {
-                return Ok(Broken::not_held());
-            };
-            let record = match entry.told {
-                Some(Told::Ours(record)) => Some(record),
-                // The client may not read it, but can perhaps still mark it for its holder.
-                None => Some(Record::unknown()),
-                // Its holder would not understand a mark.
-                Some(Told::Newer | Told::Foreign(_)) => None,
-            };
-            if let Some(record) = record {
-                let marked = if record.is_broken() {
-                    Marked::Told
-                } else {
-                    self.store.mark(&mut entry.key, &record.broken().text()?).await.map_err(explained)?
-                };
-                match marked {
-                    Marked::Changed => continue,
-                    Marked::Told => {
-                        // It stops, and removes the entry before another client can have the lock.
-                        let clock = self.store.context().clock();
-                        let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(record.stops_within()));
-                        let _ = within(clock, stopped_by, self.store.until_gone(&entry.key)).await;
-                    }
-                    Marked::Untold => {}
-                }
-            }
-            if self.store.remove(&entry.key).await.map_err(explained)? {
-                return Ok(Broken::taken_away());
-            }
-        }
     }
 }
 
@@ -165,7 +121,7 @@ impl<S: Entries> Backend for EntriesBackend<S> {
         let granted = lease.granted();
         self.claims.add(request.id(), &granted.claim);
         let record = Record::of(request, self.store.context())?;
-        if let Some(reason) = rewrite(Operation::Downgrade, &**lease.claim(), &record).await? {
+        if let Some(reason) = rewrite(Operation::Downgrade, &**lease.claim(), record).await? {
             self.claims.forget(request.id());
             return Ok(Downgraded::WasLost(reason));
         }
@@ -182,12 +138,12 @@ impl<S: Entries> Backend for EntriesBackend<S> {
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        self.take_from(request, holder).await.map_err(|error| error.on(request.name()))
+        take_from(&self.store, request, holder).await.map_err(|error| error.on(request.name()))
     }
 
     async fn update_holder(&self, lease: &Self::Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
         let record = Record::of(lease.attempt(), self.store.context())?.shown_as(holder);
-        let lost = rewrite(Operation::Describe, &**lease.claim(), &record).await?;
+        let lost = rewrite(Operation::Describe, &**lease.claim(), record).await?;
         Ok(lost.map_or(Updated::Done, Updated::Lost))
     }
 

@@ -161,6 +161,11 @@ pub trait Claim: fmt::Debug + Send + Sync + 'static {
         self.traces().gone();
     }
 
+    /// Returns when the attempt began, in milliseconds since the epoch; zero by default, for a store that knows when an entry was created.
+    fn since(&self) -> u64 {
+        0
+    }
+
     /// The store refuses to remove the entry: takes care of it some other way. By default it ends with the session.
     fn leave(&self) {}
 
@@ -213,9 +218,9 @@ pub enum Replaced {
 pub(crate) async fn rewrite(
     operation: Operation,
     claim: &impl Claim,
-    record: &Record,
+    record: Record,
 ) -> Result<Option<LossReason>, LockError> {
-    let value = &record.text()?;
+    let value = &record.begun(claim.since()).text()?;
     for _ in 0..MOST_ROUNDS {
         match claim.replace(value).await {
             Ok(Replaced::Done) => return Ok(None),

@@ -16,7 +16,7 @@ use crate::record::Told;
 /// A client of a store that orders the entries of sessions.
 ///
 /// Its futures may be dropped at every await, and end by themselves if the store is silent.
-pub trait Entries: Lines + fmt::Debug {
+pub trait Entries: Breaks + fmt::Debug {
     /// What the client knows of one attempt.
     type Claim: Claim;
 
@@ -64,7 +64,7 @@ pub trait Entries: Lines + fmt::Debug {
 
 /// What a client of such a store sees of all entries of a lock.
 ///
-/// Its futures may be dropped at every await, and all but [`Lines::until_gone`] end by themselves if the store is silent.
+/// Its futures may be dropped at every await, and end by themselves if the store is silent.
 pub trait Lines: Send + Sync + 'static {
     /// Why a request fails.
     type Failure: Failed;
@@ -81,7 +81,12 @@ pub trait Lines: Send + Sync + 'static {
     /// Returns requests to inspect the locks and semaphores that the store knows, as
     /// [`Backend::list`](lock_core::Backend::list) has it.
     fn list(&self) -> impl Future<Output = Result<Vec<InspectRequest>, Self::Failure>> + Send;
+}
 
+/// How a client of such a store takes an entry from its holder.
+///
+/// Its futures may be dropped at every await, and all but [`Breaks::until_gone`] end by themselves if the store is silent.
+pub trait Breaks: Lines {
     /// Gives an entry that is still as it was in a line this value, by which its holder learns that its hold is broken. From then on the
     /// key is that of the entry with the value.
     fn mark(

@@ -108,11 +108,7 @@ impl<C: Claim> Drop for EntryLease<C> {
 
 impl<C: Claim> fmt::Debug for EntryLease<C> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("EntryLease")
-            .field("id", &self.watch.attempt.id())
-            .field("claim", self.claim())
-            .finish_non_exhaustive()
+        formatter.debug_struct("EntryLease").field("claim", self.claim()).finish_non_exhaustive()
     }
 }
 

@@ -16,6 +16,17 @@
 //! [`Broken`](lock_core::LossReason::Broken), at once. How long a session certainly lives is the store's to say: it is what its
 //! grants and renewals count from.
 //!
+//! # Where to find it
+//!
+//! | question | place |
+//! |---|---|
+//! | where does a lost connection become a loss? | in the backend, which tells the core of its session; an entry that is gone or marked becomes one in `hold.rs` |
+//! | where is a token minted? | at the store: it is the place of the entry, which the backend gives with [`Granted`] |
+//! | what does `break` send? | `breaking.rs` says what and when; how, the backend's file of that name |
+//! | who gets the lock next? | [`standing`] in `order.rs` |
+//! | how does an attempt wait? | `waiting.rs`, with what the backend sees |
+//! | what becomes of a request without an answer? | `claim.rs`: the [`Traces`] of the attempt, and `undo` |
+//!
 //! # What happens at each failure
 //! * *The outcome of a request is not known.* The [`Traces`] of the attempt say so from before the first request on. Its undoing is then
 //!   a sweep, after which nothing is left and nothing appears later.
@@ -31,6 +42,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod breaking;
 mod claim;
 mod entries;
 mod hold;
@@ -42,7 +54,7 @@ mod waiting;
 
 pub use backend::EntriesBackend;
 pub use claim::{Claim, Claims, Failed, Outcome, Replaced, Rest, Traces};
-pub use entries::{Entries, Granted, Line, Lines, Marked, Shown};
+pub use entries::{Breaks, Entries, Granted, Line, Lines, Marked, Shown};
 pub use hold::{EntryLease, SHORT_HOLD};
 pub use order::{InLine, Standing, excludes, fits, how_many_hold, standing};
 pub use record::{Record, Told, newer};

@@ -1,7 +1,7 @@
 //! The value of an entry: which client created it, what it asks for, and what becomes of its hold.
 
 use std::num::NonZeroU32;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use lock_core::{
     AcquireRequest, BackendContext, ErrorKind, HolderInfo, LockError, Mode, Operation, Participant,
@@ -41,6 +41,10 @@ pub struct Record {
     /// The lock's name as its user wrote it, if it is another one at the store.
     #[serde(default, skip_serializing_if = "is_default")]
     name: Option<String>,
+    /// When the attempt began, in milliseconds since the epoch by the clock of its machine, which only people read; zero where the store
+    /// knows it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    since: u64,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -152,6 +156,12 @@ impl Record {
         self
     }
 
+    /// Returns the same for an attempt that began [then](crate::Claim::since).
+    #[must_use]
+    pub fn begun(self, since: u64) -> Self {
+        Self { since, ..self }
+    }
+
     /// Returns whether it has the mark that the hold is broken.
     pub fn is_broken(&self) -> bool {
         self.broken
@@ -173,6 +183,8 @@ impl Record {
     /// Adds what it says to a participant.
     pub fn describe(self, participant: &mut Participant) {
         self.client.describe(participant);
+        let since = UNIX_EPOCH.checked_add(Duration::from_millis(self.since)).filter(|_| self.since > 0);
+        participant.since = since.or(participant.since);
     }
 
     /// Returns the value as the store keeps it.
@@ -215,6 +227,10 @@ mod tests {
         assert_eq!(
             text(&record(Mode::Permits { take: one, of: one.saturating_add(2) })),
             r#"{"distlock":1,"host":"box","pid":7,"permits":[1,3],"stops_within":1500}"#
+        );
+        assert_eq!(
+            text(&record(Mode::Exclusive).begun(5)),
+            r#"{"distlock":1,"host":"box","pid":7,"stops_within":1500,"since":5}"#
         );
     }
 

@@ -41,7 +41,8 @@ struct Waiter<'a> {
 
 impl Attempt<'_> {
     pub(crate) async fn make(&self) -> Result<Option<Granted<KeyClaim>>, LockError> {
-        let value = Record::of(self.request, &self.backend.link.context)?.text()?;
+        let record = Record::of(self.request, &self.backend.link.context)?;
+        let value = record.begun(self.claim.since()).text()?;
         if self.request.wait() == Wait::Try {
             return Box::pin(self.try_once(value)).await;
         }

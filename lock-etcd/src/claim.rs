@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{AttemptId, FencingToken, GroupId, HolderId, LossReason, Term};
 use lock_entries::{Claim, Failed, Granted, Outcome, Replaced, Told, Traces};
@@ -60,6 +60,7 @@ pub(crate) struct KeyClaim {
     pub(crate) directory: Directory,
     pub(crate) key: String,
     tombstone: String,
+    since: u64,
     /// The place of the key: the revision that created it.
     traces: Traces<i64>,
     /// The revision of the last change of the key that the client knows.
@@ -69,12 +70,14 @@ pub(crate) struct KeyClaim {
 impl KeyClaim {
     pub(crate) fn new(link: Arc<Link>, session: Arc<Session>, directory: Directory, id: AttemptId) -> Self {
         let name = format!("{:x}-{id}", session.lease);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             key: format!("{}{name}", directory.start()),
             tombstone: link.options.special("undone", &name),
             link,
             session,
             directory,
+            since: since.as_millis().try_into().unwrap_or(0),
             traces: Traces::default(),
             changed: AtomicI64::new(0),
         }
@@ -170,6 +173,10 @@ impl Claim for KeyClaim {
 
     fn term(&self) -> Term {
         Term::Leased { anchor: self.session.anchor(), length: self.session.ttl }
+    }
+
+    fn since(&self) -> u64 {
+        self.since
     }
 
     async fn remove(&self) -> Result<bool, Failure> {

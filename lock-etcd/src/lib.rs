@@ -18,6 +18,17 @@
 //!   place and its token.
 //! * *A connection* is with one server, and replaced by one with the next. The lease goes on there.
 //!
+//! # Where to find it
+//!
+//! | question | place |
+//! |---|---|
+//! | where does a lost connection become a loss? | `keep` in `link.rs` tells the core that the holds are suspect, and lost if the lease is gone; the core ends each at its deadline, unless a keep-alive has renewed it on a new connection |
+//! | from when on does a keep-alive count? | `session.rs` has the argument, `renew` in `connection.rs` the requests |
+//! | where is a token minted? | at the server: the revision that `create` in `claim.rs` has from the answer |
+//! | what does `break` send? | `breaking.rs`; in which order, `lock-entries` says in its file of that name |
+//! | who gets the lock next? | each waiter sees it by itself: `attempt.rs`, with the line of `line.rs` and the order of `lock-entries` |
+//! | what becomes of a request without an answer? | `claim.rs`: the tombstone |
+//!
 //! # How a holder learns of a loss
 //! The core ends a hold that is not renewed before the servers can give the lock away: its anchor is the sending of the last keep-alive
 //! that the leader has certainly answered (`session.rs` has the argument). The key of a hold is watched: a deletion is a
@@ -72,6 +83,7 @@
 
 mod attempt;
 mod backend;
+mod breaking;
 mod claim;
 mod connection;
 mod failure;

@@ -66,7 +66,11 @@ impl EtcdEntries {
             return Ok(None);
         };
         if recall == Recall::Forget {
-            self.link.ask(LeaseRevoke { id: lease }).await?;
+            match self.link.ask(LeaseRevoke { id: lease }).await {
+                // It has ended meanwhile.
+                Err(Failure::LeaseOver) => return Ok(None),
+                revoked => drop(revoked?),
+            }
         }
         Ok(Some(left))
     }

@@ -115,3 +115,27 @@ pub(crate) fn write_all(file: impl AsFd, bytes: &[u8], path: &Path) -> Result<()
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other versions and operators read it.
+    #[test]
+    fn the_stored_form_is_what_it_was() {
+        let client = ClientRecord { host: "h".to_owned(), pid: 7, ..ClientRecord::default() };
+        let (id, name) = ("1f".to_owned(), "a/b".to_owned());
+        let waiter = Record { id, name, client, shared: false, since_unix_ms: 5, token: None };
+        let holder = Record { shared: true, token: Some("9".to_owned()), ..waiter.clone() };
+        for (record, stored) in [
+            (waiter, r#"{"id":"1f","name":"a/b","host":"h","pid":7,"since_unix_ms":5}"#),
+            (
+                holder,
+                r#"{"id":"1f","name":"a/b","host":"h","pid":7,"shared":true,"since_unix_ms":5,"token":"9"}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&record).unwrap(), stored);
+            assert_eq!(serde_json::from_str::<Record>(stored).unwrap(), record);
+        }
+    }
+}

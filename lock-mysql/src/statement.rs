@@ -365,6 +365,21 @@ mod tests {
 
     use super::*;
 
+    /// Other versions read it.
+    #[test]
+    fn the_stored_form_is_what_it_was() {
+        let client = ClientRecord { host: "h".to_owned(), pid: 7, ..ClientRecord::default() };
+        let holder = Holder { lock: "a/b".to_owned(), client, mode: None, waits: false };
+        let waiter = Holder { mode: Some("1/3".to_owned()), waits: true, ..holder.clone() };
+        for (record, stored) in [
+            (holder, r#"{"lock":"a/b","host":"h","pid":7}"#),
+            (waiter, r#"{"lock":"a/b","host":"h","pid":7,"mode":"1/3","waits":true}"#),
+        ] {
+            assert_eq!(record.digits(), hex(stored.as_bytes()));
+            assert_eq!(serde_json::from_str::<Holder>(stored).unwrap(), record);
+        }
+    }
+
     #[test]
     fn a_statement_says_what_it_is_for() {
         for (statement, operation) in [

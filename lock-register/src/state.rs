@@ -343,3 +343,38 @@ fn nonsense(what: impl std::fmt::Display) -> LockError {
         .because(format!("the object of the lock is not what distlock writes: {what}"))
         .remedy("give the locks a prefix of their own, and let all clients have the same version of distlock")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STORED: &str = concat!(
+        r#"{"v":1,"write":"0a","by":"acquire","token":7,"holders":["#,
+        r#"{"id":"1","mode":"exclusive","beat":3,"lease":30000,"sections":2,"token":6,"since":5,"host":"h","pid":7}],"queue":["#,
+        r#"{"id":"2","mode":"shared","beat":1,"lease":9000,"sections":1,"token":0,"since":5,"name":"a/b","host":"h","pid":7,"label":"l"},"#,
+        r#"{"id":"3","mode":{"permits":{"take":1,"of":3}},"beat":1,"lease":9000,"sections":1,"token":0,"since":5,"host":"h","pid":8}],"#,
+        r#""broken":["2a"]}"#,
+    );
+
+    /// Other versions read it.
+    #[test]
+    fn the_stored_form_is_what_it_was() {
+        let mut state = State::read(STORED.as_bytes()).unwrap();
+        let written = String::from_utf8(state.content(Operation::Acquire).unwrap()).unwrap();
+        assert_eq!(written.replace(state.mark().as_deref().unwrap(), "0a"), STORED);
+        let (holders, waiters) = state.participants();
+        assert_eq!(holders[0].token, Some(FencingToken::new(6)));
+        assert_eq!(waiters.iter().map(|waiter| waiter.pid).collect::<Vec<_>>(), [Some(7), Some(8)]);
+        let least = State::default().content(Operation::Release).unwrap();
+        assert!(least.ends_with(br#""by":"release","token":0,"holders":[],"queue":[]}"#));
+    }
+
+    #[test]
+    fn another_layout_is_refused() {
+        for layout in [0, 2] {
+            let stored = STORED.replacen(r#""v":1"#, &format!(r#""v":{layout}"#), 1);
+            let error = State::read(stored.as_bytes()).err().unwrap();
+            assert!(error.to_string().contains(&format!("the layout {layout}")), "{error}");
+        }
+    }
+}

@@ -124,6 +124,21 @@ mod tests {
     use super::*;
     use crate::statement::operation_of;
 
+    /// Other versions read it.
+    #[test]
+    fn the_form_in_a_statement_is_what_it_was() {
+        let client = ClientRecord { host: "h".to_owned(), pid: 7, ..ClientRecord::default() };
+        let writer = Waiter { id: "1f".to_owned(), client, mode: None, since: 5 };
+        let reader = Waiter { mode: Some("shared".to_owned()), ..writer.clone() };
+        for (waiter, stored) in [
+            (writer, r#"/*distlock acquire {"id":"1f","host":"h","pid":7,"since":5}*/"#),
+            (reader, r#"/*distlock acquire {"id":"1f","host":"h","pid":7,"mode":"shared","since":5}*/"#),
+        ] {
+            assert_eq!(waiter.comment(), stored);
+            assert_eq!(Waiter::of_statement(stored), Some(waiter));
+        }
+    }
+
     #[test]
     fn nothing_that_a_waiter_is_called_leaves_its_comment() {
         for label in

@@ -1,4 +1,4 @@
-//! Finds, marks and removes the nodes of others: who holds a lock and who waits for it, and taking it from a holder.
+//! Finds the nodes of others: who holds a lock and who waits for it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,19 +19,16 @@ use crate::slots::REMEMBERED;
 /// Children of the directory of a lock that is in use, and of a semaphore's.
 const BOTH: [&str; 2] = ["", LEASES];
 
-/// The pause before another check of a node that is about to go, after a failed one.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
-
 /// The nodes of one holder or waiter, of which the first stands for all.
 pub(crate) struct Nodes {
-    session: Arc<Session>,
-    paths: Vec<String>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) paths: Vec<String>,
     /// The version of the first one's data; none if the user may not read it.
-    version: Option<i32>,
+    pub(crate) version: Option<i32>,
 }
 
 impl Nodes {
-    fn first(&self) -> &str {
+    pub(crate) fn first(&self) -> &str {
         self.paths.first().map_or("", String::as_str)
     }
 }
@@ -75,52 +72,6 @@ impl Lines for ZooKeeperEntries {
             Ok(found)
         };
         session.patiently(look).await
-    }
-
-    async fn mark(&self, nodes: &mut Nodes, value: &[u8]) -> Result<Marked, Failure> {
-        let (first, version) = (nodes.first(), nodes.version);
-        match nodes.session.change(|writer| writer.add_set_data(first, value, version)).await {
-            Ok(results) => {
-                nodes.version = results.iter().find_map(|result| match result {
-                    MultiWriteResult::SetData { stat } => Some(stat.version),
-                    _ => None,
-                });
-                Ok(Marked::Told)
-            }
-            Err((_, failure)) if failure.is(&Error::NoNode) || failure.is(&Error::BadVersion) => {
-                Ok(Marked::Changed)
-            }
-            // The user may not write to the node, but the right to delete it belongs to its directory.
-            Err((_, failure)) if failure.is(&Error::NoAuth) => Ok(Marked::Untold),
-            Err((_, failure)) => Err(failure),
-        }
-    }
-
-    async fn until_gone(&self, nodes: &Nodes) {
-        let clock = nodes.session.clock();
-        loop {
-            match nodes.session.watch(nodes.first()).await {
-                Ok(Some(watched)) => {
-                    if watched.watching.await == News::Deleted {
-                        return;
-                    }
-                }
-                Ok(None) => return,
-                // The next request reports the end of the session.
-                Err(failure) if failure.outcome() == Outcome::EndsWithSession => return,
-                Err(_) => clock.sleep_until(clock.now().plus(LOOK_AGAIN)).await,
-            }
-        }
-    }
-
-    async fn remove(&self, nodes: &Nodes) -> Result<bool, Failure> {
-        match nodes.session.delete_all(&nodes.paths, nodes.version).await {
-            Ok(_) => Ok(true),
-            Err(failure) if failure.is(&Error::BadVersion) => Ok(false),
-            // A holder that has learned of the break has already removed the node.
-            Err(_) if nodes.session.stat(nodes.first()).await.is_ok_and(|stat| stat.is_none()) => Ok(true),
-            Err(failure) => Err(failure),
-        }
     }
 }
 

@@ -26,6 +26,17 @@
 //!   waiters. To writers it makes no difference, so none gets in.
 //! * *Sessions.* Another session replaces one that has ended. A hold is never replaced.
 //!
+//! # Where to find it
+//!
+//! | question | place |
+//! |---|---|
+//! | where does a lost connection become a loss? | `sessions.rs` tells the core that the holds of a session are suspect, and lost when it has ended; the core ends each at its deadline, unless a heartbeat has renewed it |
+//! | from when on does a heartbeat count? | `session_liveness.rs` |
+//! | where is a token minted? | at the server: `token_of` in `node.rs` makes it from the transaction that created the node |
+//! | what does `break` send? | `breaking.rs`; in which order, `lock-entries` says in its file of that name |
+//! | who gets the lock next? | each waiter sees it by itself: `waiter.rs`, by the order of `queue.rs`; for permits `permits.rs` |
+//! | what becomes of a request without an answer? | `node_claim.rs` knows of it, and `orphan.rs` removes what it has left |
+//!
 //! # How a holder learns of a loss
 //! The core ends a hold that is not renewed before the servers can give the lock away. `session_liveness.rs` works out what a heartbeat proves
 //! and from when on a hold lasts; it has the formula and its reason. The core does not wait for the client library, which reports
@@ -102,6 +113,7 @@
 mod attempt;
 mod backend;
 mod blocker;
+mod breaking;
 mod contender;
 mod failure;
 mod inspection;

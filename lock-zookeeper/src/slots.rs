@@ -223,3 +223,17 @@ async fn sweep(session: &Session, bucket: &str, used: &str, record_name: &str) -
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other versions read it.
+    #[test]
+    fn the_stored_form_is_what_it_was() {
+        let stored = r#"{"lock":"a","slot":"b","keep_ms":5}"#;
+        let record: Record = serde_json::from_str(stored).unwrap();
+        assert_eq!((&*record.lock, &*record.slot, record.keep_ms), ("a", "b", 5));
+        assert_eq!(serde_json::to_string(&record).unwrap(), stored);
+    }
+}

@@ -2,15 +2,15 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use lock_core::{
     Backend, ClientBuilder, Clock, HolderId, InspectRequest, LockClient, LockError, LockKind, LossReason,
-    Mode, Wait,
+    Mode, Owner, Wait,
 };
 
 use super::request;
-use super::store::{Failure, MemoryStore};
+use super::store::{BEGAN, Failure, MemoryStore};
 use crate::{EntriesBackend, Place, Rest, Traces, Waiting, wait};
 
 fn client(store: &MemoryStore) -> LockClient {
@@ -58,6 +58,26 @@ async fn a_holder_learns_why_it_has_lost_the_lock() {
         drop(held);
         ours.idle().await;
     }
+}
+
+#[tokio::test]
+async fn since_when_it_is_held_outlasts_what_the_holder_writes() {
+    let began = UNIX_EPOCH.checked_add(Duration::from_millis(BEGAN));
+    let store = MemoryStore::default();
+    let client = client(&store);
+    let since = async || client.status("room").await.unwrap().holders[0].since;
+    let leader = client.election("room").unwrap().campaign("box-1").await.unwrap();
+    assert_eq!(since().await, began);
+    leader.proclaim("box-2").await.unwrap();
+    assert_eq!(since().await, began);
+    leader.resign().await.unwrap();
+    let (lock, owner) = (client.rw_lock("room").unwrap(), Owner::new());
+    let writer = lock.write().acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
+    let reader = lock.read().acquire_as(owner, Wait::Try).await.unwrap().unwrap();
+    writer.release().await.unwrap();
+    let status = client.status("room").await.unwrap();
+    assert_eq!((status.holders[0].mode, status.holders[0].since), (Mode::Shared, began));
+    reader.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -18,9 +18,12 @@ use tokio::sync::watch;
 
 use super::NAMES;
 use crate::{
-    Claim, Claims, Entries, EntriesBackend, Failed, Granted, InLine, Line, Lines, Marked, Outcome, Place,
-    Record, Replaced, Shown, Standing, Told, Traces, Waiting, how_many_hold, standing, wait,
+    Breaks, Claim, Claims, Entries, EntriesBackend, Failed, Granted, InLine, Line, Lines, Marked, Outcome,
+    Place, Record, Replaced, Shown, Standing, Told, Traces, Waiting, how_many_hold, standing, wait,
 };
+
+/// When all attempts began, in milliseconds since the epoch.
+pub(super) const BEGAN: u64 = 7;
 
 /// An entry as the store keeps it.
 #[derive(Debug, Clone, PartialEq)]
@@ -173,6 +176,12 @@ impl MemoryStore {
     /// The names in the line.
     pub(super) fn names(&self) -> Vec<String> {
         self.0.state.lock().line.iter().map(|kept| kept.name.clone()).collect()
+    }
+
+    /// The names in the line that are marked as broken.
+    pub(super) fn marked(&self) -> Vec<String> {
+        let state = self.0.state.lock();
+        state.line.iter().filter(|kept| kept.is_broken()).map(|kept| kept.name.clone()).collect()
     }
 
     /// Ends a session, and what it keeps.
@@ -369,6 +378,10 @@ impl Claim for MemoryClaim {
         Term::Leased { anchor: self.opened, length: Duration::from_secs(3600) }
     }
 
+    fn since(&self) -> u64 {
+        BEGAN
+    }
+
     async fn remove(&self) -> Result<bool, Failure> {
         let Some(place) = self.traces.entry() else { return Ok(false) };
         let was_there = self.delete(Some(place), self.traces.is_doubtful()).await?;
@@ -476,7 +489,7 @@ impl Entries for Client {
             claims.add(request.id(), &claim);
             claim
         });
-        let value = Record::of(request, &self.context)?.text()?;
+        let value = Record::of(request, &self.context)?.begun(claim.since()).text()?;
         let answer = claim.create(value).await.map_err(|failure| failure.explain(Operation::Acquire))?;
         let mut waiter = Waiter { claim: &claim, answer: Some(answer) };
         let place = if request.wait() == Wait::Try {
@@ -532,7 +545,9 @@ impl Lines for Client {
     async fn list(&self) -> Result<Vec<InspectRequest>, Failure> {
         Ok(Vec::new())
     }
+}
 
+impl Breaks for Client {
     async fn mark(&self, key: &mut Kept, value: &[u8]) -> Result<Marked, Failure> {
         let (name, place, version, value) = (key.name.clone(), key.place, key.version, value.to_vec());
         let mark = move |state: &mut State| {
@@ -551,7 +566,8 @@ impl Lines for Client {
     }
 
     async fn until_gone(&self, key: &Kept) {
-        while let Ok(answer) = self.store.look().await {
+        loop {
+            let Ok(answer) = self.store.look().await else { continue };
             if answer.line.iter().all(|kept| kept.place != key.place) {
                 return;
             }

@@ -1,16 +1,17 @@
 //! Walks at random through what may happen: requests are carried out late, answers are lost, attempts are cancelled, writers go on
-//! reading, sessions end. In every state no two believe that they have what excludes the other, tokens rise, and nothing is
+//! reading, sessions end, holds are broken. In every state no two believe that they have what excludes the other, tokens rise, and nothing is
 //! left of what was undone.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, Backend, BackendContext, ClientBuilder, Clock, Downgraded, Grant, LockClient, LockError,
-    ManualClock, Mode, Released, Wait,
+    AcquireRequest, Backend, BackendContext, Broken, ClientBuilder, Clock, Downgraded, Grant, HolderId,
+    InspectRequest, LockClient, LockError, LockKind, ManualClock, Mode, Moment, Released, Wait,
 };
 
 use super::request;
@@ -18,6 +19,10 @@ use super::store::{Client as Store, MemoryClaim, MemoryStore};
 use crate::{EntriesBackend, EntryLease};
 
 const STEPS: usize = 3_000;
+
+/// How long a holder may take to stop when it learns that its hold is broken, and how long it may take to learn of it.
+const STOPS_WITHIN: Duration = Duration::from_secs(2);
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, LockError>>>>;
 type Lease = EntryLease<MemoryClaim>;
@@ -55,7 +60,8 @@ impl Machine {
     fn new() -> Self {
         let (clock, time) = Clock::manual();
         let mut context = None;
-        let client = ClientBuilder::new().clock(clock).build(|of_client| {
+        let builder = ClientBuilder::new().clock(clock).abort_margin(STOPS_WITHIN);
+        let client = builder.build(|of_client| {
             context = Some(of_client.clone());
             MemoryStore::default().client(of_client)
         });
@@ -78,15 +84,32 @@ enum Doing {
     /// It goes on reading, with another request.
     Downgrading(AcquireRequest, AcquireRequest, Arc<Grant<Lease>>, Work<Downgraded<Lease>>),
     Releasing(AcquireRequest, Arc<Grant<Lease>>, Work<Released>),
+    /// An operator takes the lock from a holder.
+    Breaking(Work<Broken>),
+}
+
+/// What a writer has, and readers have a part of.
+const WHOLE: u32 = 100;
+
+fn weight(mode: Mode) -> u32 {
+    match mode {
+        Mode::Shared => 1,
+        Mode::Permits { take, .. } => take.get(),
+        _ => WHOLE,
+    }
 }
 
 struct World<'a> {
+    /// How many permits the semaphore has; none for a lock.
+    of: Option<NonZeroU32>,
     machine: &'a Machine,
     store: MemoryStore,
     clients: Vec<Client>,
     dice: Dice,
     ids: u128,
     undone: HashSet<String>,
+    /// Until when the holders whose entries were marked as broken may go on.
+    stop_by: HashMap<String, Moment>,
     /// The highest token of an exclusive holder.
     highest: u64,
     grants: usize,
@@ -97,12 +120,23 @@ fn poll<F: Future + Unpin + ?Sized>(future: &mut F) -> Poll<F::Output> {
 }
 
 impl<'a> World<'a> {
-    fn new(machine: &'a Machine, seed: u64) -> Self {
+    fn new(machine: &'a Machine, of: Option<NonZeroU32>, seed: u64) -> Self {
         let store = MemoryStore::default();
         store.be_slow(true);
         let clients = (0..3).map(|_| Client::new(&store, machine)).collect();
         let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        Self { machine, store, clients, dice, ids: 0, undone: HashSet::new(), highest: 0, grants: 0 }
+        Self {
+            of,
+            machine,
+            store,
+            clients,
+            dice,
+            ids: 0,
+            undone: HashSet::new(),
+            stop_by: HashMap::new(),
+            highest: 0,
+            grants: 0,
+        }
     }
 
     /// Walks, and returns how often the lock was granted.
@@ -144,17 +178,35 @@ impl<'a> World<'a> {
     }
 
     fn client_goes_on(&mut self, number: usize) -> Result<(), String> {
-        let Self { machine, store, clients, dice, ids, .. } = self;
+        let Self { of, machine, store, clients, dice, ids, stop_by, .. } = self;
         let client = &mut clients[number];
         if dice.one_in(300) {
             // Its session ends, and the client learns of it.
             store.end(client.session);
             *client = Client::new(store, machine);
         }
+        let now = machine.context.clock().now();
+        let has_stopped = |name: &String| stop_by.get(name).is_some_and(|by| now >= *by);
         client.is_doing = match std::mem::replace(&mut client.is_doing, Doing::Nothing) {
+            Doing::Nothing if dice.one_in(10) => match store.names().first() {
+                Some(first) => client.break_holder(first, of.is_some()),
+                None => Doing::Nothing,
+            },
+            Doing::Breaking(_) if dice.one_in(300) => Doing::Nothing,
+            Doing::Breaking(mut work) => match poll(&mut work) {
+                Poll::Pending => Doing::Breaking(work),
+                Poll::Ready(_) => Doing::Nothing,
+            },
             Doing::Nothing => {
                 *ids += 1;
-                let mode = if dice.one_in(3) { Mode::Shared } else { Mode::Exclusive };
+                let mode = match *of {
+                    Some(of) => {
+                        let take = 1 + u32::try_from(dice.below(of.get().try_into().unwrap())).unwrap();
+                        Mode::Permits { take: NonZeroU32::new(take).unwrap(), of }
+                    }
+                    None if dice.one_in(3) => Mode::Shared,
+                    None => Mode::Exclusive,
+                };
                 let wait = if dice.one_in(4) { Wait::Try } else { Wait::Forever };
                 client.acquire(request(*ids, mode, wait))
             }
@@ -176,7 +228,11 @@ impl<'a> World<'a> {
                     Doing::Nothing
                 }
             },
-            Doing::Holding(request, _, grant) if dice.one_in(20) => client.release(request, grant),
+            Doing::Holding(request, _, grant)
+                if has_stopped(&client.name_of(&request)) || dice.one_in(20) =>
+            {
+                client.release(request, grant)
+            }
             Doing::Holding(writer, Mode::Exclusive, grant) if dice.one_in(20) => {
                 *ids += 1;
                 client.downgrade(writer, request(*ids, Mode::Shared, Wait::Forever), grant)
@@ -221,14 +277,23 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), String> {
-        let mode = |client: &Client| match &client.is_doing {
-            Doing::Holding(_, mode, _) => Some(*mode),
-            Doing::Downgrading(..) => Some(Mode::Shared),
-            _ => None,
+    fn check(&mut self) -> Result<(), String> {
+        let now = self.machine.context.clock().now();
+        for name in self.store.marked() {
+            self.stop_by.entry(name).or_insert_with(|| now.plus(TOLD_WITHIN + STOPS_WITHIN));
+        }
+        let mode = |client: &Client| {
+            let (request, mode) = match &client.is_doing {
+                Doing::Holding(request, mode, _) => (request, *mode),
+                Doing::Downgrading(request, ..) => (request, Mode::Shared),
+                _ => return None,
+            };
+            let goes_on = self.stop_by.get(&client.name_of(request)).is_none_or(|by| now < *by);
+            goes_on.then_some(mode)
         };
         let held: Vec<_> = self.clients.iter().filter_map(mode).collect();
-        if held.len() > 1 && held.contains(&Mode::Exclusive) {
+        let taken: u32 = held.iter().map(|mode| weight(*mode)).sum();
+        if taken > self.of.map_or(WHOLE, NonZeroU32::get) {
             return Err(format!("at the same time: {held:?}"));
         }
         match self.store.names().into_iter().find(|name| self.undone.contains(name)) {
@@ -270,15 +335,32 @@ impl Client {
         let releasing = Box::pin(async move { backend.release(&held.lease).await });
         Doing::Releasing(request, grant, releasing)
     }
+
+    fn break_holder(&self, name: &str, is_semaphore: bool) -> Doing {
+        let (backend, holder) = (Arc::clone(&self.backend), HolderId::new(name));
+        let kind = if is_semaphore { LockKind::Semaphore } else { LockKind::Lock };
+        let breaking =
+            async move { backend.break_holder(&InspectRequest::found("room", kind)?, &holder).await };
+        Doing::Breaking(Box::pin(breaking))
+    }
+}
+
+fn walks(of: Option<NonZeroU32>) {
+    let machine = Machine::new();
+    let walk =
+        |seed| World::new(&machine, of, seed).walk().unwrap_or_else(|wrong| panic!("seed {seed}, {wrong}"));
+    let grants: usize = (1..=seeds()).map(walk).sum();
+    assert!(grants > 10 * usize::try_from(seeds()).unwrap(), "only {grants} grants");
 }
 
 #[test]
 fn no_two_believe_that_they_have_what_excludes_the_other() {
-    let machine = Machine::new();
-    let grants: usize = (1..=seeds())
-        .map(|seed| World::new(&machine, seed).walk().unwrap_or_else(|wrong| panic!("seed {seed}, {wrong}")))
-        .sum();
-    assert!(grants > 10 * usize::try_from(seeds()).unwrap(), "only {grants} grants");
+    walks(None);
+}
+
+#[test]
+fn no_more_permits_are_believed_in_than_there_are() {
+    walks(NonZeroU32::new(3));
 }
 
 /// The walk would find a store that forgets what was undone.
@@ -286,7 +368,7 @@ fn no_two_believe_that_they_have_what_excludes_the_other() {
 fn a_store_that_creates_what_was_undone_is_found() {
     let machine = Machine::new();
     let found = (1..=seeds()).find_map(|seed| {
-        let world = World::new(&machine, seed);
+        let world = World::new(&machine, None, seed);
         world.store.become_careless();
         world.walk().err()
     });
@@ -298,7 +380,7 @@ fn a_store_that_creates_what_was_undone_is_found() {
 fn after_every_walk_the_lock_can_be_had() {
     let machine = Machine::new();
     for seed in 1..=20 {
-        let mut world = World::new(&machine, seed);
+        let mut world = World::new(&machine, None, seed);
         for _ in 0..STEPS / 10 {
             world.step().unwrap();
         }

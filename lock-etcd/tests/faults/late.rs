@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Losing, Outcome};
-use lock_core::LockClient;
+use lock_core::{LockClient, LockError};
 use test_servers::{EtcdRequest, TcpProxy};
 
 use crate::case::{cases, ensure};
@@ -14,6 +14,7 @@ cases!("late":
     a_request_that_arrives_after_the_release_creates_nothing,
     what_is_dropped_at_any_moment_leaves_nothing,
     a_known_outcome_leaves_no_tombstone,
+    a_slot_that_ends_while_it_is_forgotten_is_gone,
 );
 
 /// A client that gives up a request early, and its lease not at all.
@@ -110,4 +111,26 @@ async fn a_known_outcome_leaves_no_tombstone() -> Outcome {
     let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
     guard.release().await?;
     stage.is_free(&other, "after a lost answer").await
+}
+
+async fn a_slot_that_ends_while_it_is_forgotten_is_gone() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.server.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    client.once(ROOM, "today")?.run(async |_| Ok::<_, LockError>(())).await?;
+    let slots = format!("{PREFIX}/~remembered/");
+    let slot = stage.server.command(&["get", "--prefix", &slots, "-w", "fields"]).await?;
+    let lease = slot.lines().find_map(|line| line.strip_prefix("\"Lease\" : ")?.parse::<u64>().ok());
+    let lease = lease.ok_or_else(|| Failure::new(slot))?;
+    // The question for the rest of it, before the request to end it.
+    proxy.hold_request(EtcdRequest::KeepAlive);
+    let (forgotten, ended) = tokio::join!(client.forget(ROOM, "today"), async {
+        soon("a request", proxy.is_held()).await?;
+        let ended = stage.server.command(&["lease", "revoke", &format!("{lease:x}")]).await;
+        proxy.let_go();
+        ended
+    });
+    ended?;
+    ensure!(!forgotten?, "it was there");
+    Ok(())
 }

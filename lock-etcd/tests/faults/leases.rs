@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::LossReason;
-use test_servers::Data;
+use lock_core::{LockGuard, LossReason};
+use test_servers::{Data, EtcdRequest};
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
-use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, lease_of, seconds_left, soon, until};
+use crate::stage::{
+    LONG, PREFIX, ROOM, Stage, Waiter, lease_of, reach_frozen, seconds_left, soon, until, with_options,
+};
 
 cases!("leases":
     a_revoked_lease_is_a_loss_at_once_and_another_follows,
@@ -18,6 +20,7 @@ cases!("leases":
     a_server_that_restarts_gives_the_whole_length_again,
     a_server_without_its_data,
     a_client_that_did_nothing_has_a_free_lock_at_once,
+    a_lease_counts_from_the_sending_of_its_keep_alive,
     a_compaction_disturbs_no_waiter,
     a_waiter_finds_out_what_was_compacted_while_it_was_cut_off,
 );
@@ -147,12 +150,37 @@ async fn a_server_without_its_data() -> Outcome {
 /// Most of its lease is the abort margin, and a hold has to begin with the rest of it.
 async fn a_client_that_did_nothing_has_a_free_lock_at_once() -> Outcome {
     let stage = Stage::new().await?;
-    let client = stage.client("lease=20s&abort_margin=13s").await?;
-    tokio::time::sleep(Duration::from_millis(7200)).await;
-    // A grant that had ended would keep the lock for a margin, which this does not wait for.
-    let guard = client.mutex(ROOM)?.acquire_for(Duration::from_secs(5)).await?;
+    let url = with_options(&stage.server.url(PREFIX), "lease=5m&abort_margin=200s");
+    let (client, time) = reach_frozen(&url).await?;
+    // What the lease's grant proves is over for a hold. A keep-alive is due, and its answer comes after that to the creation of the key.
+    time.advance(Duration::from_secs(110));
+    // A grant that had ended would keep the lock for a margin, which does not pass.
+    let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
     ensure!(guard.hold().is_valid(), "it has ended already");
     Ok(guard.release().await?)
+}
+
+/// And not from an answer that was late: the next hold begins with what is left of it.
+async fn a_lease_counts_from_the_sending_of_its_keep_alive() -> Outcome {
+    const LATE: Duration = Duration::from_secs(10);
+    let stage = Stage::new().await?;
+    let proxy = stage.server.proxy()?;
+    let url = stage.server.url_at(&[proxy.address()], PREFIX);
+    let (client, time) = reach_frozen(&with_options(&url, "lease=5m&timeout=50s")).await?;
+    let first = client.mutex(ROOM)?.acquire().await?;
+    let left = |guard: &LockGuard| guard.hold().remaining().unwrap_or_default();
+    let whole = left(&first);
+    proxy.hold_reply(EtcdRequest::KeepAlive);
+    // A quarter of the lease, and a little more.
+    time.advance(Duration::from_secs(76));
+    soon("a keep-alive", proxy.is_held()).await?;
+    time.advance(LATE);
+    proxy.let_go();
+    until("the first is renewed", || async { Ok(left(&first) + LATE * 2 > whole) }).await?;
+    let second = client.mutex("another room")?.acquire().await?;
+    ensure!(left(&second) + LATE <= whole, "{:?} of {whole:?} are left", left(&second));
+    second.release().await?;
+    Ok(first.release().await?)
 }
 
 /// Compacts up to now.

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
+use conformance_tests::faults::frozen;
 pub use conformance_tests::faults::{PATIENCE, ROOM, Waiter, drop_after, soon, until, with_options};
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, LockClient, LockError};
+use lock_core::{ClientBuilder, LockClient, LockError, ManualClock};
 use lock_kit::LockUrl;
 use test_servers::{EtcdServer, ServerOptions};
 
@@ -25,6 +26,13 @@ pub async fn connect(url: &str) -> Result<LockClient, LockError> {
 pub async fn reach(url: &str) -> Outcome<LockClient> {
     let builder = ClientBuilder::new().connect_timeout(PATIENCE);
     Ok(lock_etcd::connect(&LockUrl::parse(url)?, builder).await?)
+}
+
+/// The same with a clock that stands still: no answer is too late, and no keep-alive due, before the case advances it. Its lease has to
+/// last at the servers for as long as the case takes.
+pub async fn reach_frozen(url: &str) -> Outcome<(LockClient, ManualClock)> {
+    let (builder, time) = frozen();
+    Ok((lock_etcd::connect(&LockUrl::parse(url)?, builder).await?, time))
 }
 
 /// Waits until so many wait for the lock `ROOM`.

@@ -6,7 +6,7 @@ use test_servers::ServerOptions;
 
 use crate::case::{cases, ensure};
 use crate::logs;
-use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, connect, soon, until, with_options};
+use crate::stage::{LONG, PREFIX, ROOM, Stage, Waiter, connect, until, with_options};
 
 cases!("versions":
     a_server_with_known_faults_is_named_and_refused_if_that_is_strict,
@@ -17,6 +17,19 @@ cases!("versions":
 /// What it says of them.
 const FAULT: &str = "may answer reads with old data";
 
+/// A server without known faults. For some days the newest suite may have none for this machine: then the case has nothing to test,
+/// and says so. Whether each version is judged as it should be is a matter of a unit test.
+async fn sound() -> Outcome<Option<Stage>> {
+    let stage = Stage::new().await?;
+    match stage.client("strict=on").await {
+        Err(failure) if failure.to_string().contains(FAULT) => {
+            eprintln!("NOT TESTED: a server without known faults, because there is none: {failure}");
+            Ok(None)
+        }
+        client => client.map(|_| Some(stage)),
+    }
+}
+
 async fn a_server_with_known_faults_is_named_and_refused_if_that_is_strict() -> Outcome {
     let stage = Stage::with(ServerOptions::new().oldest()).await?;
     drop(stage.client(LONG).await?);
@@ -26,14 +39,13 @@ async fn a_server_with_known_faults_is_named_and_refused_if_that_is_strict() -> 
     ensure!(error.kind() == ErrorKind::Unsupported && !error.is_retryable(), "{error:?}");
     ensure!(error.to_string().contains(FAULT), "{error}");
     ensure!(error.to_string().contains("update the servers to 3."), "{error}");
-    let sound = Stage::new().await?;
-    drop(soon("a client", sound.client("strict=on")).await??);
-    Ok(())
+    sound().await.map(drop)
 }
 
 /// The next connection of a client may be with another server.
 async fn a_connection_with_such_a_server_is_not_kept_if_that_is_strict() -> Outcome {
-    let (sound, old) = (Stage::new().await?, Stage::with(ServerOptions::new().oldest()).await?);
+    let Some(sound) = sound().await? else { return Ok(()) };
+    let old = Stage::with(ServerOptions::new().oldest()).await?;
     let proxy = sound.server.proxy()?;
     let client = sound.client_at(proxy.address(), "lease=5m&strict=on").await?;
     let guard = client.mutex(ROOM)?.acquire().await?;

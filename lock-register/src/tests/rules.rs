@@ -11,8 +11,8 @@ use lock_core::{
 };
 
 use super::store::MemoryStore;
-use super::{LEASE, Machine, POLL, poll, request};
-use crate::{RegisterBackend, RegisterLease};
+use super::{LEASE, Machine, NAMES, POLL, poll, request};
+use crate::{RegisterBackend, RegisterLease, RegisterOptions};
 
 type Client = Arc<RegisterBackend<MemoryStore>>;
 type Granted = Result<Option<Grant<RegisterLease<MemoryStore>>>, LockError>;
@@ -294,6 +294,50 @@ fn requests_are_as_few_as_the_page_says() {
     let before = store.counts();
     now(client.release(&held)).unwrap();
     assert_eq!(counted(before), (1, 1), "a release that hands over");
+}
+
+/// By the lease and the pauses of the defaults, which are random between the half of them and the whole. So each count is nearly that of the
+/// page, which is for an hour.
+#[test]
+fn an_hour_of_waiting_costs_what_the_page_says() {
+    const STEP: Duration = Duration::from_millis(5);
+    const PART: Duration = Duration::from_secs(300);
+    let (machine, store) = (Machine::new(), MemoryStore::default());
+    let client = || {
+        let options = RegisterOptions::default();
+        let capabilities = options.capabilities("memory store", NAMES, Duration::ZERO);
+        RegisterBackend::new(store.clone(), machine.context.clone(), options, capabilities).unwrap()
+    };
+    let clients: Vec<_> = (0..12).map(|_| Arc::new(client())).collect();
+    let held = [Arc::new(lease(tries(&clients[0], 1)))];
+    let requests: Vec<_> = (2..13).map(exclusive).collect();
+    let waiting = clients[1..].iter().zip(&requests);
+    let mut waiters: Vec<_> = waiting.map(|(client, request)| Box::pin(client.acquire(request))).collect();
+    let mut counts = [(0, 0); 12];
+    let mut counted = |who: usize, before: (u64, u64)| {
+        let (reads, writes) = store.counts();
+        counts[who] = (counts[who].0 + reads - before.0, counts[who].1 + writes - before.1);
+    };
+    let (interval, mut passed) = (RegisterOptions::default().lease / 4, Duration::ZERO);
+    while passed < PART {
+        for (number, waiter) in waiters.iter_mut().enumerate() {
+            let before = store.counts();
+            assert!(poll(waiter).is_pending());
+            counted(number + 1, before);
+        }
+        machine.time.advance(STEP);
+        passed += STEP;
+        if passed.as_nanos() % interval.as_nanos() == 0 {
+            let before = store.counts();
+            now(clients[0].renew(GroupId::new(1), &held)).unwrap();
+            counted(0, before);
+        }
+    }
+    let is_near = |count: u64, hourly: u64| (hourly * 93 / 1_200..=hourly * 107 / 1_200).contains(&count);
+    for (who, reads) in [(0, 480), (1, 19_000 + 480), (3, 19_000 + 480), (11, 2_200 + 480)] {
+        let (counted, written) = counts[who];
+        assert!(is_near(counted, reads) && is_near(written, 480), "{who}: {:?}", counts[who]);
+    }
 }
 
 /// Otherwise the store would refuse them.

@@ -50,6 +50,10 @@ enum Answer {
     Lost,
 }
 
+fn id_of(text: &Value) -> u128 {
+    u128::from_str_radix(text.as_str().unwrap(), 16).unwrap()
+}
+
 fn lost() -> LockError {
     lock_kit::no_answer(Operation::Acquire)
 }
@@ -135,10 +139,24 @@ impl MemoryStore {
         (inner.reads, inner.writes)
     }
 
-    /// What the lock's object says.
+    /// What the object of the lock, or of the semaphore, says.
     pub(super) fn object(&self) -> Option<Value> {
         let inner = self.0.lock();
-        inner.objects.get("room.lock").map(|(content, _)| serde_json::from_slice(content).unwrap())
+        inner.objects.values().next().map(|(content, _)| serde_json::from_slice(content).unwrap())
+    }
+
+    /// The tokens of the holders, and their ids.
+    pub(super) fn held(&self) -> HashMap<u64, u128> {
+        let object = self.object().unwrap_or_default();
+        let holders = object["holders"].as_array().cloned().unwrap_or_default();
+        holders.iter().map(|holder| (holder["token"].as_u64().unwrap(), id_of(&holder["id"]))).collect()
+    }
+
+    /// The ids of those from which it was taken of late.
+    pub(super) fn broken(&self) -> Vec<u128> {
+        let object = self.object().unwrap_or_default();
+        let broken = object["broken"].as_array().cloned().unwrap_or_default();
+        broken.iter().map(id_of).collect()
     }
 
     /// The ids of the holders, and those of the waiters in their order.
@@ -146,10 +164,7 @@ impl MemoryStore {
         let object = self.object().unwrap_or_default();
         let ids = |of: &str| {
             let entries = object[of].as_array().cloned().unwrap_or_default();
-            entries
-                .iter()
-                .map(|entry| u128::from_str_radix(entry["id"].as_str().unwrap(), 16).unwrap())
-                .collect()
+            entries.iter().map(|entry| id_of(&entry["id"])).collect()
         };
         (ids("holders"), ids("queue"))
     }

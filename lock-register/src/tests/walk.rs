@@ -1,15 +1,17 @@
 //! Walks at random through what may happen: requests are carried out late or twice as late, answers are lost, clients stand
-//! still and die, clocks drift apart. In every state no two believe that they have what excludes the other, tokens rise, and
-//! nothing is left of what was undone.
+//! still and die, clocks drift apart, writers go on reading, holds are broken. In every state no two believe that they have what excludes
+//! the other, tokens rise, and nothing is left of what was undone.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, Backend, Grant, GroupId, LeaseState, LockError, Mode, Moment, Released, Term, Wait,
+    AcquireRequest, AttemptId, Backend, Broken, Downgraded, Grant, GroupId, HolderId, InspectRequest,
+    LeaseState, LockError, LockKind, Mode, Moment, Released, Term, Wait,
 };
 
 use super::store::MemoryStore;
@@ -55,11 +57,17 @@ enum Doing {
     Acquiring(AcquireRequest, Work<Option<Grant<RegisterLease<MemoryStore>>>>),
     Cancelling(AcquireRequest, Work<()>),
     Holding(Hold),
-    Releasing(AcquireRequest, Work<Released>),
+    /// It goes on reading, with another request.
+    Downgrading(Hold, AcquireRequest, Work<Downgraded<RegisterLease<MemoryStore>>>),
+    /// It releases its hold, and before that undoes what it may have left of a downgrade.
+    Releasing(Hold, Option<AcquireRequest>, Work<Released>),
+    /// An operator takes the lock from this attempt.
+    Breaking(u128, Work<Broken>),
 }
 
 struct Hold {
     request: AcquireRequest,
+    token: u64,
     lease: Lease,
     /// The holder does not rely on it after that.
     until: Moment,
@@ -72,12 +80,31 @@ fn relies_until(anchor: Moment) -> Moment {
     anchor.plus(LEASE * 49 / 50)
 }
 
+/// What a writer has, and readers have a part of.
+const WHOLE: u32 = 100;
+
+fn weight(mode: Mode) -> u32 {
+    match mode {
+        Mode::Shared => 1,
+        Mode::Permits { take, .. } => take.get(),
+        _ => WHOLE,
+    }
+}
+
 struct World<'a> {
+    /// How many permits the semaphore has; none for a lock.
+    of: Option<NonZeroU32>,
     store: MemoryStore,
     clients: Vec<Client<'a>>,
     dice: Dice,
     ids: u128,
     undone: HashSet<u128>,
+    /// Whom the store says to have held the lock, when it was checked last; and the tokens of those from which it was taken. Their
+    /// clients learn of it later.
+    held: HashMap<u64, u128>,
+    broken: HashSet<u64>,
+    /// The attempts of these.
+    taken_from: HashSet<u128>,
     /// The highest token that a holder knows, and the highest of an exclusive one.
     tokens: (u64, u64),
     grants: usize,
@@ -86,7 +113,7 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(machines: &'a [Machine], seed: u64) -> Self {
+    fn new(machines: &'a [Machine], of: Option<NonZeroU32>, seed: u64) -> Self {
         let store = MemoryStore::default();
         store.slow_down();
         let client = |machine: &'a Machine| Client {
@@ -97,7 +124,20 @@ impl<'a> World<'a> {
         };
         let clients = machines.iter().map(client).collect();
         let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        Self { store, clients, dice, ids: 0, undone: HashSet::new(), tokens: (0, 0), grants: 0, checked: 0 }
+        Self {
+            of,
+            store,
+            clients,
+            dice,
+            ids: 0,
+            undone: HashSet::new(),
+            held: HashMap::new(),
+            broken: HashSet::new(),
+            taken_from: HashSet::new(),
+            tokens: (0, 0),
+            grants: 0,
+            checked: 0,
+        }
     }
 
     /// Walks, and returns how often the lock was granted.
@@ -155,7 +195,7 @@ impl<'a> World<'a> {
     }
 
     fn client_goes_on(&mut self, number: usize) -> Result<(), String> {
-        let Self { store, clients, dice, ids, .. } = self;
+        let Self { of, store, clients, dice, ids, taken_from, .. } = self;
         let client = &mut clients[number];
         if client.stands > 0 {
             client.stands -= 1;
@@ -173,11 +213,32 @@ impl<'a> World<'a> {
         let now = client.backend.now();
         client.is_doing = match std::mem::replace(&mut client.is_doing, Doing::Nothing) {
             Doing::Nothing => {
-                *ids += 1;
-                let mode = if dice.one_in(3) { Mode::Shared } else { Mode::Exclusive };
-                let wait = if dice.one_in(4) { Wait::Try } else { Wait::Forever };
-                client.acquire(request(*ids, mode, wait))
+                let (holders, _) = store.ids();
+                if dice.one_in(10) && !holders.is_empty() {
+                    let holder = holders[usize::try_from(dice.below(holders.len() as u64)).unwrap()];
+                    client.break_holder(holder, of.is_some())
+                } else {
+                    *ids += 1;
+                    let mode = match *of {
+                        Some(of) => {
+                            let take = 1 + u32::try_from(dice.below(of.get().into())).unwrap();
+                            Mode::Permits { take: NonZeroU32::new(take).unwrap(), of }
+                        }
+                        None if dice.one_in(3) => Mode::Shared,
+                        None => Mode::Exclusive,
+                    };
+                    let wait = if dice.one_in(4) { Wait::Try } else { Wait::Forever };
+                    client.acquire(request(*ids, mode, wait))
+                }
             }
+            Doing::Breaking(..) if dice.one_in(60) => Doing::Nothing,
+            Doing::Breaking(id, mut work) => match poll(&mut work) {
+                Poll::Pending => Doing::Breaking(id, work),
+                Poll::Ready(Ok(told)) if told.taken_away && !taken_from.contains(&id) => {
+                    return Err(format!("{id} is reported as broken and is not"));
+                }
+                Poll::Ready(_) => Doing::Nothing,
+            },
             Doing::Acquiring(request, _) if dice.one_in(60) => client.cancel(request),
             Doing::Acquiring(request, mut work) => match poll(&mut work) {
                 Poll::Pending => Doing::Acquiring(request, work),
@@ -193,15 +254,37 @@ impl<'a> World<'a> {
                     Doing::Nothing
                 }
             },
-            Doing::Releasing(request, mut work) => match poll(&mut work) {
-                Poll::Pending => Doing::Releasing(request, work),
-                Poll::Ready(Err(_)) => client.cancel(request),
+            Doing::Releasing(hold, reader, mut work) => match poll(&mut work) {
+                Poll::Pending => Doing::Releasing(hold, reader, work),
+                Poll::Ready(Err(_)) if reader.is_none() => client.cancel(hold.request),
+                Poll::Ready(Err(_)) => client.release(hold, reader),
                 Poll::Ready(Ok(_)) => {
-                    self.undone.insert(request.id().get());
+                    let requests = [Some(hold.request), reader].into_iter().flatten();
+                    self.undone.extend(requests.map(|request| request.id().get()));
                     Doing::Nothing
                 }
             },
-            Doing::Holding(hold) if now >= hold.until || dice.one_in(80) => client.release(hold),
+            Doing::Downgrading(hold, reader, _) if now >= hold.until || dice.one_in(80) => {
+                client.release(hold, Some(reader))
+            }
+            Doing::Downgrading(hold, reader, mut work) => match poll(&mut work) {
+                Poll::Pending => Doing::Downgrading(hold, reader, work),
+                Poll::Ready(Ok(Downgraded::Shared(grant))) => {
+                    self.undone.insert(hold.request.id().get());
+                    return self.granted(number, reader, &grant);
+                }
+                Poll::Ready(Ok(_)) => {
+                    self.undone.insert(reader.id().get());
+                    client.release(hold, None)
+                }
+                Poll::Ready(Err(_)) if dice.one_in(2) => client.downgrade(hold, reader),
+                Poll::Ready(Err(_)) => client.release(hold, Some(reader)),
+            },
+            Doing::Holding(hold) if now >= hold.until || dice.one_in(80) => client.release(hold, None),
+            Doing::Holding(hold) if hold.request.mode() == Mode::Exclusive && dice.one_in(40) => {
+                *ids += 1;
+                client.downgrade(hold, request(*ids, Mode::Shared, Wait::Forever))
+            }
             Doing::Holding(mut hold) => {
                 match &mut hold.renewing {
                     None if dice.one_in(8) => hold.renewing = Some((now, client.renew(&hold.lease))),
@@ -232,10 +315,10 @@ impl<'a> World<'a> {
         let Term::Leased { anchor, .. } = grant.term else { return Err("without a lease".to_owned()) };
         let lease = Arc::new(RegisterLease::new(Arc::clone(grant.lease.slot()), grant.lease.id()));
         let is_exclusive = request.mode() == Mode::Exclusive;
-        let hold = Hold { request, lease, until: relies_until(anchor), renewing: None };
+        let token = grant.token.unwrap().get();
+        let hold = Hold { request, token, lease, until: relies_until(anchor), renewing: None };
         // A client that stood still may have the answer when the lease is over.
         if self.clients[number].backend.now() < hold.until {
-            let token = grant.token.unwrap().get();
             let (highest, of_exclusive) = self.tokens;
             if token <= if is_exclusive { highest } else { of_exclusive } {
                 return Err(format!("token {token} after {:?}", self.tokens));
@@ -248,23 +331,39 @@ impl<'a> World<'a> {
     }
 
     fn check(&mut self) -> Result<(), String> {
-        let believes = |client: &Client<'_>| match &client.is_doing {
-            Doing::Holding(hold) if client.backend.now() < hold.until => Some(hold.request.mode()),
-            _ => None,
+        let versions = self.store.versions();
+        if std::mem::replace(&mut self.checked, versions) != versions {
+            let (broken, held) = (self.store.broken(), self.store.held());
+            let is_broken = |(token, id): &(u64, u128)| !held.contains_key(token) && broken.contains(id);
+            self.broken.extend(self.held.drain().filter(is_broken).map(|(token, _)| token));
+            self.taken_from.extend(&broken);
+            if let Some(token) = held.keys().find(|token| self.broken.contains(token)) {
+                return Err(format!("the hold with token {token} was broken and is back"));
+            }
+            self.held = held;
+            let (holders, waiters) = self.store.ids();
+            if let Some(id) = holders.iter().chain(&waiters).find(|id| self.undone.contains(id)) {
+                return Err(format!("{id} was undone and is back"));
+            }
+        }
+        // An operator breaks the hold of a client that has certainly ended.
+        let believes = |client: &Client<'_>| {
+            let (hold, mode, reader) = match &client.is_doing {
+                Doing::Holding(hold) => (hold, hold.request.mode(), None),
+                // The store may say already that it is a reader.
+                Doing::Downgrading(hold, reader, _) => (hold, Mode::Shared, Some(reader.id().get())),
+                _ => return None,
+            };
+            let is_broken = self.broken.contains(&hold.token)
+                || reader.is_some_and(|reader| self.taken_from.contains(&reader));
+            (!is_broken && client.backend.now() < hold.until).then_some(mode)
         };
         let held: Vec<_> = self.clients.iter().filter_map(believes).collect();
-        if held.len() > 1 && held.contains(&Mode::Exclusive) {
+        let taken: u32 = held.iter().map(|mode| weight(*mode)).sum();
+        if taken > self.of.map_or(WHOLE, NonZeroU32::get) {
             return Err(format!("at the same time: {held:?}"));
         }
-        let versions = self.store.versions();
-        if std::mem::replace(&mut self.checked, versions) == versions {
-            return Ok(());
-        }
-        let (holders, waiters) = self.store.ids();
-        match holders.iter().chain(&waiters).find(|id| self.undone.contains(id)) {
-            Some(id) => Err(format!("{id} was undone and is back")),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -279,9 +378,30 @@ impl Client<'_> {
         Doing::Cancelling(request, Box::pin(async move { backend.cancel(&sent).await }))
     }
 
-    fn release(&self, hold: Hold) -> Doing {
+    fn release(&self, hold: Hold, reader: Option<AcquireRequest>) -> Doing {
+        let (backend, lease, undone) = (Arc::clone(&self.backend), Arc::clone(&hold.lease), reader.clone());
+        let releasing = async move {
+            if let Some(reader) = undone {
+                backend.cancel(&reader).await?;
+            }
+            backend.release(&lease).await
+        };
+        Doing::Releasing(hold, reader, Box::pin(releasing))
+    }
+
+    fn downgrade(&self, hold: Hold, reader: AcquireRequest) -> Doing {
+        let (backend, lease, sent) = (Arc::clone(&self.backend), Arc::clone(&hold.lease), reader.clone());
+        Doing::Downgrading(hold, reader, Box::pin(async move { backend.downgrade(&lease, &sent).await }))
+    }
+
+    fn break_holder(&self, id: u128, is_semaphore: bool) -> Doing {
         let backend = Arc::clone(&self.backend);
-        Doing::Releasing(hold.request, Box::pin(async move { backend.release(&hold.lease).await }))
+        let kind = if is_semaphore { LockKind::Semaphore } else { LockKind::Lock };
+        let breaking = async move {
+            let holder = HolderId::new(AttemptId::new(id).to_string());
+            backend.break_holder(&InspectRequest::found("room", kind)?, &holder).await
+        };
+        Doing::Breaking(id, Box::pin(breaking))
     }
 
     fn renew(&self, lease: &Lease) -> Work<Vec<LeaseState>> {
@@ -290,13 +410,22 @@ impl Client<'_> {
     }
 }
 
+fn walks(of: Option<NonZeroU32>) {
+    let machines = [Machine::new(), Machine::new(), Machine::new()];
+    let walk =
+        |seed| World::new(&machines, of, seed).walk().unwrap_or_else(|wrong| panic!("seed {seed}, {wrong}"));
+    let grants: usize = (1..=seeds()).map(walk).sum();
+    assert!(grants > 10 * usize::try_from(seeds()).unwrap(), "only {grants} grants");
+}
+
 #[test]
 fn no_two_believe_that_they_have_what_excludes_the_other() {
-    let machines = [Machine::new(), Machine::new(), Machine::new()];
-    let grants: usize = (1..=seeds())
-        .map(|seed| World::new(&machines, seed).walk().unwrap_or_else(|wrong| panic!("seed {seed}, {wrong}")))
-        .sum();
-    assert!(grants > 10 * usize::try_from(seeds()).unwrap(), "only {grants} grants");
+    walks(None);
+}
+
+#[test]
+fn no_more_permits_are_believed_in_than_there_are() {
+    walks(NonZeroU32::new(3));
 }
 
 /// Some stores do not keep their word. The walk would find that.
@@ -304,7 +433,7 @@ fn no_two_believe_that_they_have_what_excludes_the_other() {
 fn a_store_that_checks_and_writes_in_two_steps_is_found() {
     let machines = [Machine::new(), Machine::new(), Machine::new()];
     let found = (1..=seeds()).find_map(|seed| {
-        let world = World::new(&machines, seed);
+        let world = World::new(&machines, None, seed);
         world.store.become_careless();
         world.walk().err()
     });
@@ -316,7 +445,7 @@ fn a_store_that_checks_and_writes_in_two_steps_is_found() {
 fn after_every_walk_the_lock_can_be_had() {
     let machines = [Machine::new(), Machine::new(), Machine::new()];
     for seed in 1..=10 {
-        let mut world = World::new(&machines, seed);
+        let mut world = World::new(&machines, None, seed);
         for _ in 0..STEPS / 10 {
             world.step().unwrap();
         }

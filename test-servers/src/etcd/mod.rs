@@ -18,7 +18,7 @@ use crate::options::{Encryption, User};
 use crate::ports::{on_free_ports, random_word};
 use crate::process::LOOK_EVERY;
 use crate::server::{Kind, Place};
-use crate::{Failure, Outcome, Server, ServerOptions, TcpProxy, free_port};
+use crate::{Direction, Failure, Outcome, Server, ServerOptions, TcpProxy, free_port};
 
 pub use conversation::{EtcdConversation, EtcdRequest};
 
@@ -195,6 +195,17 @@ impl EtcdServer {
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Cuts one way of a member's contact with the others of its cluster: they hear nothing of it on the connections that they have opened,
+    /// and it hears them.
+    pub fn mute(&self) {
+        self.kind.between.iter().for_each(|proxy| proxy.blackhole(Direction::ToClient));
+    }
+
+    /// Ends [`EtcdServer::mute`].
+    pub fn unmute(&self) {
+        self.kind.between.iter().for_each(TcpProxy::heal);
     }
 
     /// Returns the URL of the locks below a prefix, including everything that a client needs to log in.

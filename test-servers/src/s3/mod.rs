@@ -43,6 +43,10 @@ pub struct S3Faults {
     /// How much later than its condition is checked a write that is answered is carried out. Anything but zero is a store that does
     /// not keep its word: of several writes on one condition each is carried out.
     pub apart: Duration,
+    /// So many of the next writes are refused, as if another one were about to be carried out.
+    pub conflicts: u32,
+    /// So many of those after them are carried out, and answered as if the store had failed.
+    pub failed: u32,
 }
 
 /// An object store with one bucket, in this process. Any signature is accepted. Dropping this ends it.
@@ -225,6 +229,15 @@ impl Shared {
         let condition = request.header("if-match").map(str::to_owned);
         let mut write = Write { key, content: request.body.to_vec(), condition };
         let faults = *self.faults.lock();
+        if faults.conflicts > 0 {
+            self.faults.lock().conflicts -= 1;
+            return Some(("409 Conflict", None, b"<Code>ConditionalRequestConflict</Code>".to_vec()));
+        }
+        if faults.failed > 0 {
+            self.faults.lock().failed -= 1;
+            self.write(write);
+            return Some(("500 Internal Server Error", None, Vec::new()));
+        }
         let random = u32::from_str_radix(&random_word()[..7], 16).unwrap_or_default();
         if random % 1000 < faults.late {
             let shared = Arc::clone(self);
