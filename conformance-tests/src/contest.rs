@@ -63,6 +63,8 @@ pub struct Contested {
     pub visits: usize,
     /// How often a holder lost it.
     pub losses: usize,
+    /// The longest time in which no process had it, between two that had: what the disturbances cost.
+    pub longest_outage: Duration,
 }
 
 /// Runs this process as a contender if a [`Contest`] started it for that; returns its exit code when it has finished.
@@ -268,7 +270,19 @@ impl History {
             ensure!(is_right, "counted up to {number}, not to {up}");
         }
         let losses = all().filter(|visited| visited.end == End::Lost).count();
-        Ok(Contested { visits: self.visits.len(), losses })
+        Ok(Contested { visits: self.visits.len(), losses, longest_outage: self.longest_outage() })
+    }
+
+    fn longest_outage(&self) -> Duration {
+        let mut held: Vec<_> = self.visits.iter().map(|Visited { visit, .. }| visit).collect();
+        held.sort_by_key(|visit| visit.acquired);
+        let (mut longest, mut held_until) = (0, held.first().map_or(0, |first| first.acquired));
+        for visit in held {
+            longest = longest.max(visit.acquired.saturating_sub(held_until));
+            // One without an end lasts to the end of the contest.
+            held_until = held_until.max(visit.ended.unwrap_or(u64::MAX));
+        }
+        Duration::from_nanos(longest)
     }
 
     fn excuses(&self, visit: &Visit) -> bool {
@@ -303,5 +317,30 @@ impl Contender {
             other => return Err(self.worker.unexpected(&other)),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_outage_is_between_all_holds_before_and_the_next() {
+        let of = |holds: &[(u64, Option<u64>)]| {
+            let visited = |&(acquired, ended)| Visited {
+                who: "one".to_owned(),
+                visit: Visit { asked: 0, acquired, ended, token: None },
+                count: Count::Up,
+                end: End::LetGo,
+            };
+            let visits = holds.iter().map(visited).collect();
+            History { visits, ..History::default() }.longest_outage().as_nanos()
+        };
+        assert_eq!(of(&[]), 0);
+        // The wait for the first is none.
+        assert_eq!(of(&[(100, Some(110))]), 0);
+        // In the order in which they are told, and not of time; and one hold lasts beyond the next.
+        assert_eq!(of(&[(170, Some(180)), (100, Some(150)), (110, Some(120)), (151, Some(152))]), 18);
+        assert_eq!(of(&[(100, None), (170, Some(180))]), 0);
     }
 }

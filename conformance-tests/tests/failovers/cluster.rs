@@ -3,13 +3,15 @@
 use std::net::SocketAddr;
 
 use conformance_tests::Outcome;
-use test_servers::{RedisCluster, RedisServer, cluster_url, hash_slot};
+use test_servers::{RedisCluster, RedisServer, ServerOptions, cluster_url, hash_slot};
 
 use super::{Harm, LOCK, Site};
 
 impl Site for RedisCluster {
-    async fn start() -> Outcome<Self> {
-        Self::start().await
+    const REPLICAS: usize = 1;
+
+    async fn start(options: &ServerOptions) -> Outcome<Self> {
+        Self::start_with(options).await
     }
 
     fn witnesses(&self) -> Vec<SocketAddr> {
@@ -26,11 +28,15 @@ impl Site for RedisCluster {
 
     async fn replace(&self, old: &RedisServer, harm: Harm) -> Outcome {
         match harm {
-            Harm::Kill | Harm::Stop => {}
+            Harm::Kill | Harm::Stop | Harm::Isolate => {}
             Harm::Depose => self.depose(old).await?,
             Harm::Move => self.move_slot(hash_slot(LOCK), self.another_primary(old).await?).await?,
         }
         self.owner_after(hash_slot(LOCK), old).await.map(drop)
+    }
+
+    fn beside<'a>(&'a self, primary: &'a RedisServer) -> Vec<&'a RedisServer> {
+        vec![primary]
     }
 
     async fn settled(&self) -> Outcome {

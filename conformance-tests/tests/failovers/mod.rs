@@ -2,6 +2,7 @@
 
 mod cluster;
 mod holders;
+mod network;
 mod sentinel;
 
 use std::net::SocketAddr;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use conformance_tests::{Contest, Failure, Outcome, contend_if_told};
 use libtest_mimic::{Arguments, Completion, Trial};
-use test_servers::{Data, RedisCluster, RedisSentinels, RedisServer, TcpProxy, left_out};
+use test_servers::{Data, RedisCluster, RedisSentinels, RedisServer, ServerOptions, TcpProxy, left_out};
 use tokio::runtime::Runtime;
 
 use crate::connection::Connection;
@@ -40,13 +41,18 @@ enum Harm {
     Stop,
     /// Another becomes the primary, and this one goes on, and takes writes, until it learns of that.
     Depose,
+    /// The other servers do not reach it, nor it them, and all clients reach it.
+    Isolate,
     /// The hash slot of the lock moves to another primary.
     Move,
 }
 
 /// Servers of which one after the other has the lock.
 trait Site: Sized {
-    async fn start() -> Outcome<Self>;
+    /// How many replicas a primary has.
+    const REPLICAS: usize;
+
+    async fn start(options: &ServerOptions) -> Outcome<Self>;
 
     /// The servers that say which one is the primary.
     fn witnesses(&self) -> Vec<SocketAddr>;
@@ -60,6 +66,9 @@ trait Site: Sized {
     /// Gives the lock to another server, and returns when this one has it.
     async fn replace(&self, old: &RedisServer, harm: Harm) -> Outcome;
 
+    /// The servers on the side of this one when it is isolated.
+    fn beside<'a>(&'a self, primary: &'a RedisServer) -> Vec<&'a RedisServer>;
+
     /// Waits until another harm can be done.
     async fn settled(&self) -> Outcome;
 }
@@ -68,12 +77,17 @@ pub(crate) fn main() -> ExitCode {
     if let Some(code) = contend_if_told::<Connection>() {
         return code;
     }
+    if let Err(failure) = network::enter() {
+        eprintln!("error: {failure}");
+        return ExitCode::FAILURE;
+    }
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let mut trials = vec![trial("a_hundred_holders".to_owned(), || Runtime::new()?.block_on(holders::run()))];
+    let mut trials = vec![holders::<RedisSentinels>("sentinel"), holders::<RedisCluster>("cluster")];
     for (name, harm) in [
         ("primaries_that_are_killed", Harm::Kill),
         ("primaries_that_are_stopped_and_run_on", Harm::Stop),
         ("primaries_that_are_deposed", Harm::Depose),
+        ("primaries_that_are_isolated", Harm::Isolate),
     ] {
         trials.push(contest::<RedisSentinels>("sentinel", name, harm));
         trials.push(contest::<RedisCluster>("cluster", name, harm));
@@ -82,13 +96,19 @@ pub(crate) fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn contest<S: Site>(site: &str, name: &str, harm: Harm) -> Trial {
-    let name = format!("{site}::{name}");
-    trial(name.clone(), move || Runtime::new()?.block_on(run::<S>(&name, harm)))
+fn holders<S: Site>(site: &str) -> Trial {
+    let name = format!("{site}::a_hundred_holders");
+    trial(name.clone(), "redis", move || Runtime::new()?.block_on(holders::run::<S>(&name)))
 }
 
-fn trial(name: String, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
-    Trial::ignorable_test(name, move || match left_out("redis") {
+fn contest<S: Site>(site: &str, name: &str, harm: Harm) -> Trial {
+    let name = format!("{site}::{name}");
+    let needs = if let Harm::Isolate = harm { network::NAMESPACES } else { "redis" };
+    trial(name.clone(), needs, move || Runtime::new()?.block_on(run::<S>(&name, harm)))
+}
+
+fn trial(name: String, needs: &'static str, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+    Trial::ignorable_test(name, move || match left_out("redis").or(left_out(needs)) {
         Some(reason) => Ok(Completion::ignored_with(reason)),
         None => run().map(|()| Completion::Completed).map_err(Into::into),
     })
@@ -96,12 +116,13 @@ fn trial(name: String, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial 
 
 async fn run<S: Site>(name: &str, harm: Harm) -> Outcome {
     let rounds = std::env::var("DISTLOCK_FAILOVERS").ok().and_then(|rounds| rounds.parse().ok());
-    let site = S::start().await?;
+    let options = if let Harm::Isolate = harm { network::options()? } else { ServerOptions::new() };
+    let site = S::start(&options).await?;
     let witnesses = site.witnesses();
     let proxies = witnesses.iter().map(|&witness| TcpProxy::start(witness)).collect::<Outcome<Vec<_>>>()?;
     let lonely = with_lease(&S::url(proxies.iter().map(TcpProxy::address)));
     let mut addresses = vec![lonely.clone(), lonely];
-    addresses.extend(std::iter::repeat_n(with_lease(&S::url(witnesses.into_iter())), OTHERS));
+    addresses.extend(std::iter::repeat_n(with_lease(&S::url(witnesses.iter().copied())), OTHERS));
     let mut contest = Contest::start(&addresses, PATIENCE).await?;
     contest.all_go_on(3).await?;
     let others: Vec<_> = (2..addresses.len()).collect();
@@ -109,10 +130,16 @@ async fn run<S: Site>(name: &str, harm: Harm) -> Outcome {
         // It relies on the primary of now for as long as it may.
         contest.cling(0, CLINGS).await?;
         let old = site.primary().await?;
-        proxies.iter().for_each(TcpProxy::sever);
+        let beside = if let Harm::Isolate = harm { site.beside(old) } else { Vec::new() };
+        for (proxy, witness) in proxies.iter().zip(&witnesses) {
+            if beside.iter().all(|server| server.address() != *witness) {
+                proxy.sever();
+            }
+        }
         match harm {
             Harm::Kill => old.kill()?,
             Harm::Stop => old.stop()?,
+            Harm::Isolate => network::isolate(&beside)?,
             Harm::Depose | Harm::Move => {}
         }
         site.replace(old, harm).await?;
@@ -120,6 +147,7 @@ async fn run<S: Site>(name: &str, harm: Harm) -> Outcome {
         match harm {
             Harm::Kill => old.restart(Data::Kept).await?,
             Harm::Stop => old.resume()?,
+            Harm::Isolate => network::rejoin(&beside)?,
             Harm::Depose | Harm::Move => {}
         }
         proxies.iter().for_each(TcpProxy::heal);

@@ -3,13 +3,15 @@
 use std::net::SocketAddr;
 
 use conformance_tests::Outcome;
-use test_servers::{RedisSentinels, RedisServer, sentinel_url};
+use test_servers::{RedisSentinels, RedisServer, ServerOptions, sentinel_url};
 
 use super::{Harm, Site};
 
 impl Site for RedisSentinels {
-    async fn start() -> Outcome<Self> {
-        Self::start(None).await
+    const REPLICAS: usize = 2;
+
+    async fn start(options: &ServerOptions) -> Outcome<Self> {
+        Self::start_with(options, None).await
     }
 
     fn witnesses(&self) -> Vec<SocketAddr> {
@@ -29,6 +31,11 @@ impl Site for RedisSentinels {
             self.depose().await?;
         }
         self.primary_after(old.address()).await.map(drop)
+    }
+
+    /// A sentinel that goes on to name it, and to which the cut-off clients hold.
+    fn beside<'a>(&'a self, primary: &'a RedisServer) -> Vec<&'a RedisServer> {
+        vec![primary, &self.sentinels()[2]]
     }
 
     async fn settled(&self) -> Outcome {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{IN_CLUSTER, RedisServer};
+use super::{BUS, IN_CLUSTER, RedisServer};
 use crate::{Failure, Outcome, ServerOptions};
 
 /// The last hash slot.
@@ -81,8 +81,9 @@ impl RedisCluster {
             servers.push(server);
         }
         for server in &servers[1..] {
-            let (port, bus) = (server.address().port().to_string(), server.bus().await?);
-            servers[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
+            let port = server.address().port().to_string();
+            let bus = server.bus().unwrap_or_default();
+            servers[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]).await?;
         }
         for (server, [from, to]) in servers.iter().zip(SHARES) {
             server.command(&["CLUSTER", "ADDSLOTSRANGE", from, to]).await?;
@@ -356,9 +357,9 @@ impl RedisServer {
         (format!("{prefix}:primary:{{{}}}", tag.unwrap_or_default()), epoch, ranges.collect())
     }
 
-    async fn bus(&self) -> Outcome<String> {
-        let port = self.command(&["CONFIG", "GET", "cluster-port"]).await?;
-        Ok(port.texts().get(1).copied().unwrap_or_default().to_owned())
+    /// Returns the port that a node has for the other nodes.
+    pub fn bus(&self) -> Option<&str> {
+        self.place.options.settings.iter().find(|(name, _)| name == BUS).map(|(_, port)| port.as_str())
     }
 
     async fn itself(&self) -> Outcome<Said> {

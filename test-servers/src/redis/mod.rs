@@ -8,7 +8,7 @@ mod sentinel;
 mod tests;
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -36,6 +36,10 @@ const SOCKET: &str = "redis.sock";
 /// Settings that only such servers have.
 const SENTINEL: &str = "sentinel";
 const IN_CLUSTER: &str = "cluster-enabled";
+const BUS: &str = "cluster-port";
+
+/// With this setting, whatever its value, a server connects to others from an address of its own.
+const SOURCE: &str = "bind-source-addr";
 
 /// What a Redis has of its own.
 #[derive(Debug)]
@@ -54,7 +58,7 @@ impl Kind for Redis {
 
     fn find(options: &mut ServerOptions) -> Outcome<Self> {
         if options.has_setting(IN_CLUSTER) {
-            options.settings.push(("cluster-port".to_owned(), free_port()?.to_string()));
+            options.settings.push((BUS.to_owned(), free_port()?.to_string()));
         }
         Ok(Self { own_password: random_word() })
     }
@@ -115,13 +119,26 @@ fn configuration(place: &Place) -> String {
     let always = "bind 127.0.0.1\ndaemonize no\nsave \"\"\nappendfsync always\n";
     let (folder, socket, users) = (place.path(""), place.path(SOCKET), place.path("users.acl"));
     let files = format!("dir {folder}\nunixsocket {socket}\naclfile {users}\n");
-    [always, &files, &listens, &options.lines(' ')].concat()
+    // The last one counts.
+    let source = options.has_setting(SOURCE).then(|| format!("{SOURCE} {}\n", source(*port)));
+    [always, &files, &listens, &options.lines(' '), &source.unwrap_or_default()].concat()
+}
+
+fn source(port: u16) -> Ipv4Addr {
+    let [high, low] = port.to_be_bytes();
+    Ipv4Addr::new(10, 66, high, low)
 }
 
 impl RedisServer {
     /// Returns the Unix socket on which it also listens, in plain text.
     pub fn unix_socket(&self) -> PathBuf {
         self.place.folder.path().join(SOCKET)
+    }
+
+    /// Returns the address, one of its own in 10.66.0.0/16, from which it connects to other servers with the setting
+    /// `bind-source-addr`.
+    pub fn source(&self) -> Ipv4Addr {
+        source(self.place.port)
     }
 
     /// Returns the URL of the server, including everything that a client needs to log in.

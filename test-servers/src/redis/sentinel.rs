@@ -61,6 +61,7 @@ impl RedisSentinels {
         let of_primary = |what: &str, value: &str| format!("{what} {NAME} {value}");
         let mut watching = all
             .clone()
+            .setting(SENTINEL, &format!("announce-ip {}", Ipv4Addr::LOCALHOST))
             .setting(SENTINEL, &of_primary("monitor", &format!("{} {port} 2", Ipv4Addr::LOCALHOST)))
             .setting(SENTINEL, &of_primary("down-after-milliseconds", DOWN_AFTER))
             .setting(SENTINEL, &of_primary("failover-timeout", FAILOVER_TIMEOUT));
@@ -117,7 +118,7 @@ impl RedisSentinels {
         &self.sentinels
     }
 
-    /// Waits until all sentinels name the same primary, and returns it.
+    /// Waits until two of the sentinels name the same primary, and returns it.
     ///
     /// # Errors
     /// When one does not answer, or they do not agree for long.
@@ -126,17 +127,21 @@ impl RedisSentinels {
     /// Dropping the future only stops the waiting.
     pub async fn primary(&self) -> Outcome<&RedisServer> {
         let agree = || async {
-            let address = named_by(&self.sentinels[0]).await?;
-            for other in &self.sentinels[1..] {
-                crate::ensure!(named_by(other).await? == address, "the sentinels do not agree");
+            let mut all = Vec::new();
+            for sentinel in &self.sentinels {
+                all.push(named_by(sentinel).await?);
             }
-            let named = self.servers.iter().find(|server| server.address().to_string() == address);
+            all.sort();
+            // If two of the three agree, it is with the one in the middle.
+            let address = &all[1];
+            crate::ensure!(all[0] == *address || all[2] == *address, "the sentinels do not agree");
+            let named = self.servers.iter().find(|server| server.address().to_string() == *address);
             named.ok_or_else(|| Failure::new(format!("the primary is the stranger {address}")))
         };
         self.sentinels[0].process.ready(agree).await
     }
 
-    /// Waits until all sentinels name another primary than this one, and returns it.
+    /// Waits until two of the sentinels name another primary than this one, and returns it.
     ///
     /// # Errors
     /// Same as [`RedisSentinels::primary`].
