@@ -69,7 +69,7 @@ impl EtcdEntries {
             match self.link.ask(LeaseRevoke { id: lease }).await {
                 // It has ended meanwhile.
                 Err(Failure::LeaseOver) => return Ok(None),
-                revoked => drop(revoked?),
+                revoked => _ = revoked?,
             }
         }
         Ok(Some(left))

@@ -7,7 +7,7 @@ use lock_sql::{Breaks, ToEnd};
 
 use crate::dialect::{Client, MySql};
 use crate::inspection::{self, Holding, View, view};
-use crate::parts::Parts;
+use crate::parts::{Name, Parts};
 use crate::session::SessionId;
 use crate::statement::{self, Holder};
 
@@ -47,10 +47,11 @@ impl Breaks<Self> for MySql {
         (seen_by, found): &(SessionId, Holding),
     ) -> Result<bool, LockError> {
         let (connection, first) = (found.connection, &found.first);
+        // The gate has also the tokens of readers and of permits, for whose slots it mints them.
+        let is_like_first = |part: &Name| (*part == parts.gate) == (*first == parts.gate);
+        let alike: Vec<_> = parts.all().into_iter().filter(is_like_first).collect();
         let end = match &found.record {
-            Some(record) => {
-                statement::end_of(connection, first, record.token, &parts.all(), Operation::Break)
-            }
+            Some(record) => statement::end_of(connection, first, record.token, &alike, Operation::Break),
             None => statement::end(connection, first, Operation::Break),
         };
         // Otherwise it has released the lock, or has ended by itself, meanwhile.

@@ -134,11 +134,12 @@ impl Entry {
     }
 
     fn carry_out(self: &Arc<Self>, effects: &mut Effects, place: Place) {
+        // Before foreign code, which may take its time.
+        effects.renewed.drain(|(group, woken)| self.client.begin_renewing(group, woken));
         // The drivers first: a waker may wait until what they undo is undone.
         effects.stop.drain(wake_contained);
         effects.wake.drain(wake_contained);
         effects.asked.drain(|attempt| attempt.ask());
-        effects.renewed.drain(|(group, woken)| self.client.begin_renewing(group, woken));
         effects.unregister.drain(|(number, group)| self.client.held.remove(group, number));
         effects.dropped.drain(drop);
         effects.done.drain(Pending::done);

@@ -19,6 +19,7 @@ cases!("strangers":
     without_a_table_the_session_is_shown_and_can_be_broken,
     a_break_of_a_session_that_lives_on_is_not_confirmed,
     a_break_of_a_lock_that_is_released_meanwhile_ends_no_session,
+    with_a_table_a_reader_is_broken_beside_a_later_one,
     with_a_table_a_break_that_comes_late_spares_the_next_hold_of_the_connection,
     a_break_of_another_users_session_is_denied,
     with_a_table_the_other_locks_of_a_broken_holder_are_named,
@@ -159,6 +160,23 @@ async fn with_a_table_a_break_that_comes_late_spares_the_next_hold_of_the_connec
     let broken = soon("the answer", breaking).await???;
     ensure!(!broken.taken_away, "{broken:?}");
     Ok(next.release().await?)
+}
+
+/// The gate names the connection of the last writer, and has the token of the last reader.
+async fn with_a_table_a_reader_is_broken_beside_a_later_one(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with_table(flavour).await?;
+    let (ours, theirs) = (
+        stage.client(&format!("{KILLABLE}&fencing=table")).await?,
+        stage.client(&format!("{LONG}&fencing=table")).await?,
+    );
+    let lock = ours.rw_lock(ROOM)?;
+    lock.write().acquire().await?.release().await?;
+    let first = lock.read().acquire().await?;
+    let later = theirs.rw_lock(ROOM)?.read().acquire().await?;
+    let broken = theirs.break_holder(ROOM, &first.hold().id()).await?;
+    ensure!(broken.taken_away, "{broken:?}");
+    soon("the loss", first.hold().lost()).await?;
+    Ok(later.release().await?)
 }
 
 async fn a_break_of_another_users_session_is_denied(flavour: MySqlFlavour) -> Outcome {

@@ -65,7 +65,7 @@ impl LocalLock {
             Outcome::Refused => {
                 self.asks.remove(&number);
                 self.is_out_no_longer(ticket, number);
-                self.refused(turn, ticket, sent);
+                self.refused(turn, ticket, (request.wait(), sent));
                 None
             }
             Outcome::Void => {
@@ -79,11 +79,11 @@ impl LocalLock {
         }
     }
 
-    /// The result of an attempt that was to try once does not apply to a request that waits and has inherited it, and none to one
-    /// that has come since the attempt was sent: the lock may have become free in between.
-    fn refused(&mut self, turn: &mut Turn<'_>, ticket: Ticket, sent: Moment) {
+    /// The result of an attempt that was to try once does not apply to a request that waits and has inherited it, nor to one that has
+    /// come since the attempt was sent: the lock may have become free in between.
+    fn refused(&mut self, turn: &mut Turn<'_>, ticket: Ticket, (asked, sent): (Wait, Moment)) {
         let is_over = self.line.get(ticket).is_some_and(|request| match request.wait {
-            _ if request.since > sent => false,
+            _ if asked == Wait::Try && request.since > sent => false,
             Wait::Try => true,
             Wait::Until(end) => end <= turn.now,
             Wait::Forever => false,
