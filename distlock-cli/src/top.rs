@@ -425,9 +425,7 @@ mod tests {
             lock.waiters = (number..names.len()).map(waiter).collect();
             lock
         };
-        let mut list = LockList::default();
-        list.locks = names.iter().enumerate().map(lock).collect();
-        list
+        LockList { locks: names.iter().enumerate().map(lock).collect(), failures: Vec::new() }
     }
 
     fn row(view: &View) -> (&str, usize) {
