@@ -70,7 +70,7 @@ mod cluster {
     async fn contend(name: &str, after_leader: usize, harm: Harm) -> Outcome {
         let members = EtcdServer::start_cluster().await?;
         let harmed = (EtcdServer::leader(&members).await? + after_leader) % members.len();
-        let all: Vec<_> = members.iter().map(|member| member.address()).collect();
+        let all: Vec<_> = members.iter().map(EtcdServer::address).collect();
         let known = all.iter().map(std::slice::from_ref).flat_map(|one| [one; PER_MEMBER]);
         let known = known.chain([&all[..]; PER_MEMBER]);
         let addresses: Vec<_> = known.map(|known| members[0].url_at(known, "locks") + OPTIONS).collect();
