@@ -67,18 +67,38 @@ mod cluster {
         libtest_mimic::run(&arguments, trials.into()).exit_code()
     }
 
+    /// Returns the place of the leader, once there is one.
+    async fn leader(members: &[EtcdServer]) -> Outcome<usize> {
+        let until = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            match EtcdServer::leader(members).await {
+                Err(_) if tokio::time::Instant::now() < until => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                leader => return leader,
+            }
+        }
+    }
+
     async fn contend(name: &str, after_leader: usize, harm: Harm) -> Outcome {
         let members = EtcdServer::start_cluster().await?;
-        let harmed = (EtcdServer::leader(&members).await? + after_leader) % members.len();
-        let all: Vec<_> = members.iter().map(|member| member.address()).collect();
+        let all: Vec<_> = members.iter().map(EtcdServer::address).collect();
         let known = all.iter().map(std::slice::from_ref).flat_map(|one| [one; PER_MEMBER]);
         let known = known.chain([&all[..]; PER_MEMBER]);
         let addresses: Vec<_> = known.map(|known| members[0].url_at(known, "locks") + OPTIONS).collect();
         let mut contest = Contest::start(&addresses, PATIENCE).await?;
         contest.all_go_on(3).await?;
         // The holder is a client of only the member that is harmed, and can go nowhere else.
-        let cut_off: Vec<_> = (0..PER_MEMBER).map(|client| harmed * PER_MEMBER + client).collect();
-        contest.cling(cut_off[0], CLINGS).await?;
+        let (harmed, cut_off) = loop {
+            let leader = leader(&members).await?;
+            let harmed = (leader + after_leader) % members.len();
+            let cut_off: Vec<_> = (0..PER_MEMBER).map(|client| harmed * PER_MEMBER + client).collect();
+            contest.cling(cut_off[0], CLINGS).await?;
+            // Another member may lead by now.
+            if EtcdServer::leader(&members).await.is_ok_and(|now| now == leader) {
+                break (harmed, cut_off);
+            }
+        };
         match harm {
             Harm::Kill => members[harmed].kill()?,
             Harm::Stop => members[harmed].stop()?,

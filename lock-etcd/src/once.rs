@@ -69,7 +69,8 @@ impl EtcdEntries {
             match self.link.ask(LeaseRevoke { id: lease }).await {
                 // It has ended meanwhile.
                 Err(Failure::LeaseOver) => return Ok(None),
-                revoked => _ = revoked?,
+                Err(failure) => return Err(failure),
+                Ok(_) => {}
             }
         }
         Ok(Some(left))

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{HolderId, InspectRequest, LockKind, Mode, Operation, Participant};
-use lock_entries::{Failed, InLine, Line, Lines, Marked, Outcome, Shown, Told, how_many_hold, newer};
-use zookeeper_client::{Error, MultiReadResult, MultiWriteResult};
+use lock_entries::{InLine, Line, Lines, Shown, Told, how_many_hold, newer};
+use zookeeper_client::{Error, MultiReadResult};
 
 use crate::backend::{READ_TOGETHER, ZooKeeperEntries};
 use crate::contender::{Contender, Entrant, entrants, is_newer};
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::node::token_of;
 use crate::permits::{LEASES, QUEUE};
 use crate::queue::{in_order, refuse_strangers};
-use crate::session::{News, Session};
+use crate::session::Session;
 use crate::slots::REMEMBERED;
 
 /// Children of the directory of a lock that is in use, and of a semaphore's.

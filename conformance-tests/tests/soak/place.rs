@@ -36,6 +36,8 @@ const FAULTS: S3Faults = S3Faults {
     late_by: Duration::from_secs(8),
     cut: 15,
     apart: Duration::ZERO,
+    conflicts: 0,
+    failed: 0,
 };
 
 impl Kind {

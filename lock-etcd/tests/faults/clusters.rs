@@ -235,7 +235,12 @@ async fn is_sent_again_after_a_change(members: &[EtcdServer]) -> Outcome<bool> {
     old.command(&["move-leader", number]).await?;
     let sent = proxy.requests(EtcdRequest::KeepAlive);
     proxy.let_go();
-    until("the hold is renewed", || async { Ok(guard.hold().remaining() > left) }).await?;
+    until("the hold is renewed", || async {
+        // A request that fails is repeated after a pause by this clock.
+        time.advance(Duration::from_millis(5));
+        Ok(guard.hold().remaining() > left)
+    })
+    .await?;
     let is_tested = !recorder.events().contains(&Event::Suspect);
     let is_again = proxy.requests(EtcdRequest::KeepAlive) > sent;
     ensure!(is_again || !is_tested, "it was not sent again");

@@ -116,7 +116,7 @@ async fn a_known_outcome_leaves_no_tombstone() -> Outcome {
 async fn a_slot_that_ends_while_it_is_forgotten_is_gone() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.server.proxy()?;
-    let client = stage.client_at(proxy.address(), LONG).await?;
+    let client = stage.client_at(proxy.address(), "lease=5m&timeout=60s").await?;
     client.once(ROOM, "today")?.run(async |_| Ok::<_, LockError>(())).await?;
     let slots = format!("{PREFIX}/~remembered/");
     let slot = stage.server.command(&["get", "--prefix", &slots, "-w", "fields"]).await?;

@@ -91,6 +91,19 @@ fn weight(mode: Mode) -> u32 {
     }
 }
 
+/// What an attempt asks for.
+fn wish(dice: &mut Dice, of: Option<NonZeroU32>) -> (Mode, Wait) {
+    let mode = match of {
+        Some(of) => {
+            let take = 1 + u32::try_from(dice.below(of.get().into())).unwrap();
+            Mode::Permits { take: NonZeroU32::new(take).unwrap(), of }
+        }
+        None if dice.one_in(3) => Mode::Shared,
+        None => Mode::Exclusive,
+    };
+    (mode, if dice.one_in(4) { Wait::Try } else { Wait::Forever })
+}
+
 struct World<'a> {
     /// How many permits the semaphore has; none for a lock.
     of: Option<NonZeroU32>,
@@ -219,15 +232,7 @@ impl<'a> World<'a> {
                     client.break_holder(holder, of.is_some())
                 } else {
                     *ids += 1;
-                    let mode = match *of {
-                        Some(of) => {
-                            let take = 1 + u32::try_from(dice.below(of.get().into())).unwrap();
-                            Mode::Permits { take: NonZeroU32::new(take).unwrap(), of }
-                        }
-                        None if dice.one_in(3) => Mode::Shared,
-                        None => Mode::Exclusive,
-                    };
-                    let wait = if dice.one_in(4) { Wait::Try } else { Wait::Forever };
+                    let (mode, wait) = wish(dice, *of);
                     client.acquire(request(*ids, mode, wait))
                 }
             }
