@@ -436,7 +436,7 @@ async fn a_request_in_the_middle_of_a_move_is_not_executed() -> Outcome {
     }
     let (from, to) = move_a_part(&cluster).await?;
     let slot = hash_slot(ROOM);
-    let unused = (0..).map(|number| format!("unused{number}")).find(|name| hash_slot(name) == slot);
+    let unused = (0..u32::MAX).map(|number| format!("unused{number}")).find(|name| hash_slot(name) == slot);
     let names = [(ROOM, "TRYAGAIN"), (unused.as_deref().unwrap_or_default(), "ASK")];
     for (each, (name, refusal)) in asking.iter().zip(names) {
         ensure!(takes_nothing(each, name).await?, "an answer about {name} in the middle of the move");
