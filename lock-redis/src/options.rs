@@ -367,6 +367,8 @@ const SCHEMES: [&str; 7] =
 
 #[cfg(test)]
 mod tests {
+    use lock_core::Failover;
+
     use super::*;
 
     fn read(url: &str) -> Result<RedisOptions, LockError> {
@@ -448,6 +450,14 @@ mod tests {
             assert!(text.contains(part), "{url}: {text}");
             assert!(!text.contains("secret"), "{url}: {text}");
         }
+    }
+
+    #[test]
+    fn a_failover_overlaps_holds_only_where_no_witness_is_asked() {
+        let of = |url| capabilities(&read(url).unwrap()).failover;
+        assert_eq!(of("redis://cache"), Failover::MayOverlap);
+        assert_eq!(of("redis+sentinel://s1,s2,s3/main"), Failover::LosesHolds);
+        assert_eq!(of("redis+cluster://n1,n2,n3"), Failover::LosesHolds);
     }
 
     #[test]

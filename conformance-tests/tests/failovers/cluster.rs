@@ -8,8 +8,6 @@ use test_servers::{RedisCluster, RedisServer, ServerOptions, cluster_url, hash_s
 use super::{Harm, LOCK, Site};
 
 impl Site for RedisCluster {
-    const REPLICAS: usize = 1;
-
     async fn start(options: &ServerOptions) -> Outcome<Self> {
         Self::start_with(options).await
     }

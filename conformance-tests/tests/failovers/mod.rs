@@ -49,9 +49,6 @@ enum Harm {
 
 /// Servers of which one after the other has the lock.
 trait Site: Sized {
-    /// How many replicas a primary has.
-    const REPLICAS: usize;
-
     async fn start(options: &ServerOptions) -> Outcome<Self>;
 
     /// The servers that say which one is the primary.
@@ -82,7 +79,8 @@ pub(crate) fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let mut trials = vec![holders::<RedisSentinels>("sentinel"), holders::<RedisCluster>("cluster")];
+    let mut trials =
+        vec![trial("a_hundred_holders".to_owned(), "redis", || Runtime::new()?.block_on(holders::run()))];
     for (name, harm) in [
         ("primaries_that_are_killed", Harm::Kill),
         ("primaries_that_are_stopped_and_run_on", Harm::Stop),
@@ -94,11 +92,6 @@ pub(crate) fn main() -> ExitCode {
     }
     trials.push(contest::<RedisCluster>("cluster", "hash_slots_that_move", Harm::Move));
     libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-fn holders<S: Site>(site: &str) -> Trial {
-    let name = format!("{site}::a_hundred_holders");
-    trial(name.clone(), "redis", move || Runtime::new()?.block_on(holders::run::<S>(&name)))
 }
 
 fn contest<S: Site>(site: &str, name: &str, harm: Harm) -> Trial {

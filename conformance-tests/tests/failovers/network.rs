@@ -78,16 +78,15 @@ pub(super) fn rejoin(servers: &[&RedisServer]) -> Outcome {
 
 fn change(verb: &str, server: &RedisServer) -> Outcome {
     let source = server.source();
-    let mut lines = format!("from {source}\nto {source}\n");
+    let mut selectors = vec![format!("from {source}"), format!("to {source}")];
     for port in [Some(server.address().port().to_string().as_str()), server.bus()].into_iter().flatten() {
-        lines += &format!(
-            "from 10.66.0.0/16 ipproto tcp dport {port}\nto 10.66.0.0/16 ipproto tcp sport {port}\n"
-        );
+        selectors.push(format!("from 10.66.0.0/16 ipproto tcp dport {port}"));
+        selectors.push(format!("to 10.66.0.0/16 ipproto tcp sport {port}"));
     }
-    let rules: String =
-        lines.lines().map(|line| format!("rule {verb} pref {PREFERENCE} {line} lookup 66\n")).collect();
+    let rule = |selector| format!("rule {verb} pref {PREFERENCE} {selector} lookup 66\n");
+    let rules: Vec<_> = selectors.into_iter().map(rule).collect();
     let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().during("run ip")?;
-    ip.stdin.take().ok_or_else(|| Failure::new("ip has no input"))?.write_all(rules.as_bytes())?;
+    ip.stdin.take().ok_or_else(|| Failure::new("ip has no input"))?.write_all(rules.concat().as_bytes())?;
     ensure!(ip.wait()?.success(), "ip did not {verb} the rules of {}", server.address());
     Ok(())
 }

@@ -8,8 +8,6 @@ use test_servers::{RedisSentinels, RedisServer, ServerOptions, sentinel_url};
 use super::{Harm, Site};
 
 impl Site for RedisSentinels {
-    const REPLICAS: usize = 2;
-
     async fn start(options: &ServerOptions) -> Outcome<Self> {
         Self::start_with(options, None).await
     }

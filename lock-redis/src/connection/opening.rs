@@ -221,6 +221,11 @@ impl Connection {
                      again and again",
                 );
             }
+            Err(error) if error.kind() == redis::ErrorKind::InvalidClientConfig => {
+                return Err(LockError::new(ErrorKind::Unsupported, Operation::Connect)
+                    .because("the server does not speak RESP3, without which it sends no messages")
+                    .remedy("enable RESP3 at it, or at the proxy in front of it"));
+            }
             Err(error) => return Err(explain(Operation::Connect, error)),
         }
         Ok(())

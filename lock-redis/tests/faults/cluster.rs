@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
 use lock_core::spi::Mutex;
-use lock_core::{Hold, LockClient, ManualClock};
+use lock_core::{Hold, LockClient, LossReason, ManualClock};
 use lock_kit::LockUrl;
 use test_servers::{
-    Data, RedisCluster, RedisServer, SayingSentinel, ServerOptions, TcpProxy, cluster_url, free_port,
+    Data, RedisCluster, RedisServer, SayingSentinel, ServerOptions, TcpProxy, Value, cluster_url, free_port,
     hash_slot,
 };
 
 use crate::case::{cases, ensure};
 use crate::event_recorder::EventRecorder;
 use crate::stage::{
-    FROZEN, INTERVAL, ROOM, Waiter, connect, frozen, longest_belief, reach, soon, takes_nothing, until,
-    with_options,
+    FROZEN, INTERVAL, LONG, ROOM, Waiter, connect, frozen, key, longest_belief, reach, soon, takes_nothing,
+    until, with_options,
 };
 
 cases!("cluster":
@@ -32,6 +32,9 @@ cases!("cluster":
     a_holder_that_is_cut_off_stops_before_another_begins,
     a_slot_that_comes_to_a_node_grants_nothing_at_first,
     a_moved_hold_goes_on_and_a_waiter_gets_the_lock,
+    a_request_in_the_middle_of_a_move_is_not_executed,
+    a_move_that_stops_in_the_middle_costs_neither_the_hold_nor_the_wait,
+    nothing_is_relied_on_while_most_of_the_named_nodes_are_away,
     a_release_follows_its_slot_however_long_the_lease_is,
     a_node_that_forgets_all_grants_nothing_at_first,
     a_node_that_contradicts_the_others_is_not_relied_on,
@@ -393,16 +396,7 @@ async fn a_moved_hold_goes_on_and_a_waiter_gets_the_lock() -> Outcome {
     until("the waiter waits", || async { Ok(other.status(ROOM).await?.waiters.len() == 1) }).await?;
     cluster.move_slot(slot, there).await?;
     // The new node is in another epoch now, so a connection that the client has to it is replaced.
-    until("the new node answers", || async {
-        match other.status(ROOM).await {
-            Err(error) if error.is_retryable() => Ok(false),
-            status => {
-                ensure!(status?.is_held(), "not found at the new node");
-                Ok(true)
-            }
-        }
-    })
-    .await?;
+    until("the new node answers", || is_found(&other)).await?;
     let moved = Instant::now();
     until("two leases have passed", || async { Ok(moved.elapsed() > Duration::from_secs(8)) }).await?;
     ensure!(guard.hold().is_valid() && recorder.aborts() == 0, "{:?}", recorder.events());
@@ -411,6 +405,104 @@ async fn a_moved_hold_goes_on_and_a_waiter_gets_the_lock() -> Outcome {
     guard.release().await?;
     let (next, _) = first.granted().await?;
     Ok(next.release().await?)
+}
+
+/// Stops in the middle of a move of the `ROOM`'s slot, when the record of the hold is at the new node and its other keys are not.
+async fn move_a_part(cluster: &RedisCluster) -> Outcome<(&RedisServer, &RedisServer)> {
+    let slot = hash_slot(ROOM);
+    let (from, to) = (owner(cluster).await?, cluster.owner((slot + 8000) % 16384).await?);
+    let id = async |server: &RedisServer| server.command(&["CLUSTER", "MYID"]).await;
+    let (source, target) = (id(from).await?, id(to).await?);
+    let [source, target] = [&source, &target].map(|id| id.as_text().unwrap_or_default());
+    let (slot, port) = (slot.to_string(), to.address().port().to_string());
+    to.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", source]).await?;
+    from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", target]).await?;
+    from.command(&["MIGRATE", "127.0.0.1", &port, &key(ROOM, 'l'), "0", "10000"]).await?;
+    Ok((from, to))
+}
+
+/// The new node has no other key then: both nodes could grant a lock that has none yet.
+async fn a_request_in_the_middle_of_a_move_is_not_executed() -> Outcome {
+    let cluster = cluster(300).await?;
+    let holder = client(&cluster, LONG).await?;
+    let guard = holder.mutex(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&client(&cluster, LONG).await?)?;
+    until("the waiter waits", || async { Ok(holder.status(ROOM).await?.waiters.len() == 1) }).await?;
+    // They ask the node before they know of the move, and then find that it has the slot no more.
+    let short = format!("{LONG}&timeout=2s");
+    let asking = [client(&cluster, &short).await?, client(&cluster, &short).await?];
+    for each in &asking {
+        soon("the lock", each.mutex(neighbour())?.acquire()).await??.release().await?;
+    }
+    let (from, to) = move_a_part(&cluster).await?;
+    let slot = hash_slot(ROOM);
+    let unused = (0..u32::MAX).map(|number| format!("unused{number}")).find(|name| hash_slot(name) == slot);
+    let names = [(ROOM, "TRYAGAIN"), (unused.as_deref().unwrap_or_default(), "ASK")];
+    for (each, (name, refusal)) in asking.iter().zip(names) {
+        ensure!(takes_nothing(each, name).await?, "an answer about {name} in the middle of the move");
+        let errors = from.command(&["INFO", "errorstats"]).await?;
+        let was_asked = errors.as_text().unwrap_or_default().contains(&format!("errorstat_{refusal}:"));
+        ensure!(was_asked, "not refused with {refusal}: {errors:?}");
+    }
+    let count = to.command(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]).await?;
+    ensure!(count == Value::Integer(1), "the new node has {count:?} keys");
+    cluster.move_slot(slot, to).await?;
+    until("the new node answers", || is_found(&holder)).await?;
+    ensure!(guard.hold().is_valid() && !waiter.is_finished(), "the hold has ended");
+    Ok(soon("the release", guard.release()).await??)
+}
+
+/// Whether the `ROOM` is held, as far as is known.
+async fn is_found(client: &LockClient) -> Outcome<bool> {
+    match client.status(ROOM).await {
+        Err(error) if error.is_retryable() => Ok(false),
+        status => {
+            ensure!(status?.is_held(), "not found at the new node");
+            Ok(true)
+        }
+    }
+}
+
+async fn a_move_that_stops_in_the_middle_costs_neither_the_hold_nor_the_wait() -> Outcome {
+    let cluster = cluster(20).await?;
+    let (holder, other) = (client(&cluster, "lease=20s").await?, client(&cluster, "lease=20s").await?);
+    let lock = holder.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&other)?;
+    until("the waiter waits", || async { Ok(holder.status(ROOM).await?.waiters.len() == 1) }).await?;
+    let (_, to) = move_a_part(&cluster).await?;
+    let began = Instant::now();
+    recorder.suspect().await?;
+    cluster.move_slot(hash_slot(ROOM), to).await?;
+    recorder.restored().await?;
+    ensure!(
+        guard.hold().is_valid() && recorder.aborts() == 0,
+        "{:?} {:?}",
+        began.elapsed(),
+        recorder.events()
+    );
+    ensure!(!waiter.is_finished(), "granted while the hold lasts");
+    guard.release().await?;
+    let (next, _) = waiter.granted().await?;
+    Ok(next.release().await?)
+}
+
+/// The client still reaches the node of the lock.
+async fn nothing_is_relied_on_while_most_of_the_named_nodes_are_away() -> Outcome {
+    let cluster = cluster(12).await?;
+    let (proxies, url) = proxied(&cluster)?;
+    let client = reach(&with_options(&url, "lease=12s")).await?;
+    let lock = client.mutex(ROOM)?;
+    let recorder = EventRecorder::of(&lock);
+    let _guard = lock.acquire().await?;
+    proxies[..2].iter().for_each(TcpProxy::sever);
+    let (reason, _) = recorder.abort().await?;
+    ensure!(reason == LossReason::Expired, "lost because {reason}");
+    ensure!(takes_nothing(&client, &neighbour()).await?, "one node of three is relied on");
+    proxies[1].heal();
+    soon("the lock", lock.acquire()).await??.release().await?;
+    Ok(())
 }
 
 /// Its node is asked what it has once in many minutes. The client has no connection to the new one; or has one, which it leaves,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ErrorKind, LockClient, LossReason, Operation};
+use lock_core::{ErrorKind, LockClient, LockGuard, LossReason, Operation};
 use lock_kit::LockUrl;
 use test_servers::{
     Data, Direction, RedisSentinels, RedisServer, SayingSentinel, ServerOptions, TcpProxy, Value,
@@ -24,6 +24,7 @@ cases!("sentinel":
     a_primary_that_stood_still_grants_nothing,
     a_new_primary_grants_nothing_at_first,
     a_hold_that_the_new_primary_lacks_is_over_before_another_begins,
+    a_hold_that_is_lost_in_a_restart_is_over_before_another_begins,
     a_primary_that_begins_anew_grants_nothing_at_first,
     a_primary_that_is_promoted_again_grants_nothing_at_first,
     what_a_server_grants_after_another_was_the_primary_does_not_count,
@@ -34,7 +35,7 @@ cases!("sentinel":
     what_is_wrong_with_the_sentinels_is_said,
     a_primary_without_messages_is_refused,
     a_key_of_another_program_stays,
-    sentinels_have_a_password_of_their_own,
+    sentinels_have_a_password_and_users_of_their_own,
     a_grant_waits_for_the_replicas_of_the_primary,
 );
 
@@ -284,25 +285,48 @@ async fn a_hold_that_was_cut_off_for_long_does_not_go_on_at_a_new_primary() -> O
 
 async fn a_hold_that_the_new_primary_lacks_is_over_before_another_begins() -> Outcome {
     let (old, new) = (RedisServer::start().await?, RedisServer::start().await?);
-    settle(&old, 4).await?;
-    let (sentinels, url) = saying(&[Some(old.address()); 3])?;
-    let (holder, other) = (client(&url, "lease=4s").await?, client(&url, "lease=4s").await?);
+    let harm = async |sentinels: &[SayingSentinel]| {
+        for sentinel in sentinels {
+            sentinel.say(Some(new.address()));
+        }
+        Ok(())
+    };
+    let _next = hand_over(&old, 4, harm).await?;
+    ensure!(has(&new, &key(ROOM, 'l')).await?, "the new primary has not granted it");
+    Ok(())
+}
+
+/// The sentinels notice nothing, and name the server all the time. It comes back at once, and has nothing.
+async fn a_hold_that_is_lost_in_a_restart_is_over_before_another_begins() -> Outcome {
+    let server = RedisServer::start().await?;
+    hand_over(&server, 12, async |_| server.restart(Data::Lost).await).await.map(drop)
+}
+
+/// That the earlier holder learns that its hold is gone before the waiter has the lock, which has a higher token.
+async fn hand_over(
+    server: &RedisServer,
+    lease: u64,
+    harm: impl AsyncFnOnce(&[SayingSentinel]) -> Outcome,
+) -> Outcome<LockGuard> {
+    settle(server, lease).await?;
+    let (sentinels, url) = saying(&[Some(server.address()); 3])?;
+    let options = format!("lease={lease}s");
+    let (holder, other) = (client(&url, &options).await?, client(&url, &options).await?);
     let lock = holder.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&other)?;
     let switched = Instant::now();
-    for sentinel in &sentinels {
-        sentinel.say(Some(new.address()));
-    }
+    harm(&sentinels).await?;
     let (reason, told) = recorder.abort().await?;
     ensure!(reason == LossReason::Deleted, "lost because {reason}");
+    ensure!(!guard.hold().is_valid(), "the holder still believes");
     let (next, granted) = waiter.granted().await?;
+    let pause = Duration::from_secs(lease) * 29 / 20;
     ensure!(told < granted, "granted {:?} before the holder knew of its loss", told - granted);
-    ensure!(granted - switched > Duration::from_millis(5800), "granted after {:?}", granted - switched);
+    ensure!(granted - switched > pause, "granted after {:?}", granted - switched);
     ensure!(next.token() > guard.token(), "{:?} was followed by {:?}", guard.token(), next.token());
-    ensure!(has(&new, &key(ROOM, 'l')).await?, "the new primary has not granted it");
-    Ok(())
+    Ok(next)
 }
 
 async fn a_minority_may_be_wrong_or_away() -> Outcome {
@@ -383,6 +407,12 @@ async fn a_primary_without_messages_is_refused() -> Outcome {
     let (_sentinels, url) = saying(&[Some(server.address()); 3])?;
     let error = connect(&url.replace("://", "://locks:secret@")).await.err();
     ensure!(error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Denied), "{error:?}");
+    // It speaks RESP2 only.
+    let server =
+        RedisServer::start_with(ServerOptions::new().setting("rename-command", "HELLO \"\"")).await?;
+    let (_sentinels, url) = saying(&[Some(server.address()); 3])?;
+    let error = connect(&url).await.err().ok_or_else(|| Failure::new("let in"))?;
+    ensure!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("RESP3"), "{error}");
     Ok(())
 }
 
@@ -397,7 +427,7 @@ async fn a_key_of_another_program_stays() -> Outcome {
     Ok(())
 }
 
-async fn sentinels_have_a_password_of_their_own() -> Outcome {
+async fn sentinels_have_a_password_and_users_of_their_own() -> Outcome {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("password");
     let sentinels = RedisSentinels::start(Some("sesame")).await?;
@@ -408,6 +438,14 @@ async fn sentinels_have_a_password_of_their_own() -> Outcome {
     let client =
         client(&sentinels.url(), &format!("{LONG}&sentinel_password_file={}", file.display())).await?;
     ensure!(!takes_nothing(&client, "another").await?, "nothing is granted");
+    for sentinel in sentinels.sentinels() {
+        let user = ["ACL", "SETUSER", "locks", "on", ">secret", "resetchannels", "-@all", "+sentinel|master"];
+        sentinel.command(&user).await?;
+    }
+    std::fs::write(&file, "secret")?;
+    let options = format!("{LONG}&sentinel_user=locks&sentinel_password_file={}", file.display());
+    let client = self::client(&sentinels.url(), &options).await?;
+    ensure!(!takes_nothing(&client, "another").await?, "nothing is granted to a user of the sentinels");
     Ok(())
 }
 
