@@ -29,6 +29,8 @@ const RIVALS: usize = 6;
 const RACES: u32 = 3;
 /// How long a lock that no other client uses may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a list may take, and a holder until it learns of a break.
+const SOON: Duration = Duration::from_secs(10);
 
 /// How far two clocks that are synchronised may be apart.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(2);
@@ -317,7 +319,7 @@ fn of_others(locks: &[LockStatus]) -> String {
 
 async fn list(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
     let guard = locks.mutex(name)?.acquire_for(PATIENCE).await?;
-    let listed = tokio::time::timeout(PATIENCE, locks.list()).await;
+    let listed = tokio::time::timeout(SOON, locks.list()).await;
     guard.release().await?;
     let Ok(listed) = listed else {
         let text = "takes longer than it may here: ask for it rarely, and with a long --interval";
@@ -399,13 +401,13 @@ async fn break_own(locks: &LockClient, name: &str) -> Result<Finding, LockError>
         guard.release().await?;
         return Ok(Warning("the lock of a holder could not be taken away: do not rely on break".to_owned()));
     }
-    let told = tokio::time::timeout(PATIENCE, guard.lost()).await;
+    let told = tokio::time::timeout(SOON, guard.lost()).await;
     drop(guard);
     Ok(match told {
         Ok(Some(reason)) => Fine(format!("a lock was taken from its holder, which heard: {reason}")),
         _ => Warning(format!(
             "a lock was taken from its holder, which had not heard of it after {}: it learns at the next check of its session",
-            format_duration(PATIENCE)
+            format_duration(SOON)
         )),
     })
 }
