@@ -322,8 +322,8 @@ impl<'a> World<'a> {
         let is_exclusive = request.mode() == Mode::Exclusive;
         let token = grant.token.unwrap().get();
         let hold = Hold { request, token, lease, until: relies_until(anchor), renewing: None };
-        // A client that stood still may have the answer when the lease is over.
-        if self.clients[number].backend.now() < hold.until {
+        // A client that stood still may have the answer when the lease is over, or the hold broken.
+        if self.clients[number].backend.now() < hold.until && !self.broken.contains(&token) {
             let (highest, of_exclusive) = self.tokens;
             if token <= if is_exclusive { highest } else { of_exclusive } {
                 return Err(format!("token {token} after {:?}", self.tokens));
