@@ -1,7 +1,6 @@
 //! One attempt to acquire a lock: takes it at once, or waits in the server's queue until the server grants it.
 
 use std::borrow::Cow;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,7 +110,10 @@ impl<'a> Attempt<'a> {
                         return Ok(None);
                     }
                     backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-                    self.queued(&link, remaining, before, place)
+                    if let Some(place) = place {
+                        self.request.keep_place(place);
+                    }
+                    self.queued(&link, remaining, before)
                 }
                 Err(error) if !error.is_retryable() => return Err(error),
                 Err(error) => {
@@ -234,17 +236,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// It has this place in the queue. Returns how long to wait at most before asking again.
-    fn queued(
-        &self,
-        link: &Link,
-        remaining: Option<Duration>,
-        before: u32,
-        place: Option<NonZeroU64>,
-    ) -> Duration {
-        if let Some(place) = place {
-            self.request.keep_place(place);
-        }
+    /// It is in the queue. Returns how long to wait at most before asking again.
+    fn queued(&self, link: &Link, remaining: Option<Duration>, before: u32) -> Duration {
         // The lock is free: before this waiter there were more dead ones than one call checks.
         if remaining == Some(Duration::ZERO) {
             return END_OF_LEASE;

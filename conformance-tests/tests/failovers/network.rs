@@ -18,7 +18,7 @@ const IN_NETWORK: &str = "DISTLOCK_TEST_IN_NETWORK_OF_ITS_OWN";
 pub(super) const NAMESPACES: &str = "namespaces";
 
 /// Rules for isolated servers come before that for what is on this machine, which the system puts first.
-const NETWORK: &str = r#"
+const NETWORK: &str = r"
 ip link set lo up
 ip addr add 10.66.0.1/16 dev lo
 ip link add sink type bridge
@@ -28,7 +28,7 @@ ip rule add pref 1000 lookup local
 ip rule del pref 0
 ip rule add pref 10 from 10.66.0.0/16 ipproto tcp dport 1 lookup 66
 ip rule del pref 10 from 10.66.0.0/16 ipproto tcp dport 1 lookup 66
-"#;
+";
 
 /// The order of the rules for isolated servers.
 const PREFERENCE: u16 = 10;
