@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::{DropAfter, SOON, name};
-use lock_core::{ClientBuilder, DistributedLock, ErrorKind, LockClient, LockError, Operation, Owner};
+use lock_core::{
+    ClientBuilder, DistributedLock, EngineChoice, ErrorKind, LockClient, LockError, Operation, Owner,
+};
 use lock_memory::faults::{Fault, Gate};
 use lock_memory::{MemoryOptions, MemoryServer, Replies};
 
@@ -36,10 +38,11 @@ struct World {
 
 impl World {
     /// Creates a lock at a server that behaves as described. The lock is free, or held by this task if `Held` says so.
-    async fn new(behaviour: Server, held: Held) -> Self {
+    async fn new(engine: EngineChoice, behaviour: Server, held: Held) -> Self {
         let server = MemoryServer::new();
         let replies = if matches!(behaviour, Server::Prompt) { Replies::AtOnce } else { Replies::Later };
-        let client = server.client_with(MemoryOptions::new().replies(replies), ClientBuilder::new()).unwrap();
+        let builder = ClientBuilder::new().engine(engine);
+        let client = server.client_with(MemoryOptions::new().replies(replies), builder).unwrap();
         let lock = client.mutex(NAME).unwrap();
         if matches!(held, Held::ByThisTask) {
             lock.lock().await.unwrap();
@@ -97,13 +100,16 @@ async fn at_every_poll(
     behaviours: &[Server],
     operation: impl AsyncFn(&World, usize) -> Completed,
 ) {
-    for behaviour in behaviours {
+    let engines = [EngineChoice::Own, EngineChoice::Caller];
+    for (engine, behaviour) in
+        engines.iter().flat_map(|engine| behaviours.iter().map(move |it| (*engine, it)))
+    {
         for polls in 0..MOST_POLLS {
-            let world = World::new(*behaviour, held).await;
+            let world = World::new(engine, *behaviour, held).await;
             // Some behaviours keep the operation pending for ever: then a timeout ends the last poll.
             let limited = tokio::time::timeout(Duration::from_millis(20), operation(&world, polls));
             let completed = limited.await.unwrap_or(Completed::Never);
-            let case = format!("{what}, {behaviour:?}, dropped after {polls} polls");
+            let case = format!("{what}, {engine:?}, {behaviour:?}, dropped after {polls} polls");
             if matches!(held, Held::ByThisTask) && world.lock.is_held() {
                 // Without a poll, it changed nothing.
                 assert_eq!(polls, 0, "{case}");
