@@ -61,7 +61,7 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
     tell_none(locks, common, arguments, &named.status(locks).await?).await
 }
 
-/// Reports that there is nothing to take away: nobody holds it, or not the holder who was named.
+/// Reports that there is nothing to take away: no client holds it, or another one than was named.
 async fn tell_none(
     locks: &LockClient,
     common: &Common,

@@ -34,7 +34,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// After a status that shows nobody: which option leads to what is in use and has the same name, a semaphore or a lock.
+    /// After a status that shows no client: which option leads to what is in use and has the same name, a semaphore or a lock.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -82,7 +82,7 @@ impl Display for Named<'_> {
     }
 }
 
-/// Whether anybody holds it or waits for it.
+/// Whether a client holds it or waits for it.
 pub(crate) fn is_in_use(status: &LockStatus) -> bool {
     status.is_held() || !status.waiters.is_empty()
 }

@@ -3,7 +3,7 @@
 //! Each attempt goes through the *gate*, at which the server queues all of them in order.
 //! * An exclusive holder keeps the gate. It has seen each reader's slot free since it has the gate.
 //! * A reader takes a slot while it has the gate, and then lets the gate go. Permits are taken in the same way.
-//! * While nobody has the gate, a reader passes by: it takes a slot, and keeps it if the gate is still free then. Otherwise it gives
+//! * While no session has the gate, a reader passes by: it takes a slot, and keeps it if the gate is still free then. Otherwise it gives
 //!   the slot back before it queues at the gate.
 //!
 //! A writer looks at each slot after it has taken the gate, and a reader that passes by looks at the gate after it has taken its slot. So one

@@ -1,4 +1,4 @@
-//! Hash maps whose keys are numbers that this program or its server gives out. Nobody chooses them so that they collide, so
+//! Hash maps whose keys are numbers that this program or its server gives out. None is chosen so that they collide, so
 //! they need no hash that withstands that.
 
 use std::collections::HashMap;

@@ -248,7 +248,7 @@ impl HoldState {
         with_waker(context, |waker| {
             let mut inner = self.inner.lock();
             if let Phase::Ended(end) = inner.phase {
-                // Nobody watches any longer.
+                // It watches no longer.
                 *watcher = None;
                 return Poll::Ready(end);
             }

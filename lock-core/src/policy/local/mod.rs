@@ -159,7 +159,7 @@ impl LocalLock {
         {
             return Entered::Settled(Settled::Failed(upgrade()));
         }
-        // Whoever shares what is shared need not wait.
+        // An owner that shares what is shared need not wait.
         if mode == Mode::Exclusive || self.holder().is_some() {
             match self.waits_for(owner, mode, acquisition.around) {
                 Some(Itself::Reader) => return Entered::Settled(Settled::Failed(upgrade())),

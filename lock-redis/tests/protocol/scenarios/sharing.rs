@@ -156,7 +156,7 @@ pub(crate) fn a_writer_that_gives_up_lets_those_behind_it_in(scripts: &Scripts, 
     is_held_by_both(&mut stage)
 }
 
-/// Whoever asks next lets them in: the holder that renews, or a waiter.
+/// The next that asks lets them in: the holder that renews, or a waiter.
 pub(crate) fn a_silent_writer_at_the_head_stops_none(scripts: &Scripts, server: &Server) -> Outcome {
     for by in ["renewal", "repetition", "heartbeat", "arrival", "try", "release"] {
         let mut stage = with_a_writer_between(scripts, server)?;
