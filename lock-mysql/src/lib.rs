@@ -26,6 +26,14 @@
 //! * *The end of a connection* that may hold something needs care ([`lock_sql::Control::terminate`]). Nothing is left for certain only if
 //!   the server no longer knows its number, in the same run of the server.
 //!
+//! # Where to find it
+//!
+//! | question | place |
+//! |---|---|
+//! | where does a lost connection become a loss? | in `lock-sql`: `connection.rs`, what happens when the task of a connection ends |
+//! | where is a token minted? | `gate.rs`, in the statement that takes the lock; with `fencing=table`, `mint` in `statement.rs` |
+//! | what does `break` send? | `breaking.rs`, with `end` and `end_of` in `statement.rs`; `lock-sql` waits until the lock is free |
+//!
 //! # How a holder learns of a loss
 //! Once per renewal interval each connection asks in one statement, for all its locks, whether `IS_USED_LOCK` is still this
 //! connection, and whether the server is still a primary. A connection that breaks loses all its locks at that moment. A silent

@@ -26,6 +26,14 @@
 //! * *The end of a connection* that may hold something needs care ([`lock_sql::Control::terminate`]). Nothing is left for certain only
 //!   if the server no longer has the session, which its process id and its start identify; behind a pooler, if it no longer shows the tag.
 //!
+//! # Where to find it
+//!
+//! | question | place |
+//! |---|---|
+//! | where does a lost connection become a loss? | in `lock-sql`: `connection.rs`, what happens when the task of a connection ends |
+//! | where is a token minted? | `token` in `statement.rs`, in the statement that takes the lock; with `fencing=table`, `mint` in `table.rs` |
+//! | what does `break` send? | `breaking.rs`, with `end_holder` in `pg_locks.rs`; `lock-sql` waits until the lock is free |
+//!
 //! # How a holder learns of a loss
 //! Once per renewal interval each session asks in one statement, for all its locks, whether it still has the tag and whether
 //! the server is a primary. Nothing but the end of a session ends its locks, as no other program has the session; so it need
