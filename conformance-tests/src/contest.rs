@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(of(&[]), 0);
         // The wait for the first is none.
         assert_eq!(of(&[(100, Some(110))]), 0);
-        // In the order in which they are told, and not of time; and one hold lasts beyond the next.
+        // Not in the order of time; and one hold lasts beyond the next.
         assert_eq!(of(&[(170, Some(180)), (100, Some(150)), (110, Some(120)), (151, Some(152))]), 18);
         assert_eq!(of(&[(100, None), (170, Some(180))]), 0);
     }

@@ -242,12 +242,18 @@ fn a_recorder_may_look_at_a_lock() {
     let client =
         ended.block_on(async { server.client_with(MemoryOptions::new().lease(LEASE), builder) }).unwrap();
     drop(ended);
-    let (acquired, answer) = std::sync::mpsc::channel();
+    let ((acquired, answer), looks) = (std::sync::mpsc::channel(), Arc::new(AtomicU64::new(0)));
+    let looked = Arc::clone(&looks);
     std::thread::spawn(move || {
         let lock = client.mutex("orders/42").unwrap();
         let seen = lock.clone();
-        LOOKS.with_borrow_mut(|looks| looks.push(Box::new(move || _ = seen.is_locked())));
+        let recorder = move || {
+            seen.is_locked();
+            looked.fetch_add(1, Ordering::SeqCst);
+        };
+        LOOKS.with_borrow_mut(|looks| looks.push(Box::new(recorder)));
         acquired.send(runtime().block_on(lock.acquire()).map(drop)).unwrap();
     });
     drop(answer.recv_timeout(SOON).expect("the recorder waits for the mutex of the lock"));
+    assert!(looks.load(Ordering::SeqCst) > 0, "nothing was recorded");
 }

@@ -104,8 +104,8 @@ impl LockWatch {
         }
     }
 
-    /// Returns why the last look of [`changes`](Self::changes) that returned changes, or waits on, has failed: an error that names a lock is
-    /// about the first that could not be inspected.
+    /// Returns why the last look has failed, unless [`changes`](Self::changes) has returned that error. An error that names a lock is about
+    /// the first that could not be inspected.
     pub fn trouble(&self) -> Option<&LockError> {
         self.trouble.as_ref()
     }
