@@ -22,6 +22,9 @@ use crate::worker::Worker;
 /// How often to check a condition that sends no event.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
+/// The longest pause between two such checks if the first ones fail: most ask a server, and take processor time from what they wait for.
+const SELDOM: Duration = Duration::from_millis(20);
+
 /// The clients of the case that are still to be closed at its end.
 #[derive(Debug)]
 struct Opened(Vec<LockClient>);
@@ -187,10 +190,11 @@ impl Stage {
         what: &str,
         mut condition: impl FnMut() -> F,
     ) -> Outcome {
-        let deadline = Instant::now() + self.patience();
+        let (deadline, mut pause) = (Instant::now() + self.patience(), LOOK_EVERY);
         while !condition().await.during(what)? {
             ensure!(Instant::now() < deadline, "{what}: not so within {:?}", self.patience());
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause + LOOK_EVERY).min(SELDOM);
         }
         Ok(())
     }
@@ -229,7 +233,7 @@ impl Stage {
         loop {
             match self.harness.waiting_for(client, &lock).await {
                 // A busy server may not answer in time.
-                Err(_) if Instant::now() < deadline => tokio::time::sleep(LOOK_EVERY).await,
+                Err(_) if Instant::now() < deadline => tokio::time::sleep(SELDOM).await,
                 waiting => return waiting,
             }
         }
@@ -287,12 +291,10 @@ impl Stage {
 
     /// Waits until the lock has no holder and no waiters, as another client sees it.
     pub(crate) async fn becomes_free(&self, observer: &LockClient, name: &str) -> Outcome {
-        let deadline = Instant::now() + self.patience();
-        loop {
-            match self.is_free(observer, name).await {
-                Err(_) if Instant::now() < deadline => tokio::time::sleep(LOOK_EVERY).await,
-                outcome => return outcome,
-            }
+        match self.until(name, || async { Ok(self.is_free(observer, name).await.is_ok()) }).await {
+            Ok(()) => Ok(()),
+            // It says what is there.
+            Err(_) => self.is_free(observer, name).await,
         }
     }
 
@@ -310,14 +312,15 @@ impl Stage {
         for client in clients {
             client.close(self.patience()).await.during("close a client at the end")?;
         }
-        let deadline = Instant::now() + self.patience();
+        let (deadline, mut pause) = (Instant::now() + self.patience(), LOOK_EVERY);
         loop {
             let left = self.harness.leftovers().await.during("look for what is left behind")?;
             if left.is_empty() {
                 return Ok(());
             }
             ensure!(Instant::now() < deadline, "left behind: {}", left.join(", "));
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause + LOOK_EVERY).min(SELDOM);
         }
     }
 }

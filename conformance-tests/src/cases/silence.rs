@@ -106,8 +106,13 @@ async fn lost_alone(
     let (guard, kept) = (lock.acquire().await?, beside.acquire().await?);
     let waiting = waiter(rival);
     stage.harness().silence(Silence::Both).await?;
-    let is_alone = || async { Ok(status(&theirs).await.is_ok_and(|status| status.holders.len() == 1)) };
-    stage.until("the server has removed it", is_alone).await?;
+    let removed = async {
+        // Without the pauses of other waits: it would have had no time to be valid for longer.
+        while !status(&theirs).await.is_ok_and(|status| status.holders.len() == 1) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    stage.soon("the server has removed it", removed).await?;
     ensure!(!guard.hold().is_valid(), "removed while it was valid");
     ensure!(kept.hold().is_valid(), "the one beside it was lost with it");
     let told = |event: &Event| (*event == Event::Abort(LossReason::Expired, Level::Over)).then_some(());

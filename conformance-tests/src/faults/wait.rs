@@ -16,7 +16,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
 /// The longest pause: each check takes processor time from what it waits for.
-const LONGEST_PAUSE: Duration = Duration::from_millis(15);
+const LONGEST_PAUSE: Duration = Duration::from_millis(30);
 
 /// Returns the output of `future`.
 ///

@@ -13,7 +13,7 @@ use crate::at_a_server::secrets::{
     SECRET, nothing_that_is_said_has_it, processes_do_not_show_it, with_and_without,
 };
 use crate::at_a_server::sharing::{break_serves_the_next, holder_and_queue};
-use crate::at_a_server::{self, Server as _, cases, place, shared};
+use crate::at_a_server::{self, Server as _, cases, in_all, place, shared};
 use crate::support::{Sandbox, assert_code};
 
 static RUNNING: Mutex<Weak<EtcdServer>> = Mutex::new(Weak::new());
@@ -112,7 +112,7 @@ cases!(Server::start(), election: [
     elections_and_locks_of_one_name_exclude_each_other,
 ]);
 
-cases!(Server::start(), once: [
+cases!(in_all(Server::start), once: [
     a_slot_runs_once_and_a_failure_consumes_it,
     a_slot_is_shown_and_forgotten,
     a_lock_is_kept_after_its_release,
@@ -120,7 +120,7 @@ cases!(Server::start(), once: [
 ]);
 
 mod sharing {
-    crate::together::all!(crate::at_a_server::places(super::Server::start()));
+    crate::together::all!(crate::at_a_server::places(crate::at_a_server::in_all(super::Server::start)));
 }
 
 #[test]
@@ -164,10 +164,8 @@ fn the_doctor_tells_of_the_locks_of_other_programs() {
 /// In the tier of all, where there is such a version.
 #[test]
 fn the_doctor_names_a_version_with_a_known_fault() {
-    if std::env::var_os("DISTLOCK_TESTS").is_none_or(|tier| tier != "all") {
-        return;
-    }
-    let Some(server) = Server::of(|start| Arc::new(start(ServerOptions::new().oldest()))) else { return };
+    let oldest = || Server::of(|start| Arc::new(start(ServerOptions::new().oldest())));
+    let Some(server) = in_all(oldest) else { return };
     let (_, findings) = doctor(&server.sandbox("60s"));
     let fault = finding(&findings, "server").to_string();
     assert!(fault.contains("etcd 3.4") && fault.contains("update the servers to"), "{fault}");

@@ -106,6 +106,17 @@ mod files {
     super::recipes!(Some(((), crate::support::Sandbox::new())));
 }
 
+/// With the program that cargo would run.
+#[test]
+fn the_first_command_of_the_readme_prints_what_a_reader_expects() {
+    let readme = include_str!("../../../README.md");
+    let arguments =
+        readme.lines().find_map(|line| line.strip_prefix("cargo run -p distlock-cli -- ")).unwrap();
+    let quoted = arguments.rsplit('"').nth(1).unwrap();
+    let output = Machine::with(Sandbox::new()).run(&format!("distlock {arguments}"));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{quoted}\n"));
+}
+
 /// The tutorial, pasted into a shell. Its pauses are as long as they have to be.
 #[test]
 fn a_reader_of_the_tutorial_sees_what_it_says() {

@@ -75,7 +75,9 @@ cases!(Some(Server::start()), election: [
 ]);
 
 mod sharing {
-    crate::together::all!(crate::at_a_server::places(Some(super::Server::start())));
+    crate::together::all!(crate::at_a_server::places(crate::at_a_server::in_all(|| Some(
+        super::Server::start()
+    ))));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Read};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
@@ -147,13 +147,8 @@ impl Sandbox {
 
     /// Waits until the lock is so. Each look is a process.
     pub(crate) fn until_status(&self, what: &str, name: &str, is_so: impl Fn(&Value) -> bool) {
-        until(what, || {
-            let is_so = is_so(&self.status(name));
-            if !is_so {
-                thread::sleep(Duration::from_millis(50));
-            }
-            is_so
-        });
+        let pauses = Duration::from_millis(50)..=Duration::from_millis(500);
+        look(pauses, what, || is_so(&self.status(name)));
     }
 }
 
@@ -339,12 +334,28 @@ pub(crate) fn with_few_descriptors_it_is_70(sandbox: &Sandbox, limits: Range<u32
     assert_eq!((codes.first(), codes.last()), (Some(&70), Some(&0)), "{codes:?}");
 }
 
+/// Whether this run is of all tests, and not only of those of the default tier.
+pub(crate) fn is_all() -> bool {
+    std::env::var_os("DISTLOCK_TESTS").is_some_and(|tier| tier == "all")
+}
+
+/// How often to repeat what seldom fails.
+pub(crate) fn rounds(many: usize) -> usize {
+    if is_all() { many } else { (many / 5).max(2) }
+}
+
 /// Waits until a condition is true.
-pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let begun = Instant::now();
+pub(crate) fn until(what: &str, condition: impl FnMut() -> bool) {
+    look(Duration::from_millis(5)..=Duration::from_millis(50), what, condition);
+}
+
+/// Looks after pauses that grow: what is looked at takes processor time from what is waited for.
+fn look(pauses: RangeInclusive<Duration>, what: &str, mut condition: impl FnMut() -> bool) {
+    let (begun, mut pause) = (Instant::now(), *pauses.start());
     while !condition() {
         assert!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(pause);
+        pause = (pause * 5 / 4).min(*pauses.end());
     }
 }
 

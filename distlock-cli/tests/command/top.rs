@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use test_servers::left_out;
 
-use crate::support::{Sandbox, assert_code, said, until};
+use crate::support::{Sandbox, assert_code, is_all, said, until};
 
 /// A terminal in which `distlock top` runs.
 struct Terminal<'a> {
@@ -124,8 +124,7 @@ fn a_lock_that_cannot_be_looked_at_is_said_as_list_says_it() {
 #[cfg(feature = "redis")]
 #[test]
 fn thousands_of_locks_are_one_table() {
-    let is_all = std::env::var_os("DISTLOCK_TESTS").is_some_and(|tier| tier == "all");
-    let count = if is_all { 10_000 } else { 1_000 };
+    let count = if is_all() { 10_000 } else { 1_000 };
     let options = test_servers::ServerOptions::new();
     let Some(server) = crate::redis::server::Server::start_with(options) else { return };
     let sandbox = Sandbox::at(server.url());

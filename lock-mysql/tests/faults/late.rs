@@ -15,6 +15,8 @@ cases!("late":
     the_reply_to_a_check_is_late,
     a_grant_that_is_being_checked_is_not_given_up,
     a_grant_whose_answer_is_slow_is_not_given_up,
+    a_grant_that_comes_before_the_end_of_its_wait_is_given_back,
+    the_end_of_a_wait_that_comes_before_its_grant_leaves_the_lock_to_others,
     a_release_is_answered_when_the_lock_is_free,
     a_release_that_is_sent_again_spares_the_next_hold,
     what_is_sent_again_does_not_stand_behind_the_wait_of_another,
@@ -84,6 +86,54 @@ async fn a_grant_whose_answer_is_slow_is_not_given_up(flavour: MySqlFlavour) -> 
     let (guard, _) = waiter.granted().await?;
     ensure!(proxy.requests(Operation::Acquire) == waits, "it was given up, and acquired again");
     Ok(guard.release().await?)
+}
+
+/// The server grants the lock, and gets the `KILL QUERY` after that.
+async fn a_grant_that_comes_before_the_end_of_its_wait_is_given_back(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let (holder, (client, _time)) =
+        (stage.client(LONG).await?, stage.frozen_at(proxy.address(), FROZEN).await?);
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    let theirs = stage.holder().await?;
+    let lock = client.mutex(ROOM)?;
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    stage.queued(1).await?;
+    proxy.hold_request(Operation::Cancel);
+    waiting.abort();
+    soon("the end of the wait", proxy.is_held()).await?;
+    held.release().await?;
+    let is_granted = || async { Ok(stage.holder_of(ROOM).await?.is_some_and(|holder| holder != theirs)) };
+    until("the grant", is_granted).await?;
+    proxy.let_go();
+    soon("the undoing", client.idle()).await?;
+    ensure!(stage.holder_of(ROOM).await?.is_none() && stage.waiting().await? == 0, "something is left");
+    stage.works(&client).await
+}
+
+/// The server ends the wait, and another client has the lock before the first learns of it.
+async fn the_end_of_a_wait_that_comes_before_its_grant_leaves_the_lock_to_others(
+    flavour: MySqlFlavour,
+) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let (holder, (client, _time)) =
+        (stage.client(LONG).await?, stage.frozen_at(proxy.address(), FROZEN).await?);
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    proxy.hold_reply(Operation::Acquire);
+    let lock = client.mutex(ROOM)?;
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    stage.queued(1).await?;
+    waiting.abort();
+    stage.queued(0).await?;
+    soon("the reply to the wait", proxy.is_held()).await?;
+    held.release().await?;
+    let next = holder.mutex(ROOM)?.acquire().await?;
+    proxy.let_go();
+    soon("the undoing", client.idle()).await?;
+    ensure!(next.hold().is_valid() && stage.holder_of(ROOM).await?.is_some(), "the next hold has ended");
+    next.release().await?;
+    stage.works(&client).await
 }
 
 /// The connection has ended for the client, but not for the server, which learns nothing of it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::{Outcome, Tier};
+use conformance_tests::Outcome;
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
@@ -12,7 +12,6 @@ cases!("races":
     a_grant_that_races_the_end_of_the_wait,
 );
 
-/// How often in the tier of all; otherwise a fifth of it.
 const ROUNDS: u32 = 2000;
 
 /// Each of the two outcomes has to occur at least once in this many rounds on average; other outcomes may occur at most that often.
@@ -29,8 +28,7 @@ async fn a_grant_that_races_the_end_of_the_wait(flavour: MySqlFlavour) -> Outcom
     let (mut granted, mut refused, mut unknown) = (0, 0, 0);
     // Adapted to the speed of this machine, so that about half of the waits end before the grant.
     let mut wait = Duration::from_millis(4);
-    let rounds = if Tier::of_this_run() == Tier::All { ROUNDS } else { ROUNDS / 5 };
-    for round in 0..rounds {
+    for round in 0..ROUNDS {
         let held = their_lock.acquire().await?;
         let release = async {
             tokio::time::sleep(wait / 2).await;
@@ -61,6 +59,6 @@ async fn a_grant_that_races_the_end_of_the_wait(flavour: MySqlFlavour) -> Outcom
     ensure!(stage.waiting().await? == 0 && stage.holder_of(ROOM).await?.is_none(), "something is left");
     let counts =
         format!("granted {granted} times, refused {refused}, unknown {unknown}; the last wait {wait:?}");
-    ensure!(granted.min(refused) > rounds / SHARE && unknown < rounds / SHARE, "no race: {counts}");
+    ensure!(granted.min(refused) > ROUNDS / SHARE && unknown < ROUNDS / SHARE, "no race: {counts}");
     stage.works(&client).await
 }

@@ -28,7 +28,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use test_servers::{Direction, TcpProxy};
 
-use crate::support::Sandbox;
+use crate::support::{Sandbox, is_all};
 use crate::together::Places;
 
 /// The locks of one test at a server, which other tests may use as well. The test reaches it through a proxy of its own,
@@ -127,6 +127,11 @@ pub(crate) fn shared<T>(running: &Mutex<Weak<T>>, start: impl FnOnce() -> T) -> 
 pub(crate) fn place() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     format!("test{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A server for cases that run at few by default, because servers make little difference to them: at all in the tier of all.
+pub(crate) fn in_all<S>(start: impl FnOnce() -> Option<S>) -> Option<S> {
+    is_all().then(start).flatten()
 }
 
 /// The locks of a server, for the cases of readers and permits.

@@ -1,16 +1,23 @@
 //! Work that runs once for each slot, and locks that are kept for a while after their release: as with files.
 
-use super::Server;
+use super::{Server, with_option};
 use crate::once;
+use crate::support::Sandbox;
 
 macro_rules! at_a_server {
     ($($case:ident),+ $(,)?) => {
         $(
             pub(crate) fn $case<S: Server>(server: &S) {
-                once::$case(&server.sandbox("60s"));
+                once::$case(&patient(server));
             }
         )+
     };
+}
+
+/// A busy server may take long for an answer. ZooKeeper's client has a session instead.
+fn patient<S: Server>(server: &S) -> Sandbox {
+    let url = server.sandbox("60s").url();
+    Sandbox::at(if S::NAME == "zookeeper" { url } else { with_option(&url, "timeout=10s") })
 }
 
 at_a_server!(

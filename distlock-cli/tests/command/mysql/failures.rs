@@ -8,16 +8,19 @@ use crate::support::{Sandbox, assert_code, said};
 
 mod mariadb {
     use super::Server;
-    use crate::at_a_server::cases;
+    use crate::at_a_server::{cases, in_all};
 
     cases!(Server::mariadb(), failures: [
         a_server_that_is_away_is_69,
         the_doctor_finds_what_there_is_to_find,
+        a_server_that_does_not_answer_is_69,
+        a_held_lock_exits_with_75_and_names_the_holder,
+    ]);
+
+    cases!(in_all(Server::mariadb), failures: [
         a_server_that_starts_late_is_waited_for,
         a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
         a_signal_ends_the_wait_for_a_server,
-        a_server_that_does_not_answer_is_69,
-        a_held_lock_exits_with_75_and_names_the_holder,
         a_signal_ends_a_wait_although_the_server_is_silent,
         a_wait_that_ends_while_the_server_is_silent_is_69_and_says_so,
         too_few_descriptors_are_70_with_the_remedy_and_never_a_panic,

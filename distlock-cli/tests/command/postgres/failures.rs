@@ -4,16 +4,19 @@ use test_servers::{ServerOptions, left_out};
 
 use super::server::Server;
 use crate::at_a_server::failures::{doctor, finding, is_64, is_77, lengths_and_graces};
-use crate::at_a_server::{Server as _, cases};
+use crate::at_a_server::{Server as _, cases, in_all};
 use crate::support::{Sandbox, assert_code, said};
 
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
+    a_server_that_does_not_answer_is_69,
+    a_held_lock_exits_with_75_and_names_the_holder,
+]);
+
+cases!(in_all(Server::start), failures: [
     a_server_that_starts_late_is_waited_for,
     a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
     a_signal_ends_the_wait_for_a_server,
-    a_server_that_does_not_answer_is_69,
-    a_held_lock_exits_with_75_and_names_the_holder,
     a_signal_ends_a_wait_although_the_server_is_silent,
     a_wait_that_ends_while_the_server_is_silent_is_69_and_says_so,
     too_few_descriptors_are_70_with_the_remedy_and_never_a_panic,

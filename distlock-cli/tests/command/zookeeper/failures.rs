@@ -4,19 +4,22 @@ use test_servers::ServerOptions;
 
 use super::server::Server;
 use crate::at_a_server::Server as _;
-use crate::at_a_server::cases;
 use crate::at_a_server::failures::{doctor, finding, is_64, is_77, lengths_and_graces};
+use crate::at_a_server::{cases, in_all};
 use crate::support::assert_code;
 
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
     the_doctor_finds_what_there_is_to_find,
     a_watch_says_when_it_cannot_look_and_when_it_can_again,
+    a_server_that_does_not_answer_is_69,
+    a_held_lock_exits_with_75_and_names_the_holder,
+]);
+
+cases!(in_all(Server::start), failures: [
     a_server_that_starts_late_is_waited_for,
     a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
     a_signal_ends_the_wait_for_a_server,
-    a_server_that_does_not_answer_is_69,
-    a_held_lock_exits_with_75_and_names_the_holder,
 ]);
 
 /// As Curator's mutex and reader write them, the address included.

@@ -1,9 +1,9 @@
 //! Work that runs once for each slot, and locks that are kept for a while after their release.
 
 use super::server::Server;
-use crate::at_a_server::cases;
+use crate::at_a_server::{cases, in_all};
 
-cases!(Server::start(), once: [
+cases!(in_all(Server::start), once: [
     a_slot_runs_once_and_a_failure_consumes_it,
     a_failed_run_is_repeated_for_its_slot_until_it_succeeds,
     a_slot_is_shown_and_forgotten,
