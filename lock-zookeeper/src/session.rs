@@ -297,17 +297,17 @@ impl Session {
     }
 
     /// The children of several directories, all at the same moment. Those that do not exist have none.
-    pub(crate) async fn list_all(&self, directories: &[String]) -> Result<Vec<Vec<String>>, Failure> {
-        let found = self.look(directories, Look::AtChildren).await?;
-        found
-            .into_iter()
-            .map(|result| match result {
-                MultiReadResult::Children { children } => Ok(children),
-                MultiReadResult::Error { err: Error::NoNode } => Ok(Vec::new()),
-                MultiReadResult::Error { err } => Err(Failure::Told(err)),
-                _ => Err(unexpected()),
-            })
-            .collect()
+    pub(crate) async fn list_all(
+        &self,
+        directories: &[String],
+    ) -> Result<Vec<Result<Vec<String>, Failure>>, Failure> {
+        let children = |result| match result {
+            MultiReadResult::Children { children } => Ok(children),
+            MultiReadResult::Error { err: Error::NoNode } => Ok(Vec::new()),
+            MultiReadResult::Error { err } => Err(Failure::Told(err)),
+            _ => Err(unexpected()),
+        };
+        Ok(self.look(directories, Look::AtChildren).await?.into_iter().map(children).collect())
     }
 
     /// Waits until the servers have carried out everything that this session has sent so far, whichever server it was sent through.
