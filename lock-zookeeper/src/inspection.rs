@@ -96,8 +96,9 @@ impl ZooKeeperEntries {
         let mut children = session.list_all(&directories.concat()).await?.into_iter();
         let mut seated = Vec::with_capacity(requests.len());
         for directories in &directories {
-            let children: Result<Vec<_>, _> = children.by_ref().take(directories.len()).collect();
-            seated.push(match (&directories[..], children) {
+            // All of them, also behind one that was refused.
+            let told: Vec<_> = children.by_ref().take(directories.len()).collect();
+            seated.push(match (&directories[..], told.into_iter().collect::<Result<Vec<_>, _>>()) {
                 (_, Err(failure)) => Err(failure),
                 ([directory], Ok(children)) => self.seats(session, directory, &children.concat()).await,
                 (both, Ok(children)) => self.seats_of_permits(session, both, children).await,
