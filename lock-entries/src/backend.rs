@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use lock_core::{
     AcquireRequest, Backend, Broken, Capabilities, Downgraded, Grant, GroupId, HolderId, HolderInfo,
-    InspectRequest, LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Mode, Operation, Recall,
-    Released, Remembered, Updated, Wait,
+    InspectRequest, LeaseState, LockError, LockStatus, LossReason, Memo, Mode, Operation, Recall, Released,
+    Remembered, Updated, Wait,
 };
 use tokio::sync::mpsc;
 
@@ -48,12 +48,9 @@ impl<S: Entries> EntriesBackend<S> {
     }
 
     async fn status_of(&self, request: &InspectRequest) -> Result<LockStatus, S::Failure> {
-        let line = self.store.line(request).await?;
-        let name = line.entries.iter().find_map(|entry| LockName::new(entry.told.as_ref()?.name()?).ok());
+        let (name, holders, waiters) = self.store.line(request).await?.told();
         let mut status = LockStatus::free(name.unwrap_or_else(|| request.name().clone()));
-        let mut entries = line.entries.into_iter().map(|entry| entry.participant);
-        status.holders = entries.by_ref().take(line.holding).collect();
-        status.waiters = entries.map(|waiter| waiter.with_token(None)).collect();
+        (status.holders, status.waiters) = (holders, waiters);
         Ok(status)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lock_core::{
     AcquireRequest, BackendContext, Capabilities, FencingToken, GroupId, HolderId, InspectRequest,
-    LeaseState, LockError, Memo, Participant, Recall, Remembered,
+    LeaseState, LockError, LockName, Memo, NameRules, Participant, Recall, Remembered,
 };
 
 use crate::claim::{Claim, Claims, Failed};
@@ -121,6 +121,26 @@ pub struct Line<K> {
     pub entries: Vec<Shown<K>>,
     /// How many of the first hold the lock.
     pub holding: usize,
+}
+
+impl<K> Line<K> {
+    /// Returns the name that its user wrote, if an entry says it, the holders and the waiters.
+    pub(crate) fn told(self) -> (Option<LockName>, Vec<Participant>, Vec<Participant>) {
+        let name = self.entries.iter().find_map(|entry| LockName::new(entry.told.as_ref()?.name()?).ok());
+        let mut entries = self.entries.into_iter().map(|entry| entry.participant);
+        let holders = entries.by_ref().take(self.holding).collect();
+        (name, holders, entries.map(|waiter| waiter.with_token(None)).collect())
+    }
+
+    /// Returns the request for a list, with what this line of its lock says; none if nothing holds the lock or waits. A name that an
+    /// entry says counts if it is this one by the store's rules.
+    pub fn seen(self, request: &InspectRequest, rules: &NameRules) -> Option<InspectRequest> {
+        let (name, holders, waiters) = self.told();
+        let name = name.filter(|name| rules.apply(name) == *request.physical());
+        let name = name.unwrap_or_else(|| request.name().clone());
+        let found = InspectRequest::new(name, request.physical().clone()).about(request.kind());
+        (!holders.is_empty() || !waiters.is_empty()).then(|| found.seen(holders, waiters))
+    }
 }
 
 /// An entry, as the store shows it.

@@ -284,9 +284,7 @@ impl Attempt {
 
     /// It is certain that the lock is held.
     fn wait_further(&self, state: &Progress, news: &mut News) -> Next {
-        let Phase::Waiting { behind, .. } = &state.phase else {
-            return Next::Over;
-        };
+        let Phase::Waiting { behind, .. } = &state.phase else { return Next::Over };
         news.contact = Some(Ok(()));
         let folder = self.resources.lock_folder.folder();
         let otherwise = self.resources.poll_interval;

@@ -210,9 +210,7 @@ impl Backend for FileBackend {
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        let Some(attempt) = self.known(request.id()) else {
-            return Ok(());
-        };
+        let Some(attempt) = self.known(request.id()) else { return Ok(()) };
         if let Some(hold) = attempt.withdraw() {
             self.give_back(&hold, &Subject::of_request(request))
                 .map_err(|failure| failure.into_error(Operation::Cancel, Some(request.name())))?;

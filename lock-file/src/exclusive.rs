@@ -63,10 +63,7 @@ pub(crate) fn take(
             }
         };
     }
-    Err(Failure::Broken {
-        cause: format!("another program keeps replacing {}", folder.path_of(&relative).display()),
-        remedy: "find out who, and end it".into(),
-    })
+    Err(Failure::meddling("keeps replacing", &folder.path_of(&relative)))
 }
 
 /// Draws the token, and those of the sections that follow, and writes the holder's record.
@@ -77,13 +74,7 @@ fn hold(gate: &Gate, file: LockedFile, record: &Record, sections: NonZeroU32) ->
         file.inscribe(&record.of_holder(token))?;
         Ok(token)
     });
-    match inscribed {
-        Ok(token) => Ok(Asked::Taken(Held { file, token })),
-        Err(failure) => {
-            file.give_up(gate);
-            Err(failure)
-        }
-    }
+    Held::of(file, inscribed, gate).map(Asked::Taken)
 }
 
 /// Whether no process holds the lock alone. To be called only in the gate.
@@ -93,12 +84,8 @@ pub(crate) fn is_free(folder: &Folder, relative: &str) -> Result<bool, Failure> 
 
 /// The file, if it is locked.
 fn file_of_holder(folder: &Folder, relative: &str) -> Result<Option<OwnedFd>, Failure> {
-    let Some(file) = folder.open_to_look(relative)? else {
-        return Ok(None);
-    };
-    let free = try_lock(&file, FlockOperation::NonBlockingLockShared)
-        .map_err(|errno| Failure::system("lock", &folder.path_of(relative), errno))?;
-    if free {
+    let Some(file) = folder.open_to_look(relative)? else { return Ok(None) };
+    if try_lock(folder, relative, &file, FlockOperation::NonBlockingLockShared)? {
         // Closing does not unlock while a child that is being started has a copy of the descriptor.
         let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
         return Ok(None);
@@ -118,9 +105,7 @@ pub(crate) fn holder(gate: &Gate, subject: &Subject) -> Result<Option<Participan
 /// Takes the lock away from the holder with that id. Returns whether that holder held it.
 pub(crate) fn break_holder(gate: &Gate, subject: &Subject, id: &str) -> Result<bool, Failure> {
     let relative = subject.held();
-    let Some(file) = file_of_holder(gate.folder(), &relative)? else {
-        return Ok(false);
-    };
+    let Some(file) = file_of_holder(gate.folder(), &relative)? else { return Ok(false) };
     if Record::read(&file).is_none_or(|holder| holder.id != id) {
         return Ok(false);
     }
@@ -132,13 +117,10 @@ pub(crate) fn break_holder(gate: &Gate, subject: &Subject, id: &str) -> Result<b
 pub(crate) fn clean(gate: &Gate, subject: &Subject) -> Result<bool, Failure> {
     let relative = subject.held();
     let folder = gate.folder();
-    let Some(file) = folder.open_to_look(&relative)? else {
-        return Ok(true);
-    };
+    let Some(file) = folder.open_to_look(&relative)? else { return Ok(true) };
     // The file is locked while it is removed: a process that locks it afterwards finds that it is no longer in its place, even
     // if the gate file was removed and that process is in another gate.
-    let free = try_lock(&file, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|errno| Failure::system("lock", &folder.path_of(&relative), errno))?;
+    let free = try_lock(folder, &relative, &file, FlockOperation::NonBlockingLockExclusive)?;
     if free {
         sync_point::reach(Point::BeforeRemoval);
         let locked = rustix::fs::fstat(&file).ok().as_ref().map(Identity::of);

@@ -46,6 +46,15 @@ impl Failure {
         Self::Refused { cause, remedy: remedy.into() }
     }
 
+    /// Another program uses the folder: what it does, and to which file.
+    pub(crate) fn meddling(doing: &str, path: &Path) -> Self {
+        let cause = format!("another program {doing} {}", path.display());
+        Self::Broken {
+            cause,
+            remedy: "find out who, and end it, or use a folder that nothing else uses".into(),
+        }
+    }
+
     /// Whether a file or folder did not exist.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::System { errno: Errno::NOENT, .. })

@@ -71,9 +71,7 @@ mod linux {
 
         /// Requests events about changes of the file. A second request for the same file returns the same id.
         pub(crate) fn watch(&self, path: &Path) -> Watching {
-            let Some(inotify) = self.instance() else {
-                return Watching::Unable;
-            };
+            let Some(inotify) = self.instance() else { return Watching::Unable };
             match inotify::add_watch(inotify, path, CHANGES) {
                 Ok(id) => Watching::Yes(id),
                 Err(Errno::NOENT | Errno::NOTDIR) => Watching::Missing,

@@ -54,9 +54,7 @@ impl Gate {
                 Err(failure) => return Err(failure),
             };
             sync_point::reach(Point::BeforeGate);
-            if !try_lock(&file, FlockOperation::NonBlockingLockExclusive)
-                .map_err(|errno| Failure::system("lock", &folder.path_of(GATE), errno))?
-            {
+            if !try_lock(&folder, GATE, &file, FlockOperation::NonBlockingLockExclusive)? {
                 if folder.is_current() {
                     return Ok(None);
                 }
@@ -74,13 +72,7 @@ impl Gate {
             }
             lock_folder.reopen()?;
         }
-        Err(Failure::Broken {
-            cause: format!(
-                "another program keeps replacing {}",
-                lock_folder.folder().path_of(GATE).display()
-            ),
-            remedy: "find out who, and end it".into(),
-        })
+        Err(Failure::meddling("keeps replacing", &lock_folder.folder().path_of(GATE)))
     }
 
     /// The folder that the gate belongs to.
@@ -166,14 +158,19 @@ impl Drop for Gate {
     }
 }
 
-/// Tries to lock with `flock`, without waiting: `false` if another descriptor has the lock.
-pub(crate) fn try_lock(file: impl AsFd, operation: FlockOperation) -> Result<bool, Errno> {
+/// Tries to lock an open file with `flock`, without waiting: `false` if another descriptor has the lock.
+pub(crate) fn try_lock(
+    folder: &Folder,
+    relative: &str,
+    file: &OwnedFd,
+    operation: FlockOperation,
+) -> Result<bool, Failure> {
     loop {
-        match rustix::fs::flock(file.as_fd(), operation) {
+        match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(true),
             Err(Errno::WOULDBLOCK) => return Ok(false),
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
+            Err(errno) => return Err(Failure::system("lock", &folder.path_of(relative), errno)),
         }
     }
 }

@@ -66,9 +66,7 @@ pub(crate) async fn run<T: Send + 'static>(
 impl<T: Send> WatchedTask for GatedAction<T> {
     fn check(&self) -> Next {
         let mut state = self.state.lock();
-        let Some(action) = state.action.take() else {
-            return Next::Over;
-        };
+        let Some(action) = state.action.take() else { return Next::Over };
         let result = match Gate::enter(&self.lock_folder) {
             Ok(Some(gate)) => gate.check_layout().and_then(|()| action(&gate)),
             Ok(None) if state.knocking.lasts() < self.patience => {

@@ -17,6 +17,19 @@ pub(crate) struct Held {
     pub(crate) token: u64,
 }
 
+impl Held {
+    /// What has just been locked, if its token was written; otherwise gives it up, in the gate.
+    pub(crate) fn of(file: LockedFile, token: Result<u64, Failure>, gate: &Gate) -> Result<Self, Failure> {
+        match token {
+            Ok(token) => Ok(Self { file, token }),
+            Err(failure) => {
+                file.give_up(gate);
+                Err(failure)
+            }
+        }
+    }
+}
+
 /// What an attempt at the head of the queue finds.
 #[derive(Debug)]
 pub(crate) enum Asked {

@@ -64,10 +64,7 @@ pub(crate) fn take_away(folder: &Folder, relative: &str, file: &OwnedFd) -> Resu
 impl LockedFile {
     /// Locks an open file, if it is still at its path.
     pub(crate) fn lock(folder: &Arc<Folder>, relative: &str, file: OwnedFd) -> Result<Locking, Failure> {
-        let path = || folder.path_of(relative);
-        let locked = try_lock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|errno| Failure::system("lock", &path(), errno))?;
-        if !locked {
+        if !try_lock(folder, relative, &file, FlockOperation::NonBlockingLockExclusive)? {
             return Ok(Locking::Busy);
         }
         let stat = folder.check(&file, relative)?;
@@ -78,7 +75,7 @@ impl LockedFile {
         // The umask may have removed permissions of the owner, and a break may have added the mark.
         if Mode::from_raw_mode(stat.st_mode) != FILE_MODE {
             rustix::fs::fchmod(&file, FILE_MODE)
-                .map_err(|errno| Failure::system("change the mode of", &path(), errno))?;
+                .map_err(|errno| Failure::system("change the mode of", &folder.path_of(relative), errno))?;
         }
         let length = u64::try_from(stat.st_size).unwrap_or(0);
         let folder = Arc::clone(folder);
@@ -159,10 +156,7 @@ impl LockedFile {
         let standing = self.standing();
         if standing == Standing::Ours {
             let record = self.record().filter(|record| record.token() == Some(token));
-            let record = record.ok_or_else(|| Failure::Broken {
-                cause: format!("another program has written to {}", self.path().display()),
-                remedy: "use a folder that nothing else uses".into(),
-            })?;
+            let record = record.ok_or_else(|| Failure::meddling("has written to", &self.path()))?;
             self.rewrite(&record.with_value(value))?;
         }
         Ok(standing)

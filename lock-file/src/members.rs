@@ -152,11 +152,8 @@ impl<'a> Members<'a> {
 
     fn look_at(&self, member: Member) -> Result<(MemberState, Option<OwnedFd>), Failure> {
         let relative = self.file(member);
-        let Some(file) = self.folder.open_to_look(&relative)? else {
-            return Ok((MemberState::Gone, None));
-        };
-        let unlocked = try_lock(&file, FlockOperation::NonBlockingLockShared)
-            .map_err(|errno| Failure::system("lock", &self.folder.path_of(&relative), errno))?;
+        let Some(file) = self.folder.open_to_look(&relative)? else { return Ok((MemberState::Gone, None)) };
+        let unlocked = try_lock(self.folder, &relative, &file, FlockOperation::NonBlockingLockShared)?;
         Ok((if unlocked { MemberState::Dead } else { MemberState::Alive }, Some(file)))
     }
 
@@ -202,15 +199,12 @@ impl<'a> Members<'a> {
 
     fn make(&self, member: Member) -> Result<LockedFile, Failure> {
         let relative = self.file(member);
-        let in_use = |what: &str| Failure::Broken {
-            cause: format!("another program has {what} {}", self.folder.path_of(&relative).display()),
-            remedy: "use a folder that nothing else uses".into(),
-        };
-        let file = self.folder.create_as_is(&relative)?.ok_or_else(|| in_use("made"))?;
+        let in_use = |doing: &str| Failure::meddling(doing, &self.folder.path_of(&relative));
+        let file = self.folder.create_as_is(&relative)?.ok_or_else(|| in_use("has made"))?;
         sync_point::reach(Point::BeforeMember);
         match LockedFile::lock(self.folder, &relative, file)? {
             Locking::Done(locked) => Ok(locked),
-            Locking::Busy => Err(in_use("locked")),
+            Locking::Busy => Err(in_use("has locked")),
             // As if the folder were gone: the attempt begins anew.
             Locking::Replaced => Err(Failure::system("find", &self.folder.path_of(&relative), Errno::NOENT)),
         }

@@ -94,13 +94,8 @@ fn join(
     let number = gate.next_number(floor)?;
     let members = Members::of_shares(gate.folder(), subject);
     let file = members.join(Member { number, permits })?;
-    match file.inscribe(&record.of_holder(number)) {
-        Ok(()) => Ok(Held { file, token: number }),
-        Err(failure) => {
-            file.give_up(gate);
-            Err(failure)
-        }
-    }
+    let inscribed = file.inscribe(&record.of_holder(number)).map(|()| number);
+    Held::of(file, inscribed, gate)
 }
 
 /// All that share, in the order of their tokens.

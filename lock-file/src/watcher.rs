@@ -251,9 +251,7 @@ impl Shared {
 
     fn forget(&self, key: Key) {
         let mut state = self.state.lock();
-        let Some(registered) = state.tasks.remove(&key) else {
-            return;
-        };
+        let Some(registered) = state.tasks.remove(&key) else { return };
         if let Some(due) = registered.due {
             state.due.remove(&(due, key));
         }
@@ -318,9 +316,7 @@ impl State {
     }
 
     fn schedule(&mut self, key: Key, delay: Duration) {
-        let Some(registered) = self.tasks.get_mut(&key) else {
-            return;
-        };
+        let Some(registered) = self.tasks.get_mut(&key) else { return };
         let due = Instant::now() + delay;
         if let Some(former) = registered.due.replace(due) {
             self.due.remove(&(former, key));

@@ -17,6 +17,9 @@ use crate::queue::Predecessors;
 use crate::session::{Watching, longest_path};
 use crate::waiter::Waiter;
 
+/// What an attempt has got; nothing when a node of it is gone, or a try has found another holder.
+pub(crate) type Attempted = Result<Option<Granted<NodeClaim>>, LockError>;
+
 pub(crate) struct Attempt<'a> {
     pub(crate) backend: &'a ZooKeeperEntries,
     pub(crate) request: &'a AcquireRequest,
@@ -24,27 +27,23 @@ pub(crate) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    pub(crate) async fn make(self) -> Result<Option<Granted<NodeClaim>>, LockError> {
+    pub(crate) async fn make(self) -> Attempted {
         let claim = self.claim().await?;
-        let (made, children) = self.nodes(&claim).await?;
+        let data = Record::of(self.request, &self.backend.context)?.text()?;
+        let made = self.backend.recipe.find_or_create(&claim, &data).await?;
         // What a free lock does not need is boxed: it would make the future several times as large.
         if self.request.wait() == Wait::Try {
-            Box::pin(self.try_once(&claim, &made, children)).await
+            Box::pin(self.try_once(&claim, &made)).await
         } else if made.are_alone {
             self.backend.grant(&claim, &made, None).await
         } else {
-            Box::pin(self.wait(&claim, &made, children)).await
+            Box::pin(self.wait(&claim, &made)).await
         }
     }
 
-    async fn try_once(
-        &self,
-        claim: &Arc<NodeClaim>,
-        made: &Made,
-        children: Option<Vec<String>>,
-    ) -> Result<Option<Granted<NodeClaim>>, LockError> {
+    async fn try_once(&self, claim: &Arc<NodeClaim>, made: &Made) -> Attempted {
         if !made.are_alone {
-            let before = self.look_before(claim, made, children).await?.ok_or_else(deleted_by_others)?;
+            let before = self.look_before(claim, made).await?.ok_or_else(deleted_by_others)?;
             let naming = self.backend.name_holder(self.request, claim, before.first());
             if before.enters_beside_the_first() {
                 // Only its value says whether it goes on reading.
@@ -62,15 +61,10 @@ impl Attempt<'_> {
         self.backend.grant(claim, made, None).await?.ok_or_else(deleted_by_others).map(Some)
     }
 
-    async fn wait(
-        &self,
-        claim: &Arc<NodeClaim>,
-        made: &Made,
-        children: Option<Vec<String>>,
-    ) -> Result<Option<Granted<NodeClaim>>, LockError> {
+    async fn wait(&self, claim: &Arc<NodeClaim>, made: &Made) -> Attempted {
         // Before checking the others, so that the waiter misses no loss of contact from then on.
         let mut waiter = Waiter::new(self.backend, self.request, claim, &made.names)?;
-        let Some(before) = self.look_before(claim, made, children).await? else { return Ok(None) };
+        let Some(before) = self.look_before(claim, made).await? else { return Ok(None) };
         match waiter.wait(before).await? {
             Place::Kept => self.backend.grant(claim, made, waiter.own).await,
             Place::Lost => Ok(None),
@@ -97,27 +91,11 @@ impl Attempt<'_> {
         Ok(claim)
     }
 
-    /// The attempt's nodes: new ones, or those of an earlier call, which come with the names of all children.
-    async fn nodes(&self, claim: &NodeClaim) -> Result<(Made, Option<Vec<String>>), LockError> {
-        if claim.traces().has_left_something()
-            && let Some((made, children)) = self.backend.recipe.find(claim).await?
-        {
-            return Ok((made, Some(children)));
-        }
-        let data = Record::of(self.request, &self.backend.context)?.text()?;
-        Ok((self.backend.recipe.create(claim, &data).await?, None))
-    }
-
     /// Lists the predecessors of the nodes once. None if a node is gone.
-    async fn look_before(
-        &self,
-        claim: &NodeClaim,
-        made: &Made,
-        children: Option<Vec<String>>,
-    ) -> Result<Option<Predecessors>, LockError> {
+    async fn look_before(&self, claim: &NodeClaim, made: &Made) -> Result<Option<Predecessors>, LockError> {
         let accepted = self.backend.recipe.accepted;
-        let found = match children {
-            Some(children) => Predecessors::of(claim, &made.names, &children, accepted).await,
+        let found = match &made.children {
+            Some(children) => Predecessors::of(claim, &made.names, children, accepted).await,
             None => Predecessors::find(claim, &made.names, accepted).await,
         };
         found.map_err(|failure| failure.explain(Operation::Acquire))
@@ -141,7 +119,7 @@ impl ZooKeeperEntries {
         claim: &Arc<NodeClaim>,
         made: &Made,
         watching: Option<Watching>,
-    ) -> Result<Option<Granted<NodeClaim>>, LockError> {
+    ) -> Attempted {
         let session = claim.session();
         let path = || claim.path_of(made.first());
         let explained = |failure: Failure| failure.explain(Operation::Acquire);

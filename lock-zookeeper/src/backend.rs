@@ -1,6 +1,5 @@
 //! A client of ZooKeeper as a store of entries: one short function for each operation.
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +35,7 @@ pub(crate) const NAMES: NameRules = NameRules::new(CharacterSet::of(is_accepted)
 /// How many nodes one request reads.
 pub(crate) const READ_TOGETHER: usize = 200;
 
+#[derive(Debug)]
 pub(crate) struct ZooKeeperEntries {
     pub(crate) context: BackendContext,
     pub(crate) sessions: Arc<Sessions>,
@@ -219,27 +219,16 @@ impl Entries for ZooKeeperEntries {
 
 /// Looks at the nodes of several holds in one request, and notes those that are gone.
 async fn note_the_gone(session: &Session, claims: &[&NodeClaim], states: &mut [Option<LeaseState>]) {
-    let mut paths = Vec::new();
-    let mut holds = Vec::new();
-    for (place, claim) in claims.iter().enumerate() {
-        // A hold without names is being released.
-        for name in claim.names().iter().flat_map(|names| names.iter()) {
-            paths.push(claim.path_of(name));
-            holds.push(place);
+    // A hold without paths is being released.
+    let paths = |claim: &&NodeClaim| claim.paths().unwrap_or_default();
+    let of_holds = claims.iter().map(paths).enumerate();
+    let all: Vec<_> =
+        of_holds.flat_map(|(hold, paths)| paths.into_iter().map(move |path| (path, hold))).collect();
+    for some in all.chunks(READ_TOGETHER) {
+        let paths: Vec<_> = some.iter().map(|(path, _)| path.clone()).collect();
+        let Ok(are_there) = session.which_are_there(&paths).await else { return };
+        for ((_, hold), _) in some.iter().zip(are_there).filter(|(_, is_there)| !is_there) {
+            states[*hold] = Some(LeaseState::Lost(LossReason::Deleted));
         }
-    }
-    for (paths, holds) in paths.chunks(READ_TOGETHER).zip(holds.chunks(READ_TOGETHER)) {
-        let Ok(are_there) = session.which_are_there(paths).await else { return };
-        for (place, is_there) in holds.iter().zip(are_there) {
-            if !is_there {
-                states[*place] = Some(LeaseState::Lost(LossReason::Deleted));
-            }
-        }
-    }
-}
-
-impl fmt::Debug for ZooKeeperEntries {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ZooKeeperEntries").field("sessions", &self.sessions).finish_non_exhaustive()
     }
 }

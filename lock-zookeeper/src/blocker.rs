@@ -2,6 +2,8 @@
 
 use std::future::Future;
 
+use lock_core::Moment;
+
 use crate::failure::Failure;
 use crate::node_claim::NodeClaim;
 use crate::session::Watching;
@@ -35,4 +37,14 @@ pub(crate) trait Blocker: Send + Sync {
 
     /// The watched node has gone without a change before.
     fn watched_is_gone(&mut self) {}
+
+    /// Whether it will ask for the attempt's own nodes once more before nothing is in the way.
+    fn asks_for_own(&self) -> bool {
+        false
+    }
+
+    /// When it last asked for the attempt's own nodes, which were there.
+    fn saw_own(&self) -> Option<Moment> {
+        None
+    }
 }

@@ -7,17 +7,17 @@ use lock_core::{HolderId, InspectRequest, LockKind, Mode, Operation, Participant
 use lock_entries::{InLine, Line, Lines, Shown, Told, how_many_hold, newer};
 use zookeeper_client::{Error, MultiReadResult};
 
-use crate::backend::{READ_TOGETHER, ZooKeeperEntries};
+use crate::backend::{NAMES, READ_TOGETHER, ZooKeeperEntries};
 use crate::contender::{Contender, Entrant, entrants, is_newer};
-use crate::failure::Failure;
+use crate::failure::{Failure, unexpected};
 use crate::node::token_of;
 use crate::permits::{LEASES, QUEUE};
 use crate::queue::{in_order, refuse_strangers};
 use crate::session::Session;
 use crate::slots::REMEMBERED;
 
-/// Children of the directory of a lock that is in use, and of a semaphore's.
-const BOTH: [&str; 2] = ["", LEASES];
+/// How many locks and semaphores one request looks at: no other client waits long for its answer.
+const LOOKED_AT_TOGETHER: usize = 128;
 
 /// The nodes of one holder or waiter, of which the first stands for all.
 pub(crate) struct Nodes {
@@ -33,6 +33,16 @@ impl Nodes {
     }
 }
 
+/// One that holds a lock or waits for it: how, and the paths of its nodes.
+pub(crate) type Seat = (Mode, Vec<String>);
+
+/// Those that hold a lock or wait for it, as the names of their nodes say.
+pub(crate) struct Seats {
+    pub(crate) all: Vec<Seat>,
+    /// How many of the first hold it, if the names say that as well.
+    pub(crate) holding: Option<usize>,
+}
+
 impl Lines for ZooKeeperEntries {
     type Failure = Failure;
     type Key = Nodes;
@@ -40,34 +50,34 @@ impl Lines for ZooKeeperEntries {
     /// The holders of a lock and its waiters as the servers know them now, in the order of the queue.
     async fn line(&self, request: &InspectRequest) -> Result<Line<Nodes>, Failure> {
         let session = self.sessions.any(Operation::Inspect).await.map_err(Failure::Refused)?;
-        let directory = self.directory(request.physical());
         let look = || async {
-            match request.kind() {
-                LockKind::Semaphore => self.line_for_permits(&session, &directory).await,
-                _ => self.line_for_lock(&session, &directory).await,
-            }
+            session.catch_up(&self.directory(request.physical())).await?;
+            let line = self.lines(&session, std::slice::from_ref(request)).await?.pop();
+            line.unwrap_or_else(|| Err(unexpected()))
         };
         session.patiently(look).await
     }
 
-    /// The directories of locks stay for a while when they are empty, and a semaphore's is that of the lock with its name.
+    /// The directories of locks stay for a while when they are empty, and a semaphore's is that of the lock with its name. The server
+    /// catches up once, and then tells the lines of many locks together.
     async fn list(&self) -> Result<Vec<InspectRequest>, Failure> {
         let session = self.sessions.any(Operation::Inspect).await.map_err(Failure::Refused)?;
         let look = || async {
             session.catch_up(&self.root).await?;
             let mut names = session.list(&self.root).await?;
             names.retain(|name| name != REMEMBERED);
+            let kinds = |name: &String| {
+                [LockKind::Lock, LockKind::Semaphore].map(|kind| InspectRequest::found(name, kind))
+            };
+            let requests: Vec<_> = names.iter().flat_map(kinds).flatten().collect();
             let mut found = Vec::new();
-            for some in names.chunks(READ_TOGETHER) {
-                let directories: Vec<_> = some.iter().map(|name| format!("{}/{name}", self.root)).collect();
-                let all = match session.list_all(&directories).await {
-                    // The inspection says of which lock.
-                    Err(failure) if failure.is(&Error::NoAuth) => {
-                        vec![BOTH.map(str::to_owned).to_vec(); some.len()]
-                    }
-                    all => all?,
-                };
-                found.extend(some.iter().zip(&all).flat_map(|(name, children)| in_use(name, children)));
+            for some in requests.chunks(LOOKED_AT_TOGETHER) {
+                let lines = self.lines(&session, some).await?;
+                found.extend(some.iter().zip(lines).filter_map(|(request, line)| match line {
+                    Ok(line) => line.seen(request, &NAMES),
+                    // Its own inspection says of which lock that is true.
+                    Err(_) => Some(request.clone()),
+                }));
             }
             Ok(found)
         };
@@ -75,28 +85,61 @@ impl Lines for ZooKeeperEntries {
     }
 }
 
-/// Requests to inspect what is in use of the lock and the semaphore whose directory has these children.
-fn in_use<'a>(name: &'a str, children: &'a [String]) -> impl Iterator<Item = InspectRequest> + 'a {
-    let of_semaphore = |child: &String| [QUEUE, LEASES].contains(&child.as_str());
-    let kinds = [(LockKind::Lock, false), (LockKind::Semaphore, true)].into_iter();
-    let kinds = kinds.filter(move |(_, wanted)| children.iter().any(|child| of_semaphore(child) == *wanted));
-    kinds.filter_map(move |(kind, _)| InspectRequest::found(name, kind).ok())
-}
-
 impl ZooKeeperEntries {
-    async fn line_for_lock(&self, session: &Arc<Session>, directory: &str) -> Result<Line<Nodes>, Failure> {
-        session.catch_up(directory).await?;
-        let children = session.list(directory).await?;
+    /// The lines of several locks and semaphores, as this server knows them.
+    async fn lines(
+        &self,
+        session: &Arc<Session>,
+        requests: &[InspectRequest],
+    ) -> Result<Vec<Result<Line<Nodes>, Failure>>, Failure> {
+        let directories: Vec<_> = requests.iter().map(|request| self.directories(request)).collect();
+        let mut children = session.list_all(&directories.concat()).await?.into_iter();
+        let mut seated = Vec::with_capacity(requests.len());
+        for directories in &directories {
+            // All of them, also behind one that was refused.
+            let told: Vec<_> = children.by_ref().take(directories.len()).collect();
+            seated.push(match (&directories[..], told.into_iter().collect::<Result<Vec<_>, _>>()) {
+                (_, Err(failure)) => Err(failure),
+                ([directory], Ok(children)) => self.seats(session, directory, &children.concat()).await,
+                (both, Ok(children)) => self.seats_of_permits(session, both, children).await,
+            });
+        }
+        let all: Vec<_> = seated.iter().flatten().flat_map(|seats| &seats.all).collect();
+        let mut shown = self.read_all(session, &all).await?.into_iter();
+        let mut line =
+            |seats: Seats| self.line_of(shown.by_ref().take(seats.all.len()).collect(), seats.holding);
+        Ok(seated.into_iter().map(|seats| seats.map(&mut line)).collect())
+    }
+
+    /// The directories in which those are that hold it and wait for it.
+    fn directories(&self, request: &InspectRequest) -> Vec<String> {
+        let directory = self.directory(request.physical());
+        match request.kind() {
+            LockKind::Semaphore => [QUEUE, LEASES].map(|name| format!("{directory}/{name}")).to_vec(),
+            _ => vec![directory.to_string()],
+        }
+    }
+
+    /// Those in a lock's directory with these children.
+    async fn seats(&self, session: &Session, directory: &str, children: &[String]) -> Result<Seats, Failure> {
         if let Some(name) = children.iter().find(|name| is_newer(name)) {
             return Err(Failure::Refused(newer(name)));
         }
-        let contenders = in_order(session, directory, &children, self.recipe.accepted).await?;
-        refuse_strangers(contenders.first(), &children, self.recipe.accepted)?;
-        let nodes = |entrant: &Entrant| {
+        let contenders = in_order(session, directory, children, self.recipe.accepted).await?;
+        refuse_strangers(contenders.first(), children, self.recipe.accepted)?;
+        let seat = |entrant: &Entrant| {
             (entrant.mode(), entrant.names().map(|name| format!("{directory}/{name}")).collect())
         };
-        let line: Vec<_> = entrants(contenders).iter().map(nodes).collect();
-        let mut entries = self.read_all(session, &line).await?;
+        Ok(Seats { all: entrants(contenders).iter().map(seat).collect(), holding: None })
+    }
+
+    /// What those say of which the first hold the lock, without those that have gone.
+    fn line_of(&self, shown: Vec<Option<Shown<Nodes>>>, holding: Option<usize>) -> Line<Nodes> {
+        let still = holding.map(|holding| shown.iter().take(holding).flatten().count());
+        let mut entries: Vec<_> = shown.into_iter().flatten().collect();
+        if let Some(holding) = still {
+            return Line { holding, entries };
+        }
         let modes: Vec<_> = entries.iter().map(|entry| entry.participant.mode).collect();
         let mut holding = how_many_hold(&modes);
         let is_writer = |entry: &Shown<Nodes>| {
@@ -109,30 +152,29 @@ impl ZooKeeperEntries {
             entries[..holding].sort_by_key(waits);
             holding = entries[..holding].partition_point(|entry| !waits(entry));
         }
-        Ok(Line { holding, entries })
+        Line { holding, entries }
     }
 
-    /// Reads what nodes say, each time the first of those of one holder or waiter; passes over those that have gone.
-    pub(crate) async fn read_all(
+    /// Reads what nodes say, each time the first of those of one holder or waiter; none where it has gone.
+    async fn read_all(
         &self,
         session: &Arc<Session>,
-        line: &[(Mode, Vec<String>)],
-    ) -> Result<Vec<Shown<Nodes>>, Failure> {
-        let mut all = Vec::with_capacity(line.len());
-        for some in line.chunks(READ_TOGETHER) {
+        seats: &[&Seat],
+    ) -> Result<Vec<Option<Shown<Nodes>>>, Failure> {
+        let mut all = Vec::with_capacity(seats.len());
+        for some in seats.chunks(READ_TOGETHER) {
             let first: Vec<_> = some.iter().filter_map(|(_, paths)| paths.first().cloned()).collect();
             let found = session.read(&first).await?;
-            for (((mode, paths), first), found) in some.iter().zip(&first).zip(&found) {
+            all.extend(some.iter().zip(&first).zip(&found).map(|(((mode, paths), first), found)| {
                 let name = first.rsplit('/').next().unwrap_or_default();
-                if let Some((participant, told)) = self.participant(name, *mode, found) {
-                    let version = match found {
-                        MultiReadResult::Data { stat, .. } => Some(stat.version),
-                        _ => None,
-                    };
-                    let key = Nodes { session: Arc::clone(session), paths: paths.clone(), version };
-                    all.push(Shown { participant, told, key });
-                }
-            }
+                let (participant, told) = self.participant(name, *mode, found)?;
+                let version = match found {
+                    MultiReadResult::Data { stat, .. } => Some(stat.version),
+                    _ => None,
+                };
+                let key = Nodes { session: Arc::clone(session), paths: paths.clone(), version };
+                Some(Shown { participant, told, key })
+            }));
         }
         Ok(all)
     }

@@ -94,6 +94,7 @@
 //! * **An outcome is unknown until the request is known to have done nothing.** Only errors that the server certainly answered are harmless.
 //! * **The nodes of an attempt come and go together.** One of them gone is the loss of all.
 //! * **The watch of the own node is checked before that of others.** If an operator deletes both at once, the next contender holds too.
+//!   Where it is not watched, the server has had it 20 ms before the grant.
 //! * **Only what the leader has committed proves that a session lives.** No anchor comes from a read, from `sync`, or from a reply.
 //! * **Permits are created first and counted then.**
 //!
@@ -104,6 +105,10 @@
 //!   than ten seconds, for five of which the new leader had given the lock away. A transaction needs a majority and a living session.
 //! * *A hold is marked before it is broken*, because a watch says that a node is gone, not why. The mark and the removal need the version
 //!   that was read: what the holder has written meanwhile is not lost.
+//! * *A waiter asks for all that were before it*, once, when the second before it goes: one may go because its waiter gave up. With 256
+//!   waiters that request costs a server about 0.25 ms of 1.3 ms for a section. A release could mark its node first, as only a holder
+//!   writes to its node; but Curator's `Revoker` and operators write to those of waiters too, a watch does not show the mark of a node
+//!   that went with it, and mark and second look cost about 0.14 ms, which is more than 30 names do.
 //! * *Numbered nodes of others are refused.* Skipping them made two holders with ZooKeeper's own `WriteLock`; waiting for them blocks all
 //!   behind a node that may stay for ever.
 //! * *A session is bounded by the bytes of its paths*: a client that names too many watches never regains contact, and the end of a session

@@ -32,6 +32,8 @@ pub(crate) struct Made {
     pub(crate) token: Option<FencingToken>,
     /// Whether they are certainly the only nodes in their directory.
     pub(crate) are_alone: bool,
+    /// All children of their directory, if they were looked for among them.
+    pub(crate) children: Option<Vec<String>>,
 }
 
 impl Made {
@@ -144,13 +146,20 @@ impl Recipe {
         session.ask(Proof::Committed, making).await
     }
 
-    /// Looks for the nodes of a request with an unknown outcome. Returns none, or the lowest that were created together, and the
-    /// names of all children. Removes the other nodes of the attempt.
-    pub(crate) async fn find(&self, claim: &NodeClaim) -> Result<Option<(Made, Vec<String>)>, LockError> {
-        self.look_for(claim).await.map_err(|failure| failure.explain(Operation::Acquire))
+    /// The nodes of an earlier call for the same attempt, or new ones.
+    pub(crate) async fn find_or_create(&self, claim: &NodeClaim, data: &[u8]) -> Result<Made, LockError> {
+        if claim.traces().has_left_something() {
+            let found = self.look_for(claim).await.map_err(|failure| failure.explain(Operation::Acquire))?;
+            if let Some(made) = found {
+                return Ok(made);
+            }
+        }
+        self.create(claim, data).await
     }
 
-    async fn look_for(&self, claim: &NodeClaim) -> Result<Option<(Made, Vec<String>)>, Failure> {
+    /// Looks for the nodes of a request with an unknown outcome. Returns none, or the lowest that were created together. Removes the
+    /// other nodes of the attempt.
+    async fn look_for(&self, claim: &NodeClaim) -> Result<Option<Made>, Failure> {
         let session = claim.session();
         claim.traces().doubt();
         session.barrier(claim.directory()).await?;
@@ -170,7 +179,12 @@ impl Recipe {
             return Ok(None);
         };
         claim.traces().made(Arc::clone(&names));
-        Ok(Some((Made { names, token: Some(token_of(stat.czxid)), are_alone: false }, children)))
+        Ok(Some(Made {
+            names,
+            token: Some(token_of(stat.czxid)),
+            are_alone: false,
+            children: Some(children),
+        }))
     }
 }
 
@@ -229,6 +243,7 @@ fn read(results: &[MultiWriteResult], count: usize) -> Option<(Made, Option<i32>
         // All changes of a transaction have its id.
         token: own.map(|stat| token_of(stat.mzxid)),
         are_alone: own.is_some_and(|stat| usize::try_from(stat.num_children) == Ok(count)),
+        children: None,
     };
     Some((made, counted.next().map(|stat| stat.num_children)))
 }

@@ -22,9 +22,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use lock_core::{AcquireRequest, ErrorKind, LockError, LockName, Operation, PermitLimits, Wait};
-use lock_entries::{Claim, Claims, Failed, Granted, Place, Record, newer};
+use lock_entries::{Claim, Claims, Failed, Place, Record, newer};
 
-use crate::attempt::{random, step_back};
+use crate::attempt::{Attempted, random, step_back};
 use crate::backend::ZooKeeperEntries;
 use crate::blocker::{Blocker, Next};
 use crate::contender::{AT_THE_END, Contender, ProtectionId, is_newer, number_of_permits, read_lease};
@@ -62,17 +62,13 @@ struct Pair {
 }
 
 impl PermitsAttempt<'_> {
-    pub(crate) async fn make(self) -> Result<Option<Granted<NodeClaim>>, LockError> {
+    pub(crate) async fn make(self) -> Attempted {
         let pair = self.pair().await?;
         let Pair { leases, queue } = &pair;
         let data = Record::of(self.request, &self.backend.context)?.text()?;
         if queue.traces().has_left_something() {
-            let found = self.backend.recipe.find(queue).await?;
-            let (made, children) = match found {
-                Some((made, children)) => (made, Some(children)),
-                None => (self.backend.recipe.create(queue, &data).await?, None),
-            };
-            return self.wait(&pair, &made, children).await;
+            let made = self.backend.recipe.find_or_create(queue, &data).await?;
+            return self.wait(&pair, made).await;
         }
         let (made, waiting) =
             self.backend.recipe.create_counting(leases, Some(queue.directory()), &data).await?;
@@ -97,26 +93,21 @@ impl PermitsAttempt<'_> {
         // Sent one after the other, without waiting in between.
         let (removed, made) = tokio::join!(leases.take_back(), self.backend.recipe.create(queue, &data));
         removed.map_err(|failure| failure.explain(Operation::Acquire))?;
-        self.wait(&pair, &made?, None).await
+        self.wait(&pair, made?).await
     }
 
     /// Waits until the attempt is the head of the queue, and then until its permits are free.
-    async fn wait(
-        &self,
-        pair: &Pair,
-        queued: &Made,
-        children: Option<Vec<String>>,
-    ) -> Result<Option<Granted<NodeClaim>>, LockError> {
+    async fn wait(&self, pair: &Pair, mut queued: Made) -> Attempted {
         let Pair { leases, queue } = pair;
         let explained = |failure: Failure| failure.explain(Operation::Acquire);
         // Before checking the others, so that the waiter misses no loss of contact from then on.
         let mut waiter = Waiter::new(self.backend, self.request, queue, &queued.names)?;
         if !queued.are_alone {
-            let children = match children {
+            let children = match queued.children.take() {
                 Some(children) => children,
                 None => queue.session().list(queue.directory()).await.map_err(explained)?,
             };
-            self.refuse_other_numbers(queued, &children)?;
+            self.refuse_other_numbers(queued.first(), &children)?;
             let accepted = self.backend.recipe.accepted;
             let before =
                 Predecessors::of(queue, &queued.names, &children, accepted).await.map_err(explained)?;
@@ -141,9 +132,9 @@ impl PermitsAttempt<'_> {
     }
 
     /// Fails if one that waits before this attempt expects another number of permits.
-    fn refuse_other_numbers(&self, queued: &Made, children: &[String]) -> Result<(), LockError> {
+    fn refuse_other_numbers(&self, queued: &str, children: &[String]) -> Result<(), LockError> {
         let read = |name: &str| Contender::read(name, self.backend.recipe.accepted);
-        let Some(own) = read(queued.first()) else { return Ok(()) };
+        let Some(own) = read(queued) else { return Ok(()) };
         let is_before = |name: &&String| read(name).is_some_and(|other| other.sequence < own.sequence);
         let numbers = children.iter().filter(is_before).filter_map(|name| number_of_permits(name));
         match numbers.map(|(_, of)| of).find(|of| *of != self.of) {

@@ -2,22 +2,20 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use lock_core::Mode;
-use lock_entries::{Line, newer};
+use lock_entries::newer;
 
 use crate::backend::ZooKeeperEntries;
 use crate::contender::{AT_THE_END, is_newer, number_of_permits, protection_id_in, read_lease};
-use crate::failure::Failure;
-use crate::inspection::Nodes;
-use crate::permits::{LEASES, QUEUE};
+use crate::failure::{Failure, unexpected};
+use crate::inspection::Seats;
 use crate::queue::in_order;
 use crate::session::Session;
 
 /// One that holds permits or waits for them.
 struct User {
-    /// The paths of its nodes below the semaphore's directory, the first of which stands for all of them.
+    /// The paths of its nodes, the first of which stands for all of them.
     nodes: Vec<String>,
     take: u32,
     /// How many permits there are; Curator's users do not say so.
@@ -25,52 +23,43 @@ struct User {
 }
 
 impl ZooKeeperEntries {
-    pub(crate) async fn line_for_permits(
+    /// Those in a semaphore's directories, the queue and the permits that are taken, with these children.
+    pub(crate) async fn seats_of_permits(
         &self,
-        session: &Arc<Session>,
-        directory: &str,
-    ) -> Result<Line<Nodes>, Failure> {
-        session.catch_up(directory).await?;
-        let both =
-            session.list_all(&[format!("{directory}/{QUEUE}"), format!("{directory}/{LEASES}")]).await?;
-        let [waiting, taken] = <[Vec<String>; 2]>::try_from(both).unwrap_or_default();
+        session: &Session,
+        directories: &[String],
+        children: Vec<Vec<String>>,
+    ) -> Result<Seats, Failure> {
+        let ([queue, leases], Ok([waiting, taken])) = (directories, <[Vec<String>; 2]>::try_from(children))
+        else {
+            return Err(unexpected());
+        };
         if let Some(name) = waiting.iter().chain(&taken).find(|name| is_newer(name)) {
             return Err(Failure::Refused(newer(name)));
         }
-        let queue =
-            in_order(session, &format!("{directory}/{QUEUE}"), &waiting, self.recipe.accepted).await?;
-        let waiters: Vec<_> = queue
-            .into_iter()
-            .map(|node| {
-                let permits = number_of_permits(&node.name);
-                User {
-                    nodes: vec![format!("{QUEUE}/{}", node.name)],
-                    take: permits.map_or(1, |(take, _)| take),
-                    of: permits.map(|(_, of)| of),
-                }
-            })
-            .collect();
-        let holders = holders(taken, &waiting);
+        let waiters = in_order(session, queue, &waiting, self.recipe.accepted).await?;
+        let waiters = waiters.into_iter().map(|node| {
+            let permits = number_of_permits(&node.name);
+            let (take, of) = (permits.map_or(1, |(take, _)| take), permits.map(|(_, of)| of));
+            User { nodes: vec![format!("{queue}/{}", node.name)], take, of }
+        });
+        let mut users = holders(leases, taken, &waiting);
+        let holding = users.len();
         // What the first user says. Where all are Curator's, at least as many as are taken.
-        let taken = holders.iter().map(|holder| holder.take).fold(0, u32::saturating_add);
-        let of = holders.iter().chain(&waiters).find_map(|user| user.of).unwrap_or(taken.max(1));
+        let taken = users.iter().map(|holder| holder.take).fold(0, u32::saturating_add);
+        users.extend(waiters);
+        let all_of = users.iter().find_map(|user| user.of).unwrap_or(taken.max(1));
         let number = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
-        let nodes = |user: &User| {
-            let mode = Mode::Permits { take: number(user.take), of: number(user.of.unwrap_or(of)) };
-            (mode, user.nodes.iter().map(|path| format!("{directory}/{path}")).collect())
-        };
-        let holders: Vec<_> = holders.iter().map(nodes).collect();
-        let waiters: Vec<_> = waiters.iter().map(nodes).collect();
-        let mut entries = self.read_all(session, &holders).await?;
-        let holding = entries.len();
-        entries.extend(self.read_all(session, &waiters).await?);
-        Ok(Line { entries, holding })
+        let mode =
+            |user: &User| Mode::Permits { take: number(user.take), of: number(user.of.unwrap_or(all_of)) };
+        let all = users.into_iter().map(|user| (mode(&user), user.nodes)).collect();
+        Ok(Seats { all, holding: Some(holding) })
     }
 }
 
 /// The holders among the nodes of permits. The nodes of one that is still in the queue are not a holder's: they wait for room. Nor are
 /// those for which there was no room when they were created: their attempt is about to remove them.
-fn holders(mut taken: Vec<String>, waiting: &[String]) -> Vec<User> {
+fn holders(directory: &str, mut taken: Vec<String>, waiting: &[String]) -> Vec<User> {
     taken.retain(|name| read_lease(name).is_some());
     taken.sort_by_cached_key(|name| (read_lease(name), name.clone()));
     let numbers: Vec<_> = taken.iter().filter_map(|name| read_lease(name)).collect();
@@ -83,7 +72,7 @@ fn holders(mut taken: Vec<String>, waiting: &[String]) -> Vec<User> {
         }) {
             continue;
         }
-        let node = format!("{LEASES}/{name}");
+        let node = format!("{directory}/{name}");
         if let Some(place) = protection_id.as_ref().and_then(|protection_id| places.get(protection_id)) {
             let holder: &mut User = &mut holders[*place];
             holder.take += 1;

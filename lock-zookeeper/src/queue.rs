@@ -16,11 +16,12 @@
 //! **The client first watches the node before the nearest predecessor.** When that node goes, the nearest predecessor normally has
 //! the lock, or is about to get it. Then the client checks that all others have gone too (a node may also go because its waiter
 //! gave up), and watches the nearest. When the nearest goes, no request is left: a hand-off costs no round trip after the release.
-//! If the nearest gives up earlier, the client finds it gone when it sets the watch.
+//! If the nearest gives up earlier, the client finds it gone when it sets the watch. The same request asks for the own nodes, so that
+//! a waiter need not watch those as long as it is farther back.
 //!
 //! This is ZooKeeper's recipe for locks, except that there is normally no second listing and that another node is watched first.
 
-use lock_core::Mode;
+use lock_core::{Mode, Moment};
 use lock_entries::{InLine, Standing, Told, excludes, newer, standing};
 
 use crate::blocker::{Blocker, Next};
@@ -54,6 +55,7 @@ pub(crate) struct Predecessors {
     is_to_be_looked_at: bool,
     /// Whether one that has gone may have left a reader.
     is_to_be_listed: bool,
+    saw_own: Option<Moment>,
 }
 
 impl Predecessors {
@@ -101,6 +103,7 @@ impl Predecessors {
             accepted,
             is_to_be_looked_at: false,
             is_to_be_listed: false,
+            saw_own: None,
         }))
     }
 
@@ -130,22 +133,28 @@ impl Predecessors {
         self.is_to_be_looked_at = false;
     }
 
-    /// Looks at all predecessors, and sets a watch on the nearest at the same time. Returns that watch if the nearest is the only
-    /// one left.
-    async fn look_at_all(&mut self, claim: &NodeClaim) -> Result<Option<Watched>, Failure> {
-        let Some((nearest, others)) = self.queue.split_last() else { return Ok(None) };
-        let nearest_path = claim.path_of(&nearest.name);
+    /// Looks at the attempt's own nodes and at all predecessors, and sets a watch on the nearest at the same time. Returns that watch if
+    /// the nearest is the only one left; an error if one of its own is gone.
+    async fn look_at_all(
+        &mut self,
+        claim: &NodeClaim,
+    ) -> Result<Result<Option<Watched>, OwnIsGone>, Failure> {
+        let Some((nearest, others)) = self.queue.split_last() else { return Ok(Ok(None)) };
+        let (nearest_path, asked) = (claim.path_of(&nearest.name), claim.session().clock().now());
         let (watched, left) =
-            tokio::join!(claim.session().watch(&nearest_path), look_for_the_last(claim, others));
-        let (watched, left) = (watched?, left?);
-        self.is_to_be_looked_at = false;
+            tokio::join!(claim.session().watch(&nearest_path), look_for_the_last(claim, &self.own, others));
+        let (watched, Some(left)) = (watched?, left?) else { return Ok(Err(OwnIsGone)) };
+        (self.is_to_be_looked_at, self.saw_own) = (false, Some(asked));
         let end = self.queue.len() - usize::from(watched.is_some());
         let mut gone = self.queue.drain(left..end);
         self.is_to_be_listed |= gone.any(|gone| gone.may_leave_a_reader);
         drop(gone);
-        Ok(watched.filter(|_| left == 0))
+        Ok(Ok(watched.filter(|_| left == 0)))
     }
 }
+
+/// Another program has deleted a node of the attempt.
+struct OwnIsGone;
 
 impl Blocker for Predecessors {
     async fn watch_next(&mut self, claim: &NodeClaim) -> Result<Next, Failure> {
@@ -160,7 +169,8 @@ impl Blocker for Predecessors {
             let Some(next) = self.queue.get(index) else { return Ok(Next::None) };
             let looks = self.is_to_be_looked_at;
             let watched = if looks {
-                self.look_at_all(claim).await?
+                let Ok(watched) = self.look_at_all(claim).await? else { return Ok(Next::OwnIsGone) };
+                watched
             } else {
                 claim.session().watch(&claim.path_of(&next.name)).await?
             };
@@ -191,21 +201,39 @@ impl Blocker for Predecessors {
         // Where a single one is left, its watch says enough.
         self.is_to_be_looked_at = self.queue.len() > 1;
     }
+
+    /// When the watched one has gone, and it is not the last but one.
+    fn asks_for_own(&self) -> bool {
+        self.queue.len() > 2
+    }
+
+    fn saw_own(&self) -> Option<Moment> {
+        self.saw_own
+    }
 }
 
-/// How many of these there are, up to and including the last one that exists.
-async fn look_for_the_last(claim: &NodeClaim, others: &[Predecessor]) -> Result<usize, Failure> {
+/// How many of these there are, up to and including the last one that exists; none if one of the attempt's own nodes is gone.
+async fn look_for_the_last(
+    claim: &NodeClaim,
+    own: &Names,
+    others: &[Predecessor],
+) -> Result<Option<usize>, Failure> {
     let mut end = others.len();
     while end > 0 {
         let start = end.saturating_sub(READ_TOGETHER);
-        let paths: Vec<_> = others[start..end].iter().map(|one| claim.path_of(&one.name)).collect();
-        let are_there = claim.session().which_are_there(&paths).await?;
-        if let Some(last) = are_there.iter().rposition(|is_there| *is_there) {
-            return Ok(start + last + 1);
+        let names = own.iter().chain(others[start..end].iter().map(|one| &one.name));
+        let paths: Vec<_> = names.map(|name| claim.path_of(name)).collect();
+        let mut are_there = claim.session().which_are_there(&paths).await?;
+        let others = are_there.split_off(own.len().min(are_there.len()));
+        if are_there.contains(&false) {
+            return Ok(None);
+        }
+        if let Some(last) = others.iter().rposition(|is_there| *is_there) {
+            return Ok(Some(start + last + 1));
         }
         end = start;
     }
-    Ok(0)
+    Ok(Some(0))
 }
 
 /// Fails if a stranger may have the lock: one before `own`, or any stranger if there is no `own`.

@@ -5,9 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::{join_all, select_all};
 use lock_core::spi::{Mutex, within};
 use lock_core::{BackendContext, Clock, GroupId, LockError, Moment};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
@@ -297,17 +297,17 @@ impl Session {
     }
 
     /// The children of several directories, all at the same moment. Those that do not exist have none.
-    pub(crate) async fn list_all(&self, directories: &[String]) -> Result<Vec<Vec<String>>, Failure> {
-        let found = self.look(directories, Look::AtChildren).await?;
-        found
-            .into_iter()
-            .map(|result| match result {
-                MultiReadResult::Children { children } => Ok(children),
-                MultiReadResult::Error { err: Error::NoNode } => Ok(Vec::new()),
-                MultiReadResult::Error { err } => Err(Failure::Told(err)),
-                _ => Err(unexpected()),
-            })
-            .collect()
+    pub(crate) async fn list_all(
+        &self,
+        directories: &[String],
+    ) -> Result<Vec<Result<Vec<String>, Failure>>, Failure> {
+        let children = |result| match result {
+            MultiReadResult::Children { children } => Ok(children),
+            MultiReadResult::Error { err: Error::NoNode } => Ok(Vec::new()),
+            MultiReadResult::Error { err } => Err(Failure::Told(err)),
+            _ => Err(unexpected()),
+        };
+        Ok(self.look(directories, Look::AtChildren).await?.into_iter().map(children).collect())
     }
 
     /// Waits until the servers have carried out everything that this session has sent so far, whichever server it was sent through.
@@ -388,21 +388,12 @@ impl Session {
 
     /// Watches several nodes like one: for the first event of any; none if one of them is missing. The data is that of the first.
     pub(crate) async fn watch_all(&self, paths: &[String]) -> Result<Option<Watched>, Failure> {
-        let mut data = None;
-        let mut watchings = Vec::with_capacity(paths.len());
-        for watched in all(paths.iter().map(|path| self.watch(path))).await {
-            let Some(watched) = watched? else { return Ok(None) };
-            data.get_or_insert(watched.data);
-            watchings.push(watched.watching);
-        }
-        let any = std::future::poll_fn(move |context| {
-            let told = |watching: &mut Watching| match watching.as_mut().poll(context) {
-                Poll::Ready(told) => Some(told),
-                Poll::Pending => None,
-            };
-            watchings.iter_mut().find_map(told).map_or(Poll::Pending, Poll::Ready)
-        });
-        Ok(data.map(|data| Watched { data, watching: Box::pin(any) }))
+        let all = join_all(paths.iter().map(|path| self.watch(path))).await;
+        let Some(all) = all.into_iter().collect::<Result<Option<Vec<_>>, _>>()? else { return Ok(None) };
+        let (data, watchings): (Vec<_>, Vec<_>) =
+            all.into_iter().map(|watched| (watched.data, watched.watching)).unzip();
+        let any = async { select_all(watchings).await.0 };
+        Ok(data.into_iter().next().map(|data| Watched { data, watching: Box::pin(any) }))
     }
 
     /// Watches a node for its deletion and for changes of its data; none if there is no such node.
@@ -500,14 +491,7 @@ impl Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Session")
-            .field("group", &self.group)
-            .field("number", &format_args!("{:#x}", self.number))
-            .field("timeout", &self.timeout)
-            .field("contact", &*self.contact.borrow())
-            .field("load", &self.load)
-            .finish_non_exhaustive()
+        write!(formatter, "Session({:#x}, {:?})", self.number, *self.contact.borrow())
     }
 }
 
@@ -559,23 +543,6 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         self.give_back();
     }
-}
-
-/// The outputs of futures that run at once.
-async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(|context| {
-        let mut is_done = true;
-        for (future, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
-            match future.as_mut().poll(context) {
-                Poll::Ready(ready) => *output = Some(ready),
-                Poll::Pending => is_done = false,
-            }
-        }
-        if is_done { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    running.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 /// How long a hold lasts from its anchor, in a session with this timeout.

@@ -4,7 +4,6 @@
 //! endanger the servers (see [`Session::reserve`]). So the client opens further sessions when the others are full, and closes them
 //! when they have nothing left to do.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,6 +33,7 @@ const IDLE_TIMEOUTS: u32 = 6;
 /// How many signs of life the client asks of the servers in one session timeout.
 pub(crate) const BEATS_IN_A_TIMEOUT: u32 = 6;
 
+#[derive(Debug)]
 pub(crate) struct Sessions {
     context: BackendContext,
     options: ZooKeeperOptions,
@@ -65,6 +65,15 @@ enum MemberState {
     Open(Arc<Session>),
 }
 
+impl Member {
+    fn session(&self) -> Option<&Arc<Session>> {
+        match &self.state {
+            MemberState::Open(session) => Some(session),
+            MemberState::Opening | MemberState::Failed(_) => None,
+        }
+    }
+}
+
 /// The number of the member whose session the client never closes.
 const FIRST: u64 = 0;
 
@@ -83,11 +92,8 @@ impl Sessions {
             has_warned: AtomicBool::new(false),
         });
         let session = sessions.open().await?;
-        sessions
-            .pool
-            .lock()
-            .members
-            .push(Member { number: FIRST, state: MemberState::Open(Arc::clone(&session)) });
+        let first = Member { number: FIRST, state: MemberState::Open(Arc::clone(&session)) };
+        sessions.pool.lock().members.push(first);
         sessions.context.spawn(Arc::clone(&sessions).keep(FIRST, Some(session)));
         Ok(sessions)
     }
@@ -170,12 +176,7 @@ impl Sessions {
         if pool.is_closing {
             return Some(Err(closed(operation)));
         }
-        let open = || {
-            pool.members.iter().filter_map(|member| match &member.state {
-                MemberState::Open(session) => Some(session),
-                _ => None,
-            })
-        };
+        let open = || pool.members.iter().filter_map(Member::session);
         let failed = pool.members.iter().find_map(|member| match &member.state {
             MemberState::Failed(error) => Some(error.clone().during(operation)),
             _ => None,
@@ -186,10 +187,8 @@ impl Sessions {
 
     /// The session of this group, as long as it exists.
     pub(crate) fn of_group(&self, group: GroupId) -> Option<Arc<Session>> {
-        self.pool.lock().members.iter().find_map(|member| match &member.state {
-            MemberState::Open(session) if session.group == group => Some(Arc::clone(session)),
-            _ => None,
-        })
+        let pool = self.pool.lock();
+        pool.members.iter().filter_map(Member::session).find(|session| session.group == group).cloned()
     }
 
     /// Sets the state of a member. Returns whether the member still exists.
@@ -375,8 +374,7 @@ impl Sessions {
         }
         let mut pool = self.pool.lock();
         let position = pool.members.iter().position(|member| {
-            member.number == number
-                && matches!(&member.state, MemberState::Open(session) if session.is_empty())
+            member.number == number && member.session().is_some_and(|session| session.is_empty())
         });
         let retired = position.map(|position| pool.members.remove(position));
         drop(pool);
@@ -393,7 +391,7 @@ impl Sessions {
         self.changed.send_replace(());
         let give_up = self.context.clock().now().plus(TIME_TO_CLOSE);
         for member in members {
-            let MemberState::Open(session) = member.state else { continue };
+            let Some(session) = member.session() else { continue };
             let Some(mut states) = session.state_watcher() else { continue };
             session.end();
             let closed = async {
@@ -427,16 +425,6 @@ pub(crate) fn request_timeout(timeout: Duration, interval: Duration) -> Duration
 
 fn closed(operation: Operation) -> LockError {
     LockError::new(ErrorKind::Closed, operation).remedy("make a new client")
-}
-
-impl fmt::Debug for Sessions {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Sessions")
-            .field("options", &self.options)
-            .field("sessions", &self.pool.lock().members)
-            .finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

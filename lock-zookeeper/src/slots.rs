@@ -18,7 +18,7 @@ use std::time::Duration;
 use lock_core::{LockError, Memo, Operation, Recall, Remembered};
 use lock_entries::Failed;
 use serde::{Deserialize, Serialize};
-use zookeeper_client::{CreateMode, Error, MultiReadResult, MultiWriteResult};
+use zookeeper_client::{CreateMode, Error, MultiReadResult, MultiWriteResult, MultiWriter};
 
 use crate::attempt::random;
 use crate::backend::ZooKeeperEntries;
@@ -78,8 +78,8 @@ impl Slots<'_> {
         let (bucket, slot) = self.paths(memo);
         let explained = |failure: Failure| failure.explain(Operation::Remember);
         for _ in 0..MOST_ROUNDS {
-            match self.create(&slot, &record_name, &text).await {
-                Ok(()) => return Ok(self.remembered(&bucket, &slot, &record_name)),
+            match self.create(&slot, (&record_name, &text), None).await {
+                Ok(_) => return Ok(self.remembered(&bucket, &slot, &record_name)),
                 Err((0, failure)) if failure.is(&Error::NoNode) => {
                     self.backend.recipe.make(&self.session, &bucket).await.map_err(explained)?;
                     continue;
@@ -91,7 +91,8 @@ impl Slots<'_> {
             if let Some(remaining) = found.as_ref().and_then(|found| found.remaining(now)) {
                 return Ok(Remembered::Already { remaining });
             }
-            if self.replace(&slot, found.as_ref(), &record_name, &text).await.map_err(explained)? {
+            let replaced = self.create(&slot, (&record_name, &text), Some(&found)).await;
+            if is_unchanged(replaced).map_err(explained)? {
                 return Ok(self.remembered(&bucket, &slot, &record_name));
             }
         }
@@ -129,34 +130,30 @@ impl Slots<'_> {
         Remembered::Now
     }
 
-    async fn create(&self, slot: &str, record_name: &str, text: &[u8]) -> Result<(), (usize, Failure)> {
-        let options = CreateMode::Persistent.with_acls(self.backend.recipe.access());
-        let made = self.session.change(|writer| {
-            writer.add_create(slot, &[], &options)?;
-            writer.add_create(&format!("{slot}/{record_name}"), text, &options)
-        });
-        made.await.map(drop)
-    }
-
-    /// Replaces a slot that may be forgotten, with the record that was found. Returns whether no other client has done so meanwhile.
-    async fn replace(
+    /// Creates a slot with this record; in the place of one that may be forgotten, if it is as it was found.
+    async fn create(
         &self,
         slot: &str,
-        found: Option<&Found>,
-        record_name: &str,
-        text: &[u8],
-    ) -> Result<bool, Failure> {
+        (record_name, text): (&str, &[u8]),
+        former: Option<&Option<Found>>,
+    ) -> Result<Vec<MultiWriteResult>, (usize, Failure)> {
         let options = CreateMode::Persistent.with_acls(self.backend.recipe.access());
-        let replaced = self.session.change(|writer| {
-            if let Some(found) = found {
-                writer.add_delete(&format!("{slot}/{}", found.name), None)?;
+        let created = self.session.change(|writer| {
+            if let Some(found) = former {
+                delete(writer, slot, found.as_ref())?;
             }
-            writer.add_delete(slot, None)?;
             writer.add_create(slot, &[], &options)?;
             writer.add_create(&format!("{slot}/{record_name}"), text, &options)
         });
-        is_unchanged(replaced.await)
+        created.await
     }
+}
+
+fn delete(writer: &mut MultiWriter<'_>, slot: &str, found: Option<&Found>) -> Result<(), Error> {
+    if let Some(found) = found {
+        writer.add_delete(&format!("{slot}/{}", found.name), None)?;
+    }
+    writer.add_delete(slot, None)
 }
 
 /// Whether a transaction was carried out; false if another client was faster.
@@ -197,13 +194,7 @@ async fn find(session: &Session, slot: &str) -> Result<Option<Found>, Failure> {
 
 /// Removes a slot, with the record that was found. Returns whether no other client has changed it meanwhile.
 async fn remove(session: &Session, slot: &str, found: Option<&Found>) -> Result<bool, Failure> {
-    let removed = session.change(|writer| {
-        if let Some(found) = found {
-            writer.add_delete(&format!("{slot}/{}", found.name), None)?;
-        }
-        writer.add_delete(slot, None)
-    });
-    is_unchanged(removed.await)
+    is_unchanged(session.change(|writer| delete(writer, slot, found)).await)
 }
 
 /// Looks at some slots near the one that was used just now, and removes those that may be forgotten.

@@ -1,6 +1,7 @@
 //! Waits until nothing is in the way of an attempt any more.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lock_core::{AcquireRequest, LockError, Mode, Moment, Operation, Wait};
 use lock_entries::{Failed, Outcome, Place, SHORT_HOLD, Told, Waiting, wait};
@@ -14,6 +15,9 @@ use crate::node_check::{is_fresh, is_there, verify_node};
 use crate::node_claim::NodeClaim;
 use crate::session::{Contact, News, Session, Watching};
 
+/// When a waiter that will ask for its own nodes before its turn watches them all the same, to learn of their end earlier.
+const FAR_BACK: Duration = Duration::from_millis(500);
+
 /// An attempt with predecessors in the queue.
 pub(crate) struct Waiter<'a> {
     backend: &'a ZooKeeperEntries,
@@ -23,8 +27,8 @@ pub(crate) struct Waiter<'a> {
     own_paths: Vec<String>,
     /// The watch over them; none as long as they are new.
     pub(crate) own: Option<Watching>,
-    /// The latest moment to watch the own node.
-    watched_by: Moment,
+    /// When they were last seen, if they are not watched.
+    seen: Moment,
     /// Reports every change of contact, including a loss that is already over.
     states: StateWatcher,
     contact: watch::Receiver<Contact>,
@@ -43,7 +47,7 @@ struct Blocked<'w, 'a, B> {
 /// The event that ended a pause.
 enum Woken {
     Own(News),
-    /// The own node is no longer new, and not yet watched.
+    /// The own node was not seen for a while, and is not yet watched.
     TimeToWatch,
     Next(News),
     ContactChanged,
@@ -70,7 +74,7 @@ impl<'a> Waiter<'a> {
             claim,
             own_paths: claim.paths_of(own),
             own: None,
-            watched_by: session.clock().now().plus(SHORT_HOLD),
+            seen: session.clock().now(),
             states,
             contact: session.contact(),
             was_away: false,
@@ -107,8 +111,8 @@ impl<'a> Waiter<'a> {
     }
 
     /// The own node's watch comes first: a waiter that has lost its place does not get the lock because another one left. The watch
-    /// is set when the node is no longer new, so that a short wait costs no request for it.
-    async fn woken(&mut self, next: &mut Watching, look_at: Moment) -> Woken {
+    /// is set when the node was not seen for a while, so that a short wait costs no request for it.
+    async fn woken(&mut self, next: &mut Watching, watch_at: Moment, look_at: Moment) -> Woken {
         let clock = self.session().clock();
         let attempt = self.request;
         let is_watched = self.own.is_some();
@@ -116,7 +120,7 @@ impl<'a> Waiter<'a> {
             biased;
             told = watched(&mut self.own) => Woken::Own(told),
             told = next => Woken::Next(told),
-            () = clock.sleep_until(self.watched_by), if !is_watched => Woken::TimeToWatch,
+            () = clock.sleep_until(watch_at), if !is_watched => Woken::TimeToWatch,
             // Ends with the session, which `self` keeps alive.
             _ = self.contact.changed() => Woken::ContactChanged,
             () = attempt.asked() => Woken::Asked,
@@ -200,7 +204,7 @@ impl<'a> Waiter<'a> {
                 }
                 self.was_away = false;
             }
-            let is_unwatched = self.own.is_none() && self.now() >= self.watched_by;
+            let is_unwatched = self.own.is_none() && self.now() >= self.seen.plus(SHORT_HOLD);
             let told = tokio::select! {
                 biased;
                 told = watched(&mut self.own) => Some(told),
@@ -235,6 +239,7 @@ impl<B: Blocker> Waiting for Blocked<'_, '_, B> {
             _ => before.first(),
         };
         let (looked, ()) = tokio::join!(before.watch_next(waiter.claim), waiter.name_holder(first));
+        waiter.seen = before.saw_own().map_or(waiter.seen, |saw| saw.max(waiter.seen));
         match looked? {
             Next::Watched(watching) => {
                 *next = Some(watching);
@@ -250,8 +255,9 @@ impl<B: Blocker> Waiting for Blocked<'_, '_, B> {
         let Self { waiter, before, next } = self;
         let Some(mut next) = next.take() else { return Ok(Place::Kept) };
         let mut look_at = waiter.now().plus(waiter.session().timeout);
+        let watch_at = waiter.seen.plus(if before.asks_for_own() { FAR_BACK } else { SHORT_HOLD });
         loop {
-            let place = match waiter.woken(&mut next, look_at).await {
+            let place = match waiter.woken(&mut next, watch_at, look_at).await {
                 Woken::Own(News::Deleted) => Place::Lost,
                 Woken::Own(News::SessionOver) | Woken::Next(News::SessionOver) => return Err(session_over()),
                 Woken::Own(News::Changed) | Woken::TimeToWatch => waiter.watch_own().await?,

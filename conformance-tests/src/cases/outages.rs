@@ -267,9 +267,7 @@ async fn next_is(
 /// The hold ends before the server can give the lock to another client.
 async fn a_long_outage_ends_a_hold_before_its_lease(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let Some(lease) = stage.harness().lease() else {
-        return Err(Failure::new("the harness has no lease"));
-    };
+    let Some(lease) = stage.harness().lease() else { return Err(Failure::new("the harness has no lease")) };
     let clock = Clock::system();
     let lock = ours.mutex("room")?;
     let recorder = EventRecorder::of(&lock);

@@ -109,9 +109,7 @@ async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it(stage
 
 async fn a_killed_holder_and_head_together(stage: &Stage) -> Outcome {
     let mut workers = queue(stage, 2).await?;
-    let [holder, head, next] = &mut workers[..] else {
-        return Ok(());
-    };
+    let [holder, head, next] = &mut workers[..] else { return Ok(()) };
     holder.stop()?;
     head.kill()?;
     holder.kill()?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, ErrorKind, LockError, Password, Secret};
+use lock_core::{ClientBuilder, ErrorKind, LockError, LockStatus, Password, Secret};
 use lock_kit::LockUrl;
 use test_servers::{Access, NodeKind, ServerOptions, ZooKeeperRequest};
 
@@ -21,6 +21,7 @@ cases!("access":
     where_the_directory_may_not_be_written_to,
     where_nothing_may_be_created,
     where_nothing_may_be_listed,
+    where_some_semaphores_may_not_be_listed,
     where_nothing_may_be_deleted,
     a_refused_release_blocks_no_client_for_long,
     a_refused_cancel_blocks_no_client_for_long,
@@ -194,6 +195,27 @@ async fn where_nothing_may_be_listed() -> Outcome {
 }
 
 /// The release is refused, and reports it; the node ends with the session.
+/// A list says of which semaphores it cannot tell, and tells of all others what is true.
+async fn where_some_semaphores_may_not_be_listed() -> Outcome {
+    const EACH: usize = 4;
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let mut guards = Vec::new();
+    for number in 0..EACH {
+        guards.push(client.mutex(format!("held-{number}"))?.acquire().await?);
+        guards.push(client.semaphore(format!("gate-{number}"), 2)?.acquire(1).await?);
+        let queue = format!("{}/locks", stage.directory(&format!("gate-{number}")));
+        stage.server.set_access(&queue, &Access::new().grant("cdwa", "world", "anyone")).await?;
+    }
+    let found = client.list().await?;
+    ensure!(found.failures.len() == EACH && found.locks.len() == EACH, "{found:?}");
+    ensure!(found.failures.iter().all(|error| error.kind() == ErrorKind::Denied), "{found:?}");
+    let is_held = |lock: &LockStatus| lock.name.as_str().starts_with("held-") && lock.holders.len() == 1;
+    ensure!(found.locks.iter().all(is_held), "{found:?}");
+    drop(guards);
+    Ok(())
+}
+
 async fn where_nothing_may_be_deleted() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &everybody("crwa")).await?;

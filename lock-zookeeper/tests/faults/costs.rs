@@ -16,6 +16,8 @@ cases!("costs":
     a_thousand_holds_cost_one_heartbeat,
     a_free_lock_costs_two_requests,
     a_held_lock_costs_one_listing,
+    a_place_far_back_costs_two_watches,
+    a_list_costs_two_requests_for_many_locks,
     an_idle_client_costs_a_few_signs_of_life,
 );
 
@@ -220,6 +222,49 @@ async fn a_held_lock_costs_one_listing() -> Outcome {
     let spent = since(&before, &proxy);
     ensure!(spent[..4] == [1, 1, 1, 0] && spent[7] == 0, "{KINDS:?} {spent:?}");
     Ok(held.release().await?)
+}
+
+/// The own nodes are asked for together with those before: a waiter that is not next when they are no longer new needs no watch for
+/// them.
+async fn a_place_far_back_costs_two_watches() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (first, second, third) =
+        (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
+    let (client, time) = stage.frozen_at(proxy.address(), LONG).await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
+    let between = [stage.in_line(&second, 2).await?, stage.in_line(&third, 3).await?];
+    let before = counts(&proxy);
+    let waiter = stage.in_line(&client, 4).await?;
+    stage.waits(3).await?;
+    time.advance(Duration::from_millis(100));
+    held.release().await?;
+    for waiting in between {
+        waiting.granted().await?.0.release().await?;
+    }
+    let (guard, _) = waiter.granted().await?;
+    let spent = since(&before, &proxy);
+    ensure!(spent[..6] == [1, 0, 1, 0, 2, 1], "{KINDS:?} {spent:?}");
+    Ok(guard.release().await?)
+}
+
+/// And one that brings the server up to date: a list of ten thousand would take seconds with a request for each lock.
+async fn a_list_costs_two_requests_for_many_locks() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let guards = hold_many(&stage.client(LONG).await?, 200, |number| format!("some/{number}")).await?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let permits = client.semaphore("gate", 2)?.acquire(1).await?;
+    let before = counts(&proxy);
+    let found = soon("the list", client.list()).await??;
+    let spent = since(&before, &proxy);
+    ensure!(found.failures.is_empty() && found.locks.len() == 201, "{found:?}");
+    let as_written = found.locks.iter().filter(|lock| lock.name.as_str().starts_with("some/")).count();
+    ensure!(as_written == 200, "{found:?}");
+    // 201 names are 402 locks and semaphores, 128 of them at once.
+    ensure!(spent[2] == 1 && spent[5] == 8 && spent[7] == 1, "{KINDS:?} {spent:?}");
+    drop((permits, guards));
+    Ok(())
 }
 
 /// It keeps its session alive, and does no more.

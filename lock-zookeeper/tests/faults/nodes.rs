@@ -14,6 +14,7 @@ cases!("nodes":
     a_predecessor_that_gives_up_hands_nothing_over,
     all_predecessors_but_the_holder_give_up_at_once,
     the_own_node_deleted_while_waiting,
+    the_own_node_deleted_far_back_in_the_queue,
     the_own_node_deleted_together_with_the_holders,
     the_own_node_deleted_while_there_is_no_contact,
     the_own_node_deleted_while_holding,
@@ -96,6 +97,31 @@ async fn the_own_node_deleted_while_waiting() -> Outcome {
     guard.release().await?;
     let (guard, _) = unlucky.granted().await?;
     stage.is_held_by(&guard, "at last").await?;
+    Ok(guard.release().await?)
+}
+
+/// One that has three before it does not watch its own node yet, and asks for it before its turn. Its clock stands still, so it does so
+/// only because the second before it has left.
+async fn the_own_node_deleted_far_back_in_the_queue() -> Outcome {
+    let stage = Stage::new().await?;
+    let (first, second, third) =
+        (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
+    let (last, _time) = stage.frozen(LONG).await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
+    let between = [stage.in_line(&second, 2).await?, stage.in_line(&third, 3).await?];
+    let waiter = stage.in_line(&last, 4).await?;
+    stage.waits(3).await?;
+    let was = stage.path(3).await?;
+    stage.delete_all_of(3).await?;
+    held.release().await?;
+    let [second, third] = between;
+    second.granted().await?.0.release().await?;
+    let (guard, _) = third.granted().await?;
+    stage.nodes_are(2).await?;
+    ensure!(!waiter.is_finished() && stage.path(1).await? != was, "it holds without a node");
+    guard.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    stage.is_held_by(&guard, "with its new node").await?;
     Ok(guard.release().await?)
 }
 
