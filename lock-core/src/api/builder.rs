@@ -14,7 +14,7 @@ use crate::api::publisher::Publisher;
 use crate::policy::client_end::ClientEnd;
 use crate::policy::context::ClientContext;
 use crate::policy::groups::HeldGroups;
-use crate::policy::hold::Observer;
+use crate::policy::hold::EventSink;
 use crate::runtime::deadline_thread;
 use crate::runtime::{AbortOnDrop, Clock, Engine, EngineChoice, Metrics};
 use crate::spi::{Backend, BackendContext, Erased, HoldOptions, LocalHandoff, Validity, random_bytes};
@@ -452,7 +452,7 @@ impl Unconnected {
             held: self.held,
             unconfirmed: Arc::default(),
             end: ClientEnd::new(),
-            observer: Arc::clone(&publisher) as Arc<dyn Observer>,
+            events: Arc::clone(&publisher) as Arc<dyn EventSink>,
             stopped_by: AtomicU64::default(),
             attempts: (first_attempt, AtomicU64::default()),
         };

@@ -14,8 +14,8 @@ use crate::api::options::LockOptions;
 use crate::api::publisher::{Publisher, Topic};
 use crate::api::reentrant::ReentrantLock;
 use crate::api::several::{MultiLock, in_order};
+use crate::policy::client_lock::ClientLock;
 use crate::policy::context::ClientContext;
-use crate::policy::entry::Entry;
 use crate::runtime::{AbortOnDrop, Clock, Engine};
 use crate::spi::{InspectRequest, LockKind, Mode};
 use crate::types::{
@@ -42,7 +42,7 @@ pub struct LockClient {
 pub(super) struct Client {
     pub(super) context: Arc<ClientContext>,
     /// All locks of one name share one entry.
-    pub(super) locks: InUse<(LockName, LockKind), Entry>,
+    pub(super) locks: InUse<(LockName, LockKind), ClientLock>,
     joints: InUse<Box<[LockName]>, Joints>,
     pub(super) publisher: Arc<Publisher>,
 }
@@ -102,13 +102,14 @@ impl LockClient {
         self.refuse_unsupported(&name, mode)?;
         refuse_reserved(&name).map_err(|error| error.of(mode.kind()))?;
         let Client { context, locks, .. } = &*self.client;
-        let make = |(name, kind): &(LockName, _)| Ok(Entry::new(name.clone(), *kind, Arc::clone(context)));
-        let entry = locks.get((name, mode.kind()), make)?;
+        let make =
+            |(name, kind): &(LockName, _)| Ok(ClientLock::new(name.clone(), *kind, Arc::clone(context)));
+        let lock = locks.get((name, mode.kind()), make)?;
         // After that: what `close` has not found yet is refused here.
-        self.refuse_when_closing().map_err(|error| error.on(entry.name()).of(mode.kind()))?;
+        self.refuse_when_closing().map_err(|error| error.on(lock.name()).of(mode.kind()))?;
         let acquisition = options.acquisition(mode, &context.options, self.capabilities());
-        let acquisition = acquisition.map_err(|error| entry.about(error))?;
-        Ok(ReentrantLock { client: self.clone(), entry, acquisition })
+        let acquisition = acquisition.map_err(|error| lock.about(error))?;
+        Ok(ReentrantLock { client: self.clone(), of_client: lock, acquisition })
     }
 
     pub(super) fn refuse_unsupported(&self, name: &LockName, mode: Mode) -> Result<(), LockError> {

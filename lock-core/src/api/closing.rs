@@ -56,7 +56,7 @@ impl LockClient {
         let Client { context, locks, publisher, .. } = &*self.client;
         // First, so that `closing` completes before waits end with an error.
         context.end.begins();
-        locks.all().iter().for_each(|entry| entry.close(&closed()));
+        locks.all().iter().for_each(|lock| lock.close(&closed()));
         let (clock, leases, unconfirmed) = (&context.clock, &context.held.leases, &context.unconfirmed);
         let all_done = async {
             // The downgrade of a writer ends with the lease of a reader.
@@ -163,7 +163,7 @@ impl LockClient {
         let holds = context.held.all();
         let releases = context.unconfirmed.count();
         for held in &holds {
-            held.entry.lose(held.number, LossReason::ClientClosed);
+            held.lock.lose(held.number, LossReason::ClientClosed);
         }
         let stopped_by = context.stopped_by().max(context.clock.now());
         let answered_by = stopped_by.plus(CLOSE_BACKEND_WITHIN);

@@ -9,7 +9,7 @@ use crate::api::mailbox::{Mailbox, Reader};
 use crate::api::publisher::Topic;
 use crate::api::self_wait;
 use crate::policy::acquire::Acquisition;
-use crate::policy::hold::Observer;
+use crate::policy::hold::EventSink;
 use crate::spi::{HoldOptions, Mode, Validity};
 use crate::types::{Capabilities, ErrorKind, Leasing, LockError, Operation};
 
@@ -238,9 +238,9 @@ impl LockOptions {
             local_handoff: client.local_handoff,
             is_term: false,
         };
-        let observer = self.listener.map(|mailbox| Arc::new(mailbox) as Arc<dyn Observer>);
+        let events = self.listener.map(|mailbox| Arc::new(mailbox) as Arc<dyn EventSink>);
         let options = if hold_options == **client { Arc::clone(client) } else { Arc::new(hold_options) };
-        Ok(Acquisition { mode, options, observer, around: self_wait::around })
+        Ok(Acquisition { mode, options, events, around: self_wait::around })
     }
 }
 

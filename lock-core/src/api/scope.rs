@@ -126,7 +126,7 @@ struct Scope {
     is_body: bool,
     outer: Option<Arc<Scope>>,
     /// What was locked in it and not unlocked yet.
-    entries: Mutex<Vec<LockGuard>>,
+    guards: Mutex<Vec<LockGuard>>,
 }
 
 /// A scope at work. At its end it releases what was locked in it and not unlocked.
@@ -142,7 +142,7 @@ impl Scoped {
 
     fn new(owner: Owner, body: Option<LockGuard>) -> Self {
         let (is_body, outer) = (body.is_some(), SCOPE.try_with(Arc::clone).ok());
-        Self(Arc::new(Scope { owner, is_body, outer, entries: Mutex::new(body.into_iter().collect()) }))
+        Self(Arc::new(Scope { owner, is_body, outer, guards: Mutex::new(body.into_iter().collect()) }))
     }
 
     pub(crate) async fn run<F: Future>(&self, future: F) -> F::Output {
@@ -151,17 +151,17 @@ impl Scoped {
 
     /// Ends the scope of a body. Returns its entry of `hold`, unless the body has unlocked more often than it locked.
     pub(crate) fn end(self, hold: &Hold) -> Option<LockGuard> {
-        let mut entries = self.0.entries.lock();
-        let own = entries.iter().position(|guard| guard.hold() == hold)?;
-        Some(entries.remove(own))
+        let mut guards = self.0.guards.lock();
+        let own = guards.iter().position(|guard| guard.hold() == hold)?;
+        Some(guards.remove(own))
     }
 }
 
 impl Drop for Scoped {
     fn drop(&mut self) {
         // Outside of the mutex. The last one first: a reader under its writer is not left alone with the lease.
-        let entries = std::mem::take(&mut *self.0.entries.lock());
-        entries.into_iter().rev().for_each(drop);
+        let guards = std::mem::take(&mut *self.0.guards.lock());
+        guards.into_iter().rev().for_each(drop);
     }
 }
 
@@ -173,16 +173,16 @@ fn scopes() -> impl Iterator<Item = Arc<Scope>> {
 /// Gives the innermost scope of the guard's owner the guard, which ends with it; returns the guard if there is none.
 pub(crate) fn keep(guard: LockGuard) -> Option<LockGuard> {
     let Some(scope) = scopes().find(|scope| scope.owner == guard.owner()) else { return Some(guard) };
-    scope.entries.lock().push(guard);
+    scope.guards.lock().push(guard);
     None
 }
 
 /// An `unlock` ends the last entry of `owner` that `is_it`, so the end of a scope must not end it again.
 pub(crate) fn forget(owner: Owner, is_it: impl Fn(&LockGuard) -> bool) {
     let guard = scopes().filter(|scope| scope.owner == owner).find_map(|scope| {
-        let mut entries = scope.entries.lock();
-        let last = entries.iter().rposition(&is_it)?;
-        Some(entries.remove(last))
+        let mut guards = scope.guards.lock();
+        let last = guards.iter().rposition(&is_it)?;
+        Some(guards.remove(last))
     });
     // Outside of the mutex: this may be the last reference to a lock of a user.
     if let Some(guard) = guard {

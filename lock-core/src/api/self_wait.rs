@@ -29,8 +29,8 @@ mod tests {
         let locks = Fake::default().client(ClientBuilder::new());
         let lock = locks.mutex("orders/42").unwrap();
         lock.lock().await.unwrap();
-        let entry = locks.lock_in(Mode::Exclusive, "orders/42", LockOptions::new()).unwrap().entry;
-        let waits = |owner| entry.look(|local| local.waits_for(owner, Mode::Exclusive, around));
+        let lock = locks.lock_in(Mode::Exclusive, "orders/42", LockOptions::new()).unwrap().of_client;
+        let waits = |owner| lock.look(|local| local.waits_for(owner, Mode::Exclusive, around));
         assert!(waits(Owner::current().unwrap()).is_none());
         assert!(matches!(waits(Owner::new()), Some(Itself::Owner)));
     }

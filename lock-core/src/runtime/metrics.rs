@@ -349,7 +349,7 @@ mod record {
     static METADATA: Metadata<'static> = Metadata::new("distlock", Level::INFO, Some("distlock"));
 
     fn contained(record: impl FnOnce()) {
-        if waker::contained(record).is_none() {
+        if waker::catch_panic(record).is_none() {
             log!(error, "a recorder of metrics panicked");
         }
     }
