@@ -160,24 +160,11 @@ impl LockGuard {
         }
     }
 
-    /// Leaves the entry to the owner, which ends it with [`unlock`](crate::DistributedLock::unlock). The default `lock`
-    /// and `try_lock` methods are built on this.
-    ///
-    /// ```
-    /// # lock_memory::example(async |locks| {
-    /// let lock = locks.mutex("orders/42")?;
-    /// let guard = lock.acquire().await?;
-    /// let owner = guard.owner();
-    /// guard.leave_to_owner();
-    /// lock.release_as(owner).await?;
-    /// # Ok(()) });
-    /// ```
-    pub fn leave_to_owner(self) -> Hold {
-        let hold = self.hold.clone();
+    /// Leaves the entry to the owner, which ends it with [`unlock`](crate::DistributedLock::unlock).
+    pub(crate) fn leave_to_owner(self) {
         if let Some(guard) = scope::keep(self) {
             guard.forget_entry();
         }
-        hold
     }
 
     /// What is left of the lock after a loss stays at the server for the abort margin, although this guard ends: what was done
