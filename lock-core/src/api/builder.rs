@@ -325,7 +325,7 @@ impl ClientBuilder {
     ) -> Result<LockClient, LockError> {
         let client = self.prepare()?;
         let backend = {
-            let _entered = client.engine.handle().enter();
+            let _entered = client.engine.handle.enter();
             make(client.context())
         };
         client.finish(backend)
@@ -420,7 +420,7 @@ impl Unconnected {
         let held = Arc::clone(&self.held);
         BackendContext {
             clock: self.settings.clock.clone(),
-            tasks: Arc::clone(self.engine.backend_tasks()),
+            tasks: Arc::clone(&self.engine.backend_tasks),
             holder: Arc::clone(&self.settings.options.holder),
             report: Arc::new(move |group, report| held.report(group, report)),
             abort_margin: self.settings.options.abort_margin,

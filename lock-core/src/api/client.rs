@@ -14,6 +14,7 @@ use crate::api::options::LockOptions;
 use crate::api::publisher::{Publisher, Topic};
 use crate::api::reentrant::ReentrantLock;
 use crate::api::several::{MultiLock, in_order};
+use crate::policy::client_end::Stage;
 use crate::policy::client_lock::ClientLock;
 use crate::policy::context::ClientContext;
 use crate::runtime::{AbortOnDrop, Clock, Engine};
@@ -50,7 +51,7 @@ pub(super) struct Client {
 impl Drop for Client {
     /// The last clone of the client and the last of its locks are dropped. From now on it only has to finish its work.
     fn drop(&mut self) {
-        self.context.end.unused(self.context.clock.now());
+        self.context.end.reach(Stage::Unused(self.context.clock.now()));
     }
 }
 
@@ -364,12 +365,6 @@ impl LockClient {
         let calling = AbortOnDrop(context.engine.spawn(call(Arc::clone(context))));
         calling.answer(operation).await.map_err(|error| error.at(&context.server).during(operation))
     }
-
-    /// Counts work of this name that was not done, because its slot had been used.
-    pub(super) fn count_skipped(&self, name: &LockName) {
-        self.client.context.metrics.of(name, Mode::Exclusive).skipped();
-    }
-
     pub(super) fn clock(&self) -> &Clock {
         &self.client.context.clock
     }

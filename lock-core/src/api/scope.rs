@@ -97,11 +97,6 @@ pub(crate) fn acting_owner(has_it: impl Fn(Owner) -> bool) -> Result<Owner, Lock
     Owner::current()
 }
 
-/// Returns whether code here can enter again what `owner` holds.
-pub(crate) fn reaches(owner: Owner) -> bool {
-    owner_that(|around| around == owner).is_some()
-}
-
 /// Returns the task, or the thread inside a runtime or [`Owner::as_thread`], that the calling code runs in, whatever its
 /// scope.
 pub(crate) fn outside_of_scopes() -> Option<Owner> {
@@ -133,14 +128,10 @@ struct Scope {
 pub(crate) struct Scoped(Arc<Scope>);
 
 impl Scoped {
-    /// The scope of a body that has entered through `guard`. Unlike in [`Owner::scope`], what the owners around the body hold can
-    /// be entered again inside it. The guard is an entry like those that the body makes: whichever of several bodies of one
+    /// A scope, or that of a body that has entered through a guard. Unlike in [`Owner::scope`], what the owners around a body hold
+    /// can be entered again inside it. The guard is an entry like those that the body makes: whichever of several bodies of one
     /// owner ends first, it gives back its own.
-    pub(crate) fn body_of(guard: LockGuard) -> Self {
-        Self::new(guard.owner(), Some(guard))
-    }
-
-    fn new(owner: Owner, body: Option<LockGuard>) -> Self {
+    pub(crate) fn new(owner: Owner, body: Option<LockGuard>) -> Self {
         let (is_body, outer) = (body.is_some(), SCOPE.try_with(Arc::clone).ok());
         Self(Arc::new(Scope { owner, is_body, outer, guards: Mutex::new(body.into_iter().collect()) }))
     }

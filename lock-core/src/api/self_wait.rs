@@ -7,7 +7,8 @@ use crate::types::Owner;
 
 /// Returns how a caller that waits for this holder waits for itself, if it does.
 pub(super) fn around(holder: Owner, hold: &Hold) -> Option<Itself> {
-    if scope::reaches(holder) {
+    // Code here can enter again what that owner holds.
+    if scope::owner_that(|around| around == holder).is_some() {
         return Some(Itself::Owner);
     }
     let acquired_in = hold.0.acquired_in.get().copied();

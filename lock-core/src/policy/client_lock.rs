@@ -130,7 +130,7 @@ impl ClientLock {
 
     /// Returns what the backend keeps of the lease of a hold, unless the hold has ended.
     pub(crate) fn lease_of(&self, hold: &Hold) -> Option<AnyLease> {
-        self.look(|local| local.kept(hold.grant().lease))
+        self.look(|local| local.lease(hold.grant().lease).map(|lease| Arc::clone(&lease.kept)))
     }
 
     fn carry_out(self: &Arc<Self>, effects: &mut Effects, at: Where) {

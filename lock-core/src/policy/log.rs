@@ -187,25 +187,14 @@ const NAMES: usize = 3;
 /// How often failed renewals are logged as a warning, for each group.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
-/// The failed renewals of a group.
-#[derive(Debug, Default)]
-pub(crate) struct Failures {
-    /// The moment from which a failure is a warning again.
-    warn_from: Option<Moment>,
-}
-
-impl Failures {
-    pub(crate) fn report(&mut self, locks: &[&LockName], why: &str, server: &str, now: Moment) {
-        if locks.is_empty() {
-            return;
-        }
-        let names: Vec<_> = locks.iter().take(NAMES).map(|name| name.as_str()).collect();
-        let locks = locks.len();
-        if self.warn_from.is_none_or(|from| now >= from) {
-            self.warn_from = Some(now.plus(WARN_EVERY));
-            log!(warn, locks, ?names, error = %why, %server, "renewals failed");
-        } else {
-            log!(debug, locks, ?names, error = %why, %server, "renewals failed");
-        }
+/// Renewals of a group have failed: a warning, which comes again `from` then on.
+pub(super) fn renewals_failed(from: &mut Moment, locks: &[&LockName], why: &str, server: &str, now: Moment) {
+    let names: Vec<_> = locks.iter().take(NAMES).map(|name| name.as_str()).collect();
+    let locks = locks.len();
+    if now >= *from {
+        *from = now.plus(WARN_EVERY);
+        log!(warn, locks, ?names, error = %why, %server, "renewals failed");
+    } else {
+        log!(debug, locks, ?names, error = %why, %server, "renewals failed");
     }
 }

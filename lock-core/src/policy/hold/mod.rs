@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::runtime::{Clock, Few, LockMetrics, Metrics, Moment};
 use crate::spi::{AcquireRequest, HoldOptions};
 use crate::types::{FencingToken, HoldEnd, HolderId, HolderInfo, LockError, LockName, LossReason, Owner};
-use state::{Acquired, Event, HoldState, Phase};
+use state::{Event, HoldState, Phase};
 
 /// Receives the events of the holds of a lock. It runs no user code.
 pub(crate) trait EventSink: Send + Sync {
@@ -217,8 +217,14 @@ impl Hold {
 
     /// The owner has received the hold: reports the acquisition, once, and the end of the hold if that came first.
     pub(crate) fn report_acquired(&self) {
-        let acquired = self.0.state.acquired(|event| self.publish(event));
-        if acquired == Acquired::Before {
+        let mut loss = None;
+        let is_new = self.0.state.acquired(|event| {
+            self.publish(event);
+            if let Event::Abort(reason) = event {
+                loss = Some(reason);
+            }
+        });
+        if !is_new {
             return;
         }
         if let Some(metrics) = self.metrics() {
@@ -227,9 +233,8 @@ impl Hold {
                 metrics.leads(1.0, 1);
             }
         }
-        if let Acquired::Lost(reason) = acquired {
-            let (hold, loss) = (self.clone(), Some(reason));
-            EndedHold { hold, loss, was_known: true, was_released: false }.report();
+        if loss.is_some() {
+            EndedHold { hold: self.clone(), loss, was_known: true, was_released: false }.report();
         }
     }
 

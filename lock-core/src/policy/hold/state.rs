@@ -75,16 +75,6 @@ enum Reported {
     End,
 }
 
-/// What an owner gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Acquired {
-    Now,
-    /// It has entered again.
-    Before,
-    /// The hold was lost before its owner had it.
-    Lost(LossReason),
-}
-
 impl Life {
     fn follow_contact(&mut self, publish: impl FnOnce(Event)) {
         let Reported::Held { is_suspect } = &mut self.reported else { return };
@@ -170,27 +160,25 @@ impl HoldState {
         self.life.lock().is_suspect
     }
 
-    /// The owner has received the hold.
-    pub(crate) fn acquired(&self, mut publish: impl FnMut(Event)) -> Acquired {
+    /// The owner has received the hold, for the first time or again: returns whether it is the first. Publishes that then, and
+    /// the end of the hold, if that came first.
+    pub(crate) fn acquired(&self, mut publish: impl FnMut(Event)) -> bool {
         let mut life = self.life.lock();
         if life.reported != Reported::Nothing {
-            return Acquired::Before;
+            return false;
         }
         publish(Event::Acquired);
         life.reported = Reported::Held { is_suspect: false };
-        match life.phase {
-            Phase::Standing | Phase::Releasing => life.follow_contact(publish),
-            Phase::Ended(HoldEnd::Released) => {
-                life.reported = Reported::End;
-                publish(Event::Released);
-            }
-            Phase::Ended(HoldEnd::Lost(reason)) => {
-                life.reported = Reported::End;
-                publish(Event::Abort(reason));
-                return Acquired::Lost(reason);
-            }
-        }
-        Acquired::Now
+        let Phase::Ended(end) = life.phase else {
+            life.follow_contact(publish);
+            return true;
+        };
+        life.reported = Reported::End;
+        publish(match end {
+            HoldEnd::Released => Event::Released,
+            HoldEnd::Lost(reason) => Event::Abort(reason),
+        });
+        true
     }
 
     /// Begins the release of a hold that stands: from here on it cannot be lost any more.

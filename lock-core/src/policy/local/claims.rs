@@ -51,13 +51,13 @@ pub(crate) enum Word {
     Unreachable(LockError),
 }
 
-pub(super) struct Lease {
-    pub(super) kept: AnyLease,
+pub(in crate::policy) struct Lease {
+    pub(in crate::policy) kept: AnyLease,
     pub(super) group: GroupId,
     pub(super) lasting: Lasting,
     /// How many holds may follow on it without the server, until when, and where the backend counts them.
     pub(super) sections: Option<Box<Sections>>,
-    pub(super) hold: Hold,
+    pub(in crate::policy) hold: Hold,
     /// The hold of the same owner as a reader, under its exclusive one.
     pub(super) reader: Option<Hold>,
     pub(super) seen: Seen,
@@ -130,27 +130,6 @@ pub(super) struct Successor {
 impl Claim {
     pub(super) fn mode(&self) -> Mode {
         self.request.mode()
-    }
-
-    pub(super) fn attempt(&self) -> Option<&Attempt> {
-        match &self.state {
-            ClaimState::Attempt(attempt) => Some(attempt),
-            _ => None,
-        }
-    }
-
-    pub(super) fn leased(&mut self) -> Option<&mut Lease> {
-        match &mut self.state {
-            ClaimState::Leased(lease) => Some(lease),
-            _ => None,
-        }
-    }
-
-    pub(super) fn ending(&mut self) -> Option<&mut Ending> {
-        match &mut self.state {
-            ClaimState::Ending(ending) => Some(ending),
-            _ => None,
-        }
     }
 
     pub(super) fn is_unanswered(&self) -> bool {

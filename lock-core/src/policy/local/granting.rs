@@ -10,19 +10,16 @@ use crate::runtime::{Moment, Pending};
 use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Term, Validity, Wait};
 use crate::types::{LockError, LossReason, Owner};
 
-/// What is counted until it has been undone, and a grant that came for it: a backend may leave what nothing refers to any more to
-/// its session, so it is kept until then.
-type Leftovers = (Pending, Option<Grant<AnyLease>>);
-
 impl LocalLock {
     /// An attempt has ended. If something may be left of it at the server, the caller undoes it, and reports that with
-    /// [`answered`](Self::answered).
+    /// [`answered`](Self::answered). Returns what counts that until then, and a grant that came for it: a backend may leave what
+    /// nothing refers to any more to its session, so it is kept until then.
     pub(crate) fn attempted(
         &mut self,
         turn: &mut Turn<'_>,
         number: Number,
         outcome: Outcome,
-    ) -> Option<Leftovers> {
+    ) -> Option<(Pending, Option<Grant<AnyLease>>)> {
         if !matches!(outcome, Outcome::Granted(_) | Outcome::Void) {
             self.lost_in_a_row = 0;
         }
@@ -115,7 +112,7 @@ impl LocalLock {
 
     /// No request wants an attempt any more: its driver notices that, and undoes it.
     pub(super) fn stop(&mut self, turn: &mut Turn<'_>, ticket: Ticket, number: Number) {
-        if let Some(Claim { state: ClaimState::Attempt(attempt), .. }) = self.claims.get_mut(&number) {
+        if let Some(attempt) = self.attempt(number) {
             turn.effects.stop.extend(attempt.driver.take());
         }
         self.is_out_no_longer(ticket, number);
@@ -125,16 +122,14 @@ impl LocalLock {
 
     /// The driver of an attempt waits until that is not wanted any more. Returns whether it still is.
     pub(crate) fn is_wanted(&mut self, number: Number, driver: &mut Option<std::task::Waker>) -> bool {
-        let Some(Claim { state: ClaimState::Attempt(attempt), .. }) = self.claims.get_mut(&number) else {
-            return false;
-        };
+        let Some(attempt) = self.attempt(number) else { return false };
         std::mem::swap(&mut attempt.driver, driver);
         true
     }
 
     /// The driver undoes an attempt that is not wanted any more. Returns what counts that.
     pub(crate) fn take_counted(&mut self, number: Number) -> Option<Pending> {
-        self.claims.get_mut(&number)?.ending()?.counted.take()
+        self.ending(number)?.counted.take()
     }
 
     fn is_out_no_longer(&mut self, ticket: Ticket, number: Number) {
@@ -210,7 +205,7 @@ impl LocalLock {
 
     /// An owner sees its lease: all of its branches that wait have entered, also the one that is being polled.
     pub(super) fn see(&mut self, turn: &mut Turn<'_>, (owner, mode): (Owner, Mode), number: Number) {
-        let Some(lease) = self.claims.get_mut(&number).and_then(Claim::leased) else { return };
+        let Some(lease) = self.lease(number) else { return };
         let Seen::NotYet(ticket) = lease.seen else { return };
         lease.seen = Seen::By(owner);
         let hold = lease.hold.clone();

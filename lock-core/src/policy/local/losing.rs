@@ -1,7 +1,6 @@
 //! What ends by itself: leases at their deadlines or by the report of the backend, and what waits for answers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::claims::{Claim, ClaimState, Lasting, Lease, Number, Seen};
 use super::line::{At, Request, Ticket};
@@ -10,7 +9,7 @@ use super::turn::{LostLease, Release, Turn, Work};
 use super::{LocalLock, OVERDUE, Settled};
 use crate::policy::hold::Hold;
 use crate::runtime::Moment;
-use crate::spi::{AcquireRequest, AnyLease, Mode};
+use crate::spi::{AcquireRequest, Mode};
 use crate::types::LossReason;
 
 impl LocalLock {
@@ -58,7 +57,7 @@ impl LocalLock {
 
     /// The server has acknowledged a renewal that was sent at `anchor`. Returns the holds of which contact had been suspect.
     pub(crate) fn renewed(&mut self, number: Number, sent: Moment) -> Vec<Hold> {
-        let Some(lease) = self.claims.get_mut(&number).and_then(Claim::leased) else { return Vec::new() };
+        let Some(lease) = self.lease(number) else { return Vec::new() };
         if let Lasting::Leased { anchor, .. } = &mut lease.lasting {
             *anchor = sent.max(*anchor);
         }
@@ -68,20 +67,8 @@ impl LocalLock {
 
     /// Contact with the server is lost for this lease. Returns the holds for which that is new.
     pub(crate) fn suspect(&mut self, number: Number) -> Vec<Hold> {
-        let Some(lease) = self.claims.get_mut(&number).and_then(Claim::leased) else { return Vec::new() };
+        let Some(lease) = self.lease(number) else { return Vec::new() };
         lease.holds().filter(|hold| hold.suspect()).cloned().collect()
-    }
-
-    pub(crate) fn is_leased(&self, number: Number) -> bool {
-        self.claims.get(&number).is_some_and(|claim| matches!(claim.state, ClaimState::Leased(_)))
-    }
-
-    pub(crate) fn remaining(&mut self, number: Number) -> Option<Duration> {
-        self.claims.get_mut(&number)?.leased()?.hold.remaining()
-    }
-
-    pub(crate) fn kept(&mut self, number: Number) -> Option<AnyLease> {
-        self.claims.get_mut(&number)?.leased().map(|lease| Arc::clone(&lease.kept))
     }
 
     /// A lease is lost, and with it what its owner holds by it.

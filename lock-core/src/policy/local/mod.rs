@@ -41,7 +41,7 @@ use crate::spi::{AnyLease, Grant, Mode, Report, Wait};
 use crate::types::{ErrorKind, LockError, LossReason, Operation, Owner, Participant};
 use answers::Answers;
 pub(crate) use claims::Number;
-use claims::{Claim, ClaimState, Lease, Seen, Word};
+use claims::{Attempt, Claim, ClaimState, Ending, Lease, Seen, Word};
 pub(crate) use line::Ticket;
 use line::{At, Line, Request};
 use owners::Owners;
@@ -271,17 +271,16 @@ impl LocalLock {
             return;
         }
         let is_queued = matches!(report, Report::Queued);
-        let Some(Claim { state: ClaimState::Attempt(attempt), .. }) = self.claims.get_mut(&number) else {
-            return;
-        };
+        let Some(attempt) = self.attempt(number) else { return };
         let word = match report {
             Report::Unreachable(error) => Word::Unreachable(error),
             _ => Word::Busy,
         };
         turn.effects.words.push(std::mem::replace(&mut attempt.word, word));
         attempt.heard = turn.now;
+        let ticket = attempt.ticket;
         if is_queued && !std::mem::replace(&mut attempt.is_placed, true) {
-            self.unplaced.remove(&attempt.ticket);
+            self.unplaced.remove(&ticket);
         }
         self.has_news = true;
     }
@@ -310,6 +309,27 @@ impl LocalLock {
 
 /// What others want to know.
 impl LocalLock {
+    pub(in crate::policy) fn lease(&mut self, number: Number) -> Option<&mut Lease> {
+        match &mut self.claims.get_mut(&number)?.state {
+            ClaimState::Leased(lease) => Some(lease),
+            _ => None,
+        }
+    }
+
+    fn attempt(&mut self, number: Number) -> Option<&mut Attempt> {
+        match &mut self.claims.get_mut(&number)?.state {
+            ClaimState::Attempt(attempt) => Some(attempt),
+            _ => None,
+        }
+    }
+
+    fn ending(&mut self, number: Number) -> Option<&mut Ending> {
+        match &mut self.claims.get_mut(&number)?.state {
+            ClaimState::Ending(ending) => Some(ending),
+            _ => None,
+        }
+    }
+
     /// Returns the hold of an owner and how often it has entered.
     pub(crate) fn entered(&self, owner: Owner, mode: Mode) -> Option<(Hold, u64)> {
         self.owners.entered(owner, mode).map(|entered| (entered.hold.clone(), entered.entries))

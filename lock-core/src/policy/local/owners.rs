@@ -9,11 +9,9 @@ use crate::runtime::{FewByKey, Outstanding, Pending};
 use crate::spi::Mode;
 use crate::types::{LossReason, Owner};
 
-type Key = (Owner, Mode);
-
 #[derive(Default)]
 pub(super) struct Owners {
-    entered: FewByKey<Key, EnteredHold, RandomState>,
+    entered: FewByKey<(Owner, Mode), EnteredHold, RandomState>,
     tombstones: Vec<Tombstone>,
 }
 
@@ -24,7 +22,7 @@ pub(super) struct EnteredHold {
 
 /// A loss that its owner does not know of yet.
 pub(crate) struct Tombstone {
-    key: Key,
+    key: (Owner, Mode),
     /// The number of the hold, which is not kept for an owner that may never come back.
     hold: u64,
     /// How many of its entries have not ended yet.

@@ -67,8 +67,7 @@ impl LocalLock {
         shared: &AcquireRequest,
         grant: Grant<AnyLease>,
     ) -> Option<(AnyLease, Option<LockError>)> {
-        let writer =
-            self.claims.get_mut(&number).and_then(Claim::ending).and_then(|ending| ending.hold.take());
+        let writer = self.ending(number).and_then(|ending| ending.hold.take());
         let unwanted = self.lease_inherited(turn, number, shared, grant);
         // After that, so that the owner finds the reader's own token when the writer has ended.
         if let Some((writer, _)) = writer {
@@ -125,7 +124,7 @@ impl LocalLock {
 
     /// The reader does not stand by the lease of the writer before any more.
     pub(super) fn take_successor(&mut self, turn: &mut Turn<'_>, number: Number) -> Option<Successor> {
-        let successor = self.claims.get_mut(&number)?.ending()?.successor.take()?;
+        let successor = self.ending(number)?.successor.take()?;
         turn.unregister(number, successor.group);
         Some(successor)
     }
@@ -133,7 +132,7 @@ impl LocalLock {
     /// Returns the number of the lease that is becoming this one.
     pub(super) fn downgraded_to(&mut self, number: Number) -> Option<Number> {
         let exclusive = self.exclusive?;
-        let successor = self.claims.get_mut(&exclusive)?.ending()?.successor.as_ref()?;
+        let successor = self.ending(exclusive)?.successor.as_ref()?;
         let to = successor.reader.grant().request.as_ref()?.number();
         (to == number).then_some(exclusive)
     }

@@ -50,7 +50,7 @@ impl LocalLock {
     /// Gives a lease back: to the next request of this client, to the reader under it, or to the server.
     pub(super) fn end_lease(&mut self, turn: &mut Turn<'_>, number: Number) {
         self.has_news = true;
-        let Some(lease) = self.claims.get_mut(&number).and_then(Claim::leased) else { return };
+        let Some(lease) = self.lease(number) else { return };
         lease.hold.0.state.begin_release();
         let (hold, reader, group) = (lease.hold.clone(), lease.reader.take(), lease.group);
         let lease_ends = match lease.lasting {
@@ -108,7 +108,7 @@ impl LocalLock {
     /// Passes a lock on without the server, if the client does that. Returns whether it has.
     fn hand_on(&mut self, turn: &mut Turn<'_>, number: Number) -> bool {
         let Some(ticket) = self.heir(Bound::Unbounded, number) else { return false };
-        let Some(lease) = self.claims.get_mut(&number).and_then(Claim::leased) else { return false };
+        let Some(lease) = self.lease(number) else { return false };
         if !lease.may_be_handed_on(turn.now) {
             return false;
         }
@@ -182,9 +182,7 @@ impl LocalLock {
         }
         self.answers.of_release = None;
         let Some(follower) = self.answers.follower.take() else { return };
-        let Some(Lease { seen: Seen::NotYet(ticket), .. }) =
-            self.claims.get_mut(&follower).and_then(Claim::leased)
-        else {
+        let Some(Lease { seen: Seen::NotYet(ticket), .. }) = self.lease(follower) else {
             return;
         };
         let ticket = *ticket;

@@ -170,9 +170,9 @@ impl LocalLock {
         true
     }
 
-    fn is_of_a_try(&self, number: Number) -> bool {
-        let attempt = self.claims.get(&number).and_then(Claim::attempt);
-        attempt.and_then(|attempt| self.line.get(attempt.ticket)).is_some_and(Request::tries_once)
+    fn is_of_a_try(&mut self, number: Number) -> bool {
+        let ticket = self.attempt(number).map(|attempt| attempt.ticket);
+        ticket.and_then(|ticket| self.line.get(ticket)).is_some_and(Request::tries_once)
     }
 }
 
