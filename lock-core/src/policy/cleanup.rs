@@ -161,7 +161,8 @@ impl Undoing {
             }
             let clock = &client.clock;
             let due = clock.now().plus(backoff.next_pause()).min(self.gone_by);
-            let _ = race(returned, clock.sleep_until(due)).await;
+            // In a box, because most requests are answered at once.
+            let _ = Box::pin(race(returned, clock.sleep_until(due))).await;
             if clock.now() >= self.gone_by {
                 return None;
             }
