@@ -188,11 +188,9 @@ pub mod spi {
     pub use lock_core::spi::{
         AcquireRequest, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant, GroupId,
         InspectRequest, LeaseState, Memo, Mutex, Recall, Released, Remembered, Term, Updated, Wait,
-        contained, within,
+        contained, with_waker, within,
     };
-    pub use lock_core::{
-        CharacterSet, Clock, Moment, NameRules, PhysicalName, Sleep, Unconnected, with_waker,
-    };
+    pub use lock_core::{CharacterSet, Clock, Moment, NameRules, PhysicalName, Sleep, Unconnected};
     pub use lock_kit::{
         Authorities, BackendOptions, ClientCertificate, Connecting, Driver, Endpoint, KnownOptions, OwnLink,
         Pool, PoolLimits, PooledLink, PooledServer, ServerOptions, SharedBackoff, TlsFiles, TlsOptions,

@@ -41,7 +41,7 @@ pub use policy::hold::Hold;
 pub use runtime::manual_clock::ManualClock;
 #[cfg(feature = "metrics")]
 pub use runtime::metrics::METRIC_BUCKETS;
-pub use runtime::{AlarmHandle, Clock, EngineChoice, Moment, Sleep, with_waker};
+pub use runtime::{Clock, EngineChoice, Moment, Sleep};
 pub use spi::{
     AcquireRequest, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant, GroupId, InspectRequest,
     LeaseState, Memo, Recall, Released, Remembered, Term, Updated, Wait,

@@ -41,12 +41,13 @@ mod types {
 use std::future::poll_fn;
 use std::task::Waker;
 
+use few::Few;
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use loss::{HoldEnd, LossReason};
-use state::{Acquired, Event, HoldState, Known, Phase, Woken};
+use state::{Event, HoldState, Phase};
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -70,8 +71,14 @@ impl Reported {
         self.heard.lock().push(event);
     }
 
-    fn acquired(&self) -> Acquired {
-        self.hold.acquired(|event| self.hear(event))
+    /// Returns what listeners hear, if the owner has it for the first time.
+    fn acquired(&self) -> Option<Vec<Event>> {
+        let mut heard = Vec::new();
+        let is_first = self.hold.acquired(|event| {
+            heard.push(event);
+            self.hear(event);
+        });
+        is_first.then_some(heard)
     }
 
     fn suspect(&self) -> bool {
@@ -82,22 +89,28 @@ impl Reported {
         self.hold.renew(deadline, || now, |event| self.hear(event))
     }
 
-    /// Ends the hold, and wakes its watchers, as the local lock does.
-    fn lose(&self, reason: LossReason) -> Option<Known> {
-        let mut woken = Woken::default();
-        let known = self.hold.lose(reason, |event| self.hear(event), &mut woken);
+    /// Ends the hold, and wakes its watchers, as the local lock does. Returns whether it is told of at once, if it ends now.
+    fn lose(&self, reason: LossReason) -> Option<bool> {
+        self.ends(|tell, woken| self.hold.lose(reason, tell, woken))
+    }
+
+    fn ends(&self, end: impl FnOnce(&mut dyn FnMut(Event), &mut Few<Waker>) -> bool) -> Option<bool> {
+        let (mut is_told, mut woken) = (false, Few::default());
+        let mut tell = |event| {
+            is_told = true;
+            self.hear(event);
+        };
+        let has_ended = end(&mut tell, &mut woken);
         woken.drain(Waker::wake);
-        known
+        has_ended.then_some(is_told)
     }
 
     /// Ends it at once, as far as it still stands.
-    fn release(&self, loss: Option<LossReason>) -> Option<Known> {
+    fn release(&self, loss: Option<LossReason>) -> Option<bool> {
         let has_begun = self.hold.begin_release();
-        let mut woken = Woken::default();
-        let known = self.hold.finish(loss, |event| self.hear(event), &mut woken);
-        woken.drain(Waker::wake);
-        assert_eq!(known.is_some(), has_begun, "a release ends what it has begun to end");
-        known
+        let is_told = self.ends(|tell, woken| self.hold.finish(loss, tell, woken));
+        assert_eq!(is_told.is_some(), has_begun, "a release ends what it has begun to end");
+        is_told
     }
 }
 
@@ -178,7 +191,7 @@ fn reports_begin_with_the_acquisition_and_end_as_contact_is() {
         let (doubting, hoping) = (Arc::clone(&world), Arc::clone(&world));
         let doubting = thread::spawn(move || doubting.suspect());
         let hoping = thread::spawn(move || hoping.renew(u64::MAX, 0));
-        assert_eq!(world.acquired(), Acquired::Now);
+        assert!(world.acquired().is_some());
         assert!(doubting.join().unwrap(), "the doubt was new");
         assert_eq!(hoping.join().unwrap(), !world.hold.is_suspect());
         let heard = world.heard.lock();
@@ -202,16 +215,12 @@ fn a_loss_is_the_last_report_and_comes_after_the_acquisition() {
         let (doubting, losing) = (Arc::clone(&world), Arc::clone(&world));
         let doubting = thread::spawn(move || doubting.suspect());
         let losing = thread::spawn(move || losing.lose(LossReason::Taken));
-        let acquired = world.acquired();
+        let acquired = world.acquired().expect("it is the first time");
         doubting.join().unwrap();
-        let known = losing.join().unwrap().expect("nothing else ends it");
+        let is_told = losing.join().unwrap().expect("nothing else ends it");
         // One of the two reports the loss to the log and the metrics.
-        assert_eq!(
-            acquired == Acquired::Lost(LossReason::Taken),
-            known == Known::NotYet,
-            "{acquired:?}, {known:?}"
-        );
-        assert_eq!(world.acquired(), Acquired::Before);
+        assert_eq!(acquired.contains(&Event::Abort(LossReason::Taken)), !is_told, "{acquired:?}");
+        assert_eq!(world.acquired(), None);
         let heard = world.heard.lock();
         let without_doubt = [Event::Acquired, Event::Abort(LossReason::Taken)];
         let with_doubt = [Event::Acquired, Event::Suspect, Event::Abort(LossReason::Taken)];
@@ -228,9 +237,7 @@ fn a_release_is_the_last_report_and_no_doubt_comes_after_it_has_begun() {
         assert!(world.hold.begin_release());
         let doubting = thread::spawn(move || doubting.suspect());
         let losing = thread::spawn(move || losing.lose(LossReason::Taken));
-        let mut woken = Woken::default();
-        let known = world.hold.finish(None, |event| world.hear(event), &mut woken);
-        assert_eq!(known, Some(Known::Yes));
+        assert_eq!(world.ends(|tell, woken| world.hold.finish(None, tell, woken)), Some(true));
         assert!(!doubting.join().unwrap(), "of a hold that does not stand");
         assert_eq!(losing.join().unwrap(), None);
         assert_eq!(*world.heard.lock(), [Event::Acquired, Event::Released]);
@@ -239,7 +246,7 @@ fn a_release_is_the_last_report_and_no_doubt_comes_after_it_has_begun() {
 
 #[test]
 fn a_waiter_for_the_end_is_woken() {
-    let ends: [fn(&Reported) -> Option<Known>; 2] =
+    let ends: [fn(&Reported) -> Option<bool>; 2] =
         [|world| world.lose(LossReason::Expired), |world| world.release(Some(LossReason::Expired))];
     for end in ends {
         explore(move || {
@@ -249,7 +256,7 @@ fn a_waiter_for_the_end_is_woken() {
             let mut watcher = None;
             let end = block_on(poll_fn(|context| world.hold.poll(&mut watcher, context)));
             assert_eq!(end, HoldEnd::Lost(LossReason::Expired));
-            assert_eq!(ended.join().unwrap(), Some(Known::NotYet));
+            assert_eq!(ended.join().unwrap(), Some(false));
         });
     }
 }

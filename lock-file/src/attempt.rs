@@ -17,7 +17,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use lock_core::spi::Mutex;
-use lock_core::{AcquireRequest, Backoff, LossReason, Operation, Participant, Wait, with_waker};
+use lock_core::spi::with_waker;
+use lock_core::{AcquireRequest, Backoff, LossReason, Operation, Participant, Wait};
 
 use crate::failure::Failure;
 use crate::folder::LockFolder;

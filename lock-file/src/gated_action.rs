@@ -6,7 +6,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use lock_core::with_waker;
+use lock_core::spi::with_waker;
 
 use crate::attempt::{Knocking, Resources};
 use crate::failure::Failure;

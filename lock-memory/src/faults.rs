@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use lock_core::spi::Mutex;
-use lock_core::{AttemptId, ErrorKind, LockError, Operation, with_waker};
+use lock_core::spi::with_waker;
+use lock_core::{AttemptId, ErrorKind, LockError, Operation};
 
 use crate::{MemoryOptions, Replies};
 

@@ -5,16 +5,16 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::future::poll_fn;
 use std::num::NonZeroU32;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, SystemTime};
 
-use lock_core::spi::Mutex;
+use lock_core::spi::{Mutex, with_waker};
 use lock_core::{
-    AcquireRequest, AlarmHandle, AttemptId, Broken, Clock, FencingToken, HolderId, HolderInfo,
-    InspectRequest, LeaseState, LockError, LockKind, LockStatus, LossReason, Mode, Moment, Participant,
-    PhysicalName, Updated, with_waker,
+    AcquireRequest, AttemptId, Broken, Clock, FencingToken, HolderId, HolderInfo, InspectRequest, LeaseState,
+    LockError, LockKind, LockStatus, LossReason, Mode, Moment, Participant, PhysicalName, Sleep, Updated,
 };
 use lock_kit::{Asked, Shares};
 
@@ -105,7 +105,7 @@ struct Holder {
     waiter: Waiter,
     fate: Arc<Fate>,
     /// When its lease ends, and what keeps that end scheduled.
-    expires: (Moment, Option<AlarmHandle>),
+    expires: (Moment, Option<Sleep>),
 }
 
 struct Waiter {
@@ -384,11 +384,18 @@ impl Server {
     }
 
     /// Returns when a lease ends that begins now, and what ends it then.
-    fn end_of_lease(&self, key: &Key, waiter: &Waiter) -> (Moment, Option<AlarmHandle>) {
+    fn end_of_lease(&self, key: &Key, waiter: &Waiter) -> (Moment, Option<Sleep>) {
         let Some(length) = waiter.lease else { return (Moment::FOREVER, None) };
-        let expires_at = self.clock.now().plus(length);
-        let end = LeaseEnd { server: Weak::clone(&self.this), key: key.clone(), id: waiter.id };
-        (expires_at, Some(self.clock.schedule(expires_at, Arc::new(end).into())))
+        let end =
+            Arc::new(LeaseEnd { server: Weak::clone(&self.this), key: key.clone(), id: waiter.id }).into();
+        // A lease that is over before its end is scheduled begins anew.
+        loop {
+            let expires_at = self.clock.now().plus(length);
+            let mut until = self.clock.sleep_until(expires_at);
+            if Pin::new(&mut until).poll(&mut Context::from_waker(&end)).is_pending() {
+                return (expires_at, Some(until));
+            }
+        }
     }
 
     pub(super) fn len(&self) -> usize {

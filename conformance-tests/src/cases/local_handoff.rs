@@ -302,10 +302,9 @@ async fn a_section_that_reads_goes_on_as_a_reader(stage: &Stage) -> Outcome {
     let second = second.poll().ok_or_else(|| Failure::new("the lock was not passed on"))??;
     let second = second.ok_or_else(|| Failure::new("a wait without an end has ended"))?;
     let between = token(&second)?;
-    second.leave_to_owner();
     let reader = read.acquire_as(owner, lock_core::Wait::Forever).await?;
     let reader = reader.ok_or_else(|| Failure::new("the writer may not read"))?;
-    write.release_as(owner).await?;
+    second.release().await?;
     ensure!(their_lock.try_acquire().await?.is_none(), "a writer was granted beside a reader");
     let beside = stage.soon("another reader", theirs.rw_lock(NAME)?.read().acquire()).await??;
     beside.release().await?;

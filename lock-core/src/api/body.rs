@@ -132,7 +132,7 @@ impl dyn DistributedLock + '_ {
         F: Future<Output = Result<T, E>>,
     {
         let hold = guard.hold().clone();
-        let scope = Scoped::body_of(guard);
+        let scope = Scoped::new(guard.owner(), Some(guard));
         // In a box, so that the future stays small however deep bodies are nested.
         let body = scope.run(Box::pin(body(hold.clone())));
         // The loss comes first: the outcome of a body that completes after it would be discarded.

@@ -14,11 +14,11 @@ use crate::api::publisher::Publisher;
 use crate::policy::client_end::ClientEnd;
 use crate::policy::context::ClientContext;
 use crate::policy::groups::HeldGroups;
-use crate::policy::hold::Observer;
+use crate::policy::hold::EventSink;
 use crate::runtime::deadline_thread;
 use crate::runtime::{AbortOnDrop, Clock, Engine, EngineChoice, Metrics};
 use crate::spi::{Backend, BackendContext, Erased, HoldOptions, LocalHandoff, Validity, random_bytes};
-use crate::types::{ErrorKind, HolderInfo, LockError, Operation, Password};
+use crate::types::{ErrorKind, HolderInfo, LockError, Operation, Password, setters};
 
 /// Builds a [`LockClient`] from a backend, with the settings that all backends share.
 #[derive(Debug, Clone)]
@@ -78,116 +78,113 @@ impl ClientBuilder {
         Self::default()
     }
 
-    /// Sets where the client's work runs; by default on a thread of its own.
-    ///
-    /// ```
-    /// # use lock_core::{ClientBuilder, EngineChoice};
-    /// # lock_memory::example(async |_| {
-    /// let builder = ClientBuilder::new().engine(EngineChoice::Caller); // the runtime that connects
-    /// # Ok(()) });
-    /// ```
-    #[must_use]
-    pub fn engine(mut self, engine: EngineChoice) -> Self {
-        self.engine = engine;
-        self
-    }
+    setters! {
+        /// Sets where the client's work runs; by default on a thread of its own.
+        ///
+        /// ```
+        /// # use lock_core::{ClientBuilder, EngineChoice};
+        /// # lock_memory::example(async |_| {
+        /// let builder = ClientBuilder::new().engine(EngineChoice::Caller); // the runtime that connects
+        /// # Ok(()) });
+        /// ```
+        engine(engine: EngineChoice) { engine = engine }
 
-    /// Sets the clock; by default the system clock.
-    ///
-    /// ```
-    /// # use lock_core::{ClientBuilder, Clock};
-    /// # use std::time::Duration;
-    /// # lock_memory::example(async |_| {
-    /// let (clock, time) = Clock::manual();
-    /// let builder = ClientBuilder::new().clock(clock);
-    /// time.advance(Duration::from_secs(30));
-    /// # Ok(()) });
-    /// ```
-    #[must_use]
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
-    }
+        /// Sets the clock; by default the system clock.
+        ///
+        /// ```
+        /// # use lock_core::{ClientBuilder, Clock};
+        /// # use std::time::Duration;
+        /// # lock_memory::example(async |_| {
+        /// let (clock, time) = Clock::manual();
+        /// let builder = ClientBuilder::new().clock(clock);
+        /// time.advance(Duration::from_secs(30));
+        /// # Ok(()) });
+        /// ```
+        clock(clock: Clock) { clock = clock }
 
-    /// Sets how long a holder needs to stop after it learns of a loss; zero by default. Holds are declared lost that
-    /// much earlier. What is left of the lock at the server stays for that long, unless the holder releases it before.
-    ///
-    /// ```
-    /// # use lock_core::ClientBuilder;
-    /// # use std::time::Duration;
-    /// # lock_memory::example(async |_| {
-    /// let builder = ClientBuilder::new().abort_margin(Duration::from_secs(2));
-    /// # Ok(()) });
-    /// ```
-    #[must_use]
-    pub fn abort_margin(mut self, margin: Duration) -> Self {
-        self.options.abort_margin = margin;
-        self
-    }
+        /// Sets how long a holder needs to stop after it learns of a loss; zero by default. Holds are declared lost that
+        /// much earlier. What is left of the lock at the server stays for that long, unless the holder releases it before.
+        ///
+        /// ```
+        /// # use lock_core::ClientBuilder;
+        /// # use std::time::Duration;
+        /// # lock_memory::example(async |_| {
+        /// let builder = ClientBuilder::new().abort_margin(Duration::from_secs(2));
+        /// # Ok(()) });
+        /// ```
+        abort_margin(margin: Duration) { options.abort_margin = margin }
 
-    /// Sets the longest time that a lock may be held. After that the hold is lost, even if it could still be renewed.
-    /// There is no limit by default, and zero is refused.
-    ///
-    /// ```
-    /// # use lock_core::ClientBuilder;
-    /// # use std::time::Duration;
-    /// # lock_memory::example(async |_| {
-    /// let builder = ClientBuilder::new().max_hold(Duration::from_secs(600));
-    /// # Ok(()) });
-    /// ```
-    #[must_use]
-    pub fn max_hold(mut self, longest: Duration) -> Self {
-        self.options.max_hold = Some(longest);
-        self
-    }
+        /// Sets the longest time that a lock may be held. After that the hold is lost, even if it could still be renewed.
+        /// There is no limit by default, and zero is refused.
+        ///
+        /// ```
+        /// # use lock_core::ClientBuilder;
+        /// # use std::time::Duration;
+        /// # lock_memory::example(async |_| {
+        /// let builder = ClientBuilder::new().max_hold(Duration::from_secs(600));
+        /// # Ok(()) });
+        /// ```
+        max_hold(longest: Duration) { options.max_hold = Some(longest) }
 
-    /// Sets how long to try to connect; 10 s by default. Until then, an attempt that fails with an error that may pass
-    /// by itself (the server starts, elects a leader, or cannot be reached) is followed by another, after a pause that
-    /// grows to a second. Any other error (wrong credentials, a certificate that is not trusted) ends it at once. With
-    /// zero there is a single attempt, which the backend limits.
-    ///
-    /// ```
-    /// # use lock_core::ClientBuilder;
-    /// # use std::time::Duration;
-    /// # lock_memory::example(async |_| {
-    /// let builder = ClientBuilder::new().connect_timeout(Duration::from_secs(60));
-    /// # Ok(()) });
-    /// ```
-    #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = Some(timeout);
-        self
-    }
+        /// Sets how long to try to connect; 10 s by default. Until then, an attempt that fails with an error that may pass
+        /// by itself (the server starts, elects a leader, or cannot be reached) is followed by another, after a pause that
+        /// grows to a second. Any other error (wrong credentials, a certificate that is not trusted) ends it at once. With
+        /// zero there is a single attempt, which the backend limits.
+        ///
+        /// ```
+        /// # use lock_core::ClientBuilder;
+        /// # use std::time::Duration;
+        /// # lock_memory::example(async |_| {
+        /// let builder = ClientBuilder::new().connect_timeout(Duration::from_secs(60));
+        /// # Ok(()) });
+        /// ```
+        connect_timeout(timeout: Duration) { connect_timeout = Some(timeout) }
 
-    /// Sets when the client connects; by default before it is there.
-    ///
-    /// ```
-    /// # use lock_core::{ClientBuilder, ConnectMode};
-    /// # lock_memory::example(async |_| {
-    /// let builder = ClientBuilder::new().connect_mode(ConnectMode::Lazy);
-    /// # Ok(()) });
-    /// ```
-    #[must_use]
-    pub fn connect_mode(mut self, mode: ConnectMode) -> Self {
-        self.connect_mode = Some(mode);
-        self
-    }
+        /// Sets when the client connects; by default before it is there.
+        ///
+        /// ```
+        /// # use lock_core::{ClientBuilder, ConnectMode};
+        /// # lock_memory::example(async |_| {
+        /// let builder = ClientBuilder::new().connect_mode(ConnectMode::Lazy);
+        /// # Ok(()) });
+        /// ```
+        connect_mode(mode: ConnectMode) { connect_mode = Some(mode) }
 
-    /// Sets the password of the user at the server, in place of the one that a URL or a backend's options have. It may
-    /// change while the client lives: each new connection [asks](Password::from_fn) for it again. Backends without
-    /// passwords do not.
-    ///
-    /// ```
-    /// # use lock_core::{ClientBuilder, Password, Secret};
-    /// # lock_memory::example(async |_| {
-    /// # async fn token() -> Result<Secret, std::io::Error> { Ok(Secret::new("short-lived")) }
-    /// let builder = ClientBuilder::new().password(Password::from_fn(token));
-    /// # Ok(()) });
-    /// ```
-    #[must_use]
-    pub fn password(mut self, password: impl Into<Password>) -> Self {
-        self.password = Some(password.into());
-        self
+        /// Sets the password of the user at the server, in place of the one that a URL or a backend's options have. It may
+        /// change while the client lives: each new connection [asks](Password::from_fn) for it again. Backends without
+        /// passwords do not.
+        ///
+        /// ```
+        /// # use lock_core::{ClientBuilder, Password, Secret};
+        /// # lock_memory::example(async |_| {
+        /// # async fn token() -> Result<Secret, std::io::Error> { Ok(Secret::new("short-lived")) }
+        /// let builder = ClientBuilder::new().password(Password::from_fn(token));
+        /// # Ok(()) });
+        /// ```
+        password(password: impl Into<Password>) { password = Some(password.into()) }
+
+        /// Adds the label `lock`, the lock's name, to the metrics of waits and holds. Do so only if the names are few: each name
+        /// makes series of its own.
+        ///
+        /// ```
+        /// # use lock_core::ClientBuilder;
+        /// # lock_memory::example(async |_| {
+        /// let builder = ClientBuilder::new().metrics_by_lock();
+        /// # Ok(()) });
+        /// ```
+        #[cfg(feature = "metrics")]
+        metrics_by_lock() { has_metrics_by_lock = true }
+
+        /// Sets the address of the server for errors and the log: host and port, database, path, but no user name and
+        /// nothing secret. Backends set it; without it, errors name the backend.
+        ///
+        /// ```
+        /// # use lock_core::ClientBuilder;
+        /// # lock_memory::example(async |_| {
+        /// let builder = ClientBuilder::new().server("lockd.example:7000/billing");
+        /// # Ok(()) });
+        /// ```
+        server(server: impl Into<String>) { server = Some(server.into().into()) }
     }
 
     /// Returns what [`password`](Self::password) has set, for a backend.
@@ -250,22 +247,6 @@ impl ClientBuilder {
         self
     }
 
-    /// Adds the label `lock`, the lock's name, to the metrics of waits and holds. Do so only if the names are few: each name
-    /// makes series of its own.
-    ///
-    /// ```
-    /// # use lock_core::ClientBuilder;
-    /// # lock_memory::example(async |_| {
-    /// let builder = ClientBuilder::new().metrics_by_lock();
-    /// # Ok(()) });
-    /// ```
-    #[cfg(feature = "metrics")]
-    #[must_use]
-    pub fn metrics_by_lock(mut self) -> Self {
-        self.has_metrics_by_lock = true;
-        self
-    }
-
     /// Lets the lock pass between tasks of this client without the server: `sections` holds in a row at most, the first
     /// of which the server grants, and the last begins at most `time` after that grant. One or no section is the default:
     /// each hold comes from the server.
@@ -300,21 +281,6 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the address of the server for errors and the log: host and port, database, path, but no user name and
-    /// nothing secret. Backends set it; without it, errors name the backend.
-    ///
-    /// ```
-    /// # use lock_core::ClientBuilder;
-    /// # lock_memory::example(async |_| {
-    /// let builder = ClientBuilder::new().server("lockd.example:7000/billing");
-    /// # Ok(()) });
-    /// ```
-    #[must_use]
-    pub fn server(mut self, server: impl Into<String>) -> Self {
-        self.server = Some(server.into().into());
-        self
-    }
-
     /// Builds a client from a backend that needs no connection.
     ///
     /// # Errors
@@ -325,7 +291,7 @@ impl ClientBuilder {
     ) -> Result<LockClient, LockError> {
         let client = self.prepare()?;
         let backend = {
-            let _entered = client.engine.handle().enter();
+            let _entered = client.engine.handle.enter();
             make(client.context())
         };
         client.finish(backend)
@@ -420,7 +386,7 @@ impl Unconnected {
         let held = Arc::clone(&self.held);
         BackendContext {
             clock: self.settings.clock.clone(),
-            tasks: Arc::clone(self.engine.backend_tasks()),
+            tasks: Arc::clone(&self.engine.backend_tasks),
             holder: Arc::clone(&self.settings.options.holder),
             report: Arc::new(move |group, report| held.report(group, report)),
             abort_margin: self.settings.options.abort_margin,
@@ -452,7 +418,7 @@ impl Unconnected {
             held: self.held,
             unconfirmed: Arc::default(),
             end: ClientEnd::new(),
-            observer: Arc::clone(&publisher) as Arc<dyn Observer>,
+            events: Arc::clone(&publisher) as Arc<dyn EventSink>,
             stopped_by: AtomicU64::default(),
             attempts: (first_attempt, AtomicU64::default()),
         };

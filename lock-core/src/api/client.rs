@@ -14,8 +14,9 @@ use crate::api::options::LockOptions;
 use crate::api::publisher::{Publisher, Topic};
 use crate::api::reentrant::ReentrantLock;
 use crate::api::several::{MultiLock, in_order};
+use crate::policy::client_end::Stage;
+use crate::policy::client_lock::ClientLock;
 use crate::policy::context::ClientContext;
-use crate::policy::entry::Entry;
 use crate::runtime::{AbortOnDrop, Clock, Engine};
 use crate::spi::{InspectRequest, LockKind, Mode};
 use crate::types::{
@@ -42,7 +43,7 @@ pub struct LockClient {
 pub(super) struct Client {
     pub(super) context: Arc<ClientContext>,
     /// All locks of one name share one entry.
-    pub(super) locks: InUse<(LockName, LockKind), Entry>,
+    pub(super) locks: InUse<(LockName, LockKind), ClientLock>,
     joints: InUse<Box<[LockName]>, Joints>,
     pub(super) publisher: Arc<Publisher>,
 }
@@ -50,7 +51,7 @@ pub(super) struct Client {
 impl Drop for Client {
     /// The last clone of the client and the last of its locks are dropped. From now on it only has to finish its work.
     fn drop(&mut self) {
-        self.context.end.unused(self.context.clock.now());
+        self.context.end.reach(Stage::Unused(self.context.clock.now()));
     }
 }
 
@@ -102,13 +103,14 @@ impl LockClient {
         self.refuse_unsupported(&name, mode)?;
         refuse_reserved(&name).map_err(|error| error.of(mode.kind()))?;
         let Client { context, locks, .. } = &*self.client;
-        let make = |(name, kind): &(LockName, _)| Ok(Entry::new(name.clone(), *kind, Arc::clone(context)));
-        let entry = locks.get((name, mode.kind()), make)?;
+        let make =
+            |(name, kind): &(LockName, _)| Ok(ClientLock::new(name.clone(), *kind, Arc::clone(context)));
+        let lock = locks.get((name, mode.kind()), make)?;
         // After that: what `close` has not found yet is refused here.
-        self.refuse_when_closing().map_err(|error| error.on(entry.name()).of(mode.kind()))?;
+        self.refuse_when_closing().map_err(|error| error.on(lock.name()).of(mode.kind()))?;
         let acquisition = options.acquisition(mode, &context.options, self.capabilities());
-        let acquisition = acquisition.map_err(|error| entry.about(error))?;
-        Ok(ReentrantLock { client: self.clone(), entry, acquisition })
+        let acquisition = acquisition.map_err(|error| lock.about(error))?;
+        Ok(ReentrantLock { client: self.clone(), of_client: lock, acquisition })
     }
 
     pub(super) fn refuse_unsupported(&self, name: &LockName, mode: Mode) -> Result<(), LockError> {
@@ -363,12 +365,6 @@ impl LockClient {
         let calling = AbortOnDrop(context.engine.spawn(call(Arc::clone(context))));
         calling.answer(operation).await.map_err(|error| error.at(&context.server).during(operation))
     }
-
-    /// Counts work of this name that was not done, because its slot had been used.
-    pub(super) fn count_skipped(&self, name: &LockName) {
-        self.client.context.metrics.of(name, Mode::Exclusive).skipped();
-    }
-
     pub(super) fn clock(&self) -> &Clock {
         &self.client.context.clock
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::runtime;
 
 use crate::api::client::{Client, LockClient, closed};
+use crate::policy::client_end::Stage;
 use crate::runtime::{no_answer, within};
 use crate::types::{ErrorKind, LockError, LossReason, Operation};
 
@@ -55,8 +56,8 @@ impl LockClient {
     pub async fn close(&self, timeout: Duration) -> Result<(), LockError> {
         let Client { context, locks, publisher, .. } = &*self.client;
         // First, so that `closing` completes before waits end with an error.
-        context.end.begins();
-        locks.all().iter().for_each(|entry| entry.close(&closed()));
+        context.end.reach(Stage::Closing);
+        locks.all().iter().for_each(|lock| lock.close(&closed()));
         let (clock, leases, unconfirmed) = (&context.clock, &context.held.leases, &context.unconfirmed);
         let all_done = async {
             // The downgrade of a writer ends with the lease of a reader.
@@ -78,7 +79,7 @@ impl LockClient {
             let _ = within(&closed.clock, at_last, closed.backend.close()).await;
         });
         let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), closing).await;
-        context.end.closed();
+        context.end.reach(Stage::Closed);
         // What is given up ends now, and its events come before the end.
         let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), unconfirmed.none_left()).await;
         publisher.close();
@@ -143,7 +144,7 @@ impl LockClient {
                 None => Ok(()),
             }
         };
-        let runtime = runtime::Handle::try_current().unwrap_or_else(|_| self.engine().handle().clone());
+        let runtime = runtime::Handle::try_current().unwrap_or_else(|_| self.engine().handle.clone());
         let closed = runtime.spawn(closing);
         async move { closed.await.unwrap_or_else(|error| Err(no_answer(Operation::Close, error))) }
     }
@@ -163,7 +164,7 @@ impl LockClient {
         let holds = context.held.all();
         let releases = context.unconfirmed.count();
         for held in &holds {
-            held.entry.lose(held.number, LossReason::ClientClosed);
+            held.lock.lose(held.number, LossReason::ClientClosed);
         }
         let stopped_by = context.stopped_by().max(context.clock.now());
         let answered_by = stopped_by.plus(CLOSE_BACKEND_WITHIN);

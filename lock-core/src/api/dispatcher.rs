@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, LazyLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::api::mailbox::{Mailbox, contained};
+use crate::api::mailbox::{Mailbox, call_listener};
 use crate::runtime::Mutex;
 use crate::runtime::log::log;
 
@@ -28,7 +28,7 @@ impl Job {
         match self {
             Self::Deliver(mailbox) => mailbox.deliver_one().then_some(Self::Deliver(mailbox)),
             Self::End(end) => {
-                contained(None, end);
+                call_listener(None, end);
                 None
             }
         }

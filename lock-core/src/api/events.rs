@@ -161,7 +161,7 @@ mod tests {
     use crate::api::builder::ClientBuilder;
     use crate::api::mailbox::MOST_OF_A_CLIENT;
     use crate::api::tests::fake::Fake;
-    use crate::policy::hold::Observer;
+    use crate::policy::hold::EventSink;
 
     #[tokio::test]
     async fn a_stream_that_is_not_read_drops_the_oldest_and_says_where() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::api::joint::Joints;
 use crate::api::scope;
-use crate::policy::entry::Entry;
+use crate::policy::client_lock::ClientLock;
 use crate::policy::hold::Hold;
 use crate::types::{ErrorKind, FencingToken, LockError, LossReason, Operation, Owner};
 
@@ -30,7 +30,7 @@ pub struct LockGuard {
 /// The lock that gave out a guard.
 #[derive(Clone)]
 pub(crate) enum Origin {
-    One(Arc<Entry>),
+    One(Arc<ClientLock>),
     Several(Arc<Joints>),
 }
 
@@ -40,8 +40,8 @@ impl LockGuard {
     }
 
     /// Returns whether the guard is one of this lock.
-    pub(crate) fn is_of(&self, entry: &Arc<Entry>) -> bool {
-        matches!(&self.lock, Origin::One(lock) if Arc::ptr_eq(lock, entry))
+    pub(crate) fn is_of(&self, other: &Arc<ClientLock>) -> bool {
+        matches!(&self.lock, Origin::One(lock) if Arc::ptr_eq(lock, other))
     }
 
     /// Returns the hold that the guard keeps.
@@ -117,8 +117,8 @@ impl LockGuard {
     /// ended this guard's entry with `unlock`.
     pub fn reenter(&self) -> Result<Self, LockError> {
         match &self.lock {
-            Origin::One(entry) if entry.reenter(self.owner, &self.hold) => {}
-            Origin::One(entry) => return Err(entry.about(self.hold.why_over(Operation::Acquire))),
+            Origin::One(lock) if lock.reenter(self.owner, &self.hold) => {}
+            Origin::One(lock) => return Err(lock.about(self.hold.why_over(Operation::Acquire))),
             Origin::Several(joints) => drop(joints.enter(self.owner, Some(&self.hold))?),
         }
         Ok(Self::new(self.lock.clone(), self.owner, self.hold.clone()))
@@ -146,45 +146,32 @@ impl LockGuard {
     /// finishing in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
         self.ends_entry = false;
-        let entry = match &self.lock {
-            Origin::One(entry) => entry,
+        let lock = match &self.lock {
+            Origin::One(lock) => lock,
             Origin::Several(joints) => return joints.release(self.owner, Some(&self.hold)).await,
         };
-        let released = entry.release(self.owner, self.hold.mode(), Some(&self.hold)).await;
+        let released = lock.release(self.owner, self.hold.mode(), Some(&self.hold)).await;
         match released {
             // The owner has seen the loss in another call; this caller has not.
             Err(error) if error.kind() == ErrorKind::NotOwner => {
-                Err(entry.about(self.hold.why_over(Operation::Release)))
+                Err(lock.about(self.hold.why_over(Operation::Release)))
             }
             released => released,
         }
     }
 
-    /// Leaves the entry to the owner, which ends it with [`unlock`](crate::DistributedLock::unlock). The default `lock`
-    /// and `try_lock` methods are built on this.
-    ///
-    /// ```
-    /// # lock_memory::example(async |locks| {
-    /// let lock = locks.mutex("orders/42")?;
-    /// let guard = lock.acquire().await?;
-    /// let owner = guard.owner();
-    /// guard.leave_to_owner();
-    /// lock.release_as(owner).await?;
-    /// # Ok(()) });
-    /// ```
-    pub fn leave_to_owner(self) -> Hold {
-        let hold = self.hold.clone();
+    /// Leaves the entry to the owner, which ends it with [`unlock`](crate::DistributedLock::unlock).
+    pub(crate) fn leave_to_owner(self) {
         if let Some(guard) = scope::keep(self) {
             guard.forget_entry();
         }
-        hold
     }
 
     /// What is left of the lock after a loss stays at the server for the abort margin, although this guard ends: what was done
     /// under it may go on.
     pub(crate) fn keep_margin(&self) {
         match &self.lock {
-            Origin::One(entry) => entry.keep_margin(self.owner, &self.hold),
+            Origin::One(lock) => lock.keep_margin(self.owner, &self.hold),
             Origin::Several(joints) => joints.keep_margin(self.owner, &self.hold),
         }
     }
@@ -201,7 +188,7 @@ impl Drop for LockGuard {
             return;
         }
         match &self.lock {
-            Origin::One(entry) => entry.leave_in_background(self.owner, &self.hold),
+            Origin::One(lock) => lock.leave_in_background(self.owner, &self.hold),
             Origin::Several(joints) => joints.leave_in_background(self.owner, &self.hold),
         }
     }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Wake, Waker};
 
 use crate::api::joint::Joints;
-use crate::policy::hold::state::{Event, Woken};
-use crate::policy::hold::{About, EndedHold, Granted, Hold, HoldCore, Home, Observer, UntilEnded};
-use crate::runtime::{Moment, wake_contained};
+use crate::policy::hold::state::Event;
+use crate::policy::hold::{About, EndedHold, EventSink, Hold, HoldCore, HoldGrant, Home, UntilEnded};
+use crate::runtime::{Few, Moment, wake_contained};
 use crate::types::LossReason;
 
 /// Joins the holds of `parts`; the loss of any of them is the loss of all as long as the watchers exist.
@@ -18,7 +18,7 @@ pub(super) fn join<'a>(
 ) -> (Hold, Vec<UntilEnded>) {
     let home: Arc<Joints> = Arc::clone(joints);
     let parts = parts.cloned().collect();
-    let hold = Hold::new(home, Granted::default(), parts, Moment::FOREVER);
+    let hold = Hold::new(home, HoldGrant::default(), parts, Moment::FOREVER);
     let loss = Arc::new(LossOfAPart(Arc::downgrade(&hold.0)));
     let waker = Waker::from(Arc::clone(&loss));
     let watchers = hold.0.parts.iter().map(|part| {
@@ -42,7 +42,7 @@ impl Wake for LossOfAPart {
     fn wake(self: Arc<Self>) {
         let Some(joint) = self.0.upgrade().map(Hold) else { return };
         if let Some(reason) = joint.0.parts.iter().find_map(Hold::loss) {
-            let mut woken = Woken::default();
+            let mut woken = Few::default();
             joint.lose(reason, &mut woken);
             woken.drain(wake_contained);
         }
@@ -53,7 +53,7 @@ impl Wake for LossOfAPart {
 impl Hold {
     /// All parts are released, or turn out to have been lost.
     pub(super) fn released(&self, loss: Option<LossReason>) {
-        let mut woken = Woken::default();
+        let mut woken = Few::default();
         let ended = self.finish(loss, None, &mut woken);
         woken.drain(wake_contained);
         ended.iter().for_each(EndedHold::report);

@@ -99,10 +99,9 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// # use lock_core::{Owner, Wait};
     /// # lock_memory::example(async |locks| {
     /// let (lock, owner) = (locks.mutex("orders/42")?, Owner::new());
-    /// if let Some(guard) = lock.acquire_as(owner, Wait::Forever).await? {
-    ///     guard.leave_to_owner();
-    /// }
+    /// let _guard = lock.acquire_as(owner, Wait::Forever).await?;
     /// lock.release_as(owner).await?;
+    /// assert!(!lock.is_locked());
     /// # Ok(()) });
     /// ```
     ///

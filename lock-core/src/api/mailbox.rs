@@ -13,7 +13,7 @@ use crate::api::events::LockEvent;
 use crate::api::listener::LockListener;
 use crate::api::publisher::Topic;
 use crate::policy::hold::state::Event;
-use crate::policy::hold::{Hold, Observer};
+use crate::policy::hold::{EventSink, Hold};
 use crate::runtime::Mutex;
 use crate::runtime::log::log;
 use crate::runtime::waker::{self, with_waker};
@@ -119,7 +119,7 @@ impl Mailbox {
             next
         };
         let lock = event.as_ref().and_then(LockEvent::hold).map(|hold| hold.name().clone());
-        contained(lock, move || match (reader, event) {
+        call_listener(lock, move || match (reader, event) {
             (Reader::Stream(waker), _) => waker.into_iter().for_each(Waker::wake),
             (Reader::Listener(listener), None) => listener.on_closed(),
             (Reader::Listener(listener), Some(event)) => {
@@ -138,7 +138,7 @@ impl Mailbox {
     }
 }
 
-impl Observer for Arc<Mailbox> {
+impl EventSink for Arc<Mailbox> {
     fn publish(&self, event: Event, hold: &Hold) {
         self.post(Some(LockEvent::of(event, hold.clone())));
     }
@@ -151,8 +151,8 @@ impl fmt::Debug for Mailbox {
 }
 
 /// Runs code of a listener, which may panic, and so may its destructor.
-pub(super) fn contained(lock: Option<LockName>, call: impl FnOnce()) {
-    if waker::contained(call).is_none() {
+pub(super) fn call_listener(lock: Option<LockName>, call: impl FnOnce()) {
+    if waker::catch_panic(call).is_none() {
         log!(error, lock = lock.map(display), "a listener panicked");
     }
 }

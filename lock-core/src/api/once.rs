@@ -10,7 +10,7 @@ use crate::api::lock::DistributedLock;
 use crate::api::options::check_remembering;
 use crate::policy::hold::Hold;
 use crate::spi::{Memo, Recall, Remembered};
-use crate::types::{ErrorKind, LockError, LockName, Operation};
+use crate::types::{ErrorKind, LockError, LockName, Mode, Operation};
 
 /// Work that runs at most once for each slot among all clients: a minute, a date, the number of a batch.
 ///
@@ -83,7 +83,7 @@ impl LockClient {
     ///
     /// # Cancel safety
     /// If the future is dropped after its first poll, the server may or may not remember the slot.
-    #[doc(hidden)]
+    #[cfg(feature = "testing")]
     pub async fn remember(
         &self,
         name: impl AsRef<str>,
@@ -387,7 +387,7 @@ impl Once {
             self.client.take_slot(&self.memo, self.keep).await? == Remembered::Now
         };
         if !is_free {
-            self.client.count_skipped(self.name());
+            self.client.client.context.metrics.of(self.name(), Mode::Exclusive).skipped();
         }
         Ok(is_free)
     }

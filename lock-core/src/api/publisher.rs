@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::api::listener::Subscription;
 use crate::api::mailbox::{Mailbox, Reader};
 use crate::policy::hold::state::Event;
-use crate::policy::hold::{Hold, Observer};
+use crate::policy::hold::{EventSink, Hold};
 use crate::runtime::Mutex;
 use crate::types::{LockKind, LockName};
 
@@ -75,7 +75,7 @@ impl Publisher {
     }
 }
 
-impl Observer for Publisher {
+impl EventSink for Publisher {
     /// The caller has locked the mutex of the hold's state, so this runs no user code and drops no user value.
     fn publish(&self, event: Event, hold: &Hold) {
         if !self.has_listened.load(Ordering::Acquire) {

@@ -14,7 +14,7 @@ use crate::api::mailbox::Reader;
 use crate::api::publisher::Topic;
 use crate::api::scope;
 use crate::policy::acquire::Acquisition;
-use crate::policy::entry::Entry;
+use crate::policy::client_lock::ClientLock;
 use crate::policy::hold::Hold;
 use crate::runtime::Clock;
 use crate::spi::{Mode, Wait};
@@ -25,7 +25,7 @@ use crate::types::{LockError, LockName, Owner};
 pub(crate) struct ReentrantLock {
     /// Kept in use by each of its locks.
     pub(super) client: LockClient,
-    pub(super) entry: Arc<Entry>,
+    pub(super) of_client: Arc<ClientLock>,
     pub(super) acquisition: Acquisition,
 }
 
@@ -35,31 +35,33 @@ impl ReentrantLock {
         owner: Owner,
         wait: Wait,
     ) -> Result<Option<LockGuard>, LockError> {
-        let Some(hold) = self.entry.acquire(&self.acquisition, owner, wait).await? else { return Ok(None) };
+        let Some(hold) = self.of_client.acquire(&self.acquisition, owner, wait).await? else {
+            return Ok(None);
+        };
         if let Some(task) = scope::outside_of_scopes() {
             let _ = hold.0.acquired_in.set(task);
         }
-        Ok(Some(LockGuard::new(Origin::One(Arc::clone(&self.entry)), owner, hold)))
+        Ok(Some(LockGuard::new(Origin::One(Arc::clone(&self.of_client)), owner, hold)))
     }
 
     /// Returns the hold and the number of entries of `owner`, unless the hold has been lost.
     fn entry_of(&self, owner: Owner) -> Option<(Hold, u64)> {
-        self.entry.entered(owner, self.acquisition.mode)
+        self.of_client.entered(owner, self.acquisition.mode)
     }
 }
 
 #[async_trait]
 impl DistributedLock for ReentrantLock {
     fn name(&self) -> &LockName {
-        self.entry.name()
+        self.of_client.name()
     }
 
     fn clock(&self) -> &Clock {
-        self.entry.clock()
+        self.of_client.clock()
     }
 
     fn server(&self) -> &str {
-        self.entry.server()
+        self.of_client.server()
     }
 
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
@@ -68,8 +70,8 @@ impl DistributedLock for ReentrantLock {
 
     async fn release_as(&self, owner: Owner) -> Result<(), LockError> {
         let mode = self.acquisition.mode;
-        scope::forget(owner, |guard| guard.is_of(&self.entry) && guard.hold().mode() == mode);
-        self.entry.release(owner, mode, None).await
+        scope::forget(owner, |guard| guard.is_of(&self.of_client) && guard.hold().mode() == mode);
+        self.of_client.release(owner, mode, None).await
     }
 
     /// The same as that of the trait, which boxes two futures.
@@ -86,7 +88,7 @@ impl DistributedLock for ReentrantLock {
         let mode = self.acquisition.mode;
         // A writer enters the read side without waiting.
         self.hold_of(owner).is_some()
-            || mode == Mode::Shared && self.entry.entered(owner, Mode::Exclusive).is_some()
+            || mode == Mode::Shared && self.of_client.entered(owner, Mode::Exclusive).is_some()
     }
 
     fn hold_count_of(&self, owner: Owner) -> u64 {
@@ -94,7 +96,7 @@ impl DistributedLock for ReentrantLock {
     }
 
     fn is_locked(&self) -> bool {
-        self.entry.is_locked(self.acquisition.mode)
+        self.of_client.is_locked(self.acquisition.mode)
     }
 
     fn mode(&self) -> Mode {
@@ -102,11 +104,11 @@ impl DistributedLock for ReentrantLock {
     }
 
     fn busy(&self) -> LockError {
-        self.entry.busy(&self.acquisition.options)
+        self.of_client.busy(&self.acquisition.options)
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        let lock = Topic::Lock(self.entry.name().clone(), self.acquisition.mode.kind());
+        let lock = Topic::Lock(self.of_client.name().clone(), self.acquisition.mode.kind());
         self.client.publisher().add(lock, Reader::Listener(listener))
     }
 }
@@ -115,7 +117,7 @@ impl fmt::Debug for ReentrantLock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("ReentrantLock")
-            .field("name", self.entry.name())
+            .field("name", self.of_client.name())
             .field("mode", &self.acquisition.mode)
             .finish_non_exhaustive()
     }

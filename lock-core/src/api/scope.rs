@@ -97,11 +97,6 @@ pub(crate) fn acting_owner(has_it: impl Fn(Owner) -> bool) -> Result<Owner, Lock
     Owner::current()
 }
 
-/// Returns whether code here can enter again what `owner` holds.
-pub(crate) fn reaches(owner: Owner) -> bool {
-    owner_that(|around| around == owner).is_some()
-}
-
 /// Returns the task, or the thread inside a runtime or [`Owner::as_thread`], that the calling code runs in, whatever its
 /// scope.
 pub(crate) fn outside_of_scopes() -> Option<Owner> {
@@ -126,23 +121,19 @@ struct Scope {
     is_body: bool,
     outer: Option<Arc<Scope>>,
     /// What was locked in it and not unlocked yet.
-    entries: Mutex<Vec<LockGuard>>,
+    guards: Mutex<Vec<LockGuard>>,
 }
 
 /// A scope at work. At its end it releases what was locked in it and not unlocked.
 pub(crate) struct Scoped(Arc<Scope>);
 
 impl Scoped {
-    /// The scope of a body that has entered through `guard`. Unlike in [`Owner::scope`], what the owners around the body hold can
-    /// be entered again inside it. The guard is an entry like those that the body makes: whichever of several bodies of one
+    /// A scope, or that of a body that has entered through a guard. Unlike in [`Owner::scope`], what the owners around a body hold
+    /// can be entered again inside it. The guard is an entry like those that the body makes: whichever of several bodies of one
     /// owner ends first, it gives back its own.
-    pub(crate) fn body_of(guard: LockGuard) -> Self {
-        Self::new(guard.owner(), Some(guard))
-    }
-
-    fn new(owner: Owner, body: Option<LockGuard>) -> Self {
+    pub(crate) fn new(owner: Owner, body: Option<LockGuard>) -> Self {
         let (is_body, outer) = (body.is_some(), SCOPE.try_with(Arc::clone).ok());
-        Self(Arc::new(Scope { owner, is_body, outer, entries: Mutex::new(body.into_iter().collect()) }))
+        Self(Arc::new(Scope { owner, is_body, outer, guards: Mutex::new(body.into_iter().collect()) }))
     }
 
     pub(crate) async fn run<F: Future>(&self, future: F) -> F::Output {
@@ -151,17 +142,17 @@ impl Scoped {
 
     /// Ends the scope of a body. Returns its entry of `hold`, unless the body has unlocked more often than it locked.
     pub(crate) fn end(self, hold: &Hold) -> Option<LockGuard> {
-        let mut entries = self.0.entries.lock();
-        let own = entries.iter().position(|guard| guard.hold() == hold)?;
-        Some(entries.remove(own))
+        let mut guards = self.0.guards.lock();
+        let own = guards.iter().position(|guard| guard.hold() == hold)?;
+        Some(guards.remove(own))
     }
 }
 
 impl Drop for Scoped {
     fn drop(&mut self) {
         // Outside of the mutex. The last one first: a reader under its writer is not left alone with the lease.
-        let entries = std::mem::take(&mut *self.0.entries.lock());
-        entries.into_iter().rev().for_each(drop);
+        let guards = std::mem::take(&mut *self.0.guards.lock());
+        guards.into_iter().rev().for_each(drop);
     }
 }
 
@@ -173,16 +164,16 @@ fn scopes() -> impl Iterator<Item = Arc<Scope>> {
 /// Gives the innermost scope of the guard's owner the guard, which ends with it; returns the guard if there is none.
 pub(crate) fn keep(guard: LockGuard) -> Option<LockGuard> {
     let Some(scope) = scopes().find(|scope| scope.owner == guard.owner()) else { return Some(guard) };
-    scope.entries.lock().push(guard);
+    scope.guards.lock().push(guard);
     None
 }
 
 /// An `unlock` ends the last entry of `owner` that `is_it`, so the end of a scope must not end it again.
 pub(crate) fn forget(owner: Owner, is_it: impl Fn(&LockGuard) -> bool) {
     let guard = scopes().filter(|scope| scope.owner == owner).find_map(|scope| {
-        let mut entries = scope.entries.lock();
-        let last = entries.iter().rposition(&is_it)?;
-        Some(entries.remove(last))
+        let mut guards = scope.guards.lock();
+        let last = guards.iter().rposition(&is_it)?;
+        Some(guards.remove(last))
     });
     // Outside of the mutex: this may be the last reference to a lock of a user.
     if let Some(guard) = guard {

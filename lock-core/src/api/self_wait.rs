@@ -7,7 +7,8 @@ use crate::types::Owner;
 
 /// Returns how a caller that waits for this holder waits for itself, if it does.
 pub(super) fn around(holder: Owner, hold: &Hold) -> Option<Itself> {
-    if scope::reaches(holder) {
+    // Code here can enter again what that owner holds.
+    if scope::owner_that(|around| around == holder).is_some() {
         return Some(Itself::Owner);
     }
     let acquired_in = hold.0.acquired_in.get().copied();
@@ -29,8 +30,8 @@ mod tests {
         let locks = Fake::default().client(ClientBuilder::new());
         let lock = locks.mutex("orders/42").unwrap();
         lock.lock().await.unwrap();
-        let entry = locks.lock_in(Mode::Exclusive, "orders/42", LockOptions::new()).unwrap().entry;
-        let waits = |owner| entry.look(|local| local.waits_for(owner, Mode::Exclusive, around));
+        let lock = locks.lock_in(Mode::Exclusive, "orders/42", LockOptions::new()).unwrap().of_client;
+        let waits = |owner| lock.look(|local| local.waits_for(owner, Mode::Exclusive, around));
         assert!(waits(Owner::current().unwrap()).is_none());
         assert!(matches!(waits(Owner::new()), Some(Itself::Owner)));
     }

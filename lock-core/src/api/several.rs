@@ -102,9 +102,9 @@ pub(super) fn in_order(
             .because("it is no lock of a client, and has no place in the order of the others")
             .remedy("list the locks that it consists of; a decorator passes `server` on"));
     }
-    locks.sort_by(|one, other| place(&**one).cmp(&place(&**other)));
+    locks.sort_by(|one, other| key(&**one).cmp(&key(&**other)));
     locks.dedup_by(|one, other| is_same(&**one, &**other));
-    match locks.windows(2).find(|pair| place(&*pair[0]) == place(&*pair[1])) {
+    match locks.windows(2).find(|pair| key(&*pair[0]) == key(&*pair[1])) {
         None => Ok(locks),
         Some(pair) => Err(invalid()
             .on(pair[0].name())
@@ -114,7 +114,7 @@ pub(super) fn in_order(
 }
 
 /// Where a lock comes in the order. A semaphore has nothing to do with the lock of its name.
-fn place(lock: &dyn DistributedLock) -> (&LockName, LockKind, &str) {
+fn key(lock: &dyn DistributedLock) -> (&LockName, LockKind, &str) {
     (lock.name(), lock.mode().kind(), lock.server())
 }
 

@@ -138,9 +138,8 @@ fn key(lock: &LockStatus) -> (&LockName, Option<LockKind>) {
 
 /// A participant of a lock, and whether it holds it.
 type Participation<'a> = (&'a LockName, LockKind, &'a HolderId, bool);
-type Places<'a> = HashMap<Participation<'a>, &'a Participant>;
 
-fn places(locks: &[LockStatus]) -> impl Iterator<Item = (Participation<'_>, &Participant)> {
+fn participations(locks: &[LockStatus]) -> impl Iterator<Item = (Participation<'_>, &Participant)> {
     locks.iter().flat_map(|lock| {
         let holders = lock.holders.iter().map(|one| (one, true));
         let waiters = lock.waiters.iter().map(|one| (one, false));
@@ -149,25 +148,26 @@ fn places(locks: &[LockStatus]) -> impl Iterator<Item = (Participation<'_>, &Par
 }
 
 fn differences(old: &[LockStatus], new: &[LockStatus]) -> Vec<LockChange> {
-    let (before, after): (Places<'_>, Places<'_>) = (places(old).collect(), places(new).collect());
+    let (before, after): (HashMap<_, _>, HashMap<_, _>) =
+        (participations(old).collect(), participations(new).collect());
     let change = |(name, ..): Participation<'_>, kind, participant: &Participant| LockChange {
         name: name.clone(),
         kind,
         participant: participant.clone(),
     };
     // Some servers give one id to all holds of a connection.
-    let goes_on = |now: &Places<'_>, place: &Participation<'_>, one: &Participant| {
-        now.get(place).is_some_and(|other| other.token == one.token || other.token.xor(one.token).is_some())
+    let goes_on = |now: &HashMap<_, &Participant>, of: &Participation<'_>, one: &Participant| {
+        now.get(of).is_some_and(|other| other.token == one.token || other.token.xor(one.token).is_some())
     };
-    let ended = places(old).filter(|(place, one)| !goes_on(&after, place, one)).filter_map(|(place, one)| {
-        let (name, kind, id, holds) = place;
+    let ended = participations(old).filter(|(of, one)| !goes_on(&after, of, one)).filter_map(|(of, one)| {
+        let (name, kind, id, holds) = of;
         let is_granted = !holds && after.contains_key(&(name, kind, id, true));
         let kind = if holds { ChangeKind::Ended } else { ChangeKind::Left };
-        (!is_granted).then(|| change(place, kind, one))
+        (!is_granted).then(|| change(of, kind, one))
     });
-    let begun = places(new).filter(|(place, one)| !goes_on(&before, place, one)).map(|(place, one)| {
-        change(place, if place.3 { ChangeKind::Granted } else { ChangeKind::Waiting }, one)
-    });
+    let begun = participations(new)
+        .filter(|(of, one)| !goes_on(&before, of, one))
+        .map(|(of, one)| change(of, if of.3 { ChangeKind::Granted } else { ChangeKind::Waiting }, one));
     let mut changes: Vec<_> = ended.chain(begun).collect();
     changes.sort_by(|one, other| one.name.cmp(&other.name));
     changes

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::policy::entry::{Entry, Place};
-use crate::policy::hold::{Hold, Observer};
+use crate::policy::client_lock::{ClientLock, Where};
+use crate::policy::hold::{EventSink, Hold};
 use crate::policy::local::{Entered, Settled, Ticket};
 use crate::policy::log::{self, Trace};
 use crate::runtime::log::log;
@@ -20,8 +20,8 @@ use crate::types::{FencingToken, HolderInfo, LockError, Operation, Owner};
 pub(crate) struct Acquisition {
     pub(crate) mode: Mode,
     pub(crate) options: Arc<HoldOptions>,
-    /// Receives the events of the holds that it gets, beside the observer of the client.
-    pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// Receives the events of the holds that it gets, beside those of the client.
+    pub(crate) events: Option<Arc<dyn EventSink>>,
     pub(crate) around: Around,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Itself {
 /// How long a caller waits for itself before the log says so.
 const PATIENT_FOR: Duration = Duration::from_secs(1);
 
-impl Entry {
+impl ClientLock {
     /// Enters for `owner`: locally first, then remotely. Returns `None` when the lock could not be had in time.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
@@ -53,7 +53,7 @@ impl Entry {
         let span = self.wait_span(acquisition.mode);
         let enter = || {
             let _inside = span.enter();
-            self.turn(Place::Here, |local, turn| local.enter(turn, owner, wait, acquisition))
+            self.turn(Where::Here, |local, turn| local.enter(turn, owner, wait, acquisition))
         };
         let mut writer = None;
         let settled = loop {
@@ -61,7 +61,7 @@ impl Entry {
                 Entered::BehindItself => {
                     // So it waits for the write side, too, and leaves that again.
                     let exclusive =
-                        Acquisition { mode: Mode::Exclusive, observer: None, ..acquisition.clone() };
+                        Acquisition { mode: Mode::Exclusive, events: None, ..acquisition.clone() };
                     let acquiring = Box::pin(self.acquire(&exclusive, owner, wait));
                     let Some(hold) = acquiring.await? else { return Ok(None) };
                     writer = Some(OnDrop(move || self.leave_in_background(owner, &hold)));
@@ -84,8 +84,8 @@ impl Entry {
         };
         match settled {
             Settled::Granted(hold) => {
-                if let Some(observer) = &acquisition.observer {
-                    hold.observe_with(observer);
+                if let Some(events) = &acquisition.events {
+                    hold.also_tell(events);
                 }
                 hold.report_acquired();
                 Ok(Some(hold))
@@ -114,7 +114,7 @@ impl From<&Settled> for WaitOutcome {
     }
 }
 
-impl Entry {
+impl ClientLock {
     /// Warns of a wait that goes on, unless the returned value is dropped before. Another task does that, because the waiter is
     /// only to be woken with the lock.
     fn warn_of_itself(&self) -> AbortOnDrop<()> {
@@ -131,7 +131,7 @@ impl Entry {
 ///
 /// Dropping it leaves the line; what was on its way to it goes to the next waiter, or back to the server.
 struct QueuedWait {
-    entry: Arc<Entry>,
+    lock: Arc<ClientLock>,
     /// `None` when the wait has ended.
     ticket: Option<Ticket>,
     owner: Owner,
@@ -147,15 +147,15 @@ struct QueuedWait {
 
 impl QueuedWait {
     fn new(
-        entry: &Arc<Entry>,
+        lock: &Arc<ClientLock>,
         ticket: Ticket,
         since: Moment,
         (owner, acquisition): (Owner, &Acquisition),
         span: Trace,
     ) -> Self {
-        entry.metrics_in(acquisition.mode).waiters(1.0);
+        lock.metrics_in(acquisition.mode).waiters(1.0);
         Self {
-            entry: Arc::clone(entry),
+            lock: Arc::clone(lock),
             ticket: Some(ticket),
             owner,
             mode: acquisition.mode,
@@ -169,11 +169,11 @@ impl QueuedWait {
     }
 
     fn waited(&self) -> Duration {
-        self.entry.clock().now().since(self.since)
+        self.lock.clock().now().since(self.since)
     }
 
     fn log(&self, settled: &Settled) {
-        let (lock, waited) = (&self.entry, || self.waited());
+        let (lock, waited) = (&self.lock, || self.waited());
         let (outcome, token) = (WaitOutcome::from(settled), settled.token());
         lock.metrics_in(self.mode).waited(outcome, waited);
         log::wait_ended(&self.span, outcome, token, waited);
@@ -194,14 +194,14 @@ impl Future for QueuedWait {
         let Some(ticket) = wait.ticket else { return Poll::Pending };
         let _inside = wait.span.enter();
         let polled = with_waker(context, |waker| {
-            wait.entry.turn(Place::Engine, |local, turn| local.poll(turn, ticket, waker))
+            wait.lock.turn(Where::OnEngine, |local, turn| local.poll(turn, ticket, waker))
         });
         let Poll::Ready(settled) = polled else {
             if !std::mem::replace(&mut wait.has_waited, true) {
-                wait.entry.log_waiting(&wait.holder);
+                wait.lock.log_waiting(&wait.holder);
                 let (owner, mode, around) = (wait.owner, wait.mode, wait.around);
-                if wait.entry.look(|local| local.waits_for(owner, mode, around)).is_some() {
-                    wait.warning = Some(wait.entry.warn_of_itself());
+                if wait.lock.look(|local| local.waits_for(owner, mode, around)).is_some() {
+                    wait.warning = Some(wait.lock.warn_of_itself());
                 }
             }
             return Poll::Pending;
@@ -215,9 +215,9 @@ impl Future for QueuedWait {
 
 impl Drop for QueuedWait {
     fn drop(&mut self) {
-        let metrics = self.entry.metrics_in(self.mode);
+        let metrics = self.lock.metrics_in(self.mode);
         if let Some(ticket) = self.ticket.take() {
-            self.entry.turn(Place::Here, |local, turn| local.leave(turn, ticket));
+            self.lock.turn(Where::Here, |local, turn| local.leave(turn, ticket));
             metrics.waited(WaitOutcome::Cancelled, || self.waited());
             log::wait_ended(&self.span, WaitOutcome::Cancelled, None, || self.waited());
         }

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::policy::entry::{Entry, Place};
+use crate::policy::client_lock::{ClientLock, Where};
 use crate::policy::hold::{EndedHold, Hold};
 use crate::policy::local::{Downgrade, LostLease, Number, Release, Reply};
 use crate::runtime::{Moment, Pending, race, within};
@@ -20,24 +20,24 @@ use crate::spi::{AcquireRequest, AnyLease, Backoff, Downgraded, Grant, Released,
 use crate::types::{LockError, LossReason};
 
 /// The work of the clean-up for one lock.
-impl Entry {
+impl ClientLock {
     /// Begins work on an attempt, or on what is left of one.
     pub(super) fn start(
         &self,
         request: &AcquireRequest,
-        place: Place,
+        at: Where,
         work: impl Future<Output = ()> + Send + 'static,
     ) {
-        match place {
-            Place::Here => request.begin(&self.client.engine, work),
-            Place::Engine => drop(self.client.engine.spawn(work)),
+        match at {
+            Where::Here => request.begin(&self.client.engine, work),
+            Where::OnEngine => drop(self.client.engine.spawn(work)),
         }
     }
 
     /// Gives a lease back. This is the only owner of the lease, which is dropped with it.
-    pub(super) fn begin_release(self: &Arc<Self>, release: Release, place: Place) {
+    pub(super) fn begin_release(self: &Arc<Self>, release: Release, at: Where) {
         let request = release.request.clone();
-        self.start(&request, place, self.releasing(release));
+        self.start(&request, at, self.releasing(release));
     }
 
     fn releasing(self: &Arc<Self>, release: Release) -> impl Future<Output = ()> + Send + 'static {
@@ -93,16 +93,16 @@ impl Entry {
     }
 
     /// Makes the lease of a writer that of the reader under it.
-    pub(super) fn begin_downgrade(self: &Arc<Self>, downgrade: Downgrade, place: Place) {
+    pub(super) fn begin_downgrade(self: &Arc<Self>, downgrade: Downgrade, at: Where) {
         let Downgrade { number, lease, shared, reader, gone_by, counted } = downgrade;
         let undoing = self.undoing(number, gone_by);
         let request = shared.clone();
         let downgrading = self.unless_given_up(counted, || undoing.downgrade(lease, shared, reader));
-        self.start(&request, place, downgrading);
+        self.start(&request, at, downgrading);
     }
 
     fn undoing(self: &Arc<Self>, number: Number, gone_by: Moment) -> Undoing {
-        Undoing { entry: Arc::clone(self), number, gone_by, is_certain: false }
+        Undoing { lock: Arc::clone(self), number, gone_by, is_certain: false }
     }
 
     /// Runs a task for as long as it can make a difference. The task is made where it stays: a future that is passed on
@@ -115,14 +115,14 @@ impl Entry {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let entry = Arc::clone(self);
+        let lock = Arc::clone(self);
         // Watched from now on and not from the first poll, because a runtime that has ended never polls.
         let unfinished = counted.until_done();
         async move {
             // In a box, because most tasks are done before it is asked.
-            let given_up = async { Box::pin(entry.client.gives_up()).await };
+            let given_up = async { Box::pin(lock.client.gives_up()).await };
             if race(task(), given_up).await.is_err() {
-                entry.log_given_up();
+                lock.log_given_up();
             }
             // After the task has ended: what it reports comes before the end of a close.
             unfinished.done();
@@ -133,7 +133,7 @@ impl Entry {
 /// Undoes something at the server, and passes the replies on to the local lock. If it is dropped before the outcome is certain,
 /// there will be no answer: the runtime has ended, or the client, or the server has ended by itself what is to be undone.
 struct Undoing {
-    entry: Arc<Entry>,
+    lock: Arc<ClientLock>,
     number: Number,
     /// The moment by which the server has ended by itself what is to be undone.
     gone_by: Moment,
@@ -148,20 +148,21 @@ impl Undoing {
         F: Future<Output = Result<T, LockError>>,
     {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        let client = Arc::clone(&self.entry.client);
+        let client = Arc::clone(&self.lock.client);
         loop {
             // From before the request: it may have failed in contact that is lost and has returned meanwhile.
             let returned = client.held.contact.notified();
             match request().await {
                 Ok(outcome) => return Some(outcome),
                 Err(error) => {
-                    self.entry.log_repeated(failed, &error);
+                    self.lock.log_repeated(failed, &error);
                     self.reply(&Reply::Failed(error));
                 }
             }
             let clock = &client.clock;
             let due = clock.now().plus(backoff.next_pause()).min(self.gone_by);
-            let _ = race(returned, clock.sleep_until(due)).await;
+            // In a box, because most requests are answered at once.
+            let _ = Box::pin(race(returned, clock.sleep_until(due))).await;
             if clock.now() >= self.gone_by {
                 return None;
             }
@@ -182,18 +183,18 @@ impl Undoing {
     }
 
     async fn released(&mut self, lease: &AnyLease) -> Option<Released> {
-        let client = Arc::clone(&self.entry.client);
+        let client = Arc::clone(&self.lock.client);
         self.until_certain("a release failed", || client.backend.release(lease)).await
     }
 
     async fn cancel(&mut self, request: &AcquireRequest) -> Option<()> {
-        let client = Arc::clone(&self.entry.client);
+        let client = Arc::clone(&self.lock.client);
         let failed = "an attempt could not be undone yet";
         self.until_certain(failed, || client.backend.cancel(request)).await
     }
 
     async fn downgrade(mut self, lease: AnyLease, shared: AcquireRequest, reader: Hold) {
-        let client = Arc::clone(&self.entry.client);
+        let client = Arc::clone(&self.lock.client);
         let downgraded = self.until_certain("a downgrade failed", || async {
             // Neither lease is wanted.
             if !reader.is_standing() {
@@ -201,32 +202,31 @@ impl Undoing {
             }
             client.backend.downgrade(&lease, &shared).await.map(Some)
         });
-        match downgraded.await {
-            None => {}
-            Some(None) => {
+        let Some(unless_ended) = downgraded.await else { return };
+        match unless_ended {
+            None => {
                 self.wait_for_the_holder(&reader).await;
                 if self.cancel(&shared).await.is_some() {
                     self.give_back(&lease).await;
                 }
             }
-            Some(Some(Downgraded::WasLost(reason))) => {
+            Some(Downgraded::WasLost(reason)) => {
                 self.reply(&Reply::Released(Released::WasLost(reason)));
                 // What a break has marked may still be there, and stays until the holder has stopped.
                 self.wait_for_the_holder(&reader).await;
                 self.released(&lease).await;
             }
-            Some(Some(Downgraded::Shared(grant))) => {
+            Some(Downgraded::Shared(grant)) => {
                 drop(lease);
                 let number = self.number;
-                let unwanted = self
-                    .entry
-                    .turn(Place::Here, |local, turn| local.downgraded(turn, number, &shared, grant));
+                let unwanted =
+                    self.lock.turn(Where::Here, |local, turn| local.downgraded(turn, number, &shared, grant));
                 let Some((lease, error)) = unwanted else {
                     self.is_certain = true;
                     return;
                 };
                 if let Some(error) = &error {
-                    self.entry.log_repeated("a reader cannot keep its lease", error);
+                    self.lock.log_repeated("a reader cannot keep its lease", error);
                 }
                 self.wait_for_the_holder(&reader).await;
                 self.give_back(&lease).await;
@@ -237,21 +237,21 @@ impl Undoing {
     /// Waits until a holder that has learned of its loss has stopped.
     async fn wait_for_the_holder(&self, reader: &Hold) {
         if reader.loss().is_some() {
-            let clock = self.entry.clock();
+            let clock = self.lock.clock();
             clock.sleep_until(clock.now().plus(time_to_stop(reader.abort_margin()))).await;
         }
     }
 
     fn reply(&mut self, reply: &Reply) {
         self.is_certain = !matches!(reply, Reply::Failed(_));
-        self.entry.answered(self.number, reply, Place::Here);
+        self.lock.answered(self.number, reply, Where::Here);
     }
 }
 
 impl Drop for Undoing {
     fn drop(&mut self) {
         if !self.is_certain {
-            self.entry.answered(self.number, &Reply::Never, Place::Engine);
+            self.lock.answered(self.number, &Reply::Never, Where::OnEngine);
         }
     }
 }

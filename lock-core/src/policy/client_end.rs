@@ -18,12 +18,13 @@ pub(crate) struct ClientEnd {
 
 /// What a client has reached; it never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-enum Stage {
+pub(crate) enum Stage {
     InUse,
     /// `close` has begun.
     Closing,
-    /// The client has had no handle since then.
+    /// The last handle of the client was dropped then.
     Unused(Moment),
+    /// The backend is closed: the remaining work can no longer be done.
     Closed,
 }
 
@@ -33,26 +34,12 @@ impl ClientEnd {
         Self { state, _never_the_last: receiver }
     }
 
-    fn reach(&self, reached: Stage) {
+    pub(crate) fn reach(&self, reached: Stage) {
         self.state.send_if_modified(|state| {
             let is_later = reached > *state;
             *state = if is_later { reached } else { *state };
             is_later
         });
-    }
-
-    pub(crate) fn begins(&self) {
-        self.reach(Stage::Closing);
-    }
-
-    /// The last handle of the client was dropped.
-    pub(crate) fn unused(&self, since: Moment) {
-        self.reach(Stage::Unused(since));
-    }
-
-    /// The backend is closed: the remaining work can no longer be done.
-    pub(crate) fn closed(&self) {
-        self.reach(Stage::Closed);
     }
 
     pub(crate) fn has_begun(&self) -> bool {

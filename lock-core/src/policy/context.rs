@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::policy::client_end::ClientEnd;
 use crate::policy::groups::HeldGroups;
-use crate::policy::hold::Observer;
+use crate::policy::hold::EventSink;
 use crate::policy::local::Number;
 use crate::runtime::{Clock, Engine, Metrics, Moment, Outstanding};
 use crate::spi::{AnyBackend, AttemptId, HoldOptions};
@@ -24,7 +24,7 @@ pub(crate) struct ClientContext {
     pub(crate) unconfirmed: Arc<Outstanding>,
     pub(crate) end: ClientEnd,
     /// Receives the events of all holds.
-    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) events: Arc<dyn EventSink>,
     /// When every holder whose hold the core has ended must have stopped, in nanoseconds; zero if there was no such hold.
     pub(crate) stopped_by: AtomicU64,
     /// The id of the first attempt, which is random, and the number of the next one.

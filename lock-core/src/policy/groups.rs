@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::policy::entry::Entry;
+use crate::policy::client_lock::ClientLock;
 use crate::policy::local::Number;
 use crate::runtime::{Clock, Moment, Mutex, NumberMap, Outstanding};
 use crate::spi::{AnyLease, GroupId, GroupReport};
@@ -14,7 +14,7 @@ use crate::types::LossReason;
 
 /// All leases of a client.
 pub(crate) struct HeldGroups {
-    all: Mutex<All>,
+    groups: Mutex<Groups>,
     /// How many leases there are in all groups.
     pub(crate) leases: Outstanding,
     /// Notified when contact with the server returns.
@@ -23,8 +23,8 @@ pub(crate) struct HeldGroups {
 }
 
 #[derive(Default)]
-struct All {
-    groups: NumberMap<GroupId, Group>,
+struct Groups {
+    by_id: NumberMap<GroupId, Group>,
     /// An empty group, whose memory the next new one gets.
     spare: Option<Group>,
     /// The groups that were lost most recently: later groups have higher numbers.
@@ -37,7 +37,7 @@ const MOST_LOST: usize = 1 << 14;
 
 #[derive(Default)]
 struct Group {
-    leases: NumberMap<Number, Held>,
+    leases: NumberMap<Number, HeldLease>,
     task: Option<Task>,
 }
 
@@ -55,15 +55,15 @@ const LOOKS_IN_AN_INTERVAL: u32 = 16;
 
 /// A lease that is held.
 #[derive(Clone)]
-pub(crate) struct Held {
-    pub(crate) entry: Arc<Entry>,
+pub(crate) struct HeldLease {
+    pub(crate) lock: Arc<ClientLock>,
     pub(crate) number: Number,
     pub(crate) lease: AnyLease,
     /// When it is to be renewed, and how long after a renewal the next one is due; `None` if it is not renewed.
     pub(crate) renewal: Option<(Moment, Duration)>,
 }
 
-impl Held {
+impl HeldLease {
     pub(super) fn interval(&self) -> Option<Duration> {
         self.renewal.map(|(_, interval)| interval)
     }
@@ -71,16 +71,16 @@ impl Held {
 
 impl HeldGroups {
     pub(crate) fn new(clock: Clock) -> Self {
-        Self { all: Mutex::default(), leases: Outstanding::default(), contact: Notify::new(), clock }
+        Self { groups: Mutex::default(), leases: Outstanding::default(), contact: Notify::new(), clock }
     }
 
     /// Adds a lease, or changes when it is renewed. Returns what wakes the task of the group, if the caller has to start that, and
     /// why the group is lost, if it is. A group that is lost at the same moment is lost before, or for this lease, too.
-    pub(super) fn add(&self, id: GroupId, held: Held) -> (Option<Arc<Notify>>, Option<LossReason>) {
+    pub(super) fn add(&self, id: GroupId, held: HeldLease) -> (Option<Arc<Notify>>, Option<LossReason>) {
         let renew_at = held.renewal.map(|(first, _)| first);
-        let mut all = self.all.lock();
-        let All { groups, spare, lost } = &mut *all;
-        let group = groups.entry(id).or_insert_with(|| spare.take().unwrap_or_default());
+        let mut groups = self.groups.lock();
+        let Groups { by_id, spare, lost } = &mut *groups;
+        let group = by_id.entry(id).or_insert_with(|| spare.take().unwrap_or_default());
         if group.leases.insert(held.number, held).is_none() {
             self.leases.add();
         }
@@ -89,39 +89,39 @@ impl HeldGroups {
 
     /// Removes a lease that has ended, or whose release begins. It runs foreign code.
     pub(super) fn remove(&self, id: GroupId, number: Number) {
-        let mut all = self.all.lock();
-        let All { groups, spare, .. } = &mut *all;
-        let Some(group) = groups.get_mut(&id) else { return };
+        let mut groups = self.groups.lock();
+        let Groups { by_id, spare, .. } = &mut *groups;
+        let Some(group) = by_id.get_mut(&id) else { return };
         let Some(removed) = group.leases.remove(&number) else { return };
         // If a group has a task, that task removes it: usually the next lease comes sooner.
         if group.leases.is_empty() && group.task.is_none() {
-            *spare = groups.remove(&id);
+            *spare = by_id.remove(&id);
         }
-        drop(all);
+        drop(groups);
         drop(removed);
         self.leases.subtract();
     }
 
-    pub(super) fn of_group(&self, group: GroupId) -> Vec<Held> {
-        let all = self.all.lock();
-        all.groups.get(&group).map(|group| group.leases.values().cloned().collect()).unwrap_or_default()
+    pub(super) fn of_group(&self, group: GroupId) -> Vec<HeldLease> {
+        let groups = self.groups.lock();
+        groups.by_id.get(&group).map(|group| group.leases.values().cloned().collect()).unwrap_or_default()
     }
 
-    pub(crate) fn all(&self) -> Vec<Held> {
-        self.all.lock().groups.values().flat_map(|group| group.leases.values().cloned()).collect()
+    pub(crate) fn all(&self) -> Vec<HeldLease> {
+        self.groups.lock().by_id.values().flat_map(|group| group.leases.values().cloned()).collect()
     }
 
     /// Returns when the task of the group has to renew leases: at the latest now, if it is to do that now. If there is nothing to
     /// renew, the group has no task any more.
     pub(super) fn next_renewal(&self, id: GroupId, now: Moment) -> Option<Moment> {
-        let mut all = self.all.lock();
-        let group = all.groups.get_mut(&id)?;
+        let mut groups = self.groups.lock();
+        let group = groups.by_id.get_mut(&id)?;
         let renewals = group.leases.values().filter_map(|held| held.renewal);
         let first = renewals.reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)));
         let Some((due, interval)) = first else {
             group.task = None;
             if group.leases.is_empty() {
-                all.groups.remove(&id);
+                groups.by_id.remove(&id);
             }
             return None;
         };
@@ -135,9 +135,9 @@ impl HeldGroups {
     }
 
     /// Sets when leases of the group are to be renewed.
-    pub(super) fn put_off<'h>(&self, group: GroupId, leases: impl Iterator<Item = (&'h Held, Moment)>) {
-        let mut all = self.all.lock();
-        let Some(group) = all.groups.get_mut(&group) else { return };
+    pub(super) fn put_off<'h>(&self, group: GroupId, leases: impl Iterator<Item = (&'h HeldLease, Moment)>) {
+        let mut groups = self.groups.lock();
+        let Some(group) = groups.by_id.get_mut(&group) else { return };
         for (held, renew_at) in leases {
             let kept = group.leases.get_mut(&held.number);
             if let Some((due, _)) = kept.and_then(|held| held.renewal.as_mut()) {
@@ -153,7 +153,7 @@ impl HeldGroups {
     pub(crate) fn report(&self, group: GroupId, report: GroupReport) {
         match report {
             GroupReport::Suspect => {
-                self.of_group(group).iter().for_each(|held| held.entry.suspect(held.number));
+                self.of_group(group).iter().for_each(|held| held.lock.suspect(held.number));
             }
             GroupReport::Restored => {
                 self.contact.notify_waiters();
@@ -163,7 +163,7 @@ impl HeldGroups {
             GroupReport::Lost(reason) => {
                 self.remember(group, reason);
                 for held in self.of_group(group) {
-                    held.entry.lose(held.number, reason);
+                    held.lock.lose(held.number, reason);
                 }
             }
         }
@@ -171,7 +171,7 @@ impl HeldGroups {
 
     /// Remembers that a group is lost, for grants in it that are not registered yet.
     fn remember(&self, group: GroupId, reason: LossReason) {
-        let lost = &mut self.all.lock().lost;
+        let lost = &mut self.groups.lock().lost;
         // Room is made first: this group may be older than all that are remembered.
         if lost.len() >= MOST_LOST && !lost.contains_key(&group) {
             lost.pop_first();
@@ -182,8 +182,8 @@ impl HeldGroups {
     /// Makes all leases of the group due for renewal now.
     fn renew_now(&self, group: GroupId) {
         let now = self.clock.now();
-        let mut all = self.all.lock();
-        let Some(group) = all.groups.get_mut(&group) else { return };
+        let mut groups = self.groups.lock();
+        let Some(group) = groups.by_id.get_mut(&group) else { return };
         for (due, _) in group.leases.values_mut().filter_map(|held| held.renewal.as_mut()) {
             *due = now.min(*due);
         }
@@ -221,7 +221,7 @@ mod tests {
             held.report(GroupId::new(number), GroupReport::Lost(LossReason::ConnectionLost));
             held.report(GroupId::new(number), GroupReport::Lost(LossReason::SessionClosed));
         }
-        let lost = &held.all.lock().lost;
+        let lost = &held.groups.lock().lost;
         assert_eq!(lost.len(), MOST_LOST);
         assert_eq!(lost.get(&GroupId::new(groups - 1)), Some(&LossReason::SessionClosed));
         assert_eq!(lost.get(&GroupId::new(0)), None);
@@ -233,6 +233,6 @@ mod tests {
         for number in (0..=MOST_LOST as u64).rev() {
             held.report(GroupId::new(number), GroupReport::Lost(LossReason::ConnectionLost));
         }
-        assert!(held.all.lock().lost.contains_key(&GroupId::new(0)));
+        assert!(held.groups.lock().lost.contains_key(&GroupId::new(0)));
     }
 }

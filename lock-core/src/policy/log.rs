@@ -12,11 +12,10 @@ use std::time::Duration;
 use tracing::Span;
 use tracing::field::{DisplayValue, Empty, debug as debug_value, display};
 
-use crate::policy::entry::Entry;
+use crate::policy::client_lock::ClientLock;
 use crate::policy::hold::Hold;
-use crate::policy::hold::state::Known;
 use crate::runtime::log::log;
-use crate::runtime::waker::contained;
+use crate::runtime::waker::catch_panic;
 use crate::runtime::{Moment, OnDrop, WaitOutcome};
 use crate::types::{FencingToken, HolderInfo, LockError, LockName, LossReason, Mode};
 
@@ -26,13 +25,13 @@ pub(super) struct Trace(Span);
 
 impl Trace {
     fn new(make: impl FnOnce() -> Span) -> Self {
-        Self(contained(make).unwrap_or_else(Span::none))
+        Self(catch_panic(make).unwrap_or_else(Span::none))
     }
 
     pub(super) fn enter(&self) -> OnDrop<impl FnMut()> {
-        let mut entered = contained(|| self.0.enter());
+        let mut entered = catch_panic(|| self.0.enter());
         OnDrop(move || {
-            contained(|| drop(entered.take()));
+            catch_panic(|| drop(entered.take()));
         })
     }
 
@@ -47,7 +46,7 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        contained(|| drop(std::mem::replace(&mut self.0, Span::none())));
+        catch_panic(|| drop(std::mem::replace(&mut self.0, Span::none())));
     }
 }
 
@@ -63,7 +62,7 @@ pub(super) fn wait_ended(
     waited: impl Fn() -> Duration,
 ) {
     if !span.is_disabled() {
-        contained(|| {
+        catch_panic(|| {
             span.record("outcome", outcome.word()).record("waited", debug_value(waited()));
             span.record("token", token.map(display));
         });
@@ -71,7 +70,7 @@ pub(super) fn wait_ended(
 }
 
 /// A lock at a server.
-impl Entry {
+impl ClientLock {
     /// The span of a call that acquires a lock.
     pub(super) fn wait_span(&self, mode: Mode) -> Trace {
         Trace::new(|| {
@@ -163,9 +162,9 @@ impl Hold {
         );
     }
 
-    pub(super) fn log_lost(&self, reason: LossReason, known: Known) {
+    pub(super) fn log_lost(&self, reason: LossReason, was_known: bool) {
         let (lock, token, held, server) = (self.name(), self.shown_token(), self.held_for(), self.server());
-        if known == Known::NotYet {
+        if !was_known {
             // It does not affect the owner.
             log!(debug, %lock, token, %reason, %server, "lost before its waiter had it");
         } else if reason == LossReason::ClientClosed {
@@ -188,25 +187,14 @@ const NAMES: usize = 3;
 /// How often failed renewals are logged as a warning, for each group.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
-/// The failed renewals of a group.
-#[derive(Debug, Default)]
-pub(crate) struct Failures {
-    /// The moment from which a failure is a warning again.
-    warn_from: Option<Moment>,
-}
-
-impl Failures {
-    pub(crate) fn report(&mut self, locks: &[&LockName], why: &str, server: &str, now: Moment) {
-        if locks.is_empty() {
-            return;
-        }
-        let names: Vec<_> = locks.iter().take(NAMES).map(|name| name.as_str()).collect();
-        let locks = locks.len();
-        if self.warn_from.is_none_or(|from| now >= from) {
-            self.warn_from = Some(now.plus(WARN_EVERY));
-            log!(warn, locks, ?names, error = %why, %server, "renewals failed");
-        } else {
-            log!(debug, locks, ?names, error = %why, %server, "renewals failed");
-        }
+/// Renewals of a group have failed: a warning, which comes again `from` then on.
+pub(super) fn renewals_failed(from: &mut Moment, locks: &[&LockName], why: &str, server: &str, now: Moment) {
+    let names: Vec<_> = locks.iter().take(NAMES).map(|name| name.as_str()).collect();
+    let locks = locks.len();
+    if now >= *from {
+        *from = now.plus(WARN_EVERY);
+        log!(warn, locks, ?names, error = %why, %server, "renewals failed");
+    } else {
+        log!(debug, locks, ?names, error = %why, %server, "renewals failed");
     }
 }

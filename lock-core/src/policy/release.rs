@@ -3,13 +3,13 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use crate::policy::entry::{Entry, Place};
+use crate::policy::client_lock::{ClientLock, Where};
 use crate::policy::hold::Hold;
 use crate::policy::local::Exited;
 use crate::spi::Mode;
 use crate::types::{HoldEnd, LockError, Operation, Owner};
 
-impl Entry {
+impl ClientLock {
     /// Ends one entry of `owner`; with `of`, only an entry into that hold. The first poll ends the entry; the rest
     /// continues even if the future is dropped.
     pub(crate) async fn release(
@@ -18,7 +18,7 @@ impl Entry {
         mode: Mode,
         of: Option<&Hold>,
     ) -> Result<(), LockError> {
-        match self.turn(Place::Here, |local, turn| local.exit(turn, (owner, mode), of)) {
+        match self.turn(Where::Here, |local, turn| local.exit(turn, (owner, mode), of)) {
             Exited::StillHeld => Ok(()),
             Exited::NotOwner => Err(self.about(LockError::not_owner(self.name(), owner))),
             Exited::Lost(reason) => Err(self.lost(Operation::Release, reason)),
@@ -39,11 +39,11 @@ impl Entry {
 
     /// The entries of `owner` into `hold`, which is lost, do not say when it has stopped.
     pub(crate) fn keep_margin(self: &Arc<Self>, owner: Owner, hold: &Hold) {
-        drop(self.turn(Place::Here, |local, _| local.take_loss(owner, hold)));
+        drop(self.turn(Where::Here, |local, _| local.take_tombstone(owner, hold)));
     }
 
     /// Ends one entry of `owner` into `hold` without waiting: at the end of a scope, or when a guard is dropped.
     pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner, hold: &Hold) {
-        self.turn(Place::Here, |local, turn| local.exit_unheard(turn, owner, hold));
+        self.turn(Where::Here, |local, turn| local.exit_unheard(turn, owner, hold));
     }
 }

@@ -11,9 +11,9 @@ use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
 use crate::policy::context::ClientContext;
-use crate::policy::groups::Held;
+use crate::policy::groups::HeldLease;
 use crate::policy::log;
-use crate::runtime::{Clock, Headroom, race, within};
+use crate::runtime::{Clock, Headroom, Moment, race, within};
 use crate::spi::{GroupId, LeaseState};
 
 /// How often a failed renewal is repeated within one interval.
@@ -26,7 +26,7 @@ impl ClientContext {
             client: Arc::downgrade(self),
             clock: self.clock.clone(),
             group,
-            failures: log::Failures::default(),
+            warns_from: Moment::default(),
             headroom: self.metrics.headroom(),
         };
         self.engine.spawn(task.run(woken));
@@ -40,7 +40,8 @@ struct GroupTask {
     client: Weak<ClientContext>,
     clock: Clock,
     group: GroupId,
-    failures: log::Failures,
+    /// From when on failed renewals are a warning again.
+    warns_from: Moment,
     headroom: Headroom,
 }
 
@@ -65,13 +66,13 @@ impl GroupTask {
         let mut due = client.held.of_group(self.group);
         due.retain(|held| held.renewal.is_some());
         // Without one there is nothing to renew any more, and nothing would limit the call.
-        let Some(interval) = due.iter().filter_map(Held::interval).min() else { return };
+        let Some(interval) = due.iter().filter_map(HeldLease::interval).min() else { return };
         let leases: Vec<_> = due.iter().map(|held| Arc::clone(&held.lease)).collect();
         let anchor = self.clock.now();
         let renewing = client.backend.renew(self.group, &leases);
         let answer = within(&self.clock, anchor.plus(interval), renewing).await;
         client.metrics.renewed_in(self.clock.now().since(anchor));
-        let remaining = |held: &Held| held.entry.look(|local| local.remaining(held.number));
+        let remaining = |held: &HeldLease| held.lock.look(|local| local.lease(held.number)?.hold.remaining());
         self.headroom.was(|| due.iter().filter_map(remaining).min());
         let retry_at = self.clock.now().plus(interval / RETRIES_IN_AN_INTERVAL);
         let (mut states, why) = match answer {
@@ -92,21 +93,23 @@ impl GroupTask {
         });
         client.held.put_off(self.group, put_off);
         let mut failed = Vec::new();
-        for (Held { entry, number, .. }, state) in due.iter().zip(states) {
+        for (HeldLease { lock, number, .. }, state) in due.iter().zip(states) {
             match state {
-                LeaseState::Held => entry.renewed(*number, anchor),
-                LeaseState::HeldFrom(moment) => entry.renewed(*number, moment.min(anchor)),
+                LeaseState::Held => lock.renewed(*number, anchor),
+                LeaseState::HeldFrom(moment) => lock.renewed(*number, moment.min(anchor)),
                 // Of one whose release has begun it says nothing: the release may have arrived before.
-                LeaseState::Lost(reason) if entry.look(|local| local.is_leased(*number)) => {
-                    entry.lose(*number, reason);
+                LeaseState::Lost(reason) if lock.look(|local| local.lease(*number).is_some()) => {
+                    lock.lose(*number, reason);
                 }
                 LeaseState::Lost(_) => {}
                 LeaseState::Unknown => {
-                    entry.suspect(*number);
-                    failed.push(entry.name());
+                    lock.suspect(*number);
+                    failed.push(lock.name());
                 }
             }
         }
-        self.failures.report(&failed, &why, &client.server, self.clock.now());
+        if !failed.is_empty() {
+            log::renewals_failed(&mut self.warns_from, &failed, &why, &client.server, self.clock.now());
+        }
     }
 }

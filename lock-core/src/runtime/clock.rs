@@ -118,8 +118,7 @@ impl Clock {
     /// The alarm is woken on the deadline thread or, with a manual clock, on the thread that advances the clock. It must be
     /// quick and must not block: it delays every other deadline of the process. Dropping the handle does not wait for an
     /// alarm that is just being woken.
-    #[doc(hidden)]
-    pub fn schedule(&self, moment: Moment, alarm: Waker) -> AlarmHandle {
+    pub(crate) fn schedule(&self, moment: Moment, alarm: Waker) -> AlarmHandle {
         let key = match &self.0 {
             TimeSource::System => deadline_thread::schedule(moment, alarm),
             #[cfg(feature = "testing")]
@@ -148,10 +147,9 @@ impl fmt::Debug for Clock {
 }
 
 /// Keeps an alarm scheduled; dropping it cancels the alarm.
-#[doc(hidden)]
 #[derive(Debug)]
 #[must_use = "dropping the handle cancels the alarm"]
-pub struct AlarmHandle {
+pub(crate) struct AlarmHandle {
     clock: Clock,
     key: Option<AlarmKey>,
 }

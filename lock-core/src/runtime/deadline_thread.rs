@@ -14,13 +14,14 @@ use platform::Timer;
 
 use crate::runtime::{AlarmKey, Moment, Mutex, Schedule, wake_contained};
 
-struct Deadlines {
+pub(super) struct Deadlines {
     schedule: Schedule,
     /// What the thread waits on, once it runs. It is armed for the first alarm, or for an earlier moment.
     timer: Option<Arc<Timer>>,
 }
 
-static DEADLINES: Mutex<Deadlines> = Mutex::new(Deadlines { schedule: Schedule::new(), timer: None });
+pub(super) static DEADLINES: Mutex<Deadlines> =
+    Mutex::new(Deadlines { schedule: Schedule::new(), timer: None });
 
 /// Starts the thread, if it is not running yet.
 pub(crate) fn start() -> io::Result<()> {

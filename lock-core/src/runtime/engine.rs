@@ -33,8 +33,8 @@ pub enum EngineChoice {
 }
 
 pub(crate) struct Engine {
-    handle: Handle,
-    backend_tasks: Arc<BackendTasks>,
+    pub(crate) handle: Handle,
+    pub(crate) backend_tasks: Arc<BackendTasks>,
     /// Dropped with the engine, which ends its thread.
     _running: Option<oneshot::Sender<()>>,
 }
@@ -117,14 +117,6 @@ impl Engine {
         #[cfg(test)]
         super::counts::spawn();
         self.handle.spawn(future)
-    }
-
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
-    }
-
-    pub(crate) fn backend_tasks(&self) -> &Arc<BackendTasks> {
-        &self.backend_tasks
     }
 }
 

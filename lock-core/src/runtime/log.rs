@@ -4,7 +4,7 @@
 /// Logs at a level of `tracing`.
 macro_rules! log {
     ($level:ident, $($record:tt)*) => {{
-        $crate::runtime::waker::contained(|| tracing::$level!(target: "distlock", $($record)*));
+        $crate::runtime::waker::catch_panic(|| tracing::$level!(target: "distlock", $($record)*));
     }};
 }
 

@@ -295,12 +295,12 @@ pub(crate) struct Headroom {
 }
 
 /// The headroom of each group of this process, in seconds, by backend and group.
-static LEFT: Mutex<BTreeMap<(&'static str, u64), f64>> = Mutex::new(BTreeMap::new());
+pub(super) static HEADROOMS: Mutex<BTreeMap<(&'static str, u64), f64>> = Mutex::new(BTreeMap::new());
 
 impl Headroom {
     pub(crate) fn was(&self, left: impl FnOnce() -> Option<Duration>) {
         if let Some(left) = record::IS_ON.then(left).flatten() {
-            LEFT.lock().insert((self.backend, self.number), left.as_secs_f64());
+            HEADROOMS.lock().insert((self.backend, self.number), left.as_secs_f64());
             Self::publish(self.backend);
         }
     }
@@ -308,8 +308,12 @@ impl Headroom {
     /// Publishes the least headroom of all groups; infinite when there is no lease.
     fn publish(backend: &'static str) {
         let of_backend = (backend, 0)..=(backend, u64::MAX);
-        let least =
-            || LEFT.lock().range(of_backend.clone()).fold(f64::INFINITY, |least, (_, left)| least.min(*left));
+        let least = || {
+            HEADROOMS
+                .lock()
+                .range(of_backend.clone())
+                .fold(f64::INFINITY, |least, (_, left)| least.min(*left))
+        };
         let mut published = None;
         // Another thread may publish an older value at the same time: the last one looks again.
         while record::IS_ON && published != Some(least()) {
@@ -323,7 +327,7 @@ impl Headroom {
 impl Drop for Headroom {
     fn drop(&mut self) {
         if record::IS_ON {
-            LEFT.lock().remove(&(self.backend, self.number));
+            HEADROOMS.lock().remove(&(self.backend, self.number));
             Self::publish(self.backend);
         }
     }
@@ -349,7 +353,7 @@ mod record {
     static METADATA: Metadata<'static> = Metadata::new("distlock", Level::INFO, Some("distlock"));
 
     fn contained(record: impl FnOnce()) {
-        if waker::contained(record).is_none() {
+        if waker::catch_panic(record).is_none() {
             log!(error, "a recorder of metrics panicked");
         }
     }

@@ -17,13 +17,13 @@ pub(crate) mod race;
 pub(crate) mod sync;
 pub(crate) mod waker;
 
-pub use clock::{AlarmHandle, Clock, Moment, Sleep};
+pub use clock::{Clock, Moment, Sleep};
 pub use engine::EngineChoice;
 pub use race::within;
 pub use sync::Mutex;
 pub use waker::with_waker;
 
-pub(crate) use clock::{AlarmKey, Schedule};
+pub(crate) use clock::{AlarmHandle, AlarmKey, Schedule};
 pub(crate) use engine::{AbortOnDrop, BackendTasks, Engine, Parked, can_begin_here, no_answer};
 pub(crate) use few::{Few, FewByKey};
 pub(crate) use metrics::{Headroom, LockMetrics, Metrics, WaitOutcome};

@@ -25,7 +25,7 @@ impl<T> Mutex<T> {
     /// Locks the mutex, and blocks the thread until that is possible. Never keep the guard across an await.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         #[cfg(test)]
-        super::counts::mutex();
+        super::counts::mutex(self);
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

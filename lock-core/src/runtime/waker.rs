@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 /// }
 ///
 /// fn poll(place: &Mutex<Place>, context: &mut Context<'_>) -> Poll<u32> {
-///     lock_core::with_waker(context, |waker| {
+///     lock_core::spi::with_waker(context, |waker| {
 ///         let mut place = place.lock();
 ///         match place.answer {
 ///             Some(answer) => Poll::Ready(answer),
@@ -40,11 +40,11 @@ pub fn with_waker<T>(context: &Context<'_>, look: impl FnOnce(&mut Option<Waker>
 }
 
 /// Calls foreign code: if it panics, what comes after it is done all the same.
-pub(crate) fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }
 
 /// Wakes a task. A waker is foreign code.
 pub(crate) fn wake_contained(waker: Waker) {
-    contained(move || waker.wake());
+    catch_panic(move || waker.wake());
 }

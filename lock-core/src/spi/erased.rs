@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,11 +57,11 @@ impl<B: Backend> Erased<B> {
         Self { backend, capabilities, metrics }
     }
 
-    /// Completes a request to the backend, which is called inside of it.
+    /// Completes a request to the backend, which is called inside of it. The call is pinned, because a future that is passed on takes its memory once more.
     async fn request<T>(
         &self,
         operation: Operation,
-        call: impl Future<Output = Result<T, LockError>>,
+        call: Pin<&mut (impl Future<Output = Result<T, LockError>> + Send)>,
     ) -> Result<T, LockError> {
         let request = self.metrics.request(operation);
         let answer = contained(operation, call).await;
@@ -80,22 +81,22 @@ impl<B: Backend> AnyBackend for Erased<B> {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<AnyLease>>, LockError> {
-        let call = async { Ok(self.backend.acquire(request).await?.map(Grant::erase)) };
+        let call = pin!(async { Ok(self.backend.acquire(request).await?.map(Grant::erase)) });
         self.request(Operation::Acquire, call).await
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        self.request(Operation::Cancel, async { self.backend.cancel(request).await }).await
+        self.request(Operation::Cancel, pin!(async { self.backend.cancel(request).await })).await
     }
 
     async fn renew(&self, group: GroupId, leases: &[AnyLease]) -> Result<Vec<LeaseState>, LockError> {
         let recall = |lease: &AnyLease| Arc::clone(lease).downcast().map_err(|_| other_backend());
         let leases = leases.iter().map(recall).collect::<Result<Vec<_>, _>>()?;
-        self.request(Operation::Renew, async { self.backend.renew(group, &leases).await }).await
+        self.request(Operation::Renew, pin!(async { self.backend.renew(group, &leases).await })).await
     }
 
     async fn release(&self, lease: &AnyLease) -> Result<Released, LockError> {
-        let call = async { self.backend.release(Self::recall(lease)?).await };
+        let call = pin!(async { self.backend.release(Self::recall(lease)?).await });
         self.request(Operation::Release, call).await
     }
 
@@ -104,49 +105,49 @@ impl<B: Backend> AnyBackend for Erased<B> {
         lease: &AnyLease,
         request: &AcquireRequest,
     ) -> Result<Downgraded<AnyLease>, LockError> {
-        let call = async {
+        let call = pin!(async {
             Ok(match self.backend.downgrade(Self::recall(lease)?, request).await? {
                 Downgraded::Shared(grant) => Downgraded::Shared(grant.erase()),
                 Downgraded::WasLost(reason) => Downgraded::WasLost(reason),
             })
-        };
+        });
         self.request(Operation::Downgrade, call).await
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        self.request(Operation::Inspect, async { self.backend.inspect(request).await }).await
+        self.request(Operation::Inspect, pin!(async { self.backend.inspect(request).await })).await
     }
 
     async fn list(&self) -> Result<Vec<InspectRequest>, LockError> {
-        self.request(Operation::Inspect, async { self.backend.list().await }).await
+        self.request(Operation::Inspect, pin!(async { self.backend.list().await })).await
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        self.request(Operation::Break, async { self.backend.break_holder(request, holder).await }).await
+        self.request(Operation::Break, pin!(async { self.backend.break_holder(request, holder).await })).await
     }
 
     async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError> {
-        let call = async { self.backend.update_holder(Self::recall(lease)?, holder).await };
+        let call = pin!(async { self.backend.update_holder(Self::recall(lease)?, holder).await });
         self.request(Operation::Describe, call).await
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
-        self.request(Operation::Remember, async { self.backend.remember(memo, keep).await }).await
+        self.request(Operation::Remember, pin!(async { self.backend.remember(memo, keep).await })).await
     }
 
     async fn recall(&self, memo: &Memo, recall: Recall) -> Result<Option<Duration>, LockError> {
-        self.request(Operation::Remember, async { self.backend.recall(memo, recall).await }).await
+        self.request(Operation::Remember, pin!(async { self.backend.recall(memo, recall).await })).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {
-        self.request(Operation::Ping, async { self.backend.ping().await }).await
+        self.request(Operation::Ping, pin!(async { self.backend.ping().await })).await
     }
 
     async fn close(&self) {
-        let closing = async {
+        let closing = pin!(async {
             self.backend.close().await;
             Ok(())
-        };
+        });
         let _ = self.request(Operation::Close, closing).await;
     }
 }

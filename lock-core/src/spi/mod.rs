@@ -254,7 +254,7 @@ pub use random::random_bytes;
 pub use crate::types::{LockKind, Mode};
 
 pub use crate::runtime::engine::contained;
-pub use crate::runtime::{Mutex, within};
+pub use crate::runtime::{Mutex, with_waker, within};
 
 pub(crate) use attempt::{Report, Reports};
 pub(crate) use context::GroupReport;

@@ -4,19 +4,7 @@ use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::types::{Mode, NameRules};
-
-/// Makes methods that each set one field.
-macro_rules! setters {
-    ($($(#[$doc:meta])+ $name:ident($($argument:ident: $type:ty)?) { $field:ident = $value:expr })+) => {$(
-        $(#[$doc])+
-        #[must_use]
-        pub const fn $name(mut self $(, $argument: $type)?) -> Self {
-            self.$field = $value;
-            self
-        }
-    )+};
-}
+use crate::types::{Mode, NameRules, setters};
 
 /// How far the exclusion of a backend reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,6 +8,7 @@ pub(crate) mod name;
 pub(crate) mod origin;
 pub(crate) mod owner;
 pub(crate) mod password;
+mod setters;
 pub(crate) mod status;
 pub(crate) mod token;
 
@@ -26,3 +27,4 @@ pub use token::FencingToken;
 
 pub(crate) use name::hash;
 pub(crate) use owner::Kind;
+pub(crate) use setters::setters;

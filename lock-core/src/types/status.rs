@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::types::{FencingToken, LockError, LockName, Mode, ProcessOrigin};
+use crate::types::{FencingToken, LockError, LockName, Mode, ProcessOrigin, setters};
 
 /// Identifies a holder or a waiter of a lock, as the server knows it: one acquisition, not one process.
 ///
@@ -151,11 +151,15 @@ impl Participant {
         }
     }
 
-    /// Sets how it holds or wants the lock.
-    #[must_use]
-    pub fn with_mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
-        self
+    setters! {
+        /// Sets how it holds or wants the lock.
+        with_mode(mode: Mode) { mode = mode }
+
+        /// Adds the fencing token.
+        with_token(token: Option<FencingToken>) { token = token }
+
+        /// Adds the time since when it holds or waits.
+        with_since(since: SystemTime) { since = Some(since) }
     }
 
     /// Adds what the participant said about itself.
@@ -166,20 +170,6 @@ impl Participant {
         self.origin.clone_from(&info.origin);
         self.label.clone_from(&info.label);
         self.value.clone_from(&info.value);
-        self
-    }
-
-    /// Adds the fencing token.
-    #[must_use]
-    pub fn with_token(mut self, token: Option<FencingToken>) -> Self {
-        self.token = token;
-        self
-    }
-
-    /// Adds the time since when it holds or waits.
-    #[must_use]
-    pub fn with_since(mut self, since: SystemTime) -> Self {
-        self.since = Some(since);
         self
     }
 }

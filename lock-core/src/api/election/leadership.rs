@@ -153,22 +153,22 @@ impl Leading {
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), LockError> {
         let info = self.election.info(value.into())?;
         let _one_at_a_time = self.changing.lock().await;
-        let ReentrantLock { client, entry, .. } = &self.election.lock;
-        let Some(lease) = entry.lease_of(&self.hold).filter(|_| self.hold.is_valid()) else {
+        let ReentrantLock { client, of_client, .. } = &self.election.lock;
+        let Some(lease) = of_client.lease_of(&self.hold).filter(|_| self.hold.is_valid()) else {
             return Err(self.over());
         };
         let updated = client.on_engine(Operation::Describe, |context| async move {
             context.backend.update_holder(&lease, &info).await
         });
-        if let Updated::Lost(reason) = updated.await.map_err(|error| error.on(entry.name()))? {
-            entry.lose(self.hold.grant().lease, reason);
+        if let Updated::Lost(reason) = updated.await.map_err(|error| error.on(of_client.name()))? {
+            of_client.lose(self.hold.grant().lease, reason);
             return Err(self.over());
         }
-        entry.changed();
+        of_client.changed();
         Ok(())
     }
 
     fn over(&self) -> LockError {
-        self.election.lock.entry.about(self.hold.why_over(Operation::Describe))
+        self.election.lock.of_client.about(self.hold.why_over(Operation::Describe))
     }
 }

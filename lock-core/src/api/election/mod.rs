@@ -107,7 +107,7 @@ impl Election {
     /// # Ok(()) });
     /// ```
     pub fn name(&self) -> &LockName {
-        self.lock.entry.name()
+        self.lock.of_client.name()
     }
 
     /// Waits until this candidate leads. Until then, the server shows `value` with the candidates that wait, where it shows
@@ -135,7 +135,7 @@ impl Election {
     /// Dropping the future withdraws the candidate.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, LockError> {
         let led = self.campaign_until(value.into(), Wait::Forever).await?;
-        led.ok_or_else(|| self.lock.entry.about(endless_wait_ended(self.name())))
+        led.ok_or_else(|| self.lock.of_client.about(endless_wait_ended(self.name())))
     }
 
     /// Like [`campaign`](Self::campaign), but waits at most `duration`, and fails with [`ErrorKind::Busy`] when another
@@ -165,7 +165,7 @@ impl Election {
         value: impl Into<String>,
         duration: Duration,
     ) -> Result<Leadership, LockError> {
-        let wait = Wait::within(duration, self.lock.entry.clock().now());
+        let wait = Wait::within(duration, self.lock.of_client.clock().now());
         let led = self.campaign_until(value.into(), wait).await?;
         led.ok_or_else(|| self.lock.busy())
     }
@@ -179,7 +179,7 @@ impl Election {
         // A leader may change its value, which the one after it must not inherit.
         options.local_handoff = None;
         options.is_term = true;
-        self.lock.entry.metrics_in(Mode::Exclusive).leads(0.0, 0);
+        self.lock.of_client.metrics_in(Mode::Exclusive).leads(0.0, 0);
         let guard = lock.acquire_guard(Owner::new(), wait).await?;
         Ok(guard.map(|guard| Leadership::new(self.clone(), guard)))
     }
@@ -198,7 +198,7 @@ impl Election {
                 .because(format!("the backend {:?} cannot show the value of a leader", capabilities.backend))
                 .remedy("campaign with an empty value, or choose another backend or option"));
         }
-        let mut info = HolderInfo::clone(self.lock.entry.holder());
+        let mut info = HolderInfo::clone(self.lock.of_client.holder());
         info.value = Some(value).filter(|value| !value.is_empty());
         Ok(Arc::new(info))
     }

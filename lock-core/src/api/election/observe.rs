@@ -49,13 +49,13 @@ impl Election {
                 .on(self.name())
                 .because("the interval of an observer is zero"));
         }
-        let mut changes = self.lock.entry.changes();
+        let mut changes = self.lock.of_client.changes();
         let (sender, leader) = watch::channel(self.leader().await?);
         let election = self.clone();
         let observing = async move {
             loop {
                 // Until something changes through this client, or it is time to ask.
-                let clock = election.lock.entry.clock();
+                let clock = election.lock.of_client.clock();
                 let time = within(clock, clock.now().plus(election.interval), changes.changed());
                 if race(election.lock.client.closing(), time).await.is_ok() {
                     return;
@@ -121,7 +121,7 @@ impl LeaderWatch {
     /// The future may be dropped and the method called again at any time.
     pub async fn changed(&mut self) -> Result<Option<Participant>, LockError> {
         self.leader.changed().await.map_err(|_| {
-            self.election.lock.entry.about(LockError::new(ErrorKind::Closed, Operation::Inspect))
+            self.election.lock.of_client.about(LockError::new(ErrorKind::Closed, Operation::Inspect))
         })?;
         Ok(self.leader.borrow_and_update().clone())
     }

@@ -54,7 +54,7 @@ impl Election {
                 Err(error) if error.is_retryable() || error.kind() == ErrorKind::Lost => {}
                 Err(error) => return Err(error),
             }
-            let clock = self.lock.entry.clock();
+            let clock = self.lock.of_client.clock();
             clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
         }
     }

@@ -11,16 +11,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::runtime::{Clock, LockMetrics, Metrics, Moment};
+use crate::runtime::{Clock, Few, LockMetrics, Metrics, Moment};
 use crate::spi::{AcquireRequest, HoldOptions};
 use crate::types::{FencingToken, HoldEnd, HolderId, HolderInfo, LockError, LockName, LossReason, Owner};
-use state::{Acquired, Event, HoldState, Known, Phase, Woken};
+use state::{Event, HoldState, Phase};
 
 /// Receives the events of the holds of a lock. It runs no user code.
-pub(crate) trait Observer: Send + Sync {
+pub(crate) trait EventSink: Send + Sync {
     fn publish(&self, event: Event, hold: &Hold);
 }
 
@@ -61,9 +61,9 @@ pub(crate) struct HoldCore {
     home: Arc<dyn Home>,
     /// A number that no other hold of this process has.
     pub(crate) number: u64,
-    first: Granted,
+    first: HoldGrant,
     /// What replaced it, when a writer became a reader.
-    later: OnceLock<Box<Granted>>,
+    later: OnceLock<Box<HoldGrant>>,
     /// The holds that this one consists of: it is valid only while all of them are. Empty for most holds.
     pub(crate) parts: Box<[Hold]>,
     granted_at: Moment,
@@ -72,15 +72,15 @@ pub(crate) struct HoldCore {
     pub(crate) state: HoldState,
     /// Why its release has no certain result.
     pub(crate) failure: OnceLock<LockError>,
-    /// Receives the events beside the observer of the client.
-    observer: OnceLock<Arc<dyn Observer>>,
+    /// Receives the events, beside those of the client.
+    events: OnceLock<Arc<dyn EventSink>>,
     /// Whether another process may have inherited the descriptor.
     is_inherited: AtomicBool,
 }
 
 /// What the server granted. Several locks together have nothing of it.
 #[derive(Clone, Default)]
-pub(crate) struct Granted {
+pub(crate) struct HoldGrant {
     /// The number of the lease.
     pub(crate) lease: u64,
     /// The attempt, or the one that is to make the lease of a writer that of this reader.
@@ -92,7 +92,7 @@ pub(crate) struct Granted {
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
 }
 
-impl Granted {
+impl HoldGrant {
     fn options(&self) -> Option<&HoldOptions> {
         self.request.as_ref().map(|request| &**request.options())
     }
@@ -102,7 +102,7 @@ static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
 
 impl Hold {
     /// Creates a hold that begins now and lasts until `deadline`, unless its lease is renewed or its options end it earlier.
-    pub(crate) fn new(home: Arc<dyn Home>, first: Granted, parts: Box<[Self]>, deadline: Moment) -> Self {
+    pub(crate) fn new(home: Arc<dyn Home>, first: HoldGrant, parts: Box<[Self]>, deadline: Moment) -> Self {
         let granted_at = home.about().clock.now();
         let deadline = deadline.min(longest(&first, granted_at));
         Self(Arc::new(HoldCore {
@@ -115,18 +115,18 @@ impl Hold {
             acquired_in: OnceLock::new(),
             state: HoldState::new(deadline.as_nanoseconds()),
             failure: OnceLock::new(),
-            observer: OnceLock::new(),
+            events: OnceLock::new(),
             is_inherited: AtomicBool::new(false),
         }))
     }
 
     /// Returns what the server granted last.
-    pub(crate) fn grant(&self) -> &Granted {
+    pub(crate) fn grant(&self) -> &HoldGrant {
         self.0.later.get().map_or(&self.0.first, |later| later)
     }
 
     /// The server has granted this hold a lease of its own.
-    pub(crate) fn granted_later(&self, grant: Granted) {
+    pub(crate) fn granted_later(&self, grant: HoldGrant) {
         let _ = self.0.later.set(Box::new(grant));
     }
 
@@ -150,9 +150,9 @@ impl Hold {
         self.grant().options().is_some_and(|options| options.finishes_body)
     }
 
-    /// Adds an observer, unless the hold has one. Call this before the acquisition is reported.
-    pub(crate) fn observe_with(&self, observer: &Arc<dyn Observer>) {
-        let _ = self.0.observer.set(Arc::clone(observer));
+    /// Has its events told to these, too, unless there are some. Call this before the acquisition is reported.
+    pub(crate) fn also_tell(&self, events: &Arc<dyn EventSink>) {
+        let _ = self.0.events.set(Arc::clone(events));
     }
 
     pub(crate) fn server(&self) -> &str {
@@ -177,8 +177,8 @@ impl Hold {
 impl Hold {
     fn publish(&self, event: Event) {
         self.0.home.publish(event, self);
-        if let Some(observer) = self.0.observer.get() {
-            observer.publish(event, self);
+        if let Some(events) = self.0.events.get() {
+            events.publish(event, self);
         }
     }
 
@@ -194,9 +194,10 @@ impl Hold {
     }
 
     /// Declares the hold lost, if it stands. Returns what is to be reported.
-    pub(crate) fn lose(&self, reason: LossReason, woken: &mut Woken) -> Option<EndedHold> {
-        let known = self.0.state.lose(reason, |event| self.publish(event), woken)?;
-        Some(EndedHold { hold: self.clone(), loss: Some(reason), known, was_released: false })
+    pub(crate) fn lose(&self, reason: LossReason, woken: &mut Few<Waker>) -> Option<EndedHold> {
+        let mut ended =
+            EndedHold { hold: self.clone(), loss: Some(reason), was_known: false, was_released: false };
+        self.0.state.lose(reason, |event| ended.publish(event), woken).then_some(ended)
     }
 
     /// The server has answered the release, or the owner does not wait for it any longer. Returns what is to be reported, if
@@ -205,19 +206,25 @@ impl Hold {
         &self,
         loss: Option<LossReason>,
         failure: Option<LockError>,
-        woken: &mut Woken,
+        woken: &mut Few<Waker>,
     ) -> Option<EndedHold> {
         if let Some(failure) = failure {
             let _ = self.0.failure.set(failure);
         }
-        let known = self.0.state.finish(loss, |event| self.publish(event), woken)?;
-        Some(EndedHold { hold: self.clone(), loss, known, was_released: true })
+        let mut ended = EndedHold { hold: self.clone(), loss, was_known: false, was_released: true };
+        self.0.state.finish(loss, |event| ended.publish(event), woken).then_some(ended)
     }
 
     /// The owner has received the hold: reports the acquisition, once, and the end of the hold if that came first.
     pub(crate) fn report_acquired(&self) {
-        let acquired = self.0.state.acquired(|event| self.publish(event));
-        if acquired == Acquired::Before {
+        let mut loss = None;
+        let is_new = self.0.state.acquired(|event| {
+            self.publish(event);
+            if let Event::Abort(reason) = event {
+                loss = Some(reason);
+            }
+        });
+        if !is_new {
             return;
         }
         if let Some(metrics) = self.metrics() {
@@ -226,9 +233,8 @@ impl Hold {
                 metrics.leads(1.0, 1);
             }
         }
-        if let Acquired::Lost(reason) = acquired {
-            let (hold, loss) = (self.clone(), Some(reason));
-            EndedHold { hold, loss, known: Known::Yes, was_released: false }.report();
+        if loss.is_some() {
+            EndedHold { hold: self.clone(), loss, was_known: true, was_released: false }.report();
         }
     }
 
@@ -245,21 +251,25 @@ impl Hold {
 pub(crate) struct EndedHold {
     hold: Hold,
     loss: Option<LossReason>,
-    known: Known,
+    /// Whether its owner had received it.
+    was_known: bool,
     was_released: bool,
 }
 
 impl EndedHold {
+    fn publish(&mut self, event: Event) {
+        self.was_known = true;
+        self.hold.publish(event);
+    }
+
     /// Runs foreign code, so no mutex is locked and the deadline thread does not call it.
     pub(crate) fn report(&self) {
-        let Self { hold, loss, known, was_released } = self;
+        let Self { hold, loss, was_known, was_released } = self;
         match *loss {
-            Some(reason) if !was_released => hold.log_lost(reason, *known),
+            Some(reason) if !was_released => hold.log_lost(reason, *was_known),
             loss => hold.log_released(loss),
         }
-        if *known == Known::Yes
-            && let Some(metrics) = hold.metrics()
-        {
+        if *was_known && let Some(metrics) = hold.metrics() {
             metrics.ended(|| hold.held_for(), *loss);
             if hold.is_term() {
                 metrics.leads(-1.0, 0);
@@ -271,28 +281,28 @@ impl EndedHold {
 /// Watches a hold, until it has ended or this is dropped.
 pub(crate) struct UntilEnded {
     hold: Hold,
-    place: Option<u64>,
+    watcher: Option<u64>,
 }
 
 impl Future for UntilEnded {
     type Output = HoldEnd;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<HoldEnd> {
-        let Self { hold, place } = &mut *self;
-        hold.0.state.poll(place, context)
+        let Self { hold, watcher } = &mut *self;
+        hold.0.state.poll(watcher, context)
     }
 }
 
 impl Drop for UntilEnded {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.hold.0.state.unwatch(place);
+        if let Some(watcher) = self.watcher {
+            self.hold.0.state.unwatch(watcher);
         }
     }
 }
 
 /// When the hold ends even if it is renewed, if its options limit it.
-fn longest(grant: &Granted, granted_at: Moment) -> Moment {
+fn longest(grant: &HoldGrant, granted_at: Moment) -> Moment {
     let max_hold = grant.options().and_then(|options| options.max_hold);
     max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length))
 }

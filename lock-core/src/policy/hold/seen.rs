@@ -7,7 +7,7 @@ use std::sync::{Arc, atomic::Ordering};
 use std::time::Duration;
 
 use super::state::Phase;
-use super::{Granted, Hold, UntilEnded};
+use super::{Hold, HoldGrant, UntilEnded};
 use crate::spi::AcquireRequest;
 use crate::types::{
     ErrorKind, FencingToken, HoldEnd, HolderId, LockError, LockKind, LockName, LossReason, Mode, Operation,
@@ -98,8 +98,8 @@ impl Hold {
     /// ```
     pub fn id(&self) -> HolderId {
         match self.grant() {
-            Granted { holder: Some(id), .. } => id.clone(),
-            Granted { request: Some(request), .. } => HolderId::new(request.id().to_string()),
+            HoldGrant { holder: Some(id), .. } => id.clone(),
+            HoldGrant { request: Some(request), .. } => HolderId::new(request.id().to_string()),
             // Without a server.
             _ => HolderId::new(self.0.number.to_string()),
         }
@@ -251,7 +251,7 @@ impl Hold {
 
     /// As [`ended`](Self::ended), with a type that can be kept.
     pub(crate) fn until_ended(&self) -> UntilEnded {
-        UntilEnded { hold: self.clone(), place: None }
+        UntilEnded { hold: self.clone(), watcher: None }
     }
 
     /// Returns a file descriptor that keeps the lock held for as long as any process has it open, if the backend works

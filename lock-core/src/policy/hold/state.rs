@@ -33,13 +33,13 @@ pub(crate) enum Event {
 /// The state of one hold.
 #[derive(Debug)]
 pub(crate) struct HoldState {
-    inner: Mutex<Inner>,
+    life: Mutex<Life>,
     /// The moment from which the hold is no longer valid. It moves only while the mutex is locked.
     deadline: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct Life {
     phase: Phase,
     /// Whether contact with the server is lost.
     is_suspect: bool,
@@ -75,27 +75,7 @@ enum Reported {
     End,
 }
 
-/// Whether the owner has received the hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
-    Yes,
-    NotYet,
-}
-
-/// What an owner gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Acquired {
-    Now,
-    /// It has entered again.
-    Before,
-    /// The hold was lost before its owner had it.
-    Lost(LossReason),
-}
-
-/// The wakers of those who watch a hold, to be woken when no mutex is locked.
-pub(crate) type Woken = Few<Waker>;
-
-impl Inner {
+impl Life {
     fn follow_contact(&mut self, publish: impl FnOnce(Event)) {
         let Reported::Held { is_suspect } = &mut self.reported else { return };
         if matches!(self.phase, Phase::Standing) && *is_suspect != self.is_suspect {
@@ -104,22 +84,21 @@ impl Inner {
         }
     }
 
-    fn end(&mut self, end: HoldEnd, event: Event, publish: impl FnOnce(Event), woken: &mut Woken) -> Known {
+    /// The event is published if the owner has received the hold.
+    fn end(&mut self, end: HoldEnd, event: Event, publish: impl FnOnce(Event), woken: &mut Few<Waker>) {
         woken.extend(self.watchers.take().into_iter().flat_map(|watchers| watchers.wakers.into_values()));
         self.phase = Phase::Ended(end);
-        if self.reported == Reported::Nothing {
-            return Known::NotYet;
+        if self.reported != Reported::Nothing {
+            self.reported = Reported::End;
+            publish(event);
         }
-        self.reported = Reported::End;
-        publish(event);
-        Known::Yes
     }
 }
 
 impl HoldState {
     pub(crate) fn new(deadline: u64) -> Self {
         Self {
-            inner: Mutex::new(Inner {
+            life: Mutex::new(Life {
                 phase: Phase::Standing,
                 is_suspect: false,
                 reported: Reported::Nothing,
@@ -130,15 +109,15 @@ impl HoldState {
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        self.inner.lock().phase
+        self.life.lock().phase
     }
 
     /// Returns how long the hold is still valid, in nanoseconds: `u64::MAX` without a deadline, zero when it has ended.
     /// `now` is called while the mutex is held. Otherwise a renewal could move the deadline meanwhile, and the old
     /// deadline would be compared with a time at which it no longer applied.
     pub(crate) fn remaining(&self, now: impl FnOnce() -> u64) -> u64 {
-        let inner = self.inner.lock();
-        match (inner.phase, self.last_deadline()) {
+        let life = self.life.lock();
+        match (life.phase, self.last_deadline()) {
             (Phase::Standing, u64::MAX) => u64::MAX,
             (Phase::Standing, deadline) => deadline.saturating_sub(now()),
             _ => 0,
@@ -159,100 +138,100 @@ impl HoldState {
         now: impl FnOnce() -> u64,
         publish: impl FnOnce(Event),
     ) -> bool {
-        let mut inner = self.inner.lock();
-        if !matches!(inner.phase, Phase::Standing) || now() >= self.last_deadline() {
+        let mut life = self.life.lock();
+        if !matches!(life.phase, Phase::Standing) || now() >= self.last_deadline() {
             return false;
         }
         self.deadline.fetch_max(deadline, Ordering::AcqRel);
-        let was_suspect = std::mem::replace(&mut inner.is_suspect, false);
-        inner.follow_contact(publish);
+        let was_suspect = std::mem::replace(&mut life.is_suspect, false);
+        life.follow_contact(publish);
         was_suspect
     }
 
     /// Records that contact is lost. Returns whether that changed the state of a hold that stands.
     pub(crate) fn suspect(&self, publish: impl FnOnce(Event)) -> bool {
-        let mut inner = self.inner.lock();
-        let was_suspect = std::mem::replace(&mut inner.is_suspect, true);
-        inner.follow_contact(publish);
-        !was_suspect && matches!(inner.phase, Phase::Standing)
+        let mut life = self.life.lock();
+        let was_suspect = std::mem::replace(&mut life.is_suspect, true);
+        life.follow_contact(publish);
+        !was_suspect && matches!(life.phase, Phase::Standing)
     }
 
     pub(crate) fn is_suspect(&self) -> bool {
-        self.inner.lock().is_suspect
+        self.life.lock().is_suspect
     }
 
-    /// The owner has received the hold.
-    pub(crate) fn acquired(&self, mut publish: impl FnMut(Event)) -> Acquired {
-        let mut inner = self.inner.lock();
-        if inner.reported != Reported::Nothing {
-            return Acquired::Before;
+    /// The owner has received the hold, for the first time or again: returns whether it is the first. Publishes that then, and
+    /// the end of the hold, if that came first.
+    pub(crate) fn acquired(&self, mut publish: impl FnMut(Event)) -> bool {
+        let mut life = self.life.lock();
+        if life.reported != Reported::Nothing {
+            return false;
         }
         publish(Event::Acquired);
-        inner.reported = Reported::Held { is_suspect: false };
-        match inner.phase {
-            Phase::Standing | Phase::Releasing => inner.follow_contact(publish),
-            Phase::Ended(HoldEnd::Released) => {
-                inner.reported = Reported::End;
-                publish(Event::Released);
-            }
-            Phase::Ended(HoldEnd::Lost(reason)) => {
-                inner.reported = Reported::End;
-                publish(Event::Abort(reason));
-                return Acquired::Lost(reason);
-            }
-        }
-        Acquired::Now
+        life.reported = Reported::Held { is_suspect: false };
+        let Phase::Ended(end) = life.phase else {
+            life.follow_contact(publish);
+            return true;
+        };
+        life.reported = Reported::End;
+        publish(match end {
+            HoldEnd::Released => Event::Released,
+            HoldEnd::Lost(reason) => Event::Abort(reason),
+        });
+        true
     }
 
     /// Begins the release of a hold that stands: from here on it cannot be lost any more.
     pub(crate) fn begin_release(&self) -> bool {
-        let mut inner = self.inner.lock();
-        let stands = matches!(inner.phase, Phase::Standing);
+        let mut life = self.life.lock();
+        let stands = matches!(life.phase, Phase::Standing);
         if stands {
-            inner.phase = Phase::Releasing;
+            life.phase = Phase::Releasing;
         }
         stands
     }
 
-    /// Declares the hold lost. Returns whether its owner had received it, if this call did it.
+    /// Declares the hold lost. Returns whether this call did it. Publishes that if its owner has received it. Those who watch it
+    /// are to be woken when no mutex is locked.
     pub(crate) fn lose(
         &self,
         reason: LossReason,
         publish: impl FnOnce(Event),
-        woken: &mut Woken,
-    ) -> Option<Known> {
-        let mut inner = self.inner.lock();
-        if !matches!(inner.phase, Phase::Standing) {
-            return None;
+        woken: &mut Few<Waker>,
+    ) -> bool {
+        let mut life = self.life.lock();
+        let stands = matches!(life.phase, Phase::Standing);
+        if stands {
+            life.end(HoldEnd::Lost(reason), Event::Abort(reason), publish, woken);
         }
-        Some(inner.end(HoldEnd::Lost(reason), Event::Abort(reason), publish, woken))
+        stands
     }
 
-    /// Ends a release: the hold is released, or turns out to have been lost. Returns whether its owner had received it, if
-    /// this call did it.
+    /// Ends a release: the hold is released, or turns out to have been lost. Returns whether this call did it.
     pub(crate) fn finish(
         &self,
         loss: Option<LossReason>,
         publish: impl FnOnce(Event),
-        woken: &mut Woken,
-    ) -> Option<Known> {
-        let mut inner = self.inner.lock();
-        if !matches!(inner.phase, Phase::Releasing) {
-            return None;
+        woken: &mut Few<Waker>,
+    ) -> bool {
+        let mut life = self.life.lock();
+        let releasing = matches!(life.phase, Phase::Releasing);
+        if releasing {
+            life.end(loss.map_or(HoldEnd::Released, HoldEnd::Lost), Event::Released, publish, woken);
         }
-        Some(inner.end(loss.map_or(HoldEnd::Released, HoldEnd::Lost), Event::Released, publish, woken))
+        releasing
     }
 
     /// Waits for the end. `watcher` keeps the place between polls.
     pub(crate) fn poll(&self, watcher: &mut Option<u64>, context: &mut Context<'_>) -> Poll<HoldEnd> {
         with_waker(context, |waker| {
-            let mut inner = self.inner.lock();
-            if let Phase::Ended(end) = inner.phase {
+            let mut life = self.life.lock();
+            if let Phase::Ended(end) = life.phase {
                 // It watches no longer.
                 *watcher = None;
                 return Poll::Ready(end);
             }
-            let Watchers { wakers, next } = &mut **inner.watchers.get_or_insert_default();
+            let Watchers { wakers, next } = &mut **life.watchers.get_or_insert_default();
             let place = *watcher.get_or_insert_with(|| {
                 let place = *next;
                 *next += 1;
@@ -265,7 +244,7 @@ impl HoldState {
 
     /// Removes a watcher that was dropped.
     pub(crate) fn unwatch(&self, watcher: u64) {
-        let waker = self.inner.lock().watchers.as_mut().and_then(|watchers| watchers.wakers.remove(&watcher));
+        let waker = self.life.lock().watchers.as_mut().and_then(|watchers| watchers.wakers.remove(&watcher));
         drop(waker);
     }
 }

@@ -1,6 +1,6 @@
 //! The answers to releases, cancels and downgrades that are due: what a request waits for that excludes what is being undone.
 
-use super::asks::Number;
+use super::claims::Number;
 use crate::spi::Mode;
 
 #[derive(Default)]

@@ -1,37 +1,34 @@
 //! What comes of an attempt: a grant, for the request that it is for now, or something to undo.
 
-use super::asks::{Ask, Ending, Is, Lasting, Lease, Number, Seen};
+use super::claims::{Claim, ClaimState, Ending, Lasting, Lease, Number, Seen};
 use super::line::{At, Ticket};
 use super::releasing::Reply;
 use super::turn::Turn;
 use super::{LocalLock, Outcome, Settled};
-use crate::policy::hold::{Granted, Hold};
+use crate::policy::hold::{Hold, HoldGrant};
 use crate::runtime::{Moment, Pending};
 use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Term, Validity, Wait};
 use crate::types::{LockError, LossReason, Owner};
 
-/// What is counted until it has been undone, and a grant that came for it: a backend may leave what nothing refers to any more to
-/// its session, so it is kept until then.
-type Leftovers = (Pending, Option<Grant<AnyLease>>);
-
 impl LocalLock {
     /// An attempt has ended. If something may be left of it at the server, the caller undoes it, and reports that with
-    /// [`answered`](Self::answered).
+    /// [`answered`](Self::answered). Returns what counts that until then, and a grant that came for it: a backend may leave what
+    /// nothing refers to any more to its session, so it is kept until then.
     pub(crate) fn attempted(
         &mut self,
         turn: &mut Turn<'_>,
         number: Number,
         outcome: Outcome,
-    ) -> Option<Leftovers> {
+    ) -> Option<(Pending, Option<Grant<AnyLease>>)> {
         if !matches!(outcome, Outcome::Granted(_) | Outcome::Void) {
             self.lost_in_a_row = 0;
         }
         self.has_news = true;
-        let ask = self.asks.get_mut(&number)?;
-        let (ticket, lost, sent) = match &mut ask.is {
-            Is::Out(out) => (out.ticket, out.lost, out.since),
+        let claim = self.claims.get_mut(&number)?;
+        let (ticket, loss, sent) = match &mut claim.state {
+            ClaimState::Attempt(attempt) => (attempt.ticket, attempt.loss, attempt.since),
             // It was stopped meanwhile.
-            Is::Ending(ending) => {
+            ClaimState::Ending(ending) => {
                 let counted = ending.counted.take()?;
                 return match outcome {
                     Outcome::Refused => {
@@ -43,14 +40,14 @@ impl LocalLock {
                     Outcome::Void | Outcome::Failed(_) => Some((counted, None)),
                 };
             }
-            Is::Leased(_) => return None,
+            ClaimState::Leased(_) => return None,
         };
-        let request = ask.request.clone();
+        let request = claim.request.clone();
         match outcome {
             Outcome::Granted(grant) => match lasting_of(&request, grant.term) {
                 Ok(lasting) => {
                     let group_end = self.granted(turn, number, ticket, lasting, grant);
-                    if let Some(reason) = lost.or(group_end) {
+                    if let Some(reason) = loss.or(group_end) {
                         self.lose(turn, number, reason);
                     } else if !self.answers.are_before(number) {
                         self.give(turn, ticket, number);
@@ -63,7 +60,7 @@ impl LocalLock {
                 }
             },
             Outcome::Refused => {
-                self.asks.remove(&number);
+                self.claims.remove(&number);
                 self.is_out_no_longer(ticket, number);
                 self.refused(turn, ticket, (request.wait(), sent));
                 None
@@ -96,7 +93,7 @@ impl LocalLock {
     }
 
     fn failed(&mut self, turn: &mut Turn<'_>, number: Number, ticket: Ticket, error: LockError) -> Pending {
-        let was_a_try = self.asks.get(&number).is_some_and(|ask| ask.request.wait() == Wait::Try);
+        let was_a_try = self.claims.get(&number).is_some_and(|claim| claim.request.wait() == Wait::Try);
         let counted = self.undo_attempt(turn, ticket, number);
         if was_a_try && self.line.get(ticket).is_some_and(|request| !request.tries_once()) {
             self.line.set(ticket, At::Waits);
@@ -115,8 +112,8 @@ impl LocalLock {
 
     /// No request wants an attempt any more: its driver notices that, and undoes it.
     pub(super) fn stop(&mut self, turn: &mut Turn<'_>, ticket: Ticket, number: Number) {
-        if let Some(Ask { is: Is::Out(out), .. }) = self.asks.get_mut(&number) {
-            turn.effects.stop.extend(out.driver.take());
+        if let Some(attempt) = self.attempt(number) {
+            turn.effects.stop.extend(attempt.driver.take());
         }
         self.is_out_no_longer(ticket, number);
         let counted = Some(turn.counted());
@@ -125,14 +122,14 @@ impl LocalLock {
 
     /// The driver of an attempt waits until that is not wanted any more. Returns whether it still is.
     pub(crate) fn is_wanted(&mut self, number: Number, driver: &mut Option<std::task::Waker>) -> bool {
-        let Some(Ask { is: Is::Out(out), .. }) = self.asks.get_mut(&number) else { return false };
-        std::mem::swap(&mut out.driver, driver);
+        let Some(attempt) = self.attempt(number) else { return false };
+        std::mem::swap(&mut attempt.driver, driver);
         true
     }
 
     /// The driver undoes an attempt that is not wanted any more. Returns what counts that.
     pub(crate) fn take_counted(&mut self, number: Number) -> Option<Pending> {
-        self.asks.get_mut(&number)?.ending()?.counted.take()
+        self.ending(number)?.counted.take()
     }
 
     fn is_out_no_longer(&mut self, ticket: Ticket, number: Number) {
@@ -152,13 +149,13 @@ impl LocalLock {
         grant: Grant<AnyLease>,
     ) -> Option<LossReason> {
         self.is_out_no_longer(ticket, number);
-        let Ask { request, is } = self.asks.remove(&number)?;
-        if let Is::Out(out) = is {
-            turn.effects.forget(out);
+        let Claim { request, state } = self.claims.remove(&number)?;
+        if let ClaimState::Attempt(attempt) = state {
+            turn.effects.forget(attempt);
         }
-        let series = turn.series_of(&request, &grant);
-        let hold = turn.hold(granted_of(&request, &grant), lasting.deadline());
-        let lease = Lease { series, ..Lease::new(grant, lasting, hold, Seen::NotYet(ticket)) };
+        let sections = turn.sections_of(&request, &grant);
+        let hold = turn.hold(hold_grant(&request, &grant), lasting.deadline());
+        let lease = Lease { sections, ..Lease::new(grant, lasting, hold, Seen::NotYet(ticket)) };
         if request.mode() == Mode::Exclusive {
             self.exclusive = Some(number);
         }
@@ -181,7 +178,7 @@ impl LocalLock {
             }
         };
         let end = turn.register(number, lease.group, &lease.kept, first_renewal);
-        self.asks.insert(number, Ask { request, is: Is::Leased(lease) });
+        self.claims.insert(number, Claim { request, state: ClaimState::Leased(lease) });
         end
     }
 
@@ -207,8 +204,8 @@ impl LocalLock {
     }
 
     /// An owner sees its lease: all of its branches that wait have entered, also the one that is being polled.
-    pub(super) fn claim(&mut self, turn: &mut Turn<'_>, (owner, mode): (Owner, Mode), number: Number) {
-        let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return };
+    pub(super) fn see(&mut self, turn: &mut Turn<'_>, (owner, mode): (Owner, Mode), number: Number) {
+        let Some(lease) = self.lease(number) else { return };
         let Seen::NotYet(ticket) = lease.seen else { return };
         lease.seen = Seen::By(owner);
         let hold = lease.hold.clone();
@@ -242,8 +239,8 @@ impl LocalLock {
 }
 
 /// What an owner sees of a grant.
-pub(super) fn granted_of(request: &AcquireRequest, grant: &Grant<AnyLease>) -> Granted {
-    Granted {
+pub(super) fn hold_grant(request: &AcquireRequest, grant: &Grant<AnyLease>) -> HoldGrant {
+    HoldGrant {
         lease: request.number(),
         request: Some(request.clone()),
         holder: grant.holder.clone(),

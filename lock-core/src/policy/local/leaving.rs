@@ -3,9 +3,9 @@
 
 use std::ops::Bound;
 
-use super::asks::{Is, Number, Seen};
+use super::claims::{ClaimState, Number, Seen};
 use super::line::{At, Request, Ticket};
-use super::owners::Lost;
+use super::owners::Tombstone;
 use super::turn::Turn;
 use super::{Exited, LocalLock, Settled};
 use crate::policy::hold::Hold;
@@ -30,14 +30,14 @@ impl LocalLock {
             _ => return,
         };
         let heir = self.heir(Bound::Excluded(ticket), number);
-        let Some(ask) = self.asks.get_mut(&number) else { return };
-        match (&mut ask.is, heir) {
-            (Is::Out(out), Some(heir)) => {
-                out.ticket = heir;
+        let Some(claim) = self.claims.get_mut(&number) else { return };
+        match (&mut claim.state, heir) {
+            (ClaimState::Attempt(attempt), Some(heir)) => {
+                attempt.ticket = heir;
                 self.line.set(heir, At::Sent(number));
             }
-            (Is::Out(_), None) => self.stop(turn, ticket, number),
-            (Is::Leased(lease), Some(heir)) => {
+            (ClaimState::Attempt(_), None) => self.stop(turn, ticket, number),
+            (ClaimState::Leased(lease), Some(heir)) => {
                 lease.seen = Seen::NotYet(heir);
                 if self.answers.are_before(number) {
                     self.line.set(heir, At::Sent(number));
@@ -45,18 +45,18 @@ impl LocalLock {
                     self.give(turn, heir, number);
                 }
             }
-            (Is::Leased(_), None) => self.end_lease(turn, number),
-            (Is::Ending(_), _) => {}
+            (ClaimState::Leased(_), None) => self.end_lease(turn, number),
+            (ClaimState::Ending(_), _) => {}
         }
     }
 
     /// Returns the request that inherits what an exclusive one before it has, or has had: the next one, if it asks for the same.
     pub(super) fn heir(&self, before: Bound<Ticket>, number: Number) -> Option<Ticket> {
-        let ask = self.asks.get(&number).filter(|ask| ask.mode() == Mode::Exclusive)?;
+        let claim = self.claims.get(&number).filter(|claim| claim.mode() == Mode::Exclusive)?;
         let (heir, request) = self.line.after(before)?;
         let inherits = request.mode == Mode::Exclusive
             && matches!(request.at, At::Waits)
-            && request.suits(ask.request.options());
+            && request.suits(claim.request.options());
         inherits.then_some(heir)
     }
 
@@ -69,8 +69,8 @@ impl LocalLock {
         of: Option<&Hold>,
     ) -> Exited {
         let Some(entered) = self.owners.entered_mut(owner, mode, of) else {
-            let lost = self.owners.take_loss(owner, mode, of);
-            return lost.map_or(Exited::NotOwner, |lost| Exited::Lost(lost.left(turn)));
+            let tombstone = self.owners.take_tombstone(owner, mode, of);
+            return tombstone.map_or(Exited::NotOwner, |lost| Exited::Lost(lost.left(turn)));
         };
         entered.entries -= 1;
         if entered.entries > 0 {
@@ -82,8 +82,8 @@ impl LocalLock {
     }
 
     /// The owner learns of the loss of that hold, and the lease stays for its abort margin.
-    pub(crate) fn take_loss(&mut self, owner: Owner, hold: &Hold) -> Option<Lost> {
-        self.owners.take_loss(owner, hold.mode(), Some(hold))
+    pub(crate) fn take_tombstone(&mut self, owner: Owner, hold: &Hold) -> Option<Tombstone> {
+        self.owners.take_tombstone(owner, hold.mode(), Some(hold))
     }
 
     /// Ends one entry of `owner` into that hold, without a caller that could learn of a loss: the other entries tell of it.
@@ -92,7 +92,7 @@ impl LocalLock {
         if self.is_in(owner, mode, hold) {
             self.exit(turn, (owner, mode), Some(hold));
         } else {
-            self.owners.leave_loss(turn, owner, mode, hold);
+            self.owners.leave_tombstone(turn, owner, mode, hold);
         }
     }
 }

@@ -237,8 +237,8 @@ mod tests {
 
     fn waits(line: &mut Line, wait: Wait) -> Ticket {
         let options = Arc::new(HoldOptions::of(Arc::new(HolderInfo::of_this_process())));
-        let (mode, observer) = (Mode::Exclusive, None);
-        let acquisition = Acquisition { mode, options, observer, around: |_, _| None };
+        let (mode, events) = (Mode::Exclusive, None);
+        let acquisition = Acquisition { mode, options, events, around: |_, _| None };
         line.push(Request::new(Owner::new(), wait, &acquisition, at(0)))
     }
 

@@ -1,16 +1,15 @@
 //! What ends by itself: leases at their deadlines or by the report of the backend, and what waits for answers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::asks::{Ask, Is, Lasting, Lease, Number, Seen};
+use super::claims::{Claim, ClaimState, Lasting, Lease, Number, Seen};
 use super::line::{At, Request, Ticket};
 use super::releasing::unconfirmed;
 use super::turn::{LostLease, Release, Turn, Work};
 use super::{LocalLock, OVERDUE, Settled};
 use crate::policy::hold::Hold;
 use crate::runtime::Moment;
-use crate::spi::{AcquireRequest, AnyLease, Mode};
+use crate::spi::{AcquireRequest, Mode};
 use crate::types::LossReason;
 
 impl LocalLock {
@@ -21,24 +20,28 @@ impl LocalLock {
         }
         self.has_news = true;
         self.ask_before_ends(turn);
-        let due: Vec<_> =
-            self.asks.iter().filter(|(_, ask)| ask.due() <= turn.now).map(|(number, _)| *number).collect();
+        let due: Vec<_> = self
+            .claims
+            .iter()
+            .filter(|(_, claim)| claim.due() <= turn.now)
+            .map(|(number, _)| *number)
+            .collect();
         for number in due {
             self.pass_time_of(turn, number);
         }
         let next_question = self.line.next_end_after(self.asked_until).map(|end| end.minus(turn.ahead()));
         let next_end = self.line.next_end_after(turn.now).into_iter().chain(next_question);
-        let next = self.asks.iter().map(|(_, ask)| ask.due()).chain(next_end).min();
+        let next = self.claims.iter().map(|(_, claim)| claim.due()).chain(next_end).min();
         self.due = next.unwrap_or(Moment::FOREVER);
     }
 
     fn pass_time_of(&mut self, turn: &mut Turn<'_>, number: Number) {
-        let Some(ask) = self.asks.get_mut(&number) else { return };
-        let mode = ask.mode();
-        let ending = match &mut ask.is {
-            Is::Out(_) => return,
-            Is::Leased(_) => return self.lose(turn, number, LossReason::Expired),
-            Is::Ending(ending) => ending,
+        let Some(claim) = self.claims.get_mut(&number) else { return };
+        let mode = claim.mode();
+        let ending = match &mut claim.state {
+            ClaimState::Attempt(_) => return,
+            ClaimState::Leased(_) => return self.lose(turn, number, LossReason::Expired),
+            ClaimState::Ending(ending) => ending,
         };
         if !ending.is_answered && !ending.is_overdue && turn.now >= ending.sent.plus(OVERDUE) {
             ending.is_overdue = true;
@@ -47,14 +50,14 @@ impl LocalLock {
         if let Some((hold, _)) = ending.hold.take_if(|(_, due)| turn.now >= *due) {
             turn.finish(&hold, None, Some(unconfirmed()));
         }
-        if ending.heir.as_ref().is_some_and(|heir| turn.now >= heir.reader.deadline()) {
+        if ending.successor.as_ref().is_some_and(|successor| turn.now >= successor.reader.deadline()) {
             self.lose_reader(turn, number, LossReason::Expired);
         }
     }
 
     /// The server has acknowledged a renewal that was sent at `anchor`. Returns the holds of which contact had been suspect.
     pub(crate) fn renewed(&mut self, number: Number, sent: Moment) -> Vec<Hold> {
-        let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return Vec::new() };
+        let Some(lease) = self.lease(number) else { return Vec::new() };
         if let Lasting::Leased { anchor, .. } = &mut lease.lasting {
             *anchor = sent.max(*anchor);
         }
@@ -64,35 +67,25 @@ impl LocalLock {
 
     /// Contact with the server is lost for this lease. Returns the holds for which that is new.
     pub(crate) fn suspect(&mut self, number: Number) -> Vec<Hold> {
-        let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return Vec::new() };
+        let Some(lease) = self.lease(number) else { return Vec::new() };
         lease.holds().filter(|hold| hold.suspect()).cloned().collect()
-    }
-
-    pub(crate) fn is_leased(&self, number: Number) -> bool {
-        self.asks.get(&number).is_some_and(|ask| matches!(ask.is, Is::Leased(_)))
-    }
-
-    pub(crate) fn remaining(&mut self, number: Number) -> Option<Duration> {
-        self.asks.get_mut(&number)?.leased()?.hold.remaining()
-    }
-
-    pub(crate) fn kept(&mut self, number: Number) -> Option<AnyLease> {
-        self.asks.get_mut(&number)?.leased().map(|lease| Arc::clone(&lease.kept))
     }
 
     /// A lease is lost, and with it what its owner holds by it.
     pub(crate) fn lose(&mut self, turn: &mut Turn<'_>, number: Number, reason: LossReason) {
         let number = self.downgraded_to(number).unwrap_or(number);
-        let Some(ask) = self.asks.get_mut(&number) else { return };
-        match &mut ask.is {
-            Is::Out(out) => {
-                out.lost.get_or_insert(reason);
+        let Some(claim) = self.claims.get_mut(&number) else { return };
+        match &mut claim.state {
+            ClaimState::Attempt(attempt) => {
+                attempt.loss.get_or_insert(reason);
                 return;
             }
-            Is::Ending(_) => return self.lose_reader(turn, number, reason),
-            Is::Leased(_) => {}
+            ClaimState::Ending(_) => return self.lose_reader(turn, number, reason),
+            ClaimState::Leased(_) => {}
         }
-        let Some(Ask { request, is: Is::Leased(lease) }) = self.asks.remove(&number) else { return };
+        let Some(Claim { request, state: ClaimState::Leased(lease) }) = self.claims.remove(&number) else {
+            return;
+        };
         if self.exclusive == Some(number) {
             self.exclusive = None;
         }

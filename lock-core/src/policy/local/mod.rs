@@ -6,7 +6,7 @@
 //!
 //! * **The line** ([`line`]) has the requests of all modes in the order of their arrival. A request stays until its caller
 //!   has seen what became of it, or has left.
-//! * **The asks** ([`asks`]) are what the server may have of us: attempts on their way, leases, and what is being undone.
+//! * **The claims** ([`claims`]) are what the server may have of us: attempts on their way, leases, and what is being undone.
 //!   One attempt is for one request. Another exclusive request inherits the attempt of one that leaves.
 //! * **One rule sends** ([`send_order`]): only the first request that is not sent is looked at. What may not go holds back all
 //!   behind it, so no request of a client overtakes an earlier one that it could exclude, and none queues behind an own
@@ -18,7 +18,7 @@
 //! * **Owners** ([`owners`]) stand above: an owner that has entered enters again without a request.
 
 mod answers;
-mod asks;
+mod claims;
 mod granting;
 mod leaving;
 mod line;
@@ -40,13 +40,13 @@ use crate::runtime::{AlarmHandle, FewByKey, Moment, NumberHashes};
 use crate::spi::{AnyLease, Grant, Mode, Report, Wait};
 use crate::types::{ErrorKind, LockError, LossReason, Operation, Owner, Participant};
 use answers::Answers;
-pub(crate) use asks::Number;
-use asks::{Ask, Is, Lease, Seen, Word};
+pub(crate) use claims::Number;
+use claims::{Attempt, Claim, ClaimState, Ending, Lease, Seen, Word};
 pub(crate) use line::Ticket;
 use line::{At, Line, Request};
 use owners::Owners;
 pub(crate) use releasing::Reply;
-pub(crate) use turn::{Downgrade, Effects, LostLease, Pause, Release, Turn, Work};
+pub(crate) use turn::{Downgrade, Effects, LostLease, Release, Turn, UnseenLosses, Work};
 
 /// After this time an answer is overdue, so that a wait that ends does not take the silence for another holder. The server
 /// gets the same for its first word on an attempt, however short the wait is.
@@ -55,7 +55,7 @@ const OVERDUE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct LocalLock {
     line: Line,
-    asks: FewByKey<Number, Ask, NumberHashes>,
+    claims: FewByKey<Number, Claim, NumberHashes>,
     /// The exclusive attempt that is out.
     attempting: Option<Number>,
     /// The exclusive lease, also while it becomes a shared one.
@@ -69,7 +69,7 @@ pub(crate) struct LocalLock {
     pub(super) last_holder: Option<Box<Participant>>,
     /// When the pause after an earlier hold ends, as the server has last said.
     pub(super) pause_end: Option<Moment>,
-    /// Grants that were lost before their requests had them, one after the other: each of the attempts that follow pauses longer.
+    /// Grants that were lost before their requests had seen them, one after the other: each of the attempts that follow pauses longer.
     lost_in_a_row: u32,
     /// The reason of the last such loss, until the next attempt.
     last_loss: Option<LossReason>,
@@ -140,11 +140,11 @@ impl LocalLock {
         if let Some(error) = &self.closed {
             return Entered::Settled(Settled::Failed(error.clone()));
         }
-        if let Some(lost) = self.owners.take_loss(owner, mode, None) {
+        if let Some(lost) = self.owners.take_tombstone(owner, mode, None) {
             return Entered::Settled(Settled::Lost(lost.reason));
         }
         if let Some(number) = self.granted_to(owner, mode) {
-            self.claim(turn, (owner, mode), number);
+            self.see(turn, (owner, mode), number);
         }
         if let Some(hold) =
             self.enter_again(owner, mode, None).or_else(|| self.read_under_lease(turn, owner, mode))
@@ -233,7 +233,7 @@ impl LocalLock {
         let has_branches = is_undecided && self.line.count_of(owner, mode) > 1;
         let granted = if has_branches { self.granted_to(owner, mode) } else { granted };
         if let Some(number) = granted {
-            self.claim(turn, (owner, mode), number);
+            self.see(turn, (owner, mode), number);
         }
         if let Some(settled) = self.take_settled(turn, ticket) {
             return Poll::Ready(settled);
@@ -254,7 +254,7 @@ impl LocalLock {
         match &settled {
             // The other branches of its owner have seen the hold, and this one learns of its loss.
             Settled::Granted(hold) if !self.is_in(owner, mode, hold) => {
-                let loss = self.owners.leave_loss(turn, owner, mode, hold).or(hold.loss());
+                let loss = self.owners.leave_tombstone(turn, owner, mode, hold).or(hold.loss());
                 Some(loss.map_or(settled, Settled::Lost))
             }
             _ => Some(settled),
@@ -271,15 +271,16 @@ impl LocalLock {
             return;
         }
         let is_queued = matches!(report, Report::Queued);
-        let Some(Ask { is: Is::Out(out), .. }) = self.asks.get_mut(&number) else { return };
+        let Some(attempt) = self.attempt(number) else { return };
         let word = match report {
             Report::Unreachable(error) => Word::Unreachable(error),
             _ => Word::Busy,
         };
-        turn.effects.words.push(std::mem::replace(&mut out.word, word));
-        out.heard = turn.now;
-        if is_queued && !std::mem::replace(&mut out.is_placed, true) {
-            self.unplaced.remove(&out.ticket);
+        turn.effects.words.push(std::mem::replace(&mut attempt.word, word));
+        attempt.heard = turn.now;
+        let ticket = attempt.ticket;
+        if is_queued && !std::mem::replace(&mut attempt.is_placed, true) {
+            self.unplaced.remove(&ticket);
         }
         self.has_news = true;
     }
@@ -308,6 +309,27 @@ impl LocalLock {
 
 /// What others want to know.
 impl LocalLock {
+    pub(in crate::policy) fn lease(&mut self, number: Number) -> Option<&mut Lease> {
+        match &mut self.claims.get_mut(&number)?.state {
+            ClaimState::Leased(lease) => Some(lease),
+            _ => None,
+        }
+    }
+
+    fn attempt(&mut self, number: Number) -> Option<&mut Attempt> {
+        match &mut self.claims.get_mut(&number)?.state {
+            ClaimState::Attempt(attempt) => Some(attempt),
+            _ => None,
+        }
+    }
+
+    fn ending(&mut self, number: Number) -> Option<&mut Ending> {
+        match &mut self.claims.get_mut(&number)?.state {
+            ClaimState::Ending(ending) => Some(ending),
+            _ => None,
+        }
+    }
+
     /// Returns the hold of an owner and how often it has entered.
     pub(crate) fn entered(&self, owner: Owner, mode: Mode) -> Option<(Hold, u64)> {
         self.owners.entered(owner, mode).map(|entered| (entered.hold.clone(), entered.entries))
@@ -320,8 +342,8 @@ impl LocalLock {
 
     /// Returns the owner that holds the lock exclusively.
     pub(crate) fn holder(&self) -> Option<(Owner, &Hold)> {
-        match self.asks.get(&self.exclusive?).map(|ask| &ask.is) {
-            Some(Is::Leased(Lease { seen: Seen::By(owner), hold, .. })) => Some((*owner, hold)),
+        match self.claims.get(&self.exclusive?).map(|claim| &claim.state) {
+            Some(ClaimState::Leased(Lease { seen: Seen::By(owner), hold, .. })) => Some((*owner, hold)),
             _ => None,
         }
     }
@@ -333,8 +355,9 @@ impl LocalLock {
 
     /// Returns whether the lock is held exclusively, or is on its way to a waiter.
     pub(crate) fn is_locked(&self) -> bool {
-        self.exclusive
-            .is_some_and(|number| self.asks.get(&number).is_some_and(|ask| matches!(ask.is, Is::Leased(_))))
+        self.exclusive.is_some_and(|number| {
+            self.claims.get(&number).is_some_and(|claim| matches!(claim.state, ClaimState::Leased(_)))
+        })
     }
 }
 

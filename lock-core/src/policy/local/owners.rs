@@ -9,12 +9,10 @@ use crate::runtime::{FewByKey, Outstanding, Pending};
 use crate::spi::Mode;
 use crate::types::{LossReason, Owner};
 
-type Key = (Owner, Mode);
-
 #[derive(Default)]
 pub(super) struct Owners {
-    entered: FewByKey<Key, EnteredHold, RandomState>,
-    lost: Vec<Lost>,
+    entered: FewByKey<(Owner, Mode), EnteredHold, RandomState>,
+    tombstones: Vec<Tombstone>,
 }
 
 pub(super) struct EnteredHold {
@@ -23,8 +21,8 @@ pub(super) struct EnteredHold {
 }
 
 /// A loss that its owner does not know of yet.
-pub(crate) struct Lost {
-    key: Key,
+pub(crate) struct Tombstone {
+    key: (Owner, Mode),
     /// The number of the hold, which is not kept for an owner that may never come back.
     hold: u64,
     /// How many of its entries have not ended yet.
@@ -34,7 +32,7 @@ pub(crate) struct Lost {
     stopping: Pending,
 }
 
-impl Lost {
+impl Tombstone {
     /// An entry has ended, and the owner learns of the loss. If there are others, it may still be at work.
     pub(super) fn left(self, turn: &mut Turn<'_>) -> LossReason {
         if self.entries == 1 {
@@ -78,38 +76,49 @@ impl Owners {
     pub(super) fn lose(&mut self, owner: Owner, mode: Mode, reason: LossReason, stopping: &Arc<Outstanding>) {
         let stopping = stopping.begin().until_done();
         let Some(EnteredHold { hold, entries }) = self.leave(owner, mode) else { return };
-        if self.lost.len() == MOST_LOST {
-            self.lost.remove(0);
+        if self.tombstones.len() == MOST_LOST {
+            self.tombstones.remove(0);
         }
-        self.lost.push(Lost { key: (owner, mode), hold: hold.0.number, entries, reason, stopping });
+        self.tombstones.push(Tombstone {
+            key: (owner, mode),
+            hold: hold.0.number,
+            entries,
+            reason,
+            stopping,
+        });
     }
 
     /// The owner learns of its loss. With `of`, only of the loss of that hold.
-    pub(super) fn take_loss(&mut self, owner: Owner, mode: Mode, of: Option<&Hold>) -> Option<Lost> {
-        let position = self.position_of_loss(owner, mode, of)?;
-        Some(self.lost.remove(position))
+    pub(super) fn take_tombstone(
+        &mut self,
+        owner: Owner,
+        mode: Mode,
+        of: Option<&Hold>,
+    ) -> Option<Tombstone> {
+        let position = self.tombstone_of(owner, mode, of)?;
+        Some(self.tombstones.remove(position))
     }
 
     /// An entry into a lost hold ends without a caller: the owner still learns of the loss when it ends the others.
-    pub(super) fn leave_loss(
+    pub(super) fn leave_tombstone(
         &mut self,
         turn: &mut Turn<'_>,
         owner: Owner,
         mode: Mode,
         of: &Hold,
     ) -> Option<LossReason> {
-        let position = self.position_of_loss(owner, mode, Some(of))?;
-        let lost = self.lost.get_mut(position)?;
-        if lost.entries == 1 {
-            return Some(self.lost.remove(position).left(turn));
+        let position = self.tombstone_of(owner, mode, Some(of))?;
+        let tombstone = self.tombstones.get_mut(position)?;
+        if tombstone.entries == 1 {
+            return Some(self.tombstones.remove(position).left(turn));
         }
-        lost.entries -= 1;
-        Some(lost.reason)
+        tombstone.entries -= 1;
+        Some(tombstone.reason)
     }
 
-    fn position_of_loss(&self, owner: Owner, mode: Mode, of: Option<&Hold>) -> Option<usize> {
-        let is_it = |lost: &Lost| lost.key == (owner, mode) && of.is_none_or(|of| of.0.number == lost.hold);
-        self.lost.iter().position(is_it)
+    fn tombstone_of(&self, owner: Owner, mode: Mode, of: Option<&Hold>) -> Option<usize> {
+        let is_it = |one: &Tombstone| one.key == (owner, mode) && of.is_none_or(|of| of.0.number == one.hold);
+        self.tombstones.iter().position(is_it)
     }
 
     /// Returns the owners that share the lock.

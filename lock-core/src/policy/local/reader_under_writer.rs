@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::LocalLock;
-use super::asks::{Ask, Ending, Heir, Is, Lease, Number, Seen};
-use super::granting::{granted_of, lasting_of};
+use super::claims::{Claim, ClaimState, Ending, Lease, Number, Seen, Successor};
+use super::granting::{hold_grant, lasting_of};
 use super::releasing::Reply;
 use super::turn::{Downgrade, Turn, Work};
-use crate::policy::hold::{Granted, Hold};
+use crate::policy::hold::{Hold, HoldGrant};
 use crate::runtime::Moment;
 use crate::spi::{AcquireRequest, AnyLease, Grant, Mode, Wait};
 use crate::types::{LockError, LossReason, Owner};
@@ -19,13 +19,15 @@ impl LocalLock {
             return None;
         }
         let number = self.exclusive?;
-        let Ask { request, is: Is::Leased(lease) } = self.asks.get_mut(&number)? else { return None };
-        let to = turn.entry.client.new_number();
-        let granted = Granted {
+        let Claim { request, state: ClaimState::Leased(lease) } = self.claims.get_mut(&number)? else {
+            return None;
+        };
+        let to = turn.lock.client.new_number();
+        let granted = HoldGrant {
             lease: number,
-            request: Some(turn.entry.request(to, Mode::Shared, Wait::Forever, request.options())),
+            request: Some(turn.lock.request(to, Mode::Shared, Wait::Forever, request.options())),
             token: lease.hold.grant().token,
-            ..Granted::default()
+            ..HoldGrant::default()
         };
         let reader = turn.hold(granted, lease.hold.deadline());
         if lease.hold.0.state.is_suspect() {
@@ -43,11 +45,11 @@ impl LocalLock {
         turn: &mut Turn<'_>,
         number: Number,
         hold: (Hold, Moment),
-        heir: Heir,
+        successor: Successor,
     ) {
-        let (counted, reader, group) = (turn.counted(), heir.reader.clone(), heir.group);
+        let (counted, reader, group) = (turn.counted(), successor.reader.clone(), successor.group);
         let Some(shared) = reader.grant().request.clone() else { return };
-        let ending = Ending { hold: Some(hold), heir: Some(heir), ..Ending::sent_at(turn.now) };
+        let ending = Ending { hold: Some(hold), successor: Some(successor), ..Ending::sent_at(turn.now) };
         let Some((_, lease)) = self.end(turn, number, ending) else { return };
         // Its owner still holds it, and it is not renewed.
         turn.register(number, group, &lease.kept, None);
@@ -65,7 +67,7 @@ impl LocalLock {
         shared: &AcquireRequest,
         grant: Grant<AnyLease>,
     ) -> Option<(AnyLease, Option<LockError>)> {
-        let writer = self.asks.get_mut(&number).and_then(Ask::ending).and_then(|ending| ending.hold.take());
+        let writer = self.ending(number).and_then(|ending| ending.hold.take());
         let unwanted = self.lease_inherited(turn, number, shared, grant);
         // After that, so that the owner finds the reader's own token when the writer has ended.
         if let Some((writer, _)) = writer {
@@ -81,18 +83,18 @@ impl LocalLock {
         shared: &AcquireRequest,
         grant: Grant<AnyLease>,
     ) -> Option<(AnyLease, Option<LockError>)> {
-        let Some(heir) = self.take_heir(turn, number) else {
+        let Some(successor) = self.take_successor(turn, number) else {
             return Some((grant.lease, None));
         };
         let lasting = match lasting_of(shared, grant.term) {
             Ok(lasting) => lasting,
             Err(error) => {
-                self.lose_heir(turn, heir, LossReason::Expired);
+                self.lose_successor(turn, successor, LossReason::Expired);
                 return Some((grant.lease, Some(error)));
             }
         };
-        let (Heir { reader, owner, .. }, to) = (heir, shared.number());
-        reader.granted_later(granted_of(shared, &grant));
+        let (Successor { reader, owner, .. }, to) = (successor, shared.number());
+        reader.granted_later(hold_grant(shared, &grant));
         reader.renew(lasting.deadline());
         let lease = Lease::new(grant, lasting, reader, Seen::By(owner));
         let group_end = self.hold_lease(turn, shared.clone(), lease);
@@ -105,28 +107,33 @@ impl LocalLock {
 
     /// A reader whose lease is still that of the writer before is lost. The downgrade notices that, and is undone.
     pub(super) fn lose_reader(&mut self, turn: &mut Turn<'_>, number: Number, reason: LossReason) {
-        if let Some(heir) = self.take_heir(turn, number) {
-            self.lose_heir(turn, heir, reason);
+        if let Some(successor) = self.take_successor(turn, number) {
+            self.lose_successor(turn, successor, reason);
         }
     }
 
-    fn lose_heir(&mut self, turn: &mut Turn<'_>, Heir { reader, owner, .. }: Heir, reason: LossReason) {
+    fn lose_successor(
+        &mut self,
+        turn: &mut Turn<'_>,
+        Successor { reader, owner, .. }: Successor,
+        reason: LossReason,
+    ) {
         turn.effects.ended.extend(reader.lose(reason, &mut turn.effects.wake));
         self.owners.lose(owner, Mode::Shared, reason, &Arc::default());
     }
 
     /// The reader does not stand by the lease of the writer before any more.
-    pub(super) fn take_heir(&mut self, turn: &mut Turn<'_>, number: Number) -> Option<Heir> {
-        let heir = self.asks.get_mut(&number)?.ending()?.heir.take()?;
-        turn.unregister(number, heir.group);
-        Some(heir)
+    pub(super) fn take_successor(&mut self, turn: &mut Turn<'_>, number: Number) -> Option<Successor> {
+        let successor = self.ending(number)?.successor.take()?;
+        turn.unregister(number, successor.group);
+        Some(successor)
     }
 
     /// Returns the number of the lease that is becoming this one.
     pub(super) fn downgraded_to(&mut self, number: Number) -> Option<Number> {
         let exclusive = self.exclusive?;
-        let heir = self.asks.get_mut(&exclusive)?.ending()?.heir.as_ref()?;
-        let to = heir.reader.grant().request.as_ref()?.number();
+        let successor = self.ending(exclusive)?.successor.as_ref()?;
+        let to = successor.reader.grant().request.as_ref()?.number();
         (to == number).then_some(exclusive)
     }
 }

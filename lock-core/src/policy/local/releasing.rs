@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::LocalLock;
-use super::asks::{Ask, Ending, Heir, Is, Lasting, Lease, Number, Seen, Series};
+use super::claims::{Claim, ClaimState, Ending, Lasting, Lease, Number, Sections, Seen, Successor};
 use super::turn::{Release, Turn, Work};
-use crate::policy::hold::{Granted, Hold};
+use crate::policy::hold::{Hold, HoldGrant};
 use crate::runtime::Moment;
 use crate::spi::{AcquireRequest, Mode, Released};
 use crate::types::{ErrorKind, FencingToken, LockError, LossReason, Operation};
@@ -34,11 +34,11 @@ impl LocalLock {
     /// The owner of a hold has left it.
     pub(super) fn end_hold(&mut self, turn: &mut Turn<'_>, hold: &Hold) {
         let number = hold.grant().lease;
-        let Some(ask) = self.asks.get_mut(&number) else { return };
-        let of_a_reader = match &mut ask.is {
-            Is::Leased(lease) => lease.reader.take_if(|reader| *reader == *hold).is_some(),
-            Is::Ending(_) => self.take_heir(turn, number).is_some(),
-            Is::Out(_) => false,
+        let Some(claim) = self.claims.get_mut(&number) else { return };
+        let of_a_reader = match &mut claim.state {
+            ClaimState::Leased(lease) => lease.reader.take_if(|reader| *reader == *hold).is_some(),
+            ClaimState::Ending(_) => self.take_successor(turn, number).is_some(),
+            ClaimState::Attempt(_) => false,
         };
         if of_a_reader {
             hold.0.state.begin_release();
@@ -50,7 +50,7 @@ impl LocalLock {
     /// Gives a lease back: to the next request of this client, to the reader under it, or to the server.
     pub(super) fn end_lease(&mut self, turn: &mut Turn<'_>, number: Number) {
         self.has_news = true;
-        let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return };
+        let Some(lease) = self.lease(number) else { return };
         lease.hold.0.state.begin_release();
         let (hold, reader, group) = (lease.hold.clone(), lease.reader.take(), lease.group);
         let lease_ends = match lease.lasting {
@@ -60,7 +60,7 @@ impl LocalLock {
         let due = lease_ends.min(turn.now.plus(RELEASE_TIMEOUT));
         match (reader, lease.seen) {
             (Some(reader), Seen::By(owner)) => {
-                self.downgrade(turn, number, (hold, due), Heir { reader, owner, group });
+                self.downgrade(turn, number, (hold, due), Successor { reader, owner, group });
             }
             _ if self.hand_on(turn, number) => {}
             _ => self.release(turn, number, (hold, due)),
@@ -75,8 +75,8 @@ impl LocalLock {
         if self.exclusive == Some(number) {
             self.exclusive = None;
         }
-        // A lease of a series passes to the next request without the server, or not at all.
-        if request.mode() == Mode::Exclusive && lease.series.is_none() {
+        // A lease with sections passes to the next request without the server, or not at all.
+        if request.mode() == Mode::Exclusive && lease.sections.is_none() {
             self.answers.of_release = Some(number);
         }
         let gone_by = turn.gone_by(&lease);
@@ -90,36 +90,36 @@ impl LocalLock {
         number: Number,
         ending: Ending,
     ) -> Option<(AcquireRequest, Lease)> {
-        let ask = self.asks.get_mut(&number)?;
-        let before = std::mem::replace(&mut ask.is, Is::Ending(ending));
-        let (mode, request, due) = (ask.mode(), ask.request.clone(), ask.due());
+        let claim = self.claims.get_mut(&number)?;
+        let before = std::mem::replace(&mut claim.state, ClaimState::Ending(ending));
+        let (mode, request, due) = (claim.mode(), claim.request.clone(), claim.due());
         self.look_by(due);
         self.answers.of(mode).count += 1;
         match before {
-            Is::Leased(lease) => Some((request, lease)),
-            Is::Out(out) => {
-                turn.effects.forget(out);
+            ClaimState::Leased(lease) => Some((request, lease)),
+            ClaimState::Attempt(attempt) => {
+                turn.effects.forget(attempt);
                 None
             }
-            Is::Ending(_) => None,
+            ClaimState::Ending(_) => None,
         }
     }
 
     /// Passes a lock on without the server, if the client does that. Returns whether it has.
     fn hand_on(&mut self, turn: &mut Turn<'_>, number: Number) -> bool {
         let Some(ticket) = self.heir(Bound::Unbounded, number) else { return false };
-        let Some(lease) = self.asks.get_mut(&number).and_then(Ask::leased) else { return false };
+        let Some(lease) = self.lease(number) else { return false };
         if !lease.may_be_handed_on(turn.now) {
             return false;
         }
-        let Some(series) = &mut lease.series else { return false };
-        series.left -= 1;
-        if let Some(passes) = &series.passes {
+        let Some(sections) = &mut lease.sections else { return false };
+        sections.left -= 1;
+        if let Some(passes) = &sections.passes {
             passes.fetch_add(1, Ordering::AcqRel);
         }
         let former = lease.hold.grant();
         let token = former.token.map(|token| FencingToken::new(token.get() + 1));
-        let granted = Granted { token, ..former.clone() };
+        let granted = HoldGrant { token, ..former.clone() };
         let hold = turn.hold(granted, lease.lasting.deadline());
         let deadline = hold.deadline();
         let former = std::mem::replace(&mut lease.hold, hold);
@@ -133,7 +133,9 @@ impl LocalLock {
 
     /// A reply to a release, a cancel or a downgrade has come. The first, whatever it is, lets the line go on.
     pub(crate) fn answered(&mut self, turn: &mut Turn<'_>, number: Number, reply: &Reply) {
-        let Some(Ask { request, is: Is::Ending(ending) }) = self.asks.get_mut(&number) else { return };
+        let Some(Claim { request, state: ClaimState::Ending(ending) }) = self.claims.get_mut(&number) else {
+            return;
+        };
         let is_first = !std::mem::replace(&mut ending.is_answered, true);
         let mode = request.mode();
         let was_overdue = is_first && ending.is_overdue;
@@ -165,7 +167,7 @@ impl LocalLock {
             self.first_answer(turn, number, matches!(reply, Reply::Never));
         }
         if is_certain {
-            self.asks.remove(&number);
+            self.claims.remove(&number);
             if self.exclusive == Some(number) {
                 self.exclusive = None;
             }
@@ -180,9 +182,7 @@ impl LocalLock {
         }
         self.answers.of_release = None;
         let Some(follower) = self.answers.follower.take() else { return };
-        let Some(Lease { seen: Seen::NotYet(ticket), .. }) =
-            self.asks.get_mut(&follower).and_then(Ask::leased)
-        else {
+        let Some(Lease { seen: Seen::NotYet(ticket), .. }) = self.lease(follower) else {
             return;
         };
         let ticket = *ticket;
@@ -196,7 +196,7 @@ impl LocalLock {
 
 impl Lease {
     fn may_be_handed_on(&self, now: Moment) -> bool {
-        let Some(Series { left, until, .. }) = self.series.as_deref() else { return false };
+        let Some(Sections { left, until, .. }) = self.sections.as_deref() else { return false };
         // Of suspect contact the next owner would not learn.
         if *left == 0 || now >= *until || self.hold.0.state.is_suspect() || self.hold.is_inherited() {
             return false;

@@ -1,9 +1,9 @@
 //! The rule that sends: which request may go to the server now, and what stands in its way.
 
 use super::LocalLock;
-use super::asks::{Ask, Is, Number, Out, Word};
+use super::claims::{Attempt, Claim, ClaimState, Number, Word};
 use super::line::{At, Ticket};
-use super::turn::{Pause, Turn, Work};
+use super::turn::{Turn, UnseenLosses, Work};
 use crate::runtime::Moment;
 use crate::spi::{Mode, Wait};
 
@@ -49,7 +49,7 @@ impl LocalLock {
             return Some(Obstacle::Attempt(number));
         }
         if let Some(number) = self.exclusive.filter(|_| is_exclusive) {
-            let is_unanswered = self.asks.get(&number).is_some_and(Ask::is_unanswered);
+            let is_unanswered = self.claims.get(&number).is_some_and(Claim::is_unanswered);
             return Some(if is_unanswered { Obstacle::Answer } else { Obstacle::Lease });
         }
         let earlier = self.unplaced.first().filter(|first| mode != Mode::Shared && **first < ticket);
@@ -62,8 +62,8 @@ impl LocalLock {
     }
 
     fn is_unplaced_before(&self, ticket: Ticket, number: Number) -> bool {
-        match self.asks.get(&number).map(|ask| &ask.is) {
-            Some(Is::Out(out)) => !out.is_placed && out.ticket < ticket,
+        match self.claims.get(&number).map(|claim| &claim.state) {
+            Some(ClaimState::Attempt(attempt)) => !attempt.is_placed && attempt.ticket < ticket,
             _ => false,
         }
     }
@@ -79,10 +79,11 @@ impl LocalLock {
             },
             Some(Obstacle::Attempt(number)) => {
                 let is_shared = self.line.get(ticket).is_some_and(|request| request.mode != Mode::Exclusive);
-                if let Some(Ask { request, is: Is::Out(out) }) = self.asks.get_mut(&number)
+                if let Some(Claim { request, state: ClaimState::Attempt(attempt) }) =
+                    self.claims.get_mut(&number)
                     && is_shared
                     && request.mode() == Mode::Exclusive
-                    && !std::mem::replace(&mut out.is_awaited, true)
+                    && !std::mem::replace(&mut attempt.is_awaited, true)
                 {
                     turn.effects.asked.push(request.clone());
                 }
@@ -107,11 +108,11 @@ impl LocalLock {
     }
 
     fn send(&mut self, turn: &mut Turn<'_>, ticket: Ticket, behind: Option<Number>) {
-        let number = turn.entry.client.new_number();
+        let number = turn.lock.client.new_number();
         let Some(request) = self.line.set(ticket, At::Sent(number)) else { return };
         self.last_holder = None;
         let wait = request.wait;
-        let asked = turn.entry.request(number, request.mode, wait, &request.options);
+        let asked = turn.lock.request(number, request.mode, wait, &request.options);
         if let Some(place) = request.place.take().filter(|_| wait != Wait::Try) {
             asked.keep_place(place);
         }
@@ -120,28 +121,28 @@ impl LocalLock {
         } else {
             self.unplaced.insert(ticket);
         }
-        let out = Out {
+        let attempt = Attempt {
             ticket,
             since: turn.now,
             word: Word::None,
             heard: turn.now,
             is_placed: false,
             is_awaited: false,
-            lost: None,
+            loss: None,
             driver: None,
         };
         if behind.is_some() {
             self.answers.follower = Some(number);
         }
-        let pause = if wait == Wait::Try { None } else { self.pause_after_losses() };
-        turn.effects.work.push(Work::Attempt(asked.clone(), pause));
-        self.asks.insert(number, Ask { request: asked, is: Is::Out(out) });
+        let losses = if wait == Wait::Try { None } else { self.take_unseen_losses() };
+        turn.effects.work.push(Work::Attempt(asked.clone(), losses));
+        self.claims.insert(number, Claim { request: asked, state: ClaimState::Attempt(attempt) });
     }
 
-    /// Returns the pause before the next attempt after grants that were lost unseen: that attempt may fail in the same way.
-    fn pause_after_losses(&mut self) -> Option<Pause> {
+    /// Returns the grants that were lost unseen before the next attempt, which pauses first: it may fail in the same way.
+    fn take_unseen_losses(&mut self) -> Option<UnseenLosses> {
         let reason = self.last_loss.take()?;
-        (self.lost_in_a_row > 0).then_some(Pause { reason, in_a_row: self.lost_in_a_row })
+        (self.lost_in_a_row > 0).then_some(UnseenLosses { reason, in_a_row: self.lost_in_a_row })
     }
 
     /// Nothing happens by itself before the earliest of these moments.

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::asks::{Lasting, Lease, Number, Out, Series, Word};
-use crate::policy::entry::Entry;
-use crate::policy::groups::Held;
-use crate::policy::hold::{EndedHold, Granted, Hold, Home};
+use super::claims::{Attempt, Lasting, Lease, Number, Sections, Word};
+use crate::policy::client_lock::ClientLock;
+use crate::policy::groups::HeldLease;
+use crate::policy::hold::{EndedHold, Hold, HoldGrant, Home};
 use crate::runtime::{Few, Moment, Outstanding, Pending};
 use crate::spi::{AcquireRequest, AnyLease, Grant, GroupId};
 use crate::types::{Capabilities, LockError, LossReason};
 
 /// A visit to a local lock, while its mutex is locked: no I/O, and no foreign code.
 pub(crate) struct Turn<'e> {
-    pub(super) entry: &'e Arc<Entry>,
+    pub(super) lock: &'e Arc<ClientLock>,
     pub(super) now: Moment,
     pub(crate) effects: Effects,
 }
@@ -44,23 +44,23 @@ pub(crate) struct Effects {
 
 impl Effects {
     /// An attempt is out no longer.
-    pub(super) fn forget(&mut self, out: Out) {
-        self.dropped.extend(out.driver);
-        self.words.push(out.word);
+    pub(super) fn forget(&mut self, attempt: Attempt) {
+        self.dropped.extend(attempt.driver);
+        self.words.push(attempt.word);
     }
 }
 
 /// Work at the server, in the order in which it is to begin.
 pub(crate) enum Work {
-    Attempt(AcquireRequest, Option<Pause>),
+    Attempt(AcquireRequest, Option<UnseenLosses>),
     Release(Release),
     Downgrade(Downgrade),
     Clear(LostLease),
 }
 
-/// The pause before an attempt after so many grants that were lost unseen.
+/// So many grants were lost before their requests had seen them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pause {
+pub(crate) struct UnseenLosses {
     /// The reason of the last loss.
     pub(crate) reason: LossReason,
     pub(crate) in_a_row: u32,
@@ -94,12 +94,12 @@ pub(crate) struct LostLease {
 }
 
 impl<'e> Turn<'e> {
-    pub(crate) fn new(entry: &'e Arc<Entry>, now: Moment) -> Self {
-        Self { entry, now, effects: Effects::default() }
+    pub(crate) fn new(lock: &'e Arc<ClientLock>, now: Moment) -> Self {
+        Self { lock, now, effects: Effects::default() }
     }
 
     pub(super) fn capabilities(&self) -> &Capabilities {
-        self.entry.client.backend.capabilities()
+        self.lock.client.backend.capabilities()
     }
 
     /// Returns how long before the end of a wait the server is asked once more: the time for an answer, and a little more.
@@ -110,20 +110,24 @@ impl<'e> Turn<'e> {
     /// Counts work that is about to be handed over: a caller that learns of what led to it and then waits for `idle` also
     /// waits for the work.
     pub(super) fn counted(&self) -> Pending {
-        self.entry.client.unconfirmed.begin()
+        self.lock.client.unconfirmed.begin()
     }
 
     /// Creates a hold that begins now and lasts until `deadline`, unless its lease is renewed or its options end it earlier.
-    pub(super) fn hold(&self, granted: Granted, deadline: Moment) -> Hold {
-        Hold::new(Arc::clone(self.entry) as Arc<dyn Home>, granted, Box::default(), deadline)
+    pub(super) fn hold(&self, granted: HoldGrant, deadline: Moment) -> Hold {
+        Hold::new(Arc::clone(self.lock) as Arc<dyn Home>, granted, Box::default(), deadline)
     }
 
     /// Returns how many holds may follow on a grant.
-    pub(super) fn series_of(&self, request: &AcquireRequest, grant: &Grant<AnyLease>) -> Option<Box<Series>> {
+    pub(super) fn sections_of(
+        &self,
+        request: &AcquireRequest,
+        grant: &Grant<AnyLease>,
+    ) -> Option<Box<Sections>> {
         let handoff = request.options().local_handoff?;
         let left = grant.sections.min(request.sections()).get() - 1;
         let until = self.now.plus(handoff.time);
-        (left > 0).then(|| Box::new(Series { left, until, passes: grant.passes.clone() }))
+        (left > 0).then(|| Box::new(Sections { left, until, passes: grant.passes.clone() }))
     }
 
     /// Has a lease renewed: for the first time at this moment, and then at this interval. Returns why its group is lost, if it is.
@@ -134,8 +138,8 @@ impl<'e> Turn<'e> {
         lease: &AnyLease,
         renewal: Option<(Moment, Duration)>,
     ) -> Option<LossReason> {
-        let held = Held { entry: Arc::clone(self.entry), number, lease: Arc::clone(lease), renewal };
-        let (woken, end) = self.entry.client.held.add(group, held);
+        let held = HeldLease { lock: Arc::clone(self.lock), number, lease: Arc::clone(lease), renewal };
+        let (woken, end) = self.lock.client.held.add(group, held);
         self.effects.renewed.extend(woken.map(|woken| (group, woken)));
         end
     }

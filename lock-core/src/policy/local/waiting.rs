@@ -1,6 +1,6 @@
 //! The rules that end waits: at the end of their time, and for tries, which wait only for what will be over by itself.
 
-use super::asks::{Ask, Is, Number, Word};
+use super::claims::{Claim, ClaimState, Number, Word};
 use super::line::{At, Request, Ticket};
 use super::send_order::Obstacle;
 use super::turn::Turn;
@@ -72,18 +72,21 @@ impl LocalLock {
             At::Granted(_) | At::Over(_) => None,
         };
         let Some(Obstacle::Attempt(number)) = decides else { return };
-        let Some(Ask { request, is: Is::Out(out) }) = self.asks.get_mut(&number) else { return };
-        let is_old = match out.word {
+        let Some(Claim { request, state: ClaimState::Attempt(attempt) }) = self.claims.get_mut(&number)
+        else {
+            return;
+        };
+        let is_old = match attempt.word {
             // A server that could not be reached may answer again.
-            Word::Busy | Word::Unreachable(_) => out.heard < soon,
+            Word::Busy | Word::Unreachable(_) => attempt.heard < soon,
             // Its own request asks for all that have begun to wait before.
-            Word::None => out.heard < soon.max(since),
+            Word::None => attempt.heard < soon.max(since),
         };
         if is_old {
-            out.heard = turn.now;
+            attempt.heard = turn.now;
             // Until the server answers, the old word does not say that another client holds the lock.
-            if matches!(out.word, Word::Busy) {
-                out.word = Word::None;
+            if matches!(attempt.word, Word::Busy) {
+                attempt.word = Word::None;
             }
             turn.effects.asked.push(request.clone());
         }
@@ -106,12 +109,12 @@ impl LocalLock {
     }
 
     fn prospect_of(&self, number: Number, since: Moment) -> Prospect {
-        match self.asks.get(&number).map(|ask| &ask.is) {
-            Some(Is::Out(out)) => match &out.word {
+        match self.claims.get(&number).map(|claim| &claim.state) {
+            Some(ClaimState::Attempt(attempt)) => match &attempt.word {
                 Word::Busy => Prospect::Over(Settled::Refused),
                 Word::Unreachable(error) => Prospect::Over(Settled::Failed(error.clone())),
                 Word::None if self.answers.are_before(number) => self.prospect_of_answers(Mode::Exclusive),
-                Word::None => Prospect::Open(out.since.max(since).plus(OVERDUE), unanswered()),
+                Word::None => Prospect::Open(attempt.since.max(since).plus(OVERDUE), unanswered()),
             },
             // A lease that waits for the answer to the release before it.
             _ => self.prospect_of_answers(Mode::Exclusive),
@@ -167,9 +170,9 @@ impl LocalLock {
         true
     }
 
-    fn is_of_a_try(&self, number: Number) -> bool {
-        let out = self.asks.get(&number).and_then(Ask::out);
-        out.and_then(|out| self.line.get(out.ticket)).is_some_and(Request::tries_once)
+    fn is_of_a_try(&mut self, number: Number) -> bool {
+        let ticket = self.attempt(number).map(|attempt| attempt.ticket);
+        ticket.and_then(|ticket| self.line.get(ticket)).is_some_and(Request::tries_once)
     }
 }
 

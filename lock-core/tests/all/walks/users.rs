@@ -82,6 +82,8 @@ struct Ask {
     mode: Mode,
     wait: Wait,
     at: usize,
+    /// Whether nothing else has been there since it began to ask: neither at the server, nor on its way, nor another user.
+    is_alone: bool,
 }
 
 struct Has {
@@ -346,9 +348,17 @@ impl Walk {
         let (lock, owner) = (self.lock(user.client, mode), user.owner);
         self.note(format!("user {number} of client {} asks for {mode:?}, {wait:?}", user.client));
         let future = ByHand::of(boxed(async move { lock.acquire_as(owner, wait).await }));
-        let ask = Ask { future, mode, wait, at: self.step };
+        let is_alone = self.network.is_empty() && self.others_are_idle(number);
+        let ask = Ask { future, mode, wait, at: self.step, is_alone };
         self.users[number].does = Does::Asks(Box::new(ask));
         self.poll(number)
+    }
+
+    fn others_are_idle(&self, number: usize) -> bool {
+        let is_idle = |(other, user): (usize, &User)| {
+            other == number || matches!(user.does, Does::Nothing) && user.has.is_empty()
+        };
+        self.users.iter().enumerate().all(is_idle)
     }
 
     fn note(&mut self, text: impl std::fmt::Display) {
@@ -432,6 +442,7 @@ impl Walk {
             (_, Wait::Forever) => {
                 Err(format!("the endless wait of user {number} has ended without the lock"))
             }
+            (Ok(None), _) if ask.is_alone => Err(format!("user {number} is alone, and is refused")),
             (Ok(None), Wait::Until(end)) if self.clock.now() < end => {
                 Err(format!("the wait of user {number} has ended before its time"))
             }
@@ -496,6 +507,12 @@ impl Walk {
             }
             *was_invalid |= !is_valid;
             *end = hold.end();
+        }
+        for number in 0..USERS {
+            let is_alone = self.others_are_idle(number);
+            if let Does::Asks(ask) = &mut self.users[number].does {
+                ask.is_alone &= is_alone;
+            }
         }
         self.check_losses()?;
         self.check_tries()?;

@@ -14,19 +14,19 @@ use crate::types::{LockError, LossReason, Owner};
 
 pub(crate) type Number = u64;
 
-pub(super) struct Ask {
+pub(super) struct Claim {
     pub(super) request: AcquireRequest,
-    pub(super) is: Is,
+    pub(super) state: ClaimState,
 }
 
-pub(super) enum Is {
+pub(super) enum ClaimState {
     /// On its way to the server, or in the server's queue.
-    Out(Out),
+    Attempt(Attempt),
     Leased(Lease),
     Ending(Ending),
 }
 
-pub(super) struct Out {
+pub(super) struct Attempt {
     /// The request that it is for now.
     pub(super) ticket: Ticket,
     pub(super) since: Moment,
@@ -38,7 +38,7 @@ pub(super) struct Out {
     /// Whether a request waits for that.
     pub(super) is_awaited: bool,
     /// The report that its lease is lost, which may come before the grant.
-    pub(super) lost: Option<LossReason>,
+    pub(super) loss: Option<LossReason>,
     /// Wakes its driver, when it is not wanted any more.
     pub(super) driver: Option<Waker>,
 }
@@ -51,13 +51,13 @@ pub(crate) enum Word {
     Unreachable(LockError),
 }
 
-pub(super) struct Lease {
-    pub(super) kept: AnyLease,
+pub(in crate::policy) struct Lease {
+    pub(in crate::policy) kept: AnyLease,
     pub(super) group: GroupId,
     pub(super) lasting: Lasting,
     /// How many holds may follow on it without the server, until when, and where the backend counts them.
-    pub(super) series: Option<Box<Series>>,
-    pub(super) hold: Hold,
+    pub(super) sections: Option<Box<Sections>>,
+    pub(in crate::policy) hold: Hold,
     /// The hold of the same owner as a reader, under its exclusive one.
     pub(super) reader: Option<Hold>,
     pub(super) seen: Seen,
@@ -65,7 +65,7 @@ pub(super) struct Lease {
 
 impl Lease {
     pub(super) fn new(grant: Grant<AnyLease>, lasting: Lasting, hold: Hold, seen: Seen) -> Self {
-        Self { kept: grant.lease, group: grant.group, lasting, series: None, hold, reader: None, seen }
+        Self { kept: grant.lease, group: grant.group, lasting, sections: None, hold, reader: None, seen }
     }
 }
 
@@ -86,7 +86,7 @@ impl Lasting {
     }
 }
 
-pub(super) struct Series {
+pub(super) struct Sections {
     pub(super) left: u32,
     pub(super) until: Moment,
     pub(super) passes: Option<Arc<AtomicU32>>,
@@ -110,63 +110,42 @@ pub(super) struct Ending {
     pub(super) counted: Option<Pending>,
     /// The hold whose owner waits for the answer until then.
     pub(super) hold: Option<(Hold, Moment)>,
-    pub(super) heir: Option<Heir>,
+    pub(super) successor: Option<Successor>,
 }
 
 impl Ending {
     pub(super) fn sent_at(sent: Moment) -> Self {
-        Self { sent, is_answered: false, is_overdue: false, counted: None, hold: None, heir: None }
+        Self { sent, is_answered: false, is_overdue: false, counted: None, hold: None, successor: None }
     }
 }
 
 /// The reader that gets the lease of the writer above it, as long as it has not ended.
-pub(super) struct Heir {
+pub(super) struct Successor {
     pub(super) reader: Hold,
     pub(super) owner: Owner,
     /// The group of the writer's lease.
     pub(super) group: GroupId,
 }
 
-impl Ask {
+impl Claim {
     pub(super) fn mode(&self) -> Mode {
         self.request.mode()
     }
 
-    pub(super) fn out(&self) -> Option<&Out> {
-        match &self.is {
-            Is::Out(out) => Some(out),
-            _ => None,
-        }
-    }
-
-    pub(super) fn leased(&mut self) -> Option<&mut Lease> {
-        match &mut self.is {
-            Is::Leased(lease) => Some(lease),
-            _ => None,
-        }
-    }
-
-    pub(super) fn ending(&mut self) -> Option<&mut Ending> {
-        match &mut self.is {
-            Is::Ending(ending) => Some(ending),
-            _ => None,
-        }
-    }
-
     pub(super) fn is_unanswered(&self) -> bool {
-        matches!(&self.is, Is::Ending(ending) if !ending.is_answered)
+        matches!(&self.state, ClaimState::Ending(ending) if !ending.is_answered)
     }
 
     /// Returns the next moment at which something happens to it by itself.
     pub(super) fn due(&self) -> Moment {
-        match &self.is {
-            Is::Out(_) => Moment::FOREVER,
-            Is::Leased(lease) => lease.hold.deadline(),
-            Is::Ending(ending) => {
+        match &self.state {
+            ClaimState::Attempt(_) => Moment::FOREVER,
+            ClaimState::Leased(lease) => lease.hold.deadline(),
+            ClaimState::Ending(ending) => {
                 let is_awaited = !ending.is_answered && !ending.is_overdue;
                 let overdue = is_awaited.then(|| ending.sent.plus(OVERDUE));
                 let hold = ending.hold.as_ref().map(|(_, due)| *due);
-                let reader = ending.heir.as_ref().map(|heir| heir.reader.deadline());
+                let reader = ending.successor.as_ref().map(|successor| successor.reader.deadline());
                 [overdue, hold, reader].into_iter().flatten().min().unwrap_or(Moment::FOREVER)
             }
         }

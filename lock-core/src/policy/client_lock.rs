@@ -1,5 +1,5 @@
-//! The entry of a client for one lock: the local lock behind its mutex, and the way from it to the server. There is one entry for
-//! each client and name, which all users of that name share.
+//! A lock of a client: the local lock behind its mutex, and the way from it to the server. There is one for each client and name,
+//! which all users of that name share.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Wake;
@@ -16,7 +16,7 @@ use crate::types::{
     HolderInfo, LockError, LockName, LossReason, Operation, Owner, Participant, PhysicalName,
 };
 
-pub(crate) struct Entry {
+pub(crate) struct ClientLock {
     name: LockName,
     physical: PhysicalName,
     /// What has the name.
@@ -29,14 +29,14 @@ pub(crate) struct Entry {
 
 /// Where work begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Where {
     /// On this thread, which waits for it or has just finished what it follows from.
     Here,
     /// On the engine: it does not concern the caller, or must not hold it up.
-    Engine,
+    OnEngine,
 }
 
-impl Entry {
+impl ClientLock {
     pub(crate) fn new(name: LockName, kind: LockKind, client: Arc<ClientContext>) -> Self {
         let capabilities = client.backend.capabilities();
         Self {
@@ -85,11 +85,11 @@ impl Entry {
 }
 
 /// Visits to the local lock.
-impl Entry {
+impl ClientLock {
     /// Gives the local lock an input, and then does what follows from it.
     pub(super) fn turn<T>(
         self: &Arc<Self>,
-        place: Place,
+        at: Where,
         input: impl FnOnce(&mut LocalLock, &mut Turn<'_>) -> T,
     ) -> T {
         let mut local = self.local.lock();
@@ -101,7 +101,7 @@ impl Entry {
         local.advance(&mut turn);
         local.set_alarm(self, now);
         drop(local);
-        self.carry_out(&mut turn.effects, place);
+        self.carry_out(&mut turn.effects, at);
         output
     }
 
@@ -117,7 +117,7 @@ impl Entry {
 
     /// Enters once more for `owner`, which already has `hold`. Returns whether it still has it.
     pub(crate) fn reenter(self: &Arc<Self>, owner: Owner, hold: &Hold) -> bool {
-        self.turn(Place::Engine, |local, _| local.reenter(owner, hold))
+        self.turn(Where::OnEngine, |local, _| local.reenter(owner, hold))
     }
 
     /// Returns whether this client holds the lock in this mode.
@@ -130,10 +130,10 @@ impl Entry {
 
     /// Returns what the backend keeps of the lease of a hold, unless the hold has ended.
     pub(crate) fn lease_of(&self, hold: &Hold) -> Option<AnyLease> {
-        self.look(|local| local.kept(hold.grant().lease))
+        self.look(|local| local.lease(hold.grant().lease).map(|lease| Arc::clone(&lease.kept)))
     }
 
-    fn carry_out(self: &Arc<Self>, effects: &mut Effects, place: Place) {
+    fn carry_out(self: &Arc<Self>, effects: &mut Effects, at: Where) {
         // Before foreign code, which may take its time.
         effects.renewed.drain(|(group, woken)| self.client.begin_renewing(group, woken));
         // The drivers first: a waker may wait until what they undo is undone.
@@ -147,61 +147,61 @@ impl Entry {
         if !effects.ended.is_empty() {
             let mut ended = std::mem::take(&mut effects.ended);
             let mut report = move || ended.drain(|ended| ended.report());
-            match place {
-                Place::Here => report(),
-                Place::Engine => drop(self.client.engine.spawn(async move { report() })),
+            match at {
+                Where::Here => report(),
+                Where::OnEngine => drop(self.client.engine.spawn(async move { report() })),
             }
         }
-        effects.work.drain(|work| self.begin(work, place));
+        effects.work.drain(|work| self.begin(work, at));
     }
 
-    fn begin(self: &Arc<Self>, work: Work, place: Place) {
-        let place = if can_begin_here() { place } else { Place::Engine };
+    fn begin(self: &Arc<Self>, work: Work, at: Where) {
+        let at = if can_begin_here() { at } else { Where::OnEngine };
         match work {
-            Work::Attempt(request, pause) => self.begin_attempt(&request, pause, place),
-            Work::Release(release) => self.begin_release(release, place),
-            Work::Downgrade(downgrade) => self.begin_downgrade(downgrade, place),
+            Work::Attempt(request, losses) => self.begin_attempt(&request, losses, at),
+            Work::Release(release) => self.begin_release(release, at),
+            Work::Downgrade(downgrade) => self.begin_downgrade(downgrade, at),
             Work::Clear(lost) => self.clear_lost(lost),
         }
     }
 
     /// A release, a cancel or a downgrade has been answered.
-    pub(super) fn answered(self: &Arc<Self>, number: Number, reply: &Reply, place: Place) {
-        self.turn(place, |local, turn| local.answered(turn, number, reply));
+    pub(super) fn answered(self: &Arc<Self>, number: Number, reply: &Reply, at: Where) {
+        self.turn(at, |local, turn| local.answered(turn, number, reply));
     }
 
     /// A lease is lost. Of one that is given back, only a reader that still stands by it is.
     pub(crate) fn lose(self: &Arc<Self>, number: Number, reason: LossReason) {
-        self.turn(Place::Engine, |local, turn| local.lose(turn, number, reason));
+        self.turn(Where::OnEngine, |local, turn| local.lose(turn, number, reason));
     }
 
     /// The server has acknowledged a renewal that was sent at `anchor`.
     pub(super) fn renewed(self: &Arc<Self>, number: Number, anchor: Moment) {
-        for hold in self.turn(Place::Engine, |local, _| local.renewed(number, anchor)) {
+        for hold in self.turn(Where::OnEngine, |local, _| local.renewed(number, anchor)) {
             hold.log_restored();
         }
     }
 
     /// Contact with the server is lost.
     pub(super) fn suspect(self: &Arc<Self>, number: Number) {
-        for hold in self.turn(Place::Engine, |local, _| local.suspect(number)) {
+        for hold in self.turn(Where::OnEngine, |local, _| local.suspect(number)) {
             hold.log_suspect();
         }
     }
 
     /// Refuses all callers from now on, including those that already wait.
     pub(crate) fn close(self: &Arc<Self>, error: &LockError) {
-        self.turn(Place::Here, |local, turn| local.close(turn, error));
+        self.turn(Where::Here, |local, turn| local.close(turn, error));
     }
 }
 
 /// Rings when something in the local lock is due.
-struct Bell(Weak<Entry>);
+struct Bell(Weak<ClientLock>);
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        if let Some(entry) = self.0.upgrade() {
-            entry.turn(Place::Engine, |_, _| {});
+        if let Some(lock) = self.0.upgrade() {
+            lock.turn(Where::OnEngine, |_, _| {});
         }
     }
 }
@@ -209,18 +209,18 @@ impl Wake for Bell {
 impl LocalLock {
     /// Has the bell ring when something is due. A bell that is set rings at most once too early, so that it does not move with
     /// each lease.
-    fn set_alarm(&mut self, entry: &Arc<Entry>, now: Moment) {
+    fn set_alarm(&mut self, lock: &Arc<ClientLock>, now: Moment) {
         // The second: the bell has rung.
         if self.due < self.alarm_at || self.alarm_at <= now && self.due != Moment::FOREVER {
             self.alarm_at = self.due;
-            let bell = Arc::new(Bell(Arc::downgrade(entry)));
-            self.alarm = Some(entry.clock().schedule(self.due, bell.into()));
+            let bell = Arc::new(Bell(Arc::downgrade(lock)));
+            self.alarm = Some(lock.clock().schedule(self.due, bell.into()));
         }
     }
 }
 
 /// What the local lock needs, while its mutex is locked: no I/O, and no foreign code.
-impl Entry {
+impl ClientLock {
     /// Makes the request of a new attempt.
     pub(super) fn request(
         self: &Arc<Self>,
@@ -241,27 +241,27 @@ impl Entry {
     }
 }
 
-impl Reports for Entry {
+impl Reports for ClientLock {
     fn report(self: Arc<Self>, attempt: Number, report: Report) {
-        self.turn(Place::Engine, |local, turn| local.report(turn, attempt, report));
+        self.turn(Where::OnEngine, |local, turn| local.report(turn, attempt, report));
     }
 }
 
 /// What a hold needs of its lock.
-impl Home for Entry {
+impl Home for ClientLock {
     fn about(&self) -> About<'_> {
         let ClientContext { clock, server, metrics, .. } = &*self.client;
         About { name: &self.name, clock, server, metrics: Some(metrics) }
     }
 
     fn publish(&self, event: Event, hold: &Hold) {
-        self.client.observer.publish(event, hold);
+        self.client.events.publish(event, hold);
         self.changed();
     }
 }
 
 /// Errors about the lock.
-impl Entry {
+impl ClientLock {
     /// Adds the lock and the server to the error.
     pub(crate) fn about(&self, error: LockError) -> LockError {
         error.on(&self.name).of(self.kind).at(&self.client.server)
