@@ -36,7 +36,7 @@ pub(super) fn one_log_target(workspace: &Workspace) -> Vec<Finding> {
 pub(super) fn one_release(workspace: &Workspace) -> Vec<Finding> {
     let Some(package) = workspace.metadata.packages.first() else { return Vec::new() };
     let release = format!("\"{}.{}\"", package.version.major, package.version.minor);
-    let line = r#"\b(?:distlock|lock|conformance)[-\w]* = (?:\{ version = )?"[^"]*""#;
+    let line = r#"(?m)(?:^|`)(?:distlock|lock-|conformance-)[-\w]* = (?:\{ version = )?"[^"]*""#;
     found(workspace.with_ending("md"), line, &format!("{release}$"), &format!("the workspace is {release}"))
 }
 
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_page_that_asks_for_another_release_is_found() {
         let text = "distlock = { version = \"0.1\", features = [\"a\"] }\ntokio = { version = \"1\" }\n`lock-file = \"0.2\"`\n\
-                    distlock-macros = { version = \"0.1.7\" }\n";
+                    distlock-macros = { version = \"0.1.7\" }\nlockAtLeast = \"1h\"\n@Lock(lock = \"1\")\n";
         let found = |version: &str| {
             let package = serde_json::json!({"name": "distlock", "version": version});
             let metadata = crate::context::metadata_of([package]);
