@@ -57,7 +57,7 @@ impl Need {
             Self::Tokens => declared(capabilities.fencing != Fencing::None, "fencing tokens"),
             Self::Sessions => declared(capabilities.inspection != Inspection::None, "inspection"),
             Self::Holder => {
-                declared(capabilities.inspection == Inspection::HolderAndQueue, "inspection of the holder")
+                declared(capabilities.inspection >= Inspection::HolderAndOwnQueue, "inspection of the holder")
             }
             Self::Listing => declared(capabilities.listing, "that locks are listed"),
             Self::Breaking => declared(capabilities.breaking == Breaking::Supported, "breaking"),

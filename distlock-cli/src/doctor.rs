@@ -199,7 +199,7 @@ async fn round_trips(locks: &LockClient, lease: Option<Duration>) -> Result<Find
 fn rated(slowest: Duration, lease: Option<Duration>) -> Finding {
     let text = format!("the slowest of {ROUND_TRIPS} took {}", shown(slowest));
     let Some(lease) = lease else { return Fine(text) };
-    let lease_text = format!("a lease is {}", format_duration(lease));
+    let lease_text = format!("a lease is {}", crate::status::shown(lease));
     if slowest * ROOM > lease {
         let remedy =
             "it may end before a renewal is answered: ask for a longer one, or find out what is slow";
@@ -332,8 +332,8 @@ async fn list(locks: &LockClient, name: &str) -> Result<Finding, LockError> {
         found => found?,
     };
     let others = match locks.capabilities().inspection {
-        Inspection::HolderAndQueue => of_others(&found.locks),
-        _ => String::new(),
+        Inspection::None | Inspection::Sessions => String::new(),
+        _ => of_others(&found.locks),
     };
     Ok(match (found.failures.first(), found.locks.iter().any(|lock| lock.name.as_str() == name)) {
         (Some(error), _) => Warning(error.to_string()),

@@ -13,6 +13,7 @@ use crate::named::{Named, fencing_token};
 use crate::participants::{self, whole_seconds};
 use crate::report::{Report, write_output};
 use crate::status::{is_held, shown, to_json};
+use crate::unknown;
 
 /// Prints the locks that the arguments select.
 pub(crate) async fn run(common: &Common, list: &List, report: &Report) -> Result<Ending, Failure> {
@@ -32,16 +33,19 @@ pub(crate) async fn print(
     let found = locks.scoped(prefix).list().await;
     connection::close(&locks).await;
     let found = found?;
-    let now = SystemTime::now();
+    let (now, capabilities) = (SystemTime::now(), locks.capabilities());
     let line = |lock: &LockStatus| {
         let named = named(lock);
-        if common.json { to_json(named, lock).to_string() } else { to_text(named, lock, now) }
+        if common.json { to_json(named, lock, capabilities).to_string() } else { to_text(named, lock, now) }
     };
-    let mut lines: Vec<_> = found.locks.iter().filter(|lock| is_wanted(lock)).map(line).collect();
+    let wanted: Vec<_> = found.locks.iter().filter(|lock| is_wanted(lock)).collect();
+    let mut lines: Vec<_> = wanted.iter().map(|lock| line(lock)).collect();
     if lines.is_empty() && !common.json {
         let is_filtered = !prefix.is_empty() || !found.locks.is_empty();
         lines.push(format!("no {}lock is in use", if is_filtered { "such " } else { "" }));
     }
+    let unknown = wanted.iter().flat_map(|lock| unknown::of(lock, capabilities));
+    lines.extend(unknown::line(unknown).filter(|_| !common.json));
     // Each line ends.
     lines.push(String::new());
     write_output(&lines.join("\n"))?;

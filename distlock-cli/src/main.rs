@@ -4,7 +4,7 @@
 //! `docs/command.md` describes it for its users. The modules:
 //!
 //! * [`arguments`] parses the command line, [`exit`] has the table of exit codes;
-//! * [`exec`], [`elect`] with [`leaders`], [`hold`], [`status`], [`list`], [`watch`], [`top`], [`breaking`], [`forget`], [`doctor`] are the subcommands;
+//! * [`exec`], [`elect`] with [`leaders`], [`hold`], [`status`], [`list`], [`watch`], [`top`], [`breaking`], [`forget`], [`doctor`] are the subcommands; [`unknown`] says what some of them cannot show;
 //! * [`connection`] and [`wait`] acquire what is [`named`], [`contact`] reports whether its server can be reached;
 //! * [`under_lock`] starts the program that runs under it, [`run`] supervises that: the [`child`] with its [`descendants`], its [`job`] on the
 //!   [`terminal`], the [`witness`] of the keys pressed there, and the [`signals`] sent to it;
@@ -47,6 +47,7 @@ mod system;
 mod terminal;
 mod top;
 mod under_lock;
+mod unknown;
 mod wait;
 mod watch;
 mod witness;

@@ -18,6 +18,7 @@ use crate::list;
 use crate::named::{Named, fencing_token, is_in_use};
 use crate::participants;
 use crate::report::{Report, write_output};
+use crate::unknown;
 
 /// Asks the backend and prints the answer.
 pub(crate) async fn run(common: &Common, status: &Status, report: &Report) -> Result<Ending, Failure> {
@@ -49,7 +50,7 @@ async fn output(
         _ => locks.remembered(named.name, "").await.unwrap_or_default(),
     };
     if common.json {
-        let mut object = to_json(named, &status);
+        let mut object = to_json(named, &status, locks.capabilities());
         if let Some(pause) = pause {
             object["pause_ms"] = json!(milliseconds(pause));
         }
@@ -81,7 +82,7 @@ pub(crate) fn shown(left: Duration) -> FormattedDuration {
     humantime::format_duration(Duration::from_millis(milliseconds(left)))
 }
 
-pub(crate) fn to_json(named: Named<'_>, status: &LockStatus) -> Value {
+pub(crate) fn to_json(named: Named<'_>, status: &LockStatus, capabilities: &Capabilities) -> Value {
     let mut object = with_head(
         &[("name", named.name)],
         json!({
@@ -96,6 +97,10 @@ pub(crate) fn to_json(named: Named<'_>, status: &LockStatus) -> Value {
     }
     if let Some(remaining) = status.remaining {
         object["remaining_ms"] = json!(milliseconds(remaining));
+    }
+    let unknown = unknown::of(status, capabilities);
+    if !unknown.is_empty() {
+        object["unknown"] = json!(unknown.iter().map(|(key, _)| key).collect::<Vec<_>>());
     }
     object
 }
@@ -236,13 +241,13 @@ mod tests {
 
     #[test]
     fn machines_read_the_same() {
-        let json = to_json(Named::lock("a"), &status());
+        let json = to_json(Named::lock("a"), &status(), &capabilities());
         assert_eq!(json["held"], true);
         assert_eq!(json["holders"][0]["token"], "12");
         assert_eq!(json["holders"][0]["since"], "1970-01-02T00:00:00.250Z");
         assert_eq!(json["waiters"][0]["id"], "80");
         assert_eq!(json["remaining_ms"], 2500);
-        let free = to_json(Named::lock("a"), &LockStatus::free(LockName::new("a").unwrap()));
+        let free = to_json(Named::lock("a"), &LockStatus::free(LockName::new("a").unwrap()), &capabilities());
         assert_eq!(free.to_string(), r#"{"name":"a","held":false,"holders":[],"waiters":[]}"#);
     }
 }

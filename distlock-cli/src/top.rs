@@ -22,11 +22,12 @@ use crate::breaking;
 use crate::connection::{self, Address};
 use crate::exit::{self, Ending, Failure};
 use crate::list;
-use crate::named::Named;
+use crate::named::{Named, fencing_token};
 use crate::participants::{self, who, whole_seconds};
 use crate::report::{Report, write_output};
 use crate::signals::Signals;
 use crate::status;
+use crate::unknown;
 
 const COLUMNS: [&str; 7] = ["NAME", "HOLDER", "TOKEN", "HELD", "WAITERS", "LONGEST", "PER MIN"];
 const WIDTHS: [Constraint; 7] = [
@@ -63,7 +64,8 @@ pub(crate) async fn run(common: &Common, top: &Watch, report: &Report) -> Result
     view.see(found);
     let now = SystemTime::now();
     let rows = view.visible().into_iter().map(|lock| view.cells(lock, now).join("\t"));
-    let lines: Vec<_> = [COLUMNS.join("\t")].into_iter().chain(rows).chain([String::new()]).collect();
+    let lines = [COLUMNS.join("\t")].into_iter().chain(rows).chain(view.unknown(locks.capabilities()));
+    let lines: Vec<_> = lines.chain([String::new()]).collect();
     write_output(&lines.join("\n"))?;
     Ok(list::end(&failures, report))
 }
@@ -264,6 +266,12 @@ impl View {
         locks
     }
 
+    /// What the cells lack.
+    fn unknown(&self, capabilities: &Capabilities) -> Option<String> {
+        let unknown = self.locks.iter().flat_map(|lock| unknown::of(lock, capabilities));
+        unknown::line(unknown.filter(|one| *one != unknown::LEASE))
+    }
+
     fn cells(&self, lock: &LockStatus, now: SystemTime) -> [String; 7] {
         let age = |one: &Participant| {
             let age = now.duration_since(one.since?).ok()?;
@@ -277,7 +285,9 @@ impl View {
         [
             participants::printable(lock.name.as_str()),
             first.map_or_else(|| "-".to_owned(), |first| who(first) + &others),
-            first.and_then(|first| first.token).map_or_else(String::new, |token| token.to_string()),
+            first
+                .and_then(|first| fencing_token(first.token, first.mode))
+                .map_or(String::new(), |token| token.to_string()),
             first.and_then(age).unwrap_or_default(),
             lock.waiters.len().to_string(),
             waiter.and_then(age).unwrap_or_default(),
@@ -363,11 +373,12 @@ impl View {
         let (now, height) = (SystemTime::now(), usize::from(body.height).saturating_sub(1).max(1));
         let age = self.since.map_or(Duration::ZERO, |since| whole_seconds(since.elapsed()));
         let text = format!(
-            "{} of {} locks, sorted by {:?}, seen {} ago",
+            "{} of {} locks, sorted by {:?}, seen {} ago{}",
             locks.len(),
             self.locks.len(),
             self.sort,
-            humantime::format_duration(age)
+            humantime::format_duration(age),
+            self.unknown(capabilities).map_or(String::new(), |unknown| format!("; {unknown}"))
         );
         frame.render_widget(Line::raw(text.to_lowercase()).bold(), title);
         let text = match (&self.mode, &self.selected) {

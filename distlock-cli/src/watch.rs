@@ -15,6 +15,7 @@ use crate::participants::{self, ParticipantJson, moment};
 use crate::printing::{print, until_unwanted};
 use crate::report::Report;
 use crate::signals::Signals;
+use crate::unknown;
 
 /// Prints until a signal ends it, or until the reader of its output has gone.
 pub(crate) async fn run(common: &Common, watch: &Watch, report: &Report) -> Result<Ending, Failure> {
@@ -27,6 +28,9 @@ pub(crate) async fn run(common: &Common, watch: &Watch, report: &Report) -> Resu
 async fn follow(locks: &LockClient, arguments: &Watch, json: bool) -> Result<(), Failure> {
     let mut watch = locks.scoped(&arguments.prefix).watch(arguments.interval);
     let mut told = None;
+    if unknown::has_hidden_waiters(locks.capabilities()) && !print(hidden(SystemTime::now(), json)).await? {
+        return Ok(());
+    }
     loop {
         let (changes, now, mut lines) = (watch.changes().await?, SystemTime::now(), Vec::new());
         let trouble = watch.trouble().map(|error| error.name().cloned());
@@ -52,6 +56,15 @@ fn contact(trouble: Option<&LockError>, now: SystemTime, json: bool) -> String {
     let mut head = vec![("event", if trouble.is_some() { "unreachable" } else { "reachable" })];
     head.extend(trouble.and_then(LockError::name).map(|name| ("name", name.as_str())));
     format!("{}\n", with_head(&head, json!({ "time": time(now), "message": message })))
+}
+
+/// What it does not show of any lock.
+fn hidden(now: SystemTime, json: bool) -> String {
+    let (key, words) = unknown::WAITERS;
+    if !json {
+        return format!("{} not shown: {words}\n", moment(now));
+    }
+    format!("{}\n", with_head(&[("event", "unknown")], json!({ "time": time(now), "unknown": [key] })))
 }
 
 fn time(now: SystemTime) -> String {

@@ -95,7 +95,7 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
         TokenSource::Table => capabilities
             .with_fencing(Fencing::Durable)
             .with_reserving(Reserving::AtMost(MOST_TOKENS))
-            .with_inspection(Inspection::HolderAndQueue)
+            .with_inspection(Inspection::HolderAndOwnQueue)
             .with_listing()
             .with_breaking(Breaking::Supported)
             .with_describing(),

@@ -98,6 +98,9 @@ enum Outcome {
     NotBuilt,
 }
 
+/// What a test did, and how long it took.
+type Ran = (Outcome, Duration);
+
 pub(crate) fn run(arguments: &[String], context: &Context) -> Result<()> {
     let mutants = chosen(arguments, &context.metadata)?;
     update(&context.target(COPY), context.root())?;
@@ -166,12 +169,7 @@ fn update(copy: &Path, root: &Path) -> Result<()> {
 }
 
 /// Runs the test with the defect.
-fn broken(
-    mutant: &Mutant,
-    test: Test<'_>,
-    limit: Duration,
-    context: &Context,
-) -> Result<(Outcome, Duration)> {
+fn broken(mutant: &Mutant, test: Test<'_>, limit: Duration, context: &Context) -> Result<Ran> {
     let path = context.target(COPY).join(&mutant.file);
     let sound = fs::read_to_string(&path)?;
     fs::write(&path, mutant.applied_to(&sound).map_err(Error::msg).context(mutant.name.clone())?)?;
@@ -181,7 +179,7 @@ fn broken(
 }
 
 /// Builds the program of a test in the copy, and runs the test. Returns for how long it ran, too.
-fn outcome((test, tier): Test<'_>, limit: Duration, context: &Context) -> Result<(Outcome, Duration)> {
+fn outcome((test, tier): Test<'_>, limit: Duration, context: &Context) -> Result<Ran> {
     let (copy, log) = (context.target(COPY), context.target("mutants/workspace.log"));
     let (selection, filter) = split(test);
     let mut cargo = context.cargo(&format!("test --all-features -p {selection}"));

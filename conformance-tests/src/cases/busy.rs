@@ -24,7 +24,7 @@ async fn named(client: &LockClient, wait: Duration) -> Outcome<Option<Participan
         return Err(Failure::new("acquired although another client holds it"));
     };
     ensure!(error.kind() == ErrorKind::Busy, "{error}");
-    let knows_holders = client.capabilities().inspection == Inspection::HolderAndQueue;
+    let knows_holders = client.capabilities().inspection >= Inspection::HolderAndOwnQueue;
     ensure!(error.holder().is_some() || !knows_holders, "it names no holder: {error}");
     Ok(error.holder().cloned())
 }
@@ -35,7 +35,7 @@ async fn is_named(stage: &Stage, observer: &LockClient, named: Option<Participan
     let Some(named) = named else { return Ok(()) };
     let shown = stage.holder(observer, NAME).await?;
     ensure!(named.id == shown.id, "{named:?} is shown as {shown:?}");
-    if observer.capabilities().inspection == Inspection::HolderAndQueue {
+    if observer.capabilities().inspection >= Inspection::HolderAndOwnQueue {
         let us = HolderInfo::of_this_process();
         ensure!(named.host.as_deref() == Some(&us.host), "its host is {:?}", named.host);
         ensure!(named.pid == Some(us.pid), "its process is {:?}", named.pid);

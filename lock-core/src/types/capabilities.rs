@@ -56,7 +56,7 @@ pub enum Fairness {
 }
 
 /// How much of a lock's state [`LockClient::status`](crate::LockClient::status) can show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Inspection {
     /// Nothing.
@@ -64,6 +64,8 @@ pub enum Inspection {
     /// The session of the server that holds the lock, but not which acquisition of that session it is, and nothing that
     /// the holder says about itself; and the waiters, as far as the server shows them.
     Sessions,
+    /// As `HolderAndQueue`, but a server that does not let the client see waiters of other users hides them without a word.
+    HolderAndOwnQueue,
     /// The holder of the lock, and the waiters, in order.
     HolderAndQueue,
 }

@@ -43,8 +43,7 @@ fn lint(context: &Context) -> Result<()> {
 }
 
 fn docs(context: &Context) -> Result<()> {
-    let mut cargo = context.cargo("doc --workspace --all-features --no-deps");
-    process::run(cargo.env("RUSTDOCFLAGS", "-D warnings"))
+    process::run(context.cargo("doc --workspace --all-features --no-deps").env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 /// Checks the book and the alerts, each if its tool is installed.

@@ -110,6 +110,7 @@ const RULES: &[Rule] = &[
     ("no file is too long to be one module", texts::length),
     ("every link of every page leads somewhere", links::resolve),
     ("every mutant can be applied", texts::mutants),
+    ("a page asks for the release of the workspace", texts::one_release),
 ];
 
 pub(crate) fn run(context: &Context) -> Result<()> {

@@ -32,6 +32,14 @@ pub(super) fn one_log_target(workspace: &Workspace) -> Vec<Finding> {
     found(sources, call, r#"target: "distlock""#, "logs without target: \"distlock\"")
 }
 
+/// What a page tells a reader to write into a manifest: a release that there will be.
+pub(super) fn one_release(workspace: &Workspace) -> Vec<Finding> {
+    let Some(package) = workspace.metadata.packages.first() else { return Vec::new() };
+    let release = format!("\"{}.{}\"", package.version.major, package.version.minor);
+    let line = r#"(?m)(?:^|`)(?:distlock|lock-|conformance-)[-\w]* = (?:\{ version = )?"[^"]*""#;
+    found(workspace.with_ending("md"), line, &format!("{release}$"), &format!("the workspace is {release}"))
+}
+
 /// The entries of a table of mutants have nothing to do with each other.
 pub(super) fn length(workspace: &Workspace) -> Vec<Finding> {
     let counts = workspace.files.iter().map(|file| (file, file.text.lines().count()));
@@ -119,6 +127,18 @@ mod tests {
             ("b/peer/Cargo.toml", "[workspace]\n\n[package]\n"),
         ]));
         assert!(found.len() == 1 && found[0].starts_with("a/Cargo.toml:"), "{found:?}");
+    }
+
+    #[test]
+    fn a_page_that_asks_for_another_release_is_found() {
+        let text = "distlock = { version = \"0.1\", features = [\"a\"] }\ntokio = { version = \"1\" }\n`lock-file = \"0.2\"`\n\
+                    distlock-macros = { version = \"0.1.7\" }\nlockAtLeast = \"1h\"\n@Lock(lock = \"1\")\n";
+        let found = |version: &str| {
+            let package = serde_json::json!({"name": "distlock", "version": version});
+            let metadata = crate::context::metadata_of([package]);
+            lines(&one_release(&Workspace { metadata, ..workspace(&[("docs/a.md", text)]) }))
+        };
+        assert_eq!((found("0.1.4"), found("0.2.0")), (vec![3, 4], vec![1, 4]));
     }
 
     #[test]

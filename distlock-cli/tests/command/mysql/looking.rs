@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::server::{Server, Tokens};
 use crate::at_a_server::Server as _;
 use crate::at_a_server::sharing::{break_serves_the_next, holder_and_queue};
-use crate::support::{assert_code, said};
+use crate::support::{Running, assert_code, said};
 use crate::terminal::Screen;
 
 /// Known only with a table.
@@ -101,6 +101,32 @@ fn break_asks_on_a_terminal_with_what_it_costs_in_view() {
     screen.expect(COST);
     screen.expect_prompt_after(0);
     assert_eq!(holder.code(), 76);
+}
+
+/// The server hides waiters of other users from a user without a privilege, and has leases of connections alone.
+#[test]
+fn what_is_not_shown_is_said() {
+    let Some(server) = Server::mariadb_with_table() else { return };
+    let sandbox = server.sandbox("60s");
+    let _holder = sandbox.hold("job");
+    let unknown = json!(["remaining_ms", "waiters"]);
+    for arguments in [&["list", "--json"][..], &["status", "--json", "job"]] {
+        let shown: Value = serde_json::from_slice(&sandbox.run(arguments.iter().copied()).stdout).unwrap();
+        assert_eq!(shown["unknown"], unknown, "{shown}");
+    }
+    let waiters = "waiters of users whom this one may not see";
+    for (subcommand, lease) in [("list", "what is left of the lease, "), ("top", "")] {
+        let text = String::from_utf8(sandbox.run([subcommand]).stdout).unwrap();
+        let last = format!("not known of some: {lease}{waiters}");
+        assert!(text.lines().count() > 1 && text.lines().last() == Some(&last), "{text}");
+    }
+    let mut watch = Running::start(&mut sandbox.distlock(["watch", "--json"]));
+    let first = watch.output_event();
+    assert_eq!((&first["event"], &first["unknown"]), (&json!("unknown"), &json!(["waiters"])), "{first}");
+    assert_eq!(watch.output_event()["event"], "granted");
+    let mut watch = Running::start(&mut sandbox.distlock(["watch"]));
+    let first = watch.output_line();
+    assert!(first.ends_with(&format!(" not shown: {waiters}")), "{first}");
 }
 
 /// One test for each function, on this server.
