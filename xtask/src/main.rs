@@ -95,7 +95,7 @@ fn run_steps(steps: &[&Step], context: &Context) -> Result<()> {
 
 /// How long it takes.
 const ANNOUNCEMENT: &str = "on two processors this takes 8 to 17 minutes with an empty target, half of that afterwards; \
-    with --all 15 to 35, and the time to download what is missing";
+    with --all 25 to 45, and the time to download what is missing";
 
 /// Returns what the default leaves out, which a reader of the last line must not take for checked.
 fn left_out() -> String {

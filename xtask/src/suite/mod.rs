@@ -242,6 +242,11 @@ mod tests {
     }
 
     #[test]
+    fn the_guard_writes_what_is_counted() {
+        assert!(include_str!("../../../conformance-tests/src/stall.rs").contains(RUN_AGAIN));
+    }
+
+    #[test]
     fn there_is_room_for_a_program_on_each_processor_without_a_look_and_for_more_after_one() {
         let unseen = || -> bool { unreachable!("nothing has to be watched") };
         assert!(has_room(processors() - 1, unseen));
