@@ -2,8 +2,8 @@
 
 use std::pin::pin;
 
-use conformance_tests::Outcome;
-use lock_core::{ErrorKind, LossReason};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{ErrorKind, LockClient, LossReason};
 use lock_kit::LockUrl;
 use test_servers::MySqlFlavour;
 
@@ -22,6 +22,8 @@ cases!("rewritten":
     what_another_has_at_a_check_is_a_loss,
     a_session_that_has_become_anothers_gives_no_lock,
     a_session_that_has_become_anothers_is_a_loss,
+    a_try_that_the_server_does_not_prepare_is_sent_whole,
+    a_session_that_has_not_prepared_what_it_is_to_carry_out_is_given_up,
 );
 
 /// Frees the lock before the check.
@@ -155,4 +157,41 @@ async fn a_session_that_has_become_anothers_is_a_loss(flavour: MySqlFlavour) -> 
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
     drop(guard);
     until("the lock is free", || async { Ok(stage.holder_of(ROOM).await?.is_none()) }).await
+}
+
+/// As when it has as many prepared statements as it may have.
+async fn a_try_that_the_server_does_not_prepare_is_sent_whole(flavour: MySqlFlavour) -> Outcome {
+    let (stage, middleman) = rewriting(flavour, "distlock_try FROM '", "distlock_try FROM 'nothing ").await?;
+    let client = reach(&middleman.url(LONG)).await?;
+    let first = stage.connections().await?;
+    ensure!(refused_tries(&client).await? == 0, "a try was an error");
+    ensure!(stage.connections().await? == first, "the client has given its connection up");
+    Ok(())
+}
+
+/// As behind a proxy that has begun to spread statements over its connections.
+async fn a_session_that_has_not_prepared_what_it_is_to_carry_out_is_given_up(
+    flavour: MySqlFlavour,
+) -> Outcome {
+    let (stage, middleman) = rewriting(flavour, "*/ distlock_try USING", "*/ distlock_other USING").await?;
+    let client = reach(&middleman.url(LONG)).await?;
+    let refused = refused_tries(&client).await?;
+    // Of each connection the first try is sent whole.
+    let expected = if flavour == MySqlFlavour::MariaDb { 3 } else { 0 };
+    ensure!(refused == expected, "{refused} of six tries were errors");
+    ensure!(stage.holder_of(ROOM).await?.is_none(), "refused, and held");
+    Ok(())
+}
+
+/// How many of six tries of a free lock are errors.
+async fn refused_tries(client: &LockClient) -> Outcome<usize> {
+    let lock = client.mutex(ROOM)?;
+    let mut refused = 0;
+    for _ in 0..6 {
+        match lock.try_acquire().await {
+            Ok(guard) => guard.ok_or_else(|| Failure::new("a free lock was refused"))?.release().await?,
+            Err(_) => refused += 1,
+        }
+    }
+    Ok(refused)
 }
