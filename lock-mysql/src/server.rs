@@ -178,11 +178,11 @@ impl Facts {
         let rows = if self.has_innodb { ",SESSION innodb_lock_wait_timeout=1" } else { "" };
         format!(
             "SET /*distlock connect*/ SESSION wait_timeout={lease_seconds}{limit},SESSION autocommit=1,\
-             SESSION lock_wait_timeout=1{rows},{};\
+             SESSION lock_wait_timeout=1{rows},@distlock={};\
              SET SESSION TRANSACTION READ WRITE;\
              SELECT CAST(CONNECTION_ID() AS CHAR),CAST(@@session.wait_timeout AS CHAR),\
              CAST(GET_LOCK('{}',0) AS CHAR)",
-            statement::set(tag),
+            tag.number(),
             tag.lock()
         )
     }
