@@ -227,6 +227,7 @@ mod tests {
             release: None,
             rounds: rounds.to_vec(),
             rates: Vec::new(),
+            server: Vec::new(),
             grants: vec![grants.to_vec()],
             same_client_again: 0,
             longest_wait_ms: 0.0,

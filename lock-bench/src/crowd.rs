@@ -168,7 +168,8 @@ impl Board {
     }
 
     fn seen(&self, length: Duration, unfinished: Duration) -> Turn {
-        let mut turn = Turn { length, longest_wait: unfinished, ..Turn::default() };
+        let sections = u32::try_from(self.sections.load(Ordering::SeqCst)).unwrap_or(u32::MAX);
+        let mut turn = Turn { length, sections, longest_wait: unfinished, ..Turn::default() };
         for record in &self.records {
             let record = mem::take(&mut *record.lock().unwrap_or_else(PoisonError::into_inner));
             turn.times.append(record.times);

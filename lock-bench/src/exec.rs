@@ -77,6 +77,7 @@ impl Runs {
             release: None,
             rounds: self.rounds,
             rates: Vec::new(),
+            server: Vec::new(),
             grants: Vec::new(),
             same_client_again: 0,
             longest_wait_ms: 0.0,

@@ -24,6 +24,7 @@ mod run;
 mod runtimes;
 mod samples;
 mod scenario;
+mod server_time;
 mod subject;
 mod turns;
 mod zookeeper;
@@ -35,30 +36,11 @@ use clap::{Parser, Subcommand};
 
 use plan::Options;
 
-const EXAMPLES: &str = "\
-Examples:
-  Everything, against a server that is started for it, with a page to look at:
-    lock-bench redis --html report.html --json report.json
-
-  One workload, more rounds, a server that runs already:
-    lock-bench redis --url redis://127.0.0.1:6379 --workload cycle --rounds 20
-
-  Hand-off with work in the section and a pause after it:
-    lock-bench redis --workload handoff --hold 2ms --think 5ms
-
-  Whether it runs at all, in a few seconds:
-    lock-bench redis --quick
-
-  The command beside flock:
-    cargo build --release -p distlock-cli && lock-bench file --workload exec
-
-  Locks at MySQL 5.7:
-    lock-bench mysql --server mysql57
-";
+const EXAMPLE: &str = "Example: lock-bench redis --html report.html --json report.json";
 
 /// Measures distlock beside raw commands and other lock crates, in turns, in one run.
 #[derive(Debug, Parser)]
-#[command(name = "lock-bench", version, after_help = EXAMPLES)]
+#[command(name = "lock-bench", version, after_help = EXAMPLE)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -12,6 +12,7 @@ use crate::plan::{Lengths, Plan, Workload};
 use crate::runtimes::RuntimeKind;
 use crate::samples::{Samples, Summary};
 use crate::scenario::Scenario;
+use crate::server_time::server_time;
 
 /// The measurements of one turn.
 #[derive(Debug, Default)]
@@ -26,6 +27,10 @@ pub(crate) struct Turn {
     pub(crate) same_again: u64,
     pub(crate) longest_wait: Duration,
     pub(crate) length: Duration,
+    /// How many sections there were, with those before it.
+    pub(crate) sections: u32,
+    /// How much processor time a section took the server, in microseconds.
+    pub(crate) server: Option<f64>,
 }
 
 /// All turns of a contender in a scenario, for the report. Times are in microseconds.
@@ -46,6 +51,8 @@ pub(crate) struct Row {
     pub(crate) rounds: Vec<f64>,
     /// The sections per second of each turn.
     pub(crate) rates: Vec<f64>,
+    /// The processor time of the server for a section, of each turn.
+    pub(crate) server: Vec<f64>,
     /// The grants of each client in each turn, fewest first.
     pub(crate) grants: Vec<Vec<u64>>,
     pub(crate) same_client_again: u64,
@@ -89,14 +96,15 @@ struct Turns {
     total: Turn,
     rounds: Vec<f64>,
     rates: Vec<f64>,
+    server: Vec<f64>,
     grants: Vec<Vec<u64>>,
     trouble: Option<String>,
 }
 
 impl Turns {
     fn new(contender: Contender, scenario: Scenario) -> Self {
-        let (rounds, rates, grants) = (Vec::new(), Vec::new(), Vec::new());
-        Self { contender, scenario, total: Turn::default(), rounds, rates, grants, trouble: None }
+        let (rounds, rates, server, grants) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { contender, scenario, total: Turn::default(), rounds, rates, server, grants, trouble: None }
     }
 
     async fn turn(&mut self, plan: &Plan) {
@@ -110,11 +118,12 @@ impl Turns {
     }
 
     fn add(&mut self, turn: Turn) {
-        let Turn { times, acquire, release, grants, same_again, longest_wait, length } = turn;
+        let Turn { times, acquire, release, grants, same_again, longest_wait, length, server, .. } = turn;
         let sections: u64 = grants.iter().sum();
         #[expect(clippy::cast_precision_loss, reason = "a count of seconds of work")]
         self.rates.push(sections as f64 / length.as_secs_f64().max(f64::EPSILON));
         self.rounds.extend(times.median());
+        self.server.extend(server);
         self.grants.push(grants);
         self.total.times.append(times);
         self.total.acquire.append(acquire);
@@ -137,6 +146,7 @@ impl Turns {
             release: self.total.release.summary(),
             rounds: self.rounds,
             rates: self.rates,
+            server: self.server,
             grants: self.grants,
             same_client_again: self.total.same_again,
             longest_wait_ms: self.total.longest_wait.as_secs_f64() * 1000.0,
@@ -152,10 +162,15 @@ async fn turn(contender: &Contender, scenario: &Scenario, plan: &Plan) -> Outcom
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let name = format!("bench-{:x}", since.as_nanos());
     let is_alone = scenario.workload == Workload::Cycle || contender.family == Family::Echo;
-    let measured = match clients.first() {
+    let before = server_time();
+    let mut measured = match clients.first() {
         Some(client) if is_alone => cycles(client.as_ref(), &name, &plan.lengths).await,
         _ => crowd::measure(&clients, scenario, &plan.lengths, &name).await,
     };
+    if let (Ok(turn), Some(before), Some(after)) = (&mut measured, before, server_time()) {
+        let each = after.saturating_sub(before) / turn.sections.max(1);
+        turn.server = Some(each.as_secs_f64() * 1e6);
+    }
     let mut closing: JoinSet<()> = clients.into_iter().map(Client::close).collect();
     while closing.join_next().await.is_some() {}
     measured
@@ -192,7 +207,9 @@ async fn cycles(client: &dyn Client, name: &str, lengths: &Lengths) -> Outcome<T
         let asked = Instant::now();
         if asked - begun > lengths.cycle && turn.times.len() > 0 {
             turn.length = asked - begun;
-            turn.grants = vec![u64::try_from(turn.times.len()).unwrap_or(u64::MAX)];
+            let sections = turn.times.len();
+            turn.grants = vec![u64::try_from(sections).unwrap_or(u64::MAX)];
+            turn.sections = u32::try_from(sections + lengths.cycles_before).unwrap_or(u32::MAX);
             return Ok(turn);
         }
         let held = lock.acquire().await?;

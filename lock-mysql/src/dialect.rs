@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use lock_core::{
-    BackendContext, Breaking, Capabilities, CharacterSet, Fairness, Fencing, Inspection, LockError, LockKind,
-    LockName, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Reserving, Secret,
+    BackendContext, Breaking, Capabilities, CharacterSet, ErrorKind, Fairness, Fencing, Inspection,
+    LockError, LockKind, LockName, Mode, NameRules, Operation, PermitLimits, PhysicalName, Reach, Reserving,
+    Secret,
 };
 use lock_kit::ClientRecord;
 use lock_sql::{Answer, Connecting, Dialect, Explained, Failure, Listed, Seen, create_if_missing};
@@ -13,14 +14,14 @@ use sqlx::error::DatabaseError;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 
 use crate::address::connect_options;
-use crate::gate::Manner;
+use crate::gate::{Manner, Tries};
 use crate::hold::Locks;
 use crate::inspection::id_of;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
 use crate::parts::{MOST_PERMITS, Name, Parts};
 use crate::session::{self, SessionId};
 use crate::statement::{Holder, LONGEST_WAIT};
-use crate::{failure, inspection, layout, statement};
+use crate::{failure, inspection, statement};
 
 /// How many waits of a client may be at the server, each on a connection of its own. By default a server has 151 connections for all.
 const MOST_WAITING: usize = 16;
@@ -46,8 +47,8 @@ pub(crate) fn whole_seconds(time: Duration) -> u64 {
 }
 
 pub(crate) fn settings(context: BackendContext, options: &MySqlOptions) -> Result<Settings, LockError> {
-    let manner =
-        Manner { tokens: options.fencing, first_slot: 0, slice: whole_seconds(options.server.lease) };
+    let slice = whole_seconds(options.server.lease);
+    let manner = Manner { tokens: options.fencing, first_slot: 0, slice, tries: Tries::Whole };
     let dialect = MySql {
         connect_options: connect_options(options),
         fencing: options.fencing,
@@ -145,6 +146,7 @@ impl Dialect for MySql {
     const SERVER: &'static str = "a MySQL or MariaDB server";
     const CONNECTIONS: &'static str = "SHOW /*distlock connect*/ GLOBAL STATUS LIKE 'Threads_connected';\
                                        SELECT /*distlock connect*/ CAST(@@max_connections AS CHAR)";
+    const PING: &'static str = "SELECT /*distlock ping*/ CAST(@@global.read_only AS CHAR)";
     /// Those who pass are not told from those who stay.
     const TRIES_AT_A_GATE: u32 = 5;
 
@@ -171,8 +173,17 @@ impl Dialect for MySql {
             return Ok(());
         }
         let prepared = create_if_missing(session, statement::probe_table(), statement::create_table()).await;
-        prepared.map_err(Failure::into_error)?;
-        layout::agree(settings, session).await.map_err(Failure::into_error)
+        let prepared = prepared.map_err(Failure::into_error)?;
+        let (ours, found) = (statement::LAYOUT, prepared.value().unwrap_or_default());
+        if found == ours {
+            return Ok(());
+        }
+        Err(LockError::new(ErrorKind::Unsupported, Operation::Connect)
+            .because(format!("its table is of another release of distlock: {found:?}, and not {ours:?}"))
+            .remedy(
+                "use the same release everywhere: update this program, or end all clients, and change the comment on the table \
+                 distlock_locks",
+            ))
     }
 
     async fn ask(connection: &mut MySqlConnection, statement: String) -> Result<Answer, sqlx::Error> {
@@ -181,10 +192,6 @@ impl Dialect for MySql {
 
     fn explain(operation: Operation, said: &(dyn DatabaseError + 'static)) -> Option<Explained> {
         failure::explain(operation, said)
-    }
-
-    fn ping() -> String {
-        statement::ping()
     }
 
     fn is_primary(answer: &str) -> bool {

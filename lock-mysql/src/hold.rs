@@ -31,13 +31,15 @@ impl Holds<Self> for MySql {
     }
 
     async fn mint(on: &mut Connection, claim: &Claim) -> Result<Option<u64>, Failure> {
-        if on.settings.dialect.fencing == TokenSource::Clock {
-            return number(on).await.map(Some);
-        }
-        let first = on.held.get(&claim.key).and_then(|held| held.has.first());
-        let (Some(holder), Some(first)) = (Holder::of(claim), first) else { return Ok(None) };
-        let minting = statement::mint(claim, first, &on.session.id.run, &holder);
-        Ok(Some(on.ask_or_cancel(minting).await?.last_insert_id))
+        let answer = if on.settings.dialect.fencing == TokenSource::Clock {
+            on.ask(Operation::Acquire, statement::NUMBER.to_owned()).await?
+        } else {
+            let first = on.held.get(&claim.key).and_then(|held| held.has.first());
+            let (Some(holder), Some(first)) = (Holder::of(claim), first) else { return Ok(None) };
+            on.ask_or_cancel(statement::mint(claim, first, &on.session.id.run, &holder)).await?
+        };
+        let token = answer.value().and_then(|number| number.parse().ok());
+        token.map(Some).ok_or_else(|| Failure::Broken(nonsense(Operation::Acquire, "a token is missing")))
     }
 
     async fn check(on: &mut Connection, leases: &[(Parts, AttemptId)]) -> Result<Vec<LeaseState>, Failure> {
@@ -79,13 +81,6 @@ impl Holds<Self> for MySql {
             _ => settle(on, claim).await,
         }
     }
-}
-
-/// A token of a grant with which none came.
-async fn number(on: &mut Connection) -> Result<u64, Failure> {
-    let answer = on.ask(Operation::Acquire, statement::number()).await?;
-    let number = answer.value().and_then(|number| number.parse().ok());
-    number.ok_or_else(|| Failure::Broken(nonsense(Operation::Acquire, "a token is missing")))
 }
 
 /// The state of these locks.

@@ -89,7 +89,6 @@ mod failure;
 mod gate;
 mod hold;
 mod inspection;
-mod layout;
 mod options;
 mod parts;
 mod run;

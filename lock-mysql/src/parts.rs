@@ -16,7 +16,7 @@ pub(crate) type Name = Arc<str>;
 pub(crate) const MOST_SLOTS: usize = 64;
 
 /// How many readers one lock may have at once. All clients of a lock have the same number, as a writer looks at so many slots;
-/// each costs the server about 0.35 µs in each acquisition of an exclusive lock. Another number is another [layout](crate::layout).
+/// each costs the server about 0.35 µs in each acquisition of an exclusive lock. Another number is another [layout](crate::statement::LAYOUT).
 pub(crate) const READER_SLOTS: usize = 16;
 
 pub(crate) const MOST_PERMITS: NonZeroU32 = NonZeroU32::MIN.saturating_add(63);

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use lock_core::{ErrorKind, LockError, Operation, Secret};
-use lock_sql::{Answer, Failure, Row, next, nonsense};
+use lock_sql::{Answer, Failure, Row, nonsense};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 
 use crate::dialect::{MySql, Session, Settings, whole_seconds};
+use crate::gate::Manner;
 use crate::run::Run;
 use crate::server::{Facts, question};
 use crate::session_tag::SessionTag;
@@ -82,8 +83,9 @@ async fn make(settings: &Settings, options: &MySqlConnectOptions) -> Result<Sess
     if cell(2) != Some("1") {
         return Err(nonsense(Operation::Connect, "it refuses a lock with a new random name"));
     }
+    let tries = facts.tries();
     let id = SessionId { number: facts.connection, tag, run: facts.run };
-    let own = settings.dialect.manner.starting_with(id.number);
+    let own = Manner { tries, ..settings.dialect.manner.starting_with(id.number) };
     Ok(Session { connection, id, own, round_trip })
 }
 
@@ -96,17 +98,8 @@ fn unsupported(cause: &'static str) -> LockError {
 /// Sends statements in one message, and receives the answer.
 pub(crate) async fn ask(connection: &mut MySqlConnection, statement: String) -> Result<Answer, sqlx::Error> {
     // As text and in one round trip. The statement contains only plain characters and encoded values.
-    let query = sqlx::raw_sql(AssertSqlSafe(statement));
-    let mut answers = sqlx::Executor::fetch_many(connection, query);
-    let mut answer = Answer::default();
-    while let Some(next) = next(&mut answers).await {
-        match next? {
-            Either::Left(done) if done.last_insert_id() != 0 => answer.last_insert_id = done.last_insert_id(),
-            Either::Left(_) => {}
-            Either::Right(row) => answer.rows.push(read(&row)?),
-        }
-    }
-    Ok(answer)
+    let rows = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_all(connection).await?;
+    Ok(Answer { rows: rows.iter().map(read).collect::<Result<_, _>>()?, is_repeated: false })
 }
 
 fn read(row: &MySqlRow) -> Result<Row, sqlx::Error> {

@@ -30,21 +30,11 @@ pub(crate) fn is_read_only(answer: &str) -> bool {
 /// The number of the session's tag, or zero.
 pub(crate) const TAG: &str = "IFNULL(@distlock,0)";
 
-/// The part of a SET that tags the session.
-pub(crate) fn set(tag: SessionTag) -> String {
-    format!("@distlock={}", tag.number())
-}
-
 /// The table of tokens that have to outlast a server.
 pub(crate) const TABLE: &str = "distlock_locks";
 
 /// The server's time when it evaluates this, in microseconds since the epoch.
 pub(crate) const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6))*1000000 AS UNSIGNED)";
-
-/// Asks for a sign of life; the answer is that to [`READ_ONLY`].
-pub(crate) fn ping() -> String {
-    format!("SELECT {} CAST({READ_ONLY} AS CHAR)", comment(Operation::Ping))
-}
 
 /// The names of the locks that a statement waits for, or what those of slots begin with, whatever its comment says.
 pub(crate) fn waited_for(statement: &str) -> impl Iterator<Item = &str> {
@@ -190,6 +180,10 @@ pub(crate) fn peer(connection: u64) -> String {
     )
 }
 
+/// The layout of what these clients keep in their table, and of the names of their locks: the comment on the table. All clients of a table
+/// have the same, so that each understands what another one has written, and no writer looks at fewer slots than there are readers.
+pub(crate) const LAYOUT: &str = "layout=1 readers=16";
+
 pub(crate) fn create_table() -> String {
     format!(
         "CREATE {} TABLE IF NOT EXISTS {TABLE} (\
@@ -200,17 +194,18 @@ pub(crate) fn create_table() -> String {
          run VARCHAR(200) CHARACTER SET ascii NOT NULL,\
          since BIGINT UNSIGNED NOT NULL,\
          holder BLOB NOT NULL\
-         ) ENGINE=InnoDB",
+         ) ENGINE=InnoDB COMMENT='{LAYOUT}'",
         comment(Operation::Connect)
     )
 }
 
-/// Whether the table exists and the user may read and write it. Changes nothing.
+/// Whether the table exists and the user may read and write it; its layout. Changes nothing.
 pub(crate) fn probe_table() -> String {
     let columns = "name,token,attempt,connection,run,since,holder";
     format!(
         "INSERT {} INTO {TABLE} ({columns}) SELECT {columns} FROM (SELECT * FROM {TABLE} WHERE name='') AS nothing \
-         ON DUPLICATE KEY UPDATE token=VALUES(token)",
+         ON DUPLICATE KEY UPDATE token=VALUES(token);\
+         SELECT TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME='{TABLE}'",
         comment(Operation::Connect)
     )
 }
@@ -243,7 +238,7 @@ impl Holder {
     }
 }
 
-/// Mints the token of a hold in the table, and records its holder. The answer contains it as the last inserted id. An exclusive hold also
+/// Mints the token of a hold in the table, and records its holder. The answer is the token. An exclusive hold also
 /// mints those of the sections that follow; its row has the last one. Others are beside each other: their tokens rise with each grant, and
 /// each is recorded in the row of its first slot.
 ///
@@ -252,19 +247,21 @@ pub(crate) fn mint(claim: &Claim, first: &str, run: &Run, holder: &Holder) -> St
     let (gate, id) = (&claim.key.gate, claim.id);
     let new = format!("LAST_INSERT_ID({NOW})");
     let next = format!("LAST_INSERT_ID(GREATEST(token+1,{NOW}))");
-    if claim.mode == Mode::Exclusive {
+    let minting = if claim.mode == Mode::Exclusive {
         let more = match claim.sections.get() - 1 {
             0 => String::new(),
             more => format!("+{more}"),
         };
-        return record(gate, [&(new + &more), &(next + &more)], id, run, holder);
-    }
-    format!(
-        "INSERT {} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
-         VALUES ('{gate}',{new},'',0,'',0,'') ON DUPLICATE KEY UPDATE token={next};{}",
-        comment(Operation::Acquire),
-        record(first, ["LAST_INSERT_ID()"; 2], id, run, holder)
-    )
+        record(gate, [&(new + &more), &(next + &more)], id, run, holder)
+    } else {
+        format!(
+            "INSERT {} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
+             VALUES ('{gate}',{new},'',0,'',0,'') ON DUPLICATE KEY UPDATE token={next};{}",
+            comment(Operation::Acquire),
+            record(first, ["LAST_INSERT_ID()"; 2], id, run, holder)
+        )
+    };
+    minting + ";SELECT CAST(LAST_INSERT_ID() AS CHAR)"
 }
 
 /// Records an attempt that waits behind the gate, in the row of the gate. Changes no token.
@@ -284,9 +281,7 @@ fn record(name: &str, [new, next]: [&str; 2], attempt: AttemptId, run: &Run, hol
 }
 
 /// A token that is not minted with a lock.
-pub(crate) fn number() -> String {
-    format!("SELECT {} CAST(UUID_SHORT() AS CHAR)", comment(Operation::Acquire))
-}
+pub(crate) const NUMBER: &str = "SELECT /*distlock acquire*/ CAST(UUID_SHORT() AS CHAR)";
 
 /// Replaces what the table says of a holder, if its connection still has the lock and the row is still its own. The answer is a
 /// row for each such row.
@@ -328,27 +323,6 @@ pub(crate) fn held(prefix: &str) -> String {
     )
 }
 
-/// The row in which the layout of what these clients keep is written down.
-fn layout_row(prefix: &str) -> String {
-    format!("{prefix}|layout")
-}
-
-/// Which layout these clients use, and how many slots they have for readers.
-pub(crate) fn layout_of(prefix: &str) -> String {
-    let row = layout_row(prefix);
-    format!("SELECT {} run FROM {TABLE} WHERE name='{row}' LOCK IN SHARE MODE", comment(Operation::Connect))
-}
-
-/// Writes the layout down, unless that has been done.
-pub(crate) fn write_layout(prefix: &str, layout: &str) -> String {
-    let row = layout_row(prefix);
-    format!(
-        "INSERT {} IGNORE INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
-         VALUES ('{row}',0,'',0,'{layout}',0,'')",
-        comment(Operation::Connect)
-    )
-}
-
 /// Which other locks of the table a connection holds, by the names that their users gave them.
 pub(crate) fn also_held(connection: u64, name: &str) -> String {
     format!(
@@ -378,6 +352,11 @@ mod tests {
             assert_eq!(record.digits(), hex(stored.as_bytes()));
             assert_eq!(serde_json::from_str::<Holder>(stored).unwrap(), record);
         }
+    }
+
+    #[test]
+    fn the_layout_says_how_many_slots_there_are() {
+        assert!(LAYOUT.ends_with(&format!("={}", crate::parts::READER_SLOTS)));
     }
 
     #[test]

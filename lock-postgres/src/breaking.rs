@@ -4,7 +4,7 @@ use lock_core::{ErrorKind, HolderId, LockError, Operation, Participant};
 use lock_sql::{Breaks, ToEnd};
 
 use crate::dialect::{Client, Postgres};
-use crate::inspection::{in_two, parties};
+use crate::inspection::{Party, in_two, parties};
 use crate::key::Key;
 use crate::pg_locks;
 use crate::server::SessionId;
@@ -48,12 +48,17 @@ impl Breaks<Self> for Postgres {
     async fn end_holder(client: &Client, key: &Key, found: &Found) -> Result<bool, LockError> {
         let end = pg_locks::end_holder(*key, found.session, found.acquisition.as_deref());
         let answer = client.control.ask(Operation::Break, end).await?;
-        // Otherwise it has ended by itself meanwhile.
+        // Otherwise it has ended by itself meanwhile; or the first of two requests has ended it, and its answer was lost. Should that one
+        // not have arrived, the hold is over all the same, and to say that nothing was changed would be the worse error.
         Ok(!answer.rows.is_empty() || answer.is_repeated)
     }
 
     async fn still_holds(client: &Client, key: &Key, found: &Found) -> Result<bool, LockError> {
         let parties = parties(client, *key, Operation::Break).await?;
-        Ok(parties.iter().any(|party| party.is_holder && party.session == Some(found.session)))
+        let is_meant = |party: &Party| {
+            let is_next = |id: &String| party.participant.id.as_str() != id;
+            party.session == Some(found.session) && !found.acquisition.as_ref().is_some_and(is_next)
+        };
+        Ok(parties.iter().any(|party| party.is_holder && is_meant(party)))
     }
 }

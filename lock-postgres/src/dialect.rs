@@ -196,6 +196,7 @@ impl Dialect for Postgres {
     const CONNECTIONS: &'static str = "/*distlock connect*/SELECT sum(numbackends)::text,(current_setting('max_connections')::int\
                                        -current_setting('superuser_reserved_connections')::int\
                                        -coalesce(current_setting('reserved_connections',true)::int,0))::text FROM pg_stat_database";
+    const PING: &'static str = "/*distlock ping*/SELECT pg_is_in_recovery()::text";
     /// Those who pass are told from those who wait there: it tries until the server would have to have answered.
     const TRIES_AT_A_GATE: u32 = u32::MAX;
     const NAMES_HOLDERS_LATER: bool = true;
@@ -247,10 +248,6 @@ impl Dialect for Postgres {
 
     fn explain(operation: Operation, said: &(dyn DatabaseError + 'static)) -> Option<Explained> {
         failure::explain(operation, said)
-    }
-
-    fn ping() -> String {
-        statement::ping()
     }
 
     fn is_primary(answer: &str) -> bool {

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use lock_core::{LockError, Operation, Secret};
-use lock_sql::{Answer, Failure, Row, next, nonsense};
+use lock_sql::{Answer, Failure, Row, nonsense};
 use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 
 use crate::dialect::{Postgres, Session, Settings, lease_milliseconds, login, statements};
 use crate::key::Key;
@@ -59,15 +59,8 @@ pub(crate) async fn open(settings: &Settings, password: Option<&Secret>) -> Resu
 /// extended protocol that is cut off before its end would switch the lease off for good.
 pub(crate) async fn ask(connection: &mut PgConnection, statement: String) -> Result<Answer, sqlx::Error> {
     // The statement contains only numbers and encoded values.
-    let query = sqlx::raw_sql(AssertSqlSafe(statement));
-    let mut answers = sqlx::Executor::fetch_many(connection, query);
-    let mut answer = Answer::default();
-    while let Some(next) = next(&mut answers).await {
-        if let Either::Right(row) = next? {
-            answer.rows.push(read(&row)?);
-        }
-    }
-    Ok(answer)
+    let rows = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_all(connection).await?;
+    Ok(Answer { rows: rows.iter().map(read).collect::<Result<_, _>>()?, is_repeated: false })
 }
 
 fn read(row: &PgRow) -> Result<Row, sqlx::Error> {

@@ -22,11 +22,6 @@ const SEQUENCE: &str = "distlock_tokens";
 /// Microseconds since the epoch, read when the expression is evaluated.
 pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp())*1000000)::bigint";
 
-/// Asks for a sign of life; the answer says whether the server is a standby.
-pub(crate) fn ping() -> String {
-    format!("{}SELECT pg_is_in_recovery()::text", comment(Operation::Ping))
-}
-
 /// The expression for the token of a grant that reserves `$2` of them, or for a number that stands for none.
 fn tokens_from(tokens: TokenSource) -> String {
     let one = token(tokens);
@@ -268,7 +263,6 @@ mod tests {
             (check(tag(), Some(7)), Operation::Renew),
             (cancel(id), Operation::Cancel),
             (end(id, Operation::Break), Operation::Break),
-            (ping(), Operation::Ping),
         ] {
             assert_eq!(operation_of(&statement), Some(operation), "{statement}");
         }

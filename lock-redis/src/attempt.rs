@@ -85,23 +85,18 @@ impl<'a> Attempt<'a> {
         let this = &self;
         let asking = self.nodes().send(slot, Operation::Acquire, |there, link| async move {
             let contact = there.contact.subscribe();
-            let answer = this.ask_first(&link).await?;
-            Ok((link, contact, answer))
+            this.ask_first(&link).await.map(|answer| (link, contact, answer))
         });
         // If this fails, the client does not know whether it has a place; the core asks again with the same id.
         let (mut link, mut contact, answer) = asking.await?;
-        let (mut answer, mut backoff) =
-            (Ok::<_, LockError>(answer), Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));
+        let (mut answer, mut backoff) = (Ok(answer), Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));
         loop {
             let pause = match answer {
                 Ok((Acquired::Held(token), sent)) => {
                     return Ok(Some(self.grant(&link, address, (sent, token))));
                 }
                 Ok((Acquired::Gone, _)) => return Ok(None),
-                Ok((Acquired::OtherPermits(is), _)) => {
-                    let asked = if let Mode::Permits { of, .. } = self.id.mode { of.get() } else { 0 };
-                    return Err(LockError::other_permits(self.request.name(), asked, is));
-                }
+                Ok((Acquired::OtherPermits(is), _)) => return Err(self.other_permits(is)),
                 Ok((Acquired::Waits { remaining, before, place, holder }, _)) => {
                     if let Some(holder) = holder {
                         self.request.held_by(holder);
@@ -115,7 +110,7 @@ impl<'a> Attempt<'a> {
                     }
                     self.queued(&link, remaining, before)
                 }
-                Err(error) if !error.is_retryable() => return Err(error),
+                Err(error) if !LockError::is_retryable(&error) => return Err(error),
                 Err(error) => {
                     if is_elsewhere(&error) {
                         self.nodes().look_again().await;
@@ -246,6 +241,11 @@ impl<'a> Attempt<'a> {
         let most = if link.channel.is_some() { self.interval } else { POLL_INTERVAL.min(self.interval) };
         let ends = |remaining| remaining + END_OF_LEASE + STEP_OF_RANK.saturating_mul(before);
         remaining.map_or(most, |remaining| most.min(ends(remaining)))
+    }
+
+    fn other_permits(&self, is: u32) -> LockError {
+        let asked = if let Mode::Permits { of, .. } = self.id.mode { of.get() } else { 0 };
+        LockError::other_permits(self.request.name(), asked, is)
     }
 
     /// Whether enough of a pushed grant's lease is left to renew it in time.

@@ -175,7 +175,7 @@ impl<D: Dialect> Backend for Client<D> {
     }
 
     async fn ping(&self) -> Result<(), LockError> {
-        let asking = self.control.ask(Operation::Ping, D::ping());
+        let asking = self.control.ask(Operation::Ping, D::PING.to_owned());
         let answer = self.settings.in_time(self.settings.time_to_ask(), Operation::Ping, asking).await?;
         if answer.value().is_some_and(D::is_primary) { Ok(()) } else { Err(not_primary(Operation::Ping)) }
     }

@@ -31,6 +31,8 @@ pub trait Dialect: Holds<Self> + Breaks<Self> + Slots<Self> + Send + Sync + Size
     const SERVER: &'static str;
     /// Asks how many connections the server has, and how many it may have for such clients. These are the first numbers of the answer.
     const CONNECTIONS: &'static str;
+    /// The statement for a sign of life.
+    const PING: &'static str;
     /// How often a try that finds others at the gate of a lock is made.
     const TRIES_AT_A_GATE: u32;
     /// Whether [`holder_of`](Self::holder_of) names holders, and no refusal does.
@@ -91,10 +93,7 @@ pub trait Dialect: Holds<Self> + Breaks<Self> + Slots<Self> + Send + Sync + Size
     /// Explains an error of the server to the user; `None` if it is none of this server's.
     fn explain(operation: Operation, said: &(dyn DatabaseError + 'static)) -> Option<Explained>;
 
-    /// Returns the statement for a sign of life.
-    fn ping() -> String;
-
-    /// Reads whether the server that answers it is a primary.
+    /// Reads from the answer to it whether the server is a primary.
     fn is_primary(answer: &str) -> bool;
 
     /// Is told that a wait was sent.

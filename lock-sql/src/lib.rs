@@ -48,7 +48,7 @@ pub use connection::{Broken, Connection};
 pub use control::Control;
 pub use dialect::{Breaks, Dialect, Holds, Listed, Slots, ToEnd};
 pub use failure::{Explained, Failure, Why, blocked, broken, newer_layout, nonsense, not_primary};
-pub use session::{Answer, Row, Session, next};
+pub use session::{Answer, Row, Session};
 pub use settings::{Connecting, Settings};
 pub use statement::{COMMENT, comment, hex, operation_of, word};
 pub use task::{Held, Passed, Shared};

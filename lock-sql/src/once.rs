@@ -48,7 +48,7 @@ async fn ask<D: Dialect>(
     memo: &Memo,
     keep: Duration,
 ) -> Result<Remembered, LockError> {
-    let writer = random()?;
+    let writer = format!("{:032x}", u128::from_ne_bytes(random_bytes(Operation::Remember)?));
     let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1000);
     let statement = D::remember(&key_of(auxiliary, memo)?, memo, &writer, keep);
     let mut round = 0;
@@ -142,10 +142,6 @@ fn sweep<D: Dialect>(auxiliary: &Arc<Control<D>>) {
             _ => {}
         }
     });
-}
-
-fn random() -> Result<String, LockError> {
-    Ok(format!("{:032x}", u128::from_ne_bytes(random_bytes(Operation::Remember)?)))
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
 //! One connection to the server, for its owner: sends statements and receives their answers.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use futures_core::Stream;
 use lock_core::spi::within;
 use lock_core::{Clock, Operation};
 use sqlx::Connection as _;
@@ -22,8 +20,6 @@ pub type Row = Vec<Option<String>>;
 pub struct Answer {
     /// The rows.
     pub rows: Vec<Row>,
-    /// The last number that a statement has put into a column which counts, on servers that say so.
-    pub last_insert_id: u64,
     /// Whether an earlier answer to the same statement may have been lost.
     pub is_repeated: bool,
 }
@@ -68,12 +64,4 @@ impl<D: Dialect> Session<D> {
         // An error means that it has already ended.
         let _ = within(clock, clock.now().plus(CLOSE_TIMEOUT), self.connection.close()).await;
     }
-}
-
-/// Returns the next item of a stream.
-///
-/// # Cancel safety
-/// No item is lost.
-pub async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
-    std::future::poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
 }

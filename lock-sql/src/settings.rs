@@ -65,7 +65,7 @@ impl<D: Dialect> Settings<D> {
             connections: options.max_connections,
             locks_per_connection: options.locks_per_connection,
             waiting: options.max_waiting,
-            search: time_to_connect(request_timeout) + request_timeout,
+            search: request_timeout.max(SHORTEST_TIME_TO_CONNECT) + request_timeout,
             silence: request_timeout / 2,
         };
         let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -120,7 +120,7 @@ impl<D: Dialect> Settings<D> {
 
     /// Returns how long opening a connection may take.
     pub fn time_to_connect(&self) -> Duration {
-        time_to_connect(self.request_timeout)
+        self.request_timeout.max(SHORTEST_TIME_TO_CONNECT)
     }
 
     /// Returns how long a statement may take for which a connection may have to be opened.
@@ -144,8 +144,4 @@ impl<D: Dialect> Settings<D> {
         let deadline = self.clock().now().plus(limit);
         within(self.clock(), deadline, action).await.unwrap_or_else(|| Err(no_answer(operation)))
     }
-}
-
-fn time_to_connect(request_timeout: Duration) -> Duration {
-    request_timeout.max(SHORTEST_TIME_TO_CONNECT)
 }
