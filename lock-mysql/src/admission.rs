@@ -16,7 +16,7 @@ use lock_core::{LockError, Mode, Moment, Operation, Participant};
 use lock_sql::{Answer, Broken, Failure, Passed, Waiting, nonsense, not_primary};
 
 use crate::dialect::{Claim, Connection};
-use crate::gate::{self, Answered, Found, Gate, Tries, Word, choose, size_of, sizes};
+use crate::gate::{self, Answered, Found, Gate, Word, choose, size_of, sizes};
 use crate::hold::{Locks, send_release};
 use crate::inspection::named;
 use crate::session_tag::SessionTag;
@@ -42,10 +42,7 @@ enum Step {
 pub(crate) async fn pass(on: &mut Connection, claim: &Claim, waiting: Option<&Waiting>) -> Passed<Locks> {
     let manner = on.session.own;
     let mut statement = match waiting {
-        None => match to_take(on, claim).await {
-            Ok(statement) => statement,
-            Err(failure) => return Passed::failed(None, failure),
-        },
+        None => gate::take(claim, manner),
         Some(waiting) => gate::wait(claim, manner, &waiting.comment),
     };
     let mut may_have = vec![Arc::clone(&claim.key.gate)];
@@ -89,26 +86,6 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, waiting: Option<&Wa
         }
         statement = gate::go_on(claim, manner, &waiting.comment);
     }
-}
-
-/// The statement of a try, which may have to be prepared first.
-async fn to_take(on: &mut Connection, claim: &Claim) -> Result<String, Failure> {
-    let manner = on.session.own;
-    if !gate::is_usual(claim, manner) {
-        return Ok(gate::take(claim, manner));
-    }
-    on.session.own.tries = match manner.tries {
-        Tries::First => Tries::Second,
-        Tries::Second => match on.ask(Operation::Connect, gate::prepare(claim, manner)).await {
-            Ok(_) => Tries::Prepared,
-            Err(failure @ Failure::Broken(_)) => return Err(failure),
-            // It has as many as it may have.
-            Err(Failure::Refused { .. }) => Tries::Whole,
-        },
-        same => same,
-    };
-    let is_prepared = on.session.own.tries == Tries::Prepared;
-    Ok(if is_prepared { gate::take_as_prepared(claim) } else { gate::take(claim, manner) })
 }
 
 async fn put(on: &mut Connection, waiting: Option<&Waiting>, statement: String) -> Result<Answer, Failure> {

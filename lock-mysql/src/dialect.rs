@@ -14,7 +14,7 @@ use sqlx::error::DatabaseError;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 
 use crate::address::connect_options;
-use crate::gate::{Manner, Tries};
+use crate::gate::Manner;
 use crate::hold::Locks;
 use crate::inspection::id_of;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
@@ -47,8 +47,8 @@ pub(crate) fn whole_seconds(time: Duration) -> u64 {
 }
 
 pub(crate) fn settings(context: BackendContext, options: &MySqlOptions) -> Result<Settings, LockError> {
-    let slice = whole_seconds(options.server.lease);
-    let manner = Manner { tokens: options.fencing, first_slot: 0, slice, tries: Tries::Whole };
+    let manner =
+        Manner { tokens: options.fencing, first_slot: 0, slice: whole_seconds(options.server.lease) };
     let dialect = MySql {
         connect_options: connect_options(options),
         fencing: options.fencing,

@@ -14,9 +14,6 @@
 //! would need about as long to parse them as for everything else in an uncontended cycle. A loop that is interrupted ends before its
 //! last count.
 //!
-//! Reading the text of a writer's try takes the server longer than the try. So a session of `MariaDB` prepares it when it needs it for the
-//! second time. A wait is always sent whole: the server shows its text to those who ask who waits, and of a prepared one no names.
-//!
 //! A function whose statement is interrupted answers NULL on some servers, and the statement goes on. So a NULL never counts as 1:
 //! what follows is evaluated only after a 1, and an answer that lacks something is not an answer.
 
@@ -39,19 +36,6 @@ pub(crate) struct Manner {
     pub(crate) first_slot: usize,
     /// How long one statement waits for a reader's slot to become free, in seconds.
     pub(crate) slice: u64,
-    pub(crate) tries: Tries,
-}
-
-/// How a session sends a writer's tries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tries {
-    /// Whole: the server does not keep texts in this way, or has refused to.
-    Whole,
-    /// The first one whole, so that a client that takes one lock pays nothing for it.
-    First,
-    /// The next one is prepared before.
-    Second,
-    Prepared,
 }
 
 impl Manner {
@@ -92,25 +76,6 @@ const COUNT: &str = "@distlock_count";
 
 /// The variable in which a statement gathers what it has seen.
 const USED: &str = "@distlock_used";
-
-/// The name of a writer's try in a session that has prepared it.
-const TRY: &str = "distlock_try";
-
-/// Whether it is a try that is prepared. Its text depends on nothing but the names then.
-pub(crate) fn is_usual(claim: &Claim, manner: Manner) -> bool {
-    claim.mode == Mode::Exclusive && claim.sections.get() == 1 && manner.tokens != TokenSource::Table
-}
-
-pub(crate) fn prepare(claim: &Claim, manner: Manner) -> String {
-    let [gate, stem] = [&*claim.key.gate, &claim.key.stem()].map(|name| format!("'{name}'"));
-    let text = take(claim, manner).replace(&gate, "?").replace(&stem, "?").replace('\'', "''");
-    format!("PREPARE {} {TRY} FROM '{text}'", comment(Operation::Connect))
-}
-
-pub(crate) fn take_as_prepared(claim: &Claim) -> String {
-    let (gate, stem) = (&claim.key.gate, claim.key.stem());
-    format!("EXECUTE {} {TRY} USING '{gate}','{stem}','{gate}','{gate}'", comment(Operation::Acquire))
-}
 
 /// Takes what can be taken at once. The answer also says which connection has the gate now, and in a second column what the table
 /// says of its last holder.
@@ -401,8 +366,7 @@ mod tests {
     use super::*;
     use lock_sql::operation_of;
 
-    const MANNER: Manner =
-        Manner { tokens: TokenSource::Clock, first_slot: 1, slice: 30, tries: Tries::First };
+    const MANNER: Manner = Manner { tokens: TokenSource::Clock, first_slot: 1, slice: 30 };
 
     fn permits(take: u32, of: u32) -> Mode {
         Mode::Permits { take: NonZeroU32::new(take).unwrap(), of: NonZeroU32::new(of).unwrap() }
@@ -438,19 +402,6 @@ mod tests {
         let [gate, slots, mint] = ["GET_LOCK('a',0)", "IS_FREE_LOCK(CONCAT('a|',", "UUID_SHORT()"]
             .map(|text| take.find(text).unwrap());
         assert!(gate < slots && slots < mint, "{take}");
-    }
-
-    /// The server puts what follows `USING` into the places of the text, in order.
-    #[test]
-    fn a_try_that_is_prepared_is_the_same() {
-        let claim = claim(Mode::Exclusive);
-        let (prepare, execute) = (prepare(&claim, MANNER), take_as_prepared(&claim));
-        let text = prepare.strip_prefix("PREPARE /*distlock connect*/ distlock_try FROM '").unwrap();
-        let text = text.strip_suffix('\'').unwrap().replace("''", "'");
-        let (_, arguments) = execute.split_once(" USING ").unwrap();
-        let filled = arguments.split(',').fold(text, |text, name| text.replacen('?', name, 1));
-        assert_eq!(filled, take(&claim, MANNER));
-        assert_eq!(operation_of(&execute), Some(Operation::Acquire));
     }
 
     #[test]

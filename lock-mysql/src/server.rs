@@ -6,7 +6,6 @@ use std::time::Duration;
 use lock_core::{ErrorKind, LockError, Operation};
 use lock_sql::{Row, not_primary};
 
-use crate::gate::Tries;
 use crate::run::Run;
 use crate::session_tag::SessionTag;
 use crate::statement::{self, READ_ONLY, TAG};
@@ -20,9 +19,6 @@ const OLDEST_MARIADB: Version = Version(10, 0, 2);
 /// The first versions in which a server may end slow statements, and in which a session can switch that off.
 const MYSQL_LIMITS_STATEMENTS: Version = Version(5, 7, 8);
 const MARIADB_LIMITS_STATEMENTS: Version = Version(10, 1, 1);
-
-/// The first version in which what a prepared statement gets is said where it is carried out, and need not be a variable.
-const MARIADB_TAKES_VALUES: Version = Version(10, 2, 3);
 
 /// Servers that speak the protocol but lack these locks, by the names in their version texts.
 const OTHERS: [&str; 2] = ["TiDB", "Vitess"];
@@ -109,12 +105,6 @@ impl Facts {
 
     fn flavour(&self) -> Flavour {
         if self.version_text.contains("MariaDB") { Flavour::MariaDb } else { Flavour::MySql }
-    }
-
-    /// How a session sends its tries at first.
-    pub(crate) fn tries(&self) -> Tries {
-        let is_able = self.version().is_some_and(|version| version >= MARIADB_TAKES_VALUES);
-        if self.flavour() == Flavour::MariaDb && is_able { Tries::First } else { Tries::Whole }
     }
 
     fn version(&self) -> Option<Version> {

@@ -1,9 +1,8 @@
 //! Moments in the middle of a statement that no test hits by chance. A proxy rewrites the statement to make them longer.
 
-use std::collections::HashSet;
 use std::pin::pin;
 
-use conformance_tests::{Failure, Outcome};
+use conformance_tests::Outcome;
 use lock_core::{ErrorKind, LossReason};
 use lock_kit::LockUrl;
 use test_servers::MySqlFlavour;
@@ -23,8 +22,6 @@ cases!("rewritten":
     what_another_has_at_a_check_is_a_loss,
     a_session_that_has_become_anothers_gives_no_lock,
     a_session_that_has_become_anothers_is_a_loss,
-    a_try_that_the_server_does_not_prepare_is_sent_whole,
-    a_session_that_has_not_prepared_what_it_is_to_carry_out_is_given_up,
 );
 
 /// Frees the lock before the check.
@@ -158,37 +155,4 @@ async fn a_session_that_has_become_anothers_is_a_loss(flavour: MySqlFlavour) -> 
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
     drop(guard);
     until("the lock is free", || async { Ok(stage.holder_of(ROOM).await?.is_none()) }).await
-}
-
-/// As when it has as many prepared statements as it may have.
-async fn a_try_that_the_server_does_not_prepare_is_sent_whole(flavour: MySqlFlavour) -> Outcome {
-    let (stage, middleman) = rewriting(flavour, "distlock_try FROM '", "distlock_try FROM 'nothing ").await?;
-    let used = connections_of_six_tries(&stage, &middleman).await?;
-    ensure!(used == 1, "six tries were made on {used} connections");
-    Ok(())
-}
-
-/// As behind a proxy that has begun to spread statements over its connections. Of each connection the first try is sent whole.
-async fn a_session_that_has_not_prepared_what_it_is_to_carry_out_is_given_up(
-    flavour: MySqlFlavour,
-) -> Outcome {
-    let (stage, middleman) = rewriting(flavour, "*/ distlock_try USING", "*/ distlock_other USING").await?;
-    let used = connections_of_six_tries(&stage, &middleman).await?;
-    let expected = if flavour == MySqlFlavour::MariaDb { 6 } else { 1 };
-    ensure!(used == expected, "six tries were made on {used} connections");
-    Ok(())
-}
-
-/// On how many connections a free lock is taken.
-async fn connections_of_six_tries(stage: &Stage, middleman: &Middleman) -> Outcome<usize> {
-    let client = reach(&middleman.url(LONG)).await?;
-    let lock = client.mutex(ROOM)?;
-    let mut used = HashSet::new();
-    for _ in 0..6 {
-        let guard = lock.try_acquire().await?.ok_or_else(|| Failure::new("a free lock was refused"))?;
-        used.insert(stage.holder_of(ROOM).await?);
-        guard.release().await?;
-    }
-    ensure!(stage.holder_of(ROOM).await?.is_none(), "released, and held");
-    Ok(used.len())
 }
