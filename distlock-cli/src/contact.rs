@@ -16,26 +16,26 @@ use crate::event::Event;
 #[derive(Debug)]
 pub(crate) struct Contact {
     /// `None` if the backend has no contact to lose.
-    changes: Option<(mpsc::UnboundedReceiver<Change>, Subscription)>,
+    changes: Option<(mpsc::UnboundedReceiver<ContactChange>, Subscription)>,
 }
 
 #[derive(Debug)]
-enum Change {
+enum ContactChange {
     Suspect(Option<Duration>),
     Restored,
 }
 
-struct Teller(mpsc::UnboundedSender<Change>);
+struct Teller(mpsc::UnboundedSender<ContactChange>);
 
 impl LockListener for Teller {
     fn on_abort(&self, _hold: &Hold, _reason: &LossReason) {}
 
     fn on_suspect(&self, hold: &Hold) {
-        let _ = self.0.send(Change::Suspect(hold.remaining()));
+        let _ = self.0.send(ContactChange::Suspect(hold.remaining()));
     }
 
     fn on_restored(&self, _hold: &Hold) {
-        let _ = self.0.send(Change::Restored);
+        let _ = self.0.send(ContactChange::Restored);
     }
 }
 
@@ -59,8 +59,8 @@ impl Contact {
             None => None,
         };
         match change {
-            Some(Change::Suspect(remaining)) => Event::Suspect { remaining },
-            Some(Change::Restored) => Event::Restored,
+            Some(ContactChange::Suspect(remaining)) => Event::Suspect { remaining },
+            Some(ContactChange::Restored) => Event::Restored,
             None => std::future::pending().await,
         }
     }

@@ -11,7 +11,7 @@ use crate::connection::Address;
 use crate::contact::Contact;
 use crate::event::{Event, Level};
 use crate::exit::{self, Ending, Failure};
-use crate::input::{self, End};
+use crate::input::{self, InputEnd};
 use crate::named::{self, Named};
 use crate::report::Report;
 use crate::signals::Signals;
@@ -59,7 +59,7 @@ async fn run_with(
                 break;
             },
             end = &mut input_closes => {
-                if end == End::AtOnce {
+                if end == InputEnd::AtOnce {
                     report.note(Level::Warning, LET_GO_AT_ONCE);
                 }
                 break;

@@ -17,7 +17,7 @@ const OTHERS_TURN: Duration = Duration::from_millis(200);
 
 /// How standard input ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum InputEnd {
     /// It was at its end when first read: it was not connected to anything that keeps it open.
     AtOnce,
     /// Another process had it open for a while.
@@ -28,7 +28,7 @@ pub(crate) enum End {
 ///
 /// # Cancel safety
 /// A dropped future leaves a thread behind that continues to read.
-pub(crate) async fn closes() -> End {
+pub(crate) async fn closes() -> InputEnd {
     let (sender, closed) = oneshot::channel();
     let reader = thread::Builder::new().name("standard input".to_owned()).spawn(move || {
         let _ = sender.send(read_to_end());
@@ -40,9 +40,9 @@ pub(crate) async fn closes() -> End {
     }
 }
 
-fn read_to_end() -> End {
+fn read_to_end() -> InputEnd {
     let mut input = io::stdin().lock();
-    let mut end = if is_readable(&input) { End::AtOnce } else { End::Later };
+    let mut end = if is_readable(&input) { InputEnd::AtOnce } else { InputEnd::Later };
     let mut buffer = [0; 4096];
     loop {
         let mut ready = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
@@ -58,7 +58,7 @@ fn read_to_end() -> End {
         }
         match input.read(&mut buffer) {
             Ok(0) => return end,
-            Ok(_) => end = End::Later,
+            Ok(_) => end = InputEnd::Later,
             // Another process may have taken what there was, from an input that does not block.
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
             Err(_) => return end,

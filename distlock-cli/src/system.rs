@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{self, SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal};
 use nix::unistd::{self, Pid};
 
-use crate::witness::Line;
+use crate::witness::WitnessConnection;
 
 /// What happens to a child when its parent is killed and cannot pass on signals any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) enum Reach {
 pub(crate) struct Foreground {
     pub(crate) terminal: Arc<OwnedFd>,
     /// The witness, which has to be in the child's group before any key can reach it.
-    pub(crate) witness: Option<Line>,
+    pub(crate) witness: Option<WitnessConnection>,
 }
 
 /// What a child does before it becomes another program: it enters a process group of its own, and the foreground of a terminal,

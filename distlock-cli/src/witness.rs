@@ -29,15 +29,15 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Witness {
     pid: Pid,
-    line: Line,
+    line: WitnessConnection,
     end: Option<WaitStatus>,
 }
 
 /// The connection to the witness. When its last end on our side is closed, for whatever reason, the witness ends.
 #[derive(Debug, Clone)]
-pub(crate) struct Line(Arc<OwnedFd>);
+pub(crate) struct WitnessConnection(Arc<OwnedFd>);
 
-impl Line {
+impl WitnessConnection {
     fn new(ours: UnixStream) -> io::Result<Self> {
         ours.set_read_timeout(Some(PATIENCE))?;
         Ok(Self(Arc::new(ours.into())))
@@ -64,7 +64,7 @@ impl Witness {
 
     fn start_as(mut program: Command) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        let line = Line::new(ours)?;
+        let line = WitnessConnection::new(ours)?;
         let child = program
             .arg0(NAME)
             .env_clear()
@@ -79,7 +79,7 @@ impl Witness {
     }
 
     /// The connection to the witness.
-    pub(crate) fn line(&self) -> &Line {
+    pub(crate) fn line(&self) -> &WitnessConnection {
         &self.line
     }
 

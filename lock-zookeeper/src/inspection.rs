@@ -64,24 +64,25 @@ impl Lines for ZooKeeperEntries {
         let session = self.sessions.any(Operation::Inspect).await.map_err(Failure::Refused)?;
         let look = || async {
             session.catch_up(&self.root).await?;
-            let mut names = session.list(&self.root).await?;
-            names.retain(|name| name != REMEMBERED);
-            let kinds = |name: &String| {
-                [LockKind::Lock, LockKind::Semaphore].map(|kind| InspectRequest::found(name, kind))
-            };
-            let requests: Vec<_> = names.iter().flat_map(kinds).flatten().collect();
-            let mut found = Vec::new();
-            for some in requests.chunks(LOOKED_AT_TOGETHER) {
-                let lines = self.lines(&session, some).await?;
-                found.extend(some.iter().zip(lines).filter_map(|(request, line)| match line {
-                    Ok(line) => line.seen(request, &NAMES),
-                    // Its own inspection says of which lock that is true.
-                    Err(_) => Some(request.clone()),
-                }));
-            }
-            Ok(found)
+            session.list(&self.root).await
         };
-        session.patiently(look).await
+        let mut names = session.patiently(look).await?;
+        names.retain(|name| name != REMEMBERED);
+        let kinds = |name: &String| {
+            [LockKind::Lock, LockKind::Semaphore].map(|kind| InspectRequest::found(name, kind))
+        };
+        let requests: Vec<_> = names.iter().flat_map(kinds).flatten().collect();
+        let mut found = Vec::new();
+        for some in requests.chunks(LOOKED_AT_TOGETHER) {
+            let lines = session.patiently(|| self.lines(&session, some)).await.unwrap_or_default();
+            let mut lines = lines.into_iter();
+            found.extend(some.iter().filter_map(|request| match lines.next() {
+                Some(Ok(line)) => line.seen(request, &NAMES),
+                // Its own inspection says of which lock that is true, or has an answer.
+                _ => Some(request.clone()),
+            }));
+        }
+        Ok(found)
     }
 }
 

@@ -94,7 +94,7 @@
 //! * **An outcome is unknown until the request is known to have done nothing.** Only errors that the server certainly answered are harmless.
 //! * **The nodes of an attempt come and go together.** One of them gone is the loss of all.
 //! * **The watch of the own node is checked before that of others.** If an operator deletes both at once, the next contender holds too.
-//!   Where it is not watched, the server has had it 20 ms before the grant.
+//!   Where it is not watched, the server had it at most 20 ms before the grant.
 //! * **Only what the leader has committed proves that a session lives.** No anchor comes from a read, from `sync`, or from a reply.
 //! * **Permits are created first and counted then.**
 //!

@@ -194,7 +194,6 @@ async fn where_nothing_may_be_listed() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// The release is refused, and reports it; the node ends with the session.
 /// A list says of which semaphores it cannot tell, and tells of all others what is true.
 async fn where_some_semaphores_may_not_be_listed() -> Outcome {
     const EACH: usize = 4;
@@ -216,6 +215,7 @@ async fn where_some_semaphores_may_not_be_listed() -> Outcome {
     Ok(())
 }
 
+/// The release is refused, and reports it; the node ends with the session.
 async fn where_nothing_may_be_deleted() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &everybody("crwa")).await?;

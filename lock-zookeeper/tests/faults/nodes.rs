@@ -15,6 +15,7 @@ cases!("nodes":
     all_predecessors_but_the_holder_give_up_at_once,
     the_own_node_deleted_while_waiting,
     the_own_node_deleted_far_back_in_the_queue,
+    the_own_node_of_one_that_waits_far_back_for_long,
     the_own_node_deleted_together_with_the_holders,
     the_own_node_deleted_while_there_is_no_contact,
     the_own_node_deleted_while_holding,
@@ -122,6 +123,28 @@ async fn the_own_node_deleted_far_back_in_the_queue() -> Outcome {
     guard.release().await?;
     let (guard, _) = waiter.granted().await?;
     stage.is_held_by(&guard, "with its new node").await?;
+    Ok(guard.release().await?)
+}
+
+/// If none before it leaves, it watches its own node after half a second.
+async fn the_own_node_of_one_that_waits_far_back_for_long() -> Outcome {
+    let stage = Stage::new().await?;
+    let (first, second, third) =
+        (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
+    let (last, time) = stage.frozen(LONG).await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
+    let between = [stage.in_line(&second, 2).await?, stage.in_line(&third, 3).await?];
+    let waiter = stage.in_line(&last, 4).await?;
+    stage.waits(3).await?;
+    let (own, session) = (stage.path(3).await?, stage.session(3).await?);
+    ensure!(!stage.server.watchers(&own).await?.contains(&session), "it is watched at once");
+    time.advance(Duration::from_millis(500));
+    stage.is_watched(&[own], session).await?;
+    held.release().await?;
+    for waiting in between {
+        waiting.granted().await?.0.release().await?;
+    }
+    let (guard, _) = waiter.granted().await?;
     Ok(guard.release().await?)
 }
 
