@@ -66,16 +66,16 @@ impl Lines for ZooKeeperEntries {
             session.catch_up(&self.root).await?;
             session.list(&self.root).await
         };
-        let mut names = session.patiently(look).await?;
-        names.retain(|name| name != REMEMBERED);
+        let names = session.patiently(look).await?;
         let kinds = |name: &String| {
             [LockKind::Lock, LockKind::Semaphore].map(|kind| InspectRequest::found(name, kind))
         };
-        let requests: Vec<_> = names.iter().flat_map(kinds).flatten().collect();
+        let requests: Vec<_> =
+            names.iter().filter(|name| *name != REMEMBERED).flat_map(kinds).flatten().collect();
         let mut found = Vec::new();
         for some in requests.chunks(LOOKED_AT_TOGETHER) {
-            let lines = session.patiently(|| self.lines(&session, some)).await.unwrap_or_default();
-            let mut lines = lines.into_iter();
+            let told = session.patiently(|| self.lines(&session, some)).await;
+            let mut lines = told.into_iter().flatten();
             found.extend(some.iter().filter_map(|request| match lines.next() {
                 Some(Ok(line)) => line.seen(request, &NAMES),
                 // Its own inspection says of which lock that is true, or has an answer.
