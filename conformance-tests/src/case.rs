@@ -81,7 +81,7 @@ impl fmt::Display for Need {
             Self::Order => "with_fairness(Fairness::Fifo)",
             Self::Tokens => "with_fencing(…)",
             Self::Sessions => "with_inspection(…)",
-            Self::Holder => "with_inspection(Inspection::HolderAndQueue)",
+            Self::Holder => "with_inspection(Inspection::Holder…)",
             Self::Listing => "with_listing()",
             Self::Breaking => "with_breaking(Breaking::Supported)",
             Self::Values => "with_describing()",

@@ -38,13 +38,13 @@ pub(crate) async fn print(
         let named = named(lock);
         if common.json { to_json(named, lock, capabilities).to_string() } else { to_text(named, lock, now) }
     };
-    let wanted: Vec<_> = found.locks.iter().filter(|lock| is_wanted(lock)).collect();
-    let mut lines: Vec<_> = wanted.iter().map(|lock| line(lock)).collect();
+    let mut lines: Vec<_> = found.locks.iter().filter(|lock| is_wanted(lock)).map(line).collect();
     if lines.is_empty() && !common.json {
         let is_filtered = !prefix.is_empty() || !found.locks.is_empty();
         lines.push(format!("no {}lock is in use", if is_filtered { "such " } else { "" }));
     }
-    let unknown = wanted.iter().flat_map(|lock| unknown::of(lock, capabilities));
+    // Also of those that are left out: one may be wanted for waiters that are not shown.
+    let unknown = found.locks.iter().flat_map(|lock| unknown::of(lock, capabilities));
     lines.extend(unknown::line(unknown).filter(|_| !common.json));
     // Each line ends.
     lines.push(String::new());

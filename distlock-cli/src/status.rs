@@ -136,6 +136,9 @@ pub(crate) fn to_text(
         let wanted = if is_shared { format!("{}: ", wanted(waiter.mode)) } else { String::new() };
         lines.push(format!("  {}. {wanted}{}", position + 1, participants::describe(waiter, now)));
     }
+    if status.is_held() && unknown::has_hidden_waiters(capabilities) {
+        lines.push(format!("not known: {}", unknown::WAITERS.1));
+    }
     lines.join("\n") + "\n"
 }
 

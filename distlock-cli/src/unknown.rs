@@ -1,4 +1,4 @@
-//! What a server does not tell of the locks that it has. What is missing and is not named here is not there either.
+//! What a server does not tell of the locks that it has.
 
 use std::collections::BTreeSet;
 

@@ -42,7 +42,7 @@ pub struct LockClient {
 /// What all clones of a client share, and its locks.
 pub(super) struct Client {
     pub(super) context: Arc<ClientContext>,
-    /// All locks of one name share one entry.
+    /// All locks of one name are one.
     pub(super) locks: InUse<(LockName, LockKind), ClientLock>,
     joints: InUse<Box<[LockName]>, Joints>,
     pub(super) publisher: Arc<Publisher>,

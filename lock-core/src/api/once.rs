@@ -84,6 +84,7 @@ impl LockClient {
     /// # Cancel safety
     /// If the future is dropped after its first poll, the server may or may not remember the slot.
     #[cfg(feature = "testing")]
+    #[doc(hidden)]
     pub async fn remember(
         &self,
         name: impl AsRef<str>,

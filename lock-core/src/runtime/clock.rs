@@ -112,8 +112,8 @@ impl Clock {
         }
     }
 
-    /// Wakes `alarm` at `moment`, or immediately if that is past, unless the handle is dropped first. For the core and the server
-    /// in memory: other backends wait with [`Clock::sleep_until`].
+    /// Wakes `alarm` at `moment`, or immediately if that is past, unless the handle is dropped first. For the core: backends wait with
+    /// [`Clock::sleep_until`].
     ///
     /// The alarm is woken on the deadline thread or, with a manual clock, on the thread that advances the clock. It must be
     /// quick and must not block: it delays every other deadline of the process. Dropping the handle does not wait for an

@@ -372,12 +372,10 @@ async fn an_endless_lease_whose_release_fails_once_is_released() {
 
 #[test]
 fn an_alarm_that_owns_another_alarm_does_not_stop_the_deadlines() {
-    struct Tells(
-        Mutex<Sender<()>>,
-        #[allow(dead_code, reason = "the second is only kept to be dropped")] Mutex<Option<Sleep>>,
-    );
+    struct Tells(Mutex<Sender<()>>, Mutex<Option<Sleep>>);
     impl Wake for Tells {
         fn wake(self: Arc<Self>) {
+            drop(self.1.lock().unwrap().take());
             let _ = self.0.lock().unwrap().send(());
         }
     }

@@ -77,6 +77,7 @@ impl Server {
         server: impl FnOnce(&dyn Fn(ServerOptions) -> MySqlServer) -> Arc<MySqlServer>,
     ) -> Option<Self> {
         if flavour == MySqlFlavour::MySql57 && !is_all() {
+            eprintln!("{flavour:?}: only in the tier of all");
             return None;
         }
         if let Some(reason) = flavour.left_out() {

@@ -84,7 +84,7 @@ fn cost_of_a_cycle(server: &Fake, others: usize, clock: Clock, begins: Beginning
         allocations: of_one(some.allocations, more.allocations),
         mutexes: of_one(some.mutexes, more.mutexes),
         // Not those that happen now and then.
-        of_process: (more.of_process - some.of_process) / CYCLES,
+        of_process: more.of_process.saturating_sub(some.of_process) / CYCLES,
         spawns: of_one(some.spawns, more.spawns),
         wakes: of_one(some.wakes, more.wakes),
     }

@@ -241,7 +241,7 @@ impl Walk {
                     let before =
                         |other: &&User| matches!(&other.does, Does::Asks(other) if other.at < ask.at);
                     digest.add((ask.mode, self.users.iter().filter(before).count(), ask.future.is_woken()));
-                    digest.add(matches!(ask.wait, Wait::Try));
+                    digest.add((matches!(ask.wait, Wait::Try), ask.is_alone));
                     if let Wait::Until(end) = ask.wait {
                         digest.moment(end);
                     }
