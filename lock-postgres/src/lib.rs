@@ -38,7 +38,7 @@
 //! Once per renewal interval each session asks in one statement, for all its locks, whether it still has the tag and whether
 //! the server is a primary. Nothing but the end of a session ends its locks, as no other program has the session; so it need
 //! not look at the locks themselves, which would cost the server more the more locks it has. A connection that breaks loses all
-//! its locks at that moment. A silent one keeps them until the core's deadline, which comes before the server's: an answer
+//! its locks at that moment; the client learns that from the next statement on it. A silent one keeps them until the core's deadline, which comes before the server's: an answer
 //! counts from the moment before its statement was sent, and the server counts from when it has sent that answer. A grant that
 //! ends a wait counts from the moment before one more question, because the server may have sent it long ago.
 //!

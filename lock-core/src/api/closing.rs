@@ -34,7 +34,7 @@ impl LockClient {
     /// at most `timeout` until all locks have been released.
     ///
     /// Locks that are still held after that are lost. Their holders are notified ([`LossReason::ClientClosed`]), and
-    /// the locks are released when these have left, or after the abort margin. That wait, and up to two seconds for the
+    /// the locks are released when these have left, or after the abort margin. That wait, and up to three seconds for the
     /// backend to answer, come on top of `timeout`.
     ///
     /// ```
