@@ -244,7 +244,10 @@ pub(crate) fn permits_are_taken_all_or_nothing(places: &Places) {
     assert_eq!(status["holders"][0]["permits"], 2, "{status}");
     let text = text(sandbox, &["--semaphore"]);
     assert!(text.starts_with("semaphore \"job\" has given 2 permits to "), "{text}");
-    assert!(text.contains("1 of 3 permits are free\n"), "{text}");
+    // The servers of MySQL do not tell of those who wait as other users.
+    let not_known = ["not known: waiters of users whom this one may not see\n", ""];
+    let rest = not_known[usize::from(places.backend != "mysql")];
+    assert!(text.ends_with(&format!("1 of 3 permits are free\n{rest}")), "{text}");
     std::fs::write(sandbox.file("done"), "").unwrap();
     assert_eq!(large.code(), 0);
 }

@@ -115,8 +115,11 @@ fn what_is_not_shown_is_said() {
         assert_eq!(shown["unknown"], unknown, "{shown}");
     }
     let waiters = "waiters of users whom this one may not see";
-    for (subcommand, lease) in [("list", "what is left of the lease, "), ("top", "")] {
-        let text = String::from_utf8(sandbox.run([subcommand]).stdout).unwrap();
+    let text = String::from_utf8(sandbox.run(["status", "job"]).stdout).unwrap();
+    assert!(text.ends_with(&format!("\nnot known: {waiters}\n")), "{text}");
+    let (lease, waiting) = ("what is left of the lease, ", &["list", "--waiting"]);
+    for (arguments, lease) in [(&["list"][..], lease), (waiting, lease), (&["top"], "")] {
+        let text = String::from_utf8(sandbox.run(arguments.iter().copied()).stdout).unwrap();
         let last = format!("not known of some: {lease}{waiters}");
         assert!(text.lines().count() > 1 && text.lines().last() == Some(&last), "{text}");
     }
