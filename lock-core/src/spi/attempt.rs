@@ -158,9 +158,9 @@ pub(crate) trait Reports: Send + Sync {
 /// }
 /// ```
 #[derive(Clone)]
-pub struct AcquireRequest(Arc<Attempt>);
+pub struct AcquireRequest(Arc<Inner>);
 
-struct Attempt {
+struct Inner {
     /// The attempt's number in its client.
     number: u64,
     id: AttemptId,
@@ -179,13 +179,13 @@ struct Attempt {
     work: Parked,
 }
 
-impl AsRef<Parked> for Attempt {
+impl AsRef<Parked> for Inner {
     fn as_ref(&self) -> &Parked {
         &self.work
     }
 }
 
-impl Wake for Attempt {
+impl Wake for Inner {
     fn wake(self: Arc<Self>) {
         self.work.woken();
     }
@@ -213,7 +213,7 @@ impl AcquireRequest {
         options: Arc<HoldOptions>,
         reports: Option<Weak<dyn Reports>>,
     ) -> Self {
-        Self(Arc::new(Attempt {
+        Self(Arc::new(Inner {
             number,
             id,
             name,
@@ -426,7 +426,7 @@ impl AcquireRequest {
 
 impl fmt::Debug for AcquireRequest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Attempt { id, name, mode, wait, .. } = &*self.0;
+        let Inner { id, name, mode, wait, .. } = &*self.0;
         formatter
             .debug_struct("AcquireRequest")
             .field("id", id)

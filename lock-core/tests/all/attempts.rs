@@ -318,6 +318,8 @@ async fn a_short_wait_that_joins_has_the_server_asked_unless_the_last_word_is_fr
     world.time.advance(Duration::from_millis(500));
     let _before_the_first_word = waits(Duration::from_secs(1));
     assert!(is_asked(&request));
+    // The answer counts from when it comes, and not from the question.
+    world.time.advance(Duration::from_millis(250));
     request.queued();
     world.time.advance(Duration::from_secs(1));
     let _fresh = waits(Duration::from_secs(2));
