@@ -41,10 +41,13 @@ enum Step {
 /// Makes an attempt.
 pub(crate) async fn pass(on: &mut Connection, claim: &Claim, waiting: Option<&Waiting>) -> Passed<Locks> {
     let manner = on.session.own;
-    let mut statement = match waiting {
+    let whole = || match waiting {
         None => gate::take(claim, manner),
         Some(waiting) => gate::wait(claim, manner, &waiting.comment),
     };
+    let has_tried = waiting.is_some_and(|waiting| waiting.has_tried);
+    let mut is_prepared = !has_tried && on.session.own.begins_prepared(claim);
+    let mut statement = if is_prepared { gate::begin(claim, manner) } else { whole() };
     let mut may_have = vec![Arc::clone(&claim.key.gate)];
     if claim.mode == Mode::Shared {
         may_have = gate::all_parts(claim);
@@ -53,19 +56,30 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, waiting: Option<&Wa
     loop {
         let sent = on.now();
         let said = put(on, waiting, statement).await;
+        let was_prepared = std::mem::take(&mut is_prepared);
+        on.session.own.is_prepared |= was_prepared && said.is_ok();
         let step = match read(said, on.session.id.tag) {
+            Ok((Word::Busy, _)) if was_prepared => {
+                on.session.own.prepared_after = gate::WHOLE_WHEN_BUSY;
+                Step::Next(whole())
+            }
+            // It has as many prepared as it may have, or cannot do so. The attempt is made again, with the whole text.
+            Err(Some(Failure::Refused { .. })) if was_prepared => {
+                on.session.own.prepared_after = None;
+                return Passed::Unclear { may_have: Some(may_have), failure: None };
+            }
             Ok((word, answered)) => step(on, claim, word, answered, sent).await,
             Err(failure) => return Passed::Unclear { may_have: Some(may_have), failure },
         };
-        may_have = gate::all_parts(claim);
         let gate = match step {
             Step::End(passed) => return passed,
             Step::Next(next) => {
-                statement = next;
+                (statement, may_have) = (next, gate::all_parts(claim));
                 continue;
             }
             Step::Short(gate) => gate,
         };
+        may_have = gate::all_parts(claim);
         let Some(waiting) = waiting else {
             return let_go_and(on, claim, gate, refused(claim, None)).await;
         };

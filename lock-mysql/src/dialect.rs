@@ -47,8 +47,9 @@ pub(crate) fn whole_seconds(time: Duration) -> u64 {
 }
 
 pub(crate) fn settings(context: BackendContext, options: &MySqlOptions) -> Result<Settings, LockError> {
+    let slice = whole_seconds(options.server.lease);
     let manner =
-        Manner { tokens: options.fencing, first_slot: 0, slice: whole_seconds(options.server.lease) };
+        Manner { tokens: options.fencing, first_slot: 0, slice, prepared_after: None, is_prepared: false };
     let dialect = MySql {
         connect_options: connect_options(options),
         fencing: options.fencing,

@@ -1,7 +1,7 @@
 //! Failures of statements: why a statement failed, and the error that explains it to the user.
 
 use lock_core::{ErrorKind, LockError, Operation};
-use lock_sql::{Explained, Why, not_primary};
+use lock_sql::{Explained, Why, nonsense, not_primary};
 use sqlx::error::DatabaseError;
 use sqlx::mysql::MySqlDatabaseError;
 
@@ -23,13 +23,16 @@ const DEADLOCK: u16 = 1213;
 /// A statement waited for too long for a lock of a row or a table.
 const LOCKED_OUT: u16 = 1205;
 
+/// The session has not prepared what it is to carry out: it is another one than before.
+const NOT_PREPARED: u16 = 1243;
+
 /// Errors after which the server closes the connection.
 const LAST_WORDS: [u16; 10] = [1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1927, 4031];
 
 /// What the server has said, for users, without secrets.
 pub(crate) fn explain(operation: Operation, said: &(dyn DatabaseError + 'static)) -> Option<Explained> {
     let code = said.try_downcast_ref::<MySqlDatabaseError>()?.number();
-    let why = (!LAST_WORDS.contains(&code)).then(|| why(code));
+    let why = (code != NOT_PREPARED && !LAST_WORDS.contains(&code)).then(|| why(code));
     Some(Explained { why, error: explain_code(operation, code, said.message()) })
 }
 
@@ -72,6 +75,7 @@ fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
             .remedy("the table of the tokens is gone: connect anew, which creates it, or create it by hand"),
         1235 => server(ErrorKind::Unsupported)
             .remedy("a Galera cluster has no named locks: use a server that is not part of one"),
+        NOT_PREPARED => nonsense(operation, "another session has answered"),
         1290 | 1836 => not_primary(operation),
         DEADLOCK | 3058 => server(ErrorKind::Server)
             .remedy("two programs take two locks in opposite order on one connection")

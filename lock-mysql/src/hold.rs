@@ -111,7 +111,11 @@ pub(crate) async fn send_release(
         if left.is_empty() {
             break;
         }
-        match on.ask(operation, statement::release(left.iter().copied(), operation)).await {
+        let release = match left.as_slice() {
+            one @ [_] if on.session.own.is_prepared => gate::execute(gate::RELEASE, operation, one),
+            names => statement::release(names.iter().copied(), operation),
+        };
+        match on.ask(operation, release).await {
             Ok(answer) => {
                 let mut words = answer.value().unwrap_or_default().split(' ');
                 left.retain(|_| match words.next() {

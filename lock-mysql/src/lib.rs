@@ -12,6 +12,8 @@
 //!   at once. A connection never has a lock twice, because the server would count it.
 //! * *Waiting* needs a connection of its own, without holds, and blocks at the server, which serves waiters in order. It uses no
 //!   timeout of the server: the core ends a wait, to the millisecond, and then makes the server forget it.
+//!   On `MariaDB` it begins with a [prepared](gate) statement that does not wait, unless locks were busy lately: its place in the queue is
+//!   that of the text which follows.
 //! * *Readers and permits* have locks of their own, [slots](parts), which are only taken behind the lock of that name, the
 //!   [gate]. A writer keeps the gate and has seen each slot free. So a lock has at most as many readers at once as it has slots.
 //! * *Ending a wait* is `KILL QUERY`, sent on another connection ([`lock_sql::Control`]). The server must have answered both the interrupted
@@ -76,6 +78,8 @@
 //! * *Checks overtake everything else on a connection*: behind a burst of tries, a check came too late, and 256 locks were lost.
 //! * *The answer is one text*: each column costs both sides more than its content.
 //! * *Statements count slots in a variable*, by `BENCHMARK`: sixteen functions cost MariaDB 40 µs to parse, one 16.
+//! * *A writer's statement is prepared on MariaDB*: of 71 µs that a cycle took the server, reading the texts was 29. It is text at first, and
+//!   where locks are busy; `EXECUTE` as text costs 7 µs more than the binary protocol, and much less code.
 //! * *One connection tries for all after a failure*: twenty waiters opened 131 connections a second.
 //! * *An ended connection is not killed at once*: MySQL 5.7 may overlook a `KILL` as it returns to reading, and keeps the locks.
 //! * *`extra_ca`, not `ca`*: the client crate always trusts the system's authorities, and `ca` means that its own are trusted alone.

@@ -107,6 +107,12 @@ impl Facts {
         if self.version_text.contains("MariaDB") { Flavour::MariaDb } else { Flavour::MySql }
     }
 
+    /// After how many attempts a session begins with what is prepared, if what this gets need not be a variable. The first one is whole, so
+    /// that a client that takes one lock pays nothing.
+    pub(crate) fn prepared_after(&self) -> Option<u8> {
+        (self.flavour() == Flavour::MariaDb).then_some(1)
+    }
+
     fn version(&self) -> Option<Version> {
         // Some versions of MariaDB prefix 5.5.5-, for clients that know no higher number.
         let text = match self.flavour() {

@@ -8,6 +8,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 
 use crate::dialect::{MySql, Session, Settings, whole_seconds};
+use crate::gate::Manner;
 use crate::run::Run;
 use crate::server::{Facts, question};
 use crate::session_tag::SessionTag;
@@ -82,8 +83,9 @@ async fn make(settings: &Settings, options: &MySqlConnectOptions) -> Result<Sess
     if cell(2) != Some("1") {
         return Err(nonsense(Operation::Connect, "it refuses a lock with a new random name"));
     }
+    let prepared_after = facts.prepared_after();
     let id = SessionId { number: facts.connection, tag, run: facts.run };
-    let own = settings.dialect.manner.starting_with(id.number);
+    let own = Manner { prepared_after, ..settings.dialect.manner.starting_with(id.number) };
     Ok(Session { connection, id, own, round_trip })
 }
 

@@ -241,7 +241,8 @@ impl<'a, D: Dialect> Attempt<'a, D> {
     /// Waits at the server, on this connection. Meanwhile it checks that the server responds, that it still has the session, and that
     /// another one holds the lock. Otherwise the answer may never come, because the server has forgotten the wait or the grant was lost.
     async fn wait_on(&self, own: OwnLink<D>) -> Result<Outcome<D>, LockError> {
-        let waiting = Waiting::new(Waiter::of(&self.claim, self.request.holder()).comment());
+        let has_tried = matches!(self.request.wait(), Wait::Until(_));
+        let waiting = Waiting::new(Waiter::of(&self.claim, self.request.holder()).comment(), has_tried);
         let link = own.occupy(&self.claim);
         let (claim, waits) = (self.claim.clone(), Some(Arc::clone(&waiting)));
         let mut asked = link.asked(|answer| Command::Acquire { claim, waiting: waits, answer });

@@ -10,6 +10,8 @@ use tokio::sync::{Notify, watch};
 pub struct Waiting {
     /// The [comment](crate::Waiter::comment) of its statements: who waits.
     pub comment: String,
+    /// Whether its caller has already found that the lock is not free.
+    pub has_tried: bool,
     /// Notified when the wait has to end, for good or to begin anew.
     end: Notify,
     is_stopped: AtomicBool,
@@ -22,8 +24,8 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn new(comment: String) -> Arc<Self> {
-        Arc::new(Self { comment, ..Self::default() })
+    pub(crate) fn new(comment: String, has_tried: bool) -> Arc<Self> {
+        Arc::new(Self { comment, has_tried, ..Self::default() })
     }
 
     /// Ends the wait: its caller has gone.

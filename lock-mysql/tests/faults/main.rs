@@ -20,6 +20,7 @@ mod middleman;
 mod names;
 mod order;
 mod places;
+mod prepared;
 mod races;
 mod remembering;
 mod restarts;
@@ -86,6 +87,7 @@ fn alike() -> Vec<Case<MySqlFlavour>> {
         names::cases(),
         order::cases(),
         places::cases(),
+        prepared::cases(),
         remembering::cases(),
         restarts::cases(),
         rewritten::cases(),
