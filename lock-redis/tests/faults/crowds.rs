@@ -22,7 +22,7 @@ cases!("crowds":
 );
 
 /// So many waiters, and twice as many holds; in the default tier a fifth of them, more than are asked for or renewed one after the other.
-fn many() -> u64 {
+fn many() -> usize {
     if Tier::of_this_run() == Tier::All { 1000 } else { 200 }
 }
 
@@ -213,7 +213,7 @@ async fn what_ends_a_hold_or_a_wait_goes_past_those_that_wait_for_their_turn() -
 
 /// Waiters ask again only for their heartbeats, and learn from a message that it is their turn.
 async fn hundreds_wait_on_one_connection() -> Outcome {
-    let waiters_in_all = many();
+    let waiters_in_all = many() as u64;
     let stage = Stage::new().await?;
     let ((holder, _), (client, _)) = (stage.frozen(FROZEN).await?, stage.frozen(FROZEN).await?);
     let mut held = Vec::new();
@@ -253,7 +253,7 @@ async fn many_holds_are_renewed_together() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let (client, time) = stage.frozen_at(proxy.address(), FROZEN).await?;
-    let held = hold(&client, holds as usize).await?;
+    let held = hold(&client, holds).await?;
     // A sign of life, so that the client does not ask for one that could not arrive, and then gives the connection up.
     time.advance(INTERVAL.saturating_sub(SHORT));
     client.ping().await?;
@@ -262,12 +262,12 @@ async fn many_holds_are_renewed_together() -> Outcome {
     time.advance(SHORT);
     let left = || held.iter().map(|guard| guard.hold().remaining()).min();
     let unrenewed = left();
-    until("all renewals are sent", || async { Ok(proxy.requests(Operation::Renew) >= holds) }).await?;
+    until("all renewals are sent", || async { Ok(proxy.requests(Operation::Renew) >= holds as u64) }).await?;
     stage.server.resume()?;
     let is_renewed = || async { Ok(left() > unrenewed) };
     until("all are renewed", is_renewed).await?;
     let calls = stage.calls().await? - before;
-    ensure!(calls == holds, "{calls} renewals");
+    ensure!(calls == holds as u64, "{calls} renewals");
     ensure!(stage.connections().await?.len() == 1, "{:?}", stage.connections().await?);
     drop(held);
     soon("the releases", client.idle()).await?;
