@@ -71,6 +71,7 @@ async fn a_login_that_has_expired_is_renewed() -> Outcome {
     // Its heartbeats are further apart than the login lasts, and a busy machine may take its time for the next login.
     let client = stage.client("lease=5m&timeout=60s").await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
+    // The server looks each second which logins have expired.
     tokio::time::sleep(Duration::from_secs(6)).await;
     soon("the release", guard.release()).await??;
     stage.is_free(&client, "with another login").await?;

@@ -138,6 +138,7 @@ async fn without_a_majority_a_hold_ends_in_time_and_a_wait_goes_on() -> Outcome 
     members[2].stop()?;
     let (_, lost) = recorder.abort().await?;
     ensure!(!waiter.is_finished(), "granted without a majority");
+    // The rest of the lease, which the client does not use.
     tokio::time::sleep(Duration::from_millis(500)).await;
     members[1].resume()?;
     members[2].resume()?;

@@ -28,11 +28,13 @@ async fn tombstones(stage: &Stage) -> Outcome<usize> {
 /// How often a case repeats a race with what was held back: the server does not carry out all of it, as the client has given it up.
 const ROUNDS: usize = 5;
 
-/// Lets go what the proxy has held back, and waits until it can have arrived.
+/// Lets go what the proxy has held back, and waits until it has arrived: the server has ended the connection of it, and carried
+/// out what was asked for after that.
 async fn let_it_arrive(client: &LockClient, proxy: &TcpProxy) -> Outcome {
     proxy.let_go();
+    until("one connection is left", || async { Ok(proxy.connections() == 1) }).await?;
     until("an answer", || async { Ok(client.ping().await.is_ok()) }).await?;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    client.mutex("another room")?.acquire().await?.release().await?;
     Ok(())
 }
 

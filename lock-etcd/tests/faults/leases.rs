@@ -101,6 +101,7 @@ async fn a_server_that_stands_still_for_longer_than_the_lease() -> Outcome {
     stage.server.stop()?;
     let (reason, lost) = recorder.abort().await?;
     ensure!(reason == LossReason::Expired, "lost because {reason}");
+    // The rest of the lease, which the client does not use.
     tokio::time::sleep(Duration::from_secs(1)).await;
     stage.server.resume()?;
     let (next, granted) = waiter.granted().await?;

@@ -16,7 +16,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use lock_core::{ClientBuilder, LockClient, LockStatus};
+use lock_core::{ClientBuilder, LockClient, LockStatus, LossReason};
 
 use crate::FileOptions;
 use crate::subject::FOLDERS;
@@ -95,6 +95,16 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Waits until the client learns of a break by another client. What happened before, it has learned then, too.
+fn learns_of_a_break(client: &LockClient, other: &LockClient) {
+    let guard = block_on(client.mutex("bell").unwrap().acquire()).unwrap();
+    // Long enough held to be watched.
+    std::thread::sleep(Duration::from_millis(60));
+    block_on(other.break_holder("bell", &guard.hold().id())).unwrap();
+    let reason = block_on(async { tokio::time::timeout(SOON, guard.hold().lost()).await });
+    assert_eq!(reason.ok(), Some(Some(LossReason::Broken)));
 }
 
 fn status(client: &LockClient, name: &str) -> LockStatus {

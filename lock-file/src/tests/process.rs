@@ -164,6 +164,13 @@ impl Process {
         self.stat().rsplit_once(") ").unwrap().1.chars().next().unwrap()
     }
 
+    /// Waits until the process, which has nothing else to do, has tried again and again to enter the gate.
+    #[track_caller]
+    pub(super) fn is_at_the_gate_soon(&self) {
+        let before = self.wake_ups();
+        eventually("it tries to enter the gate", || self.wake_ups() > before + 20);
+    }
+
     /// How often its threads have gone to sleep, and so how often something has woken them.
     pub(super) fn wake_ups(&self) -> u64 {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
@@ -175,13 +182,6 @@ impl Process {
                 line.unwrap().trim().parse::<u64>().unwrap()
             })
             .sum()
-    }
-
-    /// The processor time that the process has used, in ticks of 10 ms.
-    pub(super) fn ticks(&self) -> u64 {
-        let stat = self.stat();
-        let mut words = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11);
-        (0..2).map(|_| words.next().unwrap().parse::<u64>().unwrap()).sum()
     }
 
     fn stat(&self) -> String {

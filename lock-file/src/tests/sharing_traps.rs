@@ -1,12 +1,10 @@
 //! Forces failures of those that share which otherwise happen once in a million runs.
 
-use std::time::Duration;
-
 use lock_core::{ErrorKind, LockClient, LockGuard};
 use rustix::process::Signal;
 
 use super::process::Process;
-use super::{Scratch, block_on, eventually, pids_of_waiters, status};
+use super::{Scratch, block_on, eventually, learns_of_a_break, pids_of_waiters, status};
 use crate::sync_point::Point;
 
 fn try_permits(client: &LockClient, take: u32) -> Option<LockGuard> {
@@ -130,7 +128,7 @@ fn no_break_takes_the_share_of_another() {
     block_on(first.release()).unwrap();
     let broken = block_on(client.break_holder("a", &former)).unwrap();
     assert!(!broken.taken_away);
-    std::thread::sleep(Duration::from_millis(50));
+    learns_of_a_break(&client, &scratch.client());
     assert!(second.hold().is_valid());
 }
 

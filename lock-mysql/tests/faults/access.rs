@@ -11,7 +11,7 @@ use test_servers::{MySqlFlavour, ServerOptions};
 
 use crate::case::{cases, ensure};
 use crate::logs;
-use crate::stage::{ENDED_SOON, LONG, ROOM, Stage, Waiter, connect, reach, until, with_options};
+use crate::stage::{ENDED_SOON, GUEST, LONG, ROOM, Stage, Waiter, connect, reach, until, with_options};
 
 cases!("access":
     a_wrong_password_is_refused_and_shown_nowhere,
@@ -34,12 +34,12 @@ fn refusal(answer: Result<LockClient, LockError>) -> Outcome<LockError> {
 
 async fn a_wrong_password_is_refused_and_shown_nowhere(flavour: MySqlFlavour) -> Outcome {
     let canary = "canary-5f1c";
-    let stage = Stage::with(ServerOptions::new().flavour(flavour).user("app", "right-41d0", &[])).await?;
-    let error = refusal(connect(&format!("mysql://app:{canary}@{}", stage.place())).await)?;
+    let stage = Stage::as_guest(flavour, "right-41d0", "", &[]).await?;
+    let error = refusal(connect(&format!("mysql://guest:{canary}@{}", stage.place())).await)?;
     ensure!(error.kind() == ErrorKind::Denied && !error.is_retryable(), "{error:?}");
     let shown = format!("{error} {error:?} {error:#?}");
     ensure!(!shown.contains(canary), "{shown}");
-    let client = connect(&with_options(&stage.server.url(), LONG)).await?;
+    let client = connect(&with_options(&stage.url(), LONG)).await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
     let shown = format!("{client:?} {client:#?} {guard:?}");
     guard.release().await?;
@@ -69,10 +69,10 @@ async fn a_password_in_a_url_that_cannot_be_read_is_shown_nowhere(_: MySqlFlavou
     Ok(())
 }
 
-/// Gives the user `app` another password, and ends its connections.
+/// Gives the guest another password, and ends its connections.
 async fn rotate(stage: &Stage, password: &str) -> Outcome {
-    stage.server.query(&format!("ALTER USER 'app'@'127.0.0.1' IDENTIFIED BY '{password}'")).await?;
-    let connections = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER='app'";
+    stage.server.query(&format!("ALTER USER {GUEST} IDENTIFIED BY '{password}'")).await?;
+    let connections = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER='guest'";
     for id in stage.server.query(connections).await?.into_iter().flatten().flatten() {
         stage.server.end_connection(&id).await?;
     }
@@ -80,11 +80,11 @@ async fn rotate(stage: &Stage, password: &str) -> Outcome {
 }
 
 async fn a_password_that_is_changed_in_its_file(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::with(ServerOptions::new().flavour(flavour).user("app", "old-4d20", &[])).await?;
+    let stage = Stage::as_guest(flavour, "old-4d20", "", &[]).await?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("password");
     std::fs::write(&file, "old-4d20\n")?;
-    let url = format!("mysql://app@{}?password_file={}&{ENDED_SOON}", stage.place(), file.display());
+    let url = format!("mysql://guest@{}?password_file={}&{ENDED_SOON}", stage.place(), file.display());
     let client = reach(&url).await?;
     stage.works(&client).await?;
     rotate(&stage, "new-83e6").await?;
@@ -107,7 +107,7 @@ async fn a_password_that_is_changed_in_its_file(flavour: MySqlFlavour) -> Outcom
 }
 
 async fn a_password_of_the_program_is_asked_for_by_each_connection(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::with(ServerOptions::new().flavour(flavour).user("app", "token-0-c1d9", &[])).await?;
+    let stage = Stage::as_guest(flavour, "token-0-c1d9", "", &[]).await?;
     let number = Arc::new(AtomicU32::new(0));
     let issued = Arc::clone(&number);
     let token = Password::from_fn(move || {
@@ -115,7 +115,7 @@ async fn a_password_of_the_program_is_asked_for_by_each_connection(flavour: MySq
         std::future::ready(Ok::<_, std::io::Error>(Secret::new(token)))
     });
     let builder = ClientBuilder::new().password(token).connect_timeout(Duration::from_mins(1));
-    let url = LockUrl::parse(&format!("mysql://app@{}?{ENDED_SOON}", stage.place()))?;
+    let url = LockUrl::parse(&format!("mysql://guest@{}?{ENDED_SOON}", stage.place()))?;
     let client = lock_mysql::connect(&url, builder).await?;
     stage.works(&client).await?;
     rotate(&stage, "token-1-c1d9").await?;
@@ -132,22 +132,17 @@ async fn a_password_of_the_program_is_asked_for_by_each_connection(flavour: MySq
 }
 
 async fn a_table_that_may_not_be_made_is_named(flavour: MySqlFlavour) -> Outcome {
-    let grants = ["SELECT ON locks.other"];
-    let options = ServerOptions::new().flavour(flavour).database("locks");
-    let stage = Stage::with(options.user("app", "secret", &[]).user("reader", "secret", &[])).await?;
+    let stage = Stage::as_guest(flavour, "secret", "locks", &[]).await?;
     stage.server.query("CREATE TABLE locks.other (a INT)").await?;
-    stage.server.query(&format!("GRANT {} TO 'app'@'127.0.0.1'", grants[0])).await?;
-    let error = refusal(connect(&with_options(&stage.server.url(), "fencing=table")).await)?;
+    stage.server.query(&format!("GRANT SELECT ON locks.other TO {GUEST}")).await?;
+    let error = refusal(connect(&with_options(&stage.url(), "fencing=table")).await)?;
     ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
     ensure!(error.to_string().contains("distlock_locks"), "{error}");
     Ok(())
 }
 
 async fn a_table_that_is_there_needs_no_permission_to_make_it(flavour: MySqlFlavour) -> Outcome {
-    let grants = ["SELECT, INSERT, UPDATE ON locks.*"];
-    let maker = ["ALL ON locks.*"];
-    let options = ServerOptions::new().flavour(flavour).database("locks").user("app", "secret", &grants);
-    let stage = Stage::with(options.user("maker", "secret", &maker)).await?;
+    let stage = Stage::as_guest(flavour, "secret", "locks", &["SELECT, INSERT, UPDATE ON locks.*"]).await?;
     connect(&format!("mysql://maker:secret@{}/locks?fencing=table", stage.place())).await?;
     let client = stage.client("fencing=table").await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
@@ -156,11 +151,9 @@ async fn a_table_that_is_there_needs_no_permission_to_make_it(flavour: MySqlFlav
 }
 
 async fn a_table_that_may_not_be_written_is_named(flavour: MySqlFlavour) -> Outcome {
-    let options =
-        ServerOptions::new().flavour(flavour).database("locks").user("app", "secret", &["SELECT ON locks.*"]);
-    let stage = Stage::with(options.user("maker", "secret", &["ALL ON locks.*"])).await?;
+    let stage = Stage::as_guest(flavour, "secret", "locks", &["SELECT ON locks.*"]).await?;
     connect(&format!("mysql://maker:secret@{}/locks?fencing=table", stage.place())).await?;
-    let error = refusal(connect(&with_options(&stage.server.url(), "fencing=table")).await)?;
+    let error = refusal(connect(&with_options(&stage.url(), "fencing=table")).await)?;
     ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
     ensure!(error.to_string().contains("distlock_locks"), "{error}");
     Ok(())
@@ -169,7 +162,7 @@ async fn a_table_that_may_not_be_written_is_named(flavour: MySqlFlavour) -> Outc
 /// Server settings that would end waits, hide answers, or prevent the writing of tokens.
 async fn what_a_server_sets_for_everybody_is_set_right(flavour: MySqlFlavour) -> Outcome {
     let settings = "SET SESSION TRANSACTION READ ONLY; SET sql_select_limit=0, autocommit=0, wait_timeout=1";
-    let stage = Stage::alone_with_table(flavour).await?;
+    let stage = Stage::with_table(flavour).await?;
     stage.server.query(&format!("SET GLOBAL init_connect='{settings}'")).await?;
     for options in ["lease=10m", "lease=10m&fencing=table"] {
         let client = stage.client(options).await?;
@@ -193,9 +186,8 @@ async fn a_server_without_innodb_has_locks(flavour: MySqlFlavour) -> Outcome {
 }
 
 async fn a_database_that_is_not_there_is_named(flavour: MySqlFlavour) -> Outcome {
-    let stage =
-        Stage::with(ServerOptions::new().flavour(flavour).user("app", "secret", &["ALL ON *.*"])).await?;
-    let error = refusal(connect(&format!("mysql://app:secret@{}/nowhere", stage.place())).await)?;
+    let stage = Stage::as_guest(flavour, "secret", "", &["ALL ON *.*"]).await?;
+    let error = refusal(connect(&format!("mysql://guest:secret@{}/nowhere", stage.place())).await)?;
     ensure!(error.kind() == ErrorKind::InvalidOption, "{error:?}");
     ensure!(error.to_string().contains("nowhere"), "{error}");
     Ok(())

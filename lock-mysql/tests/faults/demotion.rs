@@ -20,9 +20,9 @@ cases!("demotion":
 );
 
 async fn a_read_only_server_is_refused(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::alone(flavour).await?;
+    let stage = Stage::new(flavour).await?;
     stage.server.query("SET GLOBAL read_only = 1").await?;
-    let answer = connect(&stage.server.url()).await;
+    let answer = connect(&stage.url()).await;
     let error = answer.err().ok_or_else(|| Failure::new("the server was taken for a primary"))?;
     ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
     ensure!(error.to_string().contains("primary"), "{error}");
@@ -30,7 +30,7 @@ async fn a_read_only_server_is_refused(flavour: MySqlFlavour) -> Outcome {
 }
 
 async fn a_holder_at_a_demoted_server_is_notified(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::alone(flavour).await?;
+    let stage = Stage::new(flavour).await?;
     let client = stage.client(WATCHFUL).await?;
     let lock = client.mutex(ROOM)?;
     let recorder = EventRecorder::of(&lock);
@@ -46,7 +46,7 @@ async fn a_holder_at_a_demoted_server_is_notified(flavour: MySqlFlavour) -> Outc
 }
 
 async fn a_demoted_server_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::alone(flavour).await?;
+    let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
     stage.server.query("SET GLOBAL read_only = 1").await?;
     let kind = client.mutex(ROOM)?.try_acquire().await.map(drop).map_err(|error| error.kind());
@@ -60,7 +60,7 @@ async fn a_demoted_server_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
 }
 
 async fn a_server_that_is_demoted_during_a_wait_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::alone(flavour).await?;
+    let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
     let mut session = stage.server.session().await?;
     session.query("SELECT GET_LOCK('distlock:room', 0)").await?;
@@ -78,7 +78,7 @@ async fn a_server_that_is_demoted_during_a_wait_gives_no_lock(flavour: MySqlFlav
 
 /// The statement takes a slot before its answer says that the server is no primary.
 async fn a_downgrade_at_a_demoted_server_leaves_no_slot(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::alone(flavour).await?;
+    let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
     let lock = client.rw_lock(ROOM)?;
     let writing = lock.write().acquire().await?;

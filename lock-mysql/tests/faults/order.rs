@@ -19,9 +19,6 @@ cases!("order":
 /// Longer than every case.
 const MINUTES: Duration = Duration::from_mins(10);
 
-/// The time that the second request gets to overtake the first.
-const TIME_TO_OVERTAKE: Duration = Duration::from_millis(300);
-
 /// What a client learns while its wait is on the way to the server: that another client holds the lock, and no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
@@ -57,7 +54,6 @@ impl Before {
             let are_over = || async { Ok(proxy.requests(Operation::Inspect) >= checks + 3) };
             until("three checks", are_over).await?;
         }
-        tokio::time::sleep(TIME_TO_OVERTAKE).await;
         Ok(())
     }
 }
@@ -79,8 +75,7 @@ async fn goes_first(
     second: impl Fn(&LockClient) -> Outcome<Arc<dyn DistributedLock>>,
     waiting: u64,
 ) -> Outcome {
-    // Shared with no other case, which would have waits, too.
-    let stage = Stage::alone(flavour).await?;
+    let stage = Stage::new(flavour).await?;
     for before in Before::ALL {
         let proxy = stage.server.proxy(waits_and_checks)?;
         let (holder, client) =
@@ -89,13 +84,24 @@ async fn goes_first(
             Before::Connects => Some(client.mutex("another room")?.acquire().await?),
             Before::Tries | Before::Checks => None,
         };
-        let held = held_by(&holder).await?;
+        let (held, beside) = (held_by(&holder).await?, holder.mutex("beside")?.acquire().await?);
+        let waits = proxy.requests(Operation::Acquire);
         proxy.hold_request(Operation::Acquire);
         let first = before.start(first(&client)?);
         soon("the first wait", proxy.is_held()).await?;
         let second = Waiter::start(second(&client)?);
         before.happens(&proxy).await?;
-        ensure!(stage.waiting().await? == 0, "{before:?}: the second waits before the first");
+        // One that comes after the second and may overtake it waits at the server.
+        let third = Waiter::start(client.mutex("beside")?);
+        let is_waiting =
+            || async { Ok(holder.status("beside").await.is_ok_and(|status| status.waiters.len() == 1)) };
+        until("the third waits", is_waiting).await?;
+        ensure!(
+            proxy.requests(Operation::Acquire) == waits + 2,
+            "{before:?}: the second waits before the first"
+        );
+        beside.release().await?;
+        third.granted().await?.0.release().await?;
         proxy.let_go();
         stage.queued(waiting).await?;
         held.release().await?;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use conformance_tests::Outcome;
 use lock_core::{Operation, Remembered};
-use test_servers::{MySqlFlavour, ServerOptions};
+use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::middleman::{Middleman, Way};
-use crate::stage::{LONG, ROOM, Stage, reach, soon};
+use crate::stage::{LONG, ROOM, Stage, reach, soon, until};
 
 cases!("remembering":
     a_slot_that_a_snapshot_does_not_show_is_found,
@@ -23,12 +23,10 @@ const REMEMBER: &str = "INSERT /*distlock remember*/";
 
 /// `MariaDB` has such a moment whenever it commits a row; here a transaction makes it last.
 async fn a_slot_that_a_snapshot_does_not_show_is_found(flavour: MySqlFlavour) -> Outcome {
-    let grants = ["CREATE, SELECT, INSERT, UPDATE, DELETE ON locks.*"];
     let stage =
-        Stage::with(ServerOptions::new().flavour(flavour).database("locks").user("plain", "", &grants))
-            .await?;
+        Stage::as_guest(flavour, "", "locks", &["CREATE, SELECT, INSERT, UPDATE, DELETE ON locks.*"]).await?;
     let options = format!("{LONG}&fencing=table");
-    let url = |address| format!("mysql://plain@{address}/locks?tls=off&{options}");
+    let url = |address| format!("mysql://guest@{address}/locks?tls=off&{options}");
     let is_first = AtomicBool::new(true);
     let snapshot = format!("START TRANSACTION WITH CONSISTENT SNAPSHOT;DO GET_LOCK('gate',600);{REMEMBER}");
     let route = move |text: &str| {
@@ -53,9 +51,8 @@ async fn a_slot_that_a_snapshot_does_not_show_is_found(flavour: MySqlFlavour) ->
 
 /// The work runs again before the client knows that its slot is forgotten.
 async fn a_deletion_that_is_sent_again_spares_the_slot_of_a_later_run(flavour: MySqlFlavour) -> Outcome {
-    let grants = ["CREATE, SELECT, INSERT, UPDATE, DELETE ON locks.*"];
-    let options = ServerOptions::new().flavour(flavour).database("locks").user("app", "secret", &grants);
-    let stage = Stage::with(options).await?;
+    let rights = ["CREATE, SELECT, INSERT, UPDATE, DELETE ON locks.*"];
+    let stage = Stage::as_guest(flavour, "secret", "locks", &rights).await?;
     let deletes = |text: &str| text.contains("DELETE /*distlock").then_some(Operation::Remember);
     let proxy = stage.server.proxy(deletes)?;
     let (ours, theirs) = (stage.client_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
@@ -76,13 +73,14 @@ async fn a_deletion_that_is_sent_again_spares_the_slot_of_a_later_run(flavour: M
 /// The server gives up the statement after each second.
 async fn without_a_table_of_tokens_and_behind_a_lock_of_another_program(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with_table(flavour).await?;
-    let client = stage.client(LONG).await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
     ensure!(client.remember(ROOM, "first", DAY).await? == Remembered::Now, "used before");
     let mut other = stage.server.session().await?;
     other.query("LOCK TABLES locks.distlock_slots WRITE").await?;
-    let waiting = client.clone();
+    let (waiting, before) = (client.clone(), proxy.requests(Operation::Remember));
     let remembering = tokio::spawn(async move { waiting.remember(ROOM, "second", DAY).await });
-    tokio::time::sleep(Duration::from_millis(2500)).await;
+    until("it asks again", || async { Ok(proxy.requests(Operation::Remember) >= before + 3) }).await?;
     other.query("UNLOCK TABLES").await?;
     let remembered = soon("the slot", remembering).await???;
     ensure!(remembered == Remembered::Now, "{remembered:?}");

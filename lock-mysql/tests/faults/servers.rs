@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use conformance_tests::Outcome;
 use test_servers::{MySqlFlavour, MySqlServer, MySqlSession, ServerOptions};
 
-use crate::stage::{TABLE, number_of};
+use crate::stage::{GUEST, number_of};
 
 /// Servers that no case uses, in the order in which they became free, so that leftovers have the most time to end.
 static FREE: Mutex<Vec<(MySqlFlavour, Arc<MySqlServer>)>> = Mutex::new(Vec::new());
@@ -58,7 +58,23 @@ fn take(flavour: MySqlFlavour) -> Option<Arc<MySqlServer>> {
     Some(free.remove(place).1)
 }
 
-/// Waits until no client is connected and none connects, and removes the table of tokens. Returns whether that succeeds in time.
+/// Undoes what cases change: tables, users and settings.
+async fn set_right(session: &mut MySqlSession) -> Outcome {
+    let guest = format!("DROP USER IF EXISTS {GUEST}");
+    let statements = [
+        "DROP DATABASE IF EXISTS locks",
+        "CREATE DATABASE locks",
+        &guest,
+        "SET GLOBAL read_only=DEFAULT",
+        "SET GLOBAL init_connect=DEFAULT",
+    ];
+    for statement in statements {
+        session.query(statement).await?;
+    }
+    Ok(())
+}
+
+/// Waits until no client is connected and none connects, and sets the server right. Returns whether that succeeds in time.
 async fn becomes_quiet(server: &MySqlServer) -> Outcome<bool> {
     let quiet = async {
         let mut session = server.session().await?;
@@ -66,7 +82,7 @@ async fn becomes_quiet(server: &MySqlServer) -> Outcome<bool> {
         while Instant::now() < until {
             let now = (connected(&mut session).await?, connections_so_far(&mut session).await?);
             if now.0 == 0 && before == Some(now) {
-                session.query(&format!("DROP TABLE IF EXISTS {TABLE}")).await?;
+                set_right(&mut session).await?;
                 return Ok(true);
             }
             before = Some(now);

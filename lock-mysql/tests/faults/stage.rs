@@ -49,8 +49,8 @@ pub async fn connect(url: &str) -> Result<LockClient, LockError> {
     lock_mysql::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
 }
 
-/// The table of tokens.
-pub const TABLE: &str = "locks.distlock_locks";
+/// Whom a case may change.
+pub const GUEST: &str = "'guest'@'127.0.0.1'";
 
 /// Like [`connect`], repeated while a busy machine keeps the server from answering in time.
 pub async fn reach(url: &str) -> Outcome<LockClient> {
@@ -71,43 +71,52 @@ pub struct Stage {
     idle: Mutex<Option<MySqlSession>>,
     pub server: Server,
     /// User and database of the clients; `None` for those in the server's own URL.
-    login: Option<(&'static str, &'static str)>,
+    login: Option<(String, &'static str)>,
 }
 
 impl Stage {
-    /// A server that earlier cases may have used, with a user without privileges. A case that changes a setting of the server, or a
-    /// privilege, has one [alone](Self::alone).
+    /// A server that earlier cases may have used, with a user without privileges. A case that changes what [`Server`] does not set
+    /// right again has one [alone](Self::alone).
     pub async fn new(flavour: MySqlFlavour) -> Outcome<Self> {
-        Self::shared(flavour, ("locks:secret", "")).await
+        Self::shared(flavour, "locks:secret", "").await
     }
 
     /// Like [`Self::new`], with a user who may keep a table in a database.
     pub async fn with_table(flavour: MySqlFlavour) -> Outcome<Self> {
-        Self::shared(flavour, ("app:secret", "locks")).await
+        Self::shared(flavour, "app:secret", "locks").await
     }
 
-    /// Like [`Self::new`]. There is also a user `plain` without a password.
-    async fn shared(flavour: MySqlFlavour, login: (&'static str, &'static str)) -> Outcome<Self> {
+    /// Like [`Self::new`], with the user `guest`, who has this password and these rights, and whom the case may change.
+    pub async fn as_guest(
+        flavour: MySqlFlavour,
+        password: &str,
+        database: &'static str,
+        rights: &[&str],
+    ) -> Outcome<Self> {
+        let stage = Self::shared(flavour, &format!("guest:{password}"), database).await?;
+        stage.server.query(&format!("CREATE USER {GUEST} IDENTIFIED BY '{password}'")).await?;
+        for right in rights {
+            stage.server.query(&format!("GRANT {right} TO {GUEST}")).await?;
+        }
+        Ok(stage)
+    }
+
+    /// Like [`Self::new`]. There are also a user `plain` without a password, and `maker`, who may do everything with the database.
+    async fn shared(flavour: MySqlFlavour, login: &str, database: &'static str) -> Outcome<Self> {
         let options = ServerOptions::new()
             .flavour(flavour)
             .database("locks")
             .user("locks", "secret", &[])
             .user("app", "secret", &["CREATE, SELECT, INSERT, UPDATE ON locks.*"])
+            .user("maker", "secret", &["ALL ON locks.*"])
             .user("plain", "", &[]);
         let server = Server::shared(flavour, thrifty(options)).await?;
-        Ok(Self { idle: Mutex::default(), server, login: Some(login) })
+        Ok(Self { idle: Mutex::default(), server, login: Some((login.to_owned(), database)) })
     }
 
     /// A server of its own, with a user without privileges.
     pub async fn alone(flavour: MySqlFlavour) -> Outcome<Self> {
         Self::with(ServerOptions::new().flavour(flavour)).await
-    }
-
-    /// A server of its own, with a user who may keep a table in a database.
-    pub async fn alone_with_table(flavour: MySqlFlavour) -> Outcome<Self> {
-        let grants = ["CREATE, SELECT, INSERT, UPDATE ON locks.*"];
-        Self::with(ServerOptions::new().flavour(flavour).database("locks").user("app", "secret", &grants))
-            .await
     }
 
     /// A server of its own with these options.
@@ -126,7 +135,7 @@ impl Stage {
 
     /// The same through the proxy at `address`.
     pub fn url_at(&self, address: SocketAddr) -> String {
-        match self.login {
+        match &self.login {
             Some((login, database)) => format!("mysql://{login}@{address}/{database}?tls=off"),
             None => self.server.url_at(address),
         }

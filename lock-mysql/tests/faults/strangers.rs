@@ -7,7 +7,7 @@ use std::time::Duration;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{Breaking, ErrorKind, Inspection, LockError, Operation};
 use lock_kit::LockUrl;
-use test_servers::MySqlFlavour;
+use test_servers::{MySqlFlavour, ServerOptions};
 
 use crate::case::{cases, ensure};
 use crate::middleman::{Middleman, Way};
@@ -45,9 +45,8 @@ async fn a_lock_of_another_program_is_shown_and_waited_for(flavour: MySqlFlavour
 }
 
 async fn a_waiter_of_another_program_is_shown(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::alone(flavour).await?;
     // The server shows other users' connections only with this privilege.
-    stage.server.query("GRANT PROCESS ON *.* TO 'locks'@'127.0.0.1'").await?;
+    let stage = Stage::as_guest(flavour, "secret", "", &["PROCESS ON *.*"]).await?;
     let client = stage.client(LONG).await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
     let mut session = stage.server.session().await?;
@@ -212,7 +211,9 @@ async fn with_a_table_the_other_locks_of_a_broken_holder_are_named(flavour: MySq
 }
 
 async fn a_holder_is_known_after_many_numbers_were_minted(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::alone_with_table(flavour).await?;
+    let rights = ["CREATE, SELECT, INSERT, UPDATE ON locks.*"];
+    let options = ServerOptions::new().flavour(flavour).database("locks").user("app", "secret", &rights);
+    let stage = Stage::with(options).await?;
     // By then it is past the first second after its start.
     stage.server.query("SELECT SLEEP(2)").await?;
     let ours = stage.client("lease=10m&fencing=table").await?;

@@ -66,12 +66,13 @@ async fn readers_beyond_the_bound_all_come_in() -> Outcome {
 async fn many_holds_share_connections() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let mut guards = Vec::new();
-    for number in 0..600 {
+    let (mut guards, holds) = (Vec::new(), if Tier::of_this_run() == Tier::All { 600 } else { 300 });
+    for number in 0..holds {
         guards.push(client.mutex(format!("room {number}"))?.acquire().await?);
     }
     let connections = stage.connections().await?;
-    ensure!(stage.held().await? == 600 && connections <= 4, "600 holds need {connections} connections");
+    ensure!(connections <= holds as u64 / 150, "{holds} holds need {connections} connections");
+    ensure!(stage.held().await? == holds, "{} are held", stage.held().await?);
     for guard in guards {
         guard.release().await?;
     }
@@ -191,7 +192,7 @@ async fn the_locks_of_serializable_transactions_do_not_count() -> Outcome {
 
 /// Some 250 have one connection. No queue is long by a clock that stands still: where one is, the client opens another connection.
 async fn thousands_of_holds_need_few_connections() -> Outcome {
-    let holds = if Tier::of_this_run() == Tier::All { 10_000 } else { 2_000 };
+    let holds = if Tier::of_this_run() == Tier::All { 10_000 } else { 1_000 };
     let options = ServerOptions::new().user("locks", "secret", &[]);
     let stage = Stage::with(options.setting("max_locks_per_transaction", "128")).await?;
     let (client, _time) = stage.frozen_at(stage.server.address(), LONG).await?;

@@ -17,9 +17,6 @@ cases!("order":
 /// Longer than every case.
 const MINUTES: Duration = Duration::from_mins(10);
 
-/// The time that the second request gets to overtake the first.
-const TIME_TO_OVERTAKE: Duration = Duration::from_millis(300);
-
 /// What a client does before it waits at the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
@@ -58,13 +55,24 @@ async fn goes_first(
             Before::Tries => None,
             Before::Connects => Some(client.mutex("another room")?.acquire().await?),
         };
-        let held = held_by(&holder).await?;
+        let (held, beside) = (held_by(&holder).await?, holder.mutex("beside")?.acquire().await?);
+        let waits = proxy.requests(Operation::Acquire);
         proxy.hold_request(Operation::Acquire);
         let first = start(first(&client)?, before);
         soon("the first wait", proxy.is_held()).await?;
         let second = Waiter::start(second(&client)?);
-        tokio::time::sleep(TIME_TO_OVERTAKE).await;
+        // One that comes after the second and may overtake it waits at the server.
+        let third = Waiter::start(client.mutex("beside")?);
+        let is_waiting =
+            || async { Ok(holder.status("beside").await.is_ok_and(|status| status.waiters.len() == 1)) };
+        until("the third waits", is_waiting).await?;
         ensure!(!second.is_finished(), "{before:?}: the second was granted before the first waits");
+        ensure!(
+            proxy.requests(Operation::Acquire) == waits + 2,
+            "{before:?}: the second waits before the first"
+        );
+        beside.release().await?;
+        third.granted().await?.0.release().await?;
         proxy.let_go();
         until("both wait", || is_in_queue(&holder, 2)).await?;
         held.release().await?;

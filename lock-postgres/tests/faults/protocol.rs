@@ -79,10 +79,14 @@ async fn the_lease_survives_what_an_administrator_sets() -> Outcome {
     let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
+    let (holding, waiting) = (stage.holder().await?, stage.waiters().await?);
     stage.query("ALTER SYSTEM SET idle_session_timeout='1s'").await?;
     stage.query("SELECT pg_reload_conf()").await?;
-    let (holding, waiting) = (stage.holder().await?, stage.waiters().await?);
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // One that sets nothing itself, and came later.
+    let mut idle = stage.session().await?;
+    let process = idle.query("SELECT pg_backend_pid()").await?.concat().pop().flatten().unwrap_or_default();
+    let is_open = format!("SELECT count(*) FROM pg_stat_activity WHERE pid={process}");
+    until("the server ends a session", || async { Ok(stage.number(&is_open).await? == 0) }).await?;
     ensure!(stage.holder().await? == holding && stage.waiters().await? == waiting, "a session has ended");
     ensure!(held.hold().is_valid(), "the lock was lost");
     held.release().await?;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use conformance_tests::{Failure, Outcome};
+use conformance_tests::{Failure, Outcome, Tier};
 use lock_core::{LockClient, LockGuard, Operation};
 use test_servers::{Direction, TcpProxy};
 
@@ -16,13 +16,15 @@ cases!("crowds":
     a_bounded_number_of_requests_is_under_way,
     requests_that_were_given_up_are_under_way_until_they_are_answered,
     what_ends_a_hold_or_a_wait_goes_past_those_that_wait_for_their_turn,
-    a_thousand_wait_on_one_connection,
-    two_thousand_holds_are_renewed_together,
+    hundreds_wait_on_one_connection,
+    many_holds_are_renewed_together,
     hundreds_of_dead_waiters_delay_no_other,
 );
 
-const WAITERS: u64 = 1000;
-const HOLDS: usize = 2000;
+/// So many waiters, and twice as many holds; in the default tier a fifth of them, more than are asked for or renewed one after the other.
+fn many() -> usize {
+    if Tier::of_this_run() == Tier::All { 1000 } else { 200 }
+}
 
 /// How many requests of a client may be pending.
 const MOST: usize = 256;
@@ -35,9 +37,6 @@ const PATIENT: &str = "lease=5m&timeout=50s";
 
 /// Shorter than the silence of a connection after which the client asks for a sign of life.
 const SHORT: Duration = Duration::from_secs(5);
-
-/// If there were more requests to come, they would come within this time.
-const A_MOMENT: Duration = Duration::from_millis(500);
 
 fn asked(proxy: &TcpProxy) -> usize {
     usize::try_from(proxy.requests(Operation::Acquire)).unwrap_or(usize::MAX)
@@ -104,11 +103,15 @@ async fn a_renewal_goes_past_those_that_wait_for_their_turn() -> Outcome {
     Ok(())
 }
 
-/// Waits until the greatest possible number of requests for other locks is pending, and checks that it stays at that.
-async fn all_turns_are_taken(proxy: &TcpProxy) -> Outcome {
-    until("as many are under way as may be", || async { Ok(asked(proxy) >= MOST) }).await?;
-    tokio::time::sleep(A_MOMENT).await;
-    ensure!(asked(proxy) == MOST, "{} requests are under way", asked(proxy));
+/// Waits until this many requests for locks were sent, and checks that a release, which goes past those that wait for their turn,
+/// is sent before another one.
+async fn all_turns_are_taken(proxy: &TcpProxy, asks: usize, guard: LockGuard) -> Outcome {
+    until("as many are under way as may be", || async { Ok(asked(proxy) >= asks) }).await?;
+    let releases = proxy.requests(Operation::Release);
+    // Each task that was spawned before has begun its request.
+    tokio::spawn(async move { drop(guard) }).await?;
+    until("the release is sent", || async { Ok(proxy.requests(Operation::Release) > releases) }).await?;
+    ensure!(asked(proxy) == asks, "{} were asked for, and not {asks}", asked(proxy));
     Ok(())
 }
 
@@ -117,10 +120,12 @@ async fn a_bounded_number_of_requests_is_under_way() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let ours = stage.client_at(proxy.address(), PATIENT).await?;
+    let guard = ours.mutex(ROOM)?.acquire().await?;
+    let asks = asked(&proxy) + MOST;
     proxy.blackhole(Direction::ToClient);
     let acquiring = hold(&ours, CROWD);
     let watching = async {
-        let watched = all_turns_are_taken(&proxy).await;
+        let watched = all_turns_are_taken(&proxy, asks, guard).await;
         proxy.heal();
         watched
     };
@@ -136,21 +141,22 @@ async fn requests_that_were_given_up_are_under_way_until_they_are_answered() -> 
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), PATIENT).await?;
+    let (first, second) = (client.mutex("first")?.acquire().await?, client.mutex("second")?.acquire().await?);
+    let asks = asked(&proxy) + MOST;
     proxy.blackhole(Direction::ToClient);
     let mut given_up = Vec::new();
     for number in 0..MOST {
         let lock = client.mutex(format!("given up {number}"))?;
         given_up.push(tokio::spawn(async move { lock.acquire().await.map(drop) }));
     }
-    all_turns_are_taken(&proxy).await?;
+    all_turns_are_taken(&proxy, asks, first).await?;
     for asking in given_up {
         asking.abort();
         ensure!(asking.await.is_err_and(|ended| ended.is_cancelled()), "it was answered");
     }
     let acquiring = hold(&client, MOST);
     let watching = async {
-        tokio::time::sleep(A_MOMENT).await;
-        let watched = all_turns_are_taken(&proxy).await;
+        let watched = all_turns_are_taken(&proxy, asks, second).await;
         proxy.heal();
         watched
     };
@@ -206,20 +212,21 @@ async fn what_ends_a_hold_or_a_wait_goes_past_those_that_wait_for_their_turn() -
 }
 
 /// Waiters ask again only for their heartbeats, and learn from a message that it is their turn.
-async fn a_thousand_wait_on_one_connection() -> Outcome {
+async fn hundreds_wait_on_one_connection() -> Outcome {
+    let waiters_in_all = many() as u64;
     let stage = Stage::new().await?;
     let ((holder, _), (client, _)) = (stage.frozen(FROZEN).await?, stage.frozen(FROZEN).await?);
     let mut held = Vec::new();
-    for number in 0..WAITERS {
+    for number in 0..waiters_in_all {
         held.push(holder.mutex(format!("room {number}"))?.acquire().await?);
     }
     let mut waiters = Vec::new();
-    for number in 0..WAITERS {
+    for number in 0..waiters_in_all {
         waiters.push(Waiter::start(client.mutex(format!("room {number}"))?));
     }
-    until("all of them wait", || async { Ok(stage.calls().await? >= 2 * WAITERS) }).await?;
+    until("all of them wait", || async { Ok(stage.calls().await? >= 2 * waiters_in_all) }).await?;
     until("the last of them waits", || async {
-        Ok(stage.number(&["EXISTS", "distlock:{room 999}:q"]).await? == 1)
+        Ok(stage.number(&["EXISTS", &key(&format!("room {}", waiters_in_all - 1), 'q')]).await? == 1)
     })
     .await?;
     ensure!(stage.connections().await?.len() == 2, "{:?}", stage.connections().await?);
@@ -233,7 +240,7 @@ async fn a_thousand_wait_on_one_connection() -> Outcome {
     }
     // An acquire, a wait and a release each: no time passes that would make a renewal or a heartbeat due.
     let calls = stage.calls().await?;
-    ensure!(calls == 3 * WAITERS, "{calls} calls, and not {}", 3 * WAITERS);
+    ensure!(calls == 3 * waiters_in_all, "{calls} calls, and not {}", 3 * waiters_in_all);
     for guard in granted {
         soon("the release", guard.release()).await??;
     }
@@ -241,11 +248,12 @@ async fn a_thousand_wait_on_one_connection() -> Outcome {
 }
 
 /// All renewals are sent before the first reply arrives, so that they take one round trip in all.
-async fn two_thousand_holds_are_renewed_together() -> Outcome {
+async fn many_holds_are_renewed_together() -> Outcome {
+    let holds = 2 * many();
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let (client, time) = stage.frozen_at(proxy.address(), FROZEN).await?;
-    let held = hold(&client, HOLDS).await?;
+    let held = hold(&client, holds).await?;
     // A sign of life, so that the client does not ask for one that could not arrive, and then gives the connection up.
     time.advance(INTERVAL.saturating_sub(SHORT));
     client.ping().await?;
@@ -254,12 +262,12 @@ async fn two_thousand_holds_are_renewed_together() -> Outcome {
     time.advance(SHORT);
     let left = || held.iter().map(|guard| guard.hold().remaining()).min();
     let unrenewed = left();
-    until("all renewals are sent", || async { Ok(proxy.requests(Operation::Renew) >= HOLDS as u64) }).await?;
+    until("all renewals are sent", || async { Ok(proxy.requests(Operation::Renew) >= holds as u64) }).await?;
     stage.server.resume()?;
     let is_renewed = || async { Ok(left() > unrenewed) };
     until("all are renewed", is_renewed).await?;
     let calls = stage.calls().await? - before;
-    ensure!(calls == HOLDS as u64, "{calls} renewals");
+    ensure!(calls == holds as u64, "{calls} renewals");
     ensure!(stage.connections().await?.len() == 1, "{:?}", stage.connections().await?);
     drop(held);
     soon("the releases", client.idle()).await?;

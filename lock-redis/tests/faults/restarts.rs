@@ -53,6 +53,7 @@ async fn the_delay_after_a_restart_keeps_everybody_out() -> Outcome {
     just_before_a_new_second().await?;
     let before = Instant::now();
     stage.server.restart(Data::Lost).await?;
+    // The server counts whole seconds, and by now another one than when it started.
     tokio::time::sleep(Duration::from_millis(250)).await;
     let client = stage.client("lease=60s&restart_delay=4s").await?;
     let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;

@@ -50,6 +50,7 @@ async fn while_on_its_way(request: ZooKeeperRequest, message: Held) -> Outcome {
             Held::Answer => soon("the answer", proxy.is_held()).await?,
         }
         waiter.give_up().await?;
+        // Both orders are right; this one is the rarer.
         tokio::time::sleep(Duration::from_millis(20)).await;
         proxy.let_go();
         soon("the undoing", client.idle()).await?;

@@ -175,7 +175,7 @@ async fn a_free_lock_costs_two_requests() -> Outcome {
     let client = stage.client_at(proxy.address(), LONG).await?;
     let lock = client.mutex(ROOM)?;
     stage.works(&client).await?;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    soon("the rest", client.idle()).await?;
     let before = counts(&proxy);
     for _ in 0..50 {
         lock.acquire().await?.release().await?;
@@ -273,12 +273,14 @@ async fn an_idle_client_costs_a_few_signs_of_life() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let (client, time) = stage.frozen_at(proxy.address(), LONG).await?;
+    let other = stage.client(LONG).await?;
     stage.works(&client).await?;
     let (before, mut seconds) = (counts(&proxy), 0);
     while since(&before, &proxy).iter().sum::<u64>() < SIGNS {
         time.advance(Duration::from_secs(1));
         seconds += 1;
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        // What is due by then is sent before this.
+        other.ping().await?;
     }
     // At most one in a sixth of the session; the first may follow what was asked for before.
     ensure!(seconds >= (SIGNS - 1) * 10, "{SIGNS} in {seconds} seconds");

@@ -265,11 +265,12 @@ async fn numbers_past_their_end_do_not_come_first() -> Outcome {
     let late = format!("{directory}/_c_x-lock--2147483648");
     stage.server.create(&late, b"", NodeKind::Lasting).await?;
     let waiter = stage.in_line(&other, 3).await?;
+    let first = [stage.path(0).await?];
     let status = client.status(ROOM).await?;
     let holder = status.holders.first().map(|holder| holder.token);
     ensure!(holder == Some(held.token()) && status.waiters.len() == 2, "{status:?}");
     stage.server.delete(&late).await?;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    stage.is_watched(&first, stage.session(1).await?).await?;
     ensure!(!waiter.is_finished() && held.hold().is_valid(), "both hold");
     let late = format!("{directory}/_c_y-lock--2147483648");
     stage.server.create(&late, b"", NodeKind::Lasting).await?;
