@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use lock_core::spi::within;
 use lock_core::{LockError, Mode, Moment, Operation, Participant};
-use lock_sql::{Answer, Broken, Failure, Passed, Waiting, nonsense, not_primary};
+use lock_sql::{Answer, Broken, Failure, Passed, Waiting, Why, nonsense, not_primary};
 
 use crate::dialect::{Claim, Connection};
 use crate::gate::{self, Answered, Found, Gate, Word, choose, size_of, sizes};
@@ -45,8 +45,8 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, waiting: Option<&Wa
         None => gate::take(claim, manner),
         Some(waiting) => gate::wait(claim, manner, &waiting.comment),
     };
-    let has_tried = waiting.is_some_and(|waiting| waiting.has_tried);
-    let mut is_prepared = !has_tried && on.session.own.begins_prepared(claim);
+    let mut is_prepared =
+        waiting.is_none_or(|waiting| !waiting.has_tried) && on.session.own.begins_prepared(claim);
     let mut statement = if is_prepared { gate::begin(claim, manner) } else { whole() };
     let mut may_have = vec![Arc::clone(&claim.key.gate)];
     if claim.mode == Mode::Shared {
@@ -54,32 +54,36 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, waiting: Option<&Wa
     }
     let (mut pause, mut is_noted) = (FIRST_PAUSE, false);
     loop {
+        if waiting.is_some_and(Waiting::is_stopped) {
+            return Passed::Unclear { may_have: Some(may_have), failure: None };
+        }
         let sent = on.now();
         let said = put(on, waiting, statement).await;
         let was_prepared = std::mem::take(&mut is_prepared);
         on.session.own.is_prepared |= was_prepared && said.is_ok();
-        let step = match read(said, on.session.id.tag) {
-            Ok((Word::Busy, _)) if was_prepared => {
-                on.session.own.prepared_after = gate::WHOLE_WHEN_BUSY;
-                Step::Next(whole())
-            }
+        if was_prepared && said.as_ref().is_err_and(|failure| failure.why() == Some(Why::Other)) {
             // It has as many prepared as it may have, or cannot do so. The attempt is made again, with the whole text.
-            Err(Some(Failure::Refused { .. })) if was_prepared => {
-                on.session.own.prepared_after = None;
-                return Passed::Unclear { may_have: Some(may_have), failure: None };
+            on.session.own.prepared_after = None;
+            return Passed::Unclear { may_have: Some(may_have), failure: None };
+        }
+        let step = match read(said, on.session.id.tag) {
+            Ok((Word::Busy | Word::Short { gate: Gate::Gone }, _)) if was_prepared => {
+                on.session.own.prepared_after = gate::WHOLE_WHEN_BUSY;
+                statement = whole();
+                continue;
             }
             Ok((word, answered)) => step(on, claim, word, answered, sent).await,
             Err(failure) => return Passed::Unclear { may_have: Some(may_have), failure },
         };
+        may_have = gate::all_parts(claim);
         let gate = match step {
             Step::End(passed) => return passed,
             Step::Next(next) => {
-                (statement, may_have) = (next, gate::all_parts(claim));
+                statement = next;
                 continue;
             }
             Step::Short(gate) => gate,
         };
-        may_have = gate::all_parts(claim);
         let Some(waiting) = waiting else {
             return let_go_and(on, claim, gate, refused(claim, None)).await;
         };
@@ -95,9 +99,6 @@ pub(crate) async fn pass(on: &mut Connection, claim: &Claim, waiting: Option<&Wa
             let _ = within(on.settings.clock(), on.now().plus(pause), waiting.stopped()).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        if waiting.is_stopped() {
-            return Passed::Unclear { may_have: Some(may_have), failure: None };
-        }
         statement = gate::go_on(claim, manner, &waiting.comment);
     }
 }
@@ -111,10 +112,7 @@ async fn put(on: &mut Connection, waiting: Option<&Waiting>, statement: String) 
 
 async fn step(on: &mut Connection, claim: &Claim, word: Word, answered: Refusal, sent: Moment) -> Step {
     match word {
-        Word::Busy => {
-            let holder = named(answered, &on.session.id.run).map(Box::new);
-            Step::End(refused(claim, holder))
-        }
+        Word::Busy => Step::End(refused(claim, named(answered, &on.session.id.run).map(Box::new))),
         Word::Short { gate } => Step::Short(gate),
         Word::All(token) => {
             let (has, token) = (vec![Arc::clone(&claim.key.gate)], on.settings.dialect.token(token));

@@ -15,9 +15,9 @@
 //! last count.
 //!
 //! Reading the text of such a statement takes the server longer than what it asks for. So a session of `MariaDB` that needs a lock for a
-//! second time prepares the writer's statement, with no time to wait, and begins with it. If the gate is not free, the whole text follows:
-//! what waits at the server is always a text, as the server shows no names of a prepared one to those who ask who waits. So the place of
-//! a waiter begins one round trip later. Where locks are not free, a session rarely begins so.
+//! second time prepares the writer's statement, with no time to wait, and begins with it. If the lock is not free, it has let the gate go, and
+//! the whole text follows: what waits at the server is always a text, as the server shows no names of a prepared one to those who ask who
+//! waits. So the place of a waiter begins one round trip later. Where locks are not free, a session rarely begins so.
 //!
 //! A function whose statement is interrupted answers NULL on some servers, and the statement goes on. So a NULL never counts as 1:
 //! what follows is evaluated only after a 1, and an answer that lacks something is not an answer.
@@ -117,23 +117,21 @@ pub(crate) fn take(claim: &Claim, manner: Manner) -> String {
 
 /// Waits for the gate, and takes what can be taken then.
 pub(crate) fn wait(claim: &Claim, manner: Manner, comment: &str) -> String {
-    let word = through_the_gate(claim, LONGEST_WAIT, manner, Otherwise::KeepTheGate);
-    answer(comment, &word, TAG)
+    answer(comment, &through_the_gate(claim, LONGEST_WAIT, manner, Otherwise::KeepTheGate), TAG)
 }
 
-/// Takes what can be taken at once, by a statement that the message prepares if the session has not done so. What is behind the gate is
-/// awaited with the gate, as after [`wait`].
+/// Takes what can be taken at once, by a statement that the message prepares if the session has not done so.
 pub(crate) fn begin(claim: &Claim, manner: Manner) -> String {
     let mut message = String::new();
     if !manner.is_prepared {
         let any = Claim { key: Parts::new("?".into(), LockKind::Lock), ..claim.clone() };
-        let text = answer("", &through_the_gate(&any, 0, manner, Otherwise::KeepTheGate), TAG);
+        let word = through_the_gate(&any, 0, manner, Otherwise::LetItGo);
+        let text = answer(&comment(Operation::Acquire), &word, TAG);
         let text = text.replace("'?'", "?").replace("'?|'", "?").replace('\'', "''");
         let take = format!("PREPARE {} {TAKE} FROM '{text}'", comment(Operation::Acquire));
         message = format!("{take};PREPARE {RELEASE} FROM 'SELECT RELEASE_LOCK(?)';");
     }
-    let names = [&claim.key.gate, &*claim.key.stem()];
-    message + &execute(TAKE, Operation::Acquire, &names)
+    message + &execute(TAKE, Operation::Acquire, &[&claim.key.gate, &claim.key.stem(), &claim.key.gate])
 }
 
 /// Carries out what the session has prepared, for these names.
@@ -455,7 +453,7 @@ mod tests {
 
     /// The server puts what follows `USING` into the places of the text, in order.
     #[test]
-    fn what_is_prepared_is_a_wait_that_does_not_wait() {
+    fn what_is_prepared_is_a_try() {
         let claim = claim(Mode::Exclusive);
         let first = begin(&claim, MANNER);
         let text = first.strip_prefix("PREPARE /*distlock acquire*/ distlock_take FROM '").unwrap();
@@ -465,8 +463,8 @@ mod tests {
         let (_, names) = execute.split_once(" USING ").unwrap();
         let text = text.replace("''", "'");
         let filled = names.split(',').fold(text, |text, name| text.replacen('?', name, 1));
-        let wait = wait(&claim, MANNER, "").replace(&format!(",{LONGEST_WAIT})"), ",0)");
-        assert_eq!(filled, wait);
+        let who = "CONCAT(@distlock,'@',IFNULL(IS_USED_LOCK('a'),0))";
+        assert_eq!(filled, take(&claim, MANNER).replace(who, TAG));
         assert_eq!(operation_of(&first), Some(Operation::Acquire));
         assert_eq!(operation_of(&execute), Some(Operation::Acquire));
     }

@@ -107,10 +107,10 @@ impl Facts {
         if self.version_text.contains("MariaDB") { Flavour::MariaDb } else { Flavour::MySql }
     }
 
-    /// After how many attempts a session begins with what is prepared, if what this gets need not be a variable. The first one is whole, so
-    /// that a client that takes one lock pays nothing.
+    /// After how many attempts a session begins with what is prepared, if what this gets need not be a variable, as from `MariaDB` 10.2.3 on.
+    /// The first one is whole, so that a client that takes one lock pays nothing.
     pub(crate) fn prepared_after(&self) -> Option<u8> {
-        (self.flavour() == Flavour::MariaDb).then_some(1)
+        (self.flavour() == Flavour::MariaDb && self.version() >= Some(Version(10, 2, 3))).then_some(1)
     }
 
     fn version(&self) -> Option<Version> {
