@@ -463,8 +463,8 @@ mod tests {
         let (_, names) = execute.split_once(" USING ").unwrap();
         let text = text.replace("''", "'");
         let filled = names.split(',').fold(text, |text, name| text.replacen('?', name, 1));
-        let who = "CONCAT(@distlock,'@',IFNULL(IS_USED_LOCK('a'),0))";
-        assert_eq!(filled, take(&claim, MANNER).replace(who, TAG));
+        let who = format!("CONCAT({TAG},'@',IFNULL(IS_USED_LOCK('a'),0))");
+        assert_eq!(filled, take(&claim, MANNER).replace(&who, TAG));
         assert_eq!(operation_of(&first), Some(Operation::Acquire));
         assert_eq!(operation_of(&execute), Some(Operation::Acquire));
     }
