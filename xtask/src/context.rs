@@ -30,7 +30,7 @@ pub(crate) struct Context {
     pub(crate) tier: Tier,
     /// Of the workspace's own crates, without their dependencies.
     pub(crate) metadata: Metadata,
-    is_incremental: bool,
+    pub(crate) is_incremental: bool,
     /// What was not checked.
     pub(crate) skipped: RefCell<Vec<String>>,
 }

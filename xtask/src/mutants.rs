@@ -118,6 +118,8 @@ pub(crate) fn run(arguments: &[String], context: &Context) -> Result<()> {
         say(DETAIL, format_args!("{} {}: {verdict}", mutant.package, mutant.name));
         wrong.extend((!is_right).then_some(mutant.name.as_str()));
     }
+    // Else they would make all that is built next incremental, and so anew.
+    let _ = (!context.is_incremental).then(|| fs::remove_dir_all(context.target("debug/incremental")));
     say(DETAIL, format_args!("{} of {} as the table says", mutants.len() - wrong.len(), mutants.len()));
     ensure!(wrong.is_empty(), "not as the table says: {}", wrong.join(", "));
     Ok(())

@@ -54,8 +54,7 @@ pub(crate) fn run(context: &Context) -> Result<()> {
 
 /// Reads the file of the last run, if there is one.
 fn times(logs: &Path) -> Times {
-    let text = fs::read_to_string(logs.join(TIMES)).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
+    serde_json::from_str(&fs::read_to_string(logs.join(TIMES)).unwrap_or_default()).unwrap_or_default()
 }
 
 /// A program that has ended, and how long it took.
