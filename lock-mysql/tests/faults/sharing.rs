@@ -144,9 +144,12 @@ async fn a_writer_that_is_killed_behind_the_gate_waits_again(flavour: MySqlFlavo
     behind_the_gate(flavour, "KILL").await
 }
 
-/// Waits until one waits at a slot with another statement than before.
-async fn waits_anew(stage: &Stage, before: &str) -> Outcome<String> {
-    let waiting = "SELECT CONCAT(ID,INFO) FROM information_schema.PROCESSLIST WHERE STATE='User lock'";
+/// Waits until one waits at a slot with another statement than before, which MariaDB numbers: its text may be the same.
+async fn waits_anew(stage: &Stage, flavour: MySqlFlavour, before: &str) -> Outcome<String> {
+    let number = if flavour == MySqlFlavour::MariaDb { "QUERY_ID," } else { "" };
+    let waiting = &format!(
+        "SELECT CONCAT(ID,' ',{number}INFO) FROM information_schema.PROCESSLIST WHERE STATE='User lock'"
+    );
     let seeing = async {
         loop {
             let mut texts = stage.server.query(waiting).await?.into_iter().flatten().flatten();
@@ -166,14 +169,14 @@ async fn behind_the_gate(flavour: MySqlFlavour, command: &str) -> Outcome {
     let waiter = writer(&theirs)?;
     // The answer of MariaDB to an interrupted statement says that a slot is not free: the writer keeps its place, and asks the same.
     let keeps_its_place = flavour == MySqlFlavour::MariaDb && command == "KILL QUERY";
-    let mut statement = waits_anew(&stage, "").await?;
+    let mut statement = waits_anew(&stage, flavour, "").await?;
     let first = stage.holder().await?;
     for _ in 0..5 {
         for id in stage.waiters().await? {
             // It may have ended by itself.
             let _ = stage.server.query(&format!("{command} {id}")).await;
         }
-        statement = waits_anew(&stage, if keeps_its_place { "" } else { &statement }).await?;
+        statement = waits_anew(&stage, flavour, &statement).await?;
     }
     ensure!(!keeps_its_place || stage.holder().await? == first, "the writer has lost its place");
     ensure!(!waiter.is_finished() && held.hold().is_valid(), "a writer is beside a reader");
