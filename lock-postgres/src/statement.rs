@@ -19,8 +19,8 @@ use crate::table;
 /// The sequence of tokens that rise whatever the clock does.
 const SEQUENCE: &str = "distlock_tokens";
 
-/// Microseconds since the epoch, read when the expression is evaluated. `date_part` computes with floats: exact until 2041, and rising with the
-/// clock later, too. `extract` computes with decimals, which takes longer.
+/// Microseconds since the epoch, read when the expression is evaluated. `date_part` computes with floats, which are exact until 2041, and
+/// later never fall while the clock rises. `extract` computes with decimals, which takes longer.
 pub(crate) const NOW: &str = "(date_part('epoch',clock_timestamp())*1000000)::bigint";
 
 /// The expression for the token of a grant that reserves `$2` of them, or for a number that stands for none.
