@@ -68,8 +68,8 @@ async fn across_a_restart(
     stage.until("the waiter is in the queue", is_queued).await?;
     stage.harness().change_server(ServerChange::Restart).await?;
     if stage.harness().after_a_restart() != AfterRestart::Nothing {
-        let restored = recorder.has(|event| (*event == Event::Restored).then_some(()));
-        stage.soon("on_restored", restored).await?;
+        let decided = recorder.has(|event| matches!(event, Event::Restored | Event::Abort(..)).then_some(()));
+        stage.soon("on_restored or on_abort", decided).await?;
         ensure!(recorder.count(|event| *event == Event::Suspect) > 0, "{:?}", recorder.events());
         stage.until("another client's contact", || async { Ok(other.ping().await.is_ok()) }).await?;
         ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "lost: {:?}", recorder.events());

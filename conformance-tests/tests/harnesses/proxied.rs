@@ -94,10 +94,11 @@ impl<S> Server<S> {
         Ok(Self::Own(Own { server, idle, place, is_spare: AtomicBool::new(place == Place::Alone) }))
     }
 
-    /// Returns the lease of clients of this place. Where a case starts the server again, it must outlast that on a busy machine.
+    /// Returns the lease of clients of this place. Where a case starts the server again, it must outlast that on a busy machine, and
+    /// one connection that the starting server does not answer (ZooKeeper).
     pub(super) fn lease(&self, shared: Duration) -> Duration {
         match self {
-            Self::Own(own) if own.place == Place::Alone => shared.max(Duration::from_secs(30)),
+            Self::Own(own) if own.place == Place::Alone => shared.max(Duration::from_secs(60)),
             _ => shared,
         }
     }
