@@ -84,8 +84,8 @@
 //! * *A node or the directory is deleted.* A holder learns of it at once, a waiter begins anew and never holds before its turn.
 //! * *A holder is broken.* It keeps the lock until it has left, at most for its abort margin; one that does not run, a second longer.
 //! * *A leader or follower is killed, stopped, cut off.* Holds and places are kept; what a deposed leader answers proves nothing.
-//! * *A server starts.* 3.8.0 may accept a connection before it can serve one, and then never answers on it. The client library gives
-//!   it up after 2/5 of *T*, a holder that nothing else has delayed still in time.
+//! * *A server starts.* 3.8.0 may accept a connection before it can serve one, and then never answers on it. The client library connects
+//!   again after 2/5 of *T*. A hold outlasts that, unless the start itself takes long.
 //! * *A permission, a quota, a server's capacity is missing.* An error that names it; nothing is held. A node that may not be removed goes
 //!   with its session, which the client ends as soon as nothing else is held in it.
 //! * *The numbers reach their end.* Nodes are ordered by the transactions that created them.

@@ -197,7 +197,11 @@ async fn a_primary_that_begins_anew_grants_nothing_at_first() -> Outcome {
     server.command(&["DEBUG", "CHANGE-REPL-ID"]).await?;
     until("the new replication is noticed", || takes_nothing(&client, "another")).await?;
     ensure!(guard.hold().is_valid(), "the hold is lost");
-    Ok(guard.release().await?)
+    guard.release().await?;
+    let note = async || server.command(&["GET", "distlock:primary"]).await;
+    let before = note().await?;
+    server.command(&["DEBUG", "CHANGE-REPL-ID"]).await?;
+    until("a client that asks for no lock notices it, too", || async { Ok(note().await? != before) }).await
 }
 
 /// Another server was the primary in between, and this one was cut off and never demoted: nothing at it has changed.
